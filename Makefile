@@ -1,0 +1,55 @@
+# Two commands matter: `make run` starts a broker, `make test` runs every test. Both need only python3 (3.11 or newer) and make.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help run test check fmt sim chaos clean
+
+VENV := .venv
+BIN := $(VENV)/bin
+KERNELS := $(shell find src -name '_*.pyx' 2>/dev/null)
+BUILD_INPUTS := pyproject.toml setup.py tools/setup_venv.sh $(KERNELS)
+
+SEED ?=
+MINUTES ?= 5
+ARGS ?=
+
+help: ## what can be asked for
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+
+# A stamp is newer than everything its installation was made from, so a second call installs nothing.
+# The development stamp covers the running one: an editable install with the extra `dev` holds all the broker needs.
+$(VENV)/.stamp-dev: $(BUILD_INPUTS)
+	@tools/setup_venv.sh $(VENV) dev
+	@touch $(VENV)/.stamp-run $@
+
+$(VENV)/.stamp-run: $(BUILD_INPUTS)
+	@tools/setup_venv.sh $(VENV)
+	@touch $@
+
+run: $(VENV)/.stamp-run ## a broker on 127.0.0.1:9092; ARGS="--listen 127.0.0.1:9192 ..." for more
+	@exec $(BIN)/cairn serve $(ARGS)
+
+test: $(VENV)/.stamp-dev ## every test; ARGS="tests/unit -k name" for some
+	@tools/setup_system.sh
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/.stamp-dev ## formatting, lint, types, import layers, house rules
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/python -m pytest -q tests/tidy
+
+fmt: $(VENV)/.stamp-dev ## formats the code
+	@$(BIN)/ruff check --fix --exit-zero --quiet .
+	@$(BIN)/ruff format .
+
+sim: $(VENV)/.stamp-dev ## crash campaign on the simulated disk; SEED= replays one, MINUTES= how long
+	@$(BIN)/python -m cairnmq.testing.campaign --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
+chaos: $(VENV)/.stamp-dev ## kills of real processes under load; SEED= and MINUTES= as above
+	@CAIRN_CHAOS_MINUTES=$(MINUTES) CAIRN_CHAOS_SEED=$(SEED) $(BIN)/python -m pytest tests/crash
+
+clean: ## removes what was built, not the data
+	@rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info
+	@find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find src -name '_*.so' -delete

@@ -1,0 +1,156 @@
+"""The catalog as handlers use it: blocking work on one metadata thread, storage told before clients can see a change.
+
+A topic becomes visible in `image` only when its queues exist, and disappears from it before they go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeVar
+
+from cairnmq.errors import Refusal
+from cairnmq.metadata.catalog import Catalog
+from cairnmq.metadata.image import Image, Topic
+from cairnmq.metadata.topics import CreateTopic
+from cairnmq.settings.alteration import ConfigChange
+from cairnmq.settings.broker import BrokerConfig
+from cairnmq.settings.topic import effective
+from cairnmq.storage.queue_log import QueueSpec
+
+if TYPE_CHECKING:
+    from cairnmq.broker.store import Store
+
+T = TypeVar("T")
+
+_PRODUCER_IDS = 1000
+
+
+def queue_specs(topic: Topic, config: BrokerConfig, first_partition: int = 0) -> list[QueueSpec]:
+    """What storage must know of a topic's queues, from `first_partition` on."""
+    log_config = effective(topic.configs, config)
+    return [
+        QueueSpec(queue_id, topic.name, partition, topic.topic_id, log_config)
+        for partition, queue_id in topic.queues()
+        if partition >= first_partition
+    ]
+
+
+class LiveCatalog:
+    """Changes are made one after another; readers take `image`, which is replaced and never changed.
+
+    `on_deleted` is awaited with each deleted topic (its committed offsets go), `on_config` called with new settings.
+    """
+
+    def __init__(
+        self, catalog: Catalog, thread: ThreadPoolExecutor, store: Store, config: BrokerConfig, clock: Callable[[], int]
+    ) -> None:
+        self.image: Image = catalog.image
+        self.on_deleted: Callable[[Topic], Awaitable[None]] | None = None
+        self.on_config: Callable[[BrokerConfig], None] | None = None
+        self._catalog = catalog
+        self._thread = thread
+        self._store = store
+        self._config = config
+        self._clock = clock
+        self._turn = asyncio.Lock()
+        self._producer_ids = iter(range(0))
+
+    async def _call(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    async def create_topic(self, request: CreateTopic, *, validate_only: bool = False) -> Topic | Refusal:
+        async with self._turn:
+            now_ms, config = self._clock(), self._config
+            topic = await self._call(
+                lambda: self._catalog.create_topic(request, broker=config, now_ms=now_ms, validate_only=validate_only)
+            )
+            if isinstance(topic, Topic) and not validate_only:
+                self._store.create_queues(queue_specs(topic, config))
+                self.image = self._catalog.image
+            return topic
+
+    async def delete_topic(self, topic: Topic) -> Refusal | None:
+        """By id: a topic of the same name that was made meanwhile is not meant."""
+        async with self._turn:
+            config = self._config
+            deleted = await self._call(lambda: self._catalog.delete_topic_by_id(topic.topic_id, broker=config))
+            if isinstance(deleted, Refusal):
+                return deleted
+            self.image = self._catalog.image
+            await self._store.delete_queues([queue_id for _, queue_id in deleted.queues()])
+            if self.on_deleted is not None:
+                await self.on_deleted(deleted)
+            return None
+
+    async def add_partitions(
+        self,
+        name: str,
+        count: int,
+        *,
+        assignments: Sequence[Sequence[int]] | None = None,
+        validate_only: bool = False,
+    ) -> Topic | Refusal:
+        async with self._turn:
+            before = self.image.topic(name)
+            topic = await self._call(
+                lambda: self._catalog.add_partitions(name, count, assignments=assignments, validate_only=validate_only)
+            )
+            if isinstance(topic, Topic) and not validate_only:
+                self._store.create_queues(queue_specs(topic, self._config, 0 if before is None else before.count))
+                self.image = self._catalog.image
+            return topic
+
+    async def alter_configs(
+        self, name: str, changes: Sequence[ConfigChange], *, validate_only: bool = False
+    ) -> Refusal | None:
+        async with self._turn:
+            config = self._config
+            topic = await self._call(
+                lambda: self._catalog.alter_configs(name, changes, broker=config, validate_only=validate_only)
+            )
+            if isinstance(topic, Refusal):
+                return topic
+            if not validate_only:
+                self._configure(topic)
+                self.image = self._catalog.image
+            return None
+
+    async def alter_broker_configs(
+        self, node_id: int | None, changes: Sequence[ConfigChange], *, validate_only: bool = False
+    ) -> Refusal | None:
+        async with self._turn:
+            config = self._config
+            altered = await self._call(
+                lambda: self._catalog.alter_broker_configs(node_id, changes, broker=config, validate_only=validate_only)
+            )
+            if isinstance(altered, Refusal):
+                return altered
+            if not validate_only:
+                built = self._catalog.broker_config(config)
+                assert not isinstance(built, Refusal), f"settings that were accepted do not hold together: {built}"
+                self._config = built
+                self.image = self._catalog.image
+                # Many broker settings are defaults of topic settings.
+                for topic in self.image.topics.values():
+                    self._configure(topic)
+                if self.on_config is not None:
+                    self.on_config(built)
+            return None
+
+    def _configure(self, topic: Topic) -> None:
+        log_config = effective(topic.configs, self._config)
+        for _, queue_id in topic.queues():
+            self._store.configure(queue_id, log_config)
+
+    async def next_producer_id(self) -> int:
+        """Numbers come in blocks, so that a new producer rarely waits for the metadata store."""
+        producer_id = next(self._producer_ids, None)
+        if producer_id is None:
+            async with self._turn:
+                producer_id = next(self._producer_ids, None)
+                if producer_id is None:
+                    self._producer_ids = iter(await self._call(lambda: self._catalog.producer_id_block(_PRODUCER_IDS)))
+                    producer_id = next(self._producer_ids)
+        return producer_id

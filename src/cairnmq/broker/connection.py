@@ -1,0 +1,446 @@
+"""One client connection: bytes in, requests started in order, answers out in the same order.
+
+Frames are parsed in place in a chunk; a chunk is never written over while a view on it may live (chunks.py). A Produce
+may start while earlier Produce answers are outstanding; any other request waits until the connection owes nothing, so
+a parked fetch holds up its own connection only. What may not start yet simply stays unparsed in the chunk; when the
+chunk is full, or too much is owed, reading pauses and the client's TCP window fills.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import deque
+from mmap import mmap
+from struct import Struct as Layout  # noqa: TID251 - a frame must be seen to be whole before anything parses it
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from cairnmq.broker.chunks import LARGE, SMALL
+from cairnmq.broker.reply import Answer, CloseConnection, Reply
+from cairnmq.broker.router import Outcome, Router
+from cairnmq.types import Buffer
+from cairnmq.wire.apis import API_VERSIONS, PRODUCE
+from cairnmq.wire.codec import Malformed, encode
+from cairnmq.wire.framing import read_request_header, response_frame
+from cairnmq.wire.messages import Message
+
+if TYPE_CHECKING:
+    from cairnmq.broker.context import Context
+    from cairnmq.broker.listener import Listener
+
+log = logging.getLogger("cairnmq.broker")
+
+_SIZE = Layout(">i")
+_PEEK = Layout(">hhi")
+_SHORTEST = _PEEK.size
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """How much one connection may cost."""
+
+    request_bytes: int = 100 * 1024 * 1024
+    requests: int = 128
+    outstanding_bytes: int = 32 * 1024 * 1024
+    write_high: int = 256 * 1024
+    write_low: int = 64 * 1024
+    stall_seconds: float = 30.0
+    idle_seconds: float = 600.0
+
+
+class Owed:
+    """A started request whose answer has not left yet."""
+
+    __slots__ = ("connection", "key", "version", "correlation", "size", "started", "done", "body", "waits_for")
+
+    def __init__(self, connection: Connection, key: int, version: int, correlation: int, size: int) -> None:
+        self.connection = connection
+        self.key = key
+        self.version = version
+        self.correlation = correlation
+        self.size = size
+        self.started = perf_counter()
+        self.done = False
+        self.body: list[Buffer] | None = None
+        self.waits_for: Reply | asyncio.Future[Answer] | None = None
+
+    def replied(self, reply: Reply) -> None:
+        self.connection.settle(self, reply.answer, reply.failure)
+
+    def resolved(self, future: asyncio.Future[Answer]) -> None:
+        if future.cancelled():
+            self.connection.settle(self, None, CloseConnection("the request was cancelled"))
+            return
+        failure = future.exception()
+        self.connection.settle(self, None if failure else future.result(), failure)
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Lives on the loop thread; `Listener` owns it and sweeps it."""
+
+    __slots__ = (
+        "_ctx", "_listener", "_router", "_limits", "_loop", "_transport", "peer",
+        "_chunk", "_view", "_start", "_end", "_chunk_size", "_owed", "_owed_bytes", "_reserved",
+        "_blocked", "_reading", "_write_paused", "_waiting", "_closing", "_draining", "_pump_due", "_pumping",
+        "heard", "_stalled_since", "_stalled_bytes", "_filled",
+    )  # fmt: skip
+
+    def __init__(self, listener: Listener, ctx: Context, router: Router, limits: Limits) -> None:
+        self._listener = listener
+        self._ctx = ctx
+        self._router = router
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self.peer = "?"
+        self._chunk: bytearray | mmap | None = None
+        self._view = memoryview(b"")
+        self._start = 0
+        self._end = 0
+        self._chunk_size = SMALL
+        self._filled = False
+        self._owed: deque[Owed] = deque()
+        self._owed_bytes = 0
+        self._reserved = 0
+        self._blocked = False
+        self._reading = True
+        self._write_paused = False
+        self._waiting = False
+        self._closing = False
+        self._draining = False
+        self._pump_due = False
+        self._pumping = False
+        self.heard = self._loop.time()
+        self._stalled_since = 0.0
+        self._stalled_bytes = 0
+
+    # Life
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        name = transport.get_extra_info("peername")
+        self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "local"
+        if not self._listener.admit(self):
+            self._closing = True
+            self._transport.abort()
+            return
+        raw = transport.get_extra_info("socket")
+        if raw is not None and raw.family in (socket.AF_INET, socket.AF_INET6):
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._transport.set_write_buffer_limits(self._limits.write_high, self._limits.write_low)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._closing = True
+        self._listener.dismiss(self)
+        if self._waiting:
+            self._ctx.budget.forget(self._woken)
+            self._waiting = False
+        if self._reserved:
+            self._ctx.budget.release(self._reserved)
+            self._reserved = 0
+        self._drop_chunk()
+        self._transport = None
+        for owed in self._owed:
+            if isinstance(owed.waits_for, Reply):
+                owed.waits_for.abandon()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def close(self, reason: str = "") -> None:
+        """Hang up; answers already handed to the transport still leave."""
+        if self._closing:
+            return
+        self._closing = True
+        if reason:
+            log.info("closed connection of %s: %s", self.peer, reason)
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Hang up at once; nothing more leaves."""
+        self._closing = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    def drain(self) -> None:
+        """Start nothing more; hang up when everything owed has been answered."""
+        self._draining = True
+        self._pause()
+        if not self._owed:
+            self.close()
+
+    @property
+    def owes(self) -> int:
+        return len(self._owed)
+
+    def sweep(self, now: float) -> None:
+        """Called every few seconds: reap the idle and the stuck, and let a quiet connection use small chunks again."""
+        if self._closing or self._transport is None:
+            return
+        if self._write_paused:
+            size = self._transport.get_write_buffer_size()
+            if size < self._stalled_bytes:
+                self._stalled_bytes, self._stalled_since = size, now
+            elif now - self._stalled_since >= self._limits.stall_seconds:
+                log.info("closed connection of %s: it does not read its answers", self.peer)
+                self.abort()
+            return
+        if not self._owed and now - self.heard >= self._limits.idle_seconds:
+            log.debug("closed idle connection of %s", self.peer)
+            self.abort()
+            return
+        if not self._filled:
+            self._chunk_size = SMALL
+        self._filled = False
+
+    # Bytes in
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._chunk is None:
+            self._use(self._listener.chunks.take(self._chunk_size), b"")
+        elif self._end == len(self._chunk) or self._start + self._wanted() > len(self._chunk):
+            self._next_chunk()
+        return self._view[self._end :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._end += nbytes
+        self.heard = self._loop.time()
+        self._ctx.metrics.bytes_in += nbytes
+        if not self._blocked:
+            self._pump()
+        elif self._end == len(self._view):
+            self._pause()
+
+    def _wanted(self) -> int:
+        """Size of the unfinished frame at the start of what is unparsed, as far as it is known."""
+        if self._end - self._start < 4:
+            return 4
+        return 4 + int(_SIZE.unpack_from(self._view, self._start)[0])
+
+    def _use(self, chunk: bytearray | mmap, head: Buffer) -> None:
+        self._chunk = chunk
+        self._view = memoryview(chunk)
+        self._view[: len(head)] = head
+        self._start = 0
+        self._end = len(head)
+
+    def _next_chunk(self) -> None:
+        if not self._filled:
+            self._filled = True
+        else:
+            # Two chunks filled between two sweeps: this connection is busy.
+            self._chunk_size = LARGE
+        head = self._view[self._start : self._end]
+        old = self._chunk
+        old_view = self._view
+        self._use(self._listener.chunks.take(max(self._chunk_size, self._wanted())), head)
+        head.release()
+        old_view.release()
+        assert old is not None
+        self._listener.chunks.give(old)
+
+    def _drop_chunk(self) -> None:
+        if self._chunk is not None:
+            self._view.release()
+            self._listener.chunks.give(self._chunk)
+            self._chunk = None
+            self._view = memoryview(b"")
+            self._start = self._end = 0
+
+    def _pump(self) -> None:
+        """Start every request that may start now."""
+        self._pump_due = False
+        self._pumping = True
+        try:
+            started_all = self._start_requests()
+        finally:
+            self._pumping = False
+        if self._closing:
+            return
+        self._blocked = not started_all
+        if not started_all:
+            if self._end == len(self._view):
+                self._pause()
+        elif not self._reading and not self._draining and self._transport is not None:
+            self._reading = True
+            self._transport.resume_reading()
+        self._rest()
+
+    def _rest(self) -> None:
+        """With nothing owed and nothing half received, an idle connection holds no memory and may be closed."""
+        if not self._owed:
+            if self._draining:
+                self.close()
+            elif self._start == self._end:
+                self._drop_chunk()
+
+    def _start_requests(self) -> bool:
+        """False if a request has to wait for something other than its own bytes."""
+        while not self._closing:
+            available = self._end - self._start
+            if available < 4:
+                break
+            size = _SIZE.unpack_from(self._view, self._start)[0]
+            if not _SHORTEST <= size <= self._limits.request_bytes:
+                self._ctx.metrics.malformed += 1
+                self.close(f"a request of {size} bytes (allowed are {_SHORTEST} to {self._limits.request_bytes})")
+                break
+            if available < size + 4:
+                # Memory for a large frame is asked for before it exists; small frames pay when they start.
+                if size > LARGE and not self._reserved:
+                    if not self._reserve(size):
+                        return False
+                    self._reserved = size
+                break
+            first = self._start + 4
+            key, version, correlation = _PEEK.unpack_from(self._view, first)
+            if not self._may_start(key):
+                return False
+            if self._reserved:
+                self._reserved = 0
+            elif not self._reserve(size):
+                return False
+            self._start = first + size
+            self._begin(key, version, correlation, self._view[first : first + size])
+        return True
+
+    def _may_start(self, key: int) -> bool:
+        if self._write_paused or self._draining:
+            return False
+        if not self._owed:
+            return True
+        return (
+            key == PRODUCE
+            and self._owed[0].key == PRODUCE
+            and len(self._owed) < self._limits.requests
+            and self._owed_bytes < self._limits.outstanding_bytes
+        )
+
+    def _reserve(self, size: int) -> bool:
+        if self._ctx.budget.reserve(size):
+            return True
+        self._pause()
+        if not self._waiting:
+            self._waiting = True
+            self._ctx.budget.wait(self._woken)
+        return False
+
+    def _woken(self) -> None:
+        self._waiting = False
+        self._pump_soon()
+
+    def _pause(self) -> None:
+        if self._reading and self._transport is not None and not self._closing:
+            self._reading = False
+            self._transport.pause_reading()
+
+    def _pump_soon(self) -> None:
+        # Never from inside a completion: the caller may be in the middle of completing many replies.
+        if not self._pump_due and not self._closing:
+            self._pump_due = True
+            self._loop.call_soon(self._pump)
+
+    # Requests
+
+    def _begin(self, key: int, version: int, correlation: int, frame: memoryview) -> None:
+        owed = Owed(self, key, version, correlation, len(frame))
+        self._owed.append(owed)
+        self._owed_bytes += owed.size
+        route = self._router.routes.get(key)
+        if route is None or not route.min <= version <= route.max:
+            if route is not None and key == API_VERSIONS:
+                owed.version = 0
+                self.settle(owed, self._router.unsupported_api_versions(), None)
+            else:
+                self.settle(owed, None, CloseConnection(f"api key {key} version {version} is not served"))
+            return
+        try:
+            header, position = read_request_header(frame, 0)
+            outcome = route.call(self._ctx, header, frame, position)
+        except Exception as failure:  # noqa: BLE001 - whatever one request does must not harm other connections
+            self.settle(owed, None, failure)
+            return
+        if outcome is None or type(outcome) is list or isinstance(outcome, Message):
+            self.settle(owed, outcome, None)
+        else:
+            self._await(owed, outcome)
+
+    def _await(self, owed: Owed, outcome: Outcome) -> None:
+        if isinstance(outcome, Reply):
+            if outcome.done:
+                owed.replied(outcome)
+            else:
+                owed.waits_for = outcome
+                outcome.deliver = owed.replied
+            return
+        # Not cancelled when the connection goes: an admin change that has begun is carried to its end.
+        future: asyncio.Future[Any] = asyncio.ensure_future(cast(Any, outcome))
+        owed.waits_for = future
+        future.add_done_callback(owed.resolved)
+
+    def settle(self, owed: Owed, answer: Answer, failure: BaseException | None) -> None:
+        """The answer to one request is known (or will never be); send what is due, in order."""
+        assert not owed.done, "a request is answered once"
+        owed.done = True
+        owed.waits_for = None
+        self._ctx.budget.release(owed.size)
+        if failure is None and answer is not None:
+            try:
+                owed.body = answer if type(answer) is list else encode(cast(Message, answer), owed.version)
+            except Exception as error:  # noqa: BLE001 - an answer that cannot be encoded is a bug of this request only
+                failure = error
+        if failure is not None:
+            self._failed(owed, failure)
+        if self._closing or self._transport is None:
+            return
+        self._send_due()
+
+    def _failed(self, owed: Owed, failure: BaseException) -> None:
+        if isinstance(failure, CloseConnection):
+            self.close(str(failure))
+        elif isinstance(failure, Malformed):
+            self._ctx.metrics.malformed += 1
+            self.close(f"malformed request, api key {owed.key} version {owed.version}: {failure}")
+        else:
+            log.error(
+                "request failed, api key %d version %d of %s", owed.key, owed.version, self.peer, exc_info=failure
+            )
+            self.close("the request failed")
+
+    def _send_due(self) -> None:
+        assert self._transport is not None
+        owing = self._owed
+        metrics = self._ctx.metrics
+        while owing and owing[0].done:
+            owed = owing.popleft()
+            self._owed_bytes -= owed.size
+            metrics.requests[owed.key].observe(perf_counter() - owed.started)
+            if owed.body is not None:
+                frame = response_frame(owed.key, owed.version, owed.correlation, owed.body)
+                metrics.bytes_out += 4 + _SIZE.unpack_from(frame[0])[0]
+                self._transport.writelines(frame)
+        self.heard = self._loop.time()
+        if self._pumping:
+            return
+        if self._blocked:
+            self._pump_soon()
+        else:
+            self._rest()
+
+    # Flow control of the transport
+
+    def pause_writing(self) -> None:
+        self._write_paused = True
+        if self._transport is not None:
+            self._stalled_bytes = self._transport.get_write_buffer_size()
+            self._stalled_since = self._loop.time()
+
+    def resume_writing(self) -> None:
+        self._write_paused = False
+        if self._blocked:
+            self._pump_soon()

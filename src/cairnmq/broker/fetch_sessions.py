@@ -1,0 +1,137 @@
+"""Fetch sessions (KIP-227): what a client asked for once, so that later requests and answers name only changes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cairnmq.errors import ErrorCode
+from cairnmq.wire.messages import FetchRequest, FetchResponse
+
+FULL = 0
+CLOSE = -1
+EPOCH_MAX = 0x7FFFFFFF
+
+Key = tuple[str, bytes, int]  # topic name (or ""), topic id (or zeros), partition
+
+
+class Wanted:
+    """One partition of a fetch, and what the client was last told about it."""
+
+    __slots__ = ("topic", "topic_id", "partition", "epoch", "offset", "max_bytes", "last_epoch", "told")
+
+    def __init__(self, topic: FetchRequest.FetchTopic, asked: FetchRequest.FetchPartition) -> None:
+        self.topic = topic.topic
+        self.topic_id = topic.topic_id
+        self.partition = asked.partition
+        self.told: tuple[int, int] | None = None  # (high watermark, log start)
+        self.update(asked)
+
+    def update(self, asked: FetchRequest.FetchPartition) -> None:
+        self.epoch = asked.current_leader_epoch
+        self.offset = asked.fetch_offset
+        self.max_bytes = asked.partition_max_bytes
+        self.last_epoch = asked.last_fetched_epoch
+
+    @property
+    def key(self) -> Key:
+        return self.topic, self.topic_id, self.partition
+
+
+class Session:
+    """Partitions in the order in which they are served; those that gave data go to the end, so that all get a turn."""
+
+    __slots__ = ("session_id", "epoch", "wanted", "by_id", "used_ms")
+
+    def __init__(self, session_id: int, by_id: bool) -> None:
+        self.session_id = session_id
+        self.epoch = 1
+        self.wanted: dict[Key, Wanted] = {}
+        self.by_id = by_id
+        self.used_ms = 0
+
+    def change(self, request: FetchRequest) -> None:
+        for topic in request.topics:
+            for asked in topic.partitions:
+                key = (topic.topic, topic.topic_id, asked.partition)
+                known = self.wanted.get(key)
+                if known is None:
+                    self.wanted[key] = Wanted(topic, asked)
+                else:
+                    known.update(asked)
+        for forgotten in request.forgotten_topics_data:
+            for partition in forgotten.partitions:
+                self.wanted.pop((forgotten.topic, forgotten.topic_id, partition), None)
+
+    def rotate(self, served: Wanted) -> None:
+        self.wanted[served.key] = self.wanted.pop(served.key)
+
+
+class Plan:
+    """What one fetch request is to read. `session` is None when the client wants, or gets, none."""
+
+    __slots__ = ("wanted", "session", "incremental")
+
+    def __init__(self, wanted: list[Wanted], session: Session | None, incremental: bool) -> None:
+        self.wanted = wanted
+        self.session = session
+        self.incremental = incremental
+
+    @property
+    def session_id(self) -> int:
+        return self.session.session_id if self.session is not None else 0
+
+    def leaves_out(self, wanted: Wanted, answer: FetchResponse.PartitionData) -> bool:
+        """An incremental answer names only partitions with data, an error, or news about their ends."""
+        told = (answer.high_watermark, answer.log_start_offset)
+        changed = told != wanted.told
+        wanted.told = told if not answer.error_code else None
+        return self.incremental and not answer.records and not answer.error_code and not changed
+
+
+class FetchSessions:
+    """All sessions of this broker, at most `slots`; the one unused for longest makes room when it is old enough."""
+
+    EVICT_MS = 120_000
+
+    def __init__(self, new_id: Callable[[], int]) -> None:
+        self._new_id = new_id  # a random positive 31-bit number
+        self.sessions: dict[int, Session] = {}
+
+    def plan(self, request: FetchRequest, version: int, slots: int, now_ms: int) -> Plan | ErrorCode:
+        by_id = version >= 13
+        if request.session_epoch in (FULL, CLOSE) or version < 7:
+            if request.session_id and version >= 7:
+                self.sessions.pop(request.session_id, None)
+            wanted = [Wanted(topic, asked) for topic in request.topics for asked in topic.partitions]
+            if request.session_epoch == CLOSE or version < 7 or not self._room(slots, now_ms):
+                return Plan(wanted, None, False)
+            session = Session(self._free_id(), by_id)
+            session.wanted = {one.key: one for one in wanted}
+            session.used_ms = now_ms
+            self.sessions[session.session_id] = session
+            return Plan(list(session.wanted.values()), session, False)
+        found = self.sessions.get(request.session_id)
+        if found is None:
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        if found.epoch != request.session_epoch:
+            return ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        if found.by_id != by_id:
+            return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+        found.epoch = 1 if found.epoch == EPOCH_MAX else found.epoch + 1
+        found.used_ms = now_ms
+        found.change(request)
+        return Plan(list(found.wanted.values()), found, True)
+
+    def _room(self, slots: int, now_ms: int) -> bool:
+        if len(self.sessions) < slots:
+            return True
+        oldest = min(self.sessions.values(), key=lambda session: session.used_ms, default=None)
+        if oldest is None or now_ms - oldest.used_ms < self.EVICT_MS:
+            return False
+        del self.sessions[oldest.session_id]
+        return True
+
+    def _free_id(self) -> int:
+        while (number := self._new_id()) in self.sessions or number <= 0:
+            pass
+        return number

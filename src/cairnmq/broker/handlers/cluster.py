@@ -1,0 +1,42 @@
+"""DescribeCluster: one broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cairnmq.wire.framing import RequestHeader
+from cairnmq.wire.messages import DescribeClusterRequest, DescribeClusterResponse
+
+if TYPE_CHECKING:
+    from cairnmq.broker.context import Context
+
+_BROKERS = 1
+_MISMATCHED_ENDPOINT_TYPE = 114
+_UNKNOWN_OPERATIONS = -(2**31)
+# Without an authorizer everybody may do everything: create, alter, describe, cluster action, describe and alter
+# configs, idempotent write.
+_CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+
+
+def handle(ctx: Context, header: RequestHeader, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    if request.endpoint_type != _BROKERS:
+        return DescribeClusterResponse(
+            error_code=_MISMATCHED_ENDPOINT_TYPE,
+            error_message="this is a broker's listener; ask with endpoint type 1 (brokers)",
+            endpoint_type=_BROKERS,
+            cluster_id=ctx.node.cluster_id,
+        )
+    node = ctx.node
+    return DescribeClusterResponse(
+        endpoint_type=_BROKERS,
+        cluster_id=node.cluster_id,
+        controller_id=node.node_id,
+        brokers=[
+            DescribeClusterResponse.DescribeClusterBroker(
+                broker_id=node.node_id, host=node.host, port=node.port, rack=node.rack
+            )
+        ],
+        cluster_authorized_operations=(
+            _CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _UNKNOWN_OPERATIONS
+        ),
+    )

@@ -1,0 +1,43 @@
+"""OffsetForLeaderEpoch: where a term of leadership ended, so that clients notice a log that was cut (KIP-320)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cairnmq.broker.queues import epoch_error, find_queue
+from cairnmq.errors import ErrorCode
+from cairnmq.wire.framing import RequestHeader
+from cairnmq.wire.messages import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+from cairnmq.wire.messages import (
+    _OffsetForLeaderEpochRequestOffsetForLeaderPartition as Wanted,
+)
+from cairnmq.wire.messages import (
+    _OffsetForLeaderEpochResponseEpochEndOffset as Answer,
+)
+
+if TYPE_CHECKING:
+    from cairnmq.broker.context import Context
+    from cairnmq.metadata.image import Topic
+
+
+def handle(ctx: Context, header: RequestHeader, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+    topics = []
+    for asked in request.topics:
+        topic = ctx.catalog.image.topic(asked.topic)
+        answers = [_answer(ctx, topic, wanted) for wanted in asked.partitions]
+        topics.append(OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(topic=asked.topic, partitions=answers))
+    return OffsetForLeaderEpochResponse(topics=topics)
+
+
+def _answer(ctx: Context, topic: Topic | None, wanted: Wanted) -> Answer:
+    queue = find_queue(ctx, topic, wanted.partition)
+    if queue is None:
+        return Answer(partition=wanted.partition, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    error = epoch_error(ctx, wanted.current_leader_epoch)
+    if error:
+        return Answer(partition=wanted.partition, error_code=error)
+    epoch, end = ctx.store.epoch_end(queue, wanted.leader_epoch)
+    return Answer(partition=wanted.partition, leader_epoch=epoch, end_offset=end)

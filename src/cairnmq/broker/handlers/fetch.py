@@ -1,0 +1,237 @@
+"""Fetch: visible batches of many queues, at once or when there are enough of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from random import SystemRandom
+from typing import TYPE_CHECKING, TypeAlias
+
+from cairnmq.broker.fetch_sessions import FetchSessions, Plan, Wanted
+from cairnmq.broker.queues import epoch_error, find_queue
+from cairnmq.broker.reply import Reply
+from cairnmq.errors import ErrorCode, Fault, Refusal
+from cairnmq.storage.engine import Fetched
+from cairnmq.storage.queue import Queue
+from cairnmq.storage.queue_reader import Warm
+from cairnmq.types import Buffer
+from cairnmq.wire.codec import decode, encode
+from cairnmq.wire.framing import RequestHeader
+from cairnmq.wire.messages import FetchRequest, FetchResponse
+
+if TYPE_CHECKING:
+    from cairnmq.broker.context import Context
+
+log = logging.getLogger(__name__)
+
+PartitionData: TypeAlias = FetchResponse.PartitionData
+TOPIC_IDS_SINCE = 13
+READ_COMMITTED = 1
+WARM_TRIES = 3
+NOTHING: list[FetchResponse.AbortedTransaction] = []
+
+
+class FetchHandler:
+    """Holds the sessions of one broker."""
+
+    def __init__(self) -> None:
+        random = SystemRandom()
+        self.sessions = FetchSessions(lambda: random.getrandbits(31))
+
+    def handle(self, ctx: Context, header: RequestHeader, frame: memoryview, position: int) -> Reply | list[Buffer]:
+        request, _ = decode(FetchRequest, header.api_version, frame, position)
+        slots = ctx.config.max_incremental_fetch_session_cache_slots
+        plan = self.sessions.plan(request, header.api_version, slots, ctx.clock())
+        if isinstance(plan, ErrorCode):
+            return encode(FetchResponse(error_code=plan), header.api_version)
+        return _Fetch(ctx, header.api_version, request, plan).begin()
+
+
+class _Fetch:
+    """One request: collect; park if there is too little; collect again when a queue has more, or time is up."""
+
+    __slots__ = (
+        "ctx", "version", "request", "plan", "reply", "queues", "parked", "timer", "woken", "tries", "budget", "expired",
+    )  # fmt: skip
+
+    def __init__(self, ctx: Context, version: int, request: FetchRequest, plan: Plan) -> None:
+        self.ctx = ctx
+        self.version = version
+        self.request = request
+        self.plan = plan
+        self.reply = Reply()
+        self.queues: list[Queue | ErrorCode] = [self._queue(wanted) for wanted in plan.wanted]
+        self.parked: list[Queue] = []
+        self.timer: asyncio.TimerHandle | None = None
+        self.woken = False
+        self.tries = 0
+        self.budget = min(request.max_bytes, ctx.config.fetch_max_bytes)
+        self.expired = request.max_wait_ms <= 0
+
+    def _queue(self, wanted: Wanted) -> Queue | ErrorCode:
+        image = self.ctx.catalog.image
+        if self.version >= TOPIC_IDS_SINCE:
+            topic = image.topic_by_id(wanted.topic_id)
+            if topic is None:
+                return ErrorCode.UNKNOWN_TOPIC_ID
+        else:
+            topic = image.topic(wanted.topic)
+        queue = find_queue(self.ctx, topic, wanted.partition)
+        if queue is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return epoch_error(self.ctx, wanted.epoch) or queue
+
+    def begin(self) -> Reply | list[Buffer]:
+        body = self._collect()
+        return body if body is not None else self.reply
+
+    # ------------------------------------------------------------------------------------------------ collecting
+
+    def _collect(self) -> list[Buffer] | None:
+        """The answer, or None: then the request is parked, or waits for cold reads."""
+        total, urgent = 0, not self.plan.wanted
+        answers: list[PartitionData] = []
+        warms: list[Warm] = []
+        for wanted, queue in zip(self.plan.wanted, self.queues, strict=True):
+            answer = PartitionData(partition_index=wanted.partition)
+            answer.aborted_transactions = NOTHING if self.request.isolation_level == READ_COMMITTED else None
+            answers.append(answer)
+            if isinstance(queue, ErrorCode):
+                _refuse(answer, queue)
+                urgent = True
+                continue
+            size = self._read(wanted, queue, answer, self.budget - total, total == 0, warms)
+            total += size
+            urgent = urgent or bool(answer.error_code) or answer.diverging_epoch.end_offset >= 0
+        if warms and not total:
+            self.ctx.store.warm(warms, self._again)
+            return None
+        if warms:
+            self.ctx.store.warm(warms, _nothing)  # for the next request: cold queues must not starve beside hot ones
+        if urgent or self.expired or total >= min(self.request.min_bytes, self.budget):
+            return self._answer(answers)
+        self._park()
+        return None
+
+    def _read(
+        self, wanted: Wanted, queue: Queue, answer: PartitionData, room: int, first: bool, warms: list[Warm]
+    ) -> int:
+        answer.high_watermark = answer.last_stable_offset = queue.visible
+        answer.log_start_offset = queue.log_start
+        answer.records = b""
+        store = self.ctx.store
+        if self.ctx.store.queues.get(queue.queue_id) is not queue:
+            _refuse(answer, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return 0
+        if wanted.last_epoch >= 0:
+            epoch, end = store.epoch_end(queue, wanted.last_epoch)
+            if 0 <= epoch < wanted.last_epoch or 0 <= end < wanted.offset:
+                answer.diverging_epoch = FetchResponse.EpochEndOffset(epoch=epoch, end_offset=end)
+                return 0
+        if wanted.offset == queue.visible or (queue.visible < wanted.offset <= queue.end):
+            return 0
+        if room <= 0 and not first:
+            return 0
+        try:
+            fetched = store.read(queue, wanted.offset, min(wanted.max_bytes, max(room, 0)), whole=first)
+        except (Fault, OSError) as error:
+            log.error("cannot read %s-%d at offset %d: %s", queue.topic, queue.partition, wanted.offset, error)
+            _refuse(answer, ErrorCode.KAFKA_STORAGE_ERROR)
+            return 0
+        if isinstance(fetched, Fetched):
+            answer.records = fetched.buffers
+            return fetched.size
+        if isinstance(fetched, Refusal):
+            _refuse(answer, fetched.code)
+            answer.log_start_offset = queue.log_start
+        else:
+            warms.append(fetched)
+        return 0
+
+    def _again(self) -> None:
+        """Cold reads are done: what they read is in the page cache now."""
+        if self.reply.done:
+            return
+        self.tries += 1
+        if self.tries >= WARM_TRIES:
+            self.expired = True  # the cache loses pages as fast as we fill it: answer with what there is
+        self._complete()
+
+    def _complete(self) -> None:
+        try:
+            body = self._collect()
+        except Exception as failure:  # noqa: BLE001 - the connection reports it and hangs up
+            self._unpark()
+            self.reply.fail(failure)
+            return
+        if body is not None:
+            self._unpark()
+            self.reply.complete(body)
+
+    def _answer(self, answers: list[PartitionData]) -> list[Buffer]:
+        topics: dict[tuple[str, bytes], FetchResponse.FetchableTopicResponse] = {}
+        session = self.plan.session
+        for wanted, answer in zip(self.plan.wanted, answers, strict=True):
+            if self.plan.leaves_out(wanted, answer):
+                continue
+            if session is not None and answer.records and wanted.key in session.wanted:
+                session.rotate(wanted)
+            topic = topics.get((wanted.topic, wanted.topic_id))
+            if topic is None:
+                topic = topics[wanted.topic, wanted.topic_id] = FetchResponse.FetchableTopicResponse(
+                    topic=wanted.topic, topic_id=wanted.topic_id, partitions=[]
+                )
+            topic.partitions.append(answer)
+        response = FetchResponse(session_id=self.plan.session_id, responses=list(topics.values()))
+        return encode(response, self.version)
+
+    # --------------------------------------------------------------------------------------------------- parking
+
+    def _park(self) -> None:
+        if self.timer is not None:
+            return
+        for queue in self.queues:
+            if isinstance(queue, Queue):
+                if queue.waiters is None:
+                    queue.waiters = set()
+                queue.waiters.add(self._wake)
+                self.parked.append(queue)
+        loop = asyncio.get_running_loop()
+        self.timer = loop.call_later(self.request.max_wait_ms / 1000, self._expire)
+        self.reply.on_abandon = self._unpark
+
+    def _wake(self) -> None:
+        """Looks again at the end of this turn of the loop, when every queue of the same group has advanced."""
+        if not self.woken:
+            self.woken = True
+            asyncio.get_running_loop().call_soon(self._look)
+
+    def _look(self) -> None:
+        self.woken = False
+        if self.parked and not self.reply.done:
+            self._complete()
+
+    def _expire(self) -> None:
+        self.expired = True
+        if not self.reply.done:
+            self._complete()
+
+    def _unpark(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+        for queue in self.parked:
+            if queue.waiters is not None:
+                queue.waiters.discard(self._wake)
+                if not queue.waiters:
+                    queue.waiters = None
+        self.parked = []
+
+
+def _refuse(answer: PartitionData, code: ErrorCode) -> None:
+    answer.error_code = code
+    answer.high_watermark = answer.last_stable_offset = answer.log_start_offset = -1
+    answer.records = b""
+
+
+def _nothing() -> None:
+    pass

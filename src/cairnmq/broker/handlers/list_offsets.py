@@ -1,0 +1,77 @@
+"""ListOffsets: the ends of a queue, or the first record at or after a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from cairnmq.broker.queues import epoch_error, find_queue
+from cairnmq.errors import ErrorCode, Fault
+from cairnmq.wire.framing import RequestHeader
+from cairnmq.wire.messages import (
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+)
+from cairnmq.wire.messages import (
+    _ListOffsetsResponseListOffsetsPartitionResponse as Answer,
+)
+
+if TYPE_CHECKING:
+    from cairnmq.broker.context import Context
+    from cairnmq.storage.queue import Queue
+
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+_SINCE_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+
+
+async def handle(ctx: Context, header: RequestHeader, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    named = Counter((topic.name, p.partition_index) for topic in request.topics for p in topic.partitions)
+    searches: list[Awaitable[None]] = []
+    answered = []
+    for topic in request.topics:
+        known = ctx.catalog.image.topic(topic.name)
+        answers = []
+        for wanted in topic.partitions:
+            answer = Answer(partition_index=wanted.partition_index)
+            answers.append(answer)
+            queue = find_queue(ctx, known, wanted.partition_index)
+            if named[topic.name, wanted.partition_index] > 1:
+                answer.error_code = ErrorCode.INVALID_REQUEST
+            elif queue is None:
+                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif error := epoch_error(ctx, wanted.current_leader_epoch):
+                answer.error_code = error
+            elif header.api_version < _SINCE_VERSION.get(wanted.timestamp, 0):
+                answer.error_code = ErrorCode.UNSUPPORTED_VERSION
+            elif not _known_at_once(queue, ctx.store.epoch, wanted.timestamp, answer):
+                searches.append(_search(ctx, queue, wanted.timestamp, answer))
+        answered.append(ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+    await asyncio.gather(*searches)
+    return ListOffsetsResponse(topics=answered)
+
+
+def _known_at_once(queue: Queue, epoch: int, timestamp: int, answer: Answer) -> bool:
+    if timestamp == LATEST:
+        # Without transactions the last stable offset is the visible end, so both isolation levels agree.
+        answer.offset = queue.visible
+        answer.leader_epoch = epoch
+    elif timestamp in (EARLIEST, EARLIEST_LOCAL):
+        answer.offset = queue.log_start
+        answer.leader_epoch = epoch if queue.log_start == queue.visible else -1
+    return timestamp in (LATEST, EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD)
+
+
+async def _search(ctx: Context, queue: Queue, timestamp: int, answer: Answer) -> None:
+    try:
+        if timestamp == MAX_TIMESTAMP:
+            found = await ctx.store.max_timestamp(queue)
+        else:
+            found = await ctx.store.find_time(queue, timestamp)
+    except Fault:
+        answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        return
+    if found is not None and found[0] < queue.visible:
+        answer.offset, answer.timestamp, answer.leader_epoch = found

@@ -1,0 +1,238 @@
+"""Metadata and DescribeTopicPartitions: which topics there are and who leads their partitions.
+
+Clients ask the same question again and again, and an answer for many partitions is expensive to encode: whole encoded
+answers are kept by the bytes of the request until the image changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from cairnmq.errors import ErrorCode, Fault, Refusal
+from cairnmq.metadata.image import Image, Topic
+from cairnmq.metadata.topics import CreateTopic, check_name
+from cairnmq.types import Buffer
+from cairnmq.wire.codec import decode, encode
+from cairnmq.wire.framing import RequestHeader
+from cairnmq.wire.messages import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+from cairnmq.wire.messages import (
+    _DescribeTopicPartitionsResponsePartition as DescribedPartition,
+)
+from cairnmq.wire.messages import (
+    _DescribeTopicPartitionsResponseTopic as Described,
+)
+from cairnmq.wire.messages import (
+    _MetadataResponsePartition as PartitionAnswer,
+)
+from cairnmq.wire.messages import (
+    _MetadataResponseTopic as TopicAnswer,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from cairnmq.broker.context import Context
+
+
+_NO_ID = bytes(16)
+_UNKNOWN_OPERATIONS = -(2**31)
+# Without an authorizer everybody may do everything. Topic: read, write, create, delete, alter, describe, describe and
+# alter configs; cluster: create, alter, describe, cluster action, describe and alter configs, idempotent write.
+_TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
+_CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+_CACHED_REQUEST_BYTES = 4096
+_CACHED_ANSWERS = 256
+_DESCRIBED_PARTITIONS_MAX = 2000
+
+
+class MetadataHandler:
+    """Raw handler of Metadata; holds the cache of encoded answers."""
+
+    def __init__(self) -> None:
+        self._image: Image | None = None
+        self._answers: dict[tuple[int, bytes], list[Buffer]] = {}
+
+    def handle(
+        self, ctx: Context, header: RequestHeader, frame: memoryview, position: int
+    ) -> list[Buffer] | Awaitable[list[Buffer]]:
+        image = ctx.catalog.image
+        if image is not self._image:
+            self._image = image
+            self._answers.clear()
+        asked = bytes(frame[position:]) if len(frame) - position <= _CACHED_REQUEST_BYTES else b""
+        known = self._answers.get((header.api_version, asked)) if asked else None
+        if known is not None:
+            return known
+        request, _ = decode(MetadataRequest, header.api_version, frame, position)
+        missing = _to_create(ctx, header.api_version, request)
+        if missing:
+            return self._create_and_answer(ctx, header.api_version, request, missing)
+        response = answer(ctx, header.api_version, request, {})
+        body = encode(response, header.api_version)
+        if asked and all(topic.error_code == 0 for topic in response.topics):
+            if len(self._answers) >= _CACHED_ANSWERS:
+                self._answers.clear()
+            self._answers[header.api_version, asked] = body
+        return body
+
+    async def _create_and_answer(
+        self, ctx: Context, version: int, request: MetadataRequest, names: list[str]
+    ) -> list[Buffer]:
+        refused: dict[str, ErrorCode] = {}
+        for name, code in zip(names, await asyncio.gather(*(_create(ctx, name) for name in names)), strict=True):
+            if code:
+                refused[name] = code
+        return encode(answer(ctx, version, request, refused), version)
+
+
+def _to_create(ctx: Context, version: int, request: MetadataRequest) -> list[str]:
+    if not request.topics or not request.allow_auto_topic_creation or not ctx.config.auto_create_topics_enable:
+        return []
+    names = {topic.name for topic in request.topics if topic.name is not None and topic.topic_id == _NO_ID}
+    return sorted(name for name in names if ctx.catalog.image.topic(name) is None and check_name(name) is None)
+
+
+async def _create(ctx: Context, name: str) -> ErrorCode:
+    try:
+        created = await ctx.catalog.create_topic(CreateTopic(name=name))
+    except Fault:
+        return ErrorCode.LEADER_NOT_AVAILABLE
+    # Two clients may ask for the same new topic at once; the second finds it made.
+    if isinstance(created, Refusal) and created.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+        return created.code
+    return ErrorCode.NONE
+
+
+def answer(ctx: Context, version: int, request: MetadataRequest, refused: dict[str, ErrorCode]) -> MetadataResponse:
+    """The answer from the current image; `refused` holds why topics could not be created."""
+    node = ctx.node
+    return MetadataResponse(
+        brokers=[
+            MetadataResponse.MetadataResponseBroker(
+                node_id=node.node_id, host=node.host, port=node.port, rack=node.rack
+            )
+        ],
+        cluster_id=node.cluster_id,
+        controller_id=node.node_id,
+        topics=_topics(ctx, version, request, refused),
+        cluster_authorized_operations=(
+            _CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _UNKNOWN_OPERATIONS
+        ),
+    )
+
+
+def _topics(ctx: Context, version: int, request: MetadataRequest, refused: dict[str, ErrorCode]) -> list[TopicAnswer]:
+    image = ctx.catalog.image
+    operations = _TOPIC_OPERATIONS if request.include_topic_authorized_operations else _UNKNOWN_OPERATIONS
+    # Version 0 has no null: there an empty list means all topics.
+    if request.topics is None or (version == 0 and not request.topics):
+        return [_topic(ctx, topic, operations) for _, topic in sorted(image.topics.items())]
+    answers: list[TopicAnswer] = []
+    seen: set[tuple[str | None, bytes]] = set()
+    for asked in request.topics:
+        if (asked.name, asked.topic_id) in seen:
+            continue
+        seen.add((asked.name, asked.topic_id))
+        if version < 12 and (asked.name is None or asked.topic_id != _NO_ID):
+            answers.append(
+                TopicAnswer(error_code=ErrorCode.INVALID_REQUEST, name=asked.name or "", topic_id=asked.topic_id)
+            )
+            continue
+        by_id = asked.topic_id != _NO_ID
+        topic = image.topic_by_id(asked.topic_id) if by_id else image.topic(asked.name or "")
+        if topic is not None:
+            answers.append(_topic(ctx, topic, operations))
+        elif by_id:
+            answers.append(TopicAnswer(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id))
+        else:
+            name = asked.name or ""
+            answers.append(TopicAnswer(error_code=refused.get(name) or unknown_name(name), name=name))
+    return answers
+
+
+def unknown_name(name: str) -> ErrorCode:
+    """An unknown topic may appear later (retriable); one that can never exist must not be retried."""
+    refusal = check_name(name)
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if refusal is None else refusal.code
+
+
+def _topic(ctx: Context, topic: Topic, operations: int) -> TopicAnswer:
+    node_id, epoch = ctx.node.node_id, ctx.store.epoch
+    replicas = [node_id]
+    return TopicAnswer(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            PartitionAnswer(
+                partition_index=partition,
+                leader_id=node_id,
+                leader_epoch=epoch,
+                replica_nodes=replicas,
+                isr_nodes=replicas,
+            )
+            for partition in range(topic.count)
+        ],
+        topic_authorized_operations=operations,
+    )
+
+
+def describe_partitions(
+    ctx: Context, header: RequestHeader, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    """A page of topics in name order; the cursor says where the next one begins."""
+    image, cursor = ctx.catalog.image, request.cursor
+    names = sorted({topic.name for topic in request.topics} if request.topics else image.topics)
+    room = min(max(request.response_partition_limit, 1), _DESCRIBED_PARTITIONS_MAX)
+    response = DescribeTopicPartitionsResponse(topics=[])
+    for name in names:
+        first = 0
+        if cursor is not None:
+            if name < cursor.topic_name:
+                continue
+            first = max(cursor.partition_index, 0) if name == cursor.topic_name else 0
+        topic = image.topic(name)
+        if topic is None:
+            response.topics.append(Described(error_code=unknown_name(name), name=name))
+            continue
+        if room == 0:
+            response.next_cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=first)
+            break
+        partitions = _described(ctx, topic, first, room)
+        room -= len(partitions)
+        response.topics.append(
+            Described(
+                name=name,
+                topic_id=topic.topic_id,
+                partitions=partitions,
+                topic_authorized_operations=_TOPIC_OPERATIONS,
+            )
+        )
+        if first + len(partitions) < topic.count:
+            response.next_cursor = DescribeTopicPartitionsResponse.Cursor(
+                topic_name=name, partition_index=first + len(partitions)
+            )
+            break
+    return response
+
+
+def _described(ctx: Context, topic: Topic, first: int, room: int) -> list[DescribedPartition]:
+    node_id = ctx.node.node_id
+    return [
+        DescribedPartition(
+            partition_index=partition,
+            leader_id=node_id,
+            leader_epoch=ctx.store.epoch,
+            replica_nodes=[node_id],
+            isr_nodes=[node_id],
+            # Java's describeTopics fails on null here.
+            eligible_leader_replicas=[],
+            last_known_elr=[],
+        )
+        for partition in range(first, min(first + room, topic.count))
+    ]

@@ -1,0 +1,138 @@
+"""OffsetCommit and OffsetFetch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cairnmq.errors import ErrorCode, Fault
+from cairnmq.groups.offsets import Committed, Fact, OffsetKey, put
+from cairnmq.wire.framing import RequestHeader
+from cairnmq.wire.messages import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    _OffsetFetchRequestGroup,
+    _OffsetFetchResponseGroup,
+    _OffsetFetchResponseTopic,
+    _OffsetFetchResponseTopics,
+)
+from cairnmq.wire.messages import (
+    _OffsetCommitResponsePartition as CommitAnswer,
+)
+
+if TYPE_CHECKING:
+    from cairnmq.broker.context import Context
+    from cairnmq.metadata.image import Topic
+
+_BY_ID_FROM = 10
+_NO_ID = bytes(16)
+
+
+async def commit(ctx: Context, header: RequestHeader, request: OffsetCommitRequest) -> OffsetCommitResponse:
+    now_ms = ctx.clock()
+    group_error = ctx.offsets.refuse_member(request.group_id, request.generation_id_or_member_epoch, header.api_version)
+    facts: list[Fact] = []
+    stored: list[CommitAnswer] = []
+    topics = []
+    for asked in request.topics:
+        by_id = header.api_version >= _BY_ID_FROM
+        image = ctx.catalog.image
+        topic = image.topic_by_id(asked.topic_id) if by_id else image.topic(asked.name)
+        unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id and topic is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        answers = []
+        for wanted in asked.partitions:
+            answer = CommitAnswer(partition_index=wanted.partition_index)
+            answers.append(answer)
+            metadata = wanted.committed_metadata or ""
+            if topic is None or topic.queue_id(wanted.partition_index) is None:
+                answer.error_code = unknown
+            elif group_error:
+                answer.error_code = group_error
+            elif len(metadata.encode()) > ctx.config.offset_metadata_max_bytes:
+                answer.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            else:
+                expire_ms = now_ms + request.retention_time_ms if request.retention_time_ms >= 0 else -1
+                value = Committed(wanted.committed_offset, wanted.committed_leader_epoch, metadata, now_ms, expire_ms)
+                facts.append(put(OffsetKey(request.group_id, topic.topic_id, wanted.partition_index), value))
+                stored.append(answer)
+        topics.append(
+            OffsetCommitResponse.OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id, partitions=answers)
+        )
+    try:
+        await ctx.facts.commit(facts)
+    except Fault:
+        for answer in stored:
+            answer.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return OffsetCommitResponse(topics=topics)
+
+
+def fetch(ctx: Context, header: RequestHeader, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    if header.api_version < 8:
+        topics = _everything(ctx, request.group_id) if request.topics is None else [
+            (topic.name, _id_of(ctx, topic.name), topic.partition_indexes) for topic in request.topics
+        ]  # fmt: skip
+        return OffsetFetchResponse(topics=[_old_topic(ctx, request.group_id, *topic) for topic in topics])
+    return OffsetFetchResponse(groups=[_group(ctx, group, header.api_version) for group in request.groups])
+
+
+def _id_of(ctx: Context, name: str) -> bytes:
+    topic = ctx.catalog.image.topic(name)
+    return _NO_ID if topic is None else topic.topic_id
+
+
+def _everything(ctx: Context, group: str) -> list[tuple[str, bytes, list[int]]]:
+    """All that a group has committed, in topics that still exist."""
+    found: list[tuple[str, bytes, list[int]]] = []
+    for topic_id, partitions in ctx.offsets.topics(group).items():
+        topic: Topic | None = ctx.catalog.image.topic_by_id(topic_id)
+        if topic is not None:
+            found.append((topic.name, topic_id, sorted(partitions)))
+    return sorted(found)
+
+
+def _old_topic(ctx: Context, group: str, name: str, topic_id: bytes, indexes: list[int]) -> _OffsetFetchResponseTopic:
+    answers = []
+    for index in indexes:
+        committed = ctx.offsets.get(group, topic_id, index) or Committed(-1)
+        answers.append(
+            OffsetFetchResponse.OffsetFetchResponsePartition(
+                partition_index=index,
+                committed_offset=committed.offset,
+                committed_leader_epoch=committed.leader_epoch,
+                metadata=committed.metadata,
+            )
+        )
+    return OffsetFetchResponse.OffsetFetchResponseTopic(name=name, partitions=answers)
+
+
+def _group(ctx: Context, asked: _OffsetFetchRequestGroup, version: int) -> _OffsetFetchResponseGroup:
+    if asked.topics is None:
+        topics = _everything(ctx, asked.group_id)
+    elif version >= _BY_ID_FROM:
+        topics = [("", topic.topic_id, topic.partition_indexes) for topic in asked.topics]
+    else:
+        topics = [(topic.name, _id_of(ctx, topic.name), topic.partition_indexes) for topic in asked.topics]
+    return OffsetFetchResponse.OffsetFetchResponseGroup(
+        group_id=asked.group_id,
+        topics=[_topic(ctx, asked.group_id, *topic, by_id=version >= _BY_ID_FROM) for topic in topics],
+    )
+
+
+def _topic(
+    ctx: Context, group: str, name: str, topic_id: bytes, indexes: list[int], *, by_id: bool
+) -> _OffsetFetchResponseTopics:
+    unknown = by_id and ctx.catalog.image.topic_by_id(topic_id) is None
+    answers = []
+    for index in indexes:
+        committed = ctx.offsets.get(group, topic_id, index) or Committed(-1)
+        answers.append(
+            OffsetFetchResponse.OffsetFetchResponsePartitions(
+                partition_index=index,
+                committed_offset=-1 if unknown else committed.offset,
+                committed_leader_epoch=-1 if unknown else committed.leader_epoch,
+                metadata="" if unknown else committed.metadata,
+                error_code=ErrorCode.UNKNOWN_TOPIC_ID if unknown else ErrorCode.NONE,
+            )
+        )
+    return OffsetFetchResponse.OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=answers)

@@ -1,0 +1,180 @@
+"""Produce: batches into journals, answered when the ack table says so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from cairnmq.broker.queues import find_queue
+from cairnmq.broker.reply import CloseConnection, Reply
+from cairnmq.codec.batch import CODEC_MASK, HEADER_SIZE, read_header
+from cairnmq.errors import ErrorCode, Refusal
+from cairnmq.metadata.topics import check_name
+from cairnmq.storage.queue import Queue
+from cairnmq.storage.write_path import Placed
+from cairnmq.types import Buffer
+from cairnmq.wire.codec import decode, encode
+from cairnmq.wire.framing import RequestHeader
+from cairnmq.wire.messages import ProduceRequest, ProduceResponse
+
+if TYPE_CHECKING:
+    from cairnmq.broker.context import Context
+
+PartitionResponse: TypeAlias = ProduceResponse.PartitionProduceResponse
+TopicResponse: TypeAlias = ProduceResponse.TopicProduceResponse
+
+ZSTD = 4
+ZSTD_SINCE = 7
+TOPIC_IDS_SINCE = 13
+
+
+def handle(ctx: Context, header: RequestHeader, frame: memoryview, position: int) -> Reply | list[Buffer] | None:
+    request, _ = decode(ProduceRequest, header.api_version, frame, position)
+    produce = _Produce(ctx, header.api_version, request)
+    if request.transactional_id is not None:
+        return produce.refuse(ErrorCode.INVALID_TXN_STATE, "transactions are not supported yet")
+    if request.acks not in (-1, 0, 1):
+        return produce.refuse(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}; 0, 1 or -1 (all)")
+    return produce.begin()
+
+
+class _Produce:
+    """One request on its way: staged, then waiting for its journals, then answered."""
+
+    __slots__ = ("ctx", "version", "request", "reply", "placed", "waiting_for", "response")
+
+    def __init__(self, ctx: Context, version: int, request: ProduceRequest) -> None:
+        self.ctx = ctx
+        self.version = version
+        self.request = request
+        self.reply = Reply()
+        self.placed: list[PartitionResponse] = []
+        self.waiting_for = 0
+        self.response = ProduceResponse()
+
+    def refuse(self, code: ErrorCode, message: str) -> list[Buffer] | None:
+        if self.request.acks == 0:
+            raise CloseConnection(message)
+        self.response.responses = [
+            TopicResponse(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[_refused(p.index, code, message) for p in topic.partition_data],
+            )
+            for topic in self.request.topic_data
+        ]
+        return encode(self.response, self.version)
+
+    def begin(self) -> Reply | list[Buffer] | None:
+        """At the backlog's cap producers wait, in order, and are never refused."""
+        if self.ctx.store.full:
+            self.ctx.store.when_room(self._resume)
+            return self.reply
+        return self._stage()
+
+    def _resume(self) -> None:
+        outcome: Reply | list[Buffer] | None
+        try:
+            outcome = self._stage()
+        except CloseConnection as failure:
+            self.reply.fail(failure)
+            return
+        if outcome is not self.reply:
+            self.reply.complete(outcome)  # type: ignore[arg-type]
+
+    def _queue(self, name: str, topic_id: bytes, partition: int) -> Queue | Refusal:
+        image = self.ctx.catalog.image
+        if self.version >= TOPIC_IDS_SINCE:
+            topic = image.topic_by_id(topic_id)
+            if topic is None:
+                return Refusal(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+        else:
+            topic = image.topic(name)
+            if topic is None and (invalid := check_name(name)) is not None:
+                return invalid
+        queue = find_queue(self.ctx, topic, partition)
+        return queue if queue is not None else Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
+
+    def _stage(self) -> Reply | list[Buffer] | None:
+        ctx, acks = self.ctx, self.request.acks
+        now_ms = ctx.clock()
+        written: dict[int, int] = {}
+        synced: dict[int, int] = {}
+        failure: Refusal | None = None
+        for topic in self.request.topic_data:
+            answers = []
+            for data in topic.partition_data:
+                queue = self._queue(topic.name, topic.topic_id, data.index)
+                if isinstance(queue, Refusal):
+                    answers.append(_refused(data.index, queue.code, queue.message))
+                    failure = queue
+                    continue
+                refusal = self._check(queue, data.records)
+                if refusal is None:
+                    assert isinstance(data.records, memoryview)
+                    path = ctx.store.engine.path_of(queue)
+                    result = path.stage(queue, data.records, acks, now_ms)
+                    if not isinstance(result, Refusal):
+                        # a duplicate waits for whatever was staged so far: its original is among that
+                        end = result.end if isinstance(result, Placed) else path.journal.staged_end
+                        line = synced if acks == -1 and queue.config.flush == "commit" else written
+                        line[queue.journal] = max(end, line.get(queue.journal, 0))
+                        answer = PartitionResponse(
+                            index=data.index,
+                            base_offset=result.base_offset,
+                            log_append_time_ms=result.append_time if isinstance(result, Placed) else -1,
+                            log_start_offset=queue.log_start,
+                        )
+                        answers.append(answer)
+                        self.placed.append(answer)
+                        continue
+                    refusal = result
+                answers.append(_refused(data.index, refusal.code, refusal.message))
+                failure = refusal
+            self.response.responses.append(
+                TopicResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
+            )
+        for journal in {**written, **synced}:
+            ctx.store.loops[journal].staged()
+        if acks == 0:
+            if failure is not None:
+                raise CloseConnection(f"acks=0 and {failure.code.name}: {failure.message}")
+            return None
+        return self._wait(written, synced)
+
+    def _check(self, queue: Queue, records: object) -> Refusal | None:
+        if not isinstance(records, memoryview) or len(records) < HEADER_SIZE:
+            return Refusal(ErrorCode.INVALID_RECORD, "no record batch")
+        if self.version < ZSTD_SINCE and read_header(records).attributes & CODEC_MASK == ZSTD:
+            return Refusal(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later")
+        if self.request.acks == -1 and queue.config.min_insync_replicas > 1:
+            return Refusal(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"min.insync.replicas={queue.config.min_insync_replicas}, but a single node has one replica",
+            )
+        return None
+
+    def _wait(self, written: dict[int, int], synced: dict[int, int]) -> Reply | list[Buffer]:
+        loops = self.ctx.store.loops
+        self.waiting_for = len(written) + len(synced) + 1
+        for journal, position in written.items():
+            loops[journal].path.when_written(position, self._released)
+        for journal, position in synced.items():
+            loops[journal].path.when_synced(position, self._released)
+        self.waiting_for -= 1
+        if self.waiting_for == 0:
+            return encode(self.response, self.version)
+        return self.reply
+
+    def _released(self, met: bool) -> None:
+        self.waiting_for -= 1
+        if not met:
+            for answer in self.placed:
+                answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+                answer.base_offset = -1
+                answer.error_message = "the journal could not store it; see /health/ready"
+        if self.waiting_for == 0 and not self.reply.done:
+            self.reply.complete(encode(self.response, self.version))
+
+
+def _refused(index: int, code: ErrorCode, message: str) -> PartitionResponse:
+    return PartitionResponse(index=index, error_code=code, base_offset=-1, error_message=message)

@@ -1,0 +1,129 @@
+"""A small HTTP/1.1 server for the status page, its JSON, health checks and metrics. GET and HEAD only."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from cairnmq.broker.page import PAGE
+from cairnmq.broker.status import Status
+
+log = logging.getLogger("cairnmq.broker")
+
+_HEAD_BYTES_MAX = 16 * 1024
+_IDLE_SECONDS = 30.0
+_JSON = "application/json"
+_REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
+
+
+class Response(msgspec.Struct, frozen=True):
+    status: int
+    body: bytes
+    kind: str = _JSON
+
+
+class HttpServer:
+    """Answers from a `Status`; holds no state of its own."""
+
+    def __init__(self, status: Status) -> None:
+        self._status = status
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    async def open(self, host: str, port: int) -> int:
+        self._server = await asyncio.start_server(self._converse, host, port, limit=_HEAD_BYTES_MAX)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            for writer in list(self._writers):
+                writer.close()
+            await self._server.wait_closed()
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        try:
+            while await self._exchange(reader, writer):
+                pass
+        except (TimeoutError, ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            log.debug("an HTTP client went away or sent too much")
+        finally:
+            self._writers.discard(writer)
+            writer.close()
+
+    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """One request; True if the connection stays open."""
+        async with asyncio.timeout(_IDLE_SECONDS):
+            head = await reader.readuntil(b"\r\n\r\n")
+        lines = head.decode("latin-1").split("\r\n")
+        words = lines[0].split(" ")
+        if len(words) != 3 or not words[2].startswith("HTTP/1."):
+            writer.write(_encoded(Response(400, b'{"error": "not an HTTP/1.x request"}'), False, False))
+            return False
+        headers = {
+            name.strip().lower(): value.strip().lower() for name, _, value in (x.partition(":") for x in lines[1:])
+        }
+        # A body is never expected and never read, so the connection cannot be used again behind one.
+        bodied = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+        keep = words[2] == "HTTP/1.1" and headers.get("connection") != "close" and not bodied
+        if words[0] not in ("GET", "HEAD"):
+            response = Response(405, b'{"error": "only GET and HEAD"}')
+        else:
+            response = await self._answer(urlsplit(words[1]).path)
+        writer.write(_encoded(response, words[0] == "HEAD", keep))
+        async with asyncio.timeout(_IDLE_SECONDS):
+            await writer.drain()
+        return keep
+
+    async def _answer(self, path: str) -> Response:
+        status = self._status
+        match [unquote(part) for part in path.split("/") if part]:
+            case []:
+                return Response(200, PAGE, "text/html; charset=utf-8")
+            case ["metrics"]:
+                return Response(200, (await status.metrics()).encode(), "text/plain; version=0.0.4; charset=utf-8")
+            case ["health", "live"]:
+                return Response(200, b'{"live": true}')
+            case ["health", "ready"]:
+                problems = status.problems()
+                body = {"ready": not problems, "reasons": problems}
+                return Response(503 if problems else 200, msgspec.json.encode(body))
+            case ["api", "v1", "status"]:
+                return _json(await status.overview())
+            case ["api", "v1", "broker"]:
+                return _json(status.broker())
+            case ["api", "v1", "topics"]:
+                return _json(await status.topics())
+            case ["api", "v1", "topics", name]:
+                topic = await status.topic(name)
+                return _json(topic) if topic is not None else _NOT_FOUND
+            case ["api", "v1", "groups"]:
+                return _json(await status.groups())
+            case ["api", "v1", "storage"]:
+                return _json(status.storage())
+        return _NOT_FOUND
+
+
+_NOT_FOUND = Response(404, b'{"error": "not found"}')
+
+
+def _json(value: object) -> Response:
+    return Response(200, msgspec.json.encode(value))
+
+
+def _encoded(response: Response, head_only: bool, keep: bool) -> bytes:
+    head = (
+        f"HTTP/1.1 {response.status} {_REASONS[response.status]}\r\n"
+        f"Content-Type: {response.kind}\r\n"
+        f"Content-Length: {len(response.body)}\r\n"
+        "Cache-Control: no-store\r\n"
+        "X-Content-Type-Options: nosniff\r\n"
+        "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+        "connect-src 'self'; img-src data:\r\n"
+        f"Connection: {'keep-alive' if keep else 'close'}\r\n\r\n"
+    )
+    return head.encode("latin-1") + (b"" if head_only else response.body)

@@ -1,0 +1,164 @@
+"""Drives one journal's write path on the event loop: group by loop turn, write, sync, wake.
+
+All requests that are ready in one turn of the loop share one gathered write. The write goes to the page cache, which
+is cheaper inline than a hop to a thread; when the kernel throttles (a slow write), writes move to a thread for a while.
+Syncs always run on the journal's own thread, one at a time: whoever arrives during one shares the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from cairnmq.broker.metrics import Histogram
+from cairnmq.storage.queue import Queue
+from cairnmq.storage.write_path import Write, WritePath
+
+log = logging.getLogger(__name__)
+
+SLOW_WRITE_SECONDS = 0.004
+THREADED_SECONDS = 2.0
+INLINE_BYTES_MAX = 8 << 20
+
+
+class JournalLoop:
+    """Everything but the calls on the threads runs on the loop."""
+
+    def __init__(
+        self,
+        path: WritePath,
+        clock: Callable[[], int],
+        on_advance: Callable[[Iterable[Queue]], None],
+        on_synced: Callable[[], None],
+    ) -> None:
+        self.path = path
+        self.clock = clock
+        self.sync_seconds = Histogram()
+        self.slow_writes = 0
+        self._on_advance = on_advance
+        self._on_synced = on_synced
+        self._loop = asyncio.get_running_loop()
+        number = path.journal.number
+        self._write_thread = ThreadPoolExecutor(1, f"journal-{number}-write")
+        self._sync_thread = ThreadPoolExecutor(1, f"journal-{number}-sync")
+        self._flush_due = False
+        self._writing = False
+        self._syncing = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._threaded_until = 0.0
+
+    # --------------------------------------------------------------------------------------------------- writing
+
+    def staged(self) -> None:
+        """Something was staged: it is written at the end of this turn of the loop."""
+        if not self._flush_due and not self._writing:
+            self._flush_due = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        if self._writing:
+            return
+        write = self.path.take()
+        if write is None:
+            return
+        size = write.group.end - write.group.start
+        started = time.perf_counter()
+        if started < self._threaded_until or size > INLINE_BYTES_MAX:
+            self._writing = True
+            future = self._loop.run_in_executor(self._write_thread, self.path.write, write)
+            future.add_done_callback(lambda done: self._threaded(write, done))
+            return
+        try:
+            self.path.write(write)
+        except OSError as error:
+            self._failed(write, error)
+            return
+        if time.perf_counter() - started > SLOW_WRITE_SECONDS:
+            self.slow_writes += 1
+            self._threaded_until = time.perf_counter() + THREADED_SECONDS
+        self._written(write)
+
+    def _threaded(self, write: Write, done: asyncio.Future[None]) -> None:
+        self._writing = False
+        error = done.exception()
+        if isinstance(error, OSError):
+            self._failed(write, error)
+        elif error is not None:
+            raise error
+        else:
+            self._written(write)
+            self._flush()
+
+    def _written(self, write: Write) -> None:
+        self._on_advance(self.path.written(write))
+        self.plan_sync()
+
+    def _failed(self, write: Write, error: OSError) -> None:
+        log.error("journal %d: write failed: %s", self.path.journal.number, error)
+        self.path.failed(write, str(error))
+
+    # --------------------------------------------------------------------------------------------------- syncing
+
+    def plan_sync(self) -> None:
+        by = self.path.sync_by_ms
+        if by is None or self._syncing or self.path.stopped is not None:
+            return
+        wait = by - self.clock()
+        if wait <= 0:
+            self.sync()
+        elif self._timer is None or self._timer.when() > self._loop.time() + wait / 1000:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_later(wait / 1000, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.plan_sync()
+
+    def sync(self) -> None:
+        if self._syncing:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._syncing = True
+        self.path.sync_begins()
+        started = time.perf_counter()
+        future = self._loop.run_in_executor(self._sync_thread, self.path.sync)
+        future.add_done_callback(lambda done: self._synced(started, done))
+
+    def _synced(self, started: float, done: asyncio.Future[int]) -> None:
+        self._syncing = False
+        error = done.exception()
+        if error is not None:
+            # Pages may be gone although they read well: never sync again and believe it.
+            reason = (
+                f"journal {self.path.journal.number}: sync failed ({error}); restart the broker once the disk works"
+            )
+            log.critical(reason)
+            self.path.stop(reason)
+            return
+        self.sync_seconds.observe(time.perf_counter() - started)
+        self._on_advance(self.path.synced_to(done.result()))
+        self._on_synced()
+        self.plan_sync()
+
+    async def drain(self) -> None:
+        """Everything staged is written and synced."""
+        while self.path.stopped is None:
+            self._flush()
+            if not self._writing and self.path.journal.synced == self.path.journal.staged_end:
+                return
+            if not self._writing:
+                self.sync()
+            await asyncio.sleep(0.005)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._write_thread.shutdown()
+        self._sync_thread.shutdown()

@@ -1,0 +1,91 @@
+"""One listening address and its connections: admission, the periodic sweep, draining."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from typing import TYPE_CHECKING
+
+from cairnmq.broker.chunks import Chunks
+from cairnmq.broker.connection import Connection, Limits
+from cairnmq.broker.router import Router
+
+if TYPE_CHECKING:
+    from cairnmq.broker.context import Context
+
+log = logging.getLogger("cairnmq.broker")
+
+_SWEEPS_PER_TIMEOUT = 4
+_SWEEP_SECONDS_MAX = 5.0
+
+
+class Listener:
+    """Owns every client connection of the broker."""
+
+    def __init__(self, ctx: Context, router: Router, limits: Limits, connections_max: int = 2**31 - 1) -> None:
+        self._ctx = ctx
+        self._router = router
+        self._limits = limits
+        self.connections_max = connections_max
+        self._server: asyncio.Server | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._quiet: asyncio.Event = asyncio.Event()
+        self._draining = False
+        self.chunks = Chunks()
+        self.connections: set[Connection] = set()
+        for key in router.routes:
+            ctx.metrics.request(key)
+
+    async def open(self, bound: socket.socket) -> None:
+        """Accept connections on a bound socket from now on."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: Connection(self, self._ctx, self._router, self._limits), sock=bound, backlog=1024
+        )
+        self._sweep()
+
+    def admit(self, connection: Connection) -> bool:
+        if self._draining or len(self.connections) >= self.connections_max:
+            self._ctx.metrics.refused += 1
+            log.debug("refused connection of %s: max.connections is %d", connection.peer, self.connections_max)
+            return False
+        self.connections.add(connection)
+        self._ctx.metrics.connections = len(self.connections)
+        self._ctx.metrics.connections_total += 1
+        return True
+
+    def dismiss(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        self._ctx.metrics.connections = len(self.connections)
+        if self._draining and not self.connections:
+            self._quiet.set()
+
+    def sweep(self, now: float) -> None:
+        """One pass over all connections instead of a timer for each."""
+        for connection in list(self.connections):
+            connection.sweep(now)
+
+    def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.sweep(loop.time())
+        shortest = min(self._limits.idle_seconds, self._limits.stall_seconds)
+        self._sweeper = loop.call_later(min(shortest / _SWEEPS_PER_TIMEOUT, _SWEEP_SECONDS_MAX), self._sweep)
+
+    async def close(self, grace_seconds: float) -> None:
+        """Stop accepting, let started requests be answered for at most `grace_seconds`, then hang up."""
+        self._draining = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self.connections):
+            connection.drain()
+        if self.connections:
+            try:
+                await asyncio.wait_for(self._quiet.wait(), grace_seconds)
+            except TimeoutError:
+                for connection in list(self.connections):
+                    connection.abort()
+        if self._server is not None:
+            await self._server.wait_closed()

@@ -1,0 +1,127 @@
+"""Counters and histograms, and their Prometheus text. Used on the loop thread only, so plain numbers suffice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+_BUCKETS = 26
+
+
+class Histogram:
+    """Durations in buckets of powers of two microseconds: one bit_length finds the bucket (1 us .. 33 s)."""
+
+    __slots__ = ("counts", "seconds")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (_BUCKETS + 1)
+        self.seconds = 0.0
+
+    def observe(self, seconds: float) -> None:
+        bucket = int(seconds * 1e6).bit_length()
+        self.counts[bucket if bucket < _BUCKETS else _BUCKETS] += 1
+        self.seconds += seconds
+
+    def add(self, other: Histogram) -> None:
+        """Take in what another histogram has seen."""
+        self.counts = [mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)]
+        self.seconds += other.seconds
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
+    def quantile(self, share: float) -> float:
+        """The upper bound of the bucket in which `share` of all observations is reached; 0 without any."""
+        wanted = share * self.count
+        seen = 0
+        for bucket, count in enumerate(self.counts):
+            seen += count
+            if count and seen >= wanted:
+                return float(1 << bucket) / 1e6
+        return 0.0
+
+    def cumulative(self) -> list[tuple[float, int]]:
+        """(upper bound in seconds, observations up to it); empty buckets at both ends are left out."""
+        used = [bucket for bucket, count in enumerate(self.counts[:_BUCKETS]) if count]
+        rows: list[tuple[float, int]] = []
+        if used:
+            seen = sum(self.counts[: used[0]])
+            for bucket in range(used[0], used[-1] + 1):
+                seen += self.counts[bucket]
+                rows.append((float(1 << bucket) / 1e6, seen))
+        return rows
+
+
+class Metrics:
+    """What the connections count. `requests` is indexed by api key."""
+
+    __slots__ = ("requests", "bytes_in", "bytes_out", "connections", "connections_total", "refused", "malformed")
+
+    def __init__(self) -> None:
+        self.requests: dict[int, Histogram] = {}
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.connections = 0
+        self.connections_total = 0
+        self.refused = 0
+        self.malformed = 0
+
+    def request(self, key: int) -> Histogram:
+        return self.requests.setdefault(key, Histogram())
+
+
+class Sample(Struct, frozen=True, gc=False):
+    """One line of output: labels and a number."""
+
+    value: float
+    labels: Mapping[str, str] = {}
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    if not labels:
+        return ""
+    quoted = (
+        f'{name}="{value.translate({34: chr(92) + chr(34), 92: chr(92) * 2, 10: chr(92) + "n"})}"'
+        for name, value in labels.items()
+    )
+    return "{" + ",".join(quoted) + "}"
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) and abs(value) < 1 << 53 else repr(value)
+
+
+class Exposition:
+    """Builds the text of /metrics; every name gets its HELP and TYPE exactly once."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+
+    def _head(self, name: str, kind: str, help_text: str) -> None:
+        self._lines.append(f"# HELP {name} {help_text}")
+        self._lines.append(f"# TYPE {name} {kind}")
+
+    def plain(self, name: str, kind: str, help_text: str, samples: Iterable[Sample]) -> None:
+        self._head(name, kind, help_text)
+        self._lines.extend(f"{name}{_labels(sample.labels)} {_number(sample.value)}" for sample in samples)
+
+    def gauge(self, name: str, help_text: str, value: float) -> None:
+        self.plain(name, "gauge", help_text, (Sample(value),))
+
+    def counter(self, name: str, help_text: str, value: float) -> None:
+        self.plain(name, "counter", help_text, (Sample(value),))
+
+    def histogram(self, name: str, help_text: str, series: Sequence[tuple[Mapping[str, str], Histogram]]) -> None:
+        self._head(name, "histogram", help_text)
+        for labels, histogram in series:
+            for bound, seen in histogram.cumulative():
+                self._lines.append(f"{name}_bucket{_labels({**labels, 'le': repr(bound)})} {seen}")
+            count = histogram.count
+            self._lines.append(f"{name}_bucket{_labels({**labels, 'le': '+Inf'})} {count}")
+            self._lines.append(f"{name}_sum{_labels(labels)} {_number(histogram.seconds)}")
+            self._lines.append(f"{name}_count{_labels(labels)} {count}")
+
+    def text(self) -> str:
+        return "\n".join(self._lines) + "\n"

@@ -1,0 +1,136 @@
+"""What `cairn serve` was asked to do: its flags as a value. Imports nothing of the broker, so the command starts fast.
+
+Flags win over settings: `with_settings` fills only what no flag named, so a server.properties file with `listeners`,
+`log.dirs`, `node.id` or `zookeeper.connect` works unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from ipaddress import ip_address
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from cairnmq.errors import ErrorCode, Refusal
+
+MAPPED_SETTINGS = (
+    "listeners",
+    "advertised.listeners",
+    "log.dirs",
+    "log.dir",
+    "node.id",
+    "broker.id",
+    "broker.rack",
+    "zookeeper.connect",
+)
+
+
+class Address(Struct, frozen=True):
+    """A place to listen at or to be found at; port 0 asks for any free one."""
+
+    host: str
+    port: int
+
+    @property
+    def loopback(self) -> bool:
+        if self.host == "localhost":
+            return True
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class ServeOptions(Struct, frozen=True, kw_only=True):
+    """The flags of `cairn serve` with their defaults. `given` names the fields that a flag set."""
+
+    data: str = "./cairn-data"
+    journal_dir: str | None = None  # None: DIR/journal
+    listen: Address = Address("127.0.0.1", 9092)
+    advertise: Address | None = None  # None: what `listen` is bound to
+    http: Address | None = Address("127.0.0.1", 8080)  # None: --no-http
+    insecure: bool = False
+    node_id: int = 1
+    rack: str | None = None
+    metadata: str = "sqlite"
+    config: str | None = None
+    settings: tuple[tuple[str, str], ...] = ()  # --set, in order
+    ready_file: str | None = None
+    given: frozenset[str] = frozenset()
+
+    def with_settings(self, values: Mapping[str, str]) -> ServeOptions | Refusal:
+        """These options, with the fields that no flag set taken from Kafka's settings of the same meaning."""
+        try:
+            return replace(self, **{k: v for k, v in _from_settings(values).items() if k not in self.given})
+        except ValueError as error:
+            return Refusal(ErrorCode.INVALID_CONFIG, str(error))
+
+    def refusal(self) -> Refusal | None:
+        """Why these options must not be served, if they must not. The server asks again after `with_settings`."""
+        if self.metadata != "sqlite":
+            return Refusal(
+                ErrorCode.INVALID_CONFIG,
+                f"metadata store {self.metadata}: only sqlite is there; zookeeper:// comes with a later release",
+            )
+        if self.insecure:
+            return None
+        for flag, address in (("--listen", self.listen), ("--http", self.http)):
+            if address is not None and not address.loopback:
+                return Refusal(
+                    ErrorCode.INVALID_CONFIG,
+                    f"{flag} {address} is reachable from other machines and there is no authentication; "
+                    "listen on 127.0.0.1, or add --insecure if the network is trusted",
+                )
+        return None
+
+
+def parse_address(text: str) -> Address:
+    """`HOST:PORT`, `:PORT` (127.0.0.1) or `[IPV6]:PORT`; ValueError with a sentence otherwise."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise ValueError(f"{text!r} is not HOST:PORT with a port from 0 to 65535")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError(f"{text!r}: write an IPv6 address in brackets, [::1]:{port}")
+    return Address(host or "127.0.0.1", int(port))
+
+
+def _from_settings(values: Mapping[str, str]) -> dict[str, object]:
+    fields: dict[str, object] = {}
+    if listeners := values.get("listeners"):
+        fields["listen"] = _listener("listeners", listeners)
+    if advertised := values.get("advertised.listeners"):
+        fields["advertise"] = _listener("advertised.listeners", advertised)
+    if data := values.get("log.dirs") or values.get("log.dir"):
+        if "," in data:
+            raise ValueError(
+                f"log.dirs={data}: one data directory is supported; name one (--journal-dir puts journals elsewhere)"
+            )
+        fields["data"] = data.strip()
+    if node := values.get("node.id") or values.get("broker.id"):
+        if not node.strip().isdecimal():
+            raise ValueError(f"node.id={node} is not a number from 0 on")
+        fields["node_id"] = int(node)
+    if rack := values.get("broker.rack"):
+        fields["rack"] = rack
+    if quorum := values.get("zookeeper.connect"):
+        fields["metadata"] = f"zookeeper://{quorum}"
+    return fields
+
+
+def _listener(name: str, text: str) -> Address:
+    """`PLAINTEXT://host:port` or `host:port`; a list or another protocol is refused, not half served."""
+    if "," in text:
+        raise ValueError(f"{name}={text}: one listener is supported")
+    protocol, separator, rest = text.strip().rpartition("://")
+    if separator and protocol.upper() != "PLAINTEXT":
+        raise ValueError(f"{name}={text}: {protocol} comes with a later release; use PLAINTEXT://HOST:PORT")
+    try:
+        return parse_address(rest)
+    except ValueError as error:
+        raise ValueError(f"{name}={text}: {error}") from None

@@ -1,0 +1,121 @@
+"""The status page: one self-contained, read-only HTML document that polls /api/v1/status."""
+
+from __future__ import annotations
+
+PAGE = b"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>CairnMQ</title>
+<link rel="icon" href="data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 32 32'%3E%3Cg
+ fill='%230f766e'%3E%3Cellipse cx='16' cy='26' rx='13' ry='4'/%3E%3Cellipse cx='16' cy='17' rx='9'
+ ry='3.6'/%3E%3Cellipse cx='16' cy='9' rx='5.5' ry='3'/%3E%3C/g%3E%3C/svg%3E">
+<style>
+:root { color-scheme: light dark; --bg: #f6f7f8; --card: #fff; --ink: #17202a; --dim: #64707d; --line: #e3e7eb;
+  --accent: #0f766e; --bad: #b42318; --warn: #b54708; --bar: #cfe7e4; }
+@media (prefers-color-scheme: dark) { :root { --bg: #0f1417; --card: #171e22; --ink: #e6ebef; --dim: #93a1ad;
+  --line: #28323a; --accent: #2dd4bf; --bad: #f97066; --warn: #fdb022; --bar: #134e4a; } }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--bg); color: var(--ink); font: 15px/1.5 system-ui, sans-serif; }
+header { display: flex; flex-wrap: wrap; align-items: center; gap: .4rem 1rem; padding: 1rem 1.5rem;
+  background: var(--card); border-bottom: 1px solid var(--line); }
+header svg { width: 28px; height: 28px; fill: var(--accent); }
+h1 { font-size: 1.15rem; margin: 0; letter-spacing: .01em; }
+h2 { font-size: .8rem; margin: 0 0 .6rem; color: var(--dim); text-transform: uppercase; letter-spacing: .07em; }
+header .addr { color: var(--dim); font-family: ui-monospace, monospace; font-size: .85rem; }
+.pill { margin-left: auto; padding: .15rem .7rem; border-radius: 99px; font-size: .82rem; font-weight: 600;
+  border: 1px solid currentColor; color: var(--accent); }
+.pill.bad { color: var(--bad); }
+main { max-width: 1200px; margin: 0 auto; padding: 1.25rem 1.5rem 3rem; display: grid; gap: 1.25rem; }
+section { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 1rem 1.1rem;
+  overflow-x: auto; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 1rem; }
+.tile b { display: block; font-size: 1.35rem; font-weight: 650; font-variant-numeric: tabular-nums; }
+.tile span { color: var(--dim); font-size: .82rem; }
+table { width: 100%; border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { text-align: right; padding: .38rem .6rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
+th { color: var(--dim); font-weight: 550; font-size: .82rem; }
+th:first-child, td:first-child { text-align: left; }
+tr:last-child td { border-bottom: 0; }
+td.name { font-family: ui-monospace, monospace; font-size: .88rem; }
+.empty { color: var(--dim); padding: .3rem 0; }
+.lag { color: var(--warn); }
+.bad { color: var(--bad); }
+.meter { height: 6px; border-radius: 3px; background: var(--line); overflow: hidden; min-width: 120px; }
+.meter i { display: block; height: 100%; background: var(--accent); }
+footer { color: var(--dim); font-size: .82rem; text-align: center; padding-bottom: 2rem; }
+a { color: var(--accent); }
+</style></head><body>
+<header>
+<svg viewBox="0 0 32 32" aria-hidden="true"><ellipse cx="16" cy="26" rx="13" ry="4"/><ellipse cx="16" cy="17" rx="9"
+ry="3.6"/><ellipse cx="16" cy="9" rx="5.5" ry="3"/></svg>
+<h1>CairnMQ</h1><span class="addr" id="addr"></span><span class="pill" id="ready">connecting</span>
+</header>
+<main>
+<section><h2>Broker</h2><div class="tiles" id="tiles"></div></section>
+<section><h2>Topics</h2><div id="topics"></div></section>
+<section><h2>Groups</h2><div id="groups"></div></section>
+<section><h2>Journals and splitter</h2><div id="journals"></div></section>
+</main>
+<footer>read-only &middot; <a href="/metrics">metrics</a> &middot; <a href="/api/v1/status">JSON</a></footer>
+<script>
+"use strict";
+const $ = id => document.getElementById(id);
+const number = n => Number(n).toLocaleString("en");
+const bytes = n => { const units = ["B", "KiB", "MiB", "GiB", "TiB"]; let i = 0;
+  while (n >= 1024 && i < 4) { n /= 1024; i++; } return (i ? n.toFixed(n < 10 ? 1 : 0) : n) + " " + units[i]; };
+const span = s => { s = Math.floor(s); const d = Math.floor(s / 86400), h = Math.floor(s / 3600) % 24,
+  m = Math.floor(s / 60) % 60; return d ? d + " d " + h + " h" : h ? h + " h " + m + " min"
+  : m ? m + " min " + s % 60 + " s" : s + " s"; };
+// Names come from clients: only ever set as text, never as markup.
+const make = (tag, text, cls) => { const e = document.createElement(tag); if (text !== undefined) e.textContent = text;
+  if (cls) e.className = cls; return e; };
+const table = (heads, rows, empty) => { if (!rows.length) return make("div", empty, "empty");
+  const t = make("table"), h = make("tr"); heads.forEach(x => h.append(make("th", x))); t.append(h);
+  rows.forEach(r => { const tr = make("tr"); r.forEach((c, i) => { const td = c instanceof Node ? make("td")
+    : make("td", c, i ? "" : "name"); if (c instanceof Node) td.append(c); tr.append(td); }); t.append(tr); });
+  return t; };
+const meter = (part, whole) => { const m = make("div", undefined, "meter"), i = make("i");
+  i.style.width = (whole ? Math.min(100, 100 * part / whole) : 100) + "%"; m.append(i); return m; };
+let last = null;
+const rate = (now, field) => { if (!last) return 0; const dt = now.uptime_seconds - last.uptime_seconds;
+  return dt > 0 ? Math.max(0, (now[field] - last[field]) / dt) : 0; };
+function show(s) {
+  const b = s.broker;
+  $("addr").textContent = b.bootstrap ? b.bootstrap + "  \\u00b7  node " + b.node_id + "  \\u00b7  cluster "
+    + b.cluster_id : "";
+  $("ready").textContent = b.ready ? "ready" : b.reasons.join("; ");
+  $("ready").className = b.ready ? "pill" : "pill bad";
+  const messages = s.topics.reduce((n, t) => n + t.messages, 0);
+  const tiles = [[span(b.uptime_seconds), "up"], [number(b.connections ?? 0), "connections"],
+    [bytes(rate(b, "bytes_in")) + "/s", "in"], [bytes(rate(b, "bytes_out")) + "/s", "out"],
+    [number(s.topics.length), "topics"], [number(s.topics.reduce((n, t) => n + t.partitions, 0)), "partitions"],
+    [number(messages), "messages"]];
+  $("tiles").replaceChildren(...tiles.map(([v, k]) => { const t = make("div", undefined, "tile");
+    t.append(make("b", v), make("span", k)); return t; }));
+  $("topics").replaceChildren(table(["topic", "partitions", "messages", "size"],
+    s.topics.map(t => [t.name, number(t.partitions), number(t.messages), bytes(t.bytes)]), "No topics yet."));
+  const rows = [];
+  s.groups.forEach(g => g.offsets.forEach(o => rows.push([g.group, o.topic, o.partition, number(o.committed),
+    number(o.end), make("span", number(o.lag), o.lag ? "lag" : "")])));
+  $("groups").replaceChildren(table(["group", "topic", "partition", "committed", "end", "lag"], rows.slice(0, 500),
+    "No committed offsets yet."));
+  const sp = s.splitter;
+  const journals = table(["journal", "end", "size", "synced behind", "split behind", "split", "state"],
+    s.journals.map(j => ["journal " + j.journal, number(j.end), bytes(j.bytes), bytes(j.end - j.synced),
+      bytes(j.end - j.split), meter(j.split - j.checkpoint, j.end - j.checkpoint),
+      make("span", j.stopped || "writing", j.stopped ? "bad" : "")]), "Recovery is running.");
+  const line = make("p", "Splitter " + sp.state + (sp.replay_bytes === undefined ? "" : " \\u00b7 "
+    + bytes(sp.lag_bytes) + " to split \\u00b7 " + bytes(sp.replay_bytes)
+    + " to replay if killed now \\u00b7 checkpoint "
+    + span(sp.checkpoint_age_seconds) + " ago \\u00b7 flush p50 " + sp.flush_p50_ms.toFixed(2) + " ms, p99 "
+    + sp.flush_p99_ms.toFixed(2) + " ms"), "empty");
+  $("journals").replaceChildren(journals, line);
+  last = b;
+}
+async function poll() {
+  try { show(await (await fetch("/api/v1/status")).json()); }
+  catch (e) { $("ready").textContent = "not reachable"; $("ready").className = "pill bad"; last = null; }
+  setTimeout(poll, 2000);
+}
+poll();
+</script></body></html>
+"""

@@ -1,0 +1,49 @@
+"""What a handler returns when the answer comes later: a future without the event loop's extra hop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from cairnmq.types import Buffer
+from cairnmq.wire.messages import Message
+
+Answer: TypeAlias = Message | list[Buffer] | None
+
+
+class CloseConnection(Exception):
+    """Raised by a handler (or set as a reply's failure) when the only correct answer is to hang up."""
+
+
+class Reply:
+    """Completed once, by `complete` or `fail`; the connection writes the answer within that very call.
+
+    `on_abandon` is called when the connection is lost first, so that a parked request can be taken out of its queue.
+    """
+
+    __slots__ = ("done", "answer", "failure", "deliver", "on_abandon")
+
+    def __init__(self) -> None:
+        self.done = False
+        self.answer: Answer = None
+        self.failure: BaseException | None = None
+        self.deliver: Callable[[Reply], None] | None = None
+        self.on_abandon: Callable[[], None] | None = None
+
+    def complete(self, answer: Answer) -> None:
+        assert not self.done, "a reply is completed once"
+        self.done = True
+        self.answer = answer
+        if self.deliver is not None:
+            self.deliver(self)
+
+    def fail(self, failure: BaseException) -> None:
+        assert not self.done, "a reply is completed once"
+        self.done = True
+        self.failure = failure
+        if self.deliver is not None:
+            self.deliver(self)
+
+    def abandon(self) -> None:
+        if self.on_abandon is not None and not self.done:
+            self.on_abandon()

@@ -1,0 +1,299 @@
+"""The broker process: starts everything in order, says that it is ready, waits for a signal, drains, stops."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+import os
+import secrets
+import signal
+import socket
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+
+from msgspec.structs import replace
+
+from cairnmq.broker.catalog import LiveCatalog, queue_specs
+from cairnmq.broker.connection import Limits
+from cairnmq.broker.context import Context, Node
+from cairnmq.broker.http import HttpServer
+from cairnmq.broker.listener import Listener
+from cairnmq.broker.options import Address, ServeOptions
+from cairnmq.broker.routes import build_router
+from cairnmq.broker.status import Status
+from cairnmq.broker.store import Store
+from cairnmq.errors import Fault, Refusal
+from cairnmq.groups.offsets import SPACE, Offsets
+from cairnmq.metadata.catalog import Catalog
+from cairnmq.metadata.image import Topic
+from cairnmq.metadata.sqlite import SqliteStore
+from cairnmq.settings.broker import BrokerConfig
+from cairnmq.settings.sources import load
+from cairnmq.storage.disk import DirectoryLock, RealDisk, lock
+from cairnmq.storage.engine import Engine, EngineConfig
+from cairnmq.storage.fault_point import arm
+from cairnmq.storage.queue_log import QueueSpec
+
+log = logging.getLogger("cairnmq.broker")
+
+_DRAIN_SECONDS = 5.0
+_LOCK_WAIT_SECONDS = 2.0
+_MAPPED = {
+    "listen": "listeners",
+    "advertise": "advertised.listeners",
+    "data": "log.dirs",
+    "node_id": "node.id",
+    "rack": "broker.rack",
+}
+
+
+class Unservable(Exception):
+    """The broker cannot start; the text is for the person who started it."""
+
+
+def run(options: ServeOptions) -> int:
+    """Serve until a signal; the process's exit code."""
+    import uvloop
+
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(serve(options))
+    except (Unservable, Fault, OSError) as error:
+        sys.stderr.write(f"cairn serve: {error}\n")
+        return 1
+    return 0
+
+
+def settle(options: ServeOptions, environment: dict[str, str]) -> tuple[ServeOptions, BrokerConfig]:
+    """Flags, file, environment and --set as one; raises Unservable with every reason."""
+    file = None
+    if options.config is not None:
+        with open(options.config, encoding="utf-8") as source:
+            file = (options.config, source.read())
+    flags = {_MAPPED[name]: str(getattr(options, name)) for name in _MAPPED if name in options.given}
+    loaded = load(file=file, environment=environment, sets=options.settings, flags=flags)
+    if isinstance(loaded, Refusal):
+        raise Unservable(loaded.message)
+    for warning in loaded.warnings:
+        log.warning("%s", warning)
+    settled = options.with_settings(loaded.config.layers.static)
+    if isinstance(settled, Refusal):
+        raise Unservable(settled.message)
+    refusal = settled.refusal()
+    if refusal is not None:
+        raise Unservable(refusal.message)
+    if settled.metadata != "sqlite":
+        raise Unservable(f"--metadata {settled.metadata}: clusters come with a later release; use sqlite")
+    return settled, loaded.config
+
+
+async def serve(options: ServeOptions) -> None:
+    """Everything that is opened here is closed in reverse order, also when a later step fails."""
+    options, start_config = settle(options, dict(os.environ))
+    if options.ready_file is not None:
+        # A file left by an earlier process would tell a lie until we are ready.
+        _remove(options.ready_file)
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    async with AsyncExitStack() as stack:
+        held = lock(options.data, _LOCK_WAIT_SECONDS)
+        stack.callback(held.close)
+        bound = _bind(options.listen)
+        stack.callback(bound.close)
+        status = Status(time.monotonic, options.data)
+        http_address = await _open_http(stack, status, options.http)
+        ctx, listener = await _open_broker(stack, options, start_config, bound, held)
+        status.ctx = ctx
+        # What exists now lives as long as the process: the collector need not look at it again.
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 100)
+        await listener.open(bound)
+        bootstrap = str(Address(ctx.node.host, ctx.node.port))
+        _announce(bootstrap, http_address, options.ready_file)
+        await stopping.wait()
+        log.info("stopping: answering what was asked, splitting what is left")
+        status.draining = True
+        await listener.close(_DRAIN_SECONDS)
+
+
+async def _open_http(stack: AsyncExitStack, status: Status, address: Address | None) -> Address | None:
+    """Before recovery, so that /health/ready can say that it runs."""
+    if address is None:
+        return None
+    server = HttpServer(status)
+    port = await server.open(address.host, address.port)
+    stack.push_async_callback(server.close)
+    return replace(address, port=port)
+
+
+async def _open_broker(
+    stack: AsyncExitStack,
+    options: ServeOptions,
+    start_config: BrokerConfig,
+    bound: socket.socket,
+    held: DirectoryLock,
+) -> tuple[Context, Listener]:
+    loop = asyncio.get_running_loop()
+    thread = ThreadPoolExecutor(1, thread_name_prefix="metadata")
+    stack.callback(thread.shutdown)
+    metadata = await loop.run_in_executor(thread, SqliteStore, os.path.join(options.data, "meta.db"))
+    stack.push_async_callback(loop.run_in_executor, thread, metadata.close)
+    catalog = Catalog(metadata, node_id=options.node_id)
+    await loop.run_in_executor(thread, catalog.load)
+    stack.callback(catalog.close)
+    config = catalog.broker_config(start_config)
+    if isinstance(config, Refusal):
+        raise Unservable(config.message)
+    epoch = await loop.run_in_executor(thread, catalog.next_epoch)
+    specs = [spec for topic in catalog.image.topics.values() for spec in queue_specs(topic, config)]
+    store = await _open_store(options, config, specs, epoch, held)
+    stack.push_async_callback(store.stop)
+    await loop.run_in_executor(thread, catalog.reserve_queue_ids_above, _highest_queue_id(store.engine))
+
+    live = LiveCatalog(catalog, thread, store, config, now_ms)
+    offsets = Offsets.load(store.load_facts(SPACE))
+    ctx = Context(
+        store=store,
+        catalog=live,
+        config=config,
+        node=_node(options, catalog.cluster_id, bound),
+        offsets=offsets,
+        router=build_router(),
+        clock=now_ms,
+    )
+    listener = Listener(ctx, ctx.router, _limits(config), config.max_connections)
+
+    async def forget_offsets(topic: Topic) -> None:
+        await ctx.facts.commit(offsets.forget_topic(topic.topic_id))
+
+    def reconfigure(changed: BrokerConfig) -> None:
+        ctx.config = changed
+        listener.connections_max = changed.max_connections
+        store.reconfigure(changed)
+
+    live.on_deleted = forget_offsets
+    live.on_config = reconfigure
+    await ctx.facts.commit(offsets.forget_unknown([topic.topic_id for topic in live.image.topics.values()]))
+    return ctx, listener
+
+
+async def _open_store(
+    options: ServeOptions, config: BrokerConfig, specs: list[QueueSpec], epoch: int, held: DirectoryLock
+) -> Store:
+    """Recovery, on a thread of its own so that /health stays answered."""
+    journal_dir = options.journal_dir or os.path.join(options.data, "journal")
+    engine_config = EngineConfig(
+        journals=config.cairn_journals,
+        segment_bytes=config.cairn_journal_segment_bytes,
+        retain_bytes=config.cairn_journal_retain_bytes,
+        unsplit_bytes_max=config.cairn_unsplit_bytes_max,
+        unsplit_entries_max=config.cairn_unsplit_entries_max,
+    )
+    if config.cairn_fault_point:
+        arm(config.cairn_fault_point, lambda: os.kill(os.getpid(), signal.SIGKILL))
+
+    def recover() -> Engine:
+        return Engine.open(
+            RealDisk(journal_dir),
+            RealDisk(options.data),
+            specs,
+            epoch=epoch,
+            seed=secrets.randbits(32),
+            config=engine_config,
+            now_ms=now_ms(),
+            progress=_Progress(),
+        )
+
+    started = time.monotonic()
+    engine = await asyncio.to_thread(recover)
+    seconds = time.monotonic() - started
+    log.info("recovered %d queues in %.3f s, epoch %d", len(engine.queues), seconds, epoch)
+    store = Store(
+        engine,
+        lock_fd=held.fileno(),
+        journal_dir=journal_dir,
+        data_dir=options.data,
+        config=config,
+        clock=now_ms,
+        recovery_seconds=seconds,
+    )
+    store.start()
+    return store
+
+
+class _Progress:
+    """Says how far recovery is, at most once a second."""
+
+    def __init__(self) -> None:
+        self._next = time.monotonic() + 1.0
+
+    def __call__(self, scanned: int, whole: int) -> None:
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + 1.0
+            log.info("recovery: %d of %d journal bytes scanned", scanned, whole)
+
+
+def _highest_queue_id(engine: Engine) -> int:
+    """Also of queues that the metadata no longer knows: a queue id is never used twice."""
+    return max([0, *(scan.queue_id_max for scan in engine.scans), *engine.image.queues])
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _limits(config: BrokerConfig) -> Limits:
+    idle_ms = config.connections_max_idle_ms
+    return Limits(
+        request_bytes=config.socket_request_max_bytes, idle_seconds=idle_ms / 1000 if idle_ms >= 0 else float("inf")
+    )
+
+
+def _bind(address: Address) -> socket.socket:
+    """Taken before recovery, so that a used port is told at once; clients are accepted only after it."""
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((address.host, address.port))
+    except OSError as error:
+        bound.close()
+        raise Unservable(f"cannot listen on {address}: {error.strerror or error}") from error
+    return bound
+
+
+def _node(options: ServeOptions, cluster_id: str, bound: socket.socket) -> Node:
+    port = int(bound.getsockname()[1])
+    advertised = options.advertise or options.listen
+    host = advertised.host
+    if host in ("0.0.0.0", "::"):
+        host = socket.gethostname()
+        log.warning("clients are told to connect to %s; name another address with --advertise", host)
+    return Node(
+        node_id=options.node_id, host=host, port=advertised.port or port, rack=options.rack, cluster_id=cluster_id
+    )
+
+
+def _announce(bootstrap: str, http: Address | None, ready_file: str | None) -> None:
+    url = None if http is None else f"http://{http}"
+    sys.stdout.write(f"cairn ready bootstrap={bootstrap} http={url or '-'} pid={os.getpid()}\n")
+    sys.stdout.flush()
+    if ready_file is not None:
+        temporary = f"{ready_file}.{os.getpid()}.tmp"
+        with open(temporary, "w", encoding="utf-8") as file:
+            json.dump({"bootstrap": bootstrap, "http": url, "pid": os.getpid()}, file)
+        os.replace(temporary, ready_file)
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return

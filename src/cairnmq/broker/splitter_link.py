@@ -1,0 +1,126 @@
+"""The broker's end of the splitter process: starts it, restarts it when it dies alone, passes messages."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+
+from cairnmq.broker.splitter_messages import Begin, Inbox, Order, Report, framed, pair, reports
+
+log = logging.getLogger(__name__)
+
+RESTART_SECONDS_MAX = 5.0
+
+
+class SplitterLink:
+    """Lives on the loop thread. `begin` gives the first message, with where a successor has to resume."""
+
+    def __init__(self, lock_fd: int, begin: Callable[[bool], Begin], on_report: Callable[[Report], None]) -> None:
+        self._lock_fd = lock_fd
+        self._begin = begin
+        self._on_report = on_report
+        self._loop = asyncio.get_running_loop()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        self._inbox = Inbox()
+        self._outbox = bytearray()
+        self._closing = False
+        self._delay = 0.05
+        self._gone: asyncio.Event = asyncio.Event()
+        self.restarts = 0
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process is not None else None
+
+    def start(self, *, resume: bool = False) -> None:
+        ours, theirs = pair()
+        ours.setblocking(False)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "cairnmq.broker.splitter_process", str(theirs.fileno()), str(os.getpid())],
+            pass_fds=[theirs.fileno(), self._lock_fd],
+            stdin=subprocess.DEVNULL,
+        )
+        theirs.close()
+        self._socket = ours
+        self._inbox = Inbox()
+        self._outbox = bytearray()
+        self._loop.add_reader(ours, self._readable)
+        self.send(self._begin(resume))
+
+    def send(self, order: Order) -> None:
+        if self._socket is None:
+            return  # between two splitters; the next one's Begin says all that counts
+        waiting = bool(self._outbox)
+        self._outbox += framed(order)
+        if not waiting:
+            self._writable()
+
+    def _writable(self) -> None:
+        if self._socket is None:
+            return
+        try:
+            sent = self._socket.send(self._outbox)
+            del self._outbox[:sent]
+        except BlockingIOError:
+            pass
+        except OSError:
+            return  # the reader notices
+        if self._outbox:
+            self._loop.add_writer(self._socket, self._writable)
+        else:
+            self._loop.remove_writer(self._socket)
+
+    def _readable(self) -> None:
+        assert self._socket is not None
+        try:
+            data = self._socket.recv(1 << 20)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._ended()
+            return
+        self._delay = 0.05
+        for report in reports(self._inbox.feed(data)):
+            self._on_report(report)
+
+    def _ended(self) -> None:
+        assert self._socket is not None and self._process is not None
+        self._loop.remove_reader(self._socket)
+        self._loop.remove_writer(self._socket)
+        self._socket.close()
+        self._socket = None
+        self._loop.run_in_executor(None, self._process.wait)
+        if self._closing:
+            self._gone.set()
+            return
+        log.warning("the splitter process %d ended; a successor starts in %.2f s", self._process.pid, self._delay)
+        self.restarts += 1
+        self._loop.call_later(self._delay, self._restart)
+        self._delay = min(self._delay * 2, RESTART_SECONDS_MAX)
+
+    def _restart(self) -> None:
+        if not self._closing:
+            self.start(resume=True)
+
+    def closing(self) -> None:
+        """From here on the end of the process is expected."""
+        self._closing = True
+        if self._socket is None:
+            self._gone.set()
+
+    async def gone(self) -> None:
+        await self._gone.wait()
+
+    def kill(self) -> None:
+        self._closing = True
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()

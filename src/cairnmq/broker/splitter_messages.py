@@ -1,0 +1,145 @@
+"""What the broker and its splitter process say to each other: msgpack values behind a 4-byte length."""
+
+from __future__ import annotations
+
+import socket
+
+import msgspec
+from msgspec import Struct
+
+from cairnmq.storage.queue_log import QueueSpec
+from cairnmq.storage.splitter import Round, StartProposal
+
+
+class Begin(Struct, frozen=True, array_like=True, tag=1):
+    """First message. `resume`: how far a predecessor had split (its queue logs are intact up to there)."""
+
+    journal_dir: str
+    data_dir: str
+    resume: dict[int, int]
+    limits: dict[int, int]
+    retention_check_ms: int
+    producer_expiration_ms: int
+    paused: bool
+    fault_point: str | None
+
+
+class Advance(Struct, frozen=True, array_like=True, tag=2):
+    """Journals may be split up to here."""
+
+    limits: dict[int, int]
+
+
+class Specs(Struct, frozen=True, array_like=True, tag=3):
+    """Answer to Ask: the queues that exist."""
+
+    specs: list[QueueSpec]
+
+
+class Drop(Struct, frozen=True, array_like=True, tag=4):
+    """Deleted queues: (queue id, directory)."""
+
+    queues: list[tuple[int, str]]
+
+
+class Configure(Struct, frozen=True, array_like=True, tag=5):
+    """Settings of a queue changed."""
+
+    spec: QueueSpec
+
+
+class Pace(Struct, frozen=True, array_like=True, tag=6):
+    """Paused for tests and maintenance; urgent when producers wait, or soon will."""
+
+    paused: bool
+    urgent: bool
+
+
+class Finish(Struct, frozen=True, array_like=True, tag=7):
+    """Split all that is allowed, checkpoint, say Finished and exit."""
+
+    limits: dict[int, int]
+
+
+Order = Begin | Advance | Specs | Drop | Configure | Pace | Finish
+
+
+class Ask(Struct, frozen=True, array_like=True, tag=11):
+    """Which of these queues exist?"""
+
+    queue_ids: list[int]
+
+
+class Split(Struct, frozen=True, array_like=True, tag=12):
+    """A round is done."""
+
+    round: Round
+
+
+class Checkpointed(Struct, frozen=True, array_like=True, tag=13):
+    """A checkpoint is durable."""
+
+    positions: dict[int, int]
+    seconds: float
+
+
+class Proposals(Struct, frozen=True, array_like=True, tag=14):
+    """Log starts that retention would move."""
+
+    starts: list[StartProposal]
+
+
+class Trouble(Struct, frozen=True, array_like=True, tag=15):
+    """Why nothing is split at the moment; empty when it goes on."""
+
+    reason: str
+
+
+class Finished(Struct, frozen=True, array_like=True, tag=16):
+    """Everything is split and checkpointed; the process exits."""
+
+
+Report = Ask | Split | Checkpointed | Proposals | Trouble | Finished
+
+encode = msgspec.msgpack.Encoder().encode
+_orders: msgspec.msgpack.Decoder[Order] = msgspec.msgpack.Decoder(Order)
+_reports: msgspec.msgpack.Decoder[Report] = msgspec.msgpack.Decoder(Report)
+
+
+def framed(message: Order | Report) -> bytes:
+    payload = encode(message)
+    return len(payload).to_bytes(4, "big") + payload
+
+
+class Inbox:
+    """Collects bytes and gives whole payloads."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        self._data += data
+        whole = []
+        while len(self._data) >= 4:
+            size = int.from_bytes(self._data[:4], "big")
+            if len(self._data) < 4 + size:
+                break
+            whole.append(bytes(self._data[4 : 4 + size]))
+            del self._data[: 4 + size]
+        return whole
+
+
+def orders(payloads: list[bytes]) -> list[Order]:
+    return [_orders.decode(payload) for payload in payloads]
+
+
+def reports(payloads: list[bytes]) -> list[Report]:
+    return [_reports.decode(payload) for payload in payloads]
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    ours, theirs = socket.socketpair()
+    for end in (ours, theirs):
+        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+            end.setsockopt(socket.SOL_SOCKET, option, 1 << 20)
+    return ours, theirs

@@ -1,0 +1,245 @@
+"""The splitter as a process of its own: `python -m cairnmq.broker.splitter_process SOCKET_FD PARENT_PID`.
+
+It dies with the broker (parent-death signal), and it holds the data directory's lock through an inherited descriptor,
+so a successor of a killed broker cannot begin while this one still writes. Imports stay small: memory and start time.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections import deque
+
+from cairnmq.broker.splitter_messages import (
+    Advance,
+    Ask,
+    Begin,
+    Checkpointed,
+    Configure,
+    Drop,
+    Finish,
+    Finished,
+    Inbox,
+    Order,
+    Pace,
+    Proposals,
+    Report,
+    Specs,
+    Split,
+    Trouble,
+    framed,
+    orders,
+)
+from cairnmq.errors import Fault
+from cairnmq.storage.checkpoint import load_checkpoint
+from cairnmq.storage.disk import RealDisk
+from cairnmq.storage.fault_point import arm
+from cairnmq.storage.queue_log import QueueSpec
+from cairnmq.storage.splitter import Splitter
+
+PR_SET_PDEATHSIG = 1
+NICENESS = 10
+ROUND_DELAY_SECONDS = 1.0  # a small backlog waits this long, so that rounds stay large
+CHECKPOINT_BYTES = 256 << 20
+CHECKPOINT_SECONDS = 5.0
+RETRY_SECONDS = 1.0
+
+
+class BrokerGone(Exception):
+    """The other end of the socket closed."""
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class SplitterProcess:
+    """Blocking loop: orders in, rounds and checkpoints in between, reports out."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self.link = link
+        self.inbox = Inbox()
+        self.waiting: deque[Order] = deque()
+        self.limits: dict[int, int] = {}
+        self.paused = False
+        self.urgent = False
+        self.finishing = False
+        self.backlog_since: float | None = None
+        self.uncheckpointed_since: float | None = None
+        self.next_retention = 0.0
+        self.trouble = ""
+
+    # ------------------------------------------------------------------------------------------------- messages
+
+    def send(self, report: Report) -> None:
+        self.link.sendall(framed(report))
+
+    def receive(self, timeout: float) -> None:
+        if timeout > 0 and self.waiting:
+            timeout = 0
+        ready, _, _ = select.select([self.link], [], [], timeout)
+        if ready:
+            data = self.link.recv(1 << 20)
+            if not data:
+                raise BrokerGone
+            self.waiting.extend(orders(self.inbox.feed(data)))
+
+    def resolve(self, queue_ids: list[int]) -> list[QueueSpec]:
+        """Asks the broker; other orders that arrive meanwhile wait."""
+        self.send(Ask(queue_ids))
+        held: list[Order] = []
+        while True:
+            while self.waiting:
+                order = self.waiting.popleft()
+                if isinstance(order, Specs):
+                    self.waiting.extendleft(reversed(held))
+                    return order.specs
+                held.append(order)
+            self.receive(60.0)
+
+    # ------------------------------------------------------------------------------------------------------ life
+
+    def run(self) -> None:
+        while not self.waiting:
+            self.receive(60.0)
+        begin = self.waiting.popleft()
+        assert isinstance(begin, Begin)
+        if begin.fault_point:
+            arm(begin.fault_point, lambda: os.kill(os.getpid(), signal.SIGKILL))
+        self.begin = begin
+        self.paused = begin.paused
+        self.limits = dict(begin.limits)
+        read_disk = RealDisk(begin.data_dir)
+        self.splitter = Splitter(
+            RealDisk(begin.journal_dir),
+            read_disk,
+            load_checkpoint(read_disk),
+            self.resolve,
+            journals=begin.limits,
+            producer_expiration_ms=begin.producer_expiration_ms,
+        )
+        for journal, position in begin.resume.items():
+            self.splitter.replay(journal, position, now_ms())
+        self.next_retention = time.monotonic() + begin.retention_check_ms / 1000
+        while True:
+            while self.waiting:
+                self.obey(self.waiting.popleft())
+            pause = self.work()
+            if pause is None:
+                return
+            self.receive(pause)
+
+    def obey(self, order: Order) -> None:
+        if isinstance(order, Advance | Finish):
+            self.limits.update(order.limits)
+            self.finishing = self.finishing or isinstance(order, Finish)
+        elif isinstance(order, Drop):
+            self.splitter.drop(order.queues)
+        elif isinstance(order, Configure):
+            self.splitter.configure(order.spec)
+        elif isinstance(order, Pace):
+            self.paused = order.paused
+            if order.urgent != self.urgent:
+                self.urgent = order.urgent
+                _set_niceness(0 if order.urgent else NICENESS)
+
+    def work(self) -> float | None:
+        """One step; returns how long to wait for orders before the next one, None when finished."""
+        now = time.monotonic()
+        try:
+            pause = self.step(now)
+            if self.trouble:
+                self.trouble = ""
+                self.send(Trouble(""))
+            return pause
+        except (OSError, Fault) as error:
+            if isinstance(error, BrokenPipeError | ConnectionError):
+                raise BrokerGone from error
+            reason = f"splitter: {error}"
+            if reason != self.trouble:
+                self.trouble = reason
+                self.send(Trouble(reason))
+            return None if self.finishing else RETRY_SECONDS
+
+    def step(self, now: float) -> float | None:
+        backlog = sum(max(0, limit - self.splitter.positions[j]) for j, limit in self.limits.items())
+        if backlog and (not self.paused or self.finishing):
+            if self.backlog_since is None:
+                self.backlog_since = now
+            waited = now - self.backlog_since
+            if self.finishing or self.urgent or backlog >= self.splitter.round_bytes or waited >= ROUND_DELAY_SECONDS:
+                self.round()
+                if backlog <= self.splitter.round_bytes:
+                    self.backlog_since = None
+                self.maybe_checkpoint(time.monotonic())
+                return 0.0
+            self.maybe_checkpoint(now)
+            return ROUND_DELAY_SECONDS - waited
+        self.backlog_since = None
+        if self.finishing:
+            self.checkpoint(clean=True)
+            self.send(Finished())
+            return None
+        self.maybe_checkpoint(now)
+        if now >= self.next_retention and not self.paused:
+            self.next_retention = now + self.begin.retention_check_ms / 1000
+            starts = self.splitter.propose_starts(now_ms())
+            if starts:
+                self.send(Proposals(starts))
+        waits = [self.next_retention - now, 60.0]
+        if self.uncheckpointed_since is not None:
+            waits.append(self.uncheckpointed_since + CHECKPOINT_SECONDS - now)
+        return max(0.0, min(waits))
+
+    def round(self) -> None:
+        for journal, limit in self.limits.items():
+            done = self.splitter.split(journal, limit, now_ms())
+            if done is not None:
+                self.send(Split(done))
+        if self.uncheckpointed_since is None:
+            self.uncheckpointed_since = time.monotonic()
+
+    def maybe_checkpoint(self, now: float) -> None:
+        if self.uncheckpointed_since is None:
+            if self.splitter.uncheckpointed:
+                self.uncheckpointed_since = now
+            return
+        behind = sum(p - self.splitter.checkpointed[j] for j, p in self.splitter.positions.items())
+        if behind >= CHECKPOINT_BYTES or now - self.uncheckpointed_since >= CHECKPOINT_SECONDS:
+            self.checkpoint()
+
+    def checkpoint(self, *, clean: bool = False) -> None:
+        started = time.monotonic()
+        positions = self.splitter.checkpoint(now_ms(), clean=clean)
+        self.uncheckpointed_since = None
+        self.send(Checkpointed(positions, time.monotonic() - started))
+
+
+def _set_niceness(value: int) -> None:
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, value)
+    except PermissionError:
+        pass  # only root may become less nice; then the splitter catches up at low priority
+
+
+def main() -> None:
+    link = socket.socket(fileno=int(sys.argv[1]))
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != int(sys.argv[2]):
+        return  # the broker was gone before the signal was set
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the broker's business; it tells us to finish
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _set_niceness(NICENESS)
+    try:
+        SplitterProcess(link).run()
+    except BrokerGone:
+        return
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,280 @@
+"""What people and monitoring see: the JSON behind the status page, and /metrics. Reads only.
+
+A broker may hold 100,000 queues: whatever walks over them lets the event loop breathe after every topic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from cairnmq.broker.metrics import Exposition, Sample
+from cairnmq.broker.sizes import Sizes
+from cairnmq.metadata.image import Topic
+from cairnmq.types import TopicPartition
+from cairnmq.wire.apis import APIS
+
+if TYPE_CHECKING:
+    from cairnmq.broker.context import Context
+
+Json: TypeAlias = dict[str, Any]
+_VERSION = "0.1.0"
+
+
+class Status:
+    """`ctx` is set when recovery is done; until then the broker lives but is not ready."""
+
+    def __init__(self, clock: Callable[[], float], data: str) -> None:
+        self.ctx: Context | None = None
+        self.draining = False
+        self._clock = clock
+        self._started = clock()
+        self._sizes = Sizes(data, clock)
+
+    def problems(self) -> list[str]:
+        """Why the broker is not ready; empty if it is."""
+        if self.ctx is None:
+            return ["recovery is running"]
+        return [*(["the broker is stopping"] if self.draining else []), *self.ctx.store.stats().problems()]
+
+    async def overview(self) -> Json:
+        return {
+            "broker": self.broker(),
+            "topics": await self.topics(),
+            "groups": await self.groups(),
+            **self.storage(),
+        }
+
+    def broker(self) -> Json:
+        problems = self.problems()
+        described: Json = {
+            "version": _VERSION,
+            "uptime_seconds": round(self._clock() - self._started, 3),
+            "ready": not problems,
+            "reasons": problems,
+        }
+        if self.ctx is not None:
+            node, metrics = self.ctx.node, self.ctx.metrics
+            described |= {
+                "cluster_id": node.cluster_id,
+                "node_id": node.node_id,
+                "bootstrap": f"{node.host}:{node.port}",
+                "rack": node.rack,
+                "epoch": self.ctx.store.epoch,
+                "connections": metrics.connections,
+                "bytes_in": metrics.bytes_in,
+                "bytes_out": metrics.bytes_out,
+                "requests": {
+                    APIS[key].name: {
+                        "count": histogram.count,
+                        "p50_ms": histogram.quantile(0.5) * 1000,
+                        "p99_ms": histogram.quantile(0.99) * 1000,
+                    }
+                    for key, histogram in sorted(metrics.requests.items())
+                    if histogram.count
+                },
+            }
+        return described
+
+    async def topics(self) -> list[Json]:
+        ctx = self.ctx
+        if ctx is None:
+            return []
+        found = []
+        sizes = await self._sizes.current()
+        for name, topic in sorted(ctx.catalog.image.topics.items()):
+            messages = 0
+            for _, queue_id in topic.queues():
+                queue = ctx.store.queues.get(queue_id)
+                if queue is not None:
+                    messages += queue.visible - queue.log_start
+            found.append(
+                {
+                    "name": name,
+                    "partitions": topic.count,
+                    "messages": messages,
+                    "bytes": sizes.of_topic(topic),
+                    "configs": topic.configs,
+                }
+            )
+            await asyncio.sleep(0)
+        return found
+
+    async def topic(self, name: str) -> Json | None:
+        """One topic with its partitions."""
+        ctx = self.ctx
+        topic = None if ctx is None else ctx.catalog.image.topic(name)
+        if ctx is None or topic is None:
+            return None
+        rows = []
+        sizes = await self._sizes.current()
+        for partition, queue_id in topic.queues():
+            queue = ctx.store.queues.get(queue_id)
+            if queue is not None:
+                rows.append(
+                    {
+                        "partition": partition,
+                        "queue_id": queue_id,
+                        "start": queue.log_start,
+                        "visible": queue.visible,
+                        "end": queue.end,
+                        "bytes": sizes.of_partition(name, partition),
+                    }
+                )
+        return {
+            "name": name,
+            "id": urlsafe_b64encode(topic.topic_id).rstrip(b"=").decode(),
+            "configs": topic.configs,
+            "partitions": rows,
+        }
+
+    async def groups(self) -> list[Json]:
+        """Every group with its positions and lag."""
+        ctx = self.ctx
+        if ctx is None:
+            return []
+        found = []
+        for group in sorted(ctx.offsets.groups()):
+            rows, lag = [], 0
+            for place, committed, end in _positions(ctx, group):
+                behind = max(0, end - committed)
+                lag += behind
+                rows.append(
+                    {
+                        "topic": place.topic,
+                        "partition": place.partition,
+                        "committed": committed,
+                        "end": end,
+                        "lag": behind,
+                    }
+                )
+            found.append({"group": group, "lag": lag, "offsets": rows})
+            await asyncio.sleep(0)
+        return found
+
+    def storage(self) -> Json:
+        if self.ctx is None:
+            return {"journals": [], "splitter": {"state": "waiting for recovery"}}
+        stats = self.ctx.store.stats()
+        return {
+            "journals": [
+                {
+                    "journal": each.number,
+                    "end": each.end,
+                    "synced": each.synced,
+                    "split": each.split,
+                    "checkpoint": each.checkpoint,
+                    "bytes": each.size_bytes,
+                    "unsplit_entries": each.unsplit_entries,
+                    "stopped": each.stopped,
+                }
+                for each in stats.journals
+            ],
+            "splitter": {
+                "state": stats.splitter_stopped or stats.splitter,
+                "restarts": stats.splitter_restarts,
+                "lag_bytes": sum(each.split_lag_bytes for each in stats.journals),
+                "replay_bytes": sum(each.replay_bytes for each in stats.journals),
+                "checkpoint_age_seconds": round(stats.checkpoint_age_seconds, 3),
+                "recovery_seconds": round(stats.recovery_seconds, 3),
+                "flush_p50_ms": stats.flush.quantile(0.5) * 1000,
+                "flush_p99_ms": stats.flush.quantile(0.99) * 1000,
+            },
+        }
+
+    async def metrics(self) -> str:
+        """All of /metrics. During recovery only what is known then."""
+        out = Exposition()
+        out.gauge("cairn_ready", "1 when requests are served, 0 while recovery runs or a journal has stopped.",
+                  0 if self.problems() else 1)  # fmt: skip
+        ctx = self.ctx
+        if ctx is not None:
+            _connection_metrics(ctx, out)
+            _storage_metrics(ctx, out)
+            await _group_metrics(ctx, out)
+            await _queue_metrics(ctx, out)
+        return out.text()
+
+
+def _positions(ctx: Context, group: str) -> Iterator[tuple[TopicPartition, int, int]]:
+    """(partition, committed offset, visible end) of what a group has committed in topics that exist."""
+    for topic_id, partitions in ctx.offsets.topics(group).items():
+        topic = ctx.catalog.image.topic_by_id(topic_id)
+        if topic is not None:
+            yield from _positions_in(ctx, topic, {index: each.offset for index, each in sorted(partitions.items())})
+
+
+def _positions_in(ctx: Context, topic: Topic, offsets: Mapping[int, int]) -> Iterator[tuple[TopicPartition, int, int]]:
+    for partition, committed in offsets.items():
+        queue_id = topic.queue_id(partition)
+        queue = None if queue_id is None else ctx.store.queues.get(queue_id)
+        if queue is not None:
+            yield TopicPartition(topic.name, partition), committed, queue.visible
+
+
+def _connection_metrics(ctx: Context, out: Exposition) -> None:
+    metrics = ctx.metrics
+    out.histogram(
+        "cairn_request_seconds",
+        "Time from the last byte of a request to its answer being handed to the socket.",
+        [({"api": APIS[key].name}, histogram) for key, histogram in sorted(metrics.requests.items())],
+    )
+    out.counter("cairn_bytes_in_total", "Bytes read from clients.", metrics.bytes_in)
+    out.counter("cairn_bytes_out_total", "Bytes written to clients.", metrics.bytes_out)
+    out.gauge("cairn_connections", "Open client connections.", metrics.connections)
+    out.counter("cairn_connections_total", "Client connections accepted since the start.", metrics.connections_total)
+    out.counter("cairn_connections_refused_total", "Connections over max.connections.", metrics.refused)
+    out.counter("cairn_malformed_requests_total", "Requests that could not be read.", metrics.malformed)
+    out.gauge("cairn_request_bytes_in_flight", "Bytes of requests not yet answered.", ctx.budget.used)
+
+
+def _storage_metrics(ctx: Context, out: Exposition) -> None:
+    stats = ctx.store.stats()
+    rows = [({"journal": str(each.number)}, each) for each in stats.journals]
+    out.plain("cairn_journal_end_bytes", "gauge", "End position of a journal.",
+              [Sample(each.end, labels) for labels, each in rows])  # fmt: skip
+    out.plain("cairn_journal_size_bytes", "gauge", "Bytes a journal holds on disk.",
+              [Sample(each.size_bytes, labels) for labels, each in rows])  # fmt: skip
+    out.plain("cairn_split_lag_bytes", "gauge", "Journal bytes not yet in queue logs.",
+              [Sample(each.split_lag_bytes, labels) for labels, each in rows])  # fmt: skip
+    out.plain("cairn_journal_stopped", "gauge", "1 if a journal has stopped after a fault.",
+              [Sample(1 if each.stopped else 0, labels) for labels, each in rows])  # fmt: skip
+    out.plain("cairn_replay_bytes", "gauge", "Bytes to replay if the broker were killed now.",
+              [Sample(each.replay_bytes, labels) for labels, each in rows])  # fmt: skip
+    out.gauge("cairn_checkpoint_age_seconds", "Age of the last checkpoint.", stats.checkpoint_age_seconds)
+    out.gauge("cairn_recovery_seconds", "Duration of the recovery at the last start.", stats.recovery_seconds)
+    out.counter("cairn_tail_reads_total", "Reads served from the journals.", stats.tail_reads)
+    out.counter("cairn_cold_reads_total", "Reads that had to wait for the disk.", stats.cold_reads)
+    out.counter("cairn_splitter_restarts_total", "Times the splitter was started again.", stats.splitter_restarts)
+    out.gauge("cairn_checkpoint_seconds", "Duration of the last checkpoint.", stats.checkpoint_seconds)
+    out.histogram("cairn_flush_seconds", "Duration of journal syncs.", [({}, stats.flush)])
+
+
+async def _group_metrics(ctx: Context, out: Exposition) -> None:
+    lags: list[tuple[str, TopicPartition, int]] = []
+    for group in sorted(ctx.offsets.groups()):
+        lags.extend((group, place, max(0, end - committed)) for place, committed, end in _positions(ctx, group))
+        await asyncio.sleep(0)
+    for name, label in (("cairn_group_lag", "group"), ("kafka_consumergroup_lag", "consumergroup")):
+        out.plain(
+            name,
+            "gauge",
+            "Records a group has not yet committed.",
+            [
+                Sample(lag, {label: group, "topic": place.topic, "partition": str(place.partition)})
+                for group, place, lag in lags
+            ],
+        )
+
+
+async def _queue_metrics(ctx: Context, out: Exposition) -> None:
+    samples = []
+    for name, topic in sorted(ctx.catalog.image.topics.items()):
+        for partition, queue_id in topic.queues():
+            queue = ctx.store.queues.get(queue_id)
+            if queue is not None:
+                samples.append(Sample(queue.visible, {"topic": name, "partition": str(partition)}))
+        await asyncio.sleep(0)
+    out.plain("kafka_topic_partition_current_offset", "gauge", "Visible end of a partition.", samples)

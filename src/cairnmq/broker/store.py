@@ -1,0 +1,387 @@
+"""Storage on the event loop: what handlers call. A thin shell around storage.Engine and the splitter process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from msgspec import Struct
+
+from cairnmq.broker.journal_loop import JournalLoop
+from cairnmq.broker.metrics import Histogram
+from cairnmq.broker.splitter_link import SplitterLink
+from cairnmq.broker.splitter_messages import (
+    Advance,
+    Ask,
+    Begin,
+    Checkpointed,
+    Configure,
+    Drop,
+    Finish,
+    Finished,
+    Pace,
+    Proposals,
+    Report,
+    Specs,
+    Split,
+    Trouble,
+)
+from cairnmq.errors import ErrorCode, Fault, Refusal
+from cairnmq.settings.broker import BrokerConfig
+from cairnmq.settings.topic import LogConfig
+from cairnmq.storage.engine import Engine, Fetched
+from cairnmq.storage.format import Keyed, StartMoved
+from cairnmq.storage.queue import Queue
+from cairnmq.storage.queue_log import QueueSpec
+from cairnmq.storage.queue_reader import Warm
+
+log = logging.getLogger(__name__)
+
+URGENT_SHARE = 0.5  # of the backlog's cap, from where the splitter runs at normal priority
+COLD_READERS = 4
+FINISH_SECONDS = 120.0
+PRODUCER_EXPIRY_SECONDS = 600.0
+
+
+class StorageStopped(Fault):
+    """The journal takes no writes; the text says why."""
+
+
+class JournalStats(Struct, frozen=True):
+    """One journal for metrics and the status page. All positions are bytes."""
+
+    number: int
+    start: int
+    end: int
+    synced: int
+    split: int
+    checkpoint: int
+    unsplit_entries: int
+    stopped: str | None
+    sync_seconds: Histogram
+    slow_writes: int
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+    @property
+    def split_lag(self) -> int:
+        return self.end - self.split
+
+    @property
+    def replay_bytes(self) -> int:
+        return self.end - self.checkpoint
+
+
+class StoreStats(Struct, frozen=True):
+    """What storage tells about itself: the numbers behind /metrics, /health/ready and the status page."""
+
+    journals: list[JournalStats]
+    checkpoint_age_seconds: float
+    checkpoint_seconds: float
+    splitter_pid: int | None
+    splitter_restarts: int
+    splitter_trouble: str
+    split_enabled: bool
+    recovery_seconds: float
+    recovery_bytes: int
+    tail_reads: int
+    cold_reads: int
+    reasons: list[str]  # why the broker is not ready; empty when it is
+
+
+class Store:
+    """Everything here runs on the loop thread."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        lock_fd: int,
+        journal_dir: str,
+        data_dir: str,
+        config: BrokerConfig,
+        clock: Callable[[], int],
+        recovery_seconds: float = 0.0,
+    ) -> None:
+        self.engine = engine
+        self.queues = engine.queues
+        self.epoch = engine.epoch
+        self.clock = clock
+        self._config = config
+        self._journal_dir = journal_dir
+        self._data_dir = data_dir
+        self._loop = asyncio.get_running_loop()
+        self.loops = [JournalLoop(path, clock, self._wake, self._synced) for path in engine.paths]
+        self._link = SplitterLink(lock_fd, self._begin, self._on_report)
+        self._cold = ThreadPoolExecutor(COLD_READERS, "cold-read")
+        self._room: deque[Callable[[], None]] = deque()
+        self._split_enabled = config.cairn_split_enable
+        self._urgent = False
+        self._trouble = ""
+        self._finished = asyncio.Event()
+        self._checkpoint_at = time.monotonic()
+        self._checkpoint_seconds = 0.0
+        self._recovery_seconds = recovery_seconds
+        self._cold_reads = 0
+        self._expiry: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        self._link.start()
+        self._expire()
+
+    def _expire(self) -> None:
+        self.engine.expire_producers(self.clock(), self._config.producer_id_expiration_ms)
+        self._expiry = self._loop.call_later(PRODUCER_EXPIRY_SECONDS, self._expire)
+
+    # ------------------------------------------------------------------------------------------------ queues
+
+    def create_queues(self, specs: list[QueueSpec]) -> None:
+        self.engine.add_queues(specs)
+
+    async def delete_queues(self, queue_ids: list[int]) -> None:
+        dropped = self.engine.drop_queues(queue_ids)
+        self._link.send(Drop([(queue.queue_id, queue.spec.directory) for queue in dropped]))
+        self._wake(dropped)
+
+    def configure(self, queue_id: int, config: LogConfig) -> None:
+        queue = self.queues[queue_id]
+        old = queue.spec
+        spec = QueueSpec(old.queue_id, old.topic, old.partition, old.topic_id, config)
+        self.engine.configure(spec)
+        self._link.send(Configure(spec))
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """Broker settings changed at run time."""
+        self._config = config
+        if config.cairn_split_enable != self._split_enabled:
+            self._split_enabled = config.cairn_split_enable
+            self._link.send(Pace(not self._split_enabled, self._urgent))
+
+    # ----------------------------------------------------------------------------------------------- writing
+
+    def loop_of(self, queue: Queue) -> JournalLoop:
+        return self.loops[queue.journal]
+
+    @property
+    def full(self) -> bool:
+        """The backlog is at its cap, or others wait already: call `when_room` and come back."""
+        return bool(self._room) or any(self.engine.full(path) for path in self.engine.paths)
+
+    def when_room(self, resume: Callable[[], None]) -> None:
+        self._room.append(resume)
+
+    def _give_room(self) -> None:
+        while self._room and not any(self.engine.full(path) for path in self.engine.paths):
+            self._room.popleft()()
+
+    async def trim(self, queue: Queue, offset: int) -> int | Refusal:
+        """DeleteRecords: the log start moves to `offset` (-1: the visible end), durably."""
+        if offset == -1:
+            offset = queue.visible
+        if offset > queue.visible or offset < 0:
+            return Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset}; the queue ends at {queue.visible}")
+        if offset > queue.log_start:
+            await self._put(queue, StartMoved(offset))
+        return queue.log_start
+
+    async def put_facts(self, facts: list[tuple[str, bytes, bytes | None]]) -> None:
+        """Keyed facts, all of them in journal 0 so that replay keeps their order; returns when they are durable."""
+        path = self.engine.paths[0]
+        end = 0
+        for space, key, value in facts:
+            staged = path.stage_fact(None, Keyed(space, key, value), self.clock())
+            if isinstance(staged, Refusal):
+                raise StorageStopped(staged.message)
+            end = staged
+        await self._durable(0, end)
+
+    def load_facts(self, space: str) -> Iterable[tuple[bytes, bytes]]:
+        return [(key, value) for (where, key), value in self.engine.keyed.items() if where == space]
+
+    async def _put(self, queue: Queue, fact: StartMoved) -> None:
+        staged = self.engine.path_of(queue).stage_fact(queue, fact, self.clock())
+        if isinstance(staged, Refusal):
+            raise StorageStopped(staged.message)
+        await self._durable(queue.journal, staged)
+
+    async def _durable(self, journal: int, position: int) -> None:
+        future: asyncio.Future[bool] = self._loop.create_future()
+
+        def released(met: bool) -> None:
+            if not future.done():
+                future.set_result(met)
+
+        self.loops[journal].path.when_synced(position, released)
+        self.loops[journal].staged()
+        if not await future:
+            raise StorageStopped(f"journal {journal} could not store it")
+
+    # ----------------------------------------------------------------------------------------------- reading
+
+    def read(self, queue: Queue, offset: int, max_bytes: int, *, whole: bool) -> Fetched | Refusal | Warm:
+        return self.engine.read(queue, offset, max_bytes, whole=whole, cached=True)
+
+    def warm(self, warms: list[Warm], then: Callable[[], None]) -> None:
+        """Runs blocking reads on the cold pool, then comes back to the loop."""
+        self._cold_reads += len(warms)
+        future = self._loop.run_in_executor(self._cold, _run_all, warms)
+
+        def back(done: asyncio.Future[None]) -> None:
+            if done.exception() is not None:
+                log.warning("a cold read failed: %s", done.exception())
+            then()
+
+        future.add_done_callback(back)
+
+    async def find_time(self, queue: Queue, timestamp: int) -> tuple[int, int, int] | None:
+        """(offset, timestamp, leader epoch) of the first record that reaches `timestamp`."""
+        while True:
+            split_end = queue.split_end
+            in_log = await self._loop.run_in_executor(self._cold, self.engine.find_in_log, queue, timestamp)
+            if in_log is not None or queue.split_end == split_end:
+                break  # otherwise records moved from the tail to the log while we looked
+        found = self.engine.find_time(queue, timestamp, in_log)
+        return (found.offset, found.timestamp, found.leader_epoch) if found is not None else None
+
+    async def max_timestamp(self, queue: Queue) -> tuple[int, int, int] | None:
+        in_tail = self.engine.largest_in_tail(queue)
+        in_log = await self._loop.run_in_executor(self._cold, self.engine.largest_in_log, queue)
+        largest = max(in_tail, in_log)
+        return await self.find_time(queue, largest) if largest >= 0 else None
+
+    def epoch_end(self, queue: Queue, epoch: int) -> tuple[int, int]:
+        return self.engine.epoch_end(queue, epoch)
+
+    def _wake(self, queues: Iterable[Queue]) -> None:
+        for queue in queues:
+            if queue.waiters:
+                for waiter in tuple(queue.waiters):
+                    waiter()
+
+    # ---------------------------------------------------------------------------------------------- splitting
+
+    def _begin(self, resume: bool) -> Begin:
+        numbers = range(len(self.loops))
+        return Begin(
+            self._journal_dir,
+            self._data_dir,
+            dict(self.engine.split) if resume else {},
+            {number: self.engine.splittable(number) for number in numbers},
+            self._config.log_retention_check_interval_ms,
+            self._config.producer_id_expiration_ms,
+            not self._split_enabled,
+            None if resume else self._config.cairn_fault_point,
+        )
+
+    def _synced(self) -> None:
+        numbers = range(len(self.loops))
+        self._link.send(Advance({number: self.engine.splittable(number) for number in numbers}))
+        self._set_urgency()
+
+    def _set_urgency(self) -> None:
+        config = self.engine.config
+        urgent = any(
+            path.journal.end - self.engine.split[path.journal.number] > URGENT_SHARE * config.unsplit_bytes_max
+            or path.unsplit_entries > URGENT_SHARE * config.unsplit_entries_max
+            for path in self.engine.paths
+        )
+        if urgent != self._urgent:
+            self._urgent = urgent
+            self._link.send(Pace(not self._split_enabled, urgent))
+
+    def _on_report(self, report: Report) -> None:
+        if isinstance(report, Split):
+            self.engine.on_round(report.round)
+            self._give_room()
+            self._set_urgency()
+        elif isinstance(report, Checkpointed):
+            self.engine.on_checkpoint(report.positions)
+            self._checkpoint_at = time.monotonic()
+            self._checkpoint_seconds = report.seconds
+        elif isinstance(report, Ask):
+            known = (self.queues.get(queue_id) for queue_id in report.queue_ids)
+            self._link.send(Specs([queue.spec for queue in known if queue is not None]))
+        elif isinstance(report, Proposals):
+            for start in report.starts:
+                queue = self.queues.get(start.queue_id)
+                if queue is not None and queue.log_start < start.offset <= queue.visible:
+                    path = self.engine.path_of(queue)
+                    path.stage_fact(queue, StartMoved(start.offset), self.clock())
+                    self.loops[queue.journal].staged()
+                    log.info("retention moves the start of %s-%d to %d", queue.topic, queue.partition, start.offset)
+        elif isinstance(report, Trouble):
+            self._trouble = report.reason
+            if report.reason:
+                log.error("%s", report.reason)
+        elif isinstance(report, Finished):
+            self._finished.set()
+
+    # ------------------------------------------------------------------------------------------------- the end
+
+    async def stop(self) -> None:
+        """Writes, syncs and splits what is left, checkpoints: the next start scans nothing."""
+        for loop in self.loops:
+            await loop.drain()
+        self._link.closing()
+        limits = {number: self.engine.splittable(number) for number in range(len(self.loops))}
+        self._link.send(Finish(limits))
+        try:
+            async with asyncio.timeout(FINISH_SECONDS):
+                await self._link.gone()
+        except TimeoutError:
+            log.warning("the splitter did not finish in %d s; the next start replays what is left", FINISH_SECONDS)
+        self._link.kill()
+        if self._expiry is not None:
+            self._expiry.cancel()
+        for loop in self.loops:
+            loop.close()
+        self._cold.shutdown()
+
+    # -------------------------------------------------------------------------------------------------- figures
+
+    def stats(self) -> StoreStats:
+        journals = []
+        reasons = [self._trouble] if self._trouble else []
+        for loop in self.loops:
+            path, journal = loop.path, loop.path.journal
+            journals.append(
+                JournalStats(
+                    journal.number,
+                    journal.start,
+                    journal.end,
+                    journal.synced,
+                    self.engine.split[journal.number],
+                    self.engine.checkpointed[journal.number],
+                    path.unsplit_entries,
+                    path.stopped,
+                    loop.sync_seconds,
+                    loop.slow_writes,
+                )
+            )
+            if path.stopped is not None:
+                reasons.append(path.stopped)
+        return StoreStats(
+            journals=journals,
+            checkpoint_age_seconds=time.monotonic() - self._checkpoint_at,
+            checkpoint_seconds=self._checkpoint_seconds,
+            splitter_pid=self._link.pid,
+            splitter_restarts=self._link.restarts,
+            splitter_trouble=self._trouble,
+            split_enabled=self._split_enabled,
+            recovery_seconds=self._recovery_seconds,
+            recovery_bytes=sum(scan.end - scan.start for scan in self.engine.scans),
+            tail_reads=self.engine.tail_reads,
+            cold_reads=self._cold_reads,
+            reasons=reasons,
+        )
+
+
+def _run_all(warms: list[Warm]) -> None:
+    for warm in warms:
+        warm()

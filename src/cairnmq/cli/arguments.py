@@ -1,0 +1,97 @@
+"""Pieces of command lines that several commands share, and the connection they ask for."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cairnmq.client.blocking import Client
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+
+
+def add_connection(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-b",
+        "--bootstrap",
+        metavar="HOST:PORT[,...]",
+        default=os.environ.get("CAIRN_BOOTSTRAP") or DEFAULT_BOOTSTRAP,
+        help=f"broker to ask first (environment: CAIRN_BOOTSTRAP; default {DEFAULT_BOOTSTRAP})",
+    )
+    parser.add_argument(
+        "--timeout", type=seconds, default=30.0, metavar="SECONDS", help="give up on the broker after this (default 30)"
+    )
+
+
+def connect(arguments: argparse.Namespace) -> Client:
+    from cairnmq.client.blocking import Client
+
+    return Client.connect(arguments.bootstrap, client_id="cairn", timeout=arguments.timeout)
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+
+def add_later(parser: argparse.ArgumentParser, *flags: str) -> None:
+    """Flags that are known and not built yet: refused with a sentence instead of ignored."""
+    for flag in flags:
+        parser.add_argument(flag, action=_Later, help=argparse.SUPPRESS)
+
+
+class _Later(argparse.Action):
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        parser.error(f"{option_string} comes with a later release")
+
+
+def seconds(text: str) -> float:
+    number = float(text)
+    if not 0 < number < 1e6:
+        raise argparse.ArgumentTypeError("must be more than 0")
+    return number
+
+
+def count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
+    return int(text)
+
+
+def natural(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 on")
+    return int(text)
+
+
+def partitions(text: str) -> list[int]:
+    """`3` or `0,2,5-7`."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        low, high = natural(first), natural(last if dash else first)
+        if low > high:
+            raise argparse.ArgumentTypeError(f"{part!r} counts backwards")
+        found.extend(range(low, high + 1))
+    return found
+
+
+def setting(text: str) -> tuple[str, str]:
+    """`name=value`; the value may be empty and may hold further equals signs."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name.strip(), value
+
+
+def flattened(lists: Sequence[Sequence[int]] | None) -> list[int]:
+    """The partitions of a repeatable -p, each once, in order; empty when it was not given."""
+    return sorted({index for part in lists or () for index in part})

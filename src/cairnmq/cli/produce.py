@@ -1,0 +1,179 @@
+"""`cairn produce TOPIC`: lines become messages, sent as soon as they are read and in batches when there are many."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from cairnmq.cli.arguments import add_connection, add_later, connect, natural
+from cairnmq.cli.record_format import unescape
+from cairnmq.cli.terminal import Progress, note
+from cairnmq.client.partitioner import partition_for
+from cairnmq.codec.compression import CODEC_NAMES
+from cairnmq.codec.records import Headers, Record, build_batch
+from cairnmq.types import TopicPartition
+
+if TYPE_CHECKING:
+    from cairnmq.client.blocking import Client
+
+READ_BYTES = 1024 * 1024
+BATCH_BYTES_MAX = 900_000  # below the broker's default message.max.bytes, with room for the framing
+RECORD_BYTES_EXTRA = 24  # upper bound of a record's own framing without headers
+ACKS = {"0": 0, "1": 1, "all": -1, "-1": -1}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Sends each line of stdin (or of a file) as one message."
+    parser.epilog = "Same key, same partition, as with Kafka's Java client. Without a key, partitions take turns."
+    parser.add_argument("topic", metavar="TOPIC", help="created if it does not exist, where the broker allows it")
+    parser.add_argument("-f", "--file", metavar="FILE", help="lines of this file instead of stdin")
+    keys = parser.add_mutually_exclusive_group()
+    keys.add_argument("-k", "--key", metavar="KEY", help="the key of every message")
+    keys.add_argument(
+        "-K",
+        "--key-separator",
+        type=unescape,
+        metavar="SEP",
+        help=r"split each line at the first SEP into key and value (\t works)",
+    )
+    parser.add_argument(
+        "-H", "--header", dest="headers", action="append", type=header, default=[], metavar="k:v", help="repeatable"
+    )
+    parser.add_argument("-p", "--partition", type=natural, metavar="PARTITION")
+    parser.add_argument(
+        "-z", "--compression", choices=CODEC_NAMES, default="none", metavar="CODEC", help=", ".join(CODEC_NAMES)
+    )
+    parser.add_argument("--acks", choices=ACKS, default="all", metavar="ACKS", help="0, 1 or all (default)")
+    add_later(parser, "--tag", "--delay", "--at")
+    add_connection(parser)
+    parser.set_defaults(run=run)
+
+
+def header(text: str) -> tuple[str, bytes]:
+    name, colon, value = text.partition(":")
+    if not colon or not name:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME:VALUE")
+    return name, value.encode("utf-8", "surrogateescape")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    source = open(arguments.file, "rb") if arguments.file not in (None, "-") else sys.stdin.buffer
+    size = os.fstat(source.fileno()).st_size if arguments.file not in (None, "-") else 0
+    progress = Progress()
+    with source, connect(arguments) as client:
+        sender = Sender(client, arguments)
+        try:
+            for lines in read_lines(source.fileno()):
+                sender.send(lines)
+                if size:
+                    progress.show(f"{sender.bytes * 100 // size} %  {sender.count} messages")
+        finally:
+            progress.clear()
+    note(f"{sender.count} message{'' if sender.count == 1 else 's'} to {arguments.topic}{sender.last_place}")
+    return 0
+
+
+def read_lines(descriptor: int) -> Iterator[list[bytes]]:
+    """Lines without their ends, as many at a time as one read gives: typed lines go out at once, a file in bulk."""
+    rest = b""
+    while data := os.read(descriptor, READ_BYTES):
+        *lines, rest = (rest + data).split(b"\n")
+        if lines:
+            yield [line.removesuffix(b"\r") for line in lines]
+    if rest:
+        yield [rest]
+
+
+def split_line(line: bytes, key: bytes | None, separator: bytes | None) -> tuple[bytes | None, bytes]:
+    """Key and value of one line; a line without the separator has no key."""
+    if separator is None or separator not in line:
+        return key, line
+    found, _, value = line.partition(separator)
+    return found, value
+
+
+def cut(records: Iterable[Record], bytes_max: int) -> Iterator[list[Record]]:
+    """Records in lists that fit one batch; a record that is larger than that stands alone and the broker judges it."""
+    part: list[Record] = []
+    used = 0
+    for record in records:
+        size = len(record.key or b"") + len(record.value or b"") + RECORD_BYTES_EXTRA
+        size += sum(2 * RECORD_BYTES_EXTRA + len(name) * 4 + len(value or b"") for name, value in record.headers)
+        if part and used + size > bytes_max:
+            yield part
+            part, used = [], 0
+        part.append(record)
+        used += size
+    if part:
+        yield part
+
+
+class Sender:
+    """Turns lines into batches and sends them; with acks=all, so that a retry cannot store a message twice."""
+
+    def __init__(self, client: Client, arguments: argparse.Namespace) -> None:
+        self.count = 0
+        self.bytes = 0
+        self.last_place = ""
+        self._client = client
+        self._topic: str = arguments.topic
+        self._acks = ACKS[arguments.acks]
+        self._codec = CODEC_NAMES.index(arguments.compression)
+        self._headers: Headers = tuple(arguments.headers)
+        self._key = None if arguments.key is None else arguments.key.encode("utf-8", "surrogateescape")
+        self._separator: bytes | None = arguments.key_separator
+        topic = client.topic(self._topic, create=True)
+        if arguments.partition is not None:
+            topic.partition(arguments.partition)
+        self._fixed: int | None = arguments.partition
+        self._partitions = len(topic.partitions)
+        self._turn = random.randrange(self._partitions)
+        self._producer = client.init_producer_id() if self._acks == -1 else None
+        self._sequences: dict[int, int] = {}
+
+    def send(self, lines: list[bytes]) -> None:
+        now_ms = int(time.time() * 1000)
+        by_partition: dict[int, list[Record]] = {}
+        for line in lines:
+            key, value = split_line(line, self._key, self._separator)
+            record = Record(0, now_ms, key, value, self._headers)
+            by_partition.setdefault(self._partition_for(key), []).append(record)
+            self.bytes += len(line) + 1
+        self._turn = (self._turn + 1) % self._partitions
+        parts = {partition: list(cut(records, BATCH_BYTES_MAX)) for partition, records in by_partition.items()}
+        while parts:
+            self._send_round({partition: waiting.pop(0) for partition, waiting in parts.items()})
+            parts = {partition: waiting for partition, waiting in parts.items() if waiting}
+
+    def _partition_for(self, key: bytes | None) -> int:
+        if self._fixed is not None:
+            return self._fixed
+        return self._turn if key is None else partition_for(key, self._partitions)
+
+    def _send_round(self, parts: dict[int, list[Record]]) -> None:
+        batches = {TopicPartition(self._topic, p): self._batch(p, records) for p, records in parts.items()}
+        done = self._client.produce_all(batches, self._acks)
+        for partition, records in parts.items():
+            self.count += len(records)
+            produced = done.get(TopicPartition(self._topic, partition))
+            if produced is not None:
+                last = produced.base_offset + len(records) - 1
+                self.last_place = f" (last: partition {partition}, offset {last})"
+
+    def _batch(self, partition: int, records: list[Record]) -> bytes:
+        if self._producer is None:
+            return build_batch(records, codec=self._codec)
+        sequence = self._sequences.get(partition, 0)
+        self._sequences[partition] = (sequence + len(records)) & 0x7FFFFFFF
+        return build_batch(
+            records,
+            codec=self._codec,
+            producer_id=self._producer.producer_id,
+            producer_epoch=self._producer.epoch,
+            base_sequence=sequence,
+        )

@@ -1,0 +1,100 @@
+"""What commands write: data on stdout as bytes, notes and progress on stderr, colours only on a terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import TextIO
+
+RED, DIM = "31", "2"
+PROGRESS_EVERY_SECONDS = 0.2
+
+
+class UsageError(Exception):
+    """A wrong command line that argparse could not know to be wrong: exit code 2."""
+
+
+def sentence(failure: Exception) -> str | None:
+    """What to tell people about an expected failure; None for anything else, which is a bug and must show its trace."""
+    from cairnmq.client.errors import ClientError
+    from cairnmq.codec.compression import CodecMissing, Undecodable
+    from cairnmq.errors import Fault
+
+    if isinstance(failure, OSError):
+        where = f"{failure.filename}: " if failure.filename else ""
+        return f"{where}{failure.strerror or failure}"
+    return str(failure) if isinstance(failure, ClientError | Fault | CodecMissing | Undecodable) else None
+
+
+def note(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def error(text: str) -> None:
+    note(f"{paint('cairn:', RED, sys.stderr)} {text}")
+
+
+def warn(text: str) -> None:
+    note(f"{paint('note:', DIM, sys.stderr)} {text}")
+
+
+def paint(text: str, colour: str, stream: TextIO) -> str:
+    """The text in a colour, if the stream is a terminal and NO_COLOR is not set."""
+    if os.environ.get("NO_COLOR") or not stream.isatty():
+        return text
+    return f"\x1b[{colour}m{text}\x1b[0m"
+
+
+def write(data: bytes) -> None:
+    sys.stdout.buffer.write(data)
+
+
+def write_line(text: str) -> None:
+    write(text.encode("utf-8", "surrogateescape") + b"\n")
+
+
+def write_json(value: object) -> None:
+    import msgspec
+
+    write(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+
+
+def write_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Columns two spaces apart; columns of numbers stand to the right."""
+    cells = [[str(cell) for cell in row] for row in rows]
+    for line in lay_out(headings, cells):
+        write_line(line)
+
+
+def lay_out(headings: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:
+    columns = range(len(headings))
+    widths = [max(len(headings[i]), *(len(row[i]) for row in cells), 0) for i in columns]
+    numeric = [bool(cells) and all(row[i].lstrip("-").isdecimal() for row in cells) for i in columns]
+    lines = []
+    for row in (headings, *cells):
+        padded = [row[i].rjust(widths[i]) if numeric[i] else row[i].ljust(widths[i]) for i in columns]
+        lines.append("  ".join(padded).rstrip())
+    return lines
+
+
+class Progress:
+    """A line that overwrites itself, for long work; silent unless stderr is a terminal."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._shown = self._stream.isatty()
+        self._next = 0.0
+
+    def show(self, text: str) -> None:
+        now = time.monotonic()
+        if self._shown and now >= self._next:
+            self._next = now + PROGRESS_EVERY_SECONDS
+            self._stream.write(f"\r{text}\x1b[K")
+            self._stream.flush()
+
+    def clear(self) -> None:
+        if self._shown and self._next:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()

@@ -1,0 +1,27 @@
+"""`cairn verify DIR...`: checks every invariant offline; a line for each finding."""
+
+from __future__ import annotations
+
+import argparse
+
+from cairnmq.cli.terminal import note, write_line
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Checks data directories while no broker runs on them. Exit 1 and a line for each finding."
+    parser.add_argument(
+        "dirs", nargs="+", metavar="DIR", help="data directory; several are checked as replicas of each other"
+    )
+    parser.add_argument("--journal-dir", metavar="J", help="where the journals are, if not in DIR/journal")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from cairnmq.storage.verify import verify
+
+    findings = 0
+    for line in verify(arguments.dirs, arguments.journal_dir):
+        write_line(line)
+        findings += 1
+    note(f"{findings} finding{'' if findings == 1 else 's'}")
+    return 1 if findings else 0

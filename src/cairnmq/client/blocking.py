@@ -1,0 +1,297 @@
+"""The client for plain blocking code (commands, Spark): carries session.py's plans out over sockets.
+
+Not for use by several threads at once: open one Client per thread.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TypeVar
+
+from cairnmq import __version__
+from cairnmq.client import admin, data, offsets
+from cairnmq.client.connection import Connection
+from cairnmq.client.errors import ClientError, Disconnected, GaveUp, Refused, Unreachable
+from cairnmq.client.session import Ask, Cluster, Node, Pause, Plan, Session, Topic
+from cairnmq.types import Buffer, TopicPartition
+from cairnmq.wire.messages import Message
+
+T = TypeVar("T")
+
+CONNECT_SECONDS_MAX = 10.0
+_NO_NODE = -1
+
+
+class _Link:
+    """One connected socket and the protocol state that belongs to it."""
+
+    def __init__(self, host: str, port: int, client_id: str, deadline: float, advice: str) -> None:
+        self.address = f"{host}:{port}"
+        try:
+            seconds = min(CONNECT_SECONDS_MAX, max(0.1, deadline - time.monotonic()))
+            self._socket = socket.create_connection((host, port), timeout=seconds)
+        except OSError as error:
+            raise Unreachable(f"cannot reach {self.address}: {_reason(error)}; {advice}") from None
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._state = Connection(client_id, self.address, __version__)
+        self.broken = False
+        try:
+            self._greet(deadline)
+        except BaseException:
+            self.close()
+            raise
+
+    def send(self, ask: Ask) -> int:
+        number, frame = self._state.request(ask.request, min_version=ask.min_version, answered=ask.answered)
+        self._write(frame)
+        return number
+
+    def receive(self, number: int, deadline: float) -> Message:
+        """The answer to the oldest request without one: brokers answer in the order they were asked."""
+        got, message = self._read(deadline)
+        assert got == number, f"{self.address} answered request {got} before {number}"
+        return message
+
+    def close(self) -> None:
+        self.broken = True
+        self._socket.close()
+
+    def _greet(self, deadline: float) -> None:
+        hello: list[Buffer] | None = self._state.hello()
+        while hello is not None:
+            self._write(hello)
+            _, answer = self._read(deadline)
+            hello = self._state.greeted(answer)
+
+    def _write(self, frame: list[Buffer]) -> None:
+        try:
+            self._socket.sendall(b"".join(frame))
+        except OSError as error:
+            self.close()
+            raise Disconnected(f"lost {self.address} while sending: {_reason(error)}") from None
+        except BaseException:  # Ctrl-C in the middle of a frame: what follows on this connection would be nonsense
+            self.close()
+            raise
+
+    def _read(self, deadline: float) -> tuple[int, Message]:
+        try:
+            while True:
+                self._socket.settimeout(max(0.001, deadline - time.monotonic()))
+                count = self._socket.recv_into(self._state.space())
+                if not count:
+                    raise ConnectionError("the broker closed the connection")
+                reply = self._state.received(count)
+                if reply is not None:
+                    return reply.correlation_id, reply.message
+        except OSError as error:
+            self.close()
+            raise Disconnected(f"lost {self.address} while waiting for its answer: {_reason(error)}") from None
+        except BaseException:
+            self.close()
+            raise
+
+
+class Client:
+    """A connected client; every method either gives a result or raises a ClientError with a sentence."""
+
+    def __init__(self, bootstrap: Sequence[tuple[str, int]], client_id: str, timeout: float) -> None:
+        self.session = Session()
+        self.timeout = timeout
+        self._bootstrap = bootstrap
+        self._client_id = client_id
+        self._links: dict[int, _Link] = {}
+
+    @classmethod
+    def connect(cls, bootstrap: str = "127.0.0.1:9092", client_id: str = "cairn", timeout: float = 30.0) -> Client:
+        """Connects to the first of `HOST:PORT,HOST:PORT` that answers."""
+        client = cls(parse_bootstrap(bootstrap), client_id, timeout)
+        client.metadata([])
+        return client
+
+    def close(self) -> None:
+        for link in self._links.values():
+            link.close()
+        self._links.clear()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def metadata(self, topics: Iterable[str] | None = None) -> Cluster:
+        return self._run(self.session.metadata(topics))
+
+    def topic(self, name: str, *, create: bool = False) -> Topic:
+        """The topic; with `create` the broker may make it on the spot (auto.create.topics.enable)."""
+        return self._run(self.session.topic(name, create=create))
+
+    def create_topics(self, topics: Sequence[admin.NewTopic]) -> dict[str, admin.Created | Refused]:
+        return self._run(admin.create_topics(self.session, topics, self._timeout_ms))
+
+    def delete_topics(self, names: Sequence[str]) -> dict[str, Refused | None]:
+        return self._run(admin.delete_topics(self.session, names, self._timeout_ms))
+
+    def create_partitions(self, topic: str, count: int) -> None:
+        self._run(admin.create_partitions(self.session, topic, count, self._timeout_ms))
+
+    def describe_configs(self, resource: int, name: str, keys: Iterable[str] | None = None) -> list[admin.Config]:
+        return self._run(admin.describe_configs(self.session, resource, name, keys))
+
+    def incremental_alter_configs(self, resource: int, name: str, changes: Sequence[admin.Alteration]) -> None:
+        self._run(admin.incremental_alter_configs(self.session, resource, name, changes))
+
+    def describe_cluster(self) -> admin.ClusterDescription:
+        return self._run(admin.describe_cluster(self.session))
+
+    def list_offsets(self, topic: str, partitions: Iterable[int], timestamp: int) -> dict[int, data.Listed]:
+        return self._run(data.list_offsets(self.session, topic, partitions, timestamp))
+
+    def init_producer_id(self) -> data.ProducerId:
+        return self._run(data.init_producer_id(self.session))
+
+    def produce(self, topic: str, partition: int, batch: Buffer, acks: int = -1) -> data.Produced | None:
+        """Appends one batch; None with acks=0."""
+        place = TopicPartition(topic, partition)
+        return self.produce_all({place: batch}, acks).get(place)
+
+    def produce_all(
+        self, batches: Mapping[TopicPartition, Buffer], acks: int = -1
+    ) -> dict[TopicPartition, data.Produced]:
+        """Appends one batch to each of several partitions at once."""
+        return self._run(data.produce(self.session, batches, acks, self._timeout_ms))
+
+    def fetch(
+        self,
+        positions: Mapping[str, Mapping[int, int]],
+        *,
+        max_wait_ms: int = 500,
+        min_bytes: int = 1,
+        max_bytes: int = 50 * 1024 * 1024,
+        partition_max_bytes: int = 1024 * 1024,
+    ) -> list[data.Fetched]:
+        """Reads batches from `{topic: {partition: offset}}`."""
+        plan = data.fetch(
+            self.session,
+            positions,
+            max_wait_ms=max_wait_ms,
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
+            partition_max_bytes=partition_max_bytes,
+        )
+        return self._run(plan)
+
+    def delete_records(self, topic: str, before: Mapping[int, int]) -> dict[int, int]:
+        """Deletes what lies before an offset in each partition; gives the new log starts."""
+        return self._run(data.delete_records(self.session, topic, before, self._timeout_ms))
+
+    def find_coordinator(self, group: str) -> Node:
+        node = self._run(self.session.retrying(lambda: self.session.coordinator(group)))
+        return self.session.nodes[node]
+
+    def offset_commit(self, group: str, committed: Mapping[TopicPartition, int]) -> None:
+        self._run(offsets.commit(self.session, group, committed))
+
+    def offset_fetch(self, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        return self._run(offsets.fetch(self.session, group, partitions))
+
+    @property
+    def _timeout_ms(self) -> int:
+        return int(self.timeout * 1000)
+
+    def _run(self, plan: Plan[T]) -> T:
+        deadline = time.monotonic() + self.timeout
+        try:
+            step = next(plan)
+            while True:
+                if isinstance(step, Pause):
+                    if time.monotonic() + step.seconds > deadline:
+                        raise GaveUp(f"{step.reason}; gave up after {self.timeout:g} s")
+                    time.sleep(step.seconds)
+                    step = plan.send(())
+                else:
+                    step = plan.send(self._exchange(step, deadline))
+        except StopIteration as done:
+            result: T = done.value
+            return result
+
+    def _exchange(self, asks: Sequence[Ask], deadline: float) -> list[object]:
+        """Sends every request before it waits for any answer. A failure is put where the answer would be."""
+        sent: list[tuple[_Link, int] | ClientError] = []
+        for ask in asks:
+            try:
+                link = self._link(ask.node, deadline)
+                sent.append((link, link.send(ask)))
+            except ClientError as error:
+                sent.append(error)
+        results: list[object] = []
+        for ask, underway in zip(asks, sent, strict=True):
+            if isinstance(underway, ClientError):
+                results.append(underway)
+            elif not ask.answered:
+                results.append(None)
+            else:
+                link, number = underway
+                try:
+                    results.append(link.receive(number, deadline + ask.wait_seconds))
+                except ClientError as error:
+                    link.close()
+                    results.append(error)
+        return results
+
+    def _link(self, node: int | None, deadline: float) -> _Link:
+        self._links = {known: link for known, link in self._links.items() if not link.broken}
+        if node is None:
+            return next(iter(self._links.values()), None) or self._any_link(deadline)
+        if node in self._links:
+            return self._links[node]
+        place = self.session.nodes[node]
+        first = self._links.get(_NO_NODE)
+        if first is not None and first.address == f"{place.host}:{place.port}":
+            self._links[node] = self._links.pop(_NO_NODE)
+            return first
+        advice = f"node {node} advertises this address; if it is not reachable from here, start it with --advertise"
+        self._links[node] = _Link(place.host, place.port, self._client_id, deadline, advice)
+        return self._links[node]
+
+    def _any_link(self, deadline: float) -> _Link:
+        failures: list[Unreachable] = []
+        advice = "is `cairn serve` running? use -b HOST:PORT"
+        known = [(node.host, node.port) for node in self.session.nodes.values()]
+        for host, port in dict.fromkeys([*self._bootstrap, *known]):
+            try:
+                link = _Link(host, port, self._client_id, deadline, advice)
+            except Unreachable as error:
+                failures.append(error)
+                continue
+            self._links[_NO_NODE] = link
+            return link
+        if len(failures) == 1:
+            raise failures[0]
+        raise Unreachable("; ".join(str(failure).removesuffix(f"; {advice}") for failure in failures) + f"; {advice}")
+
+
+def parse_bootstrap(text: str) -> list[tuple[str, int]]:
+    """`HOST:PORT,HOST:PORT`; ClientError with a sentence otherwise."""
+    addresses = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        host, _, port = part.rpartition(":")
+        if not port.isdecimal() or not 0 < int(port) < 65536 or not host:
+            raise ClientError(f"bootstrap address {part!r} is not HOST:PORT")
+        addresses.append((host.strip("[]"), int(port)))
+    if not addresses:
+        raise ClientError("the bootstrap address is empty; use -b HOST:PORT")
+    return addresses
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, socket.gaierror):
+        return "unknown host name"
+    return (error.strerror or str(error)).lower()

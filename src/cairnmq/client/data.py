@@ -1,0 +1,264 @@
+"""Plans that move records: produce, fetch, find offsets, delete. Pure; session.py says what a plan is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+from cairnmq.client.errors import LEADER_MOVED, Refused
+from cairnmq.client.session import Ask, Plan, Session, Topic
+from cairnmq.codec.batch import read_header
+from cairnmq.codec.records import iter_batches
+from cairnmq.errors import ErrorCode
+from cairnmq.types import Buffer, TopicPartition
+from cairnmq.wire.messages import (
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    FetchRequest,
+    FetchResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    Message,
+    ProduceRequest,
+    ProduceResponse,
+)
+
+LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3  # ListOffsets by a name instead of a time
+_MAX_TIMESTAMP_SINCE = 7
+
+
+class Listed(Struct, frozen=True):
+    """Where a time was found; offset -1: no record is that late."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+class Produced(Struct, frozen=True):
+    base_offset: int
+    append_time_ms: int
+    log_start: int
+
+
+class Fetched(Struct, frozen=True):
+    """What one partition gave: whole batches, or the error that its caller must decide about."""
+
+    topic: str
+    partition: int
+    error: int
+    high_watermark: int
+    log_start: int
+    batches: tuple[memoryview, ...]
+
+
+class ProducerId(Struct, frozen=True):
+    producer_id: int
+    epoch: int
+
+
+def list_offsets(session: Session, topic: str, partitions: Iterable[int], timestamp: int) -> Plan[dict[int, Listed]]:
+    """The first offset at or after a time, for each partition; LATEST, EARLIEST and MAX_TIMESTAMP stand for times."""
+    pending = set(partitions)
+    done: dict[int, Listed] = {}
+    since = _MAX_TIMESTAMP_SINCE if timestamp == MAX_TIMESTAMP else 0
+
+    def attempt() -> Plan[dict[int, Listed]]:
+        known = yield from session.topic(topic)
+        asks = []
+        for node, indexes in _by_leader(session, known, pending).items():
+            rows = [ListOffsetsRequest.ListOffsetsPartition(partition_index=i, timestamp=timestamp) for i in indexes]
+            named = ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=rows)
+            asks.append(Ask(node, ListOffsetsRequest(replica_id=-1, topics=[named]), since))
+        for answer in (yield from session.ask_all(asks, ListOffsetsResponse)):
+            for row in (row for named_row in answer.topics for row in named_row.partitions):
+                if not row.error_code:
+                    done[row.partition_index] = Listed(row.offset, row.timestamp, row.leader_epoch)
+                    pending.discard(row.partition_index)
+                    continue
+                raise Refused(row.error_code, f"partition {topic}-{row.partition_index}")
+        return done
+
+    return (yield from session.retrying(attempt))
+
+
+def produce(
+    session: Session, batches: Mapping[TopicPartition, Buffer], acks: int, timeout_ms: int, *, create: bool = True
+) -> Plan[dict[TopicPartition, Produced]]:
+    """Appends one batch to each partition. With acks=0 nothing is known afterwards, and nothing is returned."""
+    pending = dict(batches)
+    done: dict[TopicPartition, Produced] = {}
+
+    def attempt() -> Plan[dict[TopicPartition, Produced]]:
+        by_node: dict[int, dict[str, list[TopicPartition]]] = {}
+        ids: dict[str, bytes] = {}
+        for place in pending:
+            topic = yield from session.topic(place.topic, create=create)
+            ids[place.topic] = topic.topic_id
+            node = session.leader(topic, place.partition)
+            by_node.setdefault(node, {}).setdefault(place.topic, []).append(place)
+        asks = []
+        for node, topics in by_node.items():
+            data = []
+            for name, places in topics.items():
+                rows = [
+                    ProduceRequest.PartitionProduceData(index=place.partition, records=pending[place])
+                    for place in places
+                ]
+                data.append(ProduceRequest.TopicProduceData(name=name, topic_id=ids[name], partition_data=rows))
+            request = ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=data)
+            asks.append(Ask(node, request, answered=acks != 0))
+        if acks == 0:
+            yield asks
+            return done
+        refused = None
+        for answer in (yield from session.ask_all(asks, ProduceResponse)):
+            refused = _take_produced(session, answer, pending, done) or refused
+        if refused is not None:
+            raise refused
+        return done
+
+    # A batch with a producer id is recognised when it comes twice, so a lost answer may be asked for again.
+    numbered = all(read_header(batch).producer_id >= 0 for batch in batches.values())
+    return (yield from session.retrying(attempt, twice_is_harmless=numbered))
+
+
+def fetch(
+    session: Session,
+    offsets: Mapping[str, Mapping[int, int]],
+    *,
+    max_wait_ms: int,
+    min_bytes: int,
+    max_bytes: int,
+    partition_max_bytes: int,
+) -> Plan[list[Fetched]]:
+    """Reads from the given offsets. An offset out of range is in the result, not raised: its caller decides."""
+
+    def attempt() -> Plan[list[Fetched]]:
+        asks = yield from _fetch_asks(session, offsets, max_wait_ms, min_bytes, max_bytes, partition_max_bytes)
+        found: list[Fetched] = []
+        for answer in (yield from session.ask_all(asks, FetchResponse)):
+            if answer.error_code:
+                raise Refused(answer.error_code, "fetch")
+            found.extend(_fetched(session, answer))
+        moved = [f for f in found if f.error in LEADER_MOVED]
+        if moved and len(moved) == len(found):
+            raise Refused(moved[0].error, f"partition {moved[0].topic}-{moved[0].partition}")
+        if moved:
+            session.forget()
+        return [f for f in found if f.error not in LEADER_MOVED]
+
+    return (yield from session.retrying(attempt))
+
+
+def delete_records(session: Session, topic: str, offsets: Mapping[int, int], timeout_ms: int) -> Plan[dict[int, int]]:
+    """Moves the log start of each partition up to an offset (-1: all that is visible); gives the new log starts."""
+    pending = dict(offsets)
+    done: dict[int, int] = {}
+
+    def attempt() -> Plan[dict[int, int]]:
+        known = yield from session.topic(topic)
+        asks = []
+        for node, indexes in _by_leader(session, known, pending).items():
+            rows = [DeleteRecordsRequest.DeleteRecordsPartition(partition_index=i, offset=pending[i]) for i in indexes]
+            named = DeleteRecordsRequest.DeleteRecordsTopic(name=topic, partitions=rows)
+            asks.append(Ask(node, DeleteRecordsRequest(topics=[named], timeout_ms=timeout_ms)))
+        for answer in (yield from session.ask_all(asks, DeleteRecordsResponse)):
+            for row in (row for named_row in answer.topics for row in named_row.partitions):
+                if row.error_code:
+                    raise Refused(row.error_code, f"partition {topic}-{row.partition_index}")
+                done[row.partition_index] = row.low_watermark
+                pending.pop(row.partition_index, None)
+        return done
+
+    return (yield from session.retrying(attempt))
+
+
+def init_producer_id(session: Session) -> Plan[ProducerId]:
+    """A fresh producer id, so that a batch sent twice is stored once."""
+
+    def attempt() -> Plan[ProducerId]:
+        request: Message = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+        answer = yield from session.ask(None, request, InitProducerIdResponse)
+        if answer.error_code:
+            raise Refused(answer.error_code, "a producer id")
+        return ProducerId(answer.producer_id, answer.producer_epoch)
+
+    return (yield from session.retrying(attempt))
+
+
+def _by_leader(session: Session, topic: Topic, partitions: Iterable[int]) -> dict[int, list[int]]:
+    nodes: dict[int, list[int]] = {}
+    for index in sorted(partitions):
+        nodes.setdefault(session.leader(topic, index), []).append(index)
+    return nodes
+
+
+def _take_produced(
+    session: Session,
+    answer: ProduceResponse,
+    pending: dict[TopicPartition, Buffer],
+    done: dict[TopicPartition, Produced],
+) -> Refused | None:
+    """Moves what was stored from pending to done; a refusal that ends the call goes before one worth a retry."""
+    refused: Refused | None = None
+    for named in answer.responses:
+        topic = session.name_of(named.name, named.topic_id)
+        for row in named.partition_responses:
+            place = TopicPartition(topic, row.index)
+            if not row.error_code or row.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+                done[place] = Produced(row.base_offset, row.log_append_time_ms, row.log_start_offset)
+                pending.pop(place, None)
+                continue
+            message = row.error_message
+            if row.record_errors:
+                message = row.record_errors[0].batch_index_error_message or message
+            if refused is None or refused.code in LEADER_MOVED:
+                refused = Refused(row.error_code, f"partition {place}", message)
+    return refused
+
+
+def _fetch_asks(
+    session: Session,
+    offsets: Mapping[str, Mapping[int, int]],
+    max_wait_ms: int,
+    min_bytes: int,
+    max_bytes: int,
+    partition_max_bytes: int,
+) -> Plan[list[Ask]]:
+    by_node: dict[int, list[tuple[Topic, list[int]]]] = {}
+    for name, positions in offsets.items():
+        topic = yield from session.topic(name)
+        for node, indexes in _by_leader(session, topic, positions).items():
+            by_node.setdefault(node, []).append((topic, indexes))
+    asks = []
+    for node, wanted in by_node.items():
+        topics = []
+        for topic, indexes in wanted:
+            rows = [
+                FetchRequest.FetchPartition(
+                    partition=i, fetch_offset=offsets[topic.name][i], partition_max_bytes=partition_max_bytes
+                )
+                for i in indexes
+            ]
+            topics.append(FetchRequest.FetchTopic(topic=topic.name, topic_id=topic.topic_id, partitions=rows))
+        request = FetchRequest(max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, topics=topics)
+        asks.append(Ask(node, request, wait_seconds=max_wait_ms / 1000))
+    return asks
+
+
+def _fetched(session: Session, answer: FetchResponse) -> list[Fetched]:
+    found = []
+    for named in answer.responses:
+        topic = session.name_of(named.topic, named.topic_id)
+        for row in named.partitions:
+            records = row.records
+            assert records is None or isinstance(records, memoryview)
+            batches = tuple(iter_batches(records)) if records else ()
+            found.append(
+                Fetched(topic, row.partition_index, row.error_code, row.high_watermark, row.log_start_offset, batches)
+            )
+    return found

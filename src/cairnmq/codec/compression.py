@@ -1,0 +1,196 @@
+"""Kafka's compression codecs by number: one table of (compress, decompress). Pure; packages load on first use.
+
+Every decompressor takes a limit and never produces more than it: a kilobyte from the network may expand to gigabytes.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Callable
+from importlib import import_module
+from struct import Struct as Layout
+from types import ModuleType
+
+from cairnmq.types import Buffer
+
+NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
+CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
+
+_GZIP_WINDOW = 31  # zlib's number for "gzip wrapper, largest window"
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER_SIZE = 16  # magic, version, oldest compatible version
+_BLOCK_SIZE = Layout(">i")
+_CHUNK = 256 * 1024
+
+
+class Undecodable(ValueError):
+    """Bytes that are not what their header says; the text says which and why."""
+
+
+class CodecMissing(RuntimeError):
+    """The package for a codec is not installed."""
+
+
+def compress(codec: int, data: Buffer) -> bytes:
+    return _entry(codec)[0](data)
+
+
+def decompress(codec: int, data: Buffer, limit: int) -> bytes:
+    """The original bytes; Undecodable if damaged or larger than `limit`."""
+    return _entry(codec)[1](data, limit)
+
+
+def _entry(codec: int) -> tuple[Callable[[Buffer], bytes], Callable[[Buffer, int], bytes]]:
+    if not 0 <= codec < len(_TABLE):
+        raise Undecodable(f"compression codec {codec} is unknown; Kafka has 0 to {len(_TABLE) - 1}")
+    return _TABLE[codec]
+
+
+def _package(module: str, codec: int) -> ModuleType:
+    try:
+        return import_module(module)
+    except ImportError:
+        name = CODEC_NAMES[codec]
+        raise CodecMissing(
+            f"{name} needs the package {module.partition('.')[0]}: pip install 'cairnmq[codecs]'"
+        ) from None
+
+
+def _too_large(codec: int, limit: int) -> Undecodable:
+    return Undecodable(f"{CODEC_NAMES[codec]} data expands to more than {limit} bytes")
+
+
+def _damaged(codec: int, why: object) -> Undecodable:
+    return Undecodable(f"{CODEC_NAMES[codec]} data is damaged: {why}")
+
+
+def _none(data: Buffer) -> bytes:
+    return bytes(data)
+
+
+def _none_back(data: Buffer, limit: int) -> bytes:
+    if len(data) > limit:
+        raise Undecodable(f"{len(data)} bytes of records are more than {limit}")
+    return bytes(data)
+
+
+def _gzip(data: Buffer) -> bytes:
+    return gzip.compress(data, compresslevel=6, mtime=0)
+
+
+def _gzip_back(data: Buffer, limit: int) -> bytes:
+    parts: list[bytes] = []
+    rest = bytes(data)
+    room = limit
+    while True:  # one turn per member: Java reads concatenated members, so they occur
+        member = zlib.decompressobj(_GZIP_WINDOW)
+        try:
+            part = member.decompress(rest, room + 1)
+        except zlib.error as error:
+            raise _damaged(GZIP, error) from None
+        room -= len(part)
+        if room < 0:
+            raise _too_large(GZIP, limit)
+        if not member.eof:
+            raise _damaged(GZIP, "it ends early")
+        parts.append(part)
+        rest = member.unused_data
+        if not rest:
+            return b"".join(parts)
+
+
+def _snappy(data: Buffer) -> bytes:
+    # Raw, as librdkafka writes it; every client reads this form, and it needs no 32 KiB blocks.
+    return bytes(_package("cramjam", SNAPPY).snappy.compress_raw(data))
+
+
+def _snappy_back(data: Buffer, limit: int) -> bytes:
+    if bytes(data[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
+        return _snappy_block(data, limit, limit)
+    parts: list[bytes] = []
+    view = memoryview(data)
+    position = _XERIAL_HEADER_SIZE
+    room = limit
+    if len(view) < position:
+        raise _damaged(SNAPPY, "its frame header ends early")
+    while position < len(view):
+        if position + _BLOCK_SIZE.size > len(view):
+            raise _damaged(SNAPPY, "a block header ends early")
+        (size,) = _BLOCK_SIZE.unpack_from(view, position)
+        position += _BLOCK_SIZE.size
+        if not 0 <= size <= len(view) - position:
+            raise _damaged(SNAPPY, f"a block claims {size} bytes and {len(view) - position} are left")
+        parts.append(_snappy_block(view[position : position + size], room, limit))
+        room -= len(parts[-1])
+        position += size
+    return b"".join(parts)
+
+
+def _snappy_block(data: Buffer, room: int, limit: int) -> bytes:
+    snappy = _package("cramjam", SNAPPY).snappy
+    try:
+        if snappy.decompress_raw_len(data) > room:
+            raise _too_large(SNAPPY, limit)
+        return bytes(snappy.decompress_raw(data))
+    except import_module("cramjam").DecompressionError as error:
+        raise _damaged(SNAPPY, error) from None
+
+
+def _lz4(data: Buffer) -> bytes:
+    return bytes(_package("lz4.frame", LZ4).compress(data, store_size=False))
+
+
+def _lz4_back(data: Buffer, limit: int) -> bytes:
+    lz4 = _package("lz4.frame", LZ4)
+    parts: list[bytes] = []
+    rest = bytes(data)
+    room = limit
+    while True:  # one turn per frame
+        frame = lz4.LZ4FrameDecompressor()
+        try:
+            part = frame.decompress(rest, max_length=room + 1)
+        except RuntimeError as error:
+            raise _damaged(LZ4, error) from None
+        room -= len(part)
+        if room < 0:
+            raise _too_large(LZ4, limit)
+        if not frame.eof:
+            raise _damaged(LZ4, "it ends early")
+        parts.append(part)
+        rest = frame.unused_data
+        if not rest:
+            return b"".join(parts)
+
+
+def _zstd(data: Buffer) -> bytes:
+    return bytes(_package("zstandard", ZSTD).ZstdCompressor(level=3).compress(data))
+
+
+def _zstd_back(data: Buffer, limit: int) -> bytes:
+    zstandard = _package("zstandard", ZSTD)
+    parts: list[bytes] = []
+    room = limit
+    try:
+        # read_across_frames: without it what follows the first frame would be lost silently.
+        reader = zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True)
+        while part := reader.read(min(_CHUNK, room + 1)):
+            parts.append(part)
+            room -= len(part)
+            if room < 0:
+                raise _too_large(ZSTD, limit)
+        # The reader takes a cut frame for its end. Frames without a stored size are caught by the record count.
+        if limit - room < zstandard.frame_content_size(data):
+            raise _damaged(ZSTD, "it ends early")
+    except zstandard.ZstdError as error:
+        raise _damaged(ZSTD, error) from None
+    return b"".join(parts)
+
+
+_TABLE: tuple[tuple[Callable[[Buffer], bytes], Callable[[Buffer, int], bytes]], ...] = (
+    (_none, _none_back),
+    (_gzip, _gzip_back),
+    (_snappy, _snappy_back),
+    (_lz4, _lz4_back),
+    (_zstd, _zstd_back),
+)

@@ -1,0 +1,234 @@
+"""The records inside a RecordBatch v2: read one by one, or built into a batch. Pure.
+
+The broker stores and forwards batches without looking inside, so its hot path never comes here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from cairnmq.codec.batch import (
+    APPEND_TIME_BIT,
+    CODEC_MASK,
+    CONTROL_BIT,
+    CRC_START,
+    HEADER,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    MAGIC,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    offset_and_size,
+    read_header,
+)
+from cairnmq.codec.compression import Undecodable, compress, decompress
+from cairnmq.codec.crc32c import crc32c
+from cairnmq.types import Buffer
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+UNPACKED_BYTES_MAX = 256 * 1024 * 1024
+_MAGIC_AT = 16
+_VARINT_BITS_MAX = 70  # ten bytes hold any 64-bit number
+
+
+class Record(Struct, frozen=True, gc=False):
+    """One message. `control` marks a transaction marker, which is not data."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+    control: bool = False
+
+
+def iter_batches(buffer: Buffer) -> Iterator[memoryview]:
+    """The whole batches of a fetch answer, in order; a cut last one is left out, as Kafka's contract allows."""
+    view = memoryview(buffer)
+    position = 0
+    while len(view) - position >= HEADER_SIZE:
+        offset, size = offset_and_size(view, position)
+        if size < HEADER_SIZE:
+            raise Undecodable(f"batch at offset {offset} claims {size} bytes; a header alone has {HEADER_SIZE}")
+        if size > len(view) - position:
+            return
+        if view[position + _MAGIC_AT] != MAGIC:
+            raise _old_format(offset, view[position + _MAGIC_AT])
+        yield view[position : position + size]
+        position += size
+
+
+def decode_batch(buffer: Buffer, *, limit: int = UNPACKED_BYTES_MAX, check_crc: bool = True) -> Iterator[Record]:
+    """The records of one batch, decompressed. With LogAppendTime all carry the batch's time."""
+    if len(buffer) < HEADER_SIZE:
+        raise Undecodable(f"{len(buffer)} bytes are no batch; a header alone has {HEADER_SIZE}")
+    header = read_header(buffer)
+    if header.magic != MAGIC:
+        raise _old_format(header.base_offset, header.magic)
+    if not HEADER_SIZE <= header.size <= len(buffer):
+        raise Undecodable(f"batch at offset {header.base_offset} claims {header.size} bytes and has {len(buffer)}")
+    view = memoryview(buffer)[: header.size]
+    if check_crc and crc32c(view[CRC_START:]) != header.crc:
+        raise Undecodable(f"batch at offset {header.base_offset} is damaged: its CRC does not match")
+    try:
+        body = decompress(header.attributes & CODEC_MASK, view[HEADER_SIZE:], limit)
+        yield from _decode_records(header, body)
+    except Undecodable as error:
+        raise Undecodable(f"batch at offset {header.base_offset}: {error}") from None
+    except IndexError:
+        raise Undecodable(f"batch at offset {header.base_offset}: its records end early") from None
+
+
+def build_batch(
+    records: Sequence[Record],
+    *,
+    codec: int = 0,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    base_offset: int = 0,
+    timestamp_type: int = 0,
+    transactional: bool = False,
+) -> bytes:
+    """A batch as a producer sends it: offsets count on from `base_offset`, whatever the records say."""
+    if not records:
+        raise ValueError("a batch needs at least one record")
+    base_timestamp = records[0].timestamp
+    body = bytearray()
+    for delta, record in enumerate(records):
+        _append_record(body, delta, base_timestamp, record)
+    packed = compress(codec, body)
+    control = records[0].control
+    attributes = (
+        codec
+        | (APPEND_TIME_BIT if timestamp_type else 0)
+        | (TRANSACTIONAL_BIT if transactional else 0)
+        | (CONTROL_BIT if control else 0)
+    )
+    batch = bytearray(HEADER_SIZE + len(packed))
+    batch[HEADER_SIZE:] = packed
+    fields = (attributes, len(records) - 1, base_timestamp, max(r.timestamp for r in records))
+    producer = (producer_id, producer_epoch, base_sequence, len(records))
+    start = (base_offset, len(batch) - LENGTH_OVERHEAD, -1, MAGIC)
+    HEADER.pack_into(batch, 0, *start, 0, *fields, *producer)
+    HEADER.pack_into(batch, 0, *start, crc32c(memoryview(batch)[CRC_START:]), *fields, *producer)
+    return bytes(batch)
+
+
+def _old_format(offset: int, magic: int) -> Undecodable:
+    return Undecodable(
+        f"batch at offset {offset} has format {magic}; only format {MAGIC} (Kafka 0.11 and later) is read"
+    )
+
+
+def _decode_records(header: BatchHeader, body: bytes) -> Iterator[Record]:
+    append_time = header.max_timestamp if header.attributes & APPEND_TIME_BIT else None
+    control = bool(header.attributes & CONTROL_BIT)
+    position = 0
+    for _ in range(header.count):
+        size, position = _varint(body, position)
+        end = position + size
+        if size < 0 or end > len(body):
+            raise Undecodable(f"a record claims {size} bytes and {len(body) - position} are left")
+        position += 1  # record attributes: unused since Kafka 0.11
+        timestamp, position = _varint(body, position)
+        delta, position = _varint(body, position)
+        key, position = _bytes(body, position, end)
+        value, position = _bytes(body, position, end)
+        count, position = _varint(body, position)
+        headers: Headers = ()
+        if count:
+            headers, position = _headers(body, position, end, count)
+        if position != end:
+            raise Undecodable(f"a record of {size} bytes has fields for {size + position - end}")
+        yield Record(
+            header.base_offset + delta,
+            header.base_timestamp + timestamp if append_time is None else append_time,
+            key,
+            value,
+            headers,
+            control,
+        )
+    if position != len(body):
+        raise Undecodable(f"{len(body) - position} bytes follow the last of its {header.count} records")
+
+
+def _varint(body: bytes, position: int) -> tuple[int, int]:
+    """A zigzag varint and the position after it."""
+    byte = body[position]
+    position += 1
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), position
+    number = byte & 0x7F
+    shift = 7
+    while True:
+        byte = body[position]
+        position += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (number >> 1) ^ -(number & 1), position
+        shift += 7
+        if shift >= _VARINT_BITS_MAX:
+            raise Undecodable("a number has more than ten bytes")
+
+
+def _bytes(body: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+    byte = body[position]
+    if byte < 0x80:
+        size = (byte >> 1) ^ -(byte & 1)
+        position += 1
+    else:
+        size, position = _varint(body, position)
+    if size < 0:
+        return None, position
+    stop = position + size
+    if stop > end:
+        raise Undecodable(f"a field claims {size} bytes and {end - position} are left in its record")
+    return body[position:stop], stop
+
+
+def _headers(body: bytes, position: int, end: int, count: int) -> tuple[Headers, int]:
+    if not 0 <= count <= (end - position) // 2:  # the smallest header has two bytes
+        raise Undecodable(f"a record claims {count} headers in {end - position} bytes")
+    headers = []
+    for _ in range(count):
+        key, position = _bytes(body, position, end)
+        if key is None:
+            raise Undecodable("a header has no name")
+        value, position = _bytes(body, position, end)
+        # Not all writers keep names UTF-8; surrogates bring such a name through unchanged.
+        headers.append((key.decode("utf-8", "surrogateescape"), value))
+    return tuple(headers), position
+
+
+def _append_record(body: bytearray, delta: int, base_timestamp: int, record: Record) -> None:
+    fields = bytearray(1)
+    _put_varint(fields, record.timestamp - base_timestamp)
+    _put_varint(fields, delta)
+    _put_bytes(fields, record.key)
+    _put_bytes(fields, record.value)
+    _put_varint(fields, len(record.headers))
+    for name, value in record.headers:
+        _put_bytes(fields, name.encode("utf-8", "surrogateescape"))
+        _put_bytes(fields, value)
+    _put_varint(body, len(fields))
+    body += fields
+
+
+def _put_varint(out: bytearray, number: int) -> None:
+    number = (number << 1) ^ (number >> 63)
+    while number > 0x7F:
+        out.append((number & 0x7F) | 0x80)
+        number >>= 7
+    out.append(number)
+
+
+def _put_bytes(out: bytearray, data: bytes | None) -> None:
+    if data is None:
+        out.append(1)  # zigzag of -1
+        return
+    _put_varint(out, len(data))
+    out += data

@@ -1,0 +1,1 @@
+"""Topics, settings and ids: a small store with revisions, and decisions over it. May import codec and below."""

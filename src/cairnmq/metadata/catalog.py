@@ -1,0 +1,274 @@
+"""The cluster's metadata in use: decides on the image, writes through the store, folds what was written."""
+
+from __future__ import annotations
+
+import os
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from cairnmq.errors import Corrupt, ErrorCode, Fault, Refusal
+from cairnmq.metadata import topics
+from cairnmq.metadata.image import Image, Topic
+from cairnmq.metadata.store import ABSENT, Change, Check, Compacted, Conflict, MetadataStore, Op, Put, Watch
+from cairnmq.metadata.topics import BROKER_CONFIGS, NEXT_QUEUE, TOPICS, CreateTopic, Decision
+from cairnmq.settings.alteration import ConfigChange
+from cairnmq.settings.broker import BrokerConfig
+from cairnmq.types import Epoch
+
+NEXT_PRODUCER = "ids/next-producer"
+CLUSTER_ID = "ids/cluster"
+_ATTEMPTS = 100
+
+T = TypeVar("T")
+
+
+class _Overtaken(Exception):
+    """Another broker changed what a decision was made on."""
+
+
+class Catalog:
+    """Blocking, for one thread; `image` may be read from any thread, because it is replaced and never changed."""
+
+    def __init__(
+        self, store: MetadataStore, *, node_id: int = 1, random_bytes: Callable[[int], bytes] = os.urandom
+    ) -> None:
+        self.image = Image()
+        self.cluster_id = ""
+        self._store = store
+        self._node_id = node_id
+        self._random_bytes = random_bytes
+        self._watch: Watch | None = None
+        self._revisions: dict[str, int] = {}
+        self._removed: dict[str, int] = {}
+
+    def load(self) -> None:
+        """Read everything. Called at start, and again when the store no longer has the changes since."""
+        if self._watch is not None:
+            self._watch.close()
+        before = self._store.revision
+        self._watch = self._store.watch(before)
+        self._revisions, self._removed = {}, {}
+        self.image = Image()
+        entries = [*self._store.list(TOPICS), *self._store.list(BROKER_CONFIGS), *self._store.list("ids/")]
+        self._fold((Change(entry.key, entry.value, entry.revision) for entry in entries), before)
+        self.cluster_id = self._load_cluster_id()
+
+    def refresh(self) -> None:
+        """Fold what others changed."""
+        assert self._watch is not None, "not loaded"
+        changes = self._watch.poll()
+        if isinstance(changes, Compacted):
+            self.load()
+        else:
+            self._fold(changes, self.image.version)
+
+    def create_topic(
+        self, request: CreateTopic, *, broker: BrokerConfig, now_ms: int, validate_only: bool = False
+    ) -> Topic | Refusal:
+        """A new topic with a new id."""
+        topic_id = self._random_id()
+
+        def decide(image: Image) -> Decision | Refusal:
+            return topics.create_topic(
+                image, request, broker=broker, node_id=self._node_id, topic_id=topic_id, now_ms=now_ms
+            )
+
+        return self._carry_out(decide, validate_only)
+
+    def delete_topic(self, name: str, *, broker: BrokerConfig) -> Topic | Refusal:
+        """Remove a topic; answers with what it was."""
+        return self._carry_out(lambda image: topics.delete_topic(image, name, broker=broker), False)
+
+    def delete_topic_by_id(self, topic_id: bytes, *, broker: BrokerConfig) -> Topic | Refusal:
+        """Remove the topic of an id."""
+
+        def decide(image: Image) -> Decision | Refusal:
+            topic = image.topic_by_id(topic_id)
+            if topic is None:
+                return Refusal(ErrorCode.UNKNOWN_TOPIC_ID, "There is no topic with this id")
+            return topics.delete_topic(image, topic.name, broker=broker)
+
+        return self._carry_out(decide, False)
+
+    def add_partitions(
+        self,
+        name: str,
+        count: int,
+        *,
+        assignments: Sequence[Sequence[int]] | None = None,
+        validate_only: bool = False,
+    ) -> Topic | Refusal:
+        """Grow a topic to `count` partitions."""
+        return self._carry_out(
+            lambda image: topics.add_partitions(image, name, count, node_id=self._node_id, assignments=assignments),
+            validate_only,
+        )
+
+    def alter_configs(
+        self, name: str, changes: Sequence[ConfigChange], *, broker: BrokerConfig, validate_only: bool = False
+    ) -> Topic | Refusal:
+        """Change a topic's settings."""
+        return self._carry_out(lambda image: topics.alter_configs(image, name, changes, broker=broker), validate_only)
+
+    def alter_broker_configs(
+        self,
+        node_id: int | None,
+        changes: Sequence[ConfigChange],
+        *,
+        broker: BrokerConfig,
+        validate_only: bool = False,
+    ) -> dict[str, str] | Refusal:
+        """Change run-time settings of one broker, or of all (None); answers with the settings after it."""
+
+        def attempt() -> dict[str, str] | Refusal:
+            decision = topics.alter_broker_configs(self.image, node_id, changes, broker=broker)
+            if isinstance(decision, Refusal):
+                return decision
+            ops, configs = decision
+            if not validate_only:
+                self._commit(ops)
+            return configs
+
+        return self._retry(attempt)
+
+    def broker_config(self, start: BrokerConfig) -> BrokerConfig | Refusal:
+        """This broker's settings: those of the start under those of the run time."""
+        return start.changed(self.image.dynamic_configs(self._node_id), self.image.dynamic_configs(None))
+
+    def next_epoch(self) -> Epoch:
+        """One more than any epoch before."""
+        return self._store.next_epoch()
+
+    def producer_id_block(self, size: int) -> range:
+        """Producer ids that nobody else will get."""
+
+        def attempt() -> range:
+            entry = self._store.get(NEXT_PRODUCER)
+            first, revision = (1, ABSENT) if entry is None else (_number(entry.key, entry.value), entry.revision)
+            _granted(self._store.put(NEXT_PRODUCER, str(first + size).encode(), revision))
+            return range(first, first + size)
+
+        return self._retry(attempt)
+
+    def reserve_queue_ids_above(self, queue_id: int) -> None:
+        """Never give out `queue_id` or a smaller one; journals may know ids that metadata lost."""
+
+        def attempt() -> None:
+            if self.image.next_queue_id <= queue_id:
+                self._commit([topics.put_next_queue(queue_id + 1)])
+
+        self._retry(attempt)
+
+    def close(self) -> None:
+        """Stop watching; the store belongs to the caller."""
+        if self._watch is not None:
+            self._watch.close()
+
+    def _carry_out(self, decide: Callable[[Image], Decision | Refusal], validate_only: bool) -> Topic | Refusal:
+        def attempt() -> Topic | Refusal:
+            decision = decide(self.image)
+            if isinstance(decision, Refusal):
+                return decision
+            if not validate_only:
+                self._commit(decision.ops)
+            return decision.topic
+
+        return self._retry(attempt)
+
+    def _retry(self, attempt: Callable[[], T]) -> T:
+        """Another broker may be faster: learn what it did, and decide again."""
+        for _ in range(_ATTEMPTS):
+            try:
+                return attempt()
+            except _Overtaken:
+                self.refresh()
+        raise Fault(f"metadata: gave up after {_ATTEMPTS} conflicts")
+
+    def _commit(self, ops: Sequence[Op]) -> None:
+        """Write at the revisions that the image was made of, then fold. Topics are created one by one: all of them
+        write the next queue id, so two brokers cannot give out the same ids or colliding names."""
+        if not ops:
+            return
+        guarded = [op if isinstance(op, Check) else replace(op, expect=self._expected(op.key)) for op in ops]
+        revision = _granted(self._store.transact(guarded))
+        self._fold(
+            [
+                Change(op.key, op.value if isinstance(op, Put) else None, revision)
+                for op in ops
+                if not isinstance(op, Check)
+            ],
+            revision,
+        )
+
+    def _expected(self, key: str) -> int:
+        return self._revisions.get(key, ABSENT)
+
+    def _fold(self, changes: Iterable[Change], version: int) -> None:
+        """Apply changes that are news. A watch repeats our own, and a key's older values must not come back."""
+        put: dict[str, Topic] = {}
+        gone: set[str] = set()
+        next_queue_id = self.image.next_queue_id
+        configs = dict(self.image.broker_configs)
+        for change in changes:
+            key, value = change.key, change.value
+            version = max(version, change.revision)
+            if change.revision <= max(self._revisions.get(key, 0), self._removed.get(key, 0)):
+                continue
+            if value is None:
+                self._revisions.pop(key, None)
+                self._removed[key] = change.revision
+            else:
+                self._revisions[key] = change.revision
+                self._removed.pop(key, None)
+            if key.startswith(TOPICS):
+                name = key[len(TOPICS) :]
+                put.pop(name, None)
+                gone.add(name)
+                if value is not None:
+                    put[name] = _decoded(key, value, topics.decode_topic)
+            elif key.startswith(BROKER_CONFIGS):
+                configs.pop(key[len(BROKER_CONFIGS) :], None)
+                if value is not None:
+                    configs[key[len(BROKER_CONFIGS) :]] = _decoded(key, value, topics.decode_configs)
+            elif key == NEXT_QUEUE and value is not None:
+                next_queue_id = _number(key, value)
+        self.image = self.image.after(
+            version, put=put.values(), gone=gone, next_queue_id=next_queue_id, broker_configs=configs
+        )
+
+    def _load_cluster_id(self) -> str:
+        entry = self._store.get(CLUSTER_ID)
+        if entry is None:
+            made = urlsafe_b64encode(self._random_id()).rstrip(b"=")
+            self._store.put(CLUSTER_ID, made, ABSENT)  # a Conflict means that another broker was faster
+            entry = self._store.get(CLUSTER_ID)
+            assert entry is not None
+        return entry.value.decode()
+
+    def _random_id(self) -> bytes:
+        """A random UUID that is none of Kafka's reserved ones and, as text, does not look like an option ("-...")."""
+        while True:
+            made = self._random_bytes(16)
+            if any(made[:15]) and not urlsafe_b64encode(made).startswith(b"-"):
+                return made
+
+
+def _granted(answer: int | Conflict) -> int:
+    if isinstance(answer, Conflict):
+        raise _Overtaken
+    return answer
+
+
+def _decoded(key: str, value: bytes, decode: Callable[[bytes], T]) -> T:
+    try:
+        return decode(value)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise Corrupt(f"metadata key {key}: {error}") from error
+
+
+def _number(key: str, value: bytes) -> int:
+    return _decoded(key, value, int)

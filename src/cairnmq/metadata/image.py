@@ -1,0 +1,164 @@
+"""All topics as of one revision: a read-only value that is replaced, never changed, so that readers need no lock."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+
+from msgspec import Struct
+
+from cairnmq.types import QueueId
+
+ALL_BROKERS = "all"
+
+
+class Topic(Struct, frozen=True):
+    """A topic. Its partitions are ranges of queue ids in partition order: one range per time partitions were added."""
+
+    name: str
+    topic_id: bytes
+    partitions: tuple[tuple[int, int], ...]  # (first queue id, how many)
+    configs: dict[str, str] = {}
+    created_ms: int = 0
+
+    @property
+    def count(self) -> int:
+        """How many partitions there are."""
+        return sum(count for _, count in self.partitions)
+
+    def queue_id(self, partition: int) -> QueueId | None:
+        """The queue of a partition, None if there is no such partition."""
+        if partition < 0:
+            return None
+        for first, count in self.partitions:
+            if partition < count:
+                return QueueId(first + partition)
+            partition -= count
+        return None
+
+    def queues(self) -> Iterator[tuple[int, QueueId]]:
+        """Every partition with its queue."""
+        partition = 0
+        for first, count in self.partitions:
+            for step in range(count):
+                yield partition + step, QueueId(first + step)
+            partition += count
+
+    def partition_of(self, queue_id: int) -> int | None:
+        """The partition that a queue is, None if it is not of this topic."""
+        before = 0
+        for first, count in self.partitions:
+            if first <= queue_id < first + count:
+                return before + queue_id - first
+            before += count
+        return None
+
+
+class Image:
+    """Topics by name, by id and by queue, and the settings of brokers; `version` is the store's revision."""
+
+    __slots__ = ("_by_id", "_by_name", "_folded", "_ranges", "broker_configs", "next_queue_id", "version")
+
+    def __init__(
+        self,
+        topics: Iterable[Topic] = (),
+        *,
+        version: int = 0,
+        next_queue_id: int = 1,
+        broker_configs: Mapping[str, dict[str, str]] | None = None,
+    ) -> None:
+        self._by_name = {topic.name: topic for topic in topics}
+        self._by_id = {topic.topic_id: topic for topic in self._by_name.values()}
+        self._folded = {fold(name): name for name in self._by_name}
+        self._ranges: list[tuple[int, int, Topic]] | None = None
+        self.version = version
+        self.next_queue_id = next_queue_id
+        self.broker_configs = MappingProxyType(dict(broker_configs or {}))
+
+    @property
+    def topics(self) -> Mapping[str, Topic]:
+        """Every topic by name."""
+        return MappingProxyType(self._by_name)
+
+    def topic(self, name: str) -> Topic | None:
+        """The topic of a name."""
+        return self._by_name.get(name)
+
+    def topic_by_id(self, topic_id: bytes) -> Topic | None:
+        """The topic of an id."""
+        return self._by_id.get(topic_id)
+
+    def colliding(self, name: str) -> str | None:
+        """A topic whose name differs only in '.' against '_', which metrics of Kafka tools cannot tell apart."""
+        return self._folded.get(fold(name))
+
+    def find_queue(self, queue_id: int) -> tuple[Topic, int] | None:
+        """The topic and partition of a queue, None for a queue of a deleted topic."""
+        if self._ranges is None:
+            self._ranges = sorted(
+                ((first, count, topic) for topic in self._by_name.values() for first, count in topic.partitions),
+                key=lambda row: row[0],
+            )
+        place = bisect_right(self._ranges, queue_id, key=lambda row: row[0]) - 1
+        if place < 0:
+            return None
+        first, count, topic = self._ranges[place]
+        if queue_id >= first + count:
+            return None
+        partition = topic.partition_of(queue_id)
+        assert partition is not None
+        return topic, partition
+
+    def dynamic_configs(self, node_id: int | None) -> dict[str, str]:
+        """Run-time settings of one broker; None: of all of them."""
+        return dict(self.broker_configs.get(ALL_BROKERS if node_id is None else str(node_id), {}))
+
+    def after(
+        self,
+        version: int,
+        *,
+        put: Iterable[Topic] = (),
+        gone: Iterable[str] = (),
+        next_queue_id: int | None = None,
+        broker_configs: Mapping[str, dict[str, str]] | None = None,
+    ) -> Image:
+        """This image with some topics set and some removed."""
+        image = Image.__new__(Image)
+        image._by_name, image._by_id, image._folded = dict(self._by_name), dict(self._by_id), dict(self._folded)
+        image._ranges = None
+        for name in gone:
+            image._remove(name)
+        for topic in put:
+            image._remove(topic.name)
+            image._by_name[topic.name] = image._by_id[topic.topic_id] = topic
+            image._folded[fold(topic.name)] = topic.name
+        image.version = version
+        image.next_queue_id = self.next_queue_id if next_queue_id is None else next_queue_id
+        image.broker_configs = self.broker_configs if broker_configs is None else MappingProxyType(dict(broker_configs))
+        return image
+
+    def _remove(self, name: str) -> None:
+        topic = self._by_name.pop(name, None)
+        if topic is not None:
+            del self._by_id[topic.topic_id]
+            self._folded.pop(fold(name), None)
+
+    def __eq__(self, other: object) -> bool:
+        """The same content; `version` also counts changes that no image shows."""
+        if not isinstance(other, Image):
+            return NotImplemented
+        return (
+            self._by_name == other._by_name
+            and self._by_id == other._by_id
+            and self._folded == other._folded
+            and self.next_queue_id == other.next_queue_id
+            and self.broker_configs == other.broker_configs
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def fold(name: str) -> str:
+    """A name as Kafka's metrics spell it."""
+    return name.replace(".", "_")

@@ -1,0 +1,246 @@
+"""The decisions that change topics and broker settings, and how both are stored. Pure.
+
+A decision answers with store operations and what will be true after them, or with a refusal; it never writes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from cairnmq.errors import ErrorCode, Refusal
+from cairnmq.metadata.image import ALL_BROKERS, Image, Topic
+from cairnmq.metadata.store import Delete, Op, Put
+from cairnmq.settings.alteration import ConfigChange, Operation, alter
+from cairnmq.settings.broker import BrokerConfig, broker_config, validate_dynamic
+from cairnmq.settings.broker_table import BROKER
+from cairnmq.settings.topic import default_text, validate, validate_all
+from cairnmq.settings.topic_table import TOPIC
+
+__all__ = ["CreateTopic", "Decision", "Image", "Topic"]
+
+NAME_LENGTH_MAX = 249
+PARTITIONS_MAX = 1_000_000
+"""Of one topic. No rule of Kafka's, but one request must not be able to ask for two thousand million queues."""
+
+NEXT_QUEUE = "ids/next-queue"
+TOPICS = "topics/"
+BROKER_CONFIGS = "configs/"
+
+_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+class CreateTopic(Struct, frozen=True, kw_only=True):
+    """What a client asks for; -1 means the broker's default. `assignments`: partition -> broker ids, or none."""
+
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    assignments: dict[int, list[int]] = {}
+    configs: dict[str, str | None] = {}
+
+
+class Decision(Struct, frozen=True):
+    """Operations for one transaction and the topic as it will be (as it was, for a deletion)."""
+
+    ops: tuple[Op, ...]
+    topic: Topic
+
+
+def check_name(name: str) -> Refusal | None:
+    """Kafka's rules of topic names."""
+    if name == "":
+        why = "it is empty"
+    elif name in (".", ".."):
+        why = "it cannot be '.' or '..'"
+    elif len(name) > NAME_LENGTH_MAX:
+        why = f"it is longer than {NAME_LENGTH_MAX} characters"
+    elif not _NAME.fullmatch(name):
+        why = "only ASCII letters, digits, '.', '_' and '-' are allowed"
+    else:
+        return None
+    return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Invalid topic name {name[:300]!r}: {why}")
+
+
+def create_topic(
+    image: Image, request: CreateTopic, *, broker: BrokerConfig, node_id: int, topic_id: bytes, now_ms: int
+) -> Decision | Refusal:
+    """A new topic, with queue ids that no topic ever had."""
+    refusal = check_name(request.name)
+    if refusal is not None:
+        return refusal
+    if image.topic(request.name) is not None:
+        return Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {request.name!r} already exists")
+    other = image.colliding(request.name)
+    if other is not None:
+        why = f"Topic {request.name!r} collides with {other!r}: they differ only in '.' and '_'"
+        return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, why)
+    count = _partition_count(request, broker, node_id)
+    if isinstance(count, Refusal):
+        return count
+    configs: dict[str, str] = {}
+    for name, text in request.configs.items():
+        if text is None:
+            return Refusal(ErrorCode.INVALID_CONFIG, f"{name} needs a value")
+        configs[name] = text
+    refusal = validate_all(configs, broker)
+    if refusal is not None:
+        return refusal
+    topic = Topic(request.name, topic_id, ((image.next_queue_id, count),), configs, now_ms)
+    return Decision((put_topic(topic), put_next_queue(image.next_queue_id + count)), topic)
+
+
+def delete_topic(image: Image, name: str, *, broker: BrokerConfig) -> Decision | Refusal:
+    """Remove a topic; its queue ids stay used up."""
+    topic = image.topic(name)
+    if topic is None:
+        return _unknown(name)
+    if not broker.delete_topic_enable:
+        return Refusal(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
+    return Decision((Delete(TOPICS + name),), topic)
+
+
+def add_partitions(
+    image: Image, name: str, count: int, *, node_id: int, assignments: Sequence[Sequence[int]] | None = None
+) -> Decision | Refusal:
+    """Grow a topic to `count` partitions. `assignments`: broker ids of each new one."""
+    topic = image.topic(name)
+    if topic is None:
+        return _unknown(name)
+    now = topic.count
+    if count <= now:
+        why = f"already has {now} partitions" if count == now else f"has {now} partitions; {count} is no increase"
+        return Refusal(ErrorCode.INVALID_PARTITIONS, f"Topic {name!r} {why}")
+    if count > PARTITIONS_MAX:
+        return _too_many(count)
+    if assignments is not None:
+        if len(assignments) != count - now:
+            why = f"{count - now} partitions are new, but {len(assignments)} have an assignment"
+            return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, why)
+        for brokers in assignments:
+            refusal = _check_assignment(brokers, node_id)
+            if refusal is not None:
+                return refusal
+    ranges = [*topic.partitions]
+    first, last = image.next_queue_id, ranges[-1]
+    if sum(last) == first:
+        ranges[-1] = (last[0], last[1] + count - now)
+    else:
+        ranges.append((first, count - now))
+    topic = replace(topic, partitions=tuple(ranges))
+    return Decision((put_topic(topic), put_next_queue(first + count - now)), topic)
+
+
+def alter_configs(
+    image: Image, name: str, changes: Sequence[ConfigChange], *, broker: BrokerConfig
+) -> Decision | Refusal:
+    """Change a topic's settings; no operations when nothing becomes different."""
+    topic = image.topic(name)
+    if topic is None:
+        return _unknown(name)
+    for change in changes:
+        if change.name not in TOPIC and change.operation != Operation.DELETE:
+            refusal = validate(change.name, "")
+            assert refusal is not None, change.name
+            return refusal
+    configs = alter(
+        topic.configs, changes, setting=lambda key: TOPIC[key].setting, default=lambda key: default_text(key, broker)
+    )
+    if isinstance(configs, Refusal):
+        return configs
+    refusal = validate_all(configs, broker)
+    if refusal is not None:
+        return refusal
+    if configs == topic.configs:
+        return Decision((), topic)
+    topic = replace(topic, configs=configs)
+    return Decision((put_topic(topic),), topic)
+
+
+def alter_broker_configs(
+    image: Image, node_id: int | None, changes: Sequence[ConfigChange], *, broker: BrokerConfig
+) -> tuple[tuple[Op, ...], dict[str, str]] | Refusal:
+    """Change the run-time settings of one broker, or of all (None); operations and the settings after them."""
+    now = image.dynamic_configs(node_id)
+    for change in changes:
+        if change.name not in BROKER and change.operation != Operation.DELETE:
+            refusal = validate_dynamic(change.name, "")
+            assert refusal is not None, change.name
+            return refusal
+    configs = alter(now, changes, setting=BROKER.get, default=broker.text)
+    if isinstance(configs, Refusal):
+        return configs
+    for change in changes:
+        refusal = validate_dynamic(change.name, configs[change.name]) if change.name in configs else None
+        if refusal is not None:
+            return refusal
+    built = broker_config(broker.layers.static, dynamic=configs)
+    if isinstance(built, Refusal):
+        return Refusal(ErrorCode.INVALID_REQUEST, built.message)
+    if configs == now:
+        return (), configs
+    key = BROKER_CONFIGS + (ALL_BROKERS if node_id is None else str(node_id))
+    return ((Put(key, msgspec.json.encode(configs)) if configs else Delete(key)),), configs
+
+
+def put_topic(topic: Topic) -> Put:
+    """Store a topic: one key, however many partitions."""
+    return Put(TOPICS + topic.name, msgspec.json.encode(topic))
+
+
+def put_next_queue(number: int) -> Put:
+    """Store the next free queue id."""
+    return Put(NEXT_QUEUE, str(number).encode())
+
+
+def _partition_count(request: CreateTopic, broker: BrokerConfig, node_id: int) -> int | Refusal:
+    if request.assignments:
+        if request.partitions != -1 or request.replication_factor != -1:
+            why = "With manual assignments, partitions and replication factor must be -1"
+            return Refusal(ErrorCode.INVALID_REQUEST, why)
+        if sorted(request.assignments) != list(range(len(request.assignments))):
+            why = "Manual assignments must name the partitions 0, 1, 2, ... without a gap"
+            return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, why)
+        for brokers in request.assignments.values():
+            refusal = _check_assignment(brokers, node_id)
+            if refusal is not None:
+                return refusal
+        return len(request.assignments)
+    count = broker.num_partitions if request.partitions == -1 else request.partitions
+    if count <= 0:
+        return Refusal(ErrorCode.INVALID_PARTITIONS, f"A topic cannot have {count} partitions; 1 is the least")
+    if count > PARTITIONS_MAX:
+        return _too_many(count)
+    if request.replication_factor not in (1, -1):
+        why = f"Replication factor {request.replication_factor} is not possible: there is 1 broker"
+        return Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, why)
+    return count
+
+
+def _check_assignment(brokers: Sequence[int], node_id: int) -> Refusal | None:
+    if list(brokers) == [node_id]:
+        return None
+    why = f"A partition cannot be placed on brokers {list(brokers)}: the only broker is {node_id}"
+    return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, why)
+
+
+def _unknown(name: str) -> Refusal:
+    return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name[:300]!r}")
+
+
+def _too_many(count: int) -> Refusal:
+    return Refusal(ErrorCode.INVALID_PARTITIONS, f"{count} partitions are more than the limit of {PARTITIONS_MAX}")
+
+
+def decode_topic(value: bytes) -> Topic:
+    """A stored topic; msgspec.DecodeError when it is not one."""
+    return msgspec.json.decode(value, type=Topic)
+
+
+def decode_configs(value: bytes) -> dict[str, str]:
+    """Stored run-time settings of a broker."""
+    return msgspec.json.decode(value, type=dict[str, str])

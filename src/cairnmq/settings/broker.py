@@ -1,0 +1,176 @@
+"""The broker's settings as one typed value, from what was given at start and what was changed since."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from cairnmq.errors import ErrorCode, Refusal
+from cairnmq.settings.broker_table import BROKER
+from cairnmq.settings.definition import ConfigEntry, ConfigSource, Synonym, Value, invalid, nearest, read, split_list
+from cairnmq.settings.known import WITHOUT_MEANING, is_known
+
+
+class Layers(Struct, frozen=True):
+    """The texts that were set: at start, for every broker at run time, for this broker at run time."""
+
+    static: dict[str, str] = {}
+    dynamic_default: dict[str, str] = {}
+    dynamic: dict[str, str] = {}
+
+    def lookup(self, name: str) -> tuple[str, ConfigSource] | None:
+        """The strongest text set for a name."""
+        for values, source in self._ordered():
+            if name in values:
+                return values[name], source
+        return None
+
+    def chain(self, name: str) -> list[Synonym]:
+        """Everything set for a name, strongest first, without the default."""
+        return [Synonym(name, values[name], source) for values, source in self._ordered() if name in values]
+
+    def _ordered(self) -> tuple[tuple[dict[str, str], ConfigSource], ...]:
+        return (
+            (self.dynamic, ConfigSource.DYNAMIC_BROKER_CONFIG),
+            (self.dynamic_default, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+            (self.static, ConfigSource.STATIC_BROKER_CONFIG),
+        )
+
+
+class BrokerConfig(Struct, frozen=True, kw_only=True):
+    """Typed access: a field is its setting's name with underscores.
+
+    Settings that are defaults of topics are read through `topic.effective`; those that stand for a flag of
+    `cairn serve` (listeners, log.dirs, node.id, ...) stay texts in `layers`, because the flags win over them.
+    """
+
+    layers: Layers = Layers()
+    num_partitions: int = 1
+    auto_create_topics_enable: bool = True
+    default_replication_factor: int = 1
+    delete_topic_enable: bool = True
+    socket_request_max_bytes: int = 100 * 1024 * 1024
+    connections_max_idle_ms: int = 600_000
+    max_connections: int = 2**31 - 1
+    fetch_max_bytes: int = 55 * 1024 * 1024
+    max_incremental_fetch_session_cache_slots: int = 1000
+    offset_metadata_max_bytes: int = 4096
+    offsets_retention_minutes: int = 7 * 24 * 60
+    offsets_retention_check_interval_ms: int = 600_000
+    producer_id_expiration_ms: int = 86_400_000
+    log_retention_check_interval_ms: int = 300_000
+    message_max_bytes: int = 1024 * 1024 + 12
+    min_insync_replicas: int = 1
+    cairn_flush: str = "commit"
+    cairn_model: str = "auto"
+    cairn_journals: int = 1
+    cairn_journal_segment_bytes: int = 256 * 1024 * 1024
+    cairn_journal_retain_bytes: int = 0
+    cairn_unsplit_bytes_max: int = 1024**3
+    cairn_unsplit_entries_max: int = 1_000_000
+    cairn_split_enable: bool = True
+    cairn_fault_point: str | None = None
+
+    def text(self, name: str) -> str | None:
+        """The text that holds for a setting: set, or the default."""
+        found = self.layers.lookup(name)
+        return found[0] if found else BROKER[name].default
+
+    def changed(self, dynamic: Mapping[str, str], dynamic_default: Mapping[str, str]) -> BrokerConfig | Refusal:
+        """The same start settings under other run-time settings."""
+        return broker_config(self.layers.static, dynamic=dynamic, dynamic_default=dynamic_default)
+
+
+def broker_config(
+    static: Mapping[str, str],
+    *,
+    dynamic: Mapping[str, str] | None = None,
+    dynamic_default: Mapping[str, str] | None = None,
+) -> BrokerConfig | Refusal:
+    """Check every text and build the typed value. Names without a meaning are let through: sources.py warns of them."""
+    layers = Layers(dict(static), dict(dynamic_default or {}), dict(dynamic or {}))
+    for values in (layers.static, layers.dynamic_default, layers.dynamic):
+        for name, text in values.items():
+            refusal = validate(name, text)
+            if refusal is not None:
+                return refusal
+    fields: dict[str, Value | None] = {}
+    for name, setting in BROKER.items():
+        field = name.replace(".", "_")
+        if field not in BrokerConfig.__struct_fields__:
+            continue
+        found = layers.lookup(name)
+        text_or_none = found[0] if found else setting.default
+        if text_or_none is None:
+            continue
+        value = read(setting, text_or_none)
+        assert not isinstance(value, Refusal), value
+        fields[field] = None if value == "" else value
+    return BrokerConfig(layers=layers, **fields)  # type: ignore[arg-type]
+
+
+def validate(name: str, text: str) -> Refusal | None:
+    """Whether a broker setting may have this text."""
+    setting = BROKER.get(name)
+    if setting is None:
+        if is_known(name):
+            return None
+        hint = nearest(name, [*BROKER, *WITHOUT_MEANING])
+        return Refusal(ErrorCode.INVALID_CONFIG, f"Unknown broker setting {name}{hint}")
+    value = read(setting, text)
+    if isinstance(value, Refusal):
+        return value
+    if name.startswith("log.retention.") and name.rpartition(".")[2] in ("ms", "minutes", "hours") and value == 0:
+        return invalid(name, text, "must be -1 or at least 1")
+    if name in ("listeners", "advertised.listeners"):
+        why = _wrong_listeners(split_list(text))
+        return invalid(name, text, why) if why else None
+    if name == "log.dirs" and len(split_list(text)) != 1:
+        return invalid(name, text, "must be one directory")
+    return None
+
+
+def validate_dynamic(name: str, text: str) -> Refusal | None:
+    """Whether a broker setting may be changed to this text at run time. Kafka answers 42 here, not 40."""
+    setting = BROKER.get(name)
+    if setting is not None and not setting.dynamic:
+        return Refusal(
+            ErrorCode.INVALID_REQUEST, f"{name} cannot be changed at run time; set it and restart the broker"
+        )
+    if setting is None and is_known(name):
+        return Refusal(ErrorCode.INVALID_REQUEST, f"{name} is a Kafka setting without a meaning here")
+    refusal = validate(name, text)
+    return None if refusal is None else Refusal(ErrorCode.INVALID_REQUEST, refusal.message)
+
+
+def describe_broker(config: BrokerConfig) -> list[ConfigEntry]:
+    """Every broker setting as DescribeConfigs shows it, by name."""
+    entries = []
+    for name in sorted(BROKER):
+        setting = BROKER[name]
+        if setting.hidden:
+            continue
+        synonyms = config.layers.chain(name)
+        if setting.default is not None:
+            synonyms.append(Synonym(name, setting.default, ConfigSource.DEFAULT_CONFIG))
+        value, source = (synonyms[0].value, synonyms[0].source) if synonyms else (None, ConfigSource.DEFAULT_CONFIG)
+        entries.append(
+            ConfigEntry(name, value, source, not setting.dynamic, False, setting.type, setting.doc, tuple(synonyms))
+        )
+    return entries
+
+
+def _wrong_address(listener: str) -> bool:
+    host, colon, port = listener.rpartition("://")[2].rpartition(":")
+    bare_v6 = ":" in host and not (host.startswith("[") and host.endswith("]"))
+    return not colon or bare_v6 or not port.isdecimal() or int(port) > 65535
+
+
+def _wrong_listeners(listeners: tuple[str, ...]) -> str | None:
+    if len(listeners) != 1:
+        return "must be one listener"
+    protocol, separator, _ = listeners[0].rpartition("://")
+    if separator and protocol.upper() in ("SSL", "SASL_PLAINTEXT", "SASL_SSL"):
+        return "TLS and SASL are not supported yet"
+    return "must be HOST:PORT or NAME://HOST:PORT" if _wrong_address(listeners[0]) else None

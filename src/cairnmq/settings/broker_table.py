@@ -1,0 +1,99 @@
+"""The table of broker settings that have a meaning here: Kafka's names, and ours with the prefix cairn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cairnmq.settings.definition import ConfigType, Setting, Value
+from cairnmq.settings.topic_table import TOPIC, TopicSetting, only
+
+_BOOLEAN, _STRING, _INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT
+_SHORT, _LONG, _LIST = ConfigType.SHORT, ConfigType.LONG, ConfigType.LIST
+
+# Other names for the same thing: the first is Kafka's older one.
+ALIASES = {"broker.id": "node.id", "log.dir": "log.dirs"}
+
+
+def _row(
+    name: str,
+    type: ConfigType,
+    default: object,
+    doc: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    choices: tuple[str, ...] = (),
+    dynamic: bool = False,
+    limit: Callable[[Value], str | None] | None = None,
+) -> Setting:
+    text = str(default).lower() if isinstance(default, bool) else None if default is None else str(default)
+    return Setting(
+        name=name, type=type, default=text, doc=doc, low=low, high=high, choices=choices, dynamic=dynamic, limit=limit
+    )
+
+
+_NO_CLUSTER = "clusters are not supported yet"
+_ONE_REPLICA = only(1, -1, why="one broker holds one replica; clusters are not supported yet")
+
+_ROWS = (
+    _row("node.id", _INT, 1, "Number of this broker.", low=0),
+    _row("broker.rack", _STRING, None, "Rack of this broker, told to clients."),
+    _row("listeners", _LIST, "127.0.0.1:9092", "Address the broker listens on; port 0 takes any free one."),
+    _row("advertised.listeners", _LIST, None, "Address told to clients, if another."),
+    _row("log.dirs", _LIST, "./cairn-data", "The data directory (one)."),
+    _row("zookeeper.connect", _STRING, None, "Metadata in ZooKeeper.", limit=only("", why=_NO_CLUSTER)),
+    _row("num.partitions", _INT, 1, "Partitions of a topic created without a number.", low=1),
+    _row("auto.create.topics.enable", _BOOLEAN, True, "Create a topic when a client first asks for it."),
+    _row("default.replication.factor", _INT, 1, "Replicas of a topic created without a number.", limit=_ONE_REPLICA),
+    _row("delete.topic.enable", _BOOLEAN, True, "Allow topics to be deleted."),
+    _row("socket.request.max.bytes", _INT, 100 * 1024 * 1024, "The largest request read from a connection.", low=1),
+    _row("connections.max.idle.ms", _LONG, 600_000, "Idle connections are closed after this time."),
+    _row("max.connections", _INT, 2**31 - 1, "Connections open at one time.", low=0, dynamic=True),
+    _row("fetch.max.bytes", _INT, 55 * 1024 * 1024, "The most a fetch is answered with.", low=1024),
+    _row("max.incremental.fetch.session.cache.slots", _INT, 1000, "Fetch sessions kept.", low=0),
+    _row("offset.metadata.max.bytes", _INT, 4096, "The longest text committed with an offset."),
+    _row("offsets.retention.minutes", _INT, 7 * 24 * 60, "How long offsets of a group without members live.", low=1),
+    _row("offsets.retention.check.interval.ms", _LONG, 600_000, "How often old offsets are looked for.", low=1),
+    _row("producer.id.expiration.ms", _INT, 86_400_000, "Idle producers are forgotten after this time.", low=1,
+         dynamic=True),
+    _row("log.retention.check.interval.ms", _LONG, 300_000, "How often retention looks for old records.", low=1),
+    _row("cairn.journals", _INT, 1, "Number of journals.", low=1, high=16),
+    _row("cairn.journal.segment.bytes", _LONG, 256 * 1024 * 1024, "Size at which a journal begins a new file.",
+         low=64 * 1024),
+    _row("cairn.journal.retain.bytes", _LONG, 0, "Journal kept behind the checkpoint.", low=0, dynamic=True),
+    _row("cairn.unsplit.bytes.max", _LONG, 1024**3, "Bytes the splitter may be behind before producers are delayed.",
+         low=64 * 1024, dynamic=True),
+    _row("cairn.unsplit.entries.max", _LONG, 1_000_000, "Entries the splitter may be behind, likewise.", low=1,
+         dynamic=True),
+    _row("cairn.split.enable", _BOOLEAN, True, "Run the splitter.", dynamic=True),
+    _row("cairn.fault.point", _STRING, None, "Place in the code where the process kills itself (tests)."),
+    _row("cairn.follower.read.max.lag.ms", _LONG, None, "How far behind a follower may serve reads.",
+         limit=lambda value: _NO_CLUSTER),
+)  # fmt: skip
+
+
+def _topic_default(row: TopicSetting, place: int) -> Setting:
+    """The broker's row behind a topic setting. Kafka lets only the strongest name change at run time."""
+    synonym = row.broker_names[place]
+    last = place == len(row.broker_names) - 1
+    default = row.setting.default if last else None
+    low, limit = row.setting.low, row.setting.limit
+    if synonym.factor != 1:
+        default = str(int(default) // synonym.factor) if default is not None else None
+        low = None if low is None else -1 if low < 0 else 1 if low else 0
+    return Setting(
+        name=synonym.name,
+        type=row.setting.type if synonym.factor == 1 else _INT,
+        default=default,
+        doc=f"Default of the topic setting {row.setting.name}.",
+        low=low,
+        high=row.setting.high,
+        choices=row.setting.choices,
+        limit=limit,
+        dynamic=place == 0,
+    )
+
+
+BROKER: dict[str, Setting] = {row.name: row for row in _ROWS} | {
+    synonym.name: _topic_default(row, place) for row in TOPIC.values() for place, synonym in enumerate(row.broker_names)
+}

@@ -1,0 +1,256 @@
+"""The table of topic settings: all of Kafka 4.1's, with Kafka's defaults and limits, and ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from cairnmq.settings.definition import INT64_MAX, ConfigType, Setting, Value
+
+DAY_MS = 24 * 60 * 60 * 1000
+MIN_MS = 60 * 1000
+HOUR_MS = 60 * MIN_MS
+FOREVER = str(INT64_MAX)
+FLUSH_POLICIES = ("commit", "interval", "none")
+MODELS = ("dedicated", "shared", "auto")
+
+
+class BrokerName(Struct, frozen=True, gc=False):
+    """A broker setting that gives a topic setting its default; `factor` turns its unit into the topic's."""
+
+    name: str
+    factor: int = 1
+
+
+class TopicSetting(Struct, frozen=True):
+    """A topic setting and its broker names, strongest first; the last one carries the default."""
+
+    setting: Setting
+    broker_names: tuple[BrokerName, ...] = ()
+
+
+def only(*allowed: Value, why: str) -> Callable[[Value], str | None]:
+    """A limit: any other value is known, but cannot be had yet."""
+    return lambda value: None if value in allowed else why
+
+
+def _number(
+    name: str,
+    type: ConfigType,
+    default: int | float,
+    doc: str,
+    *brokers: BrokerName | str,
+    low: float | None = None,
+    high: float | None = None,
+    limit: Callable[[Value], str | None] | None = None,
+    hidden: bool = False,
+) -> TopicSetting:
+    setting = Setting(
+        name=name,
+        type=type,
+        default=str(default),
+        doc=doc,
+        low=low,
+        high=high,
+        limit=limit,
+        dynamic=True,
+        hidden=hidden,
+    )
+    return TopicSetting(setting, tuple(BrokerName(b) if isinstance(b, str) else b for b in brokers))
+
+
+def _text(
+    name: str,
+    type: ConfigType,
+    default: str,
+    doc: str,
+    *brokers: str,
+    choices: tuple[str, ...] = (),
+    limit: Callable[[Value], str | None] | None = None,
+) -> TopicSetting:
+    setting = Setting(name=name, type=type, default=default, doc=doc, choices=choices, limit=limit, dynamic=True)
+    return TopicSetting(setting, tuple(BrokerName(b) for b in brokers))
+
+
+def _gzip_level(value: Value) -> str | None:
+    return None if value == -1 or (isinstance(value, int) and 1 <= value <= 9) else "must be -1 or between 1 and 9"
+
+
+def _policy(value: Value) -> str | None:
+    if value == ("delete",):
+        return None
+    return "must not be empty" if not value else "compacted topics are not supported yet; use delete"
+
+
+_NO_CLUSTER = "replication between brokers is not supported yet"
+_NO_REMOTE = "tiered storage is not supported yet"
+_BOOLEAN, _STRING, _INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT
+_LONG, _DOUBLE, _LIST = ConfigType.LONG, ConfigType.DOUBLE, ConfigType.LIST
+
+_ROWS = (
+    _text(
+        "cleanup.policy", _LIST, "delete", "What happens to old records: delete them, or keep the last per key.",
+        "log.cleanup.policy", choices=("compact", "delete"), limit=_policy,
+    ),
+    _number(
+        "compression.gzip.level", _INT, -1, "Level for gzip when the broker compresses.", "compression.gzip.level",
+        limit=_gzip_level,
+    ),
+    _number(
+        "compression.lz4.level", _INT, 9, "Level for lz4 when the broker compresses.", "compression.lz4.level",
+        low=1, high=17,
+    ),
+    _text(
+        "compression.type", _STRING, "producer", "Codec of stored batches; producer keeps them as they were sent.",
+        "compression.type", choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+        limit=only("producer", why="batches are stored as producers send them; only producer is supported"),
+    ),
+    _number(
+        "compression.zstd.level", _INT, 3, "Level for zstd when the broker compresses.", "compression.zstd.level",
+        low=-131072, high=22,
+    ),
+    _number(
+        "delete.retention.ms", _LONG, DAY_MS, "How long a compacted topic keeps a tombstone.",
+        "log.cleaner.delete.retention.ms", low=0,
+    ),
+    _number(
+        "file.delete.delay.ms", _LONG, MIN_MS, "Time between giving up a file and deleting it from the disk.",
+        "log.segment.delete.delay.ms", low=0,
+    ),
+    _number(
+        "flush.messages", _LONG, INT64_MAX, "With cairn.flush=interval: sync after this many records.",
+        "log.flush.interval.messages", low=1,
+    ),
+    _number(
+        "flush.ms", _LONG, 500, "Everything written is synced at the latest after this time.",
+        "log.flush.interval.ms", low=0,
+    ),
+    _text(
+        "follower.replication.throttled.replicas", _LIST, "", "Replicas whose replication is throttled as followers.",
+        limit=only((), why=_NO_CLUSTER),
+    ),
+    _number(
+        "index.interval.bytes", _INT, 4096, "Bytes of records between two entries of the offset index.",
+        "log.index.interval.bytes", low=0,
+    ),
+    _text(
+        "leader.replication.throttled.replicas", _LIST, "", "Replicas whose replication is throttled as leaders.",
+        limit=only((), why=_NO_CLUSTER),
+    ),
+    _number(
+        "local.retention.bytes", _LONG, -2, "Size kept locally with tiered storage; -2 means retention.bytes.",
+        "log.local.retention.bytes", low=-2,
+    ),
+    _number(
+        "local.retention.ms", _LONG, -2, "Time kept locally with tiered storage; -2 means retention.ms.",
+        "log.local.retention.ms", low=-2,
+    ),
+    _number(
+        "max.compaction.lag.ms", _LONG, INT64_MAX, "The longest a record may stay uncompacted.",
+        "log.cleaner.max.compaction.lag.ms", low=1,
+    ),
+    _number(
+        "max.message.bytes", _INT, 1024 * 1024 + 12, "The largest batch accepted, as sent (after compression).",
+        "message.max.bytes", low=0,
+    ),
+    _number(
+        "message.timestamp.after.max.ms", _LONG, HOUR_MS, "How far ahead of the broker's clock a timestamp may be.",
+        "log.message.timestamp.after.max.ms", low=0,
+    ),
+    _number(
+        "message.timestamp.before.max.ms", _LONG, INT64_MAX, "How far behind the broker's clock a timestamp may be.",
+        "log.message.timestamp.before.max.ms", low=0,
+    ),
+    _text(
+        "message.timestamp.type", _STRING, "CreateTime", "Whose clock stamps records: the producer's or the broker's.",
+        "log.message.timestamp.type", choices=("CreateTime", "LogAppendTime"),
+    ),
+    _number(
+        "min.cleanable.dirty.ratio", _DOUBLE, 0.5, "Share of uncompacted bytes from which compaction starts.",
+        "log.cleaner.min.cleanable.ratio", low=0, high=1,
+    ),
+    _number(
+        "min.compaction.lag.ms", _LONG, 0, "The shortest time a record stays uncompacted.",
+        "log.cleaner.min.compaction.lag.ms", low=0,
+    ),
+    _number(
+        "min.insync.replicas", _INT, 1, "Replicas that must have a record before acks=all is answered.",
+        "min.insync.replicas", low=1,
+    ),
+    _text(
+        "preallocate", _BOOLEAN, "false", "Reserve a segment's space when it is created.", "log.preallocate",
+        limit=only(False, why="queue logs are not preallocated here"),
+    ),
+    _text(
+        "remote.log.copy.disable", _BOOLEAN, "false", "Stop copying segments to remote storage.",
+        limit=only(False, why=_NO_REMOTE),
+    ),
+    _text(
+        "remote.log.delete.on.disable", _BOOLEAN, "false", "Delete remote data when remote storage is switched off.",
+        limit=only(False, why=_NO_REMOTE),
+    ),
+    _text(
+        "remote.storage.enable", _BOOLEAN, "false", "Keep closed segments on remote storage.",
+        limit=only(False, why=_NO_REMOTE),
+    ),
+    _number("retention.bytes", _LONG, -1, "Size a partition is cut back to; -1: no limit.", "log.retention.bytes"),
+    _number(
+        "retention.ms", _LONG, 7 * DAY_MS, "How long records are kept; -1: for ever.",
+        "log.retention.ms", BrokerName("log.retention.minutes", MIN_MS), BrokerName("log.retention.hours", HOUR_MS),
+        low=-1,
+    ),
+    _number(
+        "segment.bytes", _INT, 1024**3, "Size at which a queue log begins a new segment.", "log.segment.bytes",
+        low=1024 * 1024,
+    ),
+    _number(
+        "segment.index.bytes", _INT, 10 * 1024 * 1024, "Size of a segment's index at which a new segment begins.",
+        "log.index.size.max.bytes", low=4,
+    ),
+    _number(
+        "segment.jitter.ms", _LONG, 0, "Random time taken off segment.ms.",
+        "log.roll.jitter.ms", BrokerName("log.roll.jitter.hours", HOUR_MS), low=0,
+        limit=only(0, why="rolls are spread by the splitter; jitter is not supported"),
+    ),
+    _number(
+        "segment.ms", _LONG, 7 * DAY_MS, "Age at which a queue log begins a new segment.",
+        "log.roll.ms", BrokerName("log.roll.hours", HOUR_MS), low=1,
+    ),
+    _text(
+        "unclean.leader.election.enable", _BOOLEAN, "false", "Elect a replica that may lack acknowledged records.",
+        "unclean.leader.election.enable", limit=only(False, why=_NO_CLUSTER),
+    ),
+    # Kafka's own tests need small segments too, and have this name for it; never listed.
+    _number(
+        "internal.segment.bytes", _INT, 1024**3, "segment.bytes without its lower limit, for tests.", low=1024,
+        hidden=True,
+    ),
+    _text(
+        "cairn.flush", _STRING, "commit", "When acks=all is answered: after a sync (commit), or when written.",
+        "cairn.flush", choices=FLUSH_POLICIES,
+    ),
+    _text(
+        "cairn.model", _STRING, "auto", "How queue logs are stored: own segment files, shared packs, or by size.",
+        "cairn.model", choices=MODELS, limit=only("auto", "dedicated", why="shared packs are not supported yet"),
+    ),
+    _text(
+        "cairn.engine", _STRING, "journal", "What stores the topic.", "cairn.engine",
+        choices=("journal", "memory", "kv", "sql", "object"),
+        limit=only("journal", why="other engines are not supported yet"),
+    ),
+    _text(
+        "cairn.archive", _STRING, "", "Where the topic is archived.",
+        limit=only("", why="archives are not supported yet"),
+    ),
+    _text(
+        "cairn.view.of", _STRING, "", "The topic this one is a view of.",
+        limit=only("", why="filtered views are not supported yet"),
+    ),
+    _text(
+        "cairn.view.filter", _STRING, "", "What a view lets through.",
+        limit=only("", why="filtered views are not supported yet"),
+    ),
+)  # fmt: skip
+
+TOPIC: dict[str, TopicSetting] = {row.setting.name: row for row in _ROWS}

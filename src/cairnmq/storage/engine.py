@@ -1,0 +1,301 @@
+"""A broker's storage without threads or sockets: queues, journals' write paths, reads, and what the splitter reports.
+
+The asyncio shell (broker/store.py) and the simulator drive the same object. Every method runs on the owner's thread
+unless it says that it blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+
+from msgspec import Struct
+
+from cairnmq.codec.batch import read_header
+from cairnmq.codec.records import decode_batch
+from cairnmq.errors import ErrorCode, Refusal
+from cairnmq.storage.checkpoint import CheckpointImage, load_checkpoint
+from cairnmq.storage.disk import Disk
+from cairnmq.storage.fault_point import reach
+from cairnmq.storage.format import ENTRY_SIZE
+from cairnmq.storage.producers import live
+from cairnmq.storage.queue import Queue
+from cairnmq.storage.queue_log import QueueSpec
+from cairnmq.storage.queue_reader import Part, QueueReader, Warm
+from cairnmq.storage.queue_state import QueueState
+from cairnmq.storage.recovery import Progress, Scan, live_queues, recover_journal, reopened
+from cairnmq.storage.splitter import Round
+from cairnmq.storage.write_path import WritePath
+from cairnmq.types import Buffer
+
+
+class EngineConfig(Struct, frozen=True, kw_only=True):
+    journals: int = 1
+    segment_bytes: int = 256 << 20
+    retain_bytes: int = 0
+    unsplit_bytes_max: int = 1 << 30
+    unsplit_entries_max: int = 1_000_000
+
+
+class Fetched(Struct):
+    """Whole batches from one queue, and the offset behind them."""
+
+    buffers: list[Buffer]
+    size: int
+    next_offset: int
+
+
+class Found(Struct, frozen=True, gc=False):
+    """A record found by time."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+class Engine:
+    """Made by `Engine.open`, which is recovery."""
+
+    def __init__(
+        self,
+        read_disk: Disk,
+        image: CheckpointImage,
+        queues: dict[int, Queue],
+        paths: list[WritePath],
+        keyed: dict[tuple[str, bytes], bytes],
+        scans: list[Scan],
+        config: EngineConfig,
+        epoch: int,
+    ) -> None:
+        self.read_disk = read_disk
+        self.image = image
+        self.queues = queues
+        self.paths = paths
+        self.keyed = keyed
+        self.scans = scans
+        self.config = config
+        self.epoch = epoch
+        self.split = {scan.number: scan.start for scan in scans}
+        self.checkpointed = dict(self.split)
+        self.tail_reads = 0
+
+    @classmethod
+    def open(
+        cls,
+        journal_disk: Disk,
+        read_disk: Disk,
+        specs: Iterable[QueueSpec],
+        *,
+        epoch: int,
+        seed: int,
+        config: EngineConfig,
+        now_ms: int,
+        progress: Progress | None = None,
+    ) -> Engine:
+        """Recovers everything the directories hold. `epoch` must be higher than any before; `seed` is for a journal
+        that has none yet. Journals that exist are kept even if `config.journals` is lower now."""
+        image = load_checkpoint(read_disk)
+        found = {int(name) for name in journal_disk.list("") if name.isdigit()} | set(image.marks)
+        numbers = sorted(found | set(range(config.journals)))
+        queues = live_queues(specs, image, lambda queue_id: queue_id % config.journals)
+        keyed = dict(image.keyed)
+        scans, paths = [], []
+        for number in numbers:
+            journal_disk.make_dir(str(number))
+            scan, reader = recover_journal(journal_disk, number, image, queues, keyed, now_ms=now_ms, progress=progress)
+            if scan.epoch >= epoch:
+                raise AssertionError(f"epoch {epoch} is not above {scan.epoch}, which journal {number} holds")
+            journal = reopened(
+                journal_disk,
+                reader,
+                scan.end,
+                epoch=epoch,
+                seed=reader.find_seed() or seed,
+                segment_bytes=config.segment_bytes,
+            )
+            reader.close()
+            path = WritePath(journal)
+            path.unsplit_entries = scan.entries
+            scans.append(scan)
+            paths.append(path)
+        journal_disk.sync_dir("")
+        return cls(read_disk, image, queues, paths, keyed, scans, config, epoch)
+
+    # ------------------------------------------------------------------------------------------------ the queues
+
+    def add_queues(self, specs: Iterable[QueueSpec]) -> None:
+        for spec in specs:
+            self.queues[spec.queue_id] = Queue(spec, QueueState(), spec.queue_id % self.config.journals)
+
+    def drop_queues(self, queue_ids: Iterable[int]) -> list[Queue]:
+        """Their entries that are still in journals are skipped by everyone who meets them."""
+        return [queue for queue_id in queue_ids if (queue := self.queues.pop(queue_id, None)) is not None]
+
+    def configure(self, spec: QueueSpec) -> None:
+        self.queues[spec.queue_id].spec = spec
+
+    def path_of(self, queue: Queue) -> WritePath:
+        return self.paths[queue.journal]
+
+    def expire_producers(self, now_ms: int, expiration_ms: int) -> None:
+        for queue in self.queues.values():
+            if queue.state.producers:
+                queue.state.producers = live(queue.state.producers, now_ms, expiration_ms)
+
+    # -------------------------------------------------------------------------------------- the splitter's reports
+
+    def on_round(self, done: Round) -> None:
+        path = self.paths[done.journal]
+        assert done.position <= min(path.journal.synced, path.journal.high_watermark)  # invariant 1
+        for split in done.queues:
+            queue = self.queues.get(split.queue_id)
+            if queue is not None:
+                queue.split_to(split.end)
+                if queue.reader is not None:
+                    queue.reader.saw_segment(split.last_segment)
+        path.unsplit_entries -= done.batches
+        self.split[done.journal] = done.position
+
+    def on_checkpoint(self, positions: dict[int, int]) -> None:
+        for number, position in positions.items():
+            assert position <= self.split[number]
+            self.checkpointed[number] = position
+            reach("journal-delete")
+            self.paths[number].journal.remove_below(position - self.config.retain_bytes)
+
+    def splittable(self, number: int) -> int:
+        """How far the splitter may go: nothing is split before it is synced and below the high watermark."""
+        journal = self.paths[number].journal
+        return min(journal.synced, journal.high_watermark)
+
+    def full(self, path: WritePath) -> bool:
+        """Producers of this journal wait while the backlog is at its cap."""
+        journal = path.journal
+        return (
+            journal.staged_end - self.split[journal.number] >= self.config.unsplit_bytes_max
+            or path.unsplit_entries >= self.config.unsplit_entries_max
+        )
+
+    # ---------------------------------------------------------------------------------------------------- reading
+
+    def read(self, queue: Queue, offset: int, max_bytes: int, *, whole: bool, cached: bool) -> Fetched | Refusal | Warm:
+        """Visible batches from the one holding `offset` on; a `Warm` (only if `cached`) when that waits for the disk.
+
+        At least one batch if `whole`, whatever `max_bytes` says.
+        """
+        if offset < queue.log_start or offset > queue.end:
+            return Refusal(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset}; the queue holds {queue.log_start} to {queue.end}"
+            )
+        fetched = Fetched([], 0, offset)
+        while fetched.next_offset < queue.split_end and (fetched.size < max_bytes or (whole and not fetched.size)):
+            part = self.reader_of(queue).read(
+                fetched.next_offset,
+                max_bytes - fetched.size,
+                queue.split_end,
+                whole=whole and not fetched.size,
+                cached=cached,
+            )
+            if not isinstance(part, Part):
+                return fetched if fetched.size else part
+            if not len(part.data):
+                return fetched
+            fetched.buffers.append(part.data)
+            fetched.size += len(part.data)
+            fetched.next_offset = part.next_offset
+        if fetched.next_offset < queue.visible:
+            warm = self._read_tail(queue, fetched, max_bytes, whole, cached)
+            if warm is not None and not fetched.size:
+                return warm
+        return fetched
+
+    def reader_of(self, queue: Queue) -> QueueReader:
+        if queue.reader is None:
+            queue.reader = QueueReader(self.read_disk, queue.spec.directory)
+        return queue.reader
+
+    def _read_tail(self, queue: Queue, fetched: Fetched, max_bytes: int, whole: bool, cached: bool) -> Warm | None:
+        """Adds batches straight from the journal, as far as that does not wait for the disk."""
+        tail = queue.tail
+        if tail is None:
+            return None
+        index = tail.find(fetched.next_offset)
+        if index < 0:
+            return None
+        offsets, positions, sizes = tail.offsets, tail.positions, tail.sizes
+        journal = self.paths[queue.journal].journal
+        count = len(offsets)
+        while index < count and offsets[index] < queue.visible:
+            # neighbours in the journal are read together: one pread instead of many
+            first = index
+            start = positions[index]
+            end = start
+            room = max_bytes - fetched.size
+            while index < count and offsets[index] < queue.visible:
+                gap = positions[index] - end
+                if (index > first and gap != ENTRY_SIZE) or positions[index] + sizes[index] - start > room:
+                    break
+                end = positions[index] + sizes[index]
+                index += 1
+            if index == first:
+                if fetched.size or not whole:
+                    return None
+                end = start + sizes[index]
+                index += 1
+            file, at = journal.locate(start)
+            data = file.read_cached(at, end - start) if cached else file.read(at, end - start)
+            if data is None:
+                return partial(file.read, at, end - start)
+            self.tail_reads += 1
+            view = memoryview(data)
+            for i in range(first, index):
+                begin = positions[i] - start
+                fetched.buffers.append(view[begin : begin + sizes[i]])
+                fetched.size += sizes[i]
+            fetched.next_offset = offsets[index] if index < count else queue.end
+            if fetched.size >= max_bytes:
+                return None
+        return None
+
+    # ----------------------------------------------------------------------------------------------- looking up
+
+    def find_in_log(self, queue: Queue, timestamp: int) -> int | None:
+        """Base offset of the first split batch that reaches `timestamp`. Blocks, and may run on any thread."""
+        if queue.split_end <= queue.log_start:
+            return None
+        place = QueueReader(self.read_disk, queue.spec.directory).find_time(timestamp, queue.split_end)
+        return place.base_offset if place is not None else None
+
+    def find_time(self, queue: Queue, timestamp: int, in_log: int | None) -> Found | None:
+        """The first visible record whose timestamp reaches `timestamp`; `in_log` is what `find_in_log` said."""
+        offset = in_log
+        if offset is None and queue.tail is not None:
+            index = queue.tail.find_time(timestamp)
+            if index < len(queue.tail):
+                offset = queue.tail.offsets[index]
+        while offset is not None and offset < queue.visible:
+            fetched = self.read(queue, max(offset, queue.log_start), 1, whole=True, cached=False)
+            if not isinstance(fetched, Fetched) or not fetched.buffers:
+                return None
+            batch = fetched.buffers[0]
+            for record in decode_batch(batch):
+                if record.timestamp >= timestamp and record.offset >= queue.log_start:
+                    return Found(record.offset, record.timestamp, read_header(batch).leader_epoch)
+            offset = fetched.next_offset
+        return None
+
+    def largest_in_log(self, queue: Queue) -> int:
+        """The largest timestamp that is split, -1 if none is. Blocks, and may run on any thread."""
+        if queue.split_end <= queue.log_start:
+            return -1
+        return QueueReader(self.read_disk, queue.spec.directory).largest_timestamp(queue.split_end)
+
+    def largest_in_tail(self, queue: Queue) -> int:
+        if queue.tail is None:
+            return -1
+        visible = sum(1 for offset in queue.tail.offsets if offset < queue.visible)
+        return max(queue.tail.timestamps[:visible], default=-1)
+
+    def epoch_end(self, queue: Queue, epoch: int) -> tuple[int, int]:
+        return queue.state.epoch_end(epoch, self.epoch, queue.end)
+

@@ -1,0 +1,271 @@
+"""Every byte CairnMQ puts on a disk: entry frames, checkpoint frames, index entries, names. Text: docs/format.md.
+
+Kafka's batch layout is in codec/batch.py, because clients speak it too.
+"""
+
+from __future__ import annotations
+
+from struct import Struct as Layout
+
+import msgspec
+from msgspec import Struct
+
+from cairnmq.codec.batch import CRC_START, LENGTH_OVERHEAD
+from cairnmq.codec.crc32c import crc32c
+from cairnmq.errors import Corrupt
+from cairnmq.types import Buffer
+
+# ---------------------------------------------------------------------------------------------- journal entries
+
+ENTRY_MAGIC = 0xCA1A
+ENTRY_VERSION = 1
+BATCH = 1  # payload: one Kafka batch of one queue
+FACT = 2  # payload: one msgpack fact about a queue, or about a key
+SEGMENT = 3  # payload: SEGMENT_HEAD; the first entry of every segment file
+
+# magic version kind length epoch queue_id synced_end | crc follows
+ENTRY_HEAD = Layout(">HBBIIQQ")
+ENTRY_CRC = Layout(">I")
+ENTRY_SIZE = ENTRY_HEAD.size + ENTRY_CRC.size  # 32 bytes before the payload
+# journal number, CRC seed, creation time in ms
+SEGMENT_HEAD = Layout(">IIQ")
+ENTRY_LENGTH_MAX = 1 << 30
+
+_BATCH_LENGTH = Layout(">i")
+_BATCH_CRC = Layout(">I")
+
+INCOMPLETE = "incomplete"  # the buffer ends before the entry does
+BAD = "bad"  # these bytes are no entry
+
+
+class Entry(Struct, frozen=True, gc=False):
+    """One whole, verified journal entry. `position` is that of the frame; the payload lies ENTRY_SIZE behind it."""
+
+    position: int
+    kind: int
+    epoch: int
+    queue_id: int
+    synced: int
+    payload: memoryview
+
+    @property
+    def end(self) -> int:
+        return self.position + ENTRY_SIZE + len(self.payload)
+
+
+def batch_frame(epoch: int, queue_id: int, synced: int, batch: memoryview, seed: int) -> bytes:
+    """The frame before a batch. Its CRC covers the frame and those batch bytes the batch's own CRC leaves out."""
+    head = ENTRY_HEAD.pack(ENTRY_MAGIC, ENTRY_VERSION, BATCH, len(batch), epoch, queue_id, synced)
+    return head + ENTRY_CRC.pack(crc32c(batch[:CRC_START], crc32c(head, seed)))
+
+
+def whole_frame(kind: int, epoch: int, queue_id: int, synced: int, payload: bytes, seed: int) -> bytes:
+    """The frame before a fact or a segment head: its CRC covers frame and payload."""
+    head = ENTRY_HEAD.pack(ENTRY_MAGIC, ENTRY_VERSION, kind, len(payload), epoch, queue_id, synced)
+    return head + ENTRY_CRC.pack(crc32c(payload, crc32c(head, seed)))
+
+
+def segment_entry(journal: int, seed: int, epoch: int, synced: int, now_ms: int) -> bytes:
+    """First entry of a segment. Its CRC is unseeded: it is where the seed is read from."""
+    payload = SEGMENT_HEAD.pack(journal, seed, now_ms)
+    return whole_frame(SEGMENT, epoch, 0, synced, payload, 0) + payload
+
+
+SEGMENT_ENTRY_SIZE = ENTRY_SIZE + SEGMENT_HEAD.size
+
+
+def read_entry(view: memoryview, at: int, position: int, seed: int) -> Entry | str:
+    """The entry at `at` of `view` (journal position `position`), or INCOMPLETE, or BAD. Checks every byte of it."""
+    room = len(view) - at
+    if room < ENTRY_SIZE:
+        return INCOMPLETE
+    magic, version, kind, length, epoch, queue_id, synced = ENTRY_HEAD.unpack_from(view, at)
+    if magic != ENTRY_MAGIC or version != ENTRY_VERSION or not BATCH <= kind <= SEGMENT or length > ENTRY_LENGTH_MAX:
+        return BAD
+    if room < ENTRY_SIZE + length:
+        return INCOMPLETE
+    start = at + ENTRY_SIZE
+    payload = view[start : start + length]
+    crc = crc32c(view[at : at + ENTRY_HEAD.size], 0 if kind == SEGMENT else seed)
+    if kind == BATCH:
+        if length < CRC_START or _BATCH_LENGTH.unpack_from(payload, 8)[0] + LENGTH_OVERHEAD != length:
+            return BAD
+        if crc32c(payload[:CRC_START], crc) != ENTRY_CRC.unpack_from(view, at + ENTRY_HEAD.size)[0]:
+            return BAD
+        if crc32c(payload[CRC_START:]) != _BATCH_CRC.unpack_from(payload, 17)[0]:
+            return BAD
+    elif crc32c(payload, crc) != ENTRY_CRC.unpack_from(view, at + ENTRY_HEAD.size)[0]:
+        return BAD
+    return Entry(position, kind, epoch, queue_id, synced, payload)
+
+
+# -------------------------------------------------------------------------------------------------------- facts
+
+
+class StartMoved(Struct, frozen=True, gc=False, array_like=True, tag=1):
+    """The queue's log start moved (retention, DeleteRecords). Never moves back."""
+
+    offset: int
+
+
+class Keyed(Struct, frozen=True, gc=False, array_like=True, tag=2):
+    """The latest value of a key in a space (committed offsets, groups, transactions); None deletes the key."""
+
+    space: str
+    key: bytes
+    value: bytes | None
+
+
+class QueueClosed(Struct, frozen=True, gc=False, array_like=True, tag=3):
+    """No further entry of this queue follows in this journal. Written when a queue changes journals (later)."""
+
+
+class QueueOpened(Struct, frozen=True, gc=False, array_like=True, tag=4):
+    """The queue goes on in this journal at `offset`. Written when a queue changes journals (later)."""
+
+    offset: int
+
+
+Fact = StartMoved | Keyed | QueueClosed | QueueOpened
+encode_fact = msgspec.msgpack.Encoder().encode
+_fact_decoder: msgspec.msgpack.Decoder[Fact] = msgspec.msgpack.Decoder(Fact)
+
+
+def decode_fact(payload: Buffer) -> Fact:
+    return _fact_decoder.decode(payload)
+
+
+# --------------------------------------------------------------------------------------------------- checkpoints
+
+CHECKPOINT_HEAD = Layout(">HBBI")  # magic version kind length | crc follows
+CHECKPOINT_CRC = Layout(">I")
+CHECKPOINT_SIZE = CHECKPOINT_HEAD.size + CHECKPOINT_CRC.size
+CHECKPOINT_MAGIC = 0xCA1C
+CHECKPOINT_VERSION = 1
+PART = 1  # rows that count only when a COMMIT follows
+COMMIT = 2  # rows and positions: publishes itself and every PART since the last COMMIT
+
+
+class JournalMark(Struct, frozen=True, gc=False, array_like=True):
+    """What a checkpoint says about one journal."""
+
+    journal: int
+    split: int
+    high_watermark: int
+    epoch: int
+    seed: int
+
+
+class ProducerRow(Struct, frozen=True, gc=False, array_like=True):
+    """An idempotent producer's last batches on one queue: (first sequence, last sequence, base offset) each."""
+
+    producer_id: int
+    epoch: int
+    timestamp: int
+    batches: tuple[tuple[int, int, int], ...]
+
+
+class QueueRow(Struct, frozen=True, gc=False, array_like=True):
+    """Per-queue facts as of the split position."""
+
+    queue_id: int
+    log_start: int
+    end: int
+    epochs: tuple[tuple[int, int], ...] = ()
+    producers: tuple[ProducerRow, ...] = ()
+
+
+class CheckpointRows(Struct, frozen=True, gc=False, array_like=True):
+    """One checkpoint frame's payload."""
+
+    queues: list[QueueRow] = []
+    gone: list[int] = []
+    keyed: list[Keyed] = []
+    marks: list[JournalMark] = []
+    time_ms: int = 0
+    clean: bool = False
+
+
+_encode_rows = msgspec.msgpack.Encoder().encode
+_decode_rows = msgspec.msgpack.Decoder(CheckpointRows).decode
+
+
+def checkpoint_frame(kind: int, rows: CheckpointRows) -> bytes:
+    payload = _encode_rows(rows)
+    head = CHECKPOINT_HEAD.pack(CHECKPOINT_MAGIC, CHECKPOINT_VERSION, kind, len(payload))
+    return head + CHECKPOINT_CRC.pack(crc32c(payload, crc32c(head))) + payload
+
+
+def read_checkpoint_frame(view: memoryview, at: int) -> tuple[int, CheckpointRows, int] | None:
+    """(kind, rows, next position), or None when no whole valid frame stands at `at`."""
+    if len(view) - at < CHECKPOINT_SIZE:
+        return None
+    magic, version, kind, length = CHECKPOINT_HEAD.unpack_from(view, at)
+    start = at + CHECKPOINT_SIZE
+    if magic != CHECKPOINT_MAGIC or version != CHECKPOINT_VERSION or len(view) - start < length:
+        return None
+    payload = view[start : start + length]
+    crc = crc32c(payload, crc32c(view[at : at + CHECKPOINT_HEAD.size]))
+    if crc != CHECKPOINT_CRC.unpack_from(view, at + CHECKPOINT_HEAD.size)[0]:
+        return None
+    return kind, _decode_rows(payload), start + length
+
+
+# ------------------------------------------------------------------------------- queue logs (Kafka's own layout)
+
+OFFSET_INDEX_ENTRY = Layout(">ii")  # offset relative to the segment's base, file position
+TIME_INDEX_ENTRY = Layout(">qi")  # timestamp, offset relative to the segment's base
+
+
+class QueueIdentity(Struct, frozen=True):
+    """Content of a queue directory's `queue.json`: whose directory it is, checked on open."""
+
+    queue_id: int
+    topic: str
+    partition: int
+    topic_id: str
+    crc: int = 0
+
+    def sealed(self) -> bytes:
+        return msgspec.json.encode(msgspec.structs.replace(self, crc=self._sum()))
+
+    def _sum(self) -> int:
+        return crc32c(f"{self.queue_id} {self.topic} {self.partition} {self.topic_id}".encode())
+
+    @classmethod
+    def unseal(cls, data: bytes, name: str) -> QueueIdentity:
+        try:
+            identity = msgspec.json.decode(data, type=cls)
+        except msgspec.MsgspecError as error:
+            raise Corrupt(f"{name} is damaged: {error}") from error
+        if identity.crc != identity._sum():
+            raise Corrupt(f"{name} is damaged: checksum differs")
+        return identity
+
+
+# --------------------------------------------------------------------------------------------------------- names
+
+JOURNAL_SUFFIX = ".jnl"
+CHECKPOINT_SUFFIX = ".ckpt"
+IDENTITY_FILE = "queue.json"
+QUEUES = "queues"
+CHECKPOINTS = "checkpoints"
+DELETED_SUFFIX = "-deleted"
+
+
+def digits(number: int, suffix: str) -> str:
+    return f"{number:020d}{suffix}"
+
+
+def numbered(names: list[str], suffix: str) -> list[int]:
+    """The numbers of those names that are 20 digits and the suffix, ascending."""
+    end = -len(suffix)
+    return sorted(int(n[:end]) for n in names if n.endswith(suffix) and len(n) == 20 - end and n[:end].isdigit())
+
+
+def journal_segment(journal: int, position: int) -> str:
+    return f"{journal}/{digits(position, JOURNAL_SUFFIX)}"
+
+
+def queue_directory(topic: str, partition: int) -> str:
+    return f"{QUEUES}/{topic}-{partition}"

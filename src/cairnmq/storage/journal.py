@@ -1,0 +1,325 @@
+"""One journal: staged entries -> gathered writes -> synced end. Positions are bytes since the journal began.
+
+States of a byte: staged (has a position) -> written (page cache) -> synced (disk). `stage_*`, `take`, `written` and
+`taken_back` run on the thread that owns the journal; `write` and `sync` do I/O and may run on another, one `write`
+and one `sync` at a time. With one replica the high watermark is the written end.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from cairnmq.errors import Corrupt, Fault
+from cairnmq.storage.disk import Disk, File
+from cairnmq.storage.format import (
+    BAD,
+    ENTRY_SIZE,
+    FACT,
+    INCOMPLETE,
+    JOURNAL_SUFFIX,
+    SEGMENT,
+    SEGMENT_ENTRY_SIZE,
+    SEGMENT_HEAD,
+    Entry,
+    Fact,
+    batch_frame,
+    encode_fact,
+    journal_segment,
+    numbered,
+    read_entry,
+    segment_entry,
+    whole_frame,
+)
+from cairnmq.types import Buffer
+
+SCAN_BYTES = 4 << 20
+
+
+class Segment:
+    """One file of the journal. Only the last one grows."""
+
+    __slots__ = ("base", "size", "file", "synced_size", "name_synced")
+
+    def __init__(self, base: int, file: File, size: int, *, synced: bool) -> None:
+        self.base = base
+        self.file = file
+        self.size = size
+        self.synced_size = size if synced else 0
+        self.name_synced = synced
+
+    @property
+    def end(self) -> int:
+        return self.base + self.size
+
+
+class Group(Struct):
+    """Entries that go to the disk in one gathered write."""
+
+    start: int
+    end: int
+    buffers: list[Buffer]
+    rolls: bool
+
+
+class Journal:
+    """The write side, and reads of what was written."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        number: int,
+        *,
+        epoch: int,
+        seed: int,
+        segments: list[Segment],
+        end: int,
+        segment_bytes: int,
+    ) -> None:
+        """`segments` are what recovery kept, all synced; the first group begins a new one, so each has one epoch."""
+        self.disk = disk
+        self.number = number
+        self.epoch = epoch
+        self.seed = seed
+        self.segments = segments
+        self.segment_bytes = segment_bytes
+        self.end = end
+        self.synced = self.end
+        self.staged_end = self.end
+        self._buffers: list[Buffer] = []
+        self._staged_from = self.end
+        self._rolls = False
+        self._segment_start = -1
+
+    @property
+    def high_watermark(self) -> int:
+        return self.end
+
+    @property
+    def start(self) -> int:
+        return self.segments[0].base if self.segments else self.end
+
+    # ------------------------------------------------------------------------------------------------- staging
+
+    def stage_batch(self, queue_id: int, batch: memoryview, now_ms: int) -> int:
+        """Queues a patched batch for the next group; returns the position of the batch's own bytes."""
+        if not self._buffers:
+            self._begin(now_ms)
+        frame = batch_frame(self.epoch, queue_id, self.synced, batch, self.seed)
+        self._buffers.append(frame)
+        self._buffers.append(batch)
+        position = self.staged_end + ENTRY_SIZE
+        self.staged_end = position + len(batch)
+        return position
+
+    def stage_fact(self, queue_id: int, fact: Fact, now_ms: int) -> int:
+        """Queues a fact; returns the position behind it."""
+        if not self._buffers:
+            self._begin(now_ms)
+        payload = encode_fact(fact)
+        self._buffers.append(whole_frame(FACT, self.epoch, queue_id, self.synced, payload, self.seed) + payload)
+        self.staged_end += ENTRY_SIZE + len(payload)
+        return self.staged_end
+
+    def _begin(self, now_ms: int) -> None:
+        """Rolls happen only between groups, so that a failed group never leaves half a roll behind."""
+        self._staged_from = self.staged_end
+        self._rolls = self._segment_start < 0 or self.staged_end - self._segment_start >= self.segment_bytes
+        if self._rolls:
+            self._buffers.append(segment_entry(self.number, self.seed, self.epoch, self.synced, now_ms))
+            self._segment_start = self.staged_end
+            self.staged_end += SEGMENT_ENTRY_SIZE
+
+    def take(self) -> Group | None:
+        if not self._buffers:
+            return None
+        group = Group(self._staged_from, self.staged_end, self._buffers, self._rolls)
+        self._buffers = []
+        return group
+
+    # ----------------------------------------------------------------------------------------------------- I/O
+
+    def write(self, group: Group) -> None:
+        """One gathered write. On an error the file is cut back to the last whole entry and the error raised."""
+        if group.rolls:
+            name = journal_segment(self.number, group.start)
+            file = self.disk.create(name)
+            try:
+                file.append(group.buffers)
+            except OSError:
+                file.close()
+                self.disk.remove(name)
+                raise
+            self.segments.append(Segment(group.start, file, group.end - group.start, synced=False))
+            return
+        last = self.segments[-1]
+        try:
+            last.file.append(group.buffers)
+        except OSError:
+            last.file.truncate(last.size)
+            raise
+        last.size += group.end - group.start
+
+    def sync(self) -> int:
+        """Makes everything written before the call durable; returns that end. Raises if the disk says no."""
+        target = self.end
+        for segment in list(self.segments):
+            size = min(segment.size, target - segment.base)
+            if size <= segment.synced_size:
+                continue
+            segment.file.sync()
+            if not segment.name_synced:
+                self.disk.sync_dir(str(self.number))
+                segment.name_synced = True
+            segment.synced_size = size
+        return target
+
+    # ------------------------------------------------------------------------------------------------ afterwards
+
+    def written(self, group: Group) -> None:
+        assert group.start == self.end, (group.start, self.end)
+        self.end = group.end
+
+    def synced_to(self, position: int) -> None:
+        assert position <= self.end
+        self.synced = max(self.synced, position)
+
+    def taken_back(self, group: Group) -> None:
+        """The group was not written: its positions, and those staged behind it, are given again."""
+        self._buffers = []
+        self.staged_end = group.start
+        # Whether this group was to begin a segment or not, the next one does: nothing is appended to a file that
+        # a failed write touched.
+        self._segment_start = -1
+
+    def remove_below(self, position: int) -> int:
+        """Deletes whole segments below `position` (a checkpointed split position); returns the bytes removed."""
+        removed = 0
+        while len(self.segments) > 1 and self.segments[1].base <= position:
+            segment = self.segments.pop(0)
+            self.disk.remove(journal_segment(self.number, segment.base))
+            removed += segment.size
+        return removed
+
+    # --------------------------------------------------------------------------------------------------- reading
+
+    def locate(self, position: int) -> tuple[File, int]:
+        """The file holding `position`, and the place in it."""
+        index = bisect_right(self.segments, position, key=_base) - 1
+        if index < 0:
+            raise Fault(f"journal {self.number} no longer holds position {position}")
+        segment = self.segments[index]
+        return segment.file, position - segment.base
+
+    def close(self) -> None:
+        for segment in self.segments:
+            segment.file.close()
+
+
+def _base(segment: Segment) -> int:
+    return segment.base
+
+
+# ------------------------------------------------------------------------------------------------------- scanning
+
+
+class JournalReader:
+    """Reads a journal's files entry by entry; the splitter, recovery, dump and verify walk through here."""
+
+    def __init__(self, disk: Disk, number: int) -> None:
+        self.disk = disk
+        self.number = number
+        self.seed: int | None = None
+        self._open: dict[int, File] = {}
+        self.bases: list[int] = []
+        self.refresh()
+
+    def refresh(self) -> None:
+        self.bases = numbered(self.disk.list(str(self.number)), JOURNAL_SUFFIX)
+        for base in [base for base in self._open if base not in self.bases]:
+            self._open.pop(base).close()
+
+    def file(self, base: int) -> File:
+        if base not in self._open:
+            self._open[base] = self.disk.open(journal_segment(self.number, base))
+        return self._open[base]
+
+    def end(self) -> int:
+        return self.bases[-1] + self.file(self.bases[-1]).size() if self.bases else 0
+
+    def read(self, position: int, size: int) -> tuple[memoryview, int]:
+        """Bytes from `position` up to `size`, never across a segment's end; and the segment's base."""
+        index = bisect_right(self.bases, position) - 1
+        if index < 0:
+            raise Corrupt(f"journal {self.number}: position {position} lies before the first segment")
+        base = self.bases[index]
+        if index + 1 < len(self.bases):
+            size = min(size, self.bases[index + 1] - position)
+        return memoryview(self.file(base).read(position - base, size)), base
+
+    def find_seed(self) -> int:
+        """The CRC seed, from the first segment head that can be read; 0 when there is none."""
+        if self.seed is None:
+            for base in self.bases:
+                entry = read_entry(memoryview(self.file(base).read(0, SEGMENT_ENTRY_SIZE)), 0, base, 0)
+                if isinstance(entry, Entry) and entry.kind == SEGMENT:
+                    self.seed = SEGMENT_HEAD.unpack(entry.payload)[1]
+                    return self.seed
+            return 0
+        return self.seed
+
+    def entries(self, position: int, limit: int, chunk_bytes: int = SCAN_BYTES) -> Iterator[Entry]:
+        """Whole valid entries from `position` on, up to `limit`; stops silently at the first that is not."""
+        seed = self.find_seed()
+        while position < limit:
+            view, base = self.read(position, chunk_bytes)
+            at, found = 0, INCOMPLETE
+            while at < len(view):
+                entry = read_entry(view, at, position + at, seed)
+                if isinstance(entry, str):
+                    found = entry
+                    break
+                at += ENTRY_SIZE + len(entry.payload)
+                if entry.end > limit:
+                    return
+                yield entry
+            position += at
+            if found == BAD:
+                return
+            if at == 0:
+                if len(view) < chunk_bytes:
+                    return  # the file ends inside this entry, or here
+                chunk_bytes *= 2  # one entry larger than the chunk
+
+    def claims_behind(self, position: int) -> int:
+        """The largest synced end claimed by any whole entry behind `position`: what the leader knew to be on disk.
+
+        Entries are looked for byte by byte, since nothing behind damage is aligned. The seed keeps clients from
+        planting such entries inside their messages.
+        """
+        claim = 0
+        seed = self.find_seed()
+        for index, base in enumerate(self.bases):
+            file = self.file(base)
+            end = self.bases[index + 1] if index + 1 < len(self.bases) else base + file.size()
+            if end <= position:
+                continue
+            start = max(base, position + 1) if position >= base else base
+            data = memoryview(file.read(start - base, end - start))
+            raw = bytes(data)
+            at = raw.find(b"\xca\x1a")
+            while at >= 0:
+                entry = read_entry(data, at, start + at, seed)
+                if isinstance(entry, Entry):
+                    claim = max(claim, entry.synced)
+                    at = raw.find(b"\xca\x1a", at + ENTRY_SIZE + len(entry.payload))
+                else:
+                    at = raw.find(b"\xca\x1a", at + 1)
+        return claim
+
+    def close(self) -> None:
+        for file in self._open.values():
+            file.close()
+        self._open.clear()

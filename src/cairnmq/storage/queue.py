@@ -1,0 +1,86 @@
+"""One queue as the broker holds it in memory: what was given out, written, visible, split."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cairnmq.settings.topic import LogConfig
+from cairnmq.storage.queue_log import QueueSpec
+from cairnmq.storage.queue_reader import QueueReader
+from cairnmq.storage.queue_state import QueueState
+from cairnmq.storage.tail import Tail
+
+
+class Pending:
+    """A run of a queue's records that waits for a sync. Later records that need none ride along with it."""
+
+    __slots__ = ("position", "queue", "visible_to")
+
+    def __init__(self, position: int, queue: Queue, visible_to: int) -> None:
+        self.position = position
+        self.queue = queue
+        self.visible_to = visible_to
+
+
+class Queue:
+    """`state.end` is the next offset to give; `end` what is written; `visible` what readers may see.
+
+    split_end <= visible <= end <= state.end. An idle queue holds no tail, reader or waiter.
+    """
+
+    __slots__ = (
+        "spec",
+        "state",
+        "journal",
+        "end",
+        "visible",
+        "split_end",
+        "tail",
+        "pending",
+        "reader",
+        "waiters",
+        "unsynced_messages",
+    )
+
+    def __init__(self, spec: QueueSpec, state: QueueState, journal: int) -> None:
+        self.spec = spec
+        self.state = state
+        self.journal = journal
+        self.end = self.visible = self.split_end = state.end
+        self.tail: Tail | None = None
+        self.pending: Pending | None = None
+        self.reader: QueueReader | None = None
+        self.waiters: set[Callable[[], None]] | None = None
+        self.unsynced_messages = 0
+
+    @property
+    def queue_id(self) -> int:
+        return self.spec.queue_id
+
+    @property
+    def topic(self) -> str:
+        return self.spec.topic
+
+    @property
+    def partition(self) -> int:
+        return self.spec.partition
+
+    @property
+    def config(self) -> LogConfig:
+        return self.spec.config
+
+    @property
+    def log_start(self) -> int:
+        return self.state.log_start
+
+    def add_to_tail(self, offset: int, position: int, size: int, timestamp: int) -> None:
+        if self.tail is None:
+            self.tail = Tail()
+        self.tail.add(offset, position, size, timestamp)
+
+    def split_to(self, end: int) -> None:
+        self.split_end = end
+        if self.tail is not None:
+            self.tail.drop_below(end)
+            if not self.tail:
+                self.tail = None

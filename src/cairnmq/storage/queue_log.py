@@ -1,0 +1,363 @@
+"""The writing side of one queue's log: Kafka's segment files, appended by the splitter only.
+
+Index entries are buffered and written at checkpoints or when they pile up: opening two more files per queue and round
+would cost more than the data. Everything behind the checkpoint is cut and written again after a crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from msgspec import Struct
+
+from cairnmq.errors import Corrupt
+from cairnmq.settings.topic import LogConfig
+from cairnmq.storage.disk import Disk, File
+from cairnmq.storage.format import (
+    DELETED_SUFFIX,
+    IDENTITY_FILE,
+    OFFSET_INDEX_ENTRY,
+    QUEUES,
+    TIME_INDEX_ENTRY,
+    QueueIdentity,
+    numbered,
+    queue_directory,
+)
+from cairnmq.storage.queue_segment import (
+    INDEX,
+    LOG,
+    SUFFIXES,
+    TIME_INDEX,
+    offset_position,
+    segment_name,
+    walk,
+)
+from cairnmq.types import Buffer
+
+INDEX_BUFFER_BYTES = 4096
+RELATIVE_MAX = 0x7FFFFFFF
+
+
+class QueueSpec(Struct, frozen=True, gc=False):
+    """What storage must know of a queue that exists."""
+
+    queue_id: int
+    topic: str
+    partition: int
+    topic_id: bytes
+    config: LogConfig
+
+    @property
+    def directory(self) -> str:
+        return queue_directory(self.topic, self.partition)
+
+
+class SplitBatch(Struct, frozen=True, gc=False):
+    """A batch on its way from the journal into a queue log."""
+
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+    data: memoryview
+
+
+class QueueLog:
+    """Appends batches in offset order; rolls, cuts and deletes segments."""
+
+    def __init__(self, disk: Disk, spec: QueueSpec) -> None:
+        self.disk = disk
+        self.spec = spec
+        self.directory = spec.directory
+        self.bases: list[int] = []
+        self.size = 0  # of the last segment
+        self.new_names = False  # files or the directory itself were made and their names are not synced
+        self._file: File | None = None
+        self._unindexed = 0
+        self._first_timestamp = -1
+        self._max_timestamp = -1
+        self._max_timestamp_offset = 0
+        self._indexed_timestamp = -1
+        self._offset_entries = bytearray()
+        self._time_entries = bytearray()
+        self._unsynced: set[str] = set()  # files that are not held open: closed segments and indexes
+
+    # ------------------------------------------------------------------------------------------------- opening
+
+    def open_at(self, offset: int, checkpointed: tuple[int, int]) -> None:
+        """Ready to append `offset`: whatever lies there or behind is cut, because it will be split again.
+
+        `checkpointed`: log start and end that the checkpoint claims; between them records must be there.
+        """
+        log_start, end = checkpointed
+        holds_data = end > log_start
+        self._claim_directory(holds_data)
+        self.bases = numbered(self.disk.list(self.directory), LOG)
+        if holds_data and (not self.bases or self.bases[0] > log_start):
+            raise Corrupt(
+                f"{self.directory}: records from offset {log_start} on are missing; "
+                f"the first segment is {self.bases[0] if self.bases else 'missing too'}"
+            )
+        while self.bases and self.bases[-1] >= offset:
+            self._remove_segment(self.bases.pop())
+        if not self.bases:
+            return
+        base = self.bases[-1]
+        file = self._open_file()
+        self.size = self._end_before(file, base, offset)
+        if file.size() != self.size:
+            file.truncate(self.size)
+        self._cut_indexes(base, offset)
+        self._recall_times(base, file)
+
+    def _claim_directory(self, holds_data: bool) -> None:
+        """A directory that belongs to another queue (topic deleted and made again) is renamed away, never reused.
+
+        One made after the checkpoint may be there without a readable identity; then nothing in it counts.
+        """
+        try:
+            found = read_identity(self.disk, self.directory)
+        except Corrupt:
+            if holds_data:
+                raise
+            found = None
+        if found is not None and found.queue_id == self.spec.queue_id:
+            return
+        if holds_data:
+            raise Corrupt(
+                f"{self.directory} does not hold queue {self.spec.queue_id}, which the checkpoint says it does: "
+                f"the records of {self.spec.topic}-{self.spec.partition} on the read disk are missing"
+            )
+        if self.disk.list(self.directory):
+            self.disk.remove_tree(retire_directory(self.disk, self.directory, found.queue_id if found else 0))
+        self.disk.make_dir(self.directory)
+        mine = QueueIdentity(self.spec.queue_id, self.spec.topic, self.spec.partition, self.spec.topic_id.hex())
+        name = f"{self.directory}/{IDENTITY_FILE}"
+        file = self.disk.create(name)
+        file.append([mine.sealed()])
+        file.close()
+        self._unsynced.add(name)
+        self.new_names = True
+
+    def _end_before(self, file: File, base: int, offset: int) -> int:
+        """File position where `offset` belongs. The index shortens the walk; if it lies, begin at the front."""
+        size = file.size()
+        expected = base
+        for start in (offset_position(self.disk, self.directory, base, offset - 1), 0):
+            end, expected = start, base
+            for place in walk(file, start):
+                if place.base_offset >= offset or place.position + place.size > size:
+                    break
+                end, expected = place.position + place.size, place.last_offset + 1
+            if expected == offset:
+                return end
+        raise Corrupt(
+            f"{file.name} ends at offset {expected} where the checkpoint says {offset}: records of "
+            f"{self.spec.topic}-{self.spec.partition} are missing; `cairn verify` lists what is affected"
+        )
+
+    def _cut_indexes(self, base: int, offset: int) -> None:
+        """Keeps the ascending run of entries below `offset`; unsynced index pages may hold anything."""
+        keep: list[tuple[int, int]] = []
+        for relative, position in self._index_entries(base, INDEX, OFFSET_INDEX_ENTRY.iter_unpack, 8):
+            if base + relative >= offset or position >= self.size or (keep and relative <= keep[-1][0]):
+                break
+            keep.append((relative, position))
+        self._rewrite_index(base, INDEX, 8 * len(keep))
+        times: list[tuple[int, int]] = []
+        for timestamp, relative in self._index_entries(base, TIME_INDEX, TIME_INDEX_ENTRY.iter_unpack, 12):
+            if base + relative >= offset or timestamp < 0 or (times and timestamp <= times[-1][0]):
+                break
+            times.append((timestamp, relative))
+        self._rewrite_index(base, TIME_INDEX, 12 * len(times))
+        self._indexed_timestamp = times[-1][0] if times else -1
+
+    def _index_entries(
+        self, base: int, suffix: str, unpack: Callable[[bytes], Iterator[tuple[int, int]]], size: int
+    ) -> Iterable[tuple[int, int]]:
+        name = segment_name(self.directory, base, suffix)
+        if not self.disk.exists(name):
+            return []
+        file = self.disk.open(name)
+        data = file.read(0, file.size())
+        file.close()
+        return unpack(data[: len(data) // size * size])
+
+    def _rewrite_index(self, base: int, suffix: str, size: int) -> None:
+        name = segment_name(self.directory, base, suffix)
+        if not self.disk.exists(name):
+            return
+        file = self.disk.open(name, write=True)
+        if file.size() != size:
+            file.truncate(size)
+        file.close()
+
+    def _recall_times(self, base: int, file: File) -> None:
+        """Timestamps of the open segment: the first batch's, and the largest, of which the index knows the most."""
+        self._unindexed = 0
+        self._first_timestamp = next((place.max_timestamp for place in walk(file, 0, self.size)), -1)
+        self._max_timestamp = self._indexed_timestamp
+        for place in walk(file, offset_position(self.disk, self.directory, base, RELATIVE_MAX + base), self.size):
+            if place.max_timestamp > self._max_timestamp:
+                self._max_timestamp, self._max_timestamp_offset = place.max_timestamp, place.last_offset
+
+    @property
+    def max_timestamp(self) -> int:
+        """Of the open segment."""
+        return self._max_timestamp
+
+    # ----------------------------------------------------------------------------------------------- appending
+
+    def append(self, batches: Sequence[SplitBatch]) -> int:
+        """One gathered write per segment touched; returns the bytes written."""
+        run: list[Buffer] = []
+        run_bytes = written = 0
+        for batch in batches:
+            size = len(batch.data)
+            if not self.bases or self._must_roll(batch, self.size + run_bytes + size):
+                if run:
+                    self._write(run, run_bytes)
+                run, run_bytes = [], 0
+                self._roll(batch.base_offset)
+            self._note(batch, self.size + run_bytes, size)
+            run.append(batch.data)
+            run_bytes += size
+            written += size
+        if run:
+            self._write(run, run_bytes)
+        if len(self._offset_entries) > INDEX_BUFFER_BYTES:
+            self.flush_indexes()
+        return written
+
+    def _must_roll(self, batch: SplitBatch, size_after: int) -> bool:
+        config = self.spec.config
+        return (
+            size_after > config.segment_bytes
+            or batch.last_offset - self.bases[-1] > RELATIVE_MAX
+            or (self._first_timestamp >= 0 and batch.max_timestamp - self._first_timestamp > config.segment_ms)
+        )
+
+    def _write(self, run: list[Buffer], size: int) -> None:
+        file = self._open_file()
+        try:
+            file.append(run)
+        except OSError:
+            file.truncate(self.size)
+            raise
+        self.size += size
+
+    def _note(self, batch: SplitBatch, position: int, size: int) -> None:
+        """Kafka's rule: an entry for the first batch behind every `index.interval.bytes`."""
+        base = self.bases[-1]
+        if self._first_timestamp < 0:
+            self._first_timestamp = batch.max_timestamp
+        if batch.max_timestamp > self._max_timestamp:
+            self._max_timestamp, self._max_timestamp_offset = batch.max_timestamp, batch.last_offset
+        if self._unindexed > self.spec.config.index_interval_bytes:
+            self._offset_entries += OFFSET_INDEX_ENTRY.pack(batch.last_offset - base, position)
+            self._index_time()
+            self._unindexed = 0
+        self._unindexed += size
+
+    def _index_time(self) -> None:
+        if self._max_timestamp > self._indexed_timestamp:
+            self._time_entries += TIME_INDEX_ENTRY.pack(
+                self._max_timestamp, self._max_timestamp_offset - self.bases[-1]
+            )
+            self._indexed_timestamp = self._max_timestamp
+
+    def _roll(self, base: int) -> None:
+        if self.bases:
+            self._close_segment()
+        self._file = self.disk.create(segment_name(self.directory, base, LOG))
+        self.bases.append(base)
+        self.new_names = True
+        self.size = self._unindexed = 0
+        self._first_timestamp = self._max_timestamp = self._indexed_timestamp = -1
+
+    def _close_segment(self) -> None:
+        """A closed segment's time index ends with its largest timestamp: retention and lookups rely on it."""
+        self._index_time()
+        self.flush_indexes()
+        self._unsynced.add(segment_name(self.directory, self.bases[-1], LOG))
+        self.close_file()
+
+    def flush_indexes(self) -> None:
+        for suffix, entries in ((INDEX, self._offset_entries), (TIME_INDEX, self._time_entries)):
+            if not entries:
+                continue
+            name = segment_name(self.directory, self.bases[-1], suffix)
+            if self.disk.exists(name):
+                file = self.disk.open(name, write=True)
+            else:
+                file = self.disk.create(name)
+                self.new_names = True
+            file.append([bytes(entries)])
+            file.close()
+            self._unsynced.add(name)
+            entries.clear()
+
+    def _open_file(self) -> File:
+        if self._file is None:
+            self._file = self.disk.open(segment_name(self.directory, self.bases[-1], LOG), write=True)
+        return self._file
+
+    # -------------------------------------------------------------------------------------- syncing and removing
+
+    def sync_parts(self) -> tuple[list[File], list[str]]:
+        """What a checkpoint must sync: files written since the last one, and directories with new names."""
+        self.flush_indexes()
+        files = [self.disk.open(name, write=True) for name in sorted(self._unsynced)]
+        if self.bases:
+            files.append(self._open_file())
+        return files, ([self.directory, QUEUES] if self.new_names else [])
+
+    def synced(self) -> None:
+        self._unsynced.clear()
+        self.new_names = False
+
+    def remove_below(self, offset: int) -> list[int]:
+        """Deletes segments that lie wholly below `offset`; the last one too when nothing of it is left."""
+        removed: list[int] = []
+        while len(self.bases) > 1 and self.bases[1] <= offset:
+            removed.append(self.bases.pop(0))
+        for base in removed:
+            self._remove_segment(base)
+        return removed
+
+    def remove_last(self) -> None:
+        """The last segment holds nothing that is still wanted; the next append begins a new one."""
+        self.close_file()
+        self._offset_entries.clear()
+        self._time_entries.clear()
+        self._remove_segment(self.bases.pop())
+        self.size = 0
+
+    def _remove_segment(self, base: int) -> None:
+        for suffix in SUFFIXES:
+            name = segment_name(self.directory, base, suffix)
+            self._unsynced.discard(name)
+            self.disk.remove(name)
+
+    def close_file(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def read_identity(disk: Disk, directory: str) -> QueueIdentity | None:
+    name = f"{directory}/{IDENTITY_FILE}"
+    try:
+        file = disk.open(name)
+    except FileNotFoundError:
+        return None
+    data = file.read(0, file.size())
+    file.close()
+    return QueueIdentity.unseal(data, name)
+
+
+def retire_directory(disk: Disk, directory: str, queue_id: int) -> str:
+    """Renames first, so that a half-deleted directory is never taken for a queue; returns the name to remove."""
+    retired = f"{directory}.{queue_id}{DELETED_SUFFIX}"
+    disk.remove_tree(retired)
+    disk.rename(directory, retired)
+    return retired

@@ -1,0 +1,77 @@
+"""What storage knows of one queue, as a fold over its journal entries: live, at recovery and in the splitter.
+
+One fold in three places is the reason why a restart gives the state that was lost (invariant 10).
+"""
+
+from __future__ import annotations
+
+from cairnmq.codec.batch import HEADER
+from cairnmq.storage.format import ProducerRow, QueueRow
+from cairnmq.storage.producers import Producers, after
+from cairnmq.types import Buffer
+
+
+class QueueState:
+    """Log start, end offset, epoch starts, producers. `end` is the next offset to give."""
+
+    __slots__ = ("log_start", "end", "epochs", "producers")
+
+    def __init__(self, log_start: int = 0, end: int = 0) -> None:
+        self.log_start = log_start
+        self.end = end
+        self.epochs: list[tuple[int, int]] = []
+        self.producers: Producers = {}
+
+    def apply_batch(self, batch: Buffer, now_ms: int) -> tuple[int, int]:
+        """Folds a stored batch in; returns (base offset, maximum timestamp). `now_ms` dates the producer's state."""
+        base, _, epoch, _, _, _, delta, _, max_timestamp, pid, producer_epoch, sequence, count = HEADER.unpack_from(
+            batch
+        )
+        if not self.epochs or self.epochs[-1][0] < epoch:
+            self.epochs.append((epoch, base))
+        if pid >= 0 and sequence >= 0:
+            known = self.producers.get(pid)
+            self.producers[pid] = after(known, pid, producer_epoch, sequence, count, base, now_ms)
+        self.end = base + delta + 1
+        return base, max_timestamp
+
+    def move_start(self, offset: int) -> None:
+        """Drops epoch starts nobody can ask for any more, but keeps the one the log start lies in."""
+        if offset <= self.log_start:
+            return
+        self.log_start = offset
+        self.end = max(self.end, offset)
+        later = [pair for pair in self.epochs if pair[1] > offset]
+        within = [pair for pair in self.epochs if pair[1] <= offset]
+        self.epochs = ([(within[-1][0], offset)] if within else []) + later
+
+    def epoch_end(self, epoch: int, current: int, end: int) -> tuple[int, int]:
+        """(largest known epoch <= `epoch`, its end offset), as OffsetForLeaderEpoch answers; (-1, -1) if none."""
+        if epoch > current:
+            return -1, -1
+        if epoch == current:
+            return epoch, end
+        found = -1
+        for known, start in self.epochs:
+            if known > epoch:
+                return (found, start) if found >= 0 else (epoch, start)
+            found = known
+        return (found, end) if found >= 0 else (-1, -1)
+
+    def to_row(self, queue_id: int) -> QueueRow:
+        return QueueRow(queue_id, self.log_start, self.end, tuple(self.epochs), tuple(self.producers.values()))
+
+    @classmethod
+    def from_row(cls, row: QueueRow) -> QueueState:
+        state = cls(row.log_start, row.end)
+        state.epochs = list(row.epochs)
+        state.producers = {producer.producer_id: producer for producer in row.producers}
+        return state
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, QueueState) and all(getattr(self, s) == getattr(other, s) for s in self.__slots__)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+__all__ = ["ProducerRow", "QueueState"]

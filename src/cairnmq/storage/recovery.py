@@ -1,0 +1,172 @@
+"""Opening a data directory: read the checkpoint, scan the journals behind it, cut torn tails, rebuild live state.
+
+Damage and a torn tail look alike at the first bad byte. They are told apart by what later entries claim: an entry
+carries the synced end its writer knew, so a bad entry below such an end was on disk once and is damage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from msgspec import Struct
+
+from cairnmq.errors import Corrupt
+from cairnmq.storage.checkpoint import CheckpointImage
+from cairnmq.storage.disk import Disk
+from cairnmq.storage.fault_point import reach
+from cairnmq.storage.format import (
+    BATCH,
+    ENTRY_SIZE,
+    FACT,
+    Keyed,
+    StartMoved,
+    decode_fact,
+    journal_segment,
+)
+from cairnmq.storage.journal import Journal, JournalReader, Segment
+from cairnmq.storage.queue import Queue
+from cairnmq.storage.queue_log import QueueSpec
+from cairnmq.storage.queue_state import QueueState
+
+PROGRESS_ENTRIES = 10_000
+
+
+class Scan(Struct):
+    """What the scan of one journal found."""
+
+    number: int
+    start: int
+    end: int
+    entries: int = 0
+    cut_bytes: int = 0
+    epoch: int = 0
+    queue_id_max: int = 0
+
+
+Progress = Callable[[int, int], None]  # scanned bytes, bytes to scan
+
+
+def live_queues(
+    specs: Iterable[QueueSpec], image: CheckpointImage, journal_of: Callable[[int], int]
+) -> dict[int, Queue]:
+    """The queues that exist, with their state as of the checkpoint."""
+    queues = {}
+    for spec in specs:
+        row = image.queues.get(spec.queue_id)
+        state = QueueState.from_row(row) if row is not None else QueueState()
+        queues[spec.queue_id] = Queue(spec, state, journal_of(spec.queue_id))
+    return queues
+
+
+def recover_journal(
+    disk: Disk,
+    number: int,
+    image: CheckpointImage,
+    queues: dict[int, Queue],
+    keyed: dict[tuple[str, bytes], bytes],
+    *,
+    now_ms: int,
+    progress: Progress | None = None,
+) -> tuple[Scan, JournalReader]:
+    """Scans from the checkpointed split position, cuts what is torn, folds entries into queues and keyed facts."""
+    reader = JournalReader(disk, number)
+    mark = image.marks.get(number)
+    start = mark.split if mark is not None else 0
+    scan = Scan(number, start, start, epoch=mark.epoch if mark is not None else 0)
+    if not reader.bases:
+        if start > 0:
+            raise Corrupt(
+                f"journal {number} has no segment files, but the checkpoint stands at position {start}: the write disk "
+                f"is missing or empty. Mount the right --journal-dir."
+            )
+        return scan, reader
+    if mark is not None:
+        reader.seed = mark.seed or None
+    if reader.bases[0] > start:
+        raise Corrupt(
+            f"journal {number} begins at {reader.bases[0]}, behind the checkpoint's split position {start}: segments "
+            f"or checkpoints are missing"
+        )
+    physical_end = reader.end()
+    if physical_end < start:
+        raise Corrupt(f"journal {number} ends at {physical_end}, before the checkpoint's split position {start}")
+    reach("recovery-scan")
+    for entry in reader.entries(start, physical_end):
+        if entry.epoch < scan.epoch:
+            break  # left over from before an earlier cut
+        scan.epoch = entry.epoch
+        scan.queue_id_max = max(scan.queue_id_max, entry.queue_id)
+        queue = queues.get(entry.queue_id)
+        if entry.kind == BATCH:
+            scan.entries += 1
+            if queue is not None:
+                expected = queue.state.end
+                base, max_timestamp = queue.state.apply_batch(entry.payload, now_ms)
+                if base != expected:
+                    raise Corrupt(
+                        f"journal {number}, position {entry.position}: {queue.topic}-{queue.partition} goes on at "
+                        f"offset {base} instead of {expected}"
+                    )
+                queue.add_to_tail(base, entry.position + ENTRY_SIZE, len(entry.payload), max_timestamp)
+                queue.end = queue.visible = queue.state.end
+        elif entry.kind == FACT:
+            fact = decode_fact(entry.payload)
+            if isinstance(fact, Keyed):
+                if fact.value is None:
+                    keyed.pop((fact.space, fact.key), None)
+                else:
+                    keyed[fact.space, fact.key] = fact.value
+            elif isinstance(fact, StartMoved) and queue is not None:
+                queue.state.move_start(fact.offset)
+        scan.end = entry.end
+        if progress is not None and scan.entries % PROGRESS_ENTRIES == 0:
+            progress(scan.end - start, physical_end - start)
+    if scan.end < physical_end:
+        claim = reader.claims_behind(scan.end)
+        if claim > scan.end:
+            raise Corrupt(
+                f"journal {number} is damaged at position {scan.end} (file {_file_of(reader, scan.end)}): a later "
+                f"entry proves that everything up to {claim} had reached the disk. Restore the file; `cairn verify` "
+                f"lists what is affected."
+            )
+        scan.cut_bytes = physical_end - scan.end
+    _cut(disk, reader, scan.end)
+    return scan, reader
+
+
+def _file_of(reader: JournalReader, position: int) -> str:
+    base = max(base for base in reader.bases if base <= position)
+    return f"{journal_segment(reader.number, base)} at {position - base}"
+
+
+def _cut(disk: Disk, reader: JournalReader, end: int) -> None:
+    """Removes what lies behind `end`, latest first, and syncs the rest: after this, written means synced."""
+    reach("recovery-cut")
+    for base in reversed(reader.bases):
+        name = journal_segment(reader.number, base)
+        if base >= end:
+            disk.remove(name)
+            continue
+        file = disk.open(name, write=True)
+        if base + file.size() > end:
+            file.truncate(end - base)
+        file.sync()
+        file.close()
+        if base <= end:
+            break
+    disk.sync_dir(str(reader.number))
+    reader.refresh()
+
+
+def reopened(disk: Disk, reader: JournalReader, end: int, *, epoch: int, seed: int, segment_bytes: int) -> Journal:
+    """The journal, ready to go on at `end` in a new segment."""
+    segments = [
+        Segment(base, disk.open(journal_segment(reader.number, base)), _size(reader, index, end), synced=True)
+        for index, base in enumerate(reader.bases)
+    ]
+    return Journal(disk, reader.number, epoch=epoch, seed=seed, segments=segments, end=end, segment_bytes=segment_bytes)
+
+
+def _size(reader: JournalReader, index: int, end: int) -> int:
+    following = reader.bases[index + 1] if index + 1 < len(reader.bases) else end
+    return following - reader.bases[index]

@@ -1,0 +1,251 @@
+"""The write path of one journal: batches in, offsets given, groups written and synced, acknowledgements released.
+
+The rows of the ack table (docs/architecture.md) are the two waiting lines here, for *written* and for *synced*. A record
+becomes visible when its own condition is met and every earlier record of its queue is visible.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from cairnmq.codec.batch import HEADER_SIZE, read_header, set_append_time, set_offset_and_epoch
+from cairnmq.errors import ErrorCode, Refusal
+from cairnmq.storage.admission import admit
+from cairnmq.storage.fault_point import reach
+from cairnmq.storage.format import Fact, ProducerRow, StartMoved
+from cairnmq.storage.journal import Group, Journal
+from cairnmq.storage.producers import Duplicate, check
+from cairnmq.storage.queue import Pending, Queue
+
+NONE_FLUSH_MS = 10_000  # `cairn.flush=none` records still go with a checkpoint, which needs them synced
+
+Released = Callable[[bool], None]  # True: the condition is met; False: the journal could not do it
+
+
+class Placed(Struct, frozen=True, gc=False):
+    """A batch has its offset; `end` is the journal position behind its entry. append_time is -1 for CreateTime."""
+
+    base_offset: int
+    append_time: int
+    end: int
+
+
+class _Staged(Struct, gc=False):
+    """What `written` and `failed` must know of a staged batch."""
+
+    queue: Queue
+    offset: int
+    end_offset: int
+    position: int
+    size: int
+    timestamp: int
+    durable: bool
+    producer_id: int
+    producer_before: ProducerRow | None
+    epochs_before: int
+
+
+class Write(Struct):
+    """A group on its way to the disk, with what it will mean once it is there."""
+
+    group: Group
+    staged: list[_Staged]
+    facts: list[tuple[Queue, Fact]]
+    sync_by_ms: int | None
+
+
+class WritePath:
+    """Owned by one thread, except `write` and `sync`, which only touch files."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        self.stopped: str | None = None  # why this journal takes no writes
+        self.unsplit_entries = 0
+        self.sync_by_ms: int | None = None  # when the oldest written byte that is not synced must be
+        self._staged_sync_by_ms: int | None = None
+        self._staged: list[_Staged] = []
+        self._facts: list[tuple[Queue, Fact]] = []
+        self._written_line: deque[tuple[int, Released]] = deque()
+        self._synced_line: deque[tuple[int, Released]] = deque()
+        self._pending: deque[Pending] = deque()
+
+    # -------------------------------------------------------------------------------------------------- staging
+
+    def stage(self, queue: Queue, batch: memoryview, acks: int, now_ms: int) -> Placed | Duplicate | Refusal:
+        """Gives the batch its offset and queues it for the next group. Patches `batch` in place."""
+        if self.stopped is not None:
+            return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, self.stopped)
+        if len(batch) < HEADER_SIZE:
+            return Refusal(ErrorCode.INVALID_RECORD, "not even a batch header")
+        header = read_header(batch)
+        config = queue.config
+        refusal = admit(header, batch, config, now_ms)
+        if refusal is not None:
+            return refusal
+        state = queue.state
+        pid = header.producer_id
+        known = None
+        if pid >= 0:
+            known = state.producers.get(pid)
+            verdict = check(known, header.producer_epoch, header.base_sequence, header.count)
+            if verdict is not None:
+                return verdict
+        append_time = -1
+        if config.append_time:
+            append_time = now_ms
+            set_append_time(batch, header.attributes, now_ms)
+        offset = state.end
+        set_offset_and_epoch(batch, offset, self.journal.epoch)
+        epochs_before = len(state.epochs)
+        _, max_timestamp = state.apply_batch(batch, now_ms)
+        position = self.journal.stage_batch(queue.queue_id, batch, now_ms)
+        durable = acks == -1 and config.flush == "commit"
+        self._staged.append(
+            _Staged(
+                queue,
+                offset,
+                state.end,
+                position,
+                len(batch),
+                max_timestamp,
+                durable,
+                pid,
+                known,
+                epochs_before,
+            )
+        )
+        self._plan_sync(queue, header.count, durable, now_ms)
+        return Placed(offset, append_time, position + len(batch))
+
+    def stage_fact(self, queue: Queue | None, fact: Fact, now_ms: int) -> int | Refusal:
+        """Queues a fact; returns the journal position behind it. Facts of queues count once they are written."""
+        if self.stopped is not None:
+            return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, self.stopped)
+        end = self.journal.stage_fact(queue.queue_id if queue is not None else 0, fact, now_ms)
+        if queue is not None:
+            self._facts.append((queue, fact))
+        self._staged_sync_by_ms = now_ms
+        return end
+
+    def _plan_sync(self, queue: Queue, count: int, durable: bool, now_ms: int) -> None:
+        """`commit` records with acks=all ask for a sync at once, the others within the topic's interval."""
+        config = queue.config
+        by = now_ms if durable else now_ms + (config.flush_ms if config.flush != "none" else NONE_FLUSH_MS)
+        if config.flush == "interval":
+            queue.unsynced_messages += count
+            if queue.unsynced_messages >= config.flush_messages:
+                queue.unsynced_messages = 0
+                by = now_ms
+        if self._staged_sync_by_ms is None or by < self._staged_sync_by_ms:
+            self._staged_sync_by_ms = by
+
+    def take(self) -> Write | None:
+        group = self.journal.take()
+        if group is None:
+            return None
+        write = Write(group, self._staged, self._facts, self._staged_sync_by_ms)
+        self._staged, self._facts, self._staged_sync_by_ms = [], [], None
+        return write
+
+    # ------------------------------------------------------------------------------------------------------ I/O
+
+    def write(self, write: Write) -> None:
+        if write.group.rolls:
+            reach("journal-roll")
+        self.journal.write(write.group)
+        reach("journal-write")
+
+    def sync(self) -> int:
+        end = self.journal.sync()
+        reach("journal-sync")
+        return end
+
+    # --------------------------------------------------------------------------------------------------- results
+
+    def written(self, write: Write) -> list[Queue]:
+        """The group is in the page cache: tails know it, what needs no sync is acknowledged. Returns queues that
+        have more to show."""
+        self.journal.written(write.group)
+        advanced: list[Queue] = []
+        for staged in write.staged:
+            queue = staged.queue
+            queue.add_to_tail(staged.offset, staged.position, staged.size, staged.timestamp)
+            queue.end = staged.end_offset
+            if staged.durable:
+                queue.pending = Pending(staged.position + staged.size, queue, staged.end_offset)
+                self._pending.append(queue.pending)
+            elif queue.pending is not None:
+                queue.pending.visible_to = staged.end_offset
+            else:
+                queue.visible = staged.end_offset
+                advanced.append(queue)
+        for queue, fact in write.facts:
+            if isinstance(fact, StartMoved):
+                queue.state.move_start(fact.offset)
+        if write.sync_by_ms is not None and (self.sync_by_ms is None or write.sync_by_ms < self.sync_by_ms):
+            self.sync_by_ms = write.sync_by_ms
+        self.unsplit_entries += len(write.staged)
+        _release(self._written_line, self.journal.end, True)
+        return advanced
+
+    def sync_begins(self) -> None:
+        """Call before `sync`: what is written from now on needs another one."""
+        self.sync_by_ms = None
+
+    def synced_to(self, position: int) -> list[Queue]:
+        """Everything before `position` is on disk. Returns queues that have more to show."""
+        self.journal.synced_to(position)
+        advanced: list[Queue] = []
+        while self._pending and self._pending[0].position <= position:
+            pending = self._pending.popleft()
+            queue = pending.queue
+            queue.visible = max(queue.visible, pending.visible_to)
+            if queue.pending is pending:
+                queue.pending = None
+            advanced.append(queue)
+        _release(self._synced_line, position, True)
+        return advanced
+
+    def failed(self, write: Write, reason: str) -> None:
+        """The write did not happen: offsets and sequences given to it, and to what was staged since, are taken back."""
+        self.journal.taken_back(write.group)
+        for staged in reversed(write.staged + self._staged):
+            state = staged.queue.state
+            state.end = staged.offset
+            del state.epochs[staged.epochs_before :]
+            if staged.producer_id >= 0:
+                if staged.producer_before is None:
+                    state.producers.pop(staged.producer_id, None)
+                else:
+                    state.producers[staged.producer_id] = staged.producer_before
+        self._staged, self._facts, self._staged_sync_by_ms = [], [], None
+        for line in (self._written_line, self._synced_line):
+            while line and line[-1][0] > write.group.start:
+                line.pop()[1](False)
+
+    def stop(self, reason: str) -> None:
+        """No more writes; whoever waits for a sync is told that it will not come."""
+        self.stopped = reason
+        for line in (self._written_line, self._synced_line):
+            while line:
+                line.popleft()[1](False)
+
+    def when_written(self, position: int, released: Released) -> None:
+        if self.journal.end >= position:
+            released(True)
+        else:
+            self._written_line.append((position, released))
+
+    def when_synced(self, position: int, released: Released) -> None:
+        if self.journal.synced >= position:
+            released(True)
+        else:
+            self._synced_line.append((position, released))
+
+
+def _release(line: deque[tuple[int, Released]], position: int, met: bool) -> None:
+    while line and line[0][0] <= position:
+        line.popleft()[1](met)

@@ -1,0 +1,26 @@
+"""The shared nouns: plain numbers with a name, and buffers. Imports nothing of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NewType, TypeAlias
+
+from msgspec import Struct
+
+QueueId = NewType("QueueId", int)
+Offset = NewType("Offset", int)
+Position = NewType("Position", int)
+Epoch = NewType("Epoch", int)
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+Buffers: TypeAlias = Sequence[Buffer]
+
+
+class TopicPartition(Struct, frozen=True, gc=False):
+    """A queue as clients name it."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"

@@ -1,0 +1,64 @@
+"""The APIs we can read and write, the ones this broker serves, and which header versions their frames have."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from cairnmq.wire import messages
+from cairnmq.wire.messages import Message
+from cairnmq.wire.notation import SHAPES
+
+
+class Api(Struct, frozen=True):
+    key: int
+    name: str
+    min: int
+    max: int
+    flexible_from: int | None
+
+    def is_flexible(self, version: int) -> bool:
+        return self.flexible_from is not None and version >= self.flexible_from
+
+
+APIS: dict[int, Api] = {
+    shape.key: Api(
+        key=shape.key,
+        name=shape.name.removesuffix("Request"),
+        min=shape.versions.first,
+        max=shape.versions.last,
+        flexible_from=shape.flexible_from,
+    )
+    for shape in SHAPES.values()
+    if shape.key is not None and shape.name.endswith("Request")
+}
+
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS = 0, 1, 2, 3, 18
+
+# Produce is advertised from 0, as Kafka does: old librdkafka takes a higher minimum for a broker without compression.
+# Versions 0-2 are not decoded; whoever sends them is disconnected.
+SERVED: dict[int, tuple[int, int]] = {
+    key: (0 if key == PRODUCE else APIS[key].min, APIS[key].max)
+    for key in (PRODUCE, FETCH, LIST_OFFSETS, METADATA, 8, 9, 10, API_VERSIONS, 19, 20, 21, 22, 23, 32, 37, 44, 60, 75)
+}
+
+_REQUESTS: dict[int, type[Message]] = {key: getattr(messages, api.name + "Request") for key, api in APIS.items()}
+_RESPONSES: dict[int, type[Message]] = {key: getattr(messages, api.name + "Response") for key, api in APIS.items()}
+
+
+def request_class(key: int) -> type[Message]:
+    return _REQUESTS[key]
+
+
+def response_class(key: int) -> type[Message]:
+    return _RESPONSES[key]
+
+
+def request_header_version(key: int, version: int) -> int:
+    """2 has a tag section; an API we do not know has a header we cannot know, and 1 is the one that all contain."""
+    api = APIS.get(key)
+    return 2 if api is not None and api.is_flexible(version) else 1
+
+
+def response_header_version(key: int, version: int) -> int:
+    """ApiVersions always answers with 0: its reader does not know yet which versions it may expect (KIP-511)."""
+    return 1 if key != API_VERSIONS and APIS[key].is_flexible(version) else 0

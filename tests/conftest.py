@@ -1,0 +1,63 @@
+"""What every suite shares: real brokers, and the client x case table (see features.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from broker_process import Broker
+
+pytest_plugins = ["features"]
+
+LIVE: list[Broker] = []
+
+
+@pytest.fixture
+def make_broker(tmp_path: Path) -> Iterator[Callable[..., Broker]]:
+    """Makes brokers that end with the test; takes Broker's own arguments."""
+    made: list[Broker] = []
+
+    def make(**options: object) -> Broker:
+        broker = Broker(tmp_path / f"broker{len(made)}", **options)  # type: ignore[arg-type]
+        made.append(broker)
+        LIVE.append(broker)
+        return broker
+
+    yield make
+    close_all(made)
+
+
+@pytest.fixture(scope="session")
+def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """One broker for all tests that only need some broker; each uses topics of its own."""
+    broker = Broker(tmp_path_factory.mktemp("shared-broker"))
+    LIVE.append(broker)
+    broker.start()
+    yield broker
+    if broker.running:
+        assert broker.stop() == 0, f"SIGTERM did not end in exit code 0\n{broker.log_tail()}"
+    close_all([broker])
+
+
+def close_all(brokers: list[Broker]) -> None:
+    problems = []
+    for broker in brokers:
+        if broker in LIVE:
+            LIVE.remove(broker)
+        try:
+            broker.close()
+        except AssertionError as problem:
+            problems.append(str(problem))
+    assert not problems, "\n".join(problems)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """A failed test shows the end of the log of every broker that was up."""
+    outcome = yield
+    report = outcome.get_result()  # type: ignore[attr-defined]
+    if report.failed:
+        for broker in LIVE:
+            report.sections.append((f"log of {broker.directory.name}", broker.log_tail()))

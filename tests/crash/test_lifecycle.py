@@ -1,0 +1,74 @@
+"""Start and end of real processes: the lock, SIGTERM, ready file, orphans, and what a clean stop keeps."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from broker_process import CAIRN, Broker, fixed_port, wait_until
+from interop.clients.contract import Sent
+from interop.clients.librdkafka import LibrdkafkaClient
+
+MakeBroker = Callable[..., Broker]
+SECONDS = 20
+
+
+def serve(*flags: str) -> subprocess.CompletedProcess[str]:
+    """A `cairn serve` that is meant to refuse."""
+    return subprocess.run([CAIRN, "serve", *flags], capture_output=True, text=True, timeout=SECONDS, check=False)
+
+
+def test_says_it_is_ready(make_broker: MakeBroker) -> None:
+    broker = make_broker().start()
+    said = (broker.directory / "stdout.log").read_text().splitlines()
+    assert said == [f"cairn ready bootstrap={broker.bootstrap} http={broker.http} pid={broker.pid}"]
+    assert broker.process is not None and broker.pid == broker.process.pid
+
+
+def test_data_directory_has_one_owner(make_broker: MakeBroker) -> None:
+    broker = make_broker().start()
+    second = serve("--data", str(broker.data), "--listen", "127.0.0.1:0", "--no-http")
+    assert second.returncode != 0
+    assert str(broker.data) in second.stderr
+    assert "Traceback" not in second.stderr
+    client = LibrdkafkaClient(broker.bootstrap)
+    assert client.produce("still-there", [Sent(b"x")]) == [0]
+
+
+def test_listens_to_others_only_when_told(tmp_path: Path) -> None:
+    refused = serve("--data", str(tmp_path / "data"), "--listen", "0.0.0.0:0", "--no-http")
+    assert refused.returncode != 0
+    assert "--insecure" in refused.stderr
+
+
+def test_sigterm_keeps_everything_and_splits_it(make_broker: MakeBroker) -> None:
+    broker = make_broker(port=fixed_port()).start()
+    client = LibrdkafkaClient(broker.bootstrap)
+    client.produce("kept", [Sent(b"%d" % n) for n in range(500)])
+    client.commit("group", "kept", 0, 123)
+    before = client.read("kept")
+    assert broker.stop() == 0
+    stored = sum(path.stat().st_size for path in (broker.data / "queues" / "kept-0").glob("*.log"))
+    assert stored > 500
+    broker.start()
+    client = LibrdkafkaClient(broker.bootstrap)
+    assert client.read("kept") == before
+    assert client.committed("group", "kept", 0) == 123
+    assert client.produce("kept", [Sent(b"next")]) == [500]
+
+
+def test_nothing_outlives_a_killed_broker(make_broker: MakeBroker) -> None:
+    broker = make_broker().start()
+    children = broker.tree()[1:]
+    broker.kill_broker()
+    wait_until(lambda: not any(alive(child) for child in children), SECONDS, "the end of the broker's children")
+
+
+def alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -1,0 +1,75 @@
+"""Batches are kept byte for byte: what a client sent is what a client gets and what lies in the queue log.
+
+The relay between client and broker sees both. The first 16 bytes of a batch (base offset, length, leader epoch) are the
+broker's to set; everything behind them, checksum included, must be the producer's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from broker_process import Broker, fixed_port
+from cairnmq.wire.codec import decode
+from cairnmq.wire.framing import read_request_header
+from cairnmq.wire.messages import ProduceRequest
+from interop.clients.contract import Client, Sent
+from interop.clients.roster import CLIENTS, PROGRAMS
+from interop.recorder import PRODUCE, Recorder
+from programs import require_program
+
+BROKERS_BYTES = 16
+CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+TOPIC = "as-sent"
+
+
+@pytest.fixture
+def relayed(make_broker: Callable[..., Broker]) -> Iterator[tuple[Broker, Recorder]]:
+    port = fixed_port()
+    recorder = Recorder(port)
+    broker = make_broker(port=port, flags=["--advertise", f"127.0.0.1:{recorder.port}"])
+    broker.start()
+    assert broker.bootstrap == f"127.0.0.1:{recorder.port}"
+    yield broker, recorder
+    recorder.close()
+
+
+@pytest.fixture
+def client(request: pytest.FixtureRequest, relayed: tuple[Broker, Recorder]) -> Iterator[Client]:
+    if request.param in PROGRAMS:
+        require_program(PROGRAMS[request.param])
+    made = CLIENTS[request.param](relayed[0].bootstrap)
+    yield made
+    made.close()
+
+
+def batches_sent(recorder: Recorder) -> Iterator[bytes]:
+    for frame in recorder.requests(PRODUCE):
+        header, position = read_request_header(memoryview(frame))
+        request, _ = decode(ProduceRequest, header.api_version, memoryview(frame), position)
+        for topic in request.topic_data:
+            for partition in topic.partition_data:
+                if partition.records is not None:
+                    yield bytes(partition.records)
+
+
+@pytest.mark.case("Stored as sent, byte for byte, with every codec")
+def test_stored_as_sent(client: Client, relayed: tuple[Broker, Recorder]) -> None:
+    broker, recorder = relayed
+    values = [b"%d" % n * 300 for n in range(20)]
+    for codec in CODECS:
+        client.produce(TOPIC, [Sent(value, headers=(("codec", codec.encode()),)) for value in values], codec=codec)
+    sent = list(batches_sent(recorder))
+    assert {batch[22] & 7 for batch in sent} == set(CODECS.values()), "a codec was not used at all"
+
+    assert [record.value for record in client.read(TOPIC)] == values * len(CODECS)
+    read = [bytes(stream) for stream in recorder.received]
+    for batch in sent:
+        assert any(batch[BROKERS_BYTES:] in stream for stream in read), "a consumer got other bytes than were sent"
+
+    assert broker.stop() == 0
+    stored = b"".join(path.read_bytes() for path in sorted((broker.data / "queues" / f"{TOPIC}-0").glob("*.log")))
+    assert len(stored) == sum(len(batch) for batch in sent)
+    for batch in sent:
+        assert batch[BROKERS_BYTES:] in stored, "the queue log holds other bytes than were sent"

@@ -1,0 +1,88 @@
+"""The documents are true: modules named, links resolved, proofs that exist, a table that matches the tests."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from features import FAILED, NOT_OFFERED, PAGE, YES, row_name, split_id, table_of
+from interop.clients.roster import CLIENTS
+from tidy.tree import ROOT, collected, committed, modules, name_of
+
+DOCUMENTS = sorted(path for path in committed() if path.suffix == ".md")
+ROWS = [f"{letter}{n}" for letter, last in zip("ABCDEF", (10, 10, 6, 4, 5, 5), strict=True) for n in range(1, last + 1)]
+LATER = re.compile(r"later \(issue \d+\)|later$")
+PROOF = re.compile(r"`([^`]+)`")
+
+
+def targets() -> set[str]:
+    return set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def feature_rows() -> dict[str, list[str]]:
+    """Row -> the cells behind its number, from the tables of promises."""
+    rows = {}
+    for line in PAGE.read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if re.fullmatch(r"[A-F]\d+", cells[0]):
+            rows[cells[0]] = cells[1:]
+    return rows
+
+
+def test_architecture_names_every_module() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    named = set(re.findall(r"[\w/]+\.py", text))
+    missing = [name_of(module) for module in modules() if not ({name_of(module), module.name} & named)]
+    assert missing == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_links_resolve(document: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", document.read_text())
+    broken = [link for link in links if "://" not in link and not (document.parent / link).exists()]
+    assert broken == []
+
+
+def test_every_feature_is_listed() -> None:
+    assert sorted(feature_rows()) == sorted(ROWS)
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_proofs_exist(row: str) -> None:
+    """A proof is a test, a test file, a make target or a command of ours; a promise of later names its issue."""
+    proof = feature_rows()[row][-1]
+    proofs = PROOF.findall(proof)
+    assert proofs or LATER.search(proof), f"{row} has neither a proof nor an issue"
+    known = {node.partition("[")[0] for node in collected()}
+    files = {node.partition("::")[0] for node in known}
+    commands = {path.stem for path in (ROOT / "src" / "cairnmq" / "cli").glob("*.py")}
+    for each in proofs:
+        word, _, rest = each.partition(" ")
+        if word == "make":
+            assert rest.split()[0] in targets(), f"{row}: no target of that name: {each}"
+        elif word == "cairn":
+            assert rest.split()[0] in commands, f"{row}: no command of that name: {each}"
+        else:
+            assert each in known or each in files, f"{row}: no such test: {each}"
+
+
+def expected_cells() -> dict[tuple[str, str], str]:
+    """The table as the collected tests imply it, if all pass."""
+    cells: dict[tuple[str, str], str] = {}
+    for node in collected():
+        if not node.startswith("tests/interop/"):
+            continue
+        name, _, parameters = node.rpartition("::")[2].rstrip("]").partition("[")
+        variant, clients = split_id(parameters)
+        cells.update({(row_name(name, variant), client): YES for client in clients})
+    tests = {test for test, _ in cells}
+    return {(test, client): cells.get((test, client), NOT_OFFERED) for test in tests for client in CLIENTS}
+
+
+def test_client_table_matches_the_cases() -> None:
+    """`pytest tests/interop --write-features` writes it."""
+    table = table_of(PAGE.read_text())
+    assert [key for key, cell in table.items() if cell == FAILED] == []
+    assert table == expected_cells()

@@ -1,0 +1,141 @@
+"""The blocking client over real sockets, against a scripted broker: connecting, losing, waiting, giving up."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+from scripted_broker import ScriptedBroker, metadata
+
+from cairnmq.client.blocking import Client, parse_bootstrap
+from cairnmq.client.errors import ClientError, Disconnected, GaveUp, Unreachable
+from cairnmq.codec.records import Record, build_batch
+from cairnmq.wire.apis import SERVED
+from cairnmq.wire.framing import RequestHeader
+from cairnmq.wire.messages import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    Message,
+    MetadataRequest,
+    MetadataResponse,
+    ProduceRequest,
+)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def offsets_answer(offset: int) -> ListOffsetsResponse:
+    row = ListOffsetsResponse.ListOffsetsPartitionResponse(partition_index=0, offset=offset)
+    return ListOffsetsResponse(topics=[ListOffsetsResponse.ListOffsetsTopicResponse(name="t", partitions=[row])])
+
+
+def test_an_unreachable_broker_is_a_sentence_with_advice() -> None:
+    port = free_port()
+    with pytest.raises(Unreachable) as raised:
+        Client.connect(f"127.0.0.1:{port}")
+    expected = f"cannot reach 127.0.0.1:{port}: connection refused; is `cairn serve` running? use -b HOST:PORT"
+    assert str(raised.value) == expected
+
+
+def test_every_bootstrap_address_is_tried() -> None:
+    with ScriptedBroker(lambda request, header: metadata({}, {})) as broker:
+        Client.connect(f"127.0.0.1:{free_port()}, {broker.bootstrap}").close()
+        assert broker.connections == 1
+    with pytest.raises(Unreachable, match=r"127.0.0.1:\d+: connection refused; cannot reach 127.0.0.1:\d+"):
+        Client.connect(f"127.0.0.1:{free_port()},127.0.0.1:{free_port()}")
+
+
+def test_the_bootstrap_connection_serves_the_node_with_the_same_address() -> None:
+    def script(request: Message, header: RequestHeader) -> Message:
+        if isinstance(request, MetadataRequest):
+            return metadata({"t": [1]}, {1: broker.port})
+        return offsets_answer(5)
+
+    with ScriptedBroker(script) as broker, Client.connect(broker.bootstrap, "my-name") as client:
+        assert client.list_offsets("t", [0], -1)[0].offset == 5
+        assert broker.connections == 1
+        client.list_offsets("t", [0], -1)
+        assert len(broker.requests(MetadataRequest)) == 2, "a known leader is not looked up again"
+
+
+def test_an_advertised_address_that_is_not_reachable_names_the_node() -> None:
+    port = free_port()
+    with ScriptedBroker(lambda request, header: metadata({"t": [4]}, {4: port})) as broker:
+        with Client.connect(broker.bootstrap, timeout=0.3) as client:
+            with pytest.raises(GaveUp, match=f"127.0.0.1:{port}.*node 4 advertises this address.*gave up after 0.3 s"):
+                client.list_offsets("t", [0], -1)
+
+
+def test_a_lost_connection_is_made_again() -> None:
+    failures = 2
+
+    def script(request: Message, header: RequestHeader) -> Message | None:
+        nonlocal failures
+        if isinstance(request, MetadataRequest):
+            return metadata({"t": [1]}, {1: broker.port})
+        failures -= 1
+        return None if failures >= 0 else offsets_answer(8)
+
+    with ScriptedBroker(script) as broker, Client.connect(broker.bootstrap) as client:
+        assert client.list_offsets("t", [0], -1)[0].offset == 8
+        assert broker.connections == 3
+        assert len(broker.requests(ListOffsetsRequest)) == 3
+
+
+def test_no_answer_ends_with_the_timeout() -> None:
+    def script(request: Message, header: RequestHeader) -> Message | bytes:
+        if isinstance(request, MetadataRequest):
+            return metadata({"t": [1]}, {1: broker.port})
+        return ScriptedBroker.NO_ANSWER
+
+    with ScriptedBroker(script) as broker, Client.connect(broker.bootstrap, timeout=0.2) as client:
+        with pytest.raises(GaveUp, match="no answer in time; gave up after 0.2 s"):
+            client.list_offsets("t", [0], -1)
+        with pytest.raises(Disconnected, match="no answer in time"):
+            client.describe_cluster()
+        assert len(broker.requests(DescribeClusterRequest)) == 1
+
+
+def test_acks_0_does_not_wait_and_does_not_confuse_the_next_answer() -> None:
+    def script(request: Message, header: RequestHeader) -> Message | bytes:
+        if isinstance(request, MetadataRequest):
+            return metadata({"t": [1]}, {1: broker.port})
+        if isinstance(request, ProduceRequest):
+            return ScriptedBroker.NO_ANSWER
+        return DescribeClusterResponse(cluster_id="still here")
+
+    with ScriptedBroker(script) as broker, Client.connect(broker.bootstrap) as client:
+        assert client.produce("t", 0, build_batch([Record(0, 0, None, b"x")]), acks=0) is None
+        assert client.describe_cluster().cluster_id == "still here"
+        assert [r.acks for r in broker.requests(ProduceRequest) if isinstance(r, ProduceRequest)] == [0]
+
+
+@pytest.mark.parametrize("newest", [0, 1, 2, 3])
+def test_an_older_broker_is_understood(newest: int) -> None:
+    versions = {**SERVED, 18: (0, newest), 3: (0, 8)}
+    with ScriptedBroker(lambda request, header: MetadataResponse(cluster_id="old"), versions) as broker:
+        with Client.connect(broker.bootstrap) as client:
+            assert client.metadata().cluster_id == "old"
+            assert {version for key, version, _ in broker.seen} == {8}
+
+
+def test_an_http_server_is_recognised() -> None:
+    with ScriptedBroker(lambda request, header: b"HTTP/1.1 400 Bad Request\r\n\r\n") as broker:
+        with pytest.raises(ClientError, match="does not speak Kafka's protocol: it is an HTTP server"):
+            Client.connect(broker.bootstrap)
+
+
+@pytest.mark.parametrize("text", ["", ",", "localhost", "h:0", "h:70000", ":9092", "h:x"])
+def test_wrong_bootstrap_addresses_are_refused(text: str) -> None:
+    with pytest.raises(ClientError, match="bootstrap address"):
+        parse_bootstrap(text)
+
+
+def test_bootstrap_addresses() -> None:
+    assert parse_bootstrap("a:1, b:2,[::1]:3") == [("a", 1), ("b", 2), ("::1", 3)]

@@ -1,0 +1,31 @@
+"""Kafka's Java partitioner: the hashes its own tests list."""
+
+from __future__ import annotations
+
+import pytest
+
+from cairnmq.client.partitioner import murmur2, partition_for
+
+
+@pytest.mark.parametrize(
+    ("key", "signed"),
+    [
+        (b"21", -973932308),
+        (b"foobar", -790332482),
+        (b"a-little-bit-long-string", -985981536),
+        (b"a-little-bit-longer-string", -1486304829),
+        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+        (b"abc", 479470107),
+    ],
+)
+def test_hashes_of_kafkas_own_tests(key: bytes, signed: int) -> None:
+    assert murmur2(key) == signed & 0xFFFFFFFF
+
+
+def test_partitions_are_in_range() -> None:
+    places = {partition_for(f"key-{i}".encode(), 7) for i in range(200)}
+    assert places == set(range(7))
+
+
+def test_a_negative_hash_gives_a_partition() -> None:
+    assert partition_for(b"foobar", 10) == (-790332482 & 0x7FFFFFFF) % 10

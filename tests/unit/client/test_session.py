@@ -1,0 +1,339 @@
+"""Plans carried out by hand: who is asked, what a moved leader or a lost answer leads to, and what is final."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import pytest
+from scripted_broker import metadata, topic_id
+
+from cairnmq.client import admin, data, offsets
+from cairnmq.client.errors import Absent, ClientError, Disconnected, Refused, Unreachable
+from cairnmq.client.session import Ask, Pause, Plan, Session
+from cairnmq.codec.records import Record, build_batch
+from cairnmq.errors import ErrorCode
+from cairnmq.types import TopicPartition
+from cairnmq.wire.messages import (
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    FetchRequest,
+    FetchResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    Message,
+    MetadataRequest,
+    MetadataResponse,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    ProduceRequest,
+    ProduceResponse,
+)
+
+T = TypeVar("T")
+Answer = Callable[[Ask], Message | ClientError]
+PLAIN = build_batch([Record(0, 1, None, b"v")])
+NUMBERED = build_batch([Record(0, 1, None, b"v")], producer_id=5, producer_epoch=0, base_sequence=0)
+
+
+class Run:
+    """Carries a plan out with answers from a function, and notes what it asked and when it paused."""
+
+    def __init__(self, answer: Answer, patience: int = 5) -> None:
+        self.asked: list[Ask] = []
+        self.pauses: list[Pause] = []
+        self._answer = answer
+        self._patience = patience
+
+    def __call__(self, plan: Plan[T]) -> T:
+        try:
+            step = next(plan)
+            while True:
+                if isinstance(step, Pause):
+                    self.pauses.append(step)
+                    if len(self.pauses) > self._patience:
+                        raise step.reason
+                    step = plan.send(())
+                else:
+                    self.asked += step
+                    step = plan.send([self._answer(ask) if ask.answered else None for ask in step])
+        except StopIteration as done:
+            result: T = done.value
+            return result
+
+    def kinds(self) -> list[str]:
+        return [type(ask.request).__name__ for ask in self.asked]
+
+
+def produced(codes: dict[int, int], topic: str = "t") -> ProduceResponse:
+    rows = [
+        ProduceResponse.PartitionProduceResponse(index=i, error_code=code, base_offset=10 * i)
+        for i, code in codes.items()
+    ]
+    return ProduceResponse(
+        responses=[ProduceResponse.TopicProduceResponse(topic_id=topic_id(topic), partition_responses=rows)]
+    )
+
+
+def indexes(request: Message) -> list[int]:
+    assert isinstance(request, ProduceRequest)
+    return [row.index for topic in request.topic_data for row in topic.partition_data]
+
+
+def test_each_leader_is_asked_for_its_own_partitions() -> None:
+    def answer(ask: Ask) -> Message:
+        if isinstance(ask.request, MetadataRequest):
+            assert ask.request.allow_auto_topic_creation is False
+            return metadata({"t": [1, 2, 1]}, {1: 11, 2: 22})
+        assert isinstance(ask.request, ListOffsetsRequest) and ask.request.replica_id == -1
+        asked = [row.partition_index for row in ask.request.topics[0].partitions]
+        rows = [ListOffsetsResponse.ListOffsetsPartitionResponse(partition_index=i, offset=100 + i) for i in asked]
+        return ListOffsetsResponse(topics=[ListOffsetsResponse.ListOffsetsTopicResponse(name="t", partitions=rows)])
+
+    run = Run(answer)
+    found = run(data.list_offsets(Session(), "t", [0, 1, 2], data.MAX_TIMESTAMP))
+    assert {i: row.offset for i, row in found.items()} == {0: 100, 1: 101, 2: 102}
+    assert [ask.node for ask in run.asked] == [None, 1, 2]
+    assert [ask.min_version for ask in run.asked[1:]] == [7, 7]
+
+
+def test_a_moved_leader_is_looked_up_and_only_the_rest_is_sent_again() -> None:
+    leaders = iter([[1, 1], [1, 2]])
+
+    def answer(ask: Ask) -> Message:
+        if isinstance(ask.request, MetadataRequest):
+            return metadata({"t": next(leaders)}, {1: 11, 2: 22})
+        if ask.node == 1:
+            return produced({0: 0, 1: ErrorCode.NOT_LEADER_OR_FOLLOWER})
+        return produced({1: 0})
+
+    run = Run(answer)
+    done = run(data.produce(Session(), {TopicPartition("t", 0): PLAIN, TopicPartition("t", 1): PLAIN}, -1, 1000))
+    assert {place.partition: row.base_offset for place, row in done.items()} == {0: 0, 1: 10}
+    sends = [(ask.node, indexes(ask.request)) for ask in run.asked if isinstance(ask.request, ProduceRequest)]
+    assert sends == [(1, [0, 1]), (2, [1])]
+    assert len(run.pauses) == 1
+
+
+def one_partition(reply: Callable[[int], Message | ClientError]) -> tuple[Run, Callable[[bytes], object]]:
+    sends = 0
+
+    def answer(ask: Ask) -> Message | ClientError:
+        nonlocal sends
+        if isinstance(ask.request, MetadataRequest):
+            return metadata({"t": [1]}, {1: 11})
+        sends += 1
+        return reply(sends)
+
+    run = Run(answer)
+    return run, lambda batch: run(data.produce(Session(), {TopicPartition("t", 0): batch}, -1, 1000))
+
+
+@pytest.mark.parametrize("lost", [Disconnected("gone"), Refused(ErrorCode.REQUEST_TIMED_OUT, "t")])
+def test_a_lost_answer_is_asked_for_again_only_if_the_batch_cannot_double(lost: ClientError) -> None:
+    def reply(sends: int) -> Message | ClientError:
+        if sends > 1:
+            return produced({0: 0})
+        return lost if isinstance(lost, Disconnected) else produced({0: ErrorCode.REQUEST_TIMED_OUT})
+
+    run, send = one_partition(reply)
+    with pytest.raises(type(lost)):
+        send(PLAIN)
+    assert run.kinds().count("ProduceRequest") == 1
+    run, send = one_partition(reply)
+    send(NUMBERED)
+    assert run.kinds().count("ProduceRequest") == 2
+
+
+def test_a_broker_that_was_never_reached_may_be_tried_again() -> None:
+    run, send = one_partition(lambda sends: Unreachable("down") if sends < 3 else produced({0: 0}))
+    send(PLAIN)
+    assert [round(pause.seconds, 2) for pause in run.pauses] == [0.05, 0.1]
+
+
+def test_a_final_refusal_goes_before_one_worth_a_retry() -> None:
+    def answer(ask: Ask) -> Message:
+        if isinstance(ask.request, MetadataRequest):
+            return metadata({"t": [1, 1]}, {1: 11})
+        return produced({0: ErrorCode.NOT_LEADER_OR_FOLLOWER, 1: ErrorCode.MESSAGE_TOO_LARGE})
+
+    run = Run(answer)
+    with pytest.raises(Refused, match="t-1 takes no batch that large.*MESSAGE_TOO_LARGE"):
+        run(data.produce(Session(), {TopicPartition("t", 0): PLAIN, TopicPartition("t", 1): PLAIN}, -1, 1000))
+    assert not run.pauses
+
+
+def test_acks_0_waits_for_nothing() -> None:
+    run, _ = one_partition(lambda sends: produced({0: 0}))
+    assert run(data.produce(Session(), {TopicPartition("t", 0): PLAIN}, 0, 1000)) == {}
+    assert run.asked[-1].answered is False
+
+
+def no_topic(code: int) -> MetadataResponse:
+    return MetadataResponse(topics=[MetadataResponse.MetadataResponseTopic(name="t", error_code=code)])
+
+
+def test_an_unknown_topic_is_final() -> None:
+    run = Run(lambda ask: no_topic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    with pytest.raises(Absent, match="topic t does not exist; `cairn topic list`"):
+        run(data.list_offsets(Session(), "t", [0], -1))
+    assert run.kinds() == ["MetadataRequest"]
+
+
+def test_a_partition_that_does_not_exist_is_final() -> None:
+    run = Run(lambda ask: metadata({"t": [1, 1]}, {1: 11}))
+    with pytest.raises(Absent, match="no partition 2; it has 0 to 1"):
+        run(data.list_offsets(Session(), "t", [2], -1))
+
+
+def test_a_topic_being_created_is_waited_for_a_while() -> None:
+    answers = iter([no_topic(3), no_topic(5), metadata({"t": [1]}, {1: 11})])
+    run = Run(lambda ask: next(answers))
+    assert run(Session().topic("t", create=True)).name == "t"
+    run = Run(lambda ask: no_topic(3), patience=100)
+    with pytest.raises(Absent):
+        run(Session().topic("t", create=True))
+    assert all(isinstance(a.request, MetadataRequest) and a.request.allow_auto_topic_creation for a in run.asked)
+
+
+def test_a_partition_without_a_leader_is_waited_for() -> None:
+    answers = iter([metadata({"t": [-1]}, {1: 11}), metadata({"t": [1]}, {1: 11})])
+
+    def answer(ask: Ask) -> Message:
+        if isinstance(ask.request, MetadataRequest):
+            return next(answers)
+        return produced({0: 0})
+
+    run = Run(answer)
+    run(data.produce(Session(), {TopicPartition("t", 0): PLAIN}, -1, 1000))
+    assert [type(p.reason) for p in run.pauses] == [Refused]
+
+
+def fetched(rows: dict[int, tuple[int, bytes | None]]) -> FetchResponse:
+    partitions = [
+        FetchResponse.PartitionData(
+            partition_index=i, error_code=code, high_watermark=7, records=memoryview(records or b"")
+        )
+        for i, (code, records) in rows.items()
+    ]
+    topic = FetchResponse.FetchableTopicResponse(topic_id=topic_id("t"), partitions=partitions)
+    return FetchResponse(responses=[topic])
+
+
+def fetch(session: Session, positions: dict[int, int]) -> Plan[list[data.Fetched]]:
+    return data.fetch(
+        session, {"t": positions}, max_wait_ms=500, min_bytes=1, max_bytes=1 << 20, partition_max_bytes=1 << 20
+    )
+
+
+def test_fetch_gives_whole_batches_and_leaves_out_of_range_to_its_caller() -> None:
+    def answer(ask: Ask) -> Message:
+        if isinstance(ask.request, MetadataRequest):
+            return metadata({"t": [1, 1]}, {1: 11})
+        assert isinstance(ask.request, FetchRequest)
+        assert ask.wait_seconds == 0.5
+        assert [row.fetch_offset for row in ask.request.topics[0].partitions] == [3, 4]
+        assert ask.request.topics[0].topic_id == topic_id("t") and ask.request.topics[0].topic == "t"
+        return fetched({0: (0, PLAIN + NUMBERED[:-1]), 1: (ErrorCode.OFFSET_OUT_OF_RANGE, None)})
+
+    good, bad = Run(answer)(fetch(Session(), {0: 3, 1: 4}))
+    assert (good.topic, good.partition, [bytes(b) for b in good.batches], good.high_watermark) == ("t", 0, [PLAIN], 7)
+    assert (bad.error, bad.batches) == (ErrorCode.OFFSET_OUT_OF_RANGE, ())
+
+
+def test_fetch_keeps_what_it_got_when_another_partition_moved() -> None:
+    looked_up = 0
+
+    def answer(ask: Ask) -> Message:
+        nonlocal looked_up
+        if isinstance(ask.request, MetadataRequest):
+            looked_up += 1
+            return metadata({"t": [1, 1]}, {1: 11})
+        return fetched({0: (0, PLAIN), 1: (ErrorCode.FENCED_LEADER_EPOCH, None)})
+
+    session = Session()
+    run = Run(answer)
+    assert [row.partition for row in run(fetch(session, {0: 0, 1: 0}))] == [0]
+    assert not run.pauses
+    run(fetch(session, {0: 0, 1: 0}))
+    assert looked_up == 2
+
+
+def coordinator(node: int) -> FindCoordinatorResponse:
+    row = FindCoordinatorResponse.Coordinator(key="g", node_id=node, host="127.0.0.1", port=1)
+    return FindCoordinatorResponse(coordinators=[row])
+
+
+def test_offsets_go_to_the_coordinator_and_follow_it() -> None:
+    coordinators = iter([1, 2])
+
+    def answer(ask: Ask) -> Message:
+        if isinstance(ask.request, MetadataRequest):
+            return metadata({"t": [1, 1]}, {1: 11, 2: 22})
+        if isinstance(ask.request, FindCoordinatorRequest):
+            return coordinator(next(coordinators))
+        assert isinstance(ask.request, OffsetCommitRequest)
+        code = ErrorCode.NOT_COORDINATOR if ask.node == 1 else 0
+        row = OffsetCommitResponse.OffsetCommitResponsePartition(partition_index=0, error_code=code)
+        topic = OffsetCommitResponse.OffsetCommitResponseTopic(topic_id=topic_id("t"), partitions=[row])
+        return OffsetCommitResponse(topics=[topic])
+
+    run = Run(answer)
+    run(offsets.commit(Session(), "g", {TopicPartition("t", 0): 42}))
+    commits = [ask for ask in run.asked if isinstance(ask.request, OffsetCommitRequest)]
+    assert [ask.node for ask in commits] == [1, 2]
+    request = commits[-1].request
+    assert isinstance(request, OffsetCommitRequest)
+    assert (request.topics[0].name, request.topics[0].topic_id) == ("t", topic_id("t"))
+    assert request.topics[0].partitions[0].committed_offset == 42
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_committed_offsets_of_both_forms_of_the_answer(batched: bool) -> None:
+    def answer(ask: Ask) -> Message:
+        if isinstance(ask.request, MetadataRequest):
+            return metadata({"t": [1, 1]}, {1: 11})
+        if isinstance(ask.request, FindCoordinatorRequest):
+            return coordinator(1)
+        request = ask.request
+        assert isinstance(request, OffsetFetchRequest) and request.topics is not None
+        assert request.topics[0].partition_indexes == [0, 1] and request.groups[0].group_id == "g"
+        if batched:
+            rows = [
+                OffsetFetchResponse.OffsetFetchResponsePartitions(partition_index=i, committed_offset=o)
+                for i, o in ((0, 9), (1, -1))
+            ]
+            topic = OffsetFetchResponse.OffsetFetchResponseTopics(topic_id=topic_id("t"), partitions=rows)
+            return OffsetFetchResponse(
+                groups=[OffsetFetchResponse.OffsetFetchResponseGroup(group_id="g", topics=[topic])]
+            )
+        old = [
+            OffsetFetchResponse.OffsetFetchResponsePartition(partition_index=i, committed_offset=o)
+            for i, o in ((0, 9), (1, -1))
+        ]
+        return OffsetFetchResponse(topics=[OffsetFetchResponse.OffsetFetchResponseTopic(name="t", partitions=old)])
+
+    found = Run(answer)(offsets.fetch(Session(), "g", [TopicPartition("t", 0), TopicPartition("t", 1)]))
+    assert found == {TopicPartition("t", 0): 9}
+
+
+def test_creating_says_for_each_topic_how_it_went() -> None:
+    def answer(ask: Ask) -> Message:
+        assert isinstance(ask.request, CreateTopicsRequest)
+        assert [(t.name, t.num_partitions, t.configs[0].value) for t in ask.request.topics] == [
+            ("a", 3, "1"),
+            ("b", 3, "1"),
+        ]
+        rows = [
+            CreateTopicsResponse.CreatableTopicResult(name="a", num_partitions=3, replication_factor=1),
+            CreateTopicsResponse.CreatableTopicResult(name="b", error_code=40, error_message="no such config"),
+        ]
+        return CreateTopicsResponse(topics=rows)
+
+    made = Run(answer)(admin.create_topics(Session(), [admin.NewTopic(n, 3, 1, {"k": "1"}) for n in "ab"], 1000))
+    assert made["a"] == admin.Created("a", 3, 1)
+    assert str(made["b"]) == "topic b: no such config (INVALID_CONFIG)"

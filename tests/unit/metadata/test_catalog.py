@@ -1,0 +1,300 @@
+"""The catalog over a real store: what it answers is what it wrote, and what a restart reads."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cairnmq.errors import Corrupt, ErrorCode, Refusal
+from cairnmq.metadata.catalog import NEXT_PRODUCER, Catalog
+from cairnmq.metadata.image import Topic
+from cairnmq.metadata.sqlite import SqliteStore
+from cairnmq.metadata.store import Delete, Put
+from cairnmq.metadata.topics import NEXT_QUEUE, CreateTopic
+from cairnmq.settings.alteration import ConfigChange
+from cairnmq.settings.broker import BrokerConfig
+from unit.metadata.conformance import done
+
+BROKER = BrokerConfig()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    store = SqliteStore(str(tmp_path / "meta.db"))
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def catalog(store: SqliteStore) -> Catalog:
+    return loaded(store)
+
+
+def loaded(store: SqliteStore) -> Catalog:
+    catalog = Catalog(store)
+    catalog.load()
+    return catalog
+
+
+def create(catalog: Catalog, name: str, partitions: int = 1) -> Topic:
+    topic = catalog.create_topic(CreateTopic(name=name, partitions=partitions), broker=BROKER, now_ms=5)
+    assert isinstance(topic, Topic), topic
+    return topic
+
+
+def test_a_created_topic_is_in_the_image_and_in_the_store(store: SqliteStore, catalog: Catalog) -> None:
+    topic = create(catalog, "a", 3)
+    assert catalog.image.topic("a") == topic and catalog.image.topic_by_id(topic.topic_id) == topic
+    assert catalog.image.find_queue(2) == (topic, 1)
+    assert catalog.image.next_queue_id == 4
+    assert loaded(store).image == catalog.image
+
+
+def test_validate_only_writes_nothing(store: SqliteStore, catalog: Catalog) -> None:
+    create(catalog, "a")
+    before, revision = catalog.image, store.revision
+    request = CreateTopic(name="b", partitions=2)
+    made = catalog.create_topic(request, broker=BROKER, now_ms=5, validate_only=True)
+    assert isinstance(made, Topic) and made.count == 2
+    grown = catalog.add_partitions("a", 5, validate_only=True)
+    assert isinstance(grown, Topic) and grown.count == 5
+    change = [ConfigChange("flush.ms", 0, "1")]
+    assert isinstance(catalog.alter_configs("a", change, broker=BROKER, validate_only=True), Topic)
+    split = [ConfigChange("cairn.split.enable", 0, "false")]
+    assert catalog.alter_broker_configs(1, split, broker=BROKER, validate_only=True) == {"cairn.split.enable": "false"}
+    assert (catalog.image, store.revision) == (before, revision)
+
+
+def test_validate_only_still_refuses(catalog: Catalog) -> None:
+    create(catalog, "a")
+    answer = catalog.create_topic(CreateTopic(name="a"), broker=BROKER, now_ms=5, validate_only=True)
+    assert isinstance(answer, Refusal) and answer.code == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+def test_queue_ids_are_never_used_again(store: SqliteStore, catalog: Catalog) -> None:
+    first = create(catalog, "a", 4)
+    assert catalog.delete_topic("a", broker=BROKER) == first
+    assert catalog.image.topic("a") is None and catalog.image.find_queue(1) is None
+    catalog = loaded(store)
+    second = create(catalog, "a", 2)
+    assert second.partitions == ((5, 2),)
+    assert second.topic_id != first.topic_id
+
+
+def test_deletion_by_id(catalog: Catalog) -> None:
+    topic = create(catalog, "a")
+    assert catalog.delete_topic_by_id(topic.topic_id, broker=BROKER) == topic
+    again = catalog.delete_topic_by_id(topic.topic_id, broker=BROKER)
+    assert isinstance(again, Refusal) and again.code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_ids_known_to_journals_are_skipped(store: SqliteStore, catalog: Catalog) -> None:
+    create(catalog, "a", 3)
+    catalog.reserve_queue_ids_above(2)
+    assert catalog.image.next_queue_id == 4
+    catalog.reserve_queue_ids_above(100)
+    assert create(loaded(store), "b").partitions == ((101, 1),)
+
+
+def test_producer_ids_are_given_once(store: SqliteStore, catalog: Catalog) -> None:
+    blocks = [catalog.producer_id_block(1000), catalog.producer_id_block(10), loaded(store).producer_id_block(5)]
+    assert [len(block) for block in blocks] == [1000, 10, 5]
+    assert len(set(itertools.chain(*blocks))) == 1015
+
+
+def test_the_cluster_id_is_made_once_and_looks_like_kafkas(store: SqliteStore, catalog: Catalog) -> None:
+    assert len(catalog.cluster_id) == 22 and "=" not in catalog.cluster_id
+    assert loaded(store).cluster_id == catalog.cluster_id
+
+
+def test_random_ids_avoid_what_kafka_reserves(store: SqliteStore) -> None:
+    """All zeros, the one that ends with 1, and ids whose text begins with '-' and would be read as an option."""
+    poor = iter([b"\x01" * 16, bytes(16), bytes(15) + b"\x01", b"\xf8" + b"\x01" * 15, b"\x05" * 16])
+    catalog = Catalog(store, random_bytes=lambda size: next(poor))
+    catalog.load()
+    assert create(catalog, "a").topic_id == b"\x05" * 16
+
+
+def test_run_time_settings_of_brokers(store: SqliteStore, catalog: Catalog) -> None:
+    assert catalog.broker_config(BROKER) == BROKER
+    for node, text in ((None, "11"), (1, "22"), (2, "33")):
+        change = [ConfigChange("max.connections", 0, text)]
+        assert catalog.alter_broker_configs(node, change, broker=BROKER) == {"max.connections": text}
+    config = loaded(store).broker_config(BROKER)
+    assert isinstance(config, BrokerConfig) and config.max_connections == 22
+    catalog.alter_broker_configs(1, [ConfigChange("max.connections", 1)], broker=BROKER)
+    config = catalog.broker_config(BROKER)
+    assert isinstance(config, BrokerConfig) and config.max_connections == 11
+
+
+def test_epochs_grow_over_restarts(store: SqliteStore, catalog: Catalog) -> None:
+    assert [catalog.next_epoch(), catalog.next_epoch(), loaded(store).next_epoch()] == [1, 2, 3]
+
+
+def test_two_brokers_share_one_store(store: SqliteStore) -> None:
+    """Each decides on what it knows; the slower one must notice, learn and decide again."""
+    one, two = loaded(store), loaded(store)
+    made = [create(catalog, f"t{number}", 2) for number, catalog in enumerate([one, two, two, one])]
+    ids = [queue for topic in made for _, queue in topic.queues()]
+    assert ids == list(range(1, 9))
+    taken = two.create_topic(CreateTopic(name="t3"), broker=BROKER, now_ms=5)
+    assert isinstance(taken, Refusal) and taken.code == ErrorCode.TOPIC_ALREADY_EXISTS
+    assert isinstance(one.create_topic(CreateTopic(name="x.y"), broker=BROKER, now_ms=5), Topic)
+    collides = two.create_topic(CreateTopic(name="x_y"), broker=BROKER, now_ms=5)
+    assert isinstance(collides, Refusal) and collides.code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert isinstance(one.delete_topic("t0", broker=BROKER), Topic)
+    assert isinstance(two.alter_configs("t0", [ConfigChange("flush.ms", 0, "1")], broker=BROKER), Refusal)
+    assert isinstance(one.alter_configs("t1", [ConfigChange("flush.ms", 0, "1")], broker=BROKER), Topic)
+    assert isinstance(two.alter_configs("t1", [ConfigChange("flush.messages", 0, "2")], broker=BROKER), Topic)
+    one.refresh()
+    assert one.image == two.image == loaded(store).image
+    topic = one.image.topic("t1")
+    assert topic is not None and topic.configs == {"flush.ms": "1", "flush.messages": "2"}
+
+
+def test_a_long_absence_ends_in_a_full_load(tmp_path: Path) -> None:
+    store = SqliteStore(str(tmp_path / "meta.db"), history=8)
+    one, two = loaded(store), loaded(store)
+    for number in range(30):
+        create(one, f"t{number}")
+    one.delete_topic("t3", broker=BROKER)
+    two.refresh()
+    assert two.image == one.image
+    store.close()
+
+
+def test_old_news_does_not_bring_a_deleted_topic_back(store: SqliteStore, catalog: Catalog) -> None:
+    """The watch repeats our own changes, the older creation included."""
+    create(catalog, "a")
+    catalog.delete_topic("a", broker=BROKER)
+    again = create(catalog, "a")
+    catalog.delete_topic("a", broker=BROKER)
+    catalog.refresh()
+    assert catalog.image.topics == {} and catalog.image.topic_by_id(again.topic_id) is None
+    assert catalog.image == loaded(store).image
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("topics/a", b"{"), ("topics/a", b'{"name":1}'), (NEXT_QUEUE, b"x"), ("configs/1", b"[]")],
+)
+def test_a_value_that_is_none_is_corrupt(store: SqliteStore, key: str, value: bytes) -> None:
+    done(store.transact([Put(key, value)]))
+    with pytest.raises(Corrupt, match=key):
+        loaded(store)
+
+
+def test_a_damaged_producer_counter_is_corrupt(store: SqliteStore, catalog: Catalog) -> None:
+    done(store.transact([Put(NEXT_PRODUCER, b"-x")]))
+    with pytest.raises(Corrupt, match=NEXT_PRODUCER):
+        catalog.producer_id_block(1)
+
+
+def test_a_topic_costs_one_key(store: SqliteStore, catalog: Catalog) -> None:
+    for number in range(100):
+        create(catalog, f"t{number}", 1000)
+    assert len(store.list("topics/")) == 100
+    assert sum(len(entry.value) for entry in store.list("topics/")) < 20_000
+    assert catalog.image.find_queue(100_000) == (catalog.image.topic("t99"), 999)
+
+
+NAMES = st.sampled_from(["a", "b", "a.b", "a_b", "c", "c.d.e", "c_d.e", ".", "x y"])
+CHANGES = st.lists(
+    st.builds(
+        ConfigChange,
+        st.sampled_from(["flush.ms", "retention.ms", "cleanup.policy", "cairn.flush", "no.such"]),
+        st.integers(0, 3),
+        st.sampled_from([None, "1", "1000", "delete", "none", "commit", "x"]),
+    ),
+    max_size=3,
+)
+BROKER_CHANGES = st.lists(
+    st.builds(
+        ConfigChange,
+        st.sampled_from(["max.connections", "log.retention.ms", "num.partitions"]),
+        st.integers(0, 1),
+        st.sampled_from(["1", "1000", "x"]),
+    ),
+    max_size=2,
+)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("create"), NAMES, st.integers(-1, 5)),
+        st.tuples(st.just("delete"), NAMES),
+        st.tuples(st.just("grow"), NAMES, st.integers(0, 9)),
+        st.tuples(st.just("alter"), NAMES, CHANGES),
+        st.tuples(st.just("broker"), st.sampled_from([None, 1, 2]), BROKER_CHANGES),
+        st.tuples(st.just("reserve"), st.integers(0, 40)),
+        st.tuples(st.just("foreign"), NAMES),
+        st.tuples(
+            st.just("reload"),
+        ),
+    ),
+    max_size=30,
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(STEPS)
+def test_a_reloaded_catalog_is_the_same(steps: list[tuple[object, ...]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/meta.db"
+        store = SqliteStore(path, history=8)
+        catalog, other = loaded(store), loaded(store)
+        given_out: set[int] = set()
+        for step in steps:
+            if step[0] == "reload":
+                image = catalog.image
+                store.close()
+                store = SqliteStore(path, history=8)
+                catalog, other = loaded(store), loaded(store)
+                assert catalog.image == image
+                continue
+            before = {queue for topic in catalog.image.topics.values() for _, queue in topic.queues()}
+            perform(other if step[0] == "foreign" else catalog, step)
+            catalog.refresh()
+            after = {queue for topic in catalog.image.topics.values() for _, queue in topic.queues()}
+            assert not (after - before) & given_out, "a queue id was used twice"
+            given_out |= after
+            assert all(queue < catalog.image.next_queue_id for queue in after)
+        other.refresh()
+        assert loaded(store).image == catalog.image == other.image
+        for topic in catalog.image.topics.values():
+            for partition, queue in topic.queues():
+                assert catalog.image.find_queue(queue) == (topic, partition)
+                assert topic.queue_id(partition) == queue
+        store.close()
+
+
+def perform(catalog: Catalog, step: tuple[object, ...]) -> None:
+    match step:
+        case ("create", str(name), int(partitions)):
+            catalog.create_topic(CreateTopic(name=name, partitions=partitions), broker=BROKER, now_ms=5)
+        case ("foreign", str(name)):
+            catalog.create_topic(CreateTopic(name=name, partitions=2), broker=BROKER, now_ms=6)
+        case ("delete", str(name)):
+            catalog.delete_topic(name, broker=BROKER)
+        case ("grow", str(name), int(count)):
+            catalog.add_partitions(name, count)
+        case ("alter", str(name), list(changes)):
+            catalog.alter_configs(name, changes, broker=BROKER)
+        case ("broker", int() | None as node, list(changes)):
+            catalog.alter_broker_configs(node, changes, broker=BROKER)
+        case ("reserve", int(queue)):
+            catalog.reserve_queue_ids_above(queue)
+        case _:
+            raise AssertionError(step)
+
+
+def test_entries_of_unknown_kinds_are_left_alone(store: SqliteStore, catalog: Catalog) -> None:
+    """A newer version may keep more under its own prefixes."""
+    done(store.transact([Put("journals/1", b"?"), Delete("none/at-all")]))
+    create(catalog, "a")
+    catalog.refresh()
+    assert loaded(store).image == catalog.image

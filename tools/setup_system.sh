@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Installs the programs that tests run and pip does not have. Without root it names them; under CI=true a missing one is an error.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+need() { # need PROGRAM PACKAGE
+  command -v "$1" >/dev/null && return
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    echo "installing $2" >&2
+    tools/install_package.sh "$2" && return
+  fi
+  echo "missing program: $1 (Debian package $2); the tests that run it will not run" >&2
+  [ "${CI:-}" != true ]
+}
+
+need kcat kcat
