@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 from cairnmq.types import Buffer
 from cairnmq.wire.apis import SERVED, request_class
@@ -89,7 +90,7 @@ class ScriptedBroker:
             threading.Thread(target=self._serve, args=(connected,), daemon=True).start()
 
     def _serve(self, connected: socket.socket) -> None:
-        with connected, connected.makefile("rb") as stream:
+        with suppress(ConnectionError), connected, connected.makefile("rb") as stream:
             while size := stream.read(4):
                 frame = memoryview(stream.read(int.from_bytes(size, "big")))
                 reply = self._answer(frame)

@@ -18,6 +18,8 @@ after another, and come back as a memoryview. Structs that stand in a message by
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from msgspec import Struct, field
 
 from cairnmq.types import Buffer, Buffers
@@ -28,9 +30,15 @@ class Message(Struct, gc=False):
 '''
 
 
+def is_shared(shape: Shape, struct: str) -> bool:
+    """Whether one frozen instance is the default of all fields of this struct: it must hold no list to append to."""
+    embedded = {f.type for fields in (shape.fields, *shape.structs.values()) for f in fields if f.is_embedded}
+    return struct in embedded and not any(f.array for f in shape.structs[struct])
+
+
 def class_name(shape: Shape, struct: str) -> str:
-    # Private: code says FetchResponse.PartitionData. At module level, because a default must exist before its use.
-    return "_" + (struct if struct.startswith(shape.name) else shape.name + struct)
+    """Shared structs stand before the message: their instance must exist when a class that defaults to it is made."""
+    return shape.name + struct if is_shared(shape, struct) else f"{shape.name}.{struct}"
 
 
 def annotation(shape: Shape, f: Field) -> str:
@@ -43,10 +51,8 @@ def annotation(shape: Shape, f: Field) -> str:
 
 def default(shape: Shape, f: Field) -> str:
     if f.is_embedded:
-        # A struct that holds a list must not be shared: someone would append to it.
-        shared = not any(inner.array for inner in shape.structs[f.type])
-        name = class_name(shape, f.type)
-        return f"{name}()" if shared else f"field(default_factory={name})"
+        made = f"{class_name(shape, f.type)}()"
+        return made if is_shared(shape, f.type) else f"field(default_factory=lambda: {made})"
     if f.default == ():
         return "[]"
     if f.type == "uuid":
@@ -54,53 +60,47 @@ def default(shape: Shape, f: Field) -> str:
     return repr(f.default).replace("'", '"')
 
 
-def in_order_of_use(shape: Shape) -> list[str]:
-    order: list[str] = []
-
-    def visit(fields: tuple[Field, ...]) -> None:
-        for f in fields:
-            if f.is_struct and f.type not in order:
-                visit(shape.structs[f.type])
-                order.append(f.type)
-
-    visit(shape.fields)
-    return order
+def field_lines(shape: Shape, fields: tuple[Field, ...], indent: str) -> list[str]:
+    lines = []
+    for f in fields:
+        line = f"{indent}{f.name}: {annotation(shape, f)} = {default(shape, f)}"
+        if len(line) > 120:
+            head, _, rest = line.partition("(")
+            line = f"{head}(\n{indent}    {rest[:-1]}\n{indent})"
+        lines.append(line)
+    return lines
 
 
 def class_source(shape: Shape) -> str:
-    embedded = {f.type for fields in (shape.fields, *shape.structs.values()) for f in fields if f.is_embedded}
-    out = []
-    for name in in_order_of_use(shape):
-        frozen = ", frozen=True" if name in embedded else ""
-        out.append(f"\n\nclass {class_name(shape, name)}(Struct{frozen}, gc=False):")
-        out += field_lines(shape, shape.structs[name]) or ["    pass"]
-    out.append(f"\n\nclass {shape.name}(Message, gc=False):")
-    aliases = [f"    {name} = {class_name(shape, name)}" for name in shape.structs]
-    out += aliases
-    fields = field_lines(shape, shape.fields)
-    out += ([""] if aliases and fields else []) + fields
-    if not aliases and not fields:
-        out.append("    pass")
-    return "\n".join(out)
+    out, body = [], []
+    shared = [name for name in shape.structs if is_shared(shape, name)]
+    for name in shared:
+        out.append(f"\n\nclass {class_name(shape, name)}(Struct, frozen=True, gc=False):")
+        out += field_lines(shape, shape.structs[name], "    ")
+        body.append(f"    {name}: ClassVar[type[{class_name(shape, name)}]] = {class_name(shape, name)}")
+    for name, fields in shape.structs.items():
+        if name not in shared:
+            body += ([""] if body else []) + [f"    class {name}(Struct, gc=False):"]
+            body += field_lines(shape, fields, "        ")
+    own = field_lines(shape, shape.fields, "    ")
+    body += ([""] if body and own else []) + own
+    return "\n".join([*out, f"\n\nclass {shape.name}(Message, gc=False):", *(body or ["    pass"])])
 
 
-def field_lines(shape: Shape, fields: tuple[Field, ...]) -> list[str]:
-    lines = [f"    {f.name}: {annotation(shape, f)} = {default(shape, f)}" for f in fields]
-    return [line if len(line) <= 120 else folded(line) for line in lines]
-
-
-def folded(line: str) -> str:
-    head, _, rest = line.partition("(")
-    return f"{head}(\n        {rest[:-1]}\n    )"
+def first_name_lines(shape: Shape) -> list[str]:
+    """The module-level names structs had at first; handlers import them. Goes when none does any more."""
+    lines = []
+    for struct in shape.structs:
+        first = "_" + (struct if struct.startswith(shape.name) else shape.name + struct)
+        line = f"{first} = {class_name(shape, struct)}"
+        lines.append(line if len(line) <= 120 else line.replace("= ", "= (\n    ") + "\n)")
+    return lines
 
 
 def generated() -> str:
-    names = [name for shape in SHAPES.values() for name in (shape.name, *(class_name(shape, s) for s in shape.structs))]
-    twice = {name for name in names if names.count(name) > 1}
-    if twice:
-        raise SystemExit(f"two classes of one name: {', '.join(sorted(twice))}")
     classes = "\n".join(class_source(shape) for shape in SHAPES.values())
-    return f"{HEAD}{classes}\n"
+    first_names = "\n".join(line for shape in SHAPES.values() for line in first_name_lines(shape))
+    return f"{HEAD}{classes}\n\n\n{first_names}\n"
 
 
 def main(arguments: list[str]) -> int:

@@ -11,6 +11,7 @@ from crash.ledger import Ledger, Place
 from interop.clients.librdkafka import LibrdkafkaClient
 
 PADDING = b"." * 200
+LARGE_PADDING = b"." * 2000  # for topics whose segments must roll quickly
 DELIVERY_SECONDS = 120
 GROUP = "crash-group"
 RETRY = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100, "retry.backoff.ms": 20, "log_level": 0}
@@ -82,8 +83,9 @@ class Load:
     def send(self, place: Place) -> None:
         try:
             number = self.ledger.sent[place]
+            padding = LARGE_PADDING if place.topic == "expiring" else PADDING
             self.producer.produce(
-                place.topic, b"%d" % number + PADDING, partition=place.partition, on_delivery=self.delivered
+                place.topic, b"%d" % number + padding, partition=place.partition, on_delivery=self.delivered
             )
             self.ledger.sent[place] = number + 1
         except BufferError:

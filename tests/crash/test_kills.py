@@ -45,7 +45,7 @@ TOPICS = {
     "interval": (2, {"cairn.flush": "interval", "flush.ms": "100"}),
     "unsynced": (1, {"cairn.flush": "none"}),
     # Small segments and little kept: rolls and retention happen all the time.
-    "expiring": (2, {"segment.bytes": str(128 * 1024), "retention.bytes": str(512 * 1024)}),
+    "expiring": (2, {"segment.bytes": str(1 << 20), "retention.bytes": str(2 << 20)}),
 }
 PLAIN = Place("plain", 0)
 

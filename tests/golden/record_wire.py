@@ -193,9 +193,14 @@ class Recorder:
 
 def confluent(port: int) -> None:
     import confluent_kafka as ck
-    from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic
+    from confluent_kafka.admin import (  # type: ignore[attr-defined]
+        AdminClient,
+        ConfigResource,
+        NewPartitions,
+        NewTopic,
+    )
 
-    where = {"bootstrap.servers": f"127.0.0.1:{port}", "client.id": "golden"}
+    where: dict[str, str | int | float | bool] = {"bootstrap.servers": f"127.0.0.1:{port}", "client.id": "golden"}
     producer = ck.Producer({**where, "enable.idempotence": True, "compression.type": "lz4", "linger.ms": 5})
     for number in range(20):
         producer.produce(TOPIC, b"value %d" % number, key=b"key", headers={"h": b"1"})

@@ -37,6 +37,7 @@ log = logging.getLogger("cairnmq.broker")
 _SIZE = Layout(">i")
 _PEEK = Layout(">hhi")
 _SHORTEST = _PEEK.size
+_UNKNOWN = 1 << 62
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -177,6 +178,11 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def owes(self) -> int:
         return len(self._owed)
+
+    @property
+    def held_bytes(self) -> int:
+        """Receive memory; an idle connection has none."""
+        return 0 if self._chunk is None else len(self._chunk)
 
     def sweep(self, now: float) -> None:
         """Called every few seconds: reap the idle and the stuck, and let a quiet connection use small chunks again."""
@@ -436,9 +442,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._write_paused = True
-        if self._transport is not None:
-            self._stalled_bytes = self._transport.get_write_buffer_size()
-            self._stalled_since = self._loop.time()
+        self._stalled_bytes = _UNKNOWN  # the next sweep starts the clock
 
     def resume_writing(self) -> None:
         self._write_paused = False

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 
 _BUCKETS = 26
+_EXPORTED = range(4, _BUCKETS, 2)  # 16 us, 64 us, 256 us, 1 ms, 4 ms, ... 17 s
 
 
 class Histogram:
@@ -43,14 +44,13 @@ class Histogram:
         return 0.0
 
     def cumulative(self) -> list[tuple[float, int]]:
-        """(upper bound in seconds, observations up to it); empty buckets at both ends are left out."""
-        used = [bucket for bucket, count in enumerate(self.counts[:_BUCKETS]) if count]
+        """(upper bound in seconds, observations below it); always the same bounds, as Prometheus wants it."""
         rows: list[tuple[float, int]] = []
-        if used:
-            seen = sum(self.counts[: used[0]])
-            for bucket in range(used[0], used[-1] + 1):
-                seen += self.counts[bucket]
-                rows.append((float(1 << bucket) / 1e6, seen))
+        seen = 0
+        for bucket in range(_BUCKETS):
+            seen += self.counts[bucket]
+            if bucket in _EXPORTED:
+                rows.append(((1 << bucket) / 1e6, seen))
         return rows
 
 

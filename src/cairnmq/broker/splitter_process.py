@@ -73,6 +73,7 @@ class SplitterProcess:
         self.uncheckpointed_since: float | None = None
         self.next_retention = 0.0
         self.trouble = ""
+        self.doubtful = False
 
     # ------------------------------------------------------------------------------------------------- messages
 
@@ -114,17 +115,7 @@ class SplitterProcess:
         self.begin = begin
         self.paused = begin.paused
         self.limits = dict(begin.limits)
-        read_disk = RealDisk(begin.data_dir)
-        self.splitter = Splitter(
-            RealDisk(begin.journal_dir),
-            read_disk,
-            load_checkpoint(read_disk),
-            self.resolve,
-            journals=begin.limits,
-            producer_expiration_ms=begin.producer_expiration_ms,
-        )
-        for journal, position in begin.resume.items():
-            self.splitter.replay(journal, position, now_ms())
+        self.splitter = self.open_splitter(begin.resume)
         self.next_retention = time.monotonic() + begin.retention_check_ms / 1000
         while True:
             while self.waiting:
@@ -133,6 +124,22 @@ class SplitterProcess:
             if pause is None:
                 return
             self.receive(pause)
+
+    def open_splitter(self, resume: dict[int, int]) -> Splitter:
+        """One that goes on behind `resume`, up to where queue logs are known to be good."""
+        begin = self.begin
+        read_disk = RealDisk(begin.data_dir)
+        splitter = Splitter(
+            RealDisk(begin.journal_dir),
+            read_disk,
+            load_checkpoint(read_disk),
+            self.resolve,
+            journals=begin.limits,
+            producer_expiration_ms=begin.producer_expiration_ms,
+        )
+        for journal, position in resume.items():
+            splitter.replay(journal, position, now_ms())
+        return splitter
 
     def obey(self, order: Order) -> None:
         if isinstance(order, Advance | Finish):
@@ -152,6 +159,10 @@ class SplitterProcess:
         """One step; returns how long to wait for orders before the next one, None when finished."""
         now = time.monotonic()
         try:
+            if self.doubtful:
+                self.splitter.close()
+                self.splitter = self.open_splitter(self.splitter.positions)
+                self.doubtful = False
             pause = self.step(now)
             if self.trouble:
                 self.trouble = ""
@@ -160,6 +171,8 @@ class SplitterProcess:
         except (OSError, Fault) as error:
             if isinstance(error, BrokenPipeError | ConnectionError):
                 raise BrokerGone from error
+            # A failed round has moved some queues and not others: begin again from what is known to be good.
+            self.doubtful = self.splitter.spoiled is None
             reason = f"splitter: {error}"
             if reason != self.trouble:
                 self.trouble = reason

@@ -10,7 +10,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from cairnmq.broker.metrics import Exposition, Sample
+from cairnmq.broker.metrics import Exposition, Histogram, Sample
 from cairnmq.broker.sizes import Sizes
 from cairnmq.metadata.image import Topic
 from cairnmq.types import TopicPartition
@@ -37,7 +37,7 @@ class Status:
         """Why the broker is not ready; empty if it is."""
         if self.ctx is None:
             return ["recovery is running"]
-        return [*(["the broker is stopping"] if self.draining else []), *self.ctx.store.stats().problems()]
+        return [*(["the broker is stopping"] if self.draining else []), *self.ctx.store.stats().reasons]
 
     async def overview(self) -> Json:
         return {
@@ -158,6 +158,9 @@ class Status:
         if self.ctx is None:
             return {"journals": [], "splitter": {"state": "waiting for recovery"}}
         stats = self.ctx.store.stats()
+        flush = Histogram()
+        for each in stats.journals:
+            flush.add(each.sync_seconds)
         return {
             "journals": [
                 {
@@ -166,21 +169,22 @@ class Status:
                     "synced": each.synced,
                     "split": each.split,
                     "checkpoint": each.checkpoint,
-                    "bytes": each.size_bytes,
+                    "bytes": each.size,
                     "unsplit_entries": each.unsplit_entries,
                     "stopped": each.stopped,
                 }
                 for each in stats.journals
             ],
             "splitter": {
-                "state": stats.splitter_stopped or stats.splitter,
+                "state": stats.splitter_trouble or ("running" if stats.split_enabled else "paused"),
+                "pid": stats.splitter_pid,
                 "restarts": stats.splitter_restarts,
-                "lag_bytes": sum(each.split_lag_bytes for each in stats.journals),
+                "lag_bytes": sum(each.split_lag for each in stats.journals),
                 "replay_bytes": sum(each.replay_bytes for each in stats.journals),
                 "checkpoint_age_seconds": round(stats.checkpoint_age_seconds, 3),
                 "recovery_seconds": round(stats.recovery_seconds, 3),
-                "flush_p50_ms": stats.flush.quantile(0.5) * 1000,
-                "flush_p99_ms": stats.flush.quantile(0.99) * 1000,
+                "flush_p50_ms": flush.quantile(0.5) * 1000,
+                "flush_p99_ms": flush.quantile(0.99) * 1000,
             },
         }
 
@@ -236,9 +240,9 @@ def _storage_metrics(ctx: Context, out: Exposition) -> None:
     out.plain("cairn_journal_end_bytes", "gauge", "End position of a journal.",
               [Sample(each.end, labels) for labels, each in rows])  # fmt: skip
     out.plain("cairn_journal_size_bytes", "gauge", "Bytes a journal holds on disk.",
-              [Sample(each.size_bytes, labels) for labels, each in rows])  # fmt: skip
+              [Sample(each.size, labels) for labels, each in rows])  # fmt: skip
     out.plain("cairn_split_lag_bytes", "gauge", "Journal bytes not yet in queue logs.",
-              [Sample(each.split_lag_bytes, labels) for labels, each in rows])  # fmt: skip
+              [Sample(each.split_lag, labels) for labels, each in rows])  # fmt: skip
     out.plain("cairn_journal_stopped", "gauge", "1 if a journal has stopped after a fault.",
               [Sample(1 if each.stopped else 0, labels) for labels, each in rows])  # fmt: skip
     out.plain("cairn_replay_bytes", "gauge", "Bytes to replay if the broker were killed now.",
@@ -249,7 +253,9 @@ def _storage_metrics(ctx: Context, out: Exposition) -> None:
     out.counter("cairn_cold_reads_total", "Reads that had to wait for the disk.", stats.cold_reads)
     out.counter("cairn_splitter_restarts_total", "Times the splitter was started again.", stats.splitter_restarts)
     out.gauge("cairn_checkpoint_seconds", "Duration of the last checkpoint.", stats.checkpoint_seconds)
-    out.histogram("cairn_flush_seconds", "Duration of journal syncs.", [({}, stats.flush)])
+    out.histogram(
+        "cairn_flush_seconds", "Duration of journal syncs.", [(labels, each.sync_seconds) for labels, each in rows]
+    )
 
 
 async def _group_metrics(ctx: Context, out: Exposition) -> None:

@@ -8,15 +8,19 @@ from cairnmq.cli.terminal import write_line
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Prints a journal segment, a queue log or Kafka segment, an index or a checkpoint as text."
+    parser.description = (
+        "Prints a journal segment, a queue log or Kafka segment, an index, a checkpoint or the metadata as text."
+    )
     parser.add_argument("file", metavar="FILE")
     parser.add_argument("--records", action="store_true", help="also the records inside each batch")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from cairnmq.metadata.inspection import dump_metadata, is_metadata
     from cairnmq.storage.dump import dump_file
 
-    for line in dump_file(arguments.file, records=arguments.records):
+    path = arguments.file
+    for line in dump_metadata(path) if is_metadata(path) else dump_file(path, records=arguments.records):
         write_line(line)
     return 0

@@ -138,6 +138,7 @@ class CheckpointLog:
         file.sync()
         self.disk.rename(temporary, name)
         self.disk.sync_dir(CHECKPOINTS)
+        self.disk.sync_dir("")
         if self._file is not None:
             self._file.close()
         self._file = file

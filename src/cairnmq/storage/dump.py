@@ -276,7 +276,7 @@ def _checkpoint(disk: Disk, file: File, records: bool) -> Iterator[str]:
 def _identity(disk: Disk, file: File, records: bool) -> Iterator[str]:
     try:
         yield repr(QueueIdentity.unseal(file.read(0, file.size()), file.name))
-    except Corrupt as error:
+    except (Corrupt, UnicodeDecodeError) as error:
         yield f"at 0 BAD: {error}"
 
 

@@ -93,10 +93,11 @@ class Engine:
         progress: Progress | None = None,
     ) -> Engine:
         """Recovers everything the directories hold. `epoch` must be higher than any before; `seed` is for a journal
-        that has none yet. Journals that exist are kept even if `config.journals` is lower now."""
+        that has none yet. Journals that exist are kept even if `config.journals` is lower now; a queue changes journals
+        only while all its entries are below the checkpoint."""
         image = load_checkpoint(read_disk)
         found = {int(name) for name in journal_disk.list("") if name.isdigit()} | set(image.marks)
-        numbers = sorted(found | set(range(config.journals)))
+        numbers = range(max([config.journals - 1, *found]) + 1)
         queues = live_queues(specs, image, lambda queue_id: queue_id % config.journals)
         keyed = dict(image.keyed)
         scans, paths = [], []

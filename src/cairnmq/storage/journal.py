@@ -195,9 +195,12 @@ class Journal:
         self._segment_start = -1
 
     def remove_below(self, position: int) -> int:
-        """Deletes whole segments below `position` (a checkpointed split position); returns the bytes removed."""
+        """Deletes whole segments below `position` (a checkpointed split position); returns the bytes removed.
+
+        A segment goes only when its successor is on disk, else a power loss could leave a journal without any.
+        """
         removed = 0
-        while len(self.segments) > 1 and self.segments[1].base <= position:
+        while len(self.segments) > 1 and self.segments[1].base <= position and self.segments[1].name_synced:
             segment = self.segments.pop(0)
             self.disk.remove(journal_segment(self.number, segment.base))
             removed += segment.size

@@ -99,6 +99,9 @@ class QueueLog:
             )
         while self.bases and self.bases[-1] >= offset:
             self._remove_segment(self.bases.pop())
+        while not holds_data and self.bases and self.bases[0] < end:
+            self._remove_segment(self.bases.pop(0))  # deleted before, but the deletion was lost in a crash
+        self._doubt(end if holds_data else 0)
         if not self.bases:
             return
         base = self.bases[-1]
@@ -108,6 +111,18 @@ class QueueLog:
             file.truncate(self.size)
         self._cut_indexes(base, offset)
         self._recall_times(base, file)
+
+    def _doubt(self, checkpointed_end: int) -> None:
+        """Whatever reaches behind the checkpoint may be unsynced: a splitter that died wrote it and synced nothing."""
+        for index, base in enumerate(self.bases):
+            following = self.bases[index + 1] if index + 1 < len(self.bases) else None
+            if following is None or following > checkpointed_end:
+                names = (segment_name(self.directory, base, suffix) for suffix in SUFFIXES)
+                self._unsynced.update(name for name in names if self.disk.exists(name))
+                self.new_names = True
+        if not checkpointed_end:
+            self._unsynced.add(f"{self.directory}/{IDENTITY_FILE}")
+            self.new_names = True
 
     def _claim_directory(self, holds_data: bool) -> None:
         """A directory that belongs to another queue (topic deleted and made again) is renamed away, never reused.
@@ -120,7 +135,11 @@ class QueueLog:
             if holds_data:
                 raise
             found = None
+        mine = QueueIdentity(self.spec.queue_id, self.spec.topic, self.spec.partition, self.spec.topic_id.hex())
+        name = f"{self.directory}/{IDENTITY_FILE}"
         if found is not None and found.queue_id == self.spec.queue_id:
+            if not holds_data:
+                self.disk.replace(name, mine.sealed())  # it may be unsynced, and a sync of it may have failed
             return
         if holds_data:
             raise Corrupt(
@@ -130,13 +149,9 @@ class QueueLog:
         if self.disk.list(self.directory):
             self.disk.remove_tree(retire_directory(self.disk, self.directory, found.queue_id if found else 0))
         self.disk.make_dir(self.directory)
-        mine = QueueIdentity(self.spec.queue_id, self.spec.topic, self.spec.partition, self.spec.topic_id.hex())
-        name = f"{self.directory}/{IDENTITY_FILE}"
         file = self.disk.create(name)
         file.append([mine.sealed()])
         file.close()
-        self._unsynced.add(name)
-        self.new_names = True
 
     def _end_before(self, file: File, base: int, offset: int) -> int:
         """File position where `offset` belongs. The index shortens the walk; if it lies, begin at the front."""
@@ -309,7 +324,7 @@ class QueueLog:
         files = [self.disk.open(name, write=True) for name in sorted(self._unsynced)]
         if self.bases:
             files.append(self._open_file())
-        return files, ([self.directory, QUEUES] if self.new_names else [])
+        return files, ([self.directory, QUEUES, ""] if self.new_names else [])
 
     def synced(self) -> None:
         self._unsynced.clear()

@@ -72,7 +72,10 @@ class QueueReader:
                 if cached:
                     return lambda: self._remember(offset)
                 place = self._remember(offset)
-            part = self._read_at(*place, max_bytes, limit, whole=whole, cached=cached)
+            try:
+                part = self._read_at(*place, max_bytes, limit, whole=whole, cached=cached)
+            except FileNotFoundError:
+                part = None  # the end of a segment that retention has deleted since
             if part is not None:
                 return part
             # the remembered place is the end of its segment: a newer segment goes on
@@ -86,7 +89,10 @@ class QueueReader:
             index = bisect_right(self.bases, offset) - 1
             if index >= 0:
                 base = self.bases[index]
-                found = find_offset(self.disk, self.directory, base, self._file(base), offset)
+                try:
+                    found = find_offset(self.disk, self.directory, base, self._file(base), offset)
+                except FileNotFoundError:
+                    found = None  # all of that segment was deleted; a newer one holds the offset
                 if found is not None:
                     self._keep(offset, base, found.position)
                     return base, found.position
@@ -143,13 +149,15 @@ class QueueReader:
                 if place.base_offset >= limit:
                     break
                 largest = max(largest, place.max_timestamp)
+                if place.last_offset + 1 >= limit:
+                    break
         return largest
 
 
 def _whole_batches(data: bytes, max_bytes: int, limit: int) -> tuple[int, int]:
     """How many bytes of `data` are whole batches below `limit`, and the offset behind them."""
     at, next_offset, room = 0, 0, min(len(data), max_bytes)
-    while at + HEADER_SIZE <= room:
+    while at + HEADER_SIZE <= room and next_offset < limit:  # behind the limit a crash may have left anything
         header = HEADER.unpack_from(data, at)
         size = header[1] + LENGTH_OVERHEAD
         if at + size > room or header[0] >= limit or header[3] != MAGIC:

@@ -28,6 +28,8 @@ class QueueState:
             batch
         )
         if not self.epochs or self.epochs[-1][0] < epoch:
+            if self.epochs and self.epochs[-1][1] == base:
+                self.epochs.pop()  # it holds no record; so a start moved before or after this batch gives the same
             self.epochs.append((epoch, base))
         if pid >= 0 and sequence >= 0:
             known = self.producers.get(pid)
@@ -41,9 +43,19 @@ class QueueState:
             return
         self.log_start = offset
         self.end = max(self.end, offset)
-        later = [pair for pair in self.epochs if pair[1] > offset]
-        within = [pair for pair in self.epochs if pair[1] <= offset]
-        self.epochs = ([(within[-1][0], offset)] if within else []) + later
+        self._forget_epochs()
+
+    def _forget_epochs(self) -> None:
+        later = [pair for pair in self.epochs if pair[1] > self.log_start]
+        within = [pair for pair in self.epochs if pair[1] <= self.log_start]
+        self.epochs = ([(within[-1][0], self.log_start)] if within else []) + later
+
+    def take_back(self, end: int, epochs: list[tuple[int, int]] | None) -> None:
+        """Undoes a batch that began at `end`; `epochs` are those before it, if it began one."""
+        self.end = end
+        if epochs is not None:
+            self.epochs = epochs
+            self._forget_epochs()  # the log start may have moved since
 
     def epoch_end(self, epoch: int, current: int, end: int) -> tuple[int, int]:
         """(largest known epoch <= `epoch`, its end offset), as OffsetForLeaderEpoch answers; (-1, -1) if none."""

@@ -82,7 +82,7 @@ def recover_journal(
         return scan, reader
     if mark is not None:
         reader.seed = mark.seed or None
-    if reader.bases[0] > start:
+    if reader.bases[0] > start and reader.claims_behind(start) > start:
         raise Corrupt(
             f"journal {number} begins at {reader.bases[0]}, behind the checkpoint's split position {start}: segments "
             f"or checkpoints are missing"
@@ -91,12 +91,16 @@ def recover_journal(
     if physical_end < start:
         raise Corrupt(f"journal {number} ends at {physical_end}, before the checkpoint's split position {start}")
     reach("recovery-scan")
-    for entry in reader.entries(start, physical_end):
+    # Of segments that were never synced, a later one may be there without the first.
+    readable_end = physical_end if reader.bases[0] <= start else start
+    for entry in reader.entries(start, readable_end):
         if entry.epoch < scan.epoch:
             break  # left over from before an earlier cut
         scan.epoch = entry.epoch
         scan.queue_id_max = max(scan.queue_id_max, entry.queue_id)
         queue = queues.get(entry.queue_id)
+        if queue is not None:
+            queue.journal = number  # where it has entries behind the checkpoint it stays, whatever the settings say
         if entry.kind == BATCH:
             scan.entries += 1
             if queue is not None:
@@ -140,7 +144,10 @@ def _file_of(reader: JournalReader, position: int) -> str:
 
 
 def _cut(disk: Disk, reader: JournalReader, end: int) -> None:
-    """Removes what lies behind `end`, latest first, and syncs the rest: after this, written means synced."""
+    """Removes what lies behind `end`, latest first, and syncs the rest: after this, written means synced.
+
+    A killed broker leaves unsynced bytes in any segment, not only in the last one.
+    """
     reach("recovery-cut")
     for base in reversed(reader.bases):
         name = journal_segment(reader.number, base)
@@ -152,8 +159,6 @@ def _cut(disk: Disk, reader: JournalReader, end: int) -> None:
             file.truncate(end - base)
         file.sync()
         file.close()
-        if base <= end:
-            break
     disk.sync_dir(str(reader.number))
     reader.refresh()
 

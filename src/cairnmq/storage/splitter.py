@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
-from cairnmq.errors import Corrupt
+from cairnmq.errors import Corrupt, Fault
 from cairnmq.storage.checkpoint import CheckpointImage, CheckpointLog
 from cairnmq.storage.disk import Disk, File
 from cairnmq.storage.fault_point import reach
@@ -110,6 +110,7 @@ class Splitter:
         self._epochs = {number: mark.epoch for number, mark in image.marks.items()}
         self._open_logs: dict[int, QueueLog] = {}
         self._retired: list[str] = []
+        self.spoiled: str | None = None  # why nothing may be split or checkpointed before the broker starts again
 
     # -------------------------------------------------------------------------------------------------- rounds
 
@@ -125,9 +126,13 @@ class Splitter:
             self.positions[journal] = entry.end
         if self.positions[journal] != position:
             raise Corrupt(f"journal {journal} cannot be read up to {position}, which was split before")
+        for queue in self._queues.values():
+            if queue.dirty and queue.log is None:
+                self._open_log(queue, queue.state.end)  # so that the next checkpoint syncs what the predecessor wrote
 
     def split(self, journal: int, limit: int, now_ms: int) -> Round | None:
         """One round towards `limit` = min(high watermark, synced end). None when there is nothing to do."""
+        self._refuse_if_spoiled()
         start = self.positions[journal]
         if start >= limit:
             return None
@@ -229,6 +234,10 @@ class Splitter:
         self._open_logs[queue_id] = log
         return QueueSplit(queue_id, queue.state.end, log.bases[-1])
 
+    def _refuse_if_spoiled(self) -> None:
+        if self.spoiled is not None:
+            raise Fault(self.spoiled)
+
     def _limit_open_logs(self) -> None:
         while len(self._open_logs) > OPEN_LOGS_MAX:
             queue_id = next(iter(self._open_logs))
@@ -246,8 +255,15 @@ class Splitter:
                 more, names = queue.log.sync_parts()
                 files.extend(more)
                 directories.update(dict.fromkeys(names))
+        self._refuse_if_spoiled()
         reach("checkpoint-sync")
-        self.read_disk.sync_files(files, list(directories))
+        try:
+            self.read_disk.sync_files(files, list(directories))
+        except OSError as error:
+            # What was split since the last checkpoint may be gone although it reads well. A later sync would not tell;
+            # the next start cuts it and splits it again.
+            self.spoiled = f"sync of the read disk failed ({error}); restart the broker once the disk works"
+            raise
         for queue in dirty:
             queue.state.producers = live(queue.state.producers, now_ms, self.producer_expiration_ms)
         rows = CheckpointRows(
@@ -307,7 +323,10 @@ class Splitter:
             if name.endswith("-deleted"):
                 self.read_disk.remove_tree(directory)
                 continue
-            identity = read_identity(self.read_disk, directory)
+            try:
+                identity = read_identity(self.read_disk, directory)
+            except Corrupt:
+                continue  # torn by a crash before its first checkpoint: whoever claims the directory retires it
             if identity is None:
                 continue
             if identity.queue_id not in self._queues and identity.queue_id not in self._gone:

@@ -45,7 +45,7 @@ class _Staged(Struct, gc=False):
     durable: bool
     producer_id: int
     producer_before: ProducerRow | None
-    epochs_before: int
+    epochs_before: list[tuple[int, int]] | None
 
 
 class Write(Struct):
@@ -99,7 +99,8 @@ class WritePath:
             set_append_time(batch, header.attributes, now_ms)
         offset = state.end
         set_offset_and_epoch(batch, offset, self.journal.epoch)
-        epochs_before = len(state.epochs)
+        begins_epoch = not state.epochs or state.epochs[-1][0] != self.journal.epoch
+        epochs_before = state.epochs.copy() if begins_epoch else None
         _, max_timestamp = state.apply_batch(batch, now_ms)
         position = self.journal.stage_batch(queue.queue_id, batch, now_ms)
         durable = acks == -1 and config.flush == "commit"
@@ -214,8 +215,7 @@ class WritePath:
         self.journal.taken_back(write.group)
         for staged in reversed(write.staged + self._staged):
             state = staged.queue.state
-            state.end = staged.offset
-            del state.epochs[staged.epochs_before :]
+            state.take_back(staged.offset, staged.epochs_before)
             if staged.producer_id >= 0:
                 if staged.producer_before is None:
                     state.producers.pop(staged.producer_id, None)

@@ -55,6 +55,8 @@ class QueueModel:
         self.batches.append((header.base_offset, self.end, data))
         if not self.epochs or self.epochs[-1][0] != header.leader_epoch:
             demand(not self.epochs or self.epochs[-1][0] < header.leader_epoch, where, "the leader epoch falls")
+            if self.epochs and self.epochs[-1][1] == header.base_offset:
+                self.epochs.pop()  # an epoch without a record
             self.epochs.append((header.leader_epoch, header.base_offset))
         pid = header.producer_id
         if pid >= 0:
@@ -84,6 +86,11 @@ class QueueModel:
 def serial_of(data: bytes) -> int:
     """The simulator's producers number their batches, in the last bytes of the last value, before its header count."""
     return int(data[-1 - SERIAL_DIGITS : -1])
+
+
+def batch_key(data: bytes) -> tuple[int, int]:
+    """Which batch it is, wherever it is stored."""
+    return read_header(data).producer_id, serial_of(data)
 
 
 class Fold:
@@ -210,13 +217,14 @@ class JournalModel:
     def _with(self, ghost: list[Entry]) -> list[Entry]:
         return [entry for entry in self.entries if entry.position < ghost[0].position] + ghost
 
-    def restart(self, kept: list[Entry], end: int) -> None:
-        """The world goes on after a recovery that kept these entries, all of them synced now."""
-        self.entries = kept
-        self.ghosts = []
-        self.promises = []
-        self.handed = self.written = end
-        self.promise(end)
+    def restarted(self, kept: list[Entry], end: int) -> JournalModel:
+        """The journal of a world that goes on after a recovery kept these entries; all of them are synced now."""
+        after = JournalModel(self.number)
+        after.settled = self.settled.copy()
+        for entry in kept:
+            after.settled.add(entry)
+        after.settled_end = after.handed = after.written = after.durable = end
+        return after
 
 
 def same(one: Entry, other: Entry) -> bool:

@@ -6,6 +6,8 @@ after another, and come back as a memoryview. Structs that stand in a message by
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from msgspec import Struct, field
 
 from cairnmq.types import Buffer, Buffers
@@ -15,397 +17,322 @@ class Message(Struct, gc=False):
     """What requests and responses have in common: codec.py can read and write them."""
 
 
-class _ProduceRequestPartitionProduceData(Struct, gc=False):
-    index: int = 0
-    records: Buffer | Buffers | None = None
-
-
-class _ProduceRequestTopicProduceData(Struct, gc=False):
-    name: str = ""
-    topic_id: bytes = bytes(16)
-    partition_data: list[_ProduceRequestPartitionProduceData] = []
-
-
 class ProduceRequest(Message, gc=False):
-    TopicProduceData = _ProduceRequestTopicProduceData
-    PartitionProduceData = _ProduceRequestPartitionProduceData
+    class TopicProduceData(Struct, gc=False):
+        name: str = ""
+        topic_id: bytes = bytes(16)
+        partition_data: list[ProduceRequest.PartitionProduceData] = []
+
+    class PartitionProduceData(Struct, gc=False):
+        index: int = 0
+        records: Buffer | Buffers | None = None
 
     transactional_id: str | None = None
     acks: int = 0
     timeout_ms: int = 0
-    topic_data: list[_ProduceRequestTopicProduceData] = []
+    topic_data: list[ProduceRequest.TopicProduceData] = []
 
 
-class _ProduceResponseBatchIndexAndErrorMessage(Struct, gc=False):
-    batch_index: int = 0
-    batch_index_error_message: str | None = None
-
-
-class _ProduceResponseLeaderIdAndEpoch(Struct, frozen=True, gc=False):
+class ProduceResponseLeaderIdAndEpoch(Struct, frozen=True, gc=False):
     leader_id: int = -1
     leader_epoch: int = -1
 
 
-class _ProduceResponsePartitionProduceResponse(Struct, gc=False):
-    index: int = 0
-    error_code: int = 0
-    base_offset: int = 0
-    log_append_time_ms: int = -1
-    log_start_offset: int = -1
-    record_errors: list[_ProduceResponseBatchIndexAndErrorMessage] = []
-    error_message: str | None = None
-    current_leader: _ProduceResponseLeaderIdAndEpoch = _ProduceResponseLeaderIdAndEpoch()
-
-
-class _ProduceResponseTopicProduceResponse(Struct, gc=False):
-    name: str = ""
-    topic_id: bytes = bytes(16)
-    partition_responses: list[_ProduceResponsePartitionProduceResponse] = []
-
-
-class _ProduceResponseNodeEndpoint(Struct, gc=False):
-    node_id: int = 0
-    host: str = ""
-    port: int = 0
-    rack: str | None = None
-
-
 class ProduceResponse(Message, gc=False):
-    TopicProduceResponse = _ProduceResponseTopicProduceResponse
-    PartitionProduceResponse = _ProduceResponsePartitionProduceResponse
-    BatchIndexAndErrorMessage = _ProduceResponseBatchIndexAndErrorMessage
-    LeaderIdAndEpoch = _ProduceResponseLeaderIdAndEpoch
-    NodeEndpoint = _ProduceResponseNodeEndpoint
+    LeaderIdAndEpoch: ClassVar[type[ProduceResponseLeaderIdAndEpoch]] = ProduceResponseLeaderIdAndEpoch
 
-    responses: list[_ProduceResponseTopicProduceResponse] = []
+    class TopicProduceResponse(Struct, gc=False):
+        name: str = ""
+        topic_id: bytes = bytes(16)
+        partition_responses: list[ProduceResponse.PartitionProduceResponse] = []
+
+    class PartitionProduceResponse(Struct, gc=False):
+        index: int = 0
+        error_code: int = 0
+        base_offset: int = 0
+        log_append_time_ms: int = -1
+        log_start_offset: int = -1
+        record_errors: list[ProduceResponse.BatchIndexAndErrorMessage] = []
+        error_message: str | None = None
+        current_leader: ProduceResponseLeaderIdAndEpoch = ProduceResponseLeaderIdAndEpoch()
+
+    class BatchIndexAndErrorMessage(Struct, gc=False):
+        batch_index: int = 0
+        batch_index_error_message: str | None = None
+
+    class NodeEndpoint(Struct, gc=False):
+        node_id: int = 0
+        host: str = ""
+        port: int = 0
+        rack: str | None = None
+
+    responses: list[ProduceResponse.TopicProduceResponse] = []
     throttle_time_ms: int = 0
-    node_endpoints: list[_ProduceResponseNodeEndpoint] = []
+    node_endpoints: list[ProduceResponse.NodeEndpoint] = []
 
 
-class _FetchRequestReplicaState(Struct, frozen=True, gc=False):
+class FetchRequestReplicaState(Struct, frozen=True, gc=False):
     replica_id: int = -1
     replica_epoch: int = -1
 
 
-class _FetchRequestFetchPartition(Struct, gc=False):
-    partition: int = 0
-    current_leader_epoch: int = -1
-    fetch_offset: int = 0
-    last_fetched_epoch: int = -1
-    log_start_offset: int = -1
-    partition_max_bytes: int = 0
-    replica_directory_id: bytes = bytes(16)
-    high_watermark: int = 9223372036854775807
-
-
-class _FetchRequestFetchTopic(Struct, gc=False):
-    topic: str = ""
-    topic_id: bytes = bytes(16)
-    partitions: list[_FetchRequestFetchPartition] = []
-
-
-class _FetchRequestForgottenTopic(Struct, gc=False):
-    topic: str = ""
-    topic_id: bytes = bytes(16)
-    partitions: list[int] = []
-
-
 class FetchRequest(Message, gc=False):
-    ReplicaState = _FetchRequestReplicaState
-    FetchTopic = _FetchRequestFetchTopic
-    FetchPartition = _FetchRequestFetchPartition
-    ForgottenTopic = _FetchRequestForgottenTopic
+    ReplicaState: ClassVar[type[FetchRequestReplicaState]] = FetchRequestReplicaState
+
+    class FetchTopic(Struct, gc=False):
+        topic: str = ""
+        topic_id: bytes = bytes(16)
+        partitions: list[FetchRequest.FetchPartition] = []
+
+    class FetchPartition(Struct, gc=False):
+        partition: int = 0
+        current_leader_epoch: int = -1
+        fetch_offset: int = 0
+        last_fetched_epoch: int = -1
+        log_start_offset: int = -1
+        partition_max_bytes: int = 0
+        replica_directory_id: bytes = bytes(16)
+        high_watermark: int = 9223372036854775807
+
+    class ForgottenTopic(Struct, gc=False):
+        topic: str = ""
+        topic_id: bytes = bytes(16)
+        partitions: list[int] = []
 
     cluster_id: str | None = None
     replica_id: int = -1
-    replica_state: _FetchRequestReplicaState = _FetchRequestReplicaState()
+    replica_state: FetchRequestReplicaState = FetchRequestReplicaState()
     max_wait_ms: int = 0
     min_bytes: int = 0
     max_bytes: int = 2147483647
     isolation_level: int = 0
     session_id: int = 0
     session_epoch: int = -1
-    topics: list[_FetchRequestFetchTopic] = []
-    forgotten_topics_data: list[_FetchRequestForgottenTopic] = []
+    topics: list[FetchRequest.FetchTopic] = []
+    forgotten_topics_data: list[FetchRequest.ForgottenTopic] = []
     rack_id: str = ""
 
 
-class _FetchResponseEpochEndOffset(Struct, frozen=True, gc=False):
+class FetchResponseEpochEndOffset(Struct, frozen=True, gc=False):
     epoch: int = -1
     end_offset: int = -1
 
 
-class _FetchResponseLeaderIdAndEpoch(Struct, frozen=True, gc=False):
+class FetchResponseLeaderIdAndEpoch(Struct, frozen=True, gc=False):
     leader_id: int = -1
     leader_epoch: int = -1
 
 
-class _FetchResponseSnapshotId(Struct, frozen=True, gc=False):
+class FetchResponseSnapshotId(Struct, frozen=True, gc=False):
     end_offset: int = -1
     epoch: int = -1
 
 
-class _FetchResponseAbortedTransaction(Struct, gc=False):
-    producer_id: int = 0
-    first_offset: int = 0
-
-
-class _FetchResponsePartitionData(Struct, gc=False):
-    partition_index: int = 0
-    error_code: int = 0
-    high_watermark: int = 0
-    last_stable_offset: int = -1
-    log_start_offset: int = -1
-    diverging_epoch: _FetchResponseEpochEndOffset = _FetchResponseEpochEndOffset()
-    current_leader: _FetchResponseLeaderIdAndEpoch = _FetchResponseLeaderIdAndEpoch()
-    snapshot_id: _FetchResponseSnapshotId = _FetchResponseSnapshotId()
-    aborted_transactions: list[_FetchResponseAbortedTransaction] | None = []
-    preferred_read_replica: int = -1
-    records: Buffer | Buffers | None = None
-
-
-class _FetchResponseFetchableTopicResponse(Struct, gc=False):
-    topic: str = ""
-    topic_id: bytes = bytes(16)
-    partitions: list[_FetchResponsePartitionData] = []
-
-
-class _FetchResponseNodeEndpoint(Struct, gc=False):
-    node_id: int = 0
-    host: str = ""
-    port: int = 0
-    rack: str | None = None
-
-
 class FetchResponse(Message, gc=False):
-    FetchableTopicResponse = _FetchResponseFetchableTopicResponse
-    PartitionData = _FetchResponsePartitionData
-    EpochEndOffset = _FetchResponseEpochEndOffset
-    LeaderIdAndEpoch = _FetchResponseLeaderIdAndEpoch
-    SnapshotId = _FetchResponseSnapshotId
-    AbortedTransaction = _FetchResponseAbortedTransaction
-    NodeEndpoint = _FetchResponseNodeEndpoint
+    EpochEndOffset: ClassVar[type[FetchResponseEpochEndOffset]] = FetchResponseEpochEndOffset
+    LeaderIdAndEpoch: ClassVar[type[FetchResponseLeaderIdAndEpoch]] = FetchResponseLeaderIdAndEpoch
+    SnapshotId: ClassVar[type[FetchResponseSnapshotId]] = FetchResponseSnapshotId
+
+    class FetchableTopicResponse(Struct, gc=False):
+        topic: str = ""
+        topic_id: bytes = bytes(16)
+        partitions: list[FetchResponse.PartitionData] = []
+
+    class PartitionData(Struct, gc=False):
+        partition_index: int = 0
+        error_code: int = 0
+        high_watermark: int = 0
+        last_stable_offset: int = -1
+        log_start_offset: int = -1
+        diverging_epoch: FetchResponseEpochEndOffset = FetchResponseEpochEndOffset()
+        current_leader: FetchResponseLeaderIdAndEpoch = FetchResponseLeaderIdAndEpoch()
+        snapshot_id: FetchResponseSnapshotId = FetchResponseSnapshotId()
+        aborted_transactions: list[FetchResponse.AbortedTransaction] | None = []
+        preferred_read_replica: int = -1
+        records: Buffer | Buffers | None = None
+
+    class AbortedTransaction(Struct, gc=False):
+        producer_id: int = 0
+        first_offset: int = 0
+
+    class NodeEndpoint(Struct, gc=False):
+        node_id: int = 0
+        host: str = ""
+        port: int = 0
+        rack: str | None = None
 
     throttle_time_ms: int = 0
     error_code: int = 0
     session_id: int = 0
-    responses: list[_FetchResponseFetchableTopicResponse] = []
-    node_endpoints: list[_FetchResponseNodeEndpoint] = []
-
-
-class _ListOffsetsRequestListOffsetsPartition(Struct, gc=False):
-    partition_index: int = 0
-    current_leader_epoch: int = -1
-    timestamp: int = 0
-
-
-class _ListOffsetsRequestListOffsetsTopic(Struct, gc=False):
-    name: str = ""
-    partitions: list[_ListOffsetsRequestListOffsetsPartition] = []
+    responses: list[FetchResponse.FetchableTopicResponse] = []
+    node_endpoints: list[FetchResponse.NodeEndpoint] = []
 
 
 class ListOffsetsRequest(Message, gc=False):
-    ListOffsetsTopic = _ListOffsetsRequestListOffsetsTopic
-    ListOffsetsPartition = _ListOffsetsRequestListOffsetsPartition
+    class ListOffsetsTopic(Struct, gc=False):
+        name: str = ""
+        partitions: list[ListOffsetsRequest.ListOffsetsPartition] = []
+
+    class ListOffsetsPartition(Struct, gc=False):
+        partition_index: int = 0
+        current_leader_epoch: int = -1
+        timestamp: int = 0
 
     replica_id: int = 0
     isolation_level: int = 0
-    topics: list[_ListOffsetsRequestListOffsetsTopic] = []
+    topics: list[ListOffsetsRequest.ListOffsetsTopic] = []
     timeout_ms: int = 0
 
 
-class _ListOffsetsResponseListOffsetsPartitionResponse(Struct, gc=False):
-    partition_index: int = 0
-    error_code: int = 0
-    timestamp: int = -1
-    offset: int = -1
-    leader_epoch: int = -1
-
-
-class _ListOffsetsResponseListOffsetsTopicResponse(Struct, gc=False):
-    name: str = ""
-    partitions: list[_ListOffsetsResponseListOffsetsPartitionResponse] = []
-
-
 class ListOffsetsResponse(Message, gc=False):
-    ListOffsetsTopicResponse = _ListOffsetsResponseListOffsetsTopicResponse
-    ListOffsetsPartitionResponse = _ListOffsetsResponseListOffsetsPartitionResponse
+    class ListOffsetsTopicResponse(Struct, gc=False):
+        name: str = ""
+        partitions: list[ListOffsetsResponse.ListOffsetsPartitionResponse] = []
+
+    class ListOffsetsPartitionResponse(Struct, gc=False):
+        partition_index: int = 0
+        error_code: int = 0
+        timestamp: int = -1
+        offset: int = -1
+        leader_epoch: int = -1
 
     throttle_time_ms: int = 0
-    topics: list[_ListOffsetsResponseListOffsetsTopicResponse] = []
-
-
-class _MetadataRequestTopic(Struct, gc=False):
-    topic_id: bytes = bytes(16)
-    name: str | None = ""
+    topics: list[ListOffsetsResponse.ListOffsetsTopicResponse] = []
 
 
 class MetadataRequest(Message, gc=False):
-    MetadataRequestTopic = _MetadataRequestTopic
+    class MetadataRequestTopic(Struct, gc=False):
+        topic_id: bytes = bytes(16)
+        name: str | None = ""
 
-    topics: list[_MetadataRequestTopic] | None = []
+    topics: list[MetadataRequest.MetadataRequestTopic] | None = []
     allow_auto_topic_creation: bool = True
     include_cluster_authorized_operations: bool = False
     include_topic_authorized_operations: bool = False
 
 
-class _MetadataResponseBroker(Struct, gc=False):
-    node_id: int = 0
-    host: str = ""
-    port: int = 0
-    rack: str | None = None
-
-
-class _MetadataResponsePartition(Struct, gc=False):
-    error_code: int = 0
-    partition_index: int = 0
-    leader_id: int = 0
-    leader_epoch: int = -1
-    replica_nodes: list[int] = []
-    isr_nodes: list[int] = []
-    offline_replicas: list[int] = []
-
-
-class _MetadataResponseTopic(Struct, gc=False):
-    error_code: int = 0
-    name: str | None = ""
-    topic_id: bytes = bytes(16)
-    is_internal: bool = False
-    partitions: list[_MetadataResponsePartition] = []
-    topic_authorized_operations: int = -2147483648
-
-
 class MetadataResponse(Message, gc=False):
-    MetadataResponseBroker = _MetadataResponseBroker
-    MetadataResponseTopic = _MetadataResponseTopic
-    MetadataResponsePartition = _MetadataResponsePartition
+    class MetadataResponseBroker(Struct, gc=False):
+        node_id: int = 0
+        host: str = ""
+        port: int = 0
+        rack: str | None = None
+
+    class MetadataResponseTopic(Struct, gc=False):
+        error_code: int = 0
+        name: str | None = ""
+        topic_id: bytes = bytes(16)
+        is_internal: bool = False
+        partitions: list[MetadataResponse.MetadataResponsePartition] = []
+        topic_authorized_operations: int = -2147483648
+
+    class MetadataResponsePartition(Struct, gc=False):
+        error_code: int = 0
+        partition_index: int = 0
+        leader_id: int = 0
+        leader_epoch: int = -1
+        replica_nodes: list[int] = []
+        isr_nodes: list[int] = []
+        offline_replicas: list[int] = []
 
     throttle_time_ms: int = 0
-    brokers: list[_MetadataResponseBroker] = []
+    brokers: list[MetadataResponse.MetadataResponseBroker] = []
     cluster_id: str | None = None
     controller_id: int = -1
-    topics: list[_MetadataResponseTopic] = []
+    topics: list[MetadataResponse.MetadataResponseTopic] = []
     cluster_authorized_operations: int = -2147483648
     error_code: int = 0
 
 
-class _OffsetCommitRequestPartition(Struct, gc=False):
-    partition_index: int = 0
-    committed_offset: int = 0
-    committed_leader_epoch: int = -1
-    committed_metadata: str | None = ""
-
-
-class _OffsetCommitRequestTopic(Struct, gc=False):
-    name: str = ""
-    topic_id: bytes = bytes(16)
-    partitions: list[_OffsetCommitRequestPartition] = []
-
-
 class OffsetCommitRequest(Message, gc=False):
-    OffsetCommitRequestTopic = _OffsetCommitRequestTopic
-    OffsetCommitRequestPartition = _OffsetCommitRequestPartition
+    class OffsetCommitRequestTopic(Struct, gc=False):
+        name: str = ""
+        topic_id: bytes = bytes(16)
+        partitions: list[OffsetCommitRequest.OffsetCommitRequestPartition] = []
+
+    class OffsetCommitRequestPartition(Struct, gc=False):
+        partition_index: int = 0
+        committed_offset: int = 0
+        committed_leader_epoch: int = -1
+        committed_metadata: str | None = ""
 
     group_id: str = ""
     generation_id_or_member_epoch: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
     retention_time_ms: int = -1
-    topics: list[_OffsetCommitRequestTopic] = []
-
-
-class _OffsetCommitResponsePartition(Struct, gc=False):
-    partition_index: int = 0
-    error_code: int = 0
-
-
-class _OffsetCommitResponseTopic(Struct, gc=False):
-    name: str = ""
-    topic_id: bytes = bytes(16)
-    partitions: list[_OffsetCommitResponsePartition] = []
+    topics: list[OffsetCommitRequest.OffsetCommitRequestTopic] = []
 
 
 class OffsetCommitResponse(Message, gc=False):
-    OffsetCommitResponseTopic = _OffsetCommitResponseTopic
-    OffsetCommitResponsePartition = _OffsetCommitResponsePartition
+    class OffsetCommitResponseTopic(Struct, gc=False):
+        name: str = ""
+        topic_id: bytes = bytes(16)
+        partitions: list[OffsetCommitResponse.OffsetCommitResponsePartition] = []
+
+    class OffsetCommitResponsePartition(Struct, gc=False):
+        partition_index: int = 0
+        error_code: int = 0
 
     throttle_time_ms: int = 0
-    topics: list[_OffsetCommitResponseTopic] = []
-
-
-class _OffsetFetchRequestTopic(Struct, gc=False):
-    name: str = ""
-    partition_indexes: list[int] = []
-
-
-class _OffsetFetchRequestTopics(Struct, gc=False):
-    name: str = ""
-    topic_id: bytes = bytes(16)
-    partition_indexes: list[int] = []
-
-
-class _OffsetFetchRequestGroup(Struct, gc=False):
-    group_id: str = ""
-    member_id: str | None = None
-    member_epoch: int = -1
-    topics: list[_OffsetFetchRequestTopics] | None = []
+    topics: list[OffsetCommitResponse.OffsetCommitResponseTopic] = []
 
 
 class OffsetFetchRequest(Message, gc=False):
-    OffsetFetchRequestTopic = _OffsetFetchRequestTopic
-    OffsetFetchRequestGroup = _OffsetFetchRequestGroup
-    OffsetFetchRequestTopics = _OffsetFetchRequestTopics
+    class OffsetFetchRequestTopic(Struct, gc=False):
+        name: str = ""
+        partition_indexes: list[int] = []
+
+    class OffsetFetchRequestGroup(Struct, gc=False):
+        group_id: str = ""
+        member_id: str | None = None
+        member_epoch: int = -1
+        topics: list[OffsetFetchRequest.OffsetFetchRequestTopics] | None = []
+
+    class OffsetFetchRequestTopics(Struct, gc=False):
+        name: str = ""
+        topic_id: bytes = bytes(16)
+        partition_indexes: list[int] = []
 
     group_id: str = ""
-    topics: list[_OffsetFetchRequestTopic] | None = []
-    groups: list[_OffsetFetchRequestGroup] = []
+    topics: list[OffsetFetchRequest.OffsetFetchRequestTopic] | None = []
+    groups: list[OffsetFetchRequest.OffsetFetchRequestGroup] = []
     require_stable: bool = False
 
 
-class _OffsetFetchResponsePartition(Struct, gc=False):
-    partition_index: int = 0
-    committed_offset: int = 0
-    committed_leader_epoch: int = -1
-    metadata: str | None = ""
-    error_code: int = 0
-
-
-class _OffsetFetchResponseTopic(Struct, gc=False):
-    name: str = ""
-    partitions: list[_OffsetFetchResponsePartition] = []
-
-
-class _OffsetFetchResponsePartitions(Struct, gc=False):
-    partition_index: int = 0
-    committed_offset: int = 0
-    committed_leader_epoch: int = -1
-    metadata: str | None = ""
-    error_code: int = 0
-
-
-class _OffsetFetchResponseTopics(Struct, gc=False):
-    name: str = ""
-    topic_id: bytes = bytes(16)
-    partitions: list[_OffsetFetchResponsePartitions] = []
-
-
-class _OffsetFetchResponseGroup(Struct, gc=False):
-    group_id: str = ""
-    topics: list[_OffsetFetchResponseTopics] = []
-    error_code: int = 0
-
-
 class OffsetFetchResponse(Message, gc=False):
-    OffsetFetchResponseTopic = _OffsetFetchResponseTopic
-    OffsetFetchResponsePartition = _OffsetFetchResponsePartition
-    OffsetFetchResponseGroup = _OffsetFetchResponseGroup
-    OffsetFetchResponseTopics = _OffsetFetchResponseTopics
-    OffsetFetchResponsePartitions = _OffsetFetchResponsePartitions
+    class OffsetFetchResponseTopic(Struct, gc=False):
+        name: str = ""
+        partitions: list[OffsetFetchResponse.OffsetFetchResponsePartition] = []
+
+    class OffsetFetchResponsePartition(Struct, gc=False):
+        partition_index: int = 0
+        committed_offset: int = 0
+        committed_leader_epoch: int = -1
+        metadata: str | None = ""
+        error_code: int = 0
+
+    class OffsetFetchResponseGroup(Struct, gc=False):
+        group_id: str = ""
+        topics: list[OffsetFetchResponse.OffsetFetchResponseTopics] = []
+        error_code: int = 0
+
+    class OffsetFetchResponseTopics(Struct, gc=False):
+        name: str = ""
+        topic_id: bytes = bytes(16)
+        partitions: list[OffsetFetchResponse.OffsetFetchResponsePartitions] = []
+
+    class OffsetFetchResponsePartitions(Struct, gc=False):
+        partition_index: int = 0
+        committed_offset: int = 0
+        committed_leader_epoch: int = -1
+        metadata: str | None = ""
+        error_code: int = 0
 
     throttle_time_ms: int = 0
-    topics: list[_OffsetFetchResponseTopic] = []
+    topics: list[OffsetFetchResponse.OffsetFetchResponseTopic] = []
     error_code: int = 0
-    groups: list[_OffsetFetchResponseGroup] = []
+    groups: list[OffsetFetchResponse.OffsetFetchResponseGroup] = []
 
 
 class FindCoordinatorRequest(Message, gc=False):
@@ -414,17 +341,14 @@ class FindCoordinatorRequest(Message, gc=False):
     coordinator_keys: list[str] = []
 
 
-class _FindCoordinatorResponseCoordinator(Struct, gc=False):
-    key: str = ""
-    node_id: int = 0
-    host: str = ""
-    port: int = 0
-    error_code: int = 0
-    error_message: str | None = ""
-
-
 class FindCoordinatorResponse(Message, gc=False):
-    Coordinator = _FindCoordinatorResponseCoordinator
+    class Coordinator(Struct, gc=False):
+        key: str = ""
+        node_id: int = 0
+        host: str = ""
+        port: int = 0
+        error_code: int = 0
+        error_message: str | None = ""
 
     throttle_time_ms: int = 0
     error_code: int = 0
@@ -432,16 +356,13 @@ class FindCoordinatorResponse(Message, gc=False):
     node_id: int = 0
     host: str = ""
     port: int = 0
-    coordinators: list[_FindCoordinatorResponseCoordinator] = []
-
-
-class _JoinGroupRequestProtocol(Struct, gc=False):
-    name: str = ""
-    metadata: bytes = b""
+    coordinators: list[FindCoordinatorResponse.Coordinator] = []
 
 
 class JoinGroupRequest(Message, gc=False):
-    JoinGroupRequestProtocol = _JoinGroupRequestProtocol
+    class JoinGroupRequestProtocol(Struct, gc=False):
+        name: str = ""
+        metadata: bytes = b""
 
     group_id: str = ""
     session_timeout_ms: int = 0
@@ -449,18 +370,15 @@ class JoinGroupRequest(Message, gc=False):
     member_id: str = ""
     group_instance_id: str | None = None
     protocol_type: str = ""
-    protocols: list[_JoinGroupRequestProtocol] = []
+    protocols: list[JoinGroupRequest.JoinGroupRequestProtocol] = []
     reason: str | None = None
 
 
-class _JoinGroupResponseMember(Struct, gc=False):
-    member_id: str = ""
-    group_instance_id: str | None = None
-    metadata: bytes = b""
-
-
 class JoinGroupResponse(Message, gc=False):
-    JoinGroupResponseMember = _JoinGroupResponseMember
+    class JoinGroupResponseMember(Struct, gc=False):
+        member_id: str = ""
+        group_instance_id: str | None = None
+        metadata: bytes = b""
 
     throttle_time_ms: int = 0
     error_code: int = 0
@@ -470,7 +388,7 @@ class JoinGroupResponse(Message, gc=False):
     leader: str = ""
     skip_assignment: bool = False
     member_id: str = ""
-    members: list[_JoinGroupResponseMember] = []
+    members: list[JoinGroupResponse.JoinGroupResponseMember] = []
 
 
 class HeartbeatRequest(Message, gc=False):
@@ -485,41 +403,32 @@ class HeartbeatResponse(Message, gc=False):
     error_code: int = 0
 
 
-class _LeaveGroupRequestMemberIdentity(Struct, gc=False):
-    member_id: str = ""
-    group_instance_id: str | None = None
-    reason: str | None = None
-
-
 class LeaveGroupRequest(Message, gc=False):
-    MemberIdentity = _LeaveGroupRequestMemberIdentity
+    class MemberIdentity(Struct, gc=False):
+        member_id: str = ""
+        group_instance_id: str | None = None
+        reason: str | None = None
 
     group_id: str = ""
     member_id: str = ""
-    members: list[_LeaveGroupRequestMemberIdentity] = []
-
-
-class _LeaveGroupResponseMemberResponse(Struct, gc=False):
-    member_id: str = ""
-    group_instance_id: str | None = ""
-    error_code: int = 0
+    members: list[LeaveGroupRequest.MemberIdentity] = []
 
 
 class LeaveGroupResponse(Message, gc=False):
-    MemberResponse = _LeaveGroupResponseMemberResponse
+    class MemberResponse(Struct, gc=False):
+        member_id: str = ""
+        group_instance_id: str | None = ""
+        error_code: int = 0
 
     throttle_time_ms: int = 0
     error_code: int = 0
-    members: list[_LeaveGroupResponseMemberResponse] = []
-
-
-class _SyncGroupRequestAssignment(Struct, gc=False):
-    member_id: str = ""
-    assignment: bytes = b""
+    members: list[LeaveGroupResponse.MemberResponse] = []
 
 
 class SyncGroupRequest(Message, gc=False):
-    SyncGroupRequestAssignment = _SyncGroupRequestAssignment
+    class SyncGroupRequestAssignment(Struct, gc=False):
+        member_id: str = ""
+        assignment: bytes = b""
 
     group_id: str = ""
     generation_id: int = 0
@@ -527,7 +436,7 @@ class SyncGroupRequest(Message, gc=False):
     group_instance_id: str | None = None
     protocol_type: str | None = None
     protocol_name: str | None = None
-    assignments: list[_SyncGroupRequestAssignment] = []
+    assignments: list[SyncGroupRequest.SyncGroupRequestAssignment] = []
 
 
 class SyncGroupResponse(Message, gc=False):
@@ -543,32 +452,27 @@ class DescribeGroupsRequest(Message, gc=False):
     include_authorized_operations: bool = False
 
 
-class _DescribeGroupsResponseDescribedGroupMember(Struct, gc=False):
-    member_id: str = ""
-    group_instance_id: str | None = None
-    client_id: str = ""
-    client_host: str = ""
-    member_metadata: bytes = b""
-    member_assignment: bytes = b""
-
-
-class _DescribeGroupsResponseDescribedGroup(Struct, gc=False):
-    error_code: int = 0
-    error_message: str | None = None
-    group_id: str = ""
-    group_state: str = ""
-    protocol_type: str = ""
-    protocol_data: str = ""
-    members: list[_DescribeGroupsResponseDescribedGroupMember] = []
-    authorized_operations: int = -2147483648
-
-
 class DescribeGroupsResponse(Message, gc=False):
-    DescribedGroup = _DescribeGroupsResponseDescribedGroup
-    DescribedGroupMember = _DescribeGroupsResponseDescribedGroupMember
+    class DescribedGroup(Struct, gc=False):
+        error_code: int = 0
+        error_message: str | None = None
+        group_id: str = ""
+        group_state: str = ""
+        protocol_type: str = ""
+        protocol_data: str = ""
+        members: list[DescribeGroupsResponse.DescribedGroupMember] = []
+        authorized_operations: int = -2147483648
+
+    class DescribedGroupMember(Struct, gc=False):
+        member_id: str = ""
+        group_instance_id: str | None = None
+        client_id: str = ""
+        client_host: str = ""
+        member_metadata: bytes = b""
+        member_assignment: bytes = b""
 
     throttle_time_ms: int = 0
-    groups: list[_DescribeGroupsResponseDescribedGroup] = []
+    groups: list[DescribeGroupsResponse.DescribedGroup] = []
 
 
 class ListGroupsRequest(Message, gc=False):
@@ -576,19 +480,16 @@ class ListGroupsRequest(Message, gc=False):
     types_filter: list[str] = []
 
 
-class _ListGroupsResponseListedGroup(Struct, gc=False):
-    group_id: str = ""
-    protocol_type: str = ""
-    group_state: str = ""
-    group_type: str = ""
-
-
 class ListGroupsResponse(Message, gc=False):
-    ListedGroup = _ListGroupsResponseListedGroup
+    class ListedGroup(Struct, gc=False):
+        group_id: str = ""
+        protocol_type: str = ""
+        group_state: str = ""
+        group_type: str = ""
 
     throttle_time_ms: int = 0
     error_code: int = 0
-    groups: list[_ListGroupsResponseListedGroup] = []
+    groups: list[ListGroupsResponse.ListedGroup] = []
 
 
 class SaslHandshakeRequest(Message, gc=False):
@@ -605,155 +506,120 @@ class ApiVersionsRequest(Message, gc=False):
     client_software_version: str = ""
 
 
-class _ApiVersionsResponseApiVersion(Struct, gc=False):
-    api_key: int = 0
-    min_version: int = 0
-    max_version: int = 0
-
-
-class _ApiVersionsResponseSupportedFeatureKey(Struct, gc=False):
-    name: str = ""
-    min_version: int = 0
-    max_version: int = 0
-
-
-class _ApiVersionsResponseFinalizedFeatureKey(Struct, gc=False):
-    name: str = ""
-    max_version_level: int = 0
-    min_version_level: int = 0
-
-
 class ApiVersionsResponse(Message, gc=False):
-    ApiVersion = _ApiVersionsResponseApiVersion
-    SupportedFeatureKey = _ApiVersionsResponseSupportedFeatureKey
-    FinalizedFeatureKey = _ApiVersionsResponseFinalizedFeatureKey
+    class ApiVersion(Struct, gc=False):
+        api_key: int = 0
+        min_version: int = 0
+        max_version: int = 0
+
+    class SupportedFeatureKey(Struct, gc=False):
+        name: str = ""
+        min_version: int = 0
+        max_version: int = 0
+
+    class FinalizedFeatureKey(Struct, gc=False):
+        name: str = ""
+        max_version_level: int = 0
+        min_version_level: int = 0
 
     error_code: int = 0
-    api_keys: list[_ApiVersionsResponseApiVersion] = []
+    api_keys: list[ApiVersionsResponse.ApiVersion] = []
     throttle_time_ms: int = 0
-    supported_features: list[_ApiVersionsResponseSupportedFeatureKey] = []
+    supported_features: list[ApiVersionsResponse.SupportedFeatureKey] = []
     finalized_features_epoch: int = -1
-    finalized_features: list[_ApiVersionsResponseFinalizedFeatureKey] = []
+    finalized_features: list[ApiVersionsResponse.FinalizedFeatureKey] = []
     zk_migration_ready: bool = False
 
 
-class _CreateTopicsRequestCreatableReplicaAssignment(Struct, gc=False):
-    partition_index: int = 0
-    broker_ids: list[int] = []
-
-
-class _CreateTopicsRequestCreatableTopicConfig(Struct, gc=False):
-    name: str = ""
-    value: str | None = ""
-
-
-class _CreateTopicsRequestCreatableTopic(Struct, gc=False):
-    name: str = ""
-    num_partitions: int = 0
-    replication_factor: int = 0
-    assignments: list[_CreateTopicsRequestCreatableReplicaAssignment] = []
-    configs: list[_CreateTopicsRequestCreatableTopicConfig] = []
-
-
 class CreateTopicsRequest(Message, gc=False):
-    CreatableTopic = _CreateTopicsRequestCreatableTopic
-    CreatableReplicaAssignment = _CreateTopicsRequestCreatableReplicaAssignment
-    CreatableTopicConfig = _CreateTopicsRequestCreatableTopicConfig
+    class CreatableTopic(Struct, gc=False):
+        name: str = ""
+        num_partitions: int = 0
+        replication_factor: int = 0
+        assignments: list[CreateTopicsRequest.CreatableReplicaAssignment] = []
+        configs: list[CreateTopicsRequest.CreatableTopicConfig] = []
 
-    topics: list[_CreateTopicsRequestCreatableTopic] = []
+    class CreatableReplicaAssignment(Struct, gc=False):
+        partition_index: int = 0
+        broker_ids: list[int] = []
+
+    class CreatableTopicConfig(Struct, gc=False):
+        name: str = ""
+        value: str | None = ""
+
+    topics: list[CreateTopicsRequest.CreatableTopic] = []
     timeout_ms: int = 60000
     validate_only: bool = False
 
 
-class _CreateTopicsResponseCreatableTopicConfigs(Struct, gc=False):
-    name: str = ""
-    value: str | None = ""
-    read_only: bool = False
-    config_source: int = -1
-    is_sensitive: bool = False
-
-
-class _CreateTopicsResponseCreatableTopicResult(Struct, gc=False):
-    name: str = ""
-    topic_id: bytes = bytes(16)
-    error_code: int = 0
-    error_message: str | None = ""
-    topic_config_error_code: int = 0
-    num_partitions: int = -1
-    replication_factor: int = -1
-    configs: list[_CreateTopicsResponseCreatableTopicConfigs] | None = []
-
-
 class CreateTopicsResponse(Message, gc=False):
-    CreatableTopicResult = _CreateTopicsResponseCreatableTopicResult
-    CreatableTopicConfigs = _CreateTopicsResponseCreatableTopicConfigs
+    class CreatableTopicResult(Struct, gc=False):
+        name: str = ""
+        topic_id: bytes = bytes(16)
+        error_code: int = 0
+        error_message: str | None = ""
+        topic_config_error_code: int = 0
+        num_partitions: int = -1
+        replication_factor: int = -1
+        configs: list[CreateTopicsResponse.CreatableTopicConfigs] | None = []
+
+    class CreatableTopicConfigs(Struct, gc=False):
+        name: str = ""
+        value: str | None = ""
+        read_only: bool = False
+        config_source: int = -1
+        is_sensitive: bool = False
 
     throttle_time_ms: int = 0
-    topics: list[_CreateTopicsResponseCreatableTopicResult] = []
-
-
-class _DeleteTopicsRequestDeleteTopicState(Struct, gc=False):
-    name: str | None = None
-    topic_id: bytes = bytes(16)
+    topics: list[CreateTopicsResponse.CreatableTopicResult] = []
 
 
 class DeleteTopicsRequest(Message, gc=False):
-    DeleteTopicState = _DeleteTopicsRequestDeleteTopicState
+    class DeleteTopicState(Struct, gc=False):
+        name: str | None = None
+        topic_id: bytes = bytes(16)
 
-    topics: list[_DeleteTopicsRequestDeleteTopicState] = []
+    topics: list[DeleteTopicsRequest.DeleteTopicState] = []
     topic_names: list[str] = []
     timeout_ms: int = 0
 
 
-class _DeleteTopicsResponseDeletableTopicResult(Struct, gc=False):
-    name: str | None = ""
-    topic_id: bytes = bytes(16)
-    error_code: int = 0
-    error_message: str | None = None
-
-
 class DeleteTopicsResponse(Message, gc=False):
-    DeletableTopicResult = _DeleteTopicsResponseDeletableTopicResult
+    class DeletableTopicResult(Struct, gc=False):
+        name: str | None = ""
+        topic_id: bytes = bytes(16)
+        error_code: int = 0
+        error_message: str | None = None
 
     throttle_time_ms: int = 0
-    responses: list[_DeleteTopicsResponseDeletableTopicResult] = []
-
-
-class _DeleteRecordsRequestDeleteRecordsPartition(Struct, gc=False):
-    partition_index: int = 0
-    offset: int = 0
-
-
-class _DeleteRecordsRequestDeleteRecordsTopic(Struct, gc=False):
-    name: str = ""
-    partitions: list[_DeleteRecordsRequestDeleteRecordsPartition] = []
+    responses: list[DeleteTopicsResponse.DeletableTopicResult] = []
 
 
 class DeleteRecordsRequest(Message, gc=False):
-    DeleteRecordsTopic = _DeleteRecordsRequestDeleteRecordsTopic
-    DeleteRecordsPartition = _DeleteRecordsRequestDeleteRecordsPartition
+    class DeleteRecordsTopic(Struct, gc=False):
+        name: str = ""
+        partitions: list[DeleteRecordsRequest.DeleteRecordsPartition] = []
 
-    topics: list[_DeleteRecordsRequestDeleteRecordsTopic] = []
+    class DeleteRecordsPartition(Struct, gc=False):
+        partition_index: int = 0
+        offset: int = 0
+
+    topics: list[DeleteRecordsRequest.DeleteRecordsTopic] = []
     timeout_ms: int = 0
 
 
-class _DeleteRecordsResponseDeleteRecordsPartitionResult(Struct, gc=False):
-    partition_index: int = 0
-    low_watermark: int = 0
-    error_code: int = 0
-
-
-class _DeleteRecordsResponseDeleteRecordsTopicResult(Struct, gc=False):
-    name: str = ""
-    partitions: list[_DeleteRecordsResponseDeleteRecordsPartitionResult] = []
-
-
 class DeleteRecordsResponse(Message, gc=False):
-    DeleteRecordsTopicResult = _DeleteRecordsResponseDeleteRecordsTopicResult
-    DeleteRecordsPartitionResult = _DeleteRecordsResponseDeleteRecordsPartitionResult
+    class DeleteRecordsTopicResult(Struct, gc=False):
+        name: str = ""
+        partitions: list[DeleteRecordsResponse.DeleteRecordsPartitionResult] = []
+
+    class DeleteRecordsPartitionResult(Struct, gc=False):
+        partition_index: int = 0
+        low_watermark: int = 0
+        error_code: int = 0
 
     throttle_time_ms: int = 0
-    topics: list[_DeleteRecordsResponseDeleteRecordsTopicResult] = []
+    topics: list[DeleteRecordsResponse.DeleteRecordsTopicResult] = []
 
 
 class InitProducerIdRequest(Message, gc=False):
@@ -770,93 +636,71 @@ class InitProducerIdResponse(Message, gc=False):
     producer_epoch: int = 0
 
 
-class _OffsetForLeaderEpochRequestOffsetForLeaderPartition(Struct, gc=False):
-    partition: int = 0
-    current_leader_epoch: int = -1
-    leader_epoch: int = 0
-
-
-class _OffsetForLeaderEpochRequestOffsetForLeaderTopic(Struct, gc=False):
-    topic: str = ""
-    partitions: list[_OffsetForLeaderEpochRequestOffsetForLeaderPartition] = []
-
-
 class OffsetForLeaderEpochRequest(Message, gc=False):
-    OffsetForLeaderTopic = _OffsetForLeaderEpochRequestOffsetForLeaderTopic
-    OffsetForLeaderPartition = _OffsetForLeaderEpochRequestOffsetForLeaderPartition
+    class OffsetForLeaderTopic(Struct, gc=False):
+        topic: str = ""
+        partitions: list[OffsetForLeaderEpochRequest.OffsetForLeaderPartition] = []
+
+    class OffsetForLeaderPartition(Struct, gc=False):
+        partition: int = 0
+        current_leader_epoch: int = -1
+        leader_epoch: int = 0
 
     replica_id: int = -2
-    topics: list[_OffsetForLeaderEpochRequestOffsetForLeaderTopic] = []
-
-
-class _OffsetForLeaderEpochResponseEpochEndOffset(Struct, gc=False):
-    error_code: int = 0
-    partition: int = 0
-    leader_epoch: int = -1
-    end_offset: int = -1
-
-
-class _OffsetForLeaderEpochResponseOffsetForLeaderTopicResult(Struct, gc=False):
-    topic: str = ""
-    partitions: list[_OffsetForLeaderEpochResponseEpochEndOffset] = []
+    topics: list[OffsetForLeaderEpochRequest.OffsetForLeaderTopic] = []
 
 
 class OffsetForLeaderEpochResponse(Message, gc=False):
-    OffsetForLeaderTopicResult = _OffsetForLeaderEpochResponseOffsetForLeaderTopicResult
-    EpochEndOffset = _OffsetForLeaderEpochResponseEpochEndOffset
+    class OffsetForLeaderTopicResult(Struct, gc=False):
+        topic: str = ""
+        partitions: list[OffsetForLeaderEpochResponse.EpochEndOffset] = []
+
+    class EpochEndOffset(Struct, gc=False):
+        error_code: int = 0
+        partition: int = 0
+        leader_epoch: int = -1
+        end_offset: int = -1
 
     throttle_time_ms: int = 0
-    topics: list[_OffsetForLeaderEpochResponseOffsetForLeaderTopicResult] = []
-
-
-class _AddPartitionsToTxnRequestAddPartitionsToTxnTopic(Struct, gc=False):
-    name: str = ""
-    partitions: list[int] = []
-
-
-class _AddPartitionsToTxnRequestAddPartitionsToTxnTransaction(Struct, gc=False):
-    transactional_id: str = ""
-    producer_id: int = 0
-    producer_epoch: int = 0
-    verify_only: bool = False
-    topics: list[_AddPartitionsToTxnRequestAddPartitionsToTxnTopic] = []
+    topics: list[OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult] = []
 
 
 class AddPartitionsToTxnRequest(Message, gc=False):
-    AddPartitionsToTxnTopic = _AddPartitionsToTxnRequestAddPartitionsToTxnTopic
-    AddPartitionsToTxnTransaction = _AddPartitionsToTxnRequestAddPartitionsToTxnTransaction
+    class AddPartitionsToTxnTopic(Struct, gc=False):
+        name: str = ""
+        partitions: list[int] = []
 
-    transactions: list[_AddPartitionsToTxnRequestAddPartitionsToTxnTransaction] = []
+    class AddPartitionsToTxnTransaction(Struct, gc=False):
+        transactional_id: str = ""
+        producer_id: int = 0
+        producer_epoch: int = 0
+        verify_only: bool = False
+        topics: list[AddPartitionsToTxnRequest.AddPartitionsToTxnTopic] = []
+
+    transactions: list[AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction] = []
     v3_and_below_transactional_id: str = ""
     v3_and_below_producer_id: int = 0
     v3_and_below_producer_epoch: int = 0
-    v3_and_below_topics: list[_AddPartitionsToTxnRequestAddPartitionsToTxnTopic] = []
-
-
-class _AddPartitionsToTxnResponseAddPartitionsToTxnPartitionResult(Struct, gc=False):
-    partition_index: int = 0
-    partition_error_code: int = 0
-
-
-class _AddPartitionsToTxnResponseAddPartitionsToTxnTopicResult(Struct, gc=False):
-    name: str = ""
-    results_by_partition: list[_AddPartitionsToTxnResponseAddPartitionsToTxnPartitionResult] = []
-
-
-class _AddPartitionsToTxnResponseAddPartitionsToTxnResult(Struct, gc=False):
-    transactional_id: str = ""
-    topic_results: list[_AddPartitionsToTxnResponseAddPartitionsToTxnTopicResult] = []
+    v3_and_below_topics: list[AddPartitionsToTxnRequest.AddPartitionsToTxnTopic] = []
 
 
 class AddPartitionsToTxnResponse(Message, gc=False):
-    AddPartitionsToTxnTopicResult = _AddPartitionsToTxnResponseAddPartitionsToTxnTopicResult
-    AddPartitionsToTxnPartitionResult = _AddPartitionsToTxnResponseAddPartitionsToTxnPartitionResult
-    AddPartitionsToTxnResult = _AddPartitionsToTxnResponseAddPartitionsToTxnResult
+    class AddPartitionsToTxnTopicResult(Struct, gc=False):
+        name: str = ""
+        results_by_partition: list[AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult] = []
+
+    class AddPartitionsToTxnPartitionResult(Struct, gc=False):
+        partition_index: int = 0
+        partition_error_code: int = 0
+
+    class AddPartitionsToTxnResult(Struct, gc=False):
+        transactional_id: str = ""
+        topic_results: list[AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult] = []
 
     throttle_time_ms: int = 0
     error_code: int = 0
-    results_by_transaction: list[_AddPartitionsToTxnResponseAddPartitionsToTxnResult] = []
-    results_by_topic_v3_and_below: list[_AddPartitionsToTxnResponseAddPartitionsToTxnTopicResult] = []
+    results_by_transaction: list[AddPartitionsToTxnResponse.AddPartitionsToTxnResult] = []
+    results_by_topic_v3_and_below: list[AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult] = []
 
 
 class AddOffsetsToTxnRequest(Message, gc=False):
@@ -885,65 +729,48 @@ class EndTxnResponse(Message, gc=False):
     producer_epoch: int = -1
 
 
-class _WriteTxnMarkersRequestWritableTxnMarkerTopic(Struct, gc=False):
-    name: str = ""
-    partition_indexes: list[int] = []
-
-
-class _WriteTxnMarkersRequestWritableTxnMarker(Struct, gc=False):
-    producer_id: int = 0
-    producer_epoch: int = 0
-    transaction_result: bool = False
-    topics: list[_WriteTxnMarkersRequestWritableTxnMarkerTopic] = []
-    coordinator_epoch: int = 0
-    transaction_version: int = 0
-
-
 class WriteTxnMarkersRequest(Message, gc=False):
-    WritableTxnMarker = _WriteTxnMarkersRequestWritableTxnMarker
-    WritableTxnMarkerTopic = _WriteTxnMarkersRequestWritableTxnMarkerTopic
+    class WritableTxnMarker(Struct, gc=False):
+        producer_id: int = 0
+        producer_epoch: int = 0
+        transaction_result: bool = False
+        topics: list[WriteTxnMarkersRequest.WritableTxnMarkerTopic] = []
+        coordinator_epoch: int = 0
+        transaction_version: int = 0
 
-    markers: list[_WriteTxnMarkersRequestWritableTxnMarker] = []
+    class WritableTxnMarkerTopic(Struct, gc=False):
+        name: str = ""
+        partition_indexes: list[int] = []
 
-
-class _WriteTxnMarkersResponseWritableTxnMarkerPartitionResult(Struct, gc=False):
-    partition_index: int = 0
-    error_code: int = 0
-
-
-class _WriteTxnMarkersResponseWritableTxnMarkerTopicResult(Struct, gc=False):
-    name: str = ""
-    partitions: list[_WriteTxnMarkersResponseWritableTxnMarkerPartitionResult] = []
-
-
-class _WriteTxnMarkersResponseWritableTxnMarkerResult(Struct, gc=False):
-    producer_id: int = 0
-    topics: list[_WriteTxnMarkersResponseWritableTxnMarkerTopicResult] = []
+    markers: list[WriteTxnMarkersRequest.WritableTxnMarker] = []
 
 
 class WriteTxnMarkersResponse(Message, gc=False):
-    WritableTxnMarkerResult = _WriteTxnMarkersResponseWritableTxnMarkerResult
-    WritableTxnMarkerTopicResult = _WriteTxnMarkersResponseWritableTxnMarkerTopicResult
-    WritableTxnMarkerPartitionResult = _WriteTxnMarkersResponseWritableTxnMarkerPartitionResult
+    class WritableTxnMarkerResult(Struct, gc=False):
+        producer_id: int = 0
+        topics: list[WriteTxnMarkersResponse.WritableTxnMarkerTopicResult] = []
 
-    markers: list[_WriteTxnMarkersResponseWritableTxnMarkerResult] = []
+    class WritableTxnMarkerTopicResult(Struct, gc=False):
+        name: str = ""
+        partitions: list[WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult] = []
 
+    class WritableTxnMarkerPartitionResult(Struct, gc=False):
+        partition_index: int = 0
+        error_code: int = 0
 
-class _TxnOffsetCommitRequestPartition(Struct, gc=False):
-    partition_index: int = 0
-    committed_offset: int = 0
-    committed_leader_epoch: int = -1
-    committed_metadata: str | None = ""
-
-
-class _TxnOffsetCommitRequestTopic(Struct, gc=False):
-    name: str = ""
-    partitions: list[_TxnOffsetCommitRequestPartition] = []
+    markers: list[WriteTxnMarkersResponse.WritableTxnMarkerResult] = []
 
 
 class TxnOffsetCommitRequest(Message, gc=False):
-    TxnOffsetCommitRequestTopic = _TxnOffsetCommitRequestTopic
-    TxnOffsetCommitRequestPartition = _TxnOffsetCommitRequestPartition
+    class TxnOffsetCommitRequestTopic(Struct, gc=False):
+        name: str = ""
+        partitions: list[TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition] = []
+
+    class TxnOffsetCommitRequestPartition(Struct, gc=False):
+        partition_index: int = 0
+        committed_offset: int = 0
+        committed_leader_epoch: int = -1
+        committed_metadata: str | None = ""
 
     transactional_id: str = ""
     group_id: str = ""
@@ -952,25 +779,20 @@ class TxnOffsetCommitRequest(Message, gc=False):
     generation_id: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
-    topics: list[_TxnOffsetCommitRequestTopic] = []
-
-
-class _TxnOffsetCommitResponsePartition(Struct, gc=False):
-    partition_index: int = 0
-    error_code: int = 0
-
-
-class _TxnOffsetCommitResponseTopic(Struct, gc=False):
-    name: str = ""
-    partitions: list[_TxnOffsetCommitResponsePartition] = []
+    topics: list[TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic] = []
 
 
 class TxnOffsetCommitResponse(Message, gc=False):
-    TxnOffsetCommitResponseTopic = _TxnOffsetCommitResponseTopic
-    TxnOffsetCommitResponsePartition = _TxnOffsetCommitResponsePartition
+    class TxnOffsetCommitResponseTopic(Struct, gc=False):
+        name: str = ""
+        partitions: list[TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition] = []
+
+    class TxnOffsetCommitResponsePartition(Struct, gc=False):
+        partition_index: int = 0
+        error_code: int = 0
 
     throttle_time_ms: int = 0
-    topics: list[_TxnOffsetCommitResponseTopic] = []
+    topics: list[TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic] = []
 
 
 class DescribeAclsRequest(Message, gc=False):
@@ -983,255 +805,198 @@ class DescribeAclsRequest(Message, gc=False):
     permission_type: int = 0
 
 
-class _DescribeAclsResponseAclDescription(Struct, gc=False):
-    principal: str = ""
-    host: str = ""
-    operation: int = 0
-    permission_type: int = 0
-
-
-class _DescribeAclsResponseDescribeAclsResource(Struct, gc=False):
-    resource_type: int = 0
-    resource_name: str = ""
-    pattern_type: int = 3
-    acls: list[_DescribeAclsResponseAclDescription] = []
-
-
 class DescribeAclsResponse(Message, gc=False):
-    DescribeAclsResource = _DescribeAclsResponseDescribeAclsResource
-    AclDescription = _DescribeAclsResponseAclDescription
+    class DescribeAclsResource(Struct, gc=False):
+        resource_type: int = 0
+        resource_name: str = ""
+        pattern_type: int = 3
+        acls: list[DescribeAclsResponse.AclDescription] = []
+
+    class AclDescription(Struct, gc=False):
+        principal: str = ""
+        host: str = ""
+        operation: int = 0
+        permission_type: int = 0
 
     throttle_time_ms: int = 0
     error_code: int = 0
     error_message: str | None = ""
-    resources: list[_DescribeAclsResponseDescribeAclsResource] = []
-
-
-class _CreateAclsRequestAclCreation(Struct, gc=False):
-    resource_type: int = 0
-    resource_name: str = ""
-    resource_pattern_type: int = 3
-    principal: str = ""
-    host: str = ""
-    operation: int = 0
-    permission_type: int = 0
+    resources: list[DescribeAclsResponse.DescribeAclsResource] = []
 
 
 class CreateAclsRequest(Message, gc=False):
-    AclCreation = _CreateAclsRequestAclCreation
+    class AclCreation(Struct, gc=False):
+        resource_type: int = 0
+        resource_name: str = ""
+        resource_pattern_type: int = 3
+        principal: str = ""
+        host: str = ""
+        operation: int = 0
+        permission_type: int = 0
 
-    creations: list[_CreateAclsRequestAclCreation] = []
-
-
-class _CreateAclsResponseAclCreationResult(Struct, gc=False):
-    error_code: int = 0
-    error_message: str | None = ""
+    creations: list[CreateAclsRequest.AclCreation] = []
 
 
 class CreateAclsResponse(Message, gc=False):
-    AclCreationResult = _CreateAclsResponseAclCreationResult
+    class AclCreationResult(Struct, gc=False):
+        error_code: int = 0
+        error_message: str | None = ""
 
     throttle_time_ms: int = 0
-    results: list[_CreateAclsResponseAclCreationResult] = []
-
-
-class _DeleteAclsRequestDeleteAclsFilter(Struct, gc=False):
-    resource_type_filter: int = 0
-    resource_name_filter: str | None = ""
-    pattern_type_filter: int = 3
-    principal_filter: str | None = ""
-    host_filter: str | None = ""
-    operation: int = 0
-    permission_type: int = 0
+    results: list[CreateAclsResponse.AclCreationResult] = []
 
 
 class DeleteAclsRequest(Message, gc=False):
-    DeleteAclsFilter = _DeleteAclsRequestDeleteAclsFilter
+    class DeleteAclsFilter(Struct, gc=False):
+        resource_type_filter: int = 0
+        resource_name_filter: str | None = ""
+        pattern_type_filter: int = 3
+        principal_filter: str | None = ""
+        host_filter: str | None = ""
+        operation: int = 0
+        permission_type: int = 0
 
-    filters: list[_DeleteAclsRequestDeleteAclsFilter] = []
-
-
-class _DeleteAclsResponseDeleteAclsMatchingAcl(Struct, gc=False):
-    error_code: int = 0
-    error_message: str | None = ""
-    resource_type: int = 0
-    resource_name: str = ""
-    pattern_type: int = 3
-    principal: str = ""
-    host: str = ""
-    operation: int = 0
-    permission_type: int = 0
-
-
-class _DeleteAclsResponseDeleteAclsFilterResult(Struct, gc=False):
-    error_code: int = 0
-    error_message: str | None = ""
-    matching_acls: list[_DeleteAclsResponseDeleteAclsMatchingAcl] = []
+    filters: list[DeleteAclsRequest.DeleteAclsFilter] = []
 
 
 class DeleteAclsResponse(Message, gc=False):
-    DeleteAclsFilterResult = _DeleteAclsResponseDeleteAclsFilterResult
-    DeleteAclsMatchingAcl = _DeleteAclsResponseDeleteAclsMatchingAcl
+    class DeleteAclsFilterResult(Struct, gc=False):
+        error_code: int = 0
+        error_message: str | None = ""
+        matching_acls: list[DeleteAclsResponse.DeleteAclsMatchingAcl] = []
+
+    class DeleteAclsMatchingAcl(Struct, gc=False):
+        error_code: int = 0
+        error_message: str | None = ""
+        resource_type: int = 0
+        resource_name: str = ""
+        pattern_type: int = 3
+        principal: str = ""
+        host: str = ""
+        operation: int = 0
+        permission_type: int = 0
 
     throttle_time_ms: int = 0
-    filter_results: list[_DeleteAclsResponseDeleteAclsFilterResult] = []
-
-
-class _DescribeConfigsRequestDescribeConfigsResource(Struct, gc=False):
-    resource_type: int = 0
-    resource_name: str = ""
-    configuration_keys: list[str] | None = []
+    filter_results: list[DeleteAclsResponse.DeleteAclsFilterResult] = []
 
 
 class DescribeConfigsRequest(Message, gc=False):
-    DescribeConfigsResource = _DescribeConfigsRequestDescribeConfigsResource
+    class DescribeConfigsResource(Struct, gc=False):
+        resource_type: int = 0
+        resource_name: str = ""
+        configuration_keys: list[str] | None = []
 
-    resources: list[_DescribeConfigsRequestDescribeConfigsResource] = []
+    resources: list[DescribeConfigsRequest.DescribeConfigsResource] = []
     include_synonyms: bool = False
     include_documentation: bool = False
 
 
-class _DescribeConfigsResponseDescribeConfigsSynonym(Struct, gc=False):
-    name: str = ""
-    value: str | None = ""
-    source: int = 0
-
-
-class _DescribeConfigsResponseDescribeConfigsResourceResult(Struct, gc=False):
-    name: str = ""
-    value: str | None = ""
-    read_only: bool = False
-    config_source: int = -1
-    is_sensitive: bool = False
-    synonyms: list[_DescribeConfigsResponseDescribeConfigsSynonym] = []
-    config_type: int = 0
-    documentation: str | None = ""
-
-
-class _DescribeConfigsResponseDescribeConfigsResult(Struct, gc=False):
-    error_code: int = 0
-    error_message: str | None = ""
-    resource_type: int = 0
-    resource_name: str = ""
-    configs: list[_DescribeConfigsResponseDescribeConfigsResourceResult] = []
-
-
 class DescribeConfigsResponse(Message, gc=False):
-    DescribeConfigsResult = _DescribeConfigsResponseDescribeConfigsResult
-    DescribeConfigsResourceResult = _DescribeConfigsResponseDescribeConfigsResourceResult
-    DescribeConfigsSynonym = _DescribeConfigsResponseDescribeConfigsSynonym
+    class DescribeConfigsResult(Struct, gc=False):
+        error_code: int = 0
+        error_message: str | None = ""
+        resource_type: int = 0
+        resource_name: str = ""
+        configs: list[DescribeConfigsResponse.DescribeConfigsResourceResult] = []
+
+    class DescribeConfigsResourceResult(Struct, gc=False):
+        name: str = ""
+        value: str | None = ""
+        read_only: bool = False
+        config_source: int = -1
+        is_sensitive: bool = False
+        synonyms: list[DescribeConfigsResponse.DescribeConfigsSynonym] = []
+        config_type: int = 0
+        documentation: str | None = ""
+
+    class DescribeConfigsSynonym(Struct, gc=False):
+        name: str = ""
+        value: str | None = ""
+        source: int = 0
 
     throttle_time_ms: int = 0
-    results: list[_DescribeConfigsResponseDescribeConfigsResult] = []
-
-
-class _AlterConfigsRequestAlterableConfig(Struct, gc=False):
-    name: str = ""
-    value: str | None = ""
-
-
-class _AlterConfigsRequestAlterConfigsResource(Struct, gc=False):
-    resource_type: int = 0
-    resource_name: str = ""
-    configs: list[_AlterConfigsRequestAlterableConfig] = []
+    results: list[DescribeConfigsResponse.DescribeConfigsResult] = []
 
 
 class AlterConfigsRequest(Message, gc=False):
-    AlterConfigsResource = _AlterConfigsRequestAlterConfigsResource
-    AlterableConfig = _AlterConfigsRequestAlterableConfig
+    class AlterConfigsResource(Struct, gc=False):
+        resource_type: int = 0
+        resource_name: str = ""
+        configs: list[AlterConfigsRequest.AlterableConfig] = []
 
-    resources: list[_AlterConfigsRequestAlterConfigsResource] = []
+    class AlterableConfig(Struct, gc=False):
+        name: str = ""
+        value: str | None = ""
+
+    resources: list[AlterConfigsRequest.AlterConfigsResource] = []
     validate_only: bool = False
 
 
-class _AlterConfigsResponseAlterConfigsResourceResponse(Struct, gc=False):
-    error_code: int = 0
-    error_message: str | None = ""
-    resource_type: int = 0
-    resource_name: str = ""
-
-
 class AlterConfigsResponse(Message, gc=False):
-    AlterConfigsResourceResponse = _AlterConfigsResponseAlterConfigsResourceResponse
+    class AlterConfigsResourceResponse(Struct, gc=False):
+        error_code: int = 0
+        error_message: str | None = ""
+        resource_type: int = 0
+        resource_name: str = ""
 
     throttle_time_ms: int = 0
-    responses: list[_AlterConfigsResponseAlterConfigsResourceResponse] = []
-
-
-class _AlterReplicaLogDirsRequestAlterReplicaLogDirTopic(Struct, gc=False):
-    name: str = ""
-    partitions: list[int] = []
-
-
-class _AlterReplicaLogDirsRequestAlterReplicaLogDir(Struct, gc=False):
-    path: str = ""
-    topics: list[_AlterReplicaLogDirsRequestAlterReplicaLogDirTopic] = []
+    responses: list[AlterConfigsResponse.AlterConfigsResourceResponse] = []
 
 
 class AlterReplicaLogDirsRequest(Message, gc=False):
-    AlterReplicaLogDir = _AlterReplicaLogDirsRequestAlterReplicaLogDir
-    AlterReplicaLogDirTopic = _AlterReplicaLogDirsRequestAlterReplicaLogDirTopic
+    class AlterReplicaLogDir(Struct, gc=False):
+        path: str = ""
+        topics: list[AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic] = []
 
-    dirs: list[_AlterReplicaLogDirsRequestAlterReplicaLogDir] = []
+    class AlterReplicaLogDirTopic(Struct, gc=False):
+        name: str = ""
+        partitions: list[int] = []
 
-
-class _AlterReplicaLogDirsResponseAlterReplicaLogDirPartitionResult(Struct, gc=False):
-    partition_index: int = 0
-    error_code: int = 0
-
-
-class _AlterReplicaLogDirsResponseAlterReplicaLogDirTopicResult(Struct, gc=False):
-    topic_name: str = ""
-    partitions: list[_AlterReplicaLogDirsResponseAlterReplicaLogDirPartitionResult] = []
+    dirs: list[AlterReplicaLogDirsRequest.AlterReplicaLogDir] = []
 
 
 class AlterReplicaLogDirsResponse(Message, gc=False):
-    AlterReplicaLogDirTopicResult = _AlterReplicaLogDirsResponseAlterReplicaLogDirTopicResult
-    AlterReplicaLogDirPartitionResult = _AlterReplicaLogDirsResponseAlterReplicaLogDirPartitionResult
+    class AlterReplicaLogDirTopicResult(Struct, gc=False):
+        topic_name: str = ""
+        partitions: list[AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult] = []
+
+    class AlterReplicaLogDirPartitionResult(Struct, gc=False):
+        partition_index: int = 0
+        error_code: int = 0
 
     throttle_time_ms: int = 0
-    results: list[_AlterReplicaLogDirsResponseAlterReplicaLogDirTopicResult] = []
-
-
-class _DescribeLogDirsRequestDescribableLogDirTopic(Struct, gc=False):
-    topic: str = ""
-    partitions: list[int] = []
+    results: list[AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult] = []
 
 
 class DescribeLogDirsRequest(Message, gc=False):
-    DescribableLogDirTopic = _DescribeLogDirsRequestDescribableLogDirTopic
+    class DescribableLogDirTopic(Struct, gc=False):
+        topic: str = ""
+        partitions: list[int] = []
 
-    topics: list[_DescribeLogDirsRequestDescribableLogDirTopic] | None = []
-
-
-class _DescribeLogDirsResponseDescribeLogDirsPartition(Struct, gc=False):
-    partition_index: int = 0
-    partition_size: int = 0
-    offset_lag: int = 0
-    is_future_key: bool = False
-
-
-class _DescribeLogDirsResponseDescribeLogDirsTopic(Struct, gc=False):
-    name: str = ""
-    partitions: list[_DescribeLogDirsResponseDescribeLogDirsPartition] = []
-
-
-class _DescribeLogDirsResponseDescribeLogDirsResult(Struct, gc=False):
-    error_code: int = 0
-    log_dir: str = ""
-    topics: list[_DescribeLogDirsResponseDescribeLogDirsTopic] = []
-    total_bytes: int = -1
-    usable_bytes: int = -1
+    topics: list[DescribeLogDirsRequest.DescribableLogDirTopic] | None = []
 
 
 class DescribeLogDirsResponse(Message, gc=False):
-    DescribeLogDirsResult = _DescribeLogDirsResponseDescribeLogDirsResult
-    DescribeLogDirsTopic = _DescribeLogDirsResponseDescribeLogDirsTopic
-    DescribeLogDirsPartition = _DescribeLogDirsResponseDescribeLogDirsPartition
+    class DescribeLogDirsResult(Struct, gc=False):
+        error_code: int = 0
+        log_dir: str = ""
+        topics: list[DescribeLogDirsResponse.DescribeLogDirsTopic] = []
+        total_bytes: int = -1
+        usable_bytes: int = -1
+
+    class DescribeLogDirsTopic(Struct, gc=False):
+        name: str = ""
+        partitions: list[DescribeLogDirsResponse.DescribeLogDirsPartition] = []
+
+    class DescribeLogDirsPartition(Struct, gc=False):
+        partition_index: int = 0
+        partition_size: int = 0
+        offset_lag: int = 0
+        is_future_key: bool = False
 
     throttle_time_ms: int = 0
     error_code: int = 0
-    results: list[_DescribeLogDirsResponseDescribeLogDirsResult] = []
+    results: list[DescribeLogDirsResponse.DescribeLogDirsResult] = []
 
 
 class SaslAuthenticateRequest(Message, gc=False):
@@ -1245,49 +1010,38 @@ class SaslAuthenticateResponse(Message, gc=False):
     session_lifetime_ms: int = 0
 
 
-class _CreatePartitionsRequestCreatePartitionsAssignment(Struct, gc=False):
-    broker_ids: list[int] = []
-
-
-class _CreatePartitionsRequestCreatePartitionsTopic(Struct, gc=False):
-    name: str = ""
-    count: int = 0
-    assignments: list[_CreatePartitionsRequestCreatePartitionsAssignment] | None = []
-
-
 class CreatePartitionsRequest(Message, gc=False):
-    CreatePartitionsTopic = _CreatePartitionsRequestCreatePartitionsTopic
-    CreatePartitionsAssignment = _CreatePartitionsRequestCreatePartitionsAssignment
+    class CreatePartitionsTopic(Struct, gc=False):
+        name: str = ""
+        count: int = 0
+        assignments: list[CreatePartitionsRequest.CreatePartitionsAssignment] | None = []
 
-    topics: list[_CreatePartitionsRequestCreatePartitionsTopic] = []
+    class CreatePartitionsAssignment(Struct, gc=False):
+        broker_ids: list[int] = []
+
+    topics: list[CreatePartitionsRequest.CreatePartitionsTopic] = []
     timeout_ms: int = 0
     validate_only: bool = False
 
 
-class _CreatePartitionsResponseCreatePartitionsTopicResult(Struct, gc=False):
-    name: str = ""
-    error_code: int = 0
-    error_message: str | None = None
-
-
 class CreatePartitionsResponse(Message, gc=False):
-    CreatePartitionsTopicResult = _CreatePartitionsResponseCreatePartitionsTopicResult
+    class CreatePartitionsTopicResult(Struct, gc=False):
+        name: str = ""
+        error_code: int = 0
+        error_message: str | None = None
 
     throttle_time_ms: int = 0
-    results: list[_CreatePartitionsResponseCreatePartitionsTopicResult] = []
-
-
-class _CreateDelegationTokenRequestCreatableRenewers(Struct, gc=False):
-    principal_type: str = ""
-    principal_name: str = ""
+    results: list[CreatePartitionsResponse.CreatePartitionsTopicResult] = []
 
 
 class CreateDelegationTokenRequest(Message, gc=False):
-    CreatableRenewers = _CreateDelegationTokenRequestCreatableRenewers
+    class CreatableRenewers(Struct, gc=False):
+        principal_type: str = ""
+        principal_name: str = ""
 
     owner_principal_type: str | None = ""
     owner_principal_name: str | None = ""
-    renewers: list[_CreateDelegationTokenRequestCreatableRenewers] = []
+    renewers: list[CreateDelegationTokenRequest.CreatableRenewers] = []
     max_lifetime_ms: int = 0
 
 
@@ -1327,41 +1081,33 @@ class ExpireDelegationTokenResponse(Message, gc=False):
     throttle_time_ms: int = 0
 
 
-class _DescribeDelegationTokenRequestDescribeDelegationTokenOwner(Struct, gc=False):
-    principal_type: str = ""
-    principal_name: str = ""
-
-
 class DescribeDelegationTokenRequest(Message, gc=False):
-    DescribeDelegationTokenOwner = _DescribeDelegationTokenRequestDescribeDelegationTokenOwner
+    class DescribeDelegationTokenOwner(Struct, gc=False):
+        principal_type: str = ""
+        principal_name: str = ""
 
-    owners: list[_DescribeDelegationTokenRequestDescribeDelegationTokenOwner] | None = []
-
-
-class _DescribeDelegationTokenResponseDescribedDelegationTokenRenewer(Struct, gc=False):
-    principal_type: str = ""
-    principal_name: str = ""
-
-
-class _DescribeDelegationTokenResponseDescribedDelegationToken(Struct, gc=False):
-    principal_type: str = ""
-    principal_name: str = ""
-    token_requester_principal_type: str = ""
-    token_requester_principal_name: str = ""
-    issue_timestamp: int = 0
-    expiry_timestamp: int = 0
-    max_timestamp: int = 0
-    token_id: str = ""
-    hmac: bytes = b""
-    renewers: list[_DescribeDelegationTokenResponseDescribedDelegationTokenRenewer] = []
+    owners: list[DescribeDelegationTokenRequest.DescribeDelegationTokenOwner] | None = []
 
 
 class DescribeDelegationTokenResponse(Message, gc=False):
-    DescribedDelegationToken = _DescribeDelegationTokenResponseDescribedDelegationToken
-    DescribedDelegationTokenRenewer = _DescribeDelegationTokenResponseDescribedDelegationTokenRenewer
+    class DescribedDelegationToken(Struct, gc=False):
+        principal_type: str = ""
+        principal_name: str = ""
+        token_requester_principal_type: str = ""
+        token_requester_principal_name: str = ""
+        issue_timestamp: int = 0
+        expiry_timestamp: int = 0
+        max_timestamp: int = 0
+        token_id: str = ""
+        hmac: bytes = b""
+        renewers: list[DescribeDelegationTokenResponse.DescribedDelegationTokenRenewer] = []
+
+    class DescribedDelegationTokenRenewer(Struct, gc=False):
+        principal_type: str = ""
+        principal_name: str = ""
 
     error_code: int = 0
-    tokens: list[_DescribeDelegationTokenResponseDescribedDelegationToken] = []
+    tokens: list[DescribeDelegationTokenResponse.DescribedDelegationToken] = []
     throttle_time_ms: int = 0
 
 
@@ -1369,437 +1115,330 @@ class DeleteGroupsRequest(Message, gc=False):
     groups_names: list[str] = []
 
 
-class _DeleteGroupsResponseDeletableGroupResult(Struct, gc=False):
-    group_id: str = ""
-    error_code: int = 0
-
-
 class DeleteGroupsResponse(Message, gc=False):
-    DeletableGroupResult = _DeleteGroupsResponseDeletableGroupResult
+    class DeletableGroupResult(Struct, gc=False):
+        group_id: str = ""
+        error_code: int = 0
 
     throttle_time_ms: int = 0
-    results: list[_DeleteGroupsResponseDeletableGroupResult] = []
-
-
-class _ElectLeadersRequestTopicPartitions(Struct, gc=False):
-    topic: str = ""
-    partitions: list[int] = []
+    results: list[DeleteGroupsResponse.DeletableGroupResult] = []
 
 
 class ElectLeadersRequest(Message, gc=False):
-    TopicPartitions = _ElectLeadersRequestTopicPartitions
+    class TopicPartitions(Struct, gc=False):
+        topic: str = ""
+        partitions: list[int] = []
 
     election_type: int = 0
-    topic_partitions: list[_ElectLeadersRequestTopicPartitions] | None = []
+    topic_partitions: list[ElectLeadersRequest.TopicPartitions] | None = []
     timeout_ms: int = 60000
-
-
-class _ElectLeadersResponsePartitionResult(Struct, gc=False):
-    partition_id: int = 0
-    error_code: int = 0
-    error_message: str | None = ""
-
-
-class _ElectLeadersResponseReplicaElectionResult(Struct, gc=False):
-    topic: str = ""
-    partition_result: list[_ElectLeadersResponsePartitionResult] = []
 
 
 class ElectLeadersResponse(Message, gc=False):
-    ReplicaElectionResult = _ElectLeadersResponseReplicaElectionResult
-    PartitionResult = _ElectLeadersResponsePartitionResult
+    class ReplicaElectionResult(Struct, gc=False):
+        topic: str = ""
+        partition_result: list[ElectLeadersResponse.PartitionResult] = []
+
+    class PartitionResult(Struct, gc=False):
+        partition_id: int = 0
+        error_code: int = 0
+        error_message: str | None = ""
 
     throttle_time_ms: int = 0
     error_code: int = 0
-    replica_election_results: list[_ElectLeadersResponseReplicaElectionResult] = []
-
-
-class _IncrementalAlterConfigsRequestAlterableConfig(Struct, gc=False):
-    name: str = ""
-    config_operation: int = 0
-    value: str | None = ""
-
-
-class _IncrementalAlterConfigsRequestAlterConfigsResource(Struct, gc=False):
-    resource_type: int = 0
-    resource_name: str = ""
-    configs: list[_IncrementalAlterConfigsRequestAlterableConfig] = []
+    replica_election_results: list[ElectLeadersResponse.ReplicaElectionResult] = []
 
 
 class IncrementalAlterConfigsRequest(Message, gc=False):
-    AlterConfigsResource = _IncrementalAlterConfigsRequestAlterConfigsResource
-    AlterableConfig = _IncrementalAlterConfigsRequestAlterableConfig
+    class AlterConfigsResource(Struct, gc=False):
+        resource_type: int = 0
+        resource_name: str = ""
+        configs: list[IncrementalAlterConfigsRequest.AlterableConfig] = []
 
-    resources: list[_IncrementalAlterConfigsRequestAlterConfigsResource] = []
+    class AlterableConfig(Struct, gc=False):
+        name: str = ""
+        config_operation: int = 0
+        value: str | None = ""
+
+    resources: list[IncrementalAlterConfigsRequest.AlterConfigsResource] = []
     validate_only: bool = False
-
-
-class _IncrementalAlterConfigsResponseAlterConfigsResourceResponse(Struct, gc=False):
-    error_code: int = 0
-    error_message: str | None = ""
-    resource_type: int = 0
-    resource_name: str = ""
 
 
 class IncrementalAlterConfigsResponse(Message, gc=False):
-    AlterConfigsResourceResponse = _IncrementalAlterConfigsResponseAlterConfigsResourceResponse
+    class AlterConfigsResourceResponse(Struct, gc=False):
+        error_code: int = 0
+        error_message: str | None = ""
+        resource_type: int = 0
+        resource_name: str = ""
 
     throttle_time_ms: int = 0
-    responses: list[_IncrementalAlterConfigsResponseAlterConfigsResourceResponse] = []
-
-
-class _AlterPartitionReassignmentsRequestReassignablePartition(Struct, gc=False):
-    partition_index: int = 0
-    replicas: list[int] | None = None
-
-
-class _AlterPartitionReassignmentsRequestReassignableTopic(Struct, gc=False):
-    name: str = ""
-    partitions: list[_AlterPartitionReassignmentsRequestReassignablePartition] = []
+    responses: list[IncrementalAlterConfigsResponse.AlterConfigsResourceResponse] = []
 
 
 class AlterPartitionReassignmentsRequest(Message, gc=False):
-    ReassignableTopic = _AlterPartitionReassignmentsRequestReassignableTopic
-    ReassignablePartition = _AlterPartitionReassignmentsRequestReassignablePartition
+    class ReassignableTopic(Struct, gc=False):
+        name: str = ""
+        partitions: list[AlterPartitionReassignmentsRequest.ReassignablePartition] = []
+
+    class ReassignablePartition(Struct, gc=False):
+        partition_index: int = 0
+        replicas: list[int] | None = None
 
     timeout_ms: int = 60000
     allow_replication_factor_change: bool = True
-    topics: list[_AlterPartitionReassignmentsRequestReassignableTopic] = []
-
-
-class _AlterPartitionReassignmentsResponseReassignablePartitionResponse(Struct, gc=False):
-    partition_index: int = 0
-    error_code: int = 0
-    error_message: str | None = ""
-
-
-class _AlterPartitionReassignmentsResponseReassignableTopicResponse(Struct, gc=False):
-    name: str = ""
-    partitions: list[_AlterPartitionReassignmentsResponseReassignablePartitionResponse] = []
+    topics: list[AlterPartitionReassignmentsRequest.ReassignableTopic] = []
 
 
 class AlterPartitionReassignmentsResponse(Message, gc=False):
-    ReassignableTopicResponse = _AlterPartitionReassignmentsResponseReassignableTopicResponse
-    ReassignablePartitionResponse = _AlterPartitionReassignmentsResponseReassignablePartitionResponse
+    class ReassignableTopicResponse(Struct, gc=False):
+        name: str = ""
+        partitions: list[AlterPartitionReassignmentsResponse.ReassignablePartitionResponse] = []
+
+    class ReassignablePartitionResponse(Struct, gc=False):
+        partition_index: int = 0
+        error_code: int = 0
+        error_message: str | None = ""
 
     throttle_time_ms: int = 0
     allow_replication_factor_change: bool = True
     error_code: int = 0
     error_message: str | None = ""
-    responses: list[_AlterPartitionReassignmentsResponseReassignableTopicResponse] = []
-
-
-class _ListPartitionReassignmentsRequestListPartitionReassignmentsTopics(Struct, gc=False):
-    name: str = ""
-    partition_indexes: list[int] = []
+    responses: list[AlterPartitionReassignmentsResponse.ReassignableTopicResponse] = []
 
 
 class ListPartitionReassignmentsRequest(Message, gc=False):
-    ListPartitionReassignmentsTopics = _ListPartitionReassignmentsRequestListPartitionReassignmentsTopics
+    class ListPartitionReassignmentsTopics(Struct, gc=False):
+        name: str = ""
+        partition_indexes: list[int] = []
 
     timeout_ms: int = 60000
-    topics: list[_ListPartitionReassignmentsRequestListPartitionReassignmentsTopics] | None = None
-
-
-class _ListPartitionReassignmentsResponseOngoingPartitionReassignment(Struct, gc=False):
-    partition_index: int = 0
-    replicas: list[int] = []
-    adding_replicas: list[int] = []
-    removing_replicas: list[int] = []
-
-
-class _ListPartitionReassignmentsResponseOngoingTopicReassignment(Struct, gc=False):
-    name: str = ""
-    partitions: list[_ListPartitionReassignmentsResponseOngoingPartitionReassignment] = []
+    topics: list[ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics] | None = None
 
 
 class ListPartitionReassignmentsResponse(Message, gc=False):
-    OngoingTopicReassignment = _ListPartitionReassignmentsResponseOngoingTopicReassignment
-    OngoingPartitionReassignment = _ListPartitionReassignmentsResponseOngoingPartitionReassignment
+    class OngoingTopicReassignment(Struct, gc=False):
+        name: str = ""
+        partitions: list[ListPartitionReassignmentsResponse.OngoingPartitionReassignment] = []
+
+    class OngoingPartitionReassignment(Struct, gc=False):
+        partition_index: int = 0
+        replicas: list[int] = []
+        adding_replicas: list[int] = []
+        removing_replicas: list[int] = []
 
     throttle_time_ms: int = 0
     error_code: int = 0
     error_message: str | None = ""
-    topics: list[_ListPartitionReassignmentsResponseOngoingTopicReassignment] = []
-
-
-class _OffsetDeleteRequestPartition(Struct, gc=False):
-    partition_index: int = 0
-
-
-class _OffsetDeleteRequestTopic(Struct, gc=False):
-    name: str = ""
-    partitions: list[_OffsetDeleteRequestPartition] = []
+    topics: list[ListPartitionReassignmentsResponse.OngoingTopicReassignment] = []
 
 
 class OffsetDeleteRequest(Message, gc=False):
-    OffsetDeleteRequestTopic = _OffsetDeleteRequestTopic
-    OffsetDeleteRequestPartition = _OffsetDeleteRequestPartition
+    class OffsetDeleteRequestTopic(Struct, gc=False):
+        name: str = ""
+        partitions: list[OffsetDeleteRequest.OffsetDeleteRequestPartition] = []
+
+    class OffsetDeleteRequestPartition(Struct, gc=False):
+        partition_index: int = 0
 
     group_id: str = ""
-    topics: list[_OffsetDeleteRequestTopic] = []
-
-
-class _OffsetDeleteResponsePartition(Struct, gc=False):
-    partition_index: int = 0
-    error_code: int = 0
-
-
-class _OffsetDeleteResponseTopic(Struct, gc=False):
-    name: str = ""
-    partitions: list[_OffsetDeleteResponsePartition] = []
+    topics: list[OffsetDeleteRequest.OffsetDeleteRequestTopic] = []
 
 
 class OffsetDeleteResponse(Message, gc=False):
-    OffsetDeleteResponseTopic = _OffsetDeleteResponseTopic
-    OffsetDeleteResponsePartition = _OffsetDeleteResponsePartition
+    class OffsetDeleteResponseTopic(Struct, gc=False):
+        name: str = ""
+        partitions: list[OffsetDeleteResponse.OffsetDeleteResponsePartition] = []
+
+    class OffsetDeleteResponsePartition(Struct, gc=False):
+        partition_index: int = 0
+        error_code: int = 0
 
     error_code: int = 0
     throttle_time_ms: int = 0
-    topics: list[_OffsetDeleteResponseTopic] = []
-
-
-class _DescribeClientQuotasRequestComponentData(Struct, gc=False):
-    entity_type: str = ""
-    match_type: int = 0
-    match: str | None = ""
+    topics: list[OffsetDeleteResponse.OffsetDeleteResponseTopic] = []
 
 
 class DescribeClientQuotasRequest(Message, gc=False):
-    ComponentData = _DescribeClientQuotasRequestComponentData
+    class ComponentData(Struct, gc=False):
+        entity_type: str = ""
+        match_type: int = 0
+        match: str | None = ""
 
-    components: list[_DescribeClientQuotasRequestComponentData] = []
+    components: list[DescribeClientQuotasRequest.ComponentData] = []
     strict: bool = False
 
 
-class _DescribeClientQuotasResponseEntityData(Struct, gc=False):
-    entity_type: str = ""
-    entity_name: str | None = ""
-
-
-class _DescribeClientQuotasResponseValueData(Struct, gc=False):
-    key: str = ""
-    value: float = 0.0
-
-
-class _DescribeClientQuotasResponseEntryData(Struct, gc=False):
-    entity: list[_DescribeClientQuotasResponseEntityData] = []
-    values: list[_DescribeClientQuotasResponseValueData] = []
-
-
 class DescribeClientQuotasResponse(Message, gc=False):
-    EntryData = _DescribeClientQuotasResponseEntryData
-    EntityData = _DescribeClientQuotasResponseEntityData
-    ValueData = _DescribeClientQuotasResponseValueData
+    class EntryData(Struct, gc=False):
+        entity: list[DescribeClientQuotasResponse.EntityData] = []
+        values: list[DescribeClientQuotasResponse.ValueData] = []
+
+    class EntityData(Struct, gc=False):
+        entity_type: str = ""
+        entity_name: str | None = ""
+
+    class ValueData(Struct, gc=False):
+        key: str = ""
+        value: float = 0.0
 
     throttle_time_ms: int = 0
     error_code: int = 0
     error_message: str | None = ""
-    entries: list[_DescribeClientQuotasResponseEntryData] | None = []
-
-
-class _AlterClientQuotasRequestEntityData(Struct, gc=False):
-    entity_type: str = ""
-    entity_name: str | None = ""
-
-
-class _AlterClientQuotasRequestOpData(Struct, gc=False):
-    key: str = ""
-    value: float = 0.0
-    remove: bool = False
-
-
-class _AlterClientQuotasRequestEntryData(Struct, gc=False):
-    entity: list[_AlterClientQuotasRequestEntityData] = []
-    ops: list[_AlterClientQuotasRequestOpData] = []
+    entries: list[DescribeClientQuotasResponse.EntryData] | None = []
 
 
 class AlterClientQuotasRequest(Message, gc=False):
-    EntryData = _AlterClientQuotasRequestEntryData
-    EntityData = _AlterClientQuotasRequestEntityData
-    OpData = _AlterClientQuotasRequestOpData
+    class EntryData(Struct, gc=False):
+        entity: list[AlterClientQuotasRequest.EntityData] = []
+        ops: list[AlterClientQuotasRequest.OpData] = []
 
-    entries: list[_AlterClientQuotasRequestEntryData] = []
+    class EntityData(Struct, gc=False):
+        entity_type: str = ""
+        entity_name: str | None = ""
+
+    class OpData(Struct, gc=False):
+        key: str = ""
+        value: float = 0.0
+        remove: bool = False
+
+    entries: list[AlterClientQuotasRequest.EntryData] = []
     validate_only: bool = False
-
-
-class _AlterClientQuotasResponseEntityData(Struct, gc=False):
-    entity_type: str = ""
-    entity_name: str | None = ""
-
-
-class _AlterClientQuotasResponseEntryData(Struct, gc=False):
-    error_code: int = 0
-    error_message: str | None = ""
-    entity: list[_AlterClientQuotasResponseEntityData] = []
 
 
 class AlterClientQuotasResponse(Message, gc=False):
-    EntryData = _AlterClientQuotasResponseEntryData
-    EntityData = _AlterClientQuotasResponseEntityData
+    class EntryData(Struct, gc=False):
+        error_code: int = 0
+        error_message: str | None = ""
+        entity: list[AlterClientQuotasResponse.EntityData] = []
+
+    class EntityData(Struct, gc=False):
+        entity_type: str = ""
+        entity_name: str | None = ""
 
     throttle_time_ms: int = 0
-    entries: list[_AlterClientQuotasResponseEntryData] = []
-
-
-class _DescribeUserScramCredentialsRequestUserName(Struct, gc=False):
-    name: str = ""
+    entries: list[AlterClientQuotasResponse.EntryData] = []
 
 
 class DescribeUserScramCredentialsRequest(Message, gc=False):
-    UserName = _DescribeUserScramCredentialsRequestUserName
+    class UserName(Struct, gc=False):
+        name: str = ""
 
-    users: list[_DescribeUserScramCredentialsRequestUserName] | None = []
-
-
-class _DescribeUserScramCredentialsResponseCredentialInfo(Struct, gc=False):
-    mechanism: int = 0
-    iterations: int = 0
-
-
-class _DescribeUserScramCredentialsResponseDescribeUserScramCredentialsResult(Struct, gc=False):
-    user: str = ""
-    error_code: int = 0
-    error_message: str | None = ""
-    credential_infos: list[_DescribeUserScramCredentialsResponseCredentialInfo] = []
+    users: list[DescribeUserScramCredentialsRequest.UserName] | None = []
 
 
 class DescribeUserScramCredentialsResponse(Message, gc=False):
-    DescribeUserScramCredentialsResult = _DescribeUserScramCredentialsResponseDescribeUserScramCredentialsResult
-    CredentialInfo = _DescribeUserScramCredentialsResponseCredentialInfo
+    class DescribeUserScramCredentialsResult(Struct, gc=False):
+        user: str = ""
+        error_code: int = 0
+        error_message: str | None = ""
+        credential_infos: list[DescribeUserScramCredentialsResponse.CredentialInfo] = []
+
+    class CredentialInfo(Struct, gc=False):
+        mechanism: int = 0
+        iterations: int = 0
 
     throttle_time_ms: int = 0
     error_code: int = 0
     error_message: str | None = ""
-    results: list[_DescribeUserScramCredentialsResponseDescribeUserScramCredentialsResult] = []
-
-
-class _AlterUserScramCredentialsRequestScramCredentialDeletion(Struct, gc=False):
-    name: str = ""
-    mechanism: int = 0
-
-
-class _AlterUserScramCredentialsRequestScramCredentialUpsertion(Struct, gc=False):
-    name: str = ""
-    mechanism: int = 0
-    iterations: int = 0
-    salt: bytes = b""
-    salted_password: bytes = b""
+    results: list[DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult] = []
 
 
 class AlterUserScramCredentialsRequest(Message, gc=False):
-    ScramCredentialDeletion = _AlterUserScramCredentialsRequestScramCredentialDeletion
-    ScramCredentialUpsertion = _AlterUserScramCredentialsRequestScramCredentialUpsertion
+    class ScramCredentialDeletion(Struct, gc=False):
+        name: str = ""
+        mechanism: int = 0
 
-    deletions: list[_AlterUserScramCredentialsRequestScramCredentialDeletion] = []
-    upsertions: list[_AlterUserScramCredentialsRequestScramCredentialUpsertion] = []
+    class ScramCredentialUpsertion(Struct, gc=False):
+        name: str = ""
+        mechanism: int = 0
+        iterations: int = 0
+        salt: bytes = b""
+        salted_password: bytes = b""
 
-
-class _AlterUserScramCredentialsResponseAlterUserScramCredentialsResult(Struct, gc=False):
-    user: str = ""
-    error_code: int = 0
-    error_message: str | None = ""
+    deletions: list[AlterUserScramCredentialsRequest.ScramCredentialDeletion] = []
+    upsertions: list[AlterUserScramCredentialsRequest.ScramCredentialUpsertion] = []
 
 
 class AlterUserScramCredentialsResponse(Message, gc=False):
-    AlterUserScramCredentialsResult = _AlterUserScramCredentialsResponseAlterUserScramCredentialsResult
+    class AlterUserScramCredentialsResult(Struct, gc=False):
+        user: str = ""
+        error_code: int = 0
+        error_message: str | None = ""
 
     throttle_time_ms: int = 0
-    results: list[_AlterUserScramCredentialsResponseAlterUserScramCredentialsResult] = []
-
-
-class _DescribeQuorumRequestPartitionData(Struct, gc=False):
-    partition_index: int = 0
-
-
-class _DescribeQuorumRequestTopicData(Struct, gc=False):
-    topic_name: str = ""
-    partitions: list[_DescribeQuorumRequestPartitionData] = []
+    results: list[AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult] = []
 
 
 class DescribeQuorumRequest(Message, gc=False):
-    TopicData = _DescribeQuorumRequestTopicData
-    PartitionData = _DescribeQuorumRequestPartitionData
+    class TopicData(Struct, gc=False):
+        topic_name: str = ""
+        partitions: list[DescribeQuorumRequest.PartitionData] = []
 
-    topics: list[_DescribeQuorumRequestTopicData] = []
+    class PartitionData(Struct, gc=False):
+        partition_index: int = 0
 
-
-class _DescribeQuorumResponseReplicaState(Struct, gc=False):
-    replica_id: int = 0
-    replica_directory_id: bytes = bytes(16)
-    log_end_offset: int = 0
-    last_fetch_timestamp: int = -1
-    last_caught_up_timestamp: int = -1
-
-
-class _DescribeQuorumResponsePartitionData(Struct, gc=False):
-    partition_index: int = 0
-    error_code: int = 0
-    error_message: str | None = ""
-    leader_id: int = 0
-    leader_epoch: int = 0
-    high_watermark: int = 0
-    current_voters: list[_DescribeQuorumResponseReplicaState] = []
-    observers: list[_DescribeQuorumResponseReplicaState] = []
-
-
-class _DescribeQuorumResponseTopicData(Struct, gc=False):
-    topic_name: str = ""
-    partitions: list[_DescribeQuorumResponsePartitionData] = []
-
-
-class _DescribeQuorumResponseListener(Struct, gc=False):
-    name: str = ""
-    host: str = ""
-    port: int = 0
-
-
-class _DescribeQuorumResponseNode(Struct, gc=False):
-    node_id: int = 0
-    listeners: list[_DescribeQuorumResponseListener] = []
+    topics: list[DescribeQuorumRequest.TopicData] = []
 
 
 class DescribeQuorumResponse(Message, gc=False):
-    ReplicaState = _DescribeQuorumResponseReplicaState
-    TopicData = _DescribeQuorumResponseTopicData
-    PartitionData = _DescribeQuorumResponsePartitionData
-    Node = _DescribeQuorumResponseNode
-    Listener = _DescribeQuorumResponseListener
+    class ReplicaState(Struct, gc=False):
+        replica_id: int = 0
+        replica_directory_id: bytes = bytes(16)
+        log_end_offset: int = 0
+        last_fetch_timestamp: int = -1
+        last_caught_up_timestamp: int = -1
+
+    class TopicData(Struct, gc=False):
+        topic_name: str = ""
+        partitions: list[DescribeQuorumResponse.PartitionData] = []
+
+    class PartitionData(Struct, gc=False):
+        partition_index: int = 0
+        error_code: int = 0
+        error_message: str | None = ""
+        leader_id: int = 0
+        leader_epoch: int = 0
+        high_watermark: int = 0
+        current_voters: list[DescribeQuorumResponse.ReplicaState] = []
+        observers: list[DescribeQuorumResponse.ReplicaState] = []
+
+    class Node(Struct, gc=False):
+        node_id: int = 0
+        listeners: list[DescribeQuorumResponse.Listener] = []
+
+    class Listener(Struct, gc=False):
+        name: str = ""
+        host: str = ""
+        port: int = 0
 
     error_code: int = 0
     error_message: str | None = ""
-    topics: list[_DescribeQuorumResponseTopicData] = []
-    nodes: list[_DescribeQuorumResponseNode] = []
-
-
-class _UpdateFeaturesRequestFeatureUpdateKey(Struct, gc=False):
-    feature: str = ""
-    max_version_level: int = 0
-    allow_downgrade: bool = False
-    upgrade_type: int = 1
+    topics: list[DescribeQuorumResponse.TopicData] = []
+    nodes: list[DescribeQuorumResponse.Node] = []
 
 
 class UpdateFeaturesRequest(Message, gc=False):
-    FeatureUpdateKey = _UpdateFeaturesRequestFeatureUpdateKey
+    class FeatureUpdateKey(Struct, gc=False):
+        feature: str = ""
+        max_version_level: int = 0
+        allow_downgrade: bool = False
+        upgrade_type: int = 1
 
     timeout_ms: int = 60000
-    feature_updates: list[_UpdateFeaturesRequestFeatureUpdateKey] = []
+    feature_updates: list[UpdateFeaturesRequest.FeatureUpdateKey] = []
     validate_only: bool = False
 
 
-class _UpdateFeaturesResponseUpdatableFeatureResult(Struct, gc=False):
-    feature: str = ""
-    error_code: int = 0
-    error_message: str | None = ""
-
-
 class UpdateFeaturesResponse(Message, gc=False):
-    UpdatableFeatureResult = _UpdateFeaturesResponseUpdatableFeatureResult
+    class UpdatableFeatureResult(Struct, gc=False):
+        feature: str = ""
+        error_code: int = 0
+        error_message: str | None = ""
 
     throttle_time_ms: int = 0
     error_code: int = 0
     error_message: str | None = ""
-    results: list[_UpdateFeaturesResponseUpdatableFeatureResult] = []
+    results: list[UpdateFeaturesResponse.UpdatableFeatureResult] = []
 
 
 class DescribeClusterRequest(Message, gc=False):
@@ -1808,16 +1447,13 @@ class DescribeClusterRequest(Message, gc=False):
     include_fenced_brokers: bool = False
 
 
-class _DescribeClusterResponseDescribeClusterBroker(Struct, gc=False):
-    broker_id: int = 0
-    host: str = ""
-    port: int = 0
-    rack: str | None = None
-    is_fenced: bool = False
-
-
 class DescribeClusterResponse(Message, gc=False):
-    DescribeClusterBroker = _DescribeClusterResponseDescribeClusterBroker
+    class DescribeClusterBroker(Struct, gc=False):
+        broker_id: int = 0
+        host: str = ""
+        port: int = 0
+        rack: str | None = None
+        is_fenced: bool = False
 
     throttle_time_ms: int = 0
     error_code: int = 0
@@ -1825,49 +1461,39 @@ class DescribeClusterResponse(Message, gc=False):
     endpoint_type: int = 1
     cluster_id: str = ""
     controller_id: int = -1
-    brokers: list[_DescribeClusterResponseDescribeClusterBroker] = []
+    brokers: list[DescribeClusterResponse.DescribeClusterBroker] = []
     cluster_authorized_operations: int = -2147483648
 
 
-class _DescribeProducersRequestTopicRequest(Struct, gc=False):
-    name: str = ""
-    partition_indexes: list[int] = []
-
-
 class DescribeProducersRequest(Message, gc=False):
-    TopicRequest = _DescribeProducersRequestTopicRequest
+    class TopicRequest(Struct, gc=False):
+        name: str = ""
+        partition_indexes: list[int] = []
 
-    topics: list[_DescribeProducersRequestTopicRequest] = []
-
-
-class _DescribeProducersResponseProducerState(Struct, gc=False):
-    producer_id: int = 0
-    producer_epoch: int = 0
-    last_sequence: int = -1
-    last_timestamp: int = -1
-    coordinator_epoch: int = 0
-    current_txn_start_offset: int = -1
-
-
-class _DescribeProducersResponsePartitionResponse(Struct, gc=False):
-    partition_index: int = 0
-    error_code: int = 0
-    error_message: str | None = None
-    active_producers: list[_DescribeProducersResponseProducerState] = []
-
-
-class _DescribeProducersResponseTopicResponse(Struct, gc=False):
-    name: str = ""
-    partitions: list[_DescribeProducersResponsePartitionResponse] = []
+    topics: list[DescribeProducersRequest.TopicRequest] = []
 
 
 class DescribeProducersResponse(Message, gc=False):
-    TopicResponse = _DescribeProducersResponseTopicResponse
-    PartitionResponse = _DescribeProducersResponsePartitionResponse
-    ProducerState = _DescribeProducersResponseProducerState
+    class TopicResponse(Struct, gc=False):
+        name: str = ""
+        partitions: list[DescribeProducersResponse.PartitionResponse] = []
+
+    class PartitionResponse(Struct, gc=False):
+        partition_index: int = 0
+        error_code: int = 0
+        error_message: str | None = None
+        active_producers: list[DescribeProducersResponse.ProducerState] = []
+
+    class ProducerState(Struct, gc=False):
+        producer_id: int = 0
+        producer_epoch: int = 0
+        last_sequence: int = -1
+        last_timestamp: int = -1
+        coordinator_epoch: int = 0
+        current_txn_start_offset: int = -1
 
     throttle_time_ms: int = 0
-    topics: list[_DescribeProducersResponseTopicResponse] = []
+    topics: list[DescribeProducersResponse.TopicResponse] = []
 
 
 class UnregisterBrokerRequest(Message, gc=False):
@@ -1884,28 +1510,23 @@ class DescribeTransactionsRequest(Message, gc=False):
     transactional_ids: list[str] = []
 
 
-class _DescribeTransactionsResponseTopicData(Struct, gc=False):
-    topic: str = ""
-    partitions: list[int] = []
-
-
-class _DescribeTransactionsResponseTransactionState(Struct, gc=False):
-    error_code: int = 0
-    transactional_id: str = ""
-    transaction_state: str = ""
-    transaction_timeout_ms: int = 0
-    transaction_start_time_ms: int = 0
-    producer_id: int = 0
-    producer_epoch: int = 0
-    topics: list[_DescribeTransactionsResponseTopicData] = []
-
-
 class DescribeTransactionsResponse(Message, gc=False):
-    TransactionState = _DescribeTransactionsResponseTransactionState
-    TopicData = _DescribeTransactionsResponseTopicData
+    class TransactionState(Struct, gc=False):
+        error_code: int = 0
+        transactional_id: str = ""
+        transaction_state: str = ""
+        transaction_timeout_ms: int = 0
+        transaction_start_time_ms: int = 0
+        producer_id: int = 0
+        producer_epoch: int = 0
+        topics: list[DescribeTransactionsResponse.TopicData] = []
+
+    class TopicData(Struct, gc=False):
+        topic: str = ""
+        partitions: list[int] = []
 
     throttle_time_ms: int = 0
-    transaction_states: list[_DescribeTransactionsResponseTransactionState] = []
+    transaction_states: list[DescribeTransactionsResponse.TransactionState] = []
 
 
 class ListTransactionsRequest(Message, gc=False):
@@ -1915,28 +1536,22 @@ class ListTransactionsRequest(Message, gc=False):
     transactional_id_pattern: str | None = None
 
 
-class _ListTransactionsResponseTransactionState(Struct, gc=False):
-    transactional_id: str = ""
-    producer_id: int = 0
-    transaction_state: str = ""
-
-
 class ListTransactionsResponse(Message, gc=False):
-    TransactionState = _ListTransactionsResponseTransactionState
+    class TransactionState(Struct, gc=False):
+        transactional_id: str = ""
+        producer_id: int = 0
+        transaction_state: str = ""
 
     throttle_time_ms: int = 0
     error_code: int = 0
     unknown_state_filters: list[str] = []
-    transaction_states: list[_ListTransactionsResponseTransactionState] = []
-
-
-class _ConsumerGroupHeartbeatRequestTopicPartitions(Struct, gc=False):
-    topic_id: bytes = bytes(16)
-    partitions: list[int] = []
+    transaction_states: list[ListTransactionsResponse.TransactionState] = []
 
 
 class ConsumerGroupHeartbeatRequest(Message, gc=False):
-    TopicPartitions = _ConsumerGroupHeartbeatRequestTopicPartitions
+    class TopicPartitions(Struct, gc=False):
+        topic_id: bytes = bytes(16)
+        partitions: list[int] = []
 
     group_id: str = ""
     member_id: str = ""
@@ -1947,21 +1562,16 @@ class ConsumerGroupHeartbeatRequest(Message, gc=False):
     subscribed_topic_names: list[str] | None = None
     subscribed_topic_regex: str | None = None
     server_assignor: str | None = None
-    topic_partitions: list[_ConsumerGroupHeartbeatRequestTopicPartitions] | None = None
-
-
-class _ConsumerGroupHeartbeatResponseTopicPartitions(Struct, gc=False):
-    topic_id: bytes = bytes(16)
-    partitions: list[int] = []
-
-
-class _ConsumerGroupHeartbeatResponseAssignment(Struct, gc=False):
-    topic_partitions: list[_ConsumerGroupHeartbeatResponseTopicPartitions] = []
+    topic_partitions: list[ConsumerGroupHeartbeatRequest.TopicPartitions] | None = None
 
 
 class ConsumerGroupHeartbeatResponse(Message, gc=False):
-    TopicPartitions = _ConsumerGroupHeartbeatResponseTopicPartitions
-    Assignment = _ConsumerGroupHeartbeatResponseAssignment
+    class TopicPartitions(Struct, gc=False):
+        topic_id: bytes = bytes(16)
+        partitions: list[int] = []
+
+    class Assignment(Struct, gc=False):
+        topic_partitions: list[ConsumerGroupHeartbeatResponse.TopicPartitions] = []
 
     throttle_time_ms: int = 0
     error_code: int = 0
@@ -1969,7 +1579,7 @@ class ConsumerGroupHeartbeatResponse(Message, gc=False):
     member_id: str | None = None
     member_epoch: int = 0
     heartbeat_interval_ms: int = 0
-    assignment: _ConsumerGroupHeartbeatResponseAssignment | None = None
+    assignment: ConsumerGroupHeartbeatResponse.Assignment | None = None
 
 
 class ConsumerGroupDescribeRequest(Message, gc=False):
@@ -1977,54 +1587,45 @@ class ConsumerGroupDescribeRequest(Message, gc=False):
     include_authorized_operations: bool = False
 
 
-class _ConsumerGroupDescribeResponseTopicPartitions(Struct, gc=False):
-    topic_id: bytes = bytes(16)
-    topic_name: str = ""
-    partitions: list[int] = []
-
-
-class _ConsumerGroupDescribeResponseAssignment(Struct, frozen=True, gc=False):
-    topic_partitions: list[_ConsumerGroupDescribeResponseTopicPartitions] = []
-
-
-class _ConsumerGroupDescribeResponseMember(Struct, gc=False):
-    member_id: str = ""
-    instance_id: str | None = None
-    rack_id: str | None = None
-    member_epoch: int = 0
-    client_id: str = ""
-    client_host: str = ""
-    subscribed_topic_names: list[str] = []
-    subscribed_topic_regex: str | None = None
-    assignment: _ConsumerGroupDescribeResponseAssignment = field(
-        default_factory=_ConsumerGroupDescribeResponseAssignment
-    )
-    target_assignment: _ConsumerGroupDescribeResponseAssignment = field(
-        default_factory=_ConsumerGroupDescribeResponseAssignment
-    )
-    member_type: int = -1
-
-
-class _ConsumerGroupDescribeResponseDescribedGroup(Struct, gc=False):
-    error_code: int = 0
-    error_message: str | None = None
-    group_id: str = ""
-    group_state: str = ""
-    group_epoch: int = 0
-    assignment_epoch: int = 0
-    assignor_name: str = ""
-    members: list[_ConsumerGroupDescribeResponseMember] = []
-    authorized_operations: int = -2147483648
-
-
 class ConsumerGroupDescribeResponse(Message, gc=False):
-    TopicPartitions = _ConsumerGroupDescribeResponseTopicPartitions
-    Assignment = _ConsumerGroupDescribeResponseAssignment
-    DescribedGroup = _ConsumerGroupDescribeResponseDescribedGroup
-    Member = _ConsumerGroupDescribeResponseMember
+    class TopicPartitions(Struct, gc=False):
+        topic_id: bytes = bytes(16)
+        topic_name: str = ""
+        partitions: list[int] = []
+
+    class Assignment(Struct, gc=False):
+        topic_partitions: list[ConsumerGroupDescribeResponse.TopicPartitions] = []
+
+    class DescribedGroup(Struct, gc=False):
+        error_code: int = 0
+        error_message: str | None = None
+        group_id: str = ""
+        group_state: str = ""
+        group_epoch: int = 0
+        assignment_epoch: int = 0
+        assignor_name: str = ""
+        members: list[ConsumerGroupDescribeResponse.Member] = []
+        authorized_operations: int = -2147483648
+
+    class Member(Struct, gc=False):
+        member_id: str = ""
+        instance_id: str | None = None
+        rack_id: str | None = None
+        member_epoch: int = 0
+        client_id: str = ""
+        client_host: str = ""
+        subscribed_topic_names: list[str] = []
+        subscribed_topic_regex: str | None = None
+        assignment: ConsumerGroupDescribeResponse.Assignment = field(
+            default_factory=lambda: ConsumerGroupDescribeResponse.Assignment()
+        )
+        target_assignment: ConsumerGroupDescribeResponse.Assignment = field(
+            default_factory=lambda: ConsumerGroupDescribeResponse.Assignment()
+        )
+        member_type: int = -1
 
     throttle_time_ms: int = 0
-    groups: list[_ConsumerGroupDescribeResponseDescribedGroup] = []
+    groups: list[ConsumerGroupDescribeResponse.DescribedGroup] = []
 
 
 class GetTelemetrySubscriptionsRequest(Message, gc=False):
@@ -2060,95 +1661,273 @@ class ListConfigResourcesRequest(Message, gc=False):
     resource_types: list[int] = []
 
 
-class _ListConfigResourcesResponseConfigResource(Struct, gc=False):
-    resource_name: str = ""
-    resource_type: int = 16
-
-
 class ListConfigResourcesResponse(Message, gc=False):
-    ConfigResource = _ListConfigResourcesResponseConfigResource
+    class ConfigResource(Struct, gc=False):
+        resource_name: str = ""
+        resource_type: int = 16
 
     throttle_time_ms: int = 0
     error_code: int = 0
-    config_resources: list[_ListConfigResourcesResponseConfigResource] = []
-
-
-class _DescribeTopicPartitionsRequestTopicRequest(Struct, gc=False):
-    name: str = ""
-
-
-class _DescribeTopicPartitionsRequestCursor(Struct, gc=False):
-    topic_name: str = ""
-    partition_index: int = 0
+    config_resources: list[ListConfigResourcesResponse.ConfigResource] = []
 
 
 class DescribeTopicPartitionsRequest(Message, gc=False):
-    TopicRequest = _DescribeTopicPartitionsRequestTopicRequest
-    Cursor = _DescribeTopicPartitionsRequestCursor
+    class TopicRequest(Struct, gc=False):
+        name: str = ""
 
-    topics: list[_DescribeTopicPartitionsRequestTopicRequest] = []
+    class Cursor(Struct, gc=False):
+        topic_name: str = ""
+        partition_index: int = 0
+
+    topics: list[DescribeTopicPartitionsRequest.TopicRequest] = []
     response_partition_limit: int = 2000
-    cursor: _DescribeTopicPartitionsRequestCursor | None = None
-
-
-class _DescribeTopicPartitionsResponsePartition(Struct, gc=False):
-    error_code: int = 0
-    partition_index: int = 0
-    leader_id: int = 0
-    leader_epoch: int = -1
-    replica_nodes: list[int] = []
-    isr_nodes: list[int] = []
-    eligible_leader_replicas: list[int] | None = None
-    last_known_elr: list[int] | None = None
-    offline_replicas: list[int] = []
-
-
-class _DescribeTopicPartitionsResponseTopic(Struct, gc=False):
-    error_code: int = 0
-    name: str | None = ""
-    topic_id: bytes = bytes(16)
-    is_internal: bool = False
-    partitions: list[_DescribeTopicPartitionsResponsePartition] = []
-    topic_authorized_operations: int = -2147483648
-
-
-class _DescribeTopicPartitionsResponseCursor(Struct, gc=False):
-    topic_name: str = ""
-    partition_index: int = 0
+    cursor: DescribeTopicPartitionsRequest.Cursor | None = None
 
 
 class DescribeTopicPartitionsResponse(Message, gc=False):
-    DescribeTopicPartitionsResponseTopic = _DescribeTopicPartitionsResponseTopic
-    DescribeTopicPartitionsResponsePartition = _DescribeTopicPartitionsResponsePartition
-    Cursor = _DescribeTopicPartitionsResponseCursor
+    class DescribeTopicPartitionsResponseTopic(Struct, gc=False):
+        error_code: int = 0
+        name: str | None = ""
+        topic_id: bytes = bytes(16)
+        is_internal: bool = False
+        partitions: list[DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition] = []
+        topic_authorized_operations: int = -2147483648
+
+    class DescribeTopicPartitionsResponsePartition(Struct, gc=False):
+        error_code: int = 0
+        partition_index: int = 0
+        leader_id: int = 0
+        leader_epoch: int = -1
+        replica_nodes: list[int] = []
+        isr_nodes: list[int] = []
+        eligible_leader_replicas: list[int] | None = None
+        last_known_elr: list[int] | None = None
+        offline_replicas: list[int] = []
+
+    class Cursor(Struct, gc=False):
+        topic_name: str = ""
+        partition_index: int = 0
 
     throttle_time_ms: int = 0
-    topics: list[_DescribeTopicPartitionsResponseTopic] = []
-    next_cursor: _DescribeTopicPartitionsResponseCursor | None = None
-
-
-class _ConsumerProtocolSubscriptionTopicPartition(Struct, gc=False):
-    topic: str = ""
-    partitions: list[int] = []
+    topics: list[DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic] = []
+    next_cursor: DescribeTopicPartitionsResponse.Cursor | None = None
 
 
 class ConsumerProtocolSubscription(Message, gc=False):
-    TopicPartition = _ConsumerProtocolSubscriptionTopicPartition
+    class TopicPartition(Struct, gc=False):
+        topic: str = ""
+        partitions: list[int] = []
 
     topics: list[str] = []
     user_data: bytes | None = None
-    owned_partitions: list[_ConsumerProtocolSubscriptionTopicPartition] = []
+    owned_partitions: list[ConsumerProtocolSubscription.TopicPartition] = []
     generation_id: int = -1
     rack_id: str | None = None
 
 
-class _ConsumerProtocolAssignmentTopicPartition(Struct, gc=False):
-    topic: str = ""
-    partitions: list[int] = []
-
-
 class ConsumerProtocolAssignment(Message, gc=False):
-    TopicPartition = _ConsumerProtocolAssignmentTopicPartition
+    class TopicPartition(Struct, gc=False):
+        topic: str = ""
+        partitions: list[int] = []
 
-    assigned_partitions: list[_ConsumerProtocolAssignmentTopicPartition] = []
+    assigned_partitions: list[ConsumerProtocolAssignment.TopicPartition] = []
     user_data: bytes | None = None
+
+
+_ProduceRequestTopicProduceData = ProduceRequest.TopicProduceData
+_ProduceRequestPartitionProduceData = ProduceRequest.PartitionProduceData
+_ProduceResponseTopicProduceResponse = ProduceResponse.TopicProduceResponse
+_ProduceResponsePartitionProduceResponse = ProduceResponse.PartitionProduceResponse
+_ProduceResponseBatchIndexAndErrorMessage = ProduceResponse.BatchIndexAndErrorMessage
+_ProduceResponseLeaderIdAndEpoch = ProduceResponseLeaderIdAndEpoch
+_ProduceResponseNodeEndpoint = ProduceResponse.NodeEndpoint
+_FetchRequestReplicaState = FetchRequestReplicaState
+_FetchRequestFetchTopic = FetchRequest.FetchTopic
+_FetchRequestFetchPartition = FetchRequest.FetchPartition
+_FetchRequestForgottenTopic = FetchRequest.ForgottenTopic
+_FetchResponseFetchableTopicResponse = FetchResponse.FetchableTopicResponse
+_FetchResponsePartitionData = FetchResponse.PartitionData
+_FetchResponseEpochEndOffset = FetchResponseEpochEndOffset
+_FetchResponseLeaderIdAndEpoch = FetchResponseLeaderIdAndEpoch
+_FetchResponseSnapshotId = FetchResponseSnapshotId
+_FetchResponseAbortedTransaction = FetchResponse.AbortedTransaction
+_FetchResponseNodeEndpoint = FetchResponse.NodeEndpoint
+_ListOffsetsRequestListOffsetsTopic = ListOffsetsRequest.ListOffsetsTopic
+_ListOffsetsRequestListOffsetsPartition = ListOffsetsRequest.ListOffsetsPartition
+_ListOffsetsResponseListOffsetsTopicResponse = ListOffsetsResponse.ListOffsetsTopicResponse
+_ListOffsetsResponseListOffsetsPartitionResponse = ListOffsetsResponse.ListOffsetsPartitionResponse
+_MetadataRequestTopic = MetadataRequest.MetadataRequestTopic
+_MetadataResponseBroker = MetadataResponse.MetadataResponseBroker
+_MetadataResponseTopic = MetadataResponse.MetadataResponseTopic
+_MetadataResponsePartition = MetadataResponse.MetadataResponsePartition
+_OffsetCommitRequestTopic = OffsetCommitRequest.OffsetCommitRequestTopic
+_OffsetCommitRequestPartition = OffsetCommitRequest.OffsetCommitRequestPartition
+_OffsetCommitResponseTopic = OffsetCommitResponse.OffsetCommitResponseTopic
+_OffsetCommitResponsePartition = OffsetCommitResponse.OffsetCommitResponsePartition
+_OffsetFetchRequestTopic = OffsetFetchRequest.OffsetFetchRequestTopic
+_OffsetFetchRequestGroup = OffsetFetchRequest.OffsetFetchRequestGroup
+_OffsetFetchRequestTopics = OffsetFetchRequest.OffsetFetchRequestTopics
+_OffsetFetchResponseTopic = OffsetFetchResponse.OffsetFetchResponseTopic
+_OffsetFetchResponsePartition = OffsetFetchResponse.OffsetFetchResponsePartition
+_OffsetFetchResponseGroup = OffsetFetchResponse.OffsetFetchResponseGroup
+_OffsetFetchResponseTopics = OffsetFetchResponse.OffsetFetchResponseTopics
+_OffsetFetchResponsePartitions = OffsetFetchResponse.OffsetFetchResponsePartitions
+_FindCoordinatorResponseCoordinator = FindCoordinatorResponse.Coordinator
+_JoinGroupRequestProtocol = JoinGroupRequest.JoinGroupRequestProtocol
+_JoinGroupResponseMember = JoinGroupResponse.JoinGroupResponseMember
+_LeaveGroupRequestMemberIdentity = LeaveGroupRequest.MemberIdentity
+_LeaveGroupResponseMemberResponse = LeaveGroupResponse.MemberResponse
+_SyncGroupRequestAssignment = SyncGroupRequest.SyncGroupRequestAssignment
+_DescribeGroupsResponseDescribedGroup = DescribeGroupsResponse.DescribedGroup
+_DescribeGroupsResponseDescribedGroupMember = DescribeGroupsResponse.DescribedGroupMember
+_ListGroupsResponseListedGroup = ListGroupsResponse.ListedGroup
+_ApiVersionsResponseApiVersion = ApiVersionsResponse.ApiVersion
+_ApiVersionsResponseSupportedFeatureKey = ApiVersionsResponse.SupportedFeatureKey
+_ApiVersionsResponseFinalizedFeatureKey = ApiVersionsResponse.FinalizedFeatureKey
+_CreateTopicsRequestCreatableTopic = CreateTopicsRequest.CreatableTopic
+_CreateTopicsRequestCreatableReplicaAssignment = CreateTopicsRequest.CreatableReplicaAssignment
+_CreateTopicsRequestCreatableTopicConfig = CreateTopicsRequest.CreatableTopicConfig
+_CreateTopicsResponseCreatableTopicResult = CreateTopicsResponse.CreatableTopicResult
+_CreateTopicsResponseCreatableTopicConfigs = CreateTopicsResponse.CreatableTopicConfigs
+_DeleteTopicsRequestDeleteTopicState = DeleteTopicsRequest.DeleteTopicState
+_DeleteTopicsResponseDeletableTopicResult = DeleteTopicsResponse.DeletableTopicResult
+_DeleteRecordsRequestDeleteRecordsTopic = DeleteRecordsRequest.DeleteRecordsTopic
+_DeleteRecordsRequestDeleteRecordsPartition = DeleteRecordsRequest.DeleteRecordsPartition
+_DeleteRecordsResponseDeleteRecordsTopicResult = DeleteRecordsResponse.DeleteRecordsTopicResult
+_DeleteRecordsResponseDeleteRecordsPartitionResult = DeleteRecordsResponse.DeleteRecordsPartitionResult
+_OffsetForLeaderEpochRequestOffsetForLeaderTopic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+_OffsetForLeaderEpochRequestOffsetForLeaderPartition = OffsetForLeaderEpochRequest.OffsetForLeaderPartition
+_OffsetForLeaderEpochResponseOffsetForLeaderTopicResult = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
+_OffsetForLeaderEpochResponseEpochEndOffset = OffsetForLeaderEpochResponse.EpochEndOffset
+_AddPartitionsToTxnRequestAddPartitionsToTxnTopic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+_AddPartitionsToTxnRequestAddPartitionsToTxnTransaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
+_AddPartitionsToTxnResponseAddPartitionsToTxnTopicResult = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
+_AddPartitionsToTxnResponseAddPartitionsToTxnPartitionResult = (
+    AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult
+)
+_AddPartitionsToTxnResponseAddPartitionsToTxnResult = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
+_WriteTxnMarkersRequestWritableTxnMarker = WriteTxnMarkersRequest.WritableTxnMarker
+_WriteTxnMarkersRequestWritableTxnMarkerTopic = WriteTxnMarkersRequest.WritableTxnMarkerTopic
+_WriteTxnMarkersResponseWritableTxnMarkerResult = WriteTxnMarkersResponse.WritableTxnMarkerResult
+_WriteTxnMarkersResponseWritableTxnMarkerTopicResult = WriteTxnMarkersResponse.WritableTxnMarkerTopicResult
+_WriteTxnMarkersResponseWritableTxnMarkerPartitionResult = WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult
+_TxnOffsetCommitRequestTopic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+_TxnOffsetCommitRequestPartition = TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition
+_TxnOffsetCommitResponseTopic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
+_TxnOffsetCommitResponsePartition = TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
+_DescribeAclsResponseDescribeAclsResource = DescribeAclsResponse.DescribeAclsResource
+_DescribeAclsResponseAclDescription = DescribeAclsResponse.AclDescription
+_CreateAclsRequestAclCreation = CreateAclsRequest.AclCreation
+_CreateAclsResponseAclCreationResult = CreateAclsResponse.AclCreationResult
+_DeleteAclsRequestDeleteAclsFilter = DeleteAclsRequest.DeleteAclsFilter
+_DeleteAclsResponseDeleteAclsFilterResult = DeleteAclsResponse.DeleteAclsFilterResult
+_DeleteAclsResponseDeleteAclsMatchingAcl = DeleteAclsResponse.DeleteAclsMatchingAcl
+_DescribeConfigsRequestDescribeConfigsResource = DescribeConfigsRequest.DescribeConfigsResource
+_DescribeConfigsResponseDescribeConfigsResult = DescribeConfigsResponse.DescribeConfigsResult
+_DescribeConfigsResponseDescribeConfigsResourceResult = DescribeConfigsResponse.DescribeConfigsResourceResult
+_DescribeConfigsResponseDescribeConfigsSynonym = DescribeConfigsResponse.DescribeConfigsSynonym
+_AlterConfigsRequestAlterConfigsResource = AlterConfigsRequest.AlterConfigsResource
+_AlterConfigsRequestAlterableConfig = AlterConfigsRequest.AlterableConfig
+_AlterConfigsResponseAlterConfigsResourceResponse = AlterConfigsResponse.AlterConfigsResourceResponse
+_AlterReplicaLogDirsRequestAlterReplicaLogDir = AlterReplicaLogDirsRequest.AlterReplicaLogDir
+_AlterReplicaLogDirsRequestAlterReplicaLogDirTopic = AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic
+_AlterReplicaLogDirsResponseAlterReplicaLogDirTopicResult = AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult
+_AlterReplicaLogDirsResponseAlterReplicaLogDirPartitionResult = (
+    AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult
+)
+_DescribeLogDirsRequestDescribableLogDirTopic = DescribeLogDirsRequest.DescribableLogDirTopic
+_DescribeLogDirsResponseDescribeLogDirsResult = DescribeLogDirsResponse.DescribeLogDirsResult
+_DescribeLogDirsResponseDescribeLogDirsTopic = DescribeLogDirsResponse.DescribeLogDirsTopic
+_DescribeLogDirsResponseDescribeLogDirsPartition = DescribeLogDirsResponse.DescribeLogDirsPartition
+_CreatePartitionsRequestCreatePartitionsTopic = CreatePartitionsRequest.CreatePartitionsTopic
+_CreatePartitionsRequestCreatePartitionsAssignment = CreatePartitionsRequest.CreatePartitionsAssignment
+_CreatePartitionsResponseCreatePartitionsTopicResult = CreatePartitionsResponse.CreatePartitionsTopicResult
+_CreateDelegationTokenRequestCreatableRenewers = CreateDelegationTokenRequest.CreatableRenewers
+_DescribeDelegationTokenRequestDescribeDelegationTokenOwner = (
+    DescribeDelegationTokenRequest.DescribeDelegationTokenOwner
+)
+_DescribeDelegationTokenResponseDescribedDelegationToken = DescribeDelegationTokenResponse.DescribedDelegationToken
+_DescribeDelegationTokenResponseDescribedDelegationTokenRenewer = (
+    DescribeDelegationTokenResponse.DescribedDelegationTokenRenewer
+)
+_DeleteGroupsResponseDeletableGroupResult = DeleteGroupsResponse.DeletableGroupResult
+_ElectLeadersRequestTopicPartitions = ElectLeadersRequest.TopicPartitions
+_ElectLeadersResponseReplicaElectionResult = ElectLeadersResponse.ReplicaElectionResult
+_ElectLeadersResponsePartitionResult = ElectLeadersResponse.PartitionResult
+_IncrementalAlterConfigsRequestAlterConfigsResource = IncrementalAlterConfigsRequest.AlterConfigsResource
+_IncrementalAlterConfigsRequestAlterableConfig = IncrementalAlterConfigsRequest.AlterableConfig
+_IncrementalAlterConfigsResponseAlterConfigsResourceResponse = (
+    IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
+)
+_AlterPartitionReassignmentsRequestReassignableTopic = AlterPartitionReassignmentsRequest.ReassignableTopic
+_AlterPartitionReassignmentsRequestReassignablePartition = AlterPartitionReassignmentsRequest.ReassignablePartition
+_AlterPartitionReassignmentsResponseReassignableTopicResponse = (
+    AlterPartitionReassignmentsResponse.ReassignableTopicResponse
+)
+_AlterPartitionReassignmentsResponseReassignablePartitionResponse = (
+    AlterPartitionReassignmentsResponse.ReassignablePartitionResponse
+)
+_ListPartitionReassignmentsRequestListPartitionReassignmentsTopics = (
+    ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics
+)
+_ListPartitionReassignmentsResponseOngoingTopicReassignment = (
+    ListPartitionReassignmentsResponse.OngoingTopicReassignment
+)
+_ListPartitionReassignmentsResponseOngoingPartitionReassignment = (
+    ListPartitionReassignmentsResponse.OngoingPartitionReassignment
+)
+_OffsetDeleteRequestTopic = OffsetDeleteRequest.OffsetDeleteRequestTopic
+_OffsetDeleteRequestPartition = OffsetDeleteRequest.OffsetDeleteRequestPartition
+_OffsetDeleteResponseTopic = OffsetDeleteResponse.OffsetDeleteResponseTopic
+_OffsetDeleteResponsePartition = OffsetDeleteResponse.OffsetDeleteResponsePartition
+_DescribeClientQuotasRequestComponentData = DescribeClientQuotasRequest.ComponentData
+_DescribeClientQuotasResponseEntryData = DescribeClientQuotasResponse.EntryData
+_DescribeClientQuotasResponseEntityData = DescribeClientQuotasResponse.EntityData
+_DescribeClientQuotasResponseValueData = DescribeClientQuotasResponse.ValueData
+_AlterClientQuotasRequestEntryData = AlterClientQuotasRequest.EntryData
+_AlterClientQuotasRequestEntityData = AlterClientQuotasRequest.EntityData
+_AlterClientQuotasRequestOpData = AlterClientQuotasRequest.OpData
+_AlterClientQuotasResponseEntryData = AlterClientQuotasResponse.EntryData
+_AlterClientQuotasResponseEntityData = AlterClientQuotasResponse.EntityData
+_DescribeUserScramCredentialsRequestUserName = DescribeUserScramCredentialsRequest.UserName
+_DescribeUserScramCredentialsResponseDescribeUserScramCredentialsResult = (
+    DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
+)
+_DescribeUserScramCredentialsResponseCredentialInfo = DescribeUserScramCredentialsResponse.CredentialInfo
+_AlterUserScramCredentialsRequestScramCredentialDeletion = AlterUserScramCredentialsRequest.ScramCredentialDeletion
+_AlterUserScramCredentialsRequestScramCredentialUpsertion = AlterUserScramCredentialsRequest.ScramCredentialUpsertion
+_AlterUserScramCredentialsResponseAlterUserScramCredentialsResult = (
+    AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult
+)
+_DescribeQuorumRequestTopicData = DescribeQuorumRequest.TopicData
+_DescribeQuorumRequestPartitionData = DescribeQuorumRequest.PartitionData
+_DescribeQuorumResponseReplicaState = DescribeQuorumResponse.ReplicaState
+_DescribeQuorumResponseTopicData = DescribeQuorumResponse.TopicData
+_DescribeQuorumResponsePartitionData = DescribeQuorumResponse.PartitionData
+_DescribeQuorumResponseNode = DescribeQuorumResponse.Node
+_DescribeQuorumResponseListener = DescribeQuorumResponse.Listener
+_UpdateFeaturesRequestFeatureUpdateKey = UpdateFeaturesRequest.FeatureUpdateKey
+_UpdateFeaturesResponseUpdatableFeatureResult = UpdateFeaturesResponse.UpdatableFeatureResult
+_DescribeClusterResponseDescribeClusterBroker = DescribeClusterResponse.DescribeClusterBroker
+_DescribeProducersRequestTopicRequest = DescribeProducersRequest.TopicRequest
+_DescribeProducersResponseTopicResponse = DescribeProducersResponse.TopicResponse
+_DescribeProducersResponsePartitionResponse = DescribeProducersResponse.PartitionResponse
+_DescribeProducersResponseProducerState = DescribeProducersResponse.ProducerState
+_DescribeTransactionsResponseTransactionState = DescribeTransactionsResponse.TransactionState
+_DescribeTransactionsResponseTopicData = DescribeTransactionsResponse.TopicData
+_ListTransactionsResponseTransactionState = ListTransactionsResponse.TransactionState
+_ConsumerGroupHeartbeatRequestTopicPartitions = ConsumerGroupHeartbeatRequest.TopicPartitions
+_ConsumerGroupHeartbeatResponseTopicPartitions = ConsumerGroupHeartbeatResponse.TopicPartitions
+_ConsumerGroupHeartbeatResponseAssignment = ConsumerGroupHeartbeatResponse.Assignment
+_ConsumerGroupDescribeResponseTopicPartitions = ConsumerGroupDescribeResponse.TopicPartitions
+_ConsumerGroupDescribeResponseAssignment = ConsumerGroupDescribeResponse.Assignment
+_ConsumerGroupDescribeResponseDescribedGroup = ConsumerGroupDescribeResponse.DescribedGroup
+_ConsumerGroupDescribeResponseMember = ConsumerGroupDescribeResponse.Member
+_ListConfigResourcesResponseConfigResource = ListConfigResourcesResponse.ConfigResource
+_DescribeTopicPartitionsRequestTopicRequest = DescribeTopicPartitionsRequest.TopicRequest
+_DescribeTopicPartitionsRequestCursor = DescribeTopicPartitionsRequest.Cursor
+_DescribeTopicPartitionsResponseTopic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
+_DescribeTopicPartitionsResponsePartition = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition
+_DescribeTopicPartitionsResponseCursor = DescribeTopicPartitionsResponse.Cursor
+_ConsumerProtocolSubscriptionTopicPartition = ConsumerProtocolSubscription.TopicPartition
+_ConsumerProtocolAssignmentTopicPartition = ConsumerProtocolAssignment.TopicPartition

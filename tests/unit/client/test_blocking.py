@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 
 import pytest
-from scripted_broker import ScriptedBroker, metadata
 
 from cairnmq.client.blocking import Client, parse_bootstrap
 from cairnmq.client.errors import ClientError, Disconnected, GaveUp, Unreachable
@@ -22,6 +21,7 @@ from cairnmq.wire.messages import (
     MetadataResponse,
     ProduceRequest,
 )
+from scripted_broker import ScriptedBroker, metadata
 
 
 def free_port() -> int:
@@ -60,8 +60,9 @@ def test_the_bootstrap_connection_serves_the_node_with_the_same_address() -> Non
     with ScriptedBroker(script) as broker, Client.connect(broker.bootstrap, "my-name") as client:
         assert client.list_offsets("t", [0], -1)[0].offset == 5
         assert broker.connections == 1
+        looked_up = len(broker.requests(MetadataRequest))
         client.list_offsets("t", [0], -1)
-        assert len(broker.requests(MetadataRequest)) == 2, "a known leader is not looked up again"
+        assert len(broker.requests(MetadataRequest)) == looked_up, "a known leader is not looked up again"
 
 
 def test_an_advertised_address_that_is_not_reachable_names_the_node() -> None:

@@ -1,9 +1,8 @@
-"""One client connection without a socket: negotiation, framing, answers in any pieces, and peers that are no brokers."""
+"""One client connection without a socket: negotiation, framing, answers in any pieces, peers that are no brokers."""
 
 from __future__ import annotations
 
 import pytest
-from scripted_broker import api_versions, framed
 
 from cairnmq.client.connection import FRAME_BYTES_MAX, Connection, Reply
 from cairnmq.client.errors import ClientError, Unsupported
@@ -11,6 +10,7 @@ from cairnmq.types import Buffer
 from cairnmq.wire.apis import APIS, SERVED
 from cairnmq.wire.framing import RequestHeader, read_request_header
 from cairnmq.wire.messages import ApiVersionsResponse, ListOffsetsRequest, MetadataRequest, MetadataResponse
+from scripted_broker import api_versions, framed
 
 
 def feed(connection: Connection, data: bytes, pieces: int = 1 << 30) -> list[Reply]:

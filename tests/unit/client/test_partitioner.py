@@ -1,8 +1,11 @@
-"""Kafka's Java partitioner: the hashes its own tests list."""
+"""Kafka's Java partitioner: known hashes, and the same answers as aiokafka's port of it."""
 
 from __future__ import annotations
 
+import random
+
 import pytest
+from aiokafka.partitioner import murmur2 as aiokafka_murmur2
 
 from cairnmq.client.partitioner import murmur2, partition_for
 
@@ -18,7 +21,7 @@ from cairnmq.client.partitioner import murmur2, partition_for
         (b"abc", 479470107),
     ],
 )
-def test_hashes_of_kafkas_own_tests(key: bytes, signed: int) -> None:
+def test_known_hashes(key: bytes, signed: int) -> None:
     assert murmur2(key) == signed & 0xFFFFFFFF
 
 
@@ -29,3 +32,9 @@ def test_partitions_are_in_range() -> None:
 
 def test_a_negative_hash_gives_a_partition() -> None:
     assert partition_for(b"foobar", 10) == (-790332482 & 0x7FFFFFFF) % 10
+
+
+def test_aiokafka_agrees_at_every_length() -> None:
+    chance = random.Random(1)
+    keys = [chance.randbytes(size) for size in range(70) for _ in range(5)]
+    assert [murmur2(key) for key in keys] == [aiokafka_murmur2(key) & 0xFFFFFFFF for key in keys]

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import pytest
-from scripted_broker import metadata, topic_id
 
 from cairnmq.client import admin, data, offsets
 from cairnmq.client.errors import Absent, ClientError, Disconnected, Refused, Unreachable
@@ -33,6 +32,7 @@ from cairnmq.wire.messages import (
     ProduceRequest,
     ProduceResponse,
 )
+from scripted_broker import metadata, topic_id
 
 T = TypeVar("T")
 Answer = Callable[[Ask], Message | ClientError]

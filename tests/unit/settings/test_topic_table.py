@@ -1,4 +1,4 @@
-"""The table against Kafka 4.1's topic settings: names, types, defaults, broker names. Facts written down a second time."""
+"""The table against Kafka 4.1's topic settings, written down a second time: names, types, defaults, broker names."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import tracemalloc
 
 import pytest
 
+from cairnmq.types import Buffer
 from cairnmq.wire.codec import Malformed, decode, encode
 from cairnmq.wire.messages import (
     ApiVersionsResponse,
@@ -56,7 +57,8 @@ def test_null_and_empty_are_told_apart() -> None:
     assert written(MetadataRequest(topics=None), 9) == "00 01 00 00 00"
     assert written(MetadataRequest(topics=[]), 9) == "01 01 00 00 00"
     for version in (1, 9):
-        for topics in (None, []):
+        empty: list[MetadataRequest.MetadataRequestTopic] = []
+        for topics in (None, empty):
             read, _ = decode(MetadataRequest, version, b"".join(encode(MetadataRequest(topics=topics), version)))
             assert read.topics == topics
 
@@ -73,12 +75,22 @@ def test_records_are_never_copied(version: int) -> None:
 
 @pytest.mark.parametrize("version", [4, 11, 12, 18])
 def test_records_in_several_buffers_go_out_as_they_are(version: int) -> None:
-    pieces = [b"1" * 70, bytearray(b"2" * 70), memoryview(b"3" * 70)]
+    pieces: list[Buffer] = [b"1" * 70, bytearray(b"2" * 70), memoryview(b"3" * 70)]
     partitions = [FetchResponse.PartitionData(number, records=pieces) for number in range(2)]
     out = encode(FetchResponse(responses=[FetchResponse.FetchableTopicResponse("t", partitions=partitions)]), version)
     assert [id(piece) for piece in out if len(piece) == 70] == [id(piece) for piece in pieces] * 2
     read, _ = decode(FetchResponse, version, b"".join(out))
     assert [p.records for p in read.responses[0].partitions] == [b"1" * 70 + b"2" * 70 + b"3" * 70] * 2
+
+
+@pytest.mark.parametrize("size", [1, 126, 127, 128, 16382, 16383, 16384, 2097150, 2097151, 2097152])
+@pytest.mark.parametrize("aborted", [None, [FetchResponse.AbortedTransaction(1, 2)]])
+def test_records_of_every_width_of_length(size: int, aborted: list[FetchResponse.AbortedTransaction] | None) -> None:
+    request = produce(bytes(size))
+    assert decode(ProduceRequest, 9, b"".join(encode(request, 9)))[0] == request
+    partition = FetchResponse.PartitionData(1, aborted_transactions=aborted, records=bytes(size))
+    response = FetchResponse(responses=[FetchResponse.FetchableTopicResponse("t", partitions=[partition])])
+    assert decode(FetchResponse, 12, b"".join(encode(response, 12)))[0] == response
 
 
 def test_no_records_need_no_buffers_of_their_own() -> None:
@@ -122,7 +134,7 @@ def test_unknown_tags_are_stepped_over_between_known_ones() -> None:
     response = ApiVersionsResponse(finalized_features_epoch=4)
     known = written(response, 3)
     assert known == "00 00 01 00 00 00 00 01 01 08 00 00 00 00 00 00 00 04"
-    mixed = "00 00 01 00 00 00 00 03 01 08 00 00 00 00 00 00 00 04 63 01 ee 80 01 00"
+    mixed = "00 00 01 00 00 00 00 03 01 08 00 00 00 00 00 00 00 04 63 03 01 02 03 80 01 00"
     read, end = decode(ApiVersionsResponse, 3, bytes.fromhex(mixed))
     assert (read, end) == (response, len(bytes.fromhex(mixed)))
 
@@ -160,6 +172,7 @@ def test_never_flexible_messages() -> None:
         (4, "ff ff ff ff ff 00"),
         (4, "ff ff ff ff 0f 00"),  # 4 GiB group id
         (0, "00 01 ff 00 00 00 00 00 00"),  # not UTF-8
+        (4, "81 80 02" + "78" * 32768 + "00 00 00 00 01 00 00"),  # a string longer than a legacy one can be
         (4, "01 00 00 00 00 01 00 ff ff ff ff 0f"),  # 4 billion tags
     ],
 )
@@ -179,7 +192,7 @@ def test_nullable_lengths_below_minus_one_are_malformed() -> None:
 
 @pytest.mark.parametrize(("version", "count"), [(11, b"\x7f\xff\xff\xff"), (12, b"\xff\xff\xff\xff\x07")])
 def test_a_count_beyond_the_bytes_allocates_nothing(version: int, count: bytes) -> None:
-    start = b"".join(encode(FetchRequest(), version))[: 25 if version == 11 else 25]
+    start = b"".join(encode(FetchRequest(), version))[:25]
     body = start + count + bytes(1000)
     tracemalloc.start()
     with pytest.raises(Malformed, match="counts more items"):
@@ -217,7 +230,7 @@ def test_the_longest_string_still_passes() -> None:
 
 def test_shared_defaults_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
-        FetchResponse.PartitionData().current_leader.leader_id = 3
+        FetchResponse.PartitionData().current_leader.leader_id = 3  # type: ignore[misc]
     one, other = FetchRequest(), FetchRequest()
     one.topics.append(FetchRequest.FetchTopic())
     assert other.topics == []

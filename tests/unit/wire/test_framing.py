@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cairnmq.types import Buffer
 from cairnmq.wire.codec import Malformed
 from cairnmq.wire.framing import (
     RequestHeader,
@@ -79,7 +80,7 @@ def test_bad_response_headers(frame: str) -> None:
 
 
 def test_large_bodies_are_not_copied_behind_the_header() -> None:
-    body = [b"x" * 5000, memoryview(b"y" * 10)]
+    body: list[Buffer] = [b"x" * 5000, memoryview(b"y" * 10)]
     frame = response_frame(1, 12, 7, body)
     assert [piece for piece in frame if piece is body[0] or piece is body[1]] == body
     assert len(response_frame(1, 12, 7, [b"small", body[1]])) == 2

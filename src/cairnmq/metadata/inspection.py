@@ -1,0 +1,104 @@
+"""A metadata file seen from outside, for dump and verify: a copy is opened, so that the file itself never changes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+
+from cairnmq.errors import Corrupt, Fault, Locked
+from cairnmq.metadata.sqlite import SqliteStore
+from cairnmq.metadata.store import Compacted
+from cairnmq.metadata.topics import TOPICS, decode_topic
+
+TABLES = ("state", "entries", "history")
+_SQLITE_MAGIC = b"SQLite format 3\0"
+_SUFFIXES = ("", "-wal")
+_ATTEMPTS = 20
+
+
+def is_metadata(path: str) -> bool:
+    """Whether a file is an SQLite database, by its first bytes."""
+    with open(path, "rb") as file:
+        return file.read(len(_SQLITE_MAGIC)) == _SQLITE_MAGIC
+
+
+def read_queues(path: str) -> list[tuple[int, str, int, str]]:
+    """(queue id, topic, partition, topic id as hex) of every queue there is; Corrupt when a checksum differs."""
+    queues: list[tuple[int, str, int, str]] = []
+    with _copy(path) as copy:
+        try:
+            with closing(sqlite3.connect(copy)) as db:
+                # Row checksums do not cover SQLite's own tree.
+                problem = db.execute("PRAGMA integrity_check(1)").fetchone()[0]
+            if problem != "ok":
+                raise Corrupt(problem)
+            with closing(SqliteStore(copy)) as store:
+                for entry in store.list(TOPICS):
+                    topic = decode_topic(entry.value)
+                    queues += [(q, topic.name, partition, topic.topic_id.hex()) for partition, q in topic.queues()]
+                _read_history(store)
+        except (sqlite3.Error, msgspec.DecodeError, Fault) as error:
+            raise Corrupt(str(error).replace(f"{copy}: ", "")) from error
+    return queues
+
+
+def _read_history(store: SqliteStore) -> None:
+    """Its rows are checked as they are read."""
+    changes = store.changes(0)
+    if isinstance(changes, Compacted):
+        store.changes(changes.oldest)
+
+
+def dump_metadata(path: str) -> Iterator[str]:
+    """Every row as a line; what cannot be read is a line too."""
+    try:
+        with _copy(path) as copy, closing(sqlite3.connect(copy)) as db:
+            db.text_factory = lambda raw: raw.decode("utf-8", "backslashreplace")
+            for table in TABLES:
+                yield f"table {table}"
+                cursor = db.execute(f"SELECT * FROM {table}")
+                columns = [column[0] for column in cursor.description]
+                for row in cursor:
+                    yield "  " + " ".join(f"{name}={value!r}" for name, value in zip(columns, row, strict=True))
+    except (sqlite3.Error, Fault) as error:
+        yield f"BAD: {error}"
+    try:
+        yield f"checksums ok, {len(read_queues(path))} queues"
+    except Fault as error:
+        yield f"BAD: {error}"
+
+
+@contextmanager
+def _copy(path: str) -> Iterator[str]:
+    """The file and its write-ahead log, copied byte by byte: SQLite itself would leave files beside the original."""
+    with tempfile.TemporaryDirectory(prefix="cairn-") as directory:
+        copy = str(Path(directory) / "meta.db")
+        for _ in range(_ATTEMPTS):
+            before = _state(path)
+            for suffix in _SUFFIXES:
+                Path(copy + suffix).unlink(missing_ok=True)
+                with suppress(FileNotFoundError):
+                    shutil.copyfile(path + suffix, copy + suffix)
+            if _state(path) == before:
+                break
+        else:
+            raise Locked("another process keeps changing it")
+        yield copy
+
+
+def _state(path: str) -> list[tuple[int, int] | None]:
+    found: list[tuple[int, int] | None] = []
+    for suffix in _SUFFIXES:
+        try:
+            stat = os.stat(path + suffix)
+            found.append((stat.st_size, stat.st_mtime_ns))
+        except FileNotFoundError:
+            found.append(None)
+    return found

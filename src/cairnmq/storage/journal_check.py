@@ -1,0 +1,201 @@
+"""verify's part for one journal: every entry read, its order and claims checked, what is not split yet remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+from msgspec import Struct
+
+from cairnmq.codec.batch import HEADER_SIZE, read_header
+from cairnmq.storage.disk import Disk
+from cairnmq.storage.finding import Finding, note
+from cairnmq.storage.format import (
+    BATCH,
+    ENTRY_SIZE,
+    FACT,
+    SEGMENT,
+    SEGMENT_HEAD,
+    Entry,
+    JournalMark,
+    Keyed,
+    StartMoved,
+    decode_fact,
+    journal_segment,
+)
+from cairnmq.storage.journal import JournalReader
+
+
+class Run(Struct):
+    """Batches of one queue whose offsets follow one another in one journal."""
+
+    start: int
+    end: int
+    journal: int
+    position: int
+
+
+class Unsplit(Struct, frozen=True, gc=False):
+    """A batch behind the split position: its queue log may hold a copy, which then must be the same."""
+
+    offset: int
+    reader: JournalReader
+    position: int
+    size: int
+
+    def read(self) -> bytes:
+        return bytes(self.reader.read(self.position, self.size)[0])
+
+
+class JournalCheck:
+    """`findings` walks the journal once; the fields are filled when it has ended."""
+
+    def __init__(self, disk: Disk, number: int, mark: JournalMark | None, root: str) -> None:
+        self.number = number
+        self.mark = mark
+        self.root = root
+        self.reader = JournalReader(disk, number)
+        self.end = 0
+        self.damaged = False
+        self.runs: dict[int, list[Run]] = {}
+        self.split_ends: dict[int, int] = {}  # queue -> offset behind its last batch below the split position
+        self.unsplit: dict[int, list[Unsplit]] = {}
+        self.starts: dict[int, int] = {}  # queue -> furthest log start below the split position
+        self.keyed: dict[tuple[str, bytes], bytes | None] = {}  # latest values below the split position
+        self._split = mark.split if mark is not None else 0
+        self._split_seen = self._split == 0
+        self._epoch = self._synced = 0
+
+    def findings(self) -> Iterator[Finding]:
+        reader, split = self.reader, self._split
+        place = f"{self.root}/{self.number}"
+        if not reader.bases:
+            if split > 0:
+                self.damaged = True
+                yield Finding(place, f"no segments, but the checkpoint stands at position {split}")
+            return
+        if self.mark is not None and self.mark.seed:
+            reader.seed = self.mark.seed
+        if reader.bases[0] > split:
+            text = f"begins at {reader.bases[0]}, behind the checkpoint's split position {split}"
+            if reader.claims_behind(split) <= split:
+                # Names of files that were never synced may land in any order too.
+                yield note(place, f"{text}; nothing behind it was ever synced")
+                return
+            self.damaged = True
+            yield Finding(place, text)
+        position, limit = reader.bases[0], reader.end()
+        self._split_seen = self._split_seen or position == split
+        while position < limit:
+            for entry in reader.entries(position, limit):
+                if entry.epoch < self._epoch:
+                    break
+                yield from self._entry(entry)
+                position = entry.end
+            self.end = self.end if self.damaged else position
+            if position >= limit:
+                break
+            claim = reader.claims_behind(position) if position >= split else 0
+            if position >= split and claim <= position:
+                left = f"{limit - position} bytes at the end were never synced; the next start cuts them"
+                yield note(self._file(position), left)
+                break
+            following = min((base for base in reader.bases if base > position), default=limit)
+            if following <= split and self._ends_at(position):
+                # Deletions are not synced: after a power loss any of them may be undone.
+                yield note(self._file(position), "was deleted below the checkpoint and came back")
+                for seen in (self.runs, self.split_ends, self.starts, self.keyed):
+                    seen.clear()
+            else:
+                self.damaged = True
+                yield Finding(self._file(position), self._why_damage(position, claim))
+            position = following
+        yield from self._against_mark(place)
+
+    def _ends_at(self, position: int) -> bool:
+        base = max(base for base in self.reader.bases if base <= position)
+        return base + self.reader.file(base).size() == position
+
+    def _why_damage(self, position: int, claim: int) -> str:
+        what = f"damaged at journal position {position}"
+        if position < self._split:
+            return f"{what}, below the checkpoint's split position {self._split}"
+        return f"{what}; a later entry proves that everything up to {claim} had reached the disk"
+
+    def _against_mark(self, place: str) -> Iterator[Finding]:
+        if self.mark is None or self.damaged:
+            return
+        if self.end < self._split:
+            yield Finding(place, f"ends at {self.end}, before the checkpoint's split position {self._split}")
+        elif not self._split_seen:
+            yield Finding(place, f"the checkpoint's split position {self._split} lies inside an entry")
+        if self.end < self.mark.high_watermark:
+            text = f"ends at {self.end}; the checkpoint knew of synced bytes up to {self.mark.high_watermark}"
+            yield Finding(self._file(self.end), text)
+
+    def _entry(self, entry: Entry) -> Iterator[Finding]:
+        file = self._file(entry.position)
+        is_first = entry.position in self.reader.bases
+        if is_first != (entry.kind == SEGMENT):
+            yield Finding(file, f"{'no segment head' if is_first else 'a segment head'} at position {entry.position}")
+        if entry.kind == SEGMENT:
+            yield from self._head(entry, file)
+        elif entry.epoch != self._epoch:
+            yield Finding(file, f"epoch {entry.epoch} at position {entry.position}; its segment has {self._epoch}")
+        if not self._synced <= entry.synced <= entry.position:
+            text = f"the entry at position {entry.position} claims {entry.synced} synced bytes"
+            yield Finding(file, f"{text}; {self._synced} to {entry.position} are possible")
+        self._epoch = entry.epoch
+        self._synced = max(self._synced, entry.synced)
+        self._split_seen = self._split_seen or self._split in (entry.position, entry.end)
+        if entry.kind == BATCH:
+            yield from self._batch(entry, file)
+        elif entry.kind == FACT:
+            yield from self._fact(entry, file)
+
+    def _head(self, entry: Entry, file: str) -> Iterator[Finding]:
+        journal, seed, _ = SEGMENT_HEAD.unpack(entry.payload)
+        if journal != self.number:
+            yield Finding(file, f"belongs to journal {journal}")
+        if seed != self.reader.find_seed():
+            yield Finding(file, f"has CRC seed {seed:#x}; the journal has {self.reader.find_seed():#x}")
+
+    def _batch(self, entry: Entry, file: str) -> Iterator[Finding]:
+        if len(entry.payload) < HEADER_SIZE:
+            yield Finding(file, f"the batch at position {entry.position} is shorter than a batch header")
+            return
+        header = read_header(entry.payload)
+        if header.leader_epoch != entry.epoch:
+            text = f"the batch at position {entry.position} has leader epoch {header.leader_epoch}"
+            yield Finding(file, f"{text}, its entry {entry.epoch}")
+        queue_id, start, end = entry.queue_id, header.base_offset, header.last_offset + 1
+        runs = self.runs.setdefault(queue_id, [])
+        if runs and runs[-1].end == start:
+            runs[-1].end = end
+        else:
+            runs.append(Run(start, end, self.number, entry.position))
+        if entry.position < self._split:
+            self.split_ends[queue_id] = end
+        else:
+            place = Unsplit(start, self.reader, entry.position + ENTRY_SIZE, len(entry.payload))
+            self.unsplit.setdefault(queue_id, []).append(place)
+
+    def _fact(self, entry: Entry, file: str) -> Iterator[Finding]:
+        try:
+            fact = decode_fact(entry.payload)
+        except msgspec.MsgspecError as error:
+            yield Finding(file, f"the fact at position {entry.position} cannot be read: {error}")
+            return
+        if entry.position >= self._split:
+            return
+        if isinstance(fact, StartMoved):
+            self.starts[entry.queue_id] = max(fact.offset, self.starts.get(entry.queue_id, 0))
+        elif isinstance(fact, Keyed):
+            self.keyed[fact.space, fact.key] = fact.value
+
+    def _file(self, position: int) -> str:
+        base = max((base for base in self.reader.bases if base <= position), default=self.reader.bases[0])
+        return f"{self.root}/{journal_segment(self.number, base)}"
+
+    def close(self) -> None:
+        self.reader.close()

@@ -1,0 +1,300 @@
+"""`cairn verify`: the invariants of docs/architecture.md as far as they can be seen on disk, while no broker runs.
+
+`check` works on any Disk, the simulator's too; `verify` is for directories and takes their lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from cairnmq.errors import Corrupt, Fault, Locked
+from cairnmq.storage.checkpoint import CheckpointImage, checkpoint_name, load_checkpoint
+from cairnmq.storage.disk import LOCK_NAME, Disk, RealDisk, lock
+from cairnmq.storage.finding import Finding, note
+from cairnmq.storage.format import (
+    CHECKPOINT_MAGIC,
+    CHECKPOINT_SUFFIX,
+    CHECKPOINTS,
+    COMMIT,
+    DELETED_SUFFIX,
+    IDENTITY_FILE,
+    QUEUES,
+    QueueIdentity,
+    QueueRow,
+    numbered,
+    read_checkpoint_frame,
+)
+from cairnmq.storage.journal_check import JournalCheck, Run, Unsplit
+from cairnmq.storage.producers import BATCHES_KEPT
+from cairnmq.storage.queue_check import QueueCheck
+from cairnmq.storage.queue_log import read_identity
+
+JOURNAL_DIRECTORY = "journal"
+METADATA_FILE = "meta.db"
+OURS = (JOURNAL_DIRECTORY, QUEUES, CHECKPOINTS, METADATA_FILE, LOCK_NAME)
+
+Queues = Mapping[int, QueueIdentity]  # what the metadata says exists, by queue id
+# Reads the metadata file; a Fault says what is wrong with it. Storage does not know metadata, so it is passed in.
+ReadQueues = Callable[[str], Iterable[tuple[int, str, int, str]]]
+
+
+def verify(dirs: list[str], journal_dir: str | None, read_queues: ReadQueues | None = None) -> Iterator[str]:
+    """A line for each finding, and lines that begin with `note: ` for what a start repairs."""
+    for root in dirs:
+        for finding in _verify_directory(root.rstrip("/") or "/", journal_dir, read_queues):
+            yield str(finding)
+
+
+def _verify_directory(root: str, journal_dir: str | None, read_queues: ReadQueues | None) -> Iterator[Finding]:
+    if not Path(root).is_dir() or not any((Path(root) / name).exists() for name in OURS):
+        yield Finding(root, "no data directory")
+        return
+    try:
+        held = lock(root)
+    except Locked as error:
+        yield Finding(root, str(error))
+        return
+    except OSError as error:
+        held = None
+        yield note(root, f"cannot be locked ({error}); what follows holds only if no broker runs on it")
+    try:
+        journal_root = journal_dir.rstrip("/") if journal_dir is not None else f"{root}/{JOURNAL_DIRECTORY}"
+        journal_disk = RealDisk(journal_root) if Path(journal_root).is_dir() else None
+        queues: dict[int, QueueIdentity] | None = None
+        if read_queues is not None and (Path(root) / METADATA_FILE).exists():
+            try:
+                named = read_queues(f"{root}/{METADATA_FILE}")
+                queues = {row[0]: QueueIdentity(*row) for row in named}
+            except Fault as error:
+                yield Finding(f"{root}/{METADATA_FILE}", str(error))
+        elif not (Path(root) / METADATA_FILE).exists():
+            yield note(f"{root}/{METADATA_FILE}", "is not there: queues are not compared with topics")
+        yield from check(RealDisk(root), journal_disk, queues, root=root, journal_root=journal_root)
+    finally:
+        if held is not None:
+            held.close()
+
+
+def check(
+    read_disk: Disk,
+    journal_disk: Disk | None,
+    queues: Queues | None = None,
+    *,
+    root: str = "data",
+    journal_root: str = "journal",
+) -> Iterator[Finding]:
+    """Everything below one data directory. `queues`: None when the metadata is not at hand."""
+    yield from _checkpoint(read_disk, root)
+    try:
+        image = load_checkpoint(read_disk)
+    except (Corrupt, msgspec.MsgspecError):
+        return  # said above
+    yield from _rows(image, queues, root)
+    journals: list[JournalCheck] = []
+    try:
+        numbers = {int(name) for name in journal_disk.list("") if name.isdigit()} if journal_disk is not None else set()
+        for number in sorted(numbers | set(image.marks)):
+            mark = image.marks.get(number)
+            if journal_disk is None:
+                if mark is not None and mark.split > 0:
+                    yield Finding(journal_root, f"is not there, but the checkpoint knows journal {number}")
+                continue
+            journal = JournalCheck(journal_disk, number, mark, journal_root)
+            journals.append(journal)
+            yield from journal.findings()
+        yield from _order(journals, image, queues)
+        yield from _split_state(journals, image, queues, root)
+        yield from _queue_logs(read_disk, journals, image, queues, root)
+    finally:
+        for journal in journals:
+            journal.close()
+
+
+# ------------------------------------------------------------------------------------------------------ checkpoint
+
+
+def _checkpoint(disk: Disk, root: str) -> Iterator[Finding]:
+    names = disk.list(CHECKPOINTS)
+    numbers = numbered(names, CHECKPOINT_SUFFIX)
+    counted = {checkpoint_name(number).rpartition("/")[2] for number in numbers}
+    for name in names:
+        if name not in counted:
+            yield note(f"{root}/{CHECKPOINTS}/{name}", "was never finished; the next checkpoint replaces it")
+    for number in numbers[:-1]:
+        yield note(f"{root}/{checkpoint_name(number)}", "is older than the one that counts")
+    if not numbers:
+        yield note(f"{root}/{CHECKPOINTS}", "holds no checkpoint yet")
+        return
+    name = checkpoint_name(numbers[-1])
+    file = disk.open(name)
+    view = memoryview(file.read(0, file.size()))
+    file.close()
+    at, commits = 0, 0
+    while (frame := _frame(view, at)) is not None:
+        commits += frame[0] == COMMIT
+        at = frame[1]
+    if not commits:
+        yield Finding(f"{root}/{name}", f"holds no whole checkpoint: damaged at {at}; nothing else can be checked")
+    elif at < len(view):
+        # A publish is synced before the next one begins, so a whole commit behind bad bytes proves damage.
+        if _commit_behind(view, at):
+            yield Finding(f"{root}/{name}", f"damaged at {at}: a later checkpoint stands behind")
+        else:
+            yield note(f"{root}/{name}", f"{len(view) - at} bytes at {at} are a checkpoint that was not finished")
+
+
+def _frame(view: memoryview, at: int) -> tuple[int, int] | None:
+    try:
+        frame = read_checkpoint_frame(view, at)
+    except msgspec.MsgspecError:
+        return None
+    return None if frame is None else (frame[0], frame[2])
+
+
+def _commit_behind(view: memoryview, at: int) -> bool:
+    raw, magic = bytes(view), CHECKPOINT_MAGIC.to_bytes(2, "big")
+    while (at := raw.find(magic, at + 1)) >= 0:
+        frame = _frame(view, at)
+        if frame is not None and frame[0] == COMMIT:
+            return True
+    return False
+
+
+def _rows(image: CheckpointImage, queues: Queues | None, root: str) -> Iterator[Finding]:
+    """What the checkpoint says must at least agree with itself."""
+    file = f"{root}/{checkpoint_name(image.file_number)}"
+    for mark in image.marks.values():
+        if mark.split > mark.high_watermark:
+            yield Finding(file, f"journal {mark.journal}: split {mark.split} > high watermark {mark.high_watermark}")
+    for row in image.queues.values():
+        if not 0 <= row.log_start <= row.end:
+            yield Finding(file, f"queue {row.queue_id}: log start {row.log_start}, end {row.end}")
+        if any(a[0] >= b[0] or a[1] > b[1] for a, b in zip(row.epochs, row.epochs[1:], strict=False)):
+            yield Finding(file, f"queue {row.queue_id}: epoch starts fall: {row.epochs}")
+        if any(len(producer.batches) > BATCHES_KEPT for producer in row.producers):
+            yield Finding(file, f"queue {row.queue_id}: a producer with more than {BATCHES_KEPT} batches")
+        if queues is not None and row.queue_id not in queues:
+            yield note(file, f"queue {row.queue_id} is of a deleted topic; the next checkpoint forgets it")
+
+
+# -------------------------------------------------------------------------------------------------------- journals
+
+
+def _order(journals: list[JournalCheck], image: CheckpointImage, queues: Queues | None) -> Iterator[Finding]:
+    """Offsets of each queue are dense over all journals, and go on where the checkpoint ends."""
+    if any(journal.damaged for journal in journals):
+        return  # gaps are sure, and say nothing new
+    all_runs: dict[int, list[Run]] = {}
+    for journal in journals:
+        for queue_id, runs in journal.runs.items():
+            all_runs.setdefault(queue_id, []).extend(runs)
+    roots = {journal.number: f"{journal.root}/{journal.number}" for journal in journals}
+    for queue_id, runs in all_runs.items():
+        row = image.queues.get(queue_id)
+        if queue_id not in queues if queues is not None else row is None:
+            continue  # deleted, as far as can be told
+        runs.sort(key=lambda run: run.start)
+        for before, run in zip(runs, runs[1:], strict=False):
+            if run.start != before.end:
+                text = f"queue {queue_id} goes on at offset {run.start} instead of {before.end}"
+                yield Finding(roots[run.journal], f"{text} (position {run.position})")
+        behind = [place.offset for journal in journals for place in journal.unsplit.get(queue_id, ())]
+        end = row.end if row is not None else 0
+        if behind and min(behind) != end:
+            text = f"queue {queue_id} goes on at offset {min(behind)} behind the checkpoint, which ends at {end}"
+            yield Finding(roots[runs[-1].journal], text)
+
+
+def _split_state(
+    journals: list[JournalCheck], image: CheckpointImage, queues: Queues | None, root: str
+) -> Iterator[Finding]:
+    """Replaying what the journals still hold below the split position gives what the checkpoint says."""
+    file = f"{root}/{checkpoint_name(image.file_number)}"
+    ends: dict[int, int] = {}
+    for journal in journals:
+        for queue_id, end in journal.split_ends.items():
+            ends[queue_id] = max(end, ends.get(queue_id, 0))
+    for queue_id, end in ends.items():
+        row = image.queues.get(queue_id)
+        if row is not None and row.end != end:
+            yield Finding(file, f"queue {queue_id} ends at {row.end}; the journal was split up to offset {end}")
+        elif row is None and queues is not None and queue_id in queues:
+            yield Finding(file, f"knows nothing of queue {queue_id}, which was split up to offset {end}")
+    for journal in journals:
+        for queue_id, start in journal.starts.items():
+            row = image.queues.get(queue_id)
+            if row is not None and row.log_start < start:
+                text = f"queue {queue_id} starts at {row.log_start}; records below {start} were deleted"
+                yield Finding(file, text)
+    if len(journals) == 1:
+        for (space, key), value in journals[0].keyed.items():
+            if image.keyed.get((space, key)) != value:
+                yield Finding(file, f"{space} key {key!r} is not what the journal says")
+
+
+# ------------------------------------------------------------------------------------------------------ queue logs
+
+
+def _queue_logs(
+    disk: Disk, journals: list[JournalCheck], image: CheckpointImage, queues: Queues | None, root: str
+) -> Iterator[Finding]:
+    unsplit: dict[int, dict[int, Unsplit]] = {}
+    for journal in journals:
+        for queue_id, places in journal.unsplit.items():
+            unsplit.setdefault(queue_id, {}).update((place.offset, place) for place in places)
+    journal_damaged = any(journal.damaged for journal in journals)
+    missing = {row.queue_id for row in image.queues.values() if row.end > row.log_start}
+    if queues is not None:
+        missing &= set(queues)
+    owners: dict[int, str] = {}
+    unreadable: list[str] = []
+    for name in disk.list(QUEUES):
+        directory = f"{QUEUES}/{name}"
+        if name.endswith(DELETED_SUFFIX):
+            yield note(f"{root}/{directory}", "is of a deleted topic; the next start removes it")
+            continue
+        try:
+            identity = read_identity(disk, directory)
+        except (Corrupt, UnicodeDecodeError):
+            identity = None
+        if identity is None:
+            unreadable.append(f"{root}/{directory}/{IDENTITY_FILE}")
+            continue
+        yield from _identity(identity, name, f"{root}/{directory}/{IDENTITY_FILE}", owners, queues)
+        owners[identity.queue_id] = name
+        missing.discard(identity.queue_id)
+        if queues is not None and identity.queue_id not in queues:
+            continue
+        row = image.queues.get(identity.queue_id, QueueRow(identity.queue_id, 0, 0))
+        log = QueueCheck(disk, directory, root, row, unsplit.get(identity.queue_id, {}))
+        yield from log.findings(journal_damaged)
+    for file in unreadable:
+        # A directory made after the checkpoint may be there without one; then nothing in it counts.
+        if missing:
+            yield Finding(file, f"damaged or missing; one of the queues {sorted(missing)[:10]} lies here")
+        else:
+            yield note(file, "not written to the end; the next start makes the directory anew")
+    for queue_id in sorted(missing) if not unreadable else ():
+        row = image.queues[queue_id]
+        text = f"no directory holds queue {queue_id}: offsets {row.log_start} to {row.end} are missing"
+        yield Finding(f"{root}/{QUEUES}", text)
+
+
+def _identity(
+    identity: QueueIdentity, name: str, file: str, owners: dict[int, str], queues: Queues | None
+) -> Iterator[Finding]:
+    if name != f"{identity.topic}-{identity.partition}":
+        yield Finding(file, f"is of {identity.topic}-{identity.partition}, not of {name}")
+    if identity.queue_id in owners:
+        yield Finding(file, f"queue {identity.queue_id} has a second directory, {owners[identity.queue_id]}")
+    if queues is None:
+        return
+    named = queues.get(identity.queue_id)
+    if named is None:
+        yield note(file, f"queue {identity.queue_id} is of a deleted topic; the next start removes it")
+    elif (named.topic, named.partition, named.topic_id) != (identity.topic, identity.partition, identity.topic_id):
+        text = f"queue {identity.queue_id} is {identity.topic}-{identity.partition} with topic id {identity.topic_id}"
+        yield Finding(file, f"{text}; the metadata says {named.topic}-{named.partition} with {named.topic_id}")

@@ -1,0 +1,102 @@
+"""Producers for the simulator: what they send, and how an idempotent one behaves when answers are lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from msgspec import Struct
+
+from cairnmq.codec.records import Record, build_batch
+from cairnmq.testing.oracle import SERIAL_DIGITS
+
+IN_FLIGHT_MAX = 5
+
+
+def plain_batch(rng: Random, serial: int, now_ms: int) -> bytes:
+    return build_batch(_records(rng, serial, now_ms))
+
+
+def _records(rng: Random, serial: int, now_ms: int) -> list[Record]:
+    sizes = rng.choice(((3,), (3, 30, 200), (40, 600)))
+    number = str(serial).zfill(SERIAL_DIGITS).encode()
+    return [
+        Record(offset=0, timestamp=now_ms - rng.randint(0, 300), key=None, value=rng.randbytes(rng.choice(sizes)) + number)
+        for _ in range(rng.randint(1, 4))
+    ]
+
+
+class Batch(Struct):
+    """One batch on its way; `sent`: an answer is still to come."""
+
+    serial: int
+    sequence: int
+    records: list[Record]
+    data: bytes
+    sent: bool = False
+
+
+class Sender:
+    """An idempotent producer on one queue. What it has no answer for it sends again, in order."""
+
+    def __init__(self, pid: int, queue_id: int) -> None:
+        self.pid = pid
+        self.queue_id = queue_id
+        self.epoch = 0
+        self.power_lost = False  # records it believes stored may be gone, so its sequence may no longer fit
+        self._refused = False
+        self._serial = 0
+        self._sequence = 0
+        self._window: list[Batch] = []
+
+    def next_batch(self, rng: Random, now_ms: int) -> Batch | None:
+        if self._refused:
+            if any(batch.sent for batch in self._window):
+                return None  # a new epoch begins only when nothing of the old one is under way
+            self._begin_epoch()
+        for batch in self._window:
+            if not batch.sent:
+                batch.sent = True
+                return batch
+        if len(self._window) == IN_FLIGHT_MAX:
+            return None
+        self._serial += 1
+        batch = Batch(self._serial, 0, _records(rng, self._serial, now_ms), b"", True)
+        self._number(batch)
+        self._window.append(batch)
+        return batch
+
+    def _number(self, batch: Batch) -> None:
+        batch.sequence = self._sequence
+        self._sequence += len(batch.records)
+        batch.data = build_batch(
+            batch.records, producer_id=self.pid, producer_epoch=self.epoch, base_sequence=batch.sequence
+        )
+
+    def answer(self, batch: Batch, rng: Random) -> Callable[[bool], None]:
+        lost = rng.random() < 0.1
+
+        def answered(stored: bool) -> None:
+            batch.sent = False
+            if stored and not lost and batch in self._window:
+                self._window.remove(batch)
+
+        return answered
+
+    def forget(self, *, power_lost: bool) -> None:
+        """The broker went away: whatever was under way has to be sent again."""
+        self.power_lost = self.power_lost or power_lost
+        for batch in self._window:
+            batch.sent = False
+
+    def refused(self, batch: Batch) -> None:
+        """Its sequence does not fit any more: numbers begin again, as a client does after a fatal answer."""
+        batch.sent = False
+        self._refused = True
+
+    def _begin_epoch(self) -> None:
+        self.epoch += 1
+        self.power_lost = self._refused = False
+        self._sequence = 0
+        for batch in self._window:
+            self._number(batch)

@@ -1,0 +1,876 @@
+"""Storage under one seed: a random workload on simulated disks, struck by kills, power losses and failing disks.
+
+One thread plays broker, journal threads and splitter in turn, in any order the real ones could take. In the middle of
+disk operations side worlds branch off: there the machine stops, storage recovers, is checked against the oracle, goes
+on splitting, stops again. The main world is struck too, and lives on with what it finds.
+"""
+
+from __future__ import annotations
+
+import errno
+from bisect import bisect_right
+from collections.abc import Callable
+from random import Random
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from cairnmq.errors import Refusal
+from cairnmq.settings.topic import LogConfig
+from cairnmq.storage.checkpoint import load_checkpoint
+from cairnmq.storage.engine import Engine, EngineConfig, Fetched
+from cairnmq.storage.format import BATCH, Keyed, StartMoved
+from cairnmq.storage.journal import JournalReader
+from cairnmq.storage.queue import Queue
+from cairnmq.storage.queue_log import QueueSpec
+from cairnmq.storage.queue_segment import LOG, segment_name, walk
+from cairnmq.storage.splitter import Round, Splitter
+from cairnmq.storage.write_path import Write, WritePath
+from cairnmq.testing.oracle import KILL, POWER, JournalModel, QueueModel, batch_key, demand, entries_of
+from cairnmq.testing.sim_clients import Sender, plain_batch
+from cairnmq.testing.sim_disk import SimDisk
+
+EVENTS = (KILL, POWER)
+SLACK_MS = 20  # threads get their turn within this time
+
+
+class Struck(BaseException):
+    """The process or the machine stops in the middle of a disk operation."""
+
+
+class Blackout(BaseException):
+    """The disk failed to sync: the pages may be gone, so the machine is taken down."""
+
+
+class SplitterDied(BaseException):
+    """The splitter process alone stops."""
+
+
+class Tally(Struct):
+    """What a run has been through."""
+
+    steps: int = 0
+    crash_points: int = 0
+    kills: int = 0
+    power_losses: int = 0
+    recoveries_struck: int = 0
+    splitter_deaths: int = 0
+    failed_writes: int = 0
+    failed_syncs: int = 0
+    batches: int = 0
+    rounds: int = 0
+    checkpoints: int = 0
+    clean_stops: int = 0
+
+    def add(self, other: Tally) -> None:
+        for field in self.__struct_fields__:
+            setattr(self, field, getattr(self, field) + getattr(other, field))
+
+
+class Shape(Struct, frozen=True):
+    """What a seed's world looks like."""
+
+    journals: int
+    ext4: bool
+    segment_bytes: int
+    round_bytes: int
+    retain_bytes: int
+    branch_share: float
+
+    @classmethod
+    def draw(cls, rng: Random, branch_share: float) -> Shape:
+        return cls(
+            journals=rng.choice((1, 1, 2)),
+            ext4=rng.random() < 0.25,
+            segment_bytes=rng.choice((1500, 6000, 20_000)),
+            round_bytes=rng.choice((300, 3000, 50_000)),
+            retain_bytes=rng.choice((0, 0, 5000)),
+            branch_share=branch_share,
+        )
+
+
+def draw_config(rng: Random) -> LogConfig:
+    return LogConfig(
+        segment_bytes=rng.choice((2800, 5000, 12_000)),
+        segment_ms=rng.choice((200, 10**9)),
+        index_interval_bytes=rng.choice((1, 300, 4096)),
+        retention_ms=rng.choice((-1, -1, 400)),
+        retention_bytes=rng.choice((-1, -1, 4000)),
+        append_time=rng.random() < 0.25,
+        flush=rng.choice(("commit", "commit", "interval", "none")),
+        flush_ms=rng.choice((20, 100, 500)),
+        flush_messages=rng.choice((4, 2**63 - 1)),
+    )
+
+
+class Lane:
+    """One journal's write path and what is under way on it."""
+
+    def __init__(self, path: WritePath) -> None:
+        self.path = path
+        self.taken: Write | None = None  # on its way to the disk
+        self.put: Write | None = None  # the disk has it, the path was not told yet
+        self.put_at = 0
+        self.synced: int | None = None  # likewise
+        self.batch_ends: list[int] = []
+        self.visible_by: dict[int, list[tuple[int, int]]] = {}  # queue -> (offset, position) of records due a sync
+
+
+class World:
+    """`run` plays a number of steps; raises Violation when storage breaks a promise."""
+
+    def __init__(self, seed: int, *, branch_share: float = 0.25, trace: Callable[[str], None] | None = None) -> None:
+        self.rng = Random(seed)
+        self.shape = Shape.draw(self.rng, branch_share)
+        self.tally = Tally()
+        self.trace = trace or (lambda line: None)
+        self.now = 1_000_000
+        self.epoch = 0
+        self.serial = 0
+        self.next_queue = 1
+        self.next_pid = 1
+        self.specs: dict[int, QueueSpec] = {}
+        self.senders: list[Sender] = []
+        self.waiting = 0
+        self.models = [JournalModel(number) for number in range(self.shape.journals)]
+        self.journal_disk = SimDisk(Random(self.rng.getrandbits(64)), ext4=self.shape.ext4)
+        self.read_disk = SimDisk(Random(self.rng.getrandbits(64)), ext4=self.shape.ext4)
+        self.strike_in = 0
+        self.splitter_strike_in = 0
+        self.journals = self.shape.journals
+        for _ in range(self.rng.randint(1, 3)):
+            self._new_topic()
+        self._open(KILL)
+
+    # ------------------------------------------------------------------------------------------------- starting
+
+    def _engine(self, journal_disk: SimDisk, read_disk: SimDisk, epoch: int) -> Engine:
+        config = EngineConfig(
+            journals=self.journals, segment_bytes=self.shape.segment_bytes, retain_bytes=self.shape.retain_bytes
+        )
+        specs = list(self.specs.values())
+        return Engine.open(journal_disk, read_disk, specs, epoch=epoch, seed=77, config=config, now_ms=self.now)
+
+    def _splitter(self, journal_disk: SimDisk, read_disk: SimDisk, journals: int) -> Splitter:
+        return Splitter(
+            journal_disk,
+            read_disk,
+            load_checkpoint(read_disk),
+            lambda queue_ids: [self.specs[queue_id] for queue_id in queue_ids if queue_id in self.specs],
+            journals=range(journals),
+            round_bytes=self.shape.round_bytes,
+        )
+
+    def _recover(
+        self,
+        disks: tuple[SimDisk, SimDisk],
+        models: list[JournalModel],
+        event: str,
+        rng: Random,
+    ) -> tuple[Engine, tuple[SimDisk, SimDisk], list[JournalModel], str]:
+        """Opens the disks until that succeeds (it may be struck itself); checks what was found."""
+        promised = [model.promised(event, self.now) for model in models]
+        if rng.random() < 0.2:
+            self.journals = rng.randint(1, self.shape.journals)
+        while True:
+            self.epoch += 1
+            countdown = rng.randint(1, 14) if rng.random() < 0.35 else 0
+            _arm(disks, countdown)
+            try:
+                engine = self._engine(*disks, self.epoch)
+                break
+            except Struck:
+                self.tally.recoveries_struck += 1
+                self.tally.crash_points += 1
+                again = rng.choice(EVENTS)
+                if again == POWER and event == KILL:
+                    event = POWER
+                    promised = [model.promised(POWER, self.now) for model in models]
+                disks = _after(disks, again, rng)
+        _arm(disks, 0)
+        after = []
+        for model, bound in zip(models, promised, strict=True):
+            if model.number >= len(engine.scans):
+                demand(bound == 0, "journal", model.number, "is gone")
+                after.append(model)
+                continue
+            scan = engine.scans[model.number]
+            reader = JournalReader(disks[0], model.number)
+            found = reader.entries(model.settled_end, scan.end) if reader.bases else ()
+            kept = model.survivors(found, scan.end, bound, event)
+            after.append(model.restarted(kept, scan.end))
+        self._check_recovered(engine, after)
+        return engine, disks, after, event
+
+    def _check_recovered(self, engine: Engine, models: list[JournalModel]) -> None:
+        keyed: dict[tuple[str, bytes], bytes] = {}
+        for model in models:
+            keyed.update(model.settled.keyed)
+            demand(model.settled.epoch < engine.epoch, "the epoch did not rise")
+        demand(engine.keyed == keyed, "keyed facts: found", engine.keyed, "instead of", keyed)
+        for queue in engine.queues.values():
+            expected = home(queue, models).settled.queues.get(queue.queue_id) or QueueModel()
+            check_state(queue, expected)
+            demand(queue.visible == queue.end == expected.end, name(queue), "is not visible to its end")
+            check_content(engine, queue, expected)
+
+    def _open(self, event: str) -> None:
+        disks = (self.journal_disk, self.read_disk)
+        self.engine, disks, self.models, event = self._recover(disks, self.models, event, self.rng)
+        self.journal_disk, self.read_disk = disks
+        for disk in disks:
+            disk.cold = 0.2
+            disk.observe = self._observe
+        self.lanes = [Lane(path) for path in self.engine.paths]
+        for queue in self.engine.queues.values():
+            was = home(queue, self.models)
+            if queue.queue_id in was.settled.queues:  # the number of journals changed, and the queue moved
+                moved = was.settled.queues.pop(queue.queue_id)
+                self.models[queue.journal].settled.queues[queue.queue_id] = moved
+        for lane, scan in zip(self.lanes, self.engine.scans, strict=True):
+            if scan.end > scan.start:
+                entries = JournalReader(self.journal_disk, scan.number).entries(scan.start, scan.end)
+                lane.batch_ends = [entry.end for entry in entries if entry.kind == BATCH]
+        self.live: dict[int, QueueModel] = {}
+        self._relive(self.models)
+        self.reports: list[Round | dict[int, int]] = []
+        self.splitter: Splitter | None = None
+        self.seen = {queue_id: (queue.log_start, queue.visible) for queue_id, queue in self.engine.queues.items()}
+        self.strike_in = self.rng.choice((self.rng.randint(1, 30), self.rng.randint(1, 600)))
+        self.trace(f"open: epoch {self.epoch}, ends {[scan.end for scan in self.engine.scans]}")
+        for sender in self.senders:
+            sender.forget(power_lost=event == POWER)
+        self.waiting = 0
+
+    def _relive(self, models: list[JournalModel]) -> None:
+        """What the queues hold, from the model: after a start, and after offsets were taken back."""
+        for model in models:
+            for queue_id in [queue.queue_id for queue in self.engine.queues.values() if queue.journal == model.number]:
+                self.live.pop(queue_id, None)
+            self.live.update(model.tip().queues)
+
+    # -------------------------------------------------------------------------------------------------- striking
+
+    def _observe(self, disk: SimDisk) -> None:
+        """In the middle of an operation of the main world."""
+        if self.rng.random() < self.shape.branch_share:
+            self._branch(self.rng.choice(EVENTS))
+        if self.splitter_strike_in:
+            self.splitter_strike_in -= 1
+            if not self.splitter_strike_in:
+                raise SplitterDied
+        self.strike_in -= 1
+        if self.strike_in <= 0:
+            raise Struck
+
+    def _branch(self, event: str) -> None:
+        """A side world in which the machine stops here; it is left when it has shown that nothing was lost."""
+        rng = Random(self.rng.getrandbits(64))
+        self.tally.crash_points += 1
+        disks = _after((self.journal_disk, self.read_disk), event, rng)
+        kept = self.epoch, self.journals
+        try:
+            engine, disks, models, _ = self._recover(disks, self.models, event, rng)
+            if rng.random() < 0.5:
+                again = self._split_on(engine, disks, rng)
+                if again is not None:
+                    self.tally.crash_points += 1
+                    self._recover(_after(disks, again, rng), models, again, rng)
+                else:
+                    self._check_recovered(engine, models)
+        finally:
+            self.epoch, self.journals = kept
+
+    def _split_on(self, engine: Engine, disks: tuple[SimDisk, SimDisk], rng: Random) -> str | None:
+        """Splits and checkpoints what a recovery found; says which event ended that, if any did."""
+        _arm(disks, rng.randint(1, 40))
+        try:
+            splitter = self._splitter(*disks, len(engine.paths))
+            for number in range(len(engine.paths)):
+                while done := splitter.split(number, engine.splittable(number), self.now):
+                    check_logs(disks[1], splitter, done, self.specs)
+                    engine.on_round(done)
+                    if rng.random() < 0.2:
+                        engine.on_checkpoint(splitter.checkpoint(self.now))
+            engine.on_checkpoint(splitter.checkpoint(self.now))
+        except Struck:
+            return rng.choice(EVENTS)
+        _arm(disks, 0)
+        return None
+
+    def _strike(self, event: str) -> None:
+        """The main world stops and starts again."""
+        self.trace(f"{event} in {self.journal_disk.last_operation} / {self.read_disk.last_operation}")
+        self.tally.crash_points += 1
+        if event == KILL:
+            self.tally.kills += 1
+        else:
+            self.tally.power_losses += 1
+        self.journal_disk, self.read_disk = _after((self.journal_disk, self.read_disk), event, self.rng)
+        self._open(event)
+
+    # ------------------------------------------------------------------------------------------------- the steps
+
+    def run(self, steps: int) -> Tally:
+        actions = self._actions()
+        weights = [weight for weight, _ in actions]
+        for _ in range(steps):
+            action = self.rng.choices(actions, weights)[0][1]
+            self.tally.steps += 1
+            self.now += self.rng.choice((0, 0, 1, 2))
+            try:
+                self._meet_deadlines()
+                action()
+                self._check()
+            except Struck:
+                self.splitter_strike_in = 0
+                self._strike(self.rng.choice(EVENTS))
+            except Blackout:
+                self._strike(POWER)
+        return self.tally
+
+    def _actions(self) -> list[tuple[int, Callable[[], None]]]:
+        return [
+            (30, self._produce),
+            (20, self._send),
+            (4, self._trim),
+            (5, self._put_key),
+            (30, self._write),
+            (12, self._sync),
+            (16, self._split),
+            (5, self._checkpoint),
+            (10, self._deliver),
+            (2, self._retain),
+            (2, self._wait),
+            (12, self._read),
+            (4, self._look_up),
+            (1, self._new_topic),
+            (1, self._drop_topic),
+            (1, self._configure),
+            (2, self._kill_splitter),
+            (1, self._stop),
+        ]
+
+    def _queue(self) -> Queue | None:
+        queues = list(self.engine.queues.values())
+        return self.rng.choice(queues) if queues else None
+
+    # the clients
+
+    def _produce(self) -> None:
+        queue = self._queue()
+        if queue is None:
+            return
+        self.serial += 1
+        self._stage(queue, plain_batch(self.rng, self.serial, self.now), self.rng.choice((0, 1, -1)), None)
+
+    def _send(self) -> None:
+        self.senders = [sender for sender in self.senders if sender.queue_id in self.specs]
+        if len(self.senders) < 3 and self.specs and self.rng.random() < 0.3:
+            self.senders.append(Sender(self.next_pid, self.rng.choice(list(self.specs))))
+            self.next_pid += 1
+        if not self.senders:
+            return
+        sender = self.rng.choice(self.senders)
+        queue = self.engine.queues[sender.queue_id]
+        batch = sender.next_batch(self.rng, self.now)
+        if batch is None:
+            return
+        verdict = self._stage(queue, batch.data, -1, sender.answer(batch, self.rng))
+        if isinstance(verdict, Refusal) and self.engine.path_of(queue).stopped is None:
+            demand(sender.power_lost, "producer", sender.pid, "refused:", verdict.message)
+            sender.refused(batch)
+
+    def _stage(self, queue: Queue, data: bytes, acks: int, answer: Callable[[bool], None] | None) -> Refusal | None:
+        lane = self.lanes[queue.journal]
+        path, model = lane.path, self.models[queue.journal]
+        batch = memoryview(bytearray(data))
+        placed = path.stage(queue, batch, acks, self.now)
+        if isinstance(placed, Refusal):
+            return placed
+        durable = acks == -1 and queue.config.flush == "commit"
+        held = self.live.setdefault(queue.queue_id, QueueModel())
+        if hasattr(placed, "end"):
+            demand(placed.base_offset == held.end, name(queue), "gave offset", placed.base_offset, "after", held.end)
+            held.add(bytes(batch), name(queue))
+            end = placed.end
+            if durable:
+                lane.visible_by.setdefault(queue.queue_id, []).append((held.end, end))
+            self.tally.batches += 1
+        else:
+            key = batch_key(data)
+            known = [base for base, _, kept in held.batches if batch_key(kept) == key]
+            demand(known == [placed.base_offset], name(queue), "calls", key, "a duplicate of", placed, "not", known)
+            end = path.journal.staged_end
+        if acks:
+            self._await(path, model, end, durable, answer)
+        return None
+
+    def _await(
+        self,
+        path: WritePath,
+        model: JournalModel,
+        end: int,
+        durable: bool,
+        answer: Callable[[bool], None] | None,
+    ) -> None:
+        self.waiting += 1
+
+        def released(met: bool) -> None:
+            self.waiting -= 1
+            if met and durable:
+                model.promise(end)
+            elif met:
+                demand(end <= model.written, "acknowledged", end, "but only", model.written, "is written")
+            if answer is not None:
+                answer(met)
+
+        (path.when_synced if durable else path.when_written)(end, released)
+
+    def _trim(self) -> None:
+        queue = self._queue()
+        if queue is None or queue.visible <= queue.log_start:
+            return
+        offset = self.rng.choice((queue.visible, self.rng.randint(queue.log_start + 1, queue.visible)))
+        self._put(queue.journal, queue, StartMoved(offset))
+
+    def _put_key(self) -> None:
+        key = b"group%d" % self.rng.randrange(4)
+        self.serial += 1
+        value = None if self.rng.random() < 0.1 else b"%d" % self.serial
+        self._put(0, None, Keyed("offsets", key, value))
+
+    def _put(self, number: int, queue: Queue | None, fact: StartMoved | Keyed) -> None:
+        path = self.lanes[number].path
+        end = path.stage_fact(queue, fact, self.now)
+        if not isinstance(end, Refusal):
+            self._await(path, self.models[number], end, True, None)
+
+    # the journals
+
+    def _lane(self) -> tuple[Lane, JournalModel]:
+        number = self.rng.randrange(len(self.lanes))
+        return self.lanes[number], self.models[number]
+
+    def _write(self) -> None:
+        lane, model = self._lane()
+        if lane.put is not None:
+            self._finish_write(lane)
+            return
+        if lane.taken is None:
+            lane.taken = lane.path.take()
+            if lane.taken is not None and self.rng.random() < 0.3:
+                return
+        if lane.taken is not None:
+            self._do_write(lane, model, self.rng.random() < 0.05)
+            if lane.put is not None and self.rng.random() < 0.7:
+                self._finish_write(lane)
+
+    def _do_write(self, lane: Lane, model: JournalModel, faulty: bool) -> None:
+        write = lane.taken
+        assert write is not None
+        lane.taken = None
+        group = write.group
+        model.hand(entries_of(b"".join(group.buffers), group.start, lane.path.journal.seed))
+        disk = self.journal_disk
+        if faulty:
+            at = disk.operations + 1 + (group.rolls and self.rng.random() < 0.7)
+            disk.faults[at] = self.rng.choice((errno.ENOSPC, errno.EIO))
+        try:
+            lane.path.write(write)
+        except OSError as error:
+            self.tally.failed_writes += 1
+            model.took_back()
+            for line in lane.visible_by.values():
+                line[:] = [due for due in line if due[1] <= model.written]
+            lane.path.failed(write, str(error))
+            self._relive([model])
+            return
+        finally:
+            disk.faults.clear()
+        model.wrote()
+        lane.put, lane.put_at = write, self.now
+        for staged in write.staged:
+            end = staged.position + staged.size
+            lane.batch_ends.append(end)
+            if staged.queue.config.flush != "none":
+                model.promise_by(end, self.now + staged.queue.config.flush_ms + SLACK_MS)
+
+    def _finish_write(self, lane: Lane) -> None:
+        write, lane.put = lane.put, None
+        assert write is not None
+        lane.path.written(write)
+
+    def _sync(self) -> None:
+        lane, model = self._lane()
+        if lane.synced is None:
+            self._do_sync(lane)
+        if lane.synced is not None and self.rng.random() < 0.7:
+            self._finish_sync(lane, model)
+
+    def _do_sync(self, lane: Lane) -> None:
+        lane.path.sync_begins()
+        disk = self.journal_disk
+        if self.rng.random() < 0.01:
+            disk.faults[disk.operations + 1] = errno.EIO
+        try:
+            lane.synced = lane.path.sync()
+        except OSError as error:
+            self.tally.failed_syncs += 1
+            lane.path.stop(str(error))
+            raise Blackout from None
+        finally:
+            disk.faults.clear()
+
+    def _finish_sync(self, lane: Lane, model: JournalModel) -> None:
+        position, lane.synced = lane.synced, None
+        assert position is not None
+        model.promise(position)
+        lane.path.synced_to(position)
+
+    def _meet_deadlines(self) -> None:
+        for lane, model in zip(self.lanes, self.models, strict=False):
+            if lane.put is not None and lane.put_at + SLACK_MS // 2 < self.now:
+                self._finish_write(lane)
+            by = lane.path.sync_by_ms
+            if by is not None and by + SLACK_MS // 2 < self.now:
+                self._sync_all(lane, model)
+
+    def _sync_all(self, lane: Lane, model: JournalModel) -> None:
+        if lane.synced is not None:
+            self._finish_sync(lane, model)
+        self._do_sync(lane)
+        self._finish_sync(lane, model)
+
+    def _write_all(self, lane: Lane, model: JournalModel) -> None:
+        if lane.put is not None:
+            self._finish_write(lane)
+        while lane.taken is not None or (taken := lane.path.take()) is not None:
+            lane.taken = lane.taken or taken
+            self._do_write(lane, model, False)
+            if lane.put is not None:
+                self._finish_write(lane)
+
+    def _wait(self) -> None:
+        """Time goes by; whatever must be synced on its way is."""
+        until = self.now + self.rng.choice((10, 60, 300, 1500, 20_000))
+        while True:
+            for lane, model in zip(self.lanes, self.models, strict=False):
+                self._write_all(lane, model)
+            due = [(lane.path.sync_by_ms, number) for number, lane in enumerate(self.lanes)]
+            soonest = min(((by, number) for by, number in due if by is not None), default=(until + 1, 0))
+            if soonest[0] > until:
+                break
+            self.now = max(self.now, soonest[0])
+            self._sync_all(self.lanes[soonest[1]], self.models[soonest[1]])
+        self.now = until
+
+    # the splitter
+
+    def _with_splitter(self, act: Callable[[Splitter], None]) -> None:
+        """Runs the splitter; it may die alone, or its disk may refuse, and then a successor goes on."""
+        disk = self.read_disk
+        if self.rng.random() < 0.04:
+            self.splitter_strike_in = self.rng.randint(1, 12)
+        elif self.rng.random() < 0.03:
+            disk.faults[disk.operations + self.rng.randint(1, 6)] = errno.ENOSPC
+        try:
+            if self.splitter is None:
+                self.splitter = self._successor()
+            act(self.splitter)
+        except SplitterDied:
+            self._splitter_gone()
+        except OSError:
+            spoiled = self.splitter is not None and self.splitter.spoiled is not None
+            self._splitter_gone()
+            if spoiled:
+                self.tally.failed_syncs += 1
+                raise Struck from None
+        finally:
+            self.splitter_strike_in = 0
+            disk.faults.clear()
+
+    def _successor(self) -> Splitter:
+        splitter = self._splitter(self.journal_disk, self.read_disk, len(self.lanes))
+        for number, position in self.engine.split.items():
+            splitter.replay(number, position, self.now)
+        return splitter
+
+    def _splitter_gone(self) -> None:
+        self.trace("the splitter is gone")
+        self.tally.splitter_deaths += 1
+        self.splitter = None
+        while self.reports:  # what it had sent still arrives
+            self._deliver()
+
+    def _kill_splitter(self) -> None:
+        self._splitter_gone()
+
+    def _split(self) -> None:
+        def act(splitter: Splitter) -> None:
+            number = self.rng.randrange(len(self.lanes))
+            done = splitter.split(number, self.engine.splittable(number), self.now)
+            if done is not None:
+                self.tally.rounds += 1
+                check_logs(self.read_disk, splitter, done, self.specs)
+                self.reports.append(done)
+
+        self._with_splitter(act)
+
+    def _checkpoint(self) -> None:
+        def act(splitter: Splitter) -> None:
+            self.reports.append(dict(splitter.checkpoint(self.now)))
+            self.tally.checkpoints += 1
+
+        self._with_splitter(act)
+
+    def _deliver(self) -> None:
+        if not self.reports:
+            return
+        report = self.reports.pop(0)
+        if isinstance(report, Round):
+            self.engine.on_round(report)
+            return
+        self.engine.on_checkpoint(report)
+        marks = load_checkpoint(self.read_disk).marks
+        for number in report:
+            bases = JournalReader(self.journal_disk, number).bases
+            if bases:
+                demand(bases[0] <= marks[number].split, "a journal segment above the checkpoint was deleted")
+
+    def _retain(self) -> None:
+        def act(splitter: Splitter) -> None:
+            for proposal in splitter.propose_starts(self.now):
+                queue = self.engine.queues.get(proposal.queue_id)
+                if queue is None or not queue.log_start < proposal.offset <= queue.visible:
+                    continue
+                self._put(queue.journal, queue, StartMoved(proposal.offset))
+
+        self._with_splitter(act)
+
+    # topics
+
+    def _new_topic(self) -> None:
+        if len(self.specs) >= 6:
+            return
+        names = [topic for topic in ("alpha", "beta", "gamma") if all(s.topic != topic for s in self.specs.values())]
+        if not names:
+            return
+        config = draw_config(self.rng)
+        topic_id = self.rng.randbytes(16)
+        specs = []
+        for partition in range(self.rng.randint(1, 3)):
+            specs.append(QueueSpec(self.next_queue, names[0], partition, topic_id, config))
+            self.next_queue += 1
+        self.specs.update((spec.queue_id, spec) for spec in specs)
+        if hasattr(self, "engine"):
+            self.engine.add_queues(specs)
+
+    def _drop_topic(self) -> None:
+        topics = sorted({spec.topic for spec in self.specs.values()})
+        if len(topics) < 2:
+            return
+        topic = self.rng.choice(topics)
+        gone = [spec for spec in self.specs.values() if spec.topic == topic]
+        for spec in gone:
+            del self.specs[spec.queue_id]
+            for lane in self.lanes:
+                lane.visible_by.pop(spec.queue_id, None)
+        self.engine.drop_queues([spec.queue_id for spec in gone])
+        if self.splitter is not None:
+            self._with_splitter(lambda splitter: splitter.drop([(s.queue_id, s.directory) for s in gone]))
+
+    def _configure(self) -> None:
+        queue = self._queue()
+        if queue is None:
+            return
+        spec = replace(queue.spec, config=draw_config(self.rng))
+        self.specs[spec.queue_id] = spec
+        self.engine.configure(spec)
+        if self.splitter is not None:
+            self.splitter.configure(spec)
+
+    # readers
+
+    def _read(self) -> None:
+        queue = self._queue()
+        if queue is None:
+            return
+        offset = self.rng.randint(queue.log_start, max(queue.visible, queue.log_start))
+        size = self.rng.choice((1, 200, 1000, 5000, 100_000))
+        while True:
+            found = self.engine.read(queue, offset, size, whole=True, cached=True)
+            if not callable(found):
+                break
+            found()
+        assert isinstance(found, Fetched), found
+        got = b"".join(found.buffers)
+        held = self.live.get(queue.queue_id) or QueueModel()
+        first = bisect_right(held.batches, offset, key=lambda batch: batch[1])
+        want = b"".join(data for _, end, data in held.batches[first:] if end <= queue.visible)
+        demand(want.startswith(got), name(queue), "reads something else from", offset, "on")
+        demand(bool(got) or not want, name(queue), "reads nothing at", offset, "although it is visible")
+
+    def _look_up(self) -> None:
+        from cairnmq.codec.records import decode_batch
+
+        queue = self._queue()
+        if queue is None:
+            return
+        held = self.live.get(queue.queue_id) or QueueModel()
+        records = [
+            record
+            for _, end, data in held.readable()
+            if end <= queue.visible
+            for record in decode_batch(data)
+            if record.offset >= queue.log_start
+        ]
+        timestamp = self.now - self.rng.randint(-50, 2000)
+        expected = next(((r.offset, r.timestamp) for r in records if r.timestamp >= timestamp), None)
+        found = self.engine.find_time(queue, timestamp, self.engine.find_in_log(queue, timestamp))
+        got = (found.offset, found.timestamp) if found is not None else None
+        demand(got == expected, name(queue), "finds", got, "for time", timestamp, "instead of", expected)
+
+    # the end of a life
+
+    def _stop(self) -> None:
+        """A clean stop: the next start scans nothing."""
+        for lane, model in zip(self.lanes, self.models, strict=False):
+            self._write_all(lane, model)
+            self._sync_all(lane, model)
+        demand(self.waiting == 0, self.waiting, "requests were never answered")
+        if self.splitter is None:
+            self.splitter = self._successor()
+        for number in range(len(self.lanes)):
+            while done := self.splitter.split(number, self.engine.splittable(number), self.now):
+                self.reports.append(done)
+        self.reports.append(dict(self.splitter.checkpoint(self.now, clean=True)))
+        while self.reports:
+            self._deliver()
+        self.tally.clean_stops += 1
+        event = self.rng.choice(EVENTS)
+        self.journal_disk, self.read_disk = _after((self.journal_disk, self.read_disk), event, self.rng)
+        self._open(event)
+        demand(self.engine.image.clean, "the stop was clean, but the checkpoint does not say so")
+        demand(all(scan.start == scan.end for scan in self.engine.scans), "a start after a clean stop scanned")
+
+    # --------------------------------------------------------------------------------------------- after each step
+
+    def _check(self) -> None:
+        engine = self.engine
+        for lane, model in zip(self.lanes, self.models, strict=False):
+            journal = lane.path.journal
+            number = journal.number
+            limit = min(journal.synced, journal.high_watermark)
+            demand(
+                engine.checkpointed[number] <= engine.split[number] <= limit <= journal.end <= journal.staged_end,
+                "journal", number, "positions are out of order",
+            )  # fmt: skip
+            if self.splitter is not None:
+                demand(engine.split[number] <= self.splitter.positions[number] <= limit, "split beyond synced")
+            if lane.put is None:
+                split = bisect_right(lane.batch_ends, engine.split[number])
+                demand(
+                    lane.path.unsplit_entries == len(lane.batch_ends) - split,
+                    "journal", number, "counts", lane.path.unsplit_entries, "unsplit", len(lane.batch_ends) - split,
+                )  # fmt: skip
+            for queue_id, line in lane.visible_by.items():
+                while line and line[0][0] <= engine.queues[queue_id].visible:
+                    model.promise(line.pop(0)[1])
+        for queue_id, queue in engine.queues.items():
+            demand(
+                queue.split_end <= queue.visible <= queue.end <= queue.state.end and queue.log_start <= queue.end,
+                name(queue), "offsets are out of order",
+            )  # fmt: skip
+            start, visible = self.seen.get(queue_id, (0, 0))
+            demand(queue.log_start >= start, name(queue), "log start fell from", start)
+            demand(queue.visible >= visible, name(queue), "end fell from", visible)
+            self.seen[queue_id] = (queue.log_start, queue.visible)
+        if self.rng.random() < 0.1:
+            self._check_live()
+
+    def _check_live(self) -> None:
+        """The live state is the one that a replay of the journal would give."""
+        for lane, model in zip(self.lanes, self.models, strict=False):
+            journal = lane.path.journal
+            if journal.staged_end != journal.end:
+                continue
+            queues = model.tip().queues
+            for queue in self.engine.queues.values():
+                if queue.journal == model.number:
+                    check_state(queue, queues.get(queue.queue_id) or QueueModel())
+
+
+# --------------------------------------------------------------------------------------------------------- checks
+
+
+def name(queue: Queue) -> str:
+    return f"{queue.topic}-{queue.partition} (queue {queue.queue_id}):"
+
+
+def home(queue: Queue, models: list[JournalModel]) -> JournalModel:
+    """The journal whose model knows the queue; it differs from the queue's own when the number of journals changed."""
+    known = [model for model in models if queue.queue_id in model.settled.queues]
+    return known[0] if known else models[queue.journal]
+
+
+def check_state(queue: Queue, expected: QueueModel) -> None:
+    state = queue.state
+    demand(state.log_start == expected.log_start, name(queue), "starts at", state.log_start, "not", expected.log_start)
+    demand(state.end == expected.end, name(queue), "ends at", state.end, "not", expected.end)
+    demand(state.epochs == expected.epochs, name(queue), "epochs", state.epochs, "not", expected.epochs)
+    producers = {pid: (row.epoch, row.batches) for pid, row in state.producers.items()}
+    demand(producers == expected.producers, name(queue), "producers", producers, "not", expected.producers)
+
+
+def check_content(engine: Engine, queue: Queue, expected: QueueModel) -> None:
+    """Everything from log start to end reads back as it was written."""
+    offset, parts = queue.log_start, []
+    while offset < queue.visible:
+        found = engine.read(queue, offset, 3000, whole=True, cached=False)
+        if not isinstance(found, Fetched) or not found.size:
+            demand(False, name(queue), "cannot read offset", offset, "of", queue.visible, found)
+        assert isinstance(found, Fetched)
+        parts.extend(found.buffers)
+        offset = found.next_offset
+    want = b"".join(data for _, _, data in expected.readable())
+    demand(b"".join(parts) == want, name(queue), "reads back something else than was written")
+
+
+def check_logs(disk: SimDisk, splitter: Splitter, done: Round, specs: dict[int, QueueSpec]) -> None:
+    """Each queue log ends exactly where the round says."""
+    for split in done.queues:
+        spec = specs.get(split.queue_id)
+        if spec is None:
+            continue
+        file = disk.open(segment_name(spec.directory, split.last_segment, LOG))
+        end, size = split.last_segment, 0
+        for place in walk(file, 0):
+            demand(place.base_offset == end, file.name, "has a gap at", end)
+            end, size = place.last_offset + 1, place.position + place.size
+        demand(end == split.end and size == file.size(), file.name, "ends at", end, "not", split.end)
+
+
+# ---------------------------------------------------------------------------------------------------------- disks
+
+
+def _arm(disks: tuple[SimDisk, SimDisk], countdown: int) -> None:
+    """Stops in the middle of the operation of that number on either disk; 0: never."""
+    left = countdown
+
+    def observe(disk: SimDisk) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise Struck
+
+    for disk in disks:
+        disk.observe = observe if countdown else None
+
+
+def _after(disks: tuple[SimDisk, SimDisk], event: str, rng: Random) -> tuple[SimDisk, SimDisk]:
+    """The disks as the next process finds them."""
+    journal_disk, read_disk = disks
+    if event == KILL:
+        return journal_disk.kill(rng), read_disk.kill(rng)
+    return journal_disk.crash(rng), read_disk.crash(rng)

@@ -1,0 +1,53 @@
+"""ApiVersions: exactly what is served, and nothing that clients would act upon without it being there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cairnmq.errors import ErrorCode
+from cairnmq.wire.apis import API_VERSIONS, SERVED
+from cairnmq.wire.messages import ApiVersionsRequest
+from unit.broker.rig import open_rig, scenario
+
+
+@scenario
+async def test_advertises_what_has_a_handler_and_nothing_else(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        answer = await rig.ask(API_VERSIONS, 0, ApiVersionsRequest())
+        advertised = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+        assert advertised == SERVED
+        assert set(advertised) == set(rig.ctx.router.routes)
+
+
+@scenario
+async def test_produce_is_advertised_from_0_and_telemetry_not_at_all(tmp_path: Path) -> None:
+    """With min 3 old librdkafka sends lz4 data uncompressed; advertised telemetry keys make every client push."""
+    async with open_rig(tmp_path) as rig:
+        answer = await rig.ask(API_VERSIONS, 3, ApiVersionsRequest(client_software_name="a", client_software_version="1"))
+        ranges = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+        assert ranges[0] == (0, 13)
+        assert not {71, 72} & set(ranges)
+
+
+@pytest.mark.parametrize("version", [3, 4])
+@scenario
+async def test_no_feature_is_offered_or_finalized(tmp_path: Path, version: int) -> None:
+    """A finalized transaction.version 2 would make Java stop sending AddPartitionsToTxn."""
+    async with open_rig(tmp_path) as rig:
+        request = ApiVersionsRequest(client_software_name="apache-kafka-java", client_software_version="4.2.0")
+        answer = await rig.ask(API_VERSIONS, version, request)
+        assert (answer.supported_features, answer.finalized_features, answer.error_code) == ([], [], 0)
+        assert answer.finalized_features_epoch >= 0
+
+
+@pytest.mark.parametrize("name", ["", "-a", "a-", "a b", "a/b", "ä"])
+@scenario
+async def test_odd_client_names_are_invalid_since_version_3(tmp_path: Path, name: str) -> None:
+    async with open_rig(tmp_path) as rig:
+        asked = ApiVersionsRequest(client_software_name=name, client_software_version="1.0")
+        assert (await rig.ask(API_VERSIONS, 3, asked)).error_code == ErrorCode.INVALID_REQUEST
+        assert (await rig.ask(API_VERSIONS, 2, asked)).error_code == 0
+
+

@@ -1,0 +1,194 @@
+"""DescribeConfigs and IncrementalAlterConfigs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cairnmq.errors import ErrorCode
+from cairnmq.wire.messages import DescribeConfigsRequest, IncrementalAlterConfigsRequest
+from unit.broker.rig import Rig, open_rig, scenario
+
+DESCRIBE, ALTER = 32, 44
+TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32
+SET, REMOVE, APPEND, SUBTRACT = 0, 1, 2, 3
+
+
+async def describe(
+    rig: Rig, kind: int, name: str, keys: list[str] | None = None, *, version: int = 4, **flags: bool
+) -> Any:
+    resource = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=kind, resource_name=name, configuration_keys=keys
+    )
+    answer = await rig.ask(DESCRIBE, version, DescribeConfigsRequest(resources=[resource], **flags))
+    (result,) = answer.results
+    assert (result.resource_type, result.resource_name) == (kind, name)
+    return result
+
+
+async def alter(
+    rig: Rig, kind: int, name: str, *changes: tuple[str, int, str | None], validate_only: bool = False, version: int = 1
+) -> Any:
+    rows = [
+        IncrementalAlterConfigsRequest.AlterableConfig(name=key, config_operation=operation, value=value)
+        for key, operation, value in changes
+    ]
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
+        resource_type=kind, resource_name=name, configs=rows
+    )
+    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
+    (result,) = (await rig.ask(ALTER, version, request)).responses
+    assert (result.error_code == 0) == (result.error_message is None)
+    return result.error_code
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+@scenario
+async def test_a_topic_s_settings(tmp_path: Path, version: int) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a", retention_ms="1000")
+        result = await describe(rig, TOPIC, "a", version=version)
+        assert (result.error_code, result.error_message) == (0, None)
+        rows = {row.name: row for row in result.configs}
+        assert (rows["retention.ms"].value, rows["retention.ms"].config_source) == ("1000", 1)
+        assert (rows["cleanup.policy"].value, rows["cleanup.policy"].config_source) == ("delete", 5)
+        assert len(rows) > 20
+        assert all(1 <= row.config_source <= 6 for row in result.configs)
+        assert all(row.synonyms == [] and row.documentation is None for row in result.configs)
+
+
+@scenario
+async def test_only_what_was_asked_for(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        result = await describe(rig, TOPIC, "a", ["retention.ms", "no.such"])
+        assert [row.name for row in result.configs] == ["retention.ms"]
+        assert len((await describe(rig, TOPIC, "a", [])).configs) > 20
+
+
+@scenario
+async def test_synonyms_and_documentation_on_request(tmp_path: Path) -> None:
+    async with open_rig(tmp_path, {"log.retention.hours": "1"}) as rig:
+        await rig.create("a", retention_ms="1000")
+        result = await describe(
+            rig, TOPIC, "a", ["retention.ms"], include_synonyms=True, include_documentation=True
+        )
+        (row,) = result.configs
+        assert [(s.name, s.source) for s in row.synonyms][0] == ("retention.ms", 1)
+        assert ("log.retention.hours", 4) in [(s.name, s.source) for s in row.synonyms]
+        assert row.documentation and row.config_type == 5
+
+
+@scenario
+async def test_a_broker_s_settings(tmp_path: Path) -> None:
+    async with open_rig(tmp_path, {"num.partitions": "3"}) as rig:
+        rows = {row.name: row for row in (await describe(rig, BROKER, "1")).configs}
+        assert (rows["num.partitions"].value, rows["num.partitions"].config_source) == ("3", 4)
+        assert rows["num.partitions"].read_only and not rows["cairn.split.enable"].read_only
+        assert (await describe(rig, BROKER, "")).configs == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "code"),
+    [
+        (TOPIC, "none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (TOPIC, "a b", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (BROKER, "2", ErrorCode.INVALID_REQUEST),
+        (BROKER, "one", ErrorCode.INVALID_REQUEST),
+        (LOGGER, "1", ErrorCode.INVALID_REQUEST),
+        (GROUP, "g", ErrorCode.INVALID_REQUEST),
+    ],
+)
+@scenario
+async def test_what_has_no_settings(tmp_path: Path, kind: int, name: str, code: ErrorCode) -> None:
+    async with open_rig(tmp_path) as rig:
+        result = await describe(rig, kind, name)
+        assert (result.error_code, result.configs) == (code, []) and result.error_message
+
+
+@pytest.mark.parametrize("version", [0, 1])
+@scenario
+async def test_a_changed_topic_setting_holds_at_once_and_after_a_restart(tmp_path: Path, version: int) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a", partitions=2)
+        assert await alter(rig, TOPIC, "a", ("max.message.bytes", SET, "100"), version=version) == 0
+        assert [rig.queue("a", index).config.max_message_bytes for index in (0, 1)] == [100, 100]
+    async with open_rig(tmp_path) as rig:
+        assert rig.queue("a").config.max_message_bytes == 100
+        assert await alter(rig, TOPIC, "a", ("max.message.bytes", REMOVE, None)) == 0
+        assert rig.queue("a").config.max_message_bytes == 1_048_588
+
+
+@scenario
+async def test_validation_changes_nothing(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        assert await alter(rig, TOPIC, "a", ("retention.ms", SET, "5"), validate_only=True) == 0
+        assert await alter(rig, TOPIC, "a", ("retention.ms", SET, "x"), validate_only=True) == 40
+        assert rig.queue("a").config.retention_ms == 604_800_000
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ([("retention.ms", SET, "soon")], ErrorCode.INVALID_CONFIG),
+        ([("no.such", SET, "1")], ErrorCode.INVALID_CONFIG),
+        ([("retention.ms", SET, None)], ErrorCode.INVALID_REQUEST),
+        ([("retention.ms", 9, "1")], ErrorCode.INVALID_REQUEST),
+        ([("retention.ms", SET, "1"), ("retention.ms", SET, "2")], ErrorCode.INVALID_REQUEST),
+        ([("retention.ms", APPEND, "1")], ErrorCode.INVALID_CONFIG),
+        ([("cleanup.policy", APPEND, "compact")], ErrorCode.INVALID_CONFIG),
+    ],
+)
+@scenario
+async def test_refused_changes(tmp_path: Path, changes: list[tuple[str, int, str | None]], code: ErrorCode) -> None:
+    async with open_rig(tmp_path) as rig:
+        topic = await rig.create("a")
+        assert await alter(rig, TOPIC, "a", *changes) == code
+        assert rig.ctx.catalog.image.topic("a") == topic
+
+
+@scenario
+async def test_changes_of_what_does_not_exist(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        change = ("retention.ms", SET, "1")
+        assert await alter(rig, TOPIC, "none", change) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert await alter(rig, BROKER, "2", change) == ErrorCode.INVALID_REQUEST
+        assert await alter(rig, GROUP, "g", change) == ErrorCode.INVALID_REQUEST
+
+
+@scenario
+async def test_a_resource_named_twice(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        resource = IncrementalAlterConfigsRequest.AlterConfigsResource(resource_type=TOPIC, resource_name="a")
+        answer = await rig.ask(ALTER, 1, IncrementalAlterConfigsRequest(resources=[resource, resource]))
+        assert [each.error_code for each in answer.responses] == [ErrorCode.INVALID_REQUEST] * 2
+
+
+@pytest.mark.parametrize("name", ["1", ""])
+@scenario
+async def test_a_broker_s_dynamic_setting_reaches_every_topic_that_does_not_set_it(tmp_path: Path, name: str) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("default")
+        await rig.create("own", retention_ms="7")
+        assert await alter(rig, BROKER, name, ("log.retention.ms", SET, "5000")) == 0
+        assert rig.queue("default").config.retention_ms == 5000
+        assert rig.queue("own").config.retention_ms == 7
+        await rig.create("later")
+        assert rig.queue("later").config.retention_ms == 5000
+        row = {r.name: r for r in (await describe(rig, BROKER, name)).configs}["log.retention.ms"]
+        assert (row.value, row.config_source) == ("5000", 2 if name else 3)
+    async with open_rig(tmp_path) as rig:
+        assert rig.queue("default").config.retention_ms == 5000
+        assert await alter(rig, BROKER, name, ("log.retention.ms", REMOVE, None)) == 0
+        assert rig.queue("default").config.retention_ms == 604_800_000
+
+
+@scenario
+async def test_what_needs_a_restart_cannot_be_changed(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        assert await alter(rig, BROKER, "1", ("num.partitions", SET, "5")) == ErrorCode.INVALID_REQUEST
+        assert rig.ctx.config.num_partitions == 1

@@ -1,0 +1,107 @@
+"""ListOffsets: both ends, times, special values and who may ask for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cairnmq.errors import ErrorCode
+from cairnmq.wire.apis import LIST_OFFSETS
+from cairnmq.wire.messages import ListOffsetsRequest
+from unit.broker.rig import NOW_MS, Rig, batch, open_rig, scenario
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+Partition = ListOffsetsRequest.ListOffsetsPartition
+
+
+async def look(
+    rig: Rig, timestamp: int, *, version: int = 11, topic: str = "a", partition: int = 0, epoch: int = -1, times: int = 1
+) -> tuple[int, int, int]:
+    """(error, offset, timestamp)"""
+    asked = [Partition(partition_index=partition, current_leader_epoch=epoch, timestamp=timestamp)] * times
+    request = ListOffsetsRequest(
+        replica_id=-1, topics=[ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=asked)]
+    )
+    answer = (await rig.ask(LIST_OFFSETS, version, request)).topics[0].partitions[0]
+    return answer.error_code, answer.offset, answer.timestamp
+
+
+@scenario
+async def test_both_ends(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        assert await look(rig, LATEST) == (0, 0, -1)
+        assert await look(rig, EARLIEST) == (0, 0, -1)
+        await rig.produce("a", batch(b"x", b"y", b"z"))
+        await rig.ctx.store.trim(rig.queue("a"), 1)
+        for version in (1, 4, 7, 11):
+            assert await look(rig, LATEST, version=version) == (0, 3, -1)
+            assert await look(rig, EARLIEST, version=version) == (0, 1, -1)
+        assert await look(rig, EARLIEST_LOCAL) == (0, 1, -1)
+
+
+@scenario
+async def test_nothing_is_tiered(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        await rig.produce("a", batch(b"x"))
+        assert await look(rig, LATEST_TIERED) == (0, -1, -1)
+        assert await look(rig, PENDING_UPLOAD) == (0, -1, -1)
+
+
+@scenario
+async def test_by_time(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        await rig.produce("a", batch(b"0", b"1", b"2", timestamp=NOW_MS))
+        await rig.produce("a", batch(b"3", b"4", timestamp=NOW_MS + 1000))
+        assert await look(rig, 0) == (0, 0, NOW_MS)
+        assert await look(rig, NOW_MS + 2) == (0, 2, NOW_MS + 2)
+        assert await look(rig, NOW_MS + 3) == (0, 3, NOW_MS + 1000)
+        assert await look(rig, NOW_MS + 1001, version=1) == (0, 4, NOW_MS + 1001)
+        assert await look(rig, NOW_MS + 1002) == (0, -1, -1)
+
+
+@scenario
+async def test_the_largest_timestamp_need_not_be_the_last(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        assert await look(rig, MAX_TIMESTAMP) == (0, -1, -1)
+        await rig.produce("a", batch(b"0", b"1", timestamp=NOW_MS + 500))
+        await rig.produce("a", batch(b"2", timestamp=NOW_MS))
+        assert await look(rig, MAX_TIMESTAMP) == (0, 1, NOW_MS + 501)
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "since"), [(MAX_TIMESTAMP, 7), (EARLIEST_LOCAL, 8), (LATEST_TIERED, 9), (PENDING_UPLOAD, 11)]
+)
+@scenario
+async def test_special_values_need_their_version(tmp_path: Path, timestamp: int, since: int) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        assert (await look(rig, timestamp, version=since))[0] == 0
+        assert (await look(rig, timestamp, version=since - 1))[0] == ErrorCode.UNSUPPORTED_VERSION
+
+
+@scenario
+async def test_leader_epochs(tmp_path: Path) -> None:
+    async with open_rig(tmp_path):
+        pass
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        assert rig.ctx.store.epoch == 2
+        assert (await look(rig, LATEST, epoch=1))[0] == ErrorCode.FENCED_LEADER_EPOCH
+        assert (await look(rig, LATEST, epoch=2))[0] == 0
+        assert (await look(rig, LATEST, epoch=3))[0] == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+@scenario
+async def test_unknown_and_doubled_partitions(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        unknown = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
+        assert await look(rig, LATEST, topic="b") == unknown
+        assert await look(rig, LATEST, partition=1) == unknown
+        assert await look(rig, LATEST, partition=-1) == unknown
+        assert await look(rig, LATEST, times=2) == (ErrorCode.INVALID_REQUEST, -1, -1)

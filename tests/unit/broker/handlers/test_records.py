@@ -1,0 +1,69 @@
+"""DeleteRecords."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cairnmq.errors import ErrorCode
+from cairnmq.wire.messages import DeleteRecordsRequest
+from unit.broker.rig import Rig, batch, open_rig, scenario
+
+KEY = 21
+
+
+async def trim(rig: Rig, offset: int, *, topic: str = "a", partition: int = 0, version: int = 2) -> tuple[int, int]:
+    """(error, low watermark)"""
+    asked = DeleteRecordsRequest.DeleteRecordsPartition(partition_index=partition, offset=offset)
+    request = DeleteRecordsRequest(
+        topics=[DeleteRecordsRequest.DeleteRecordsTopic(name=topic, partitions=[asked])], timeout_ms=1000
+    )
+    answer = (await rig.ask(KEY, version, request)).topics[0].partitions[0]
+    return answer.error_code, answer.low_watermark
+
+
+@scenario
+async def test_moves_the_start_and_it_stays_moved(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        await rig.produce("a", batch(*[b"x"] * 10))
+        assert await trim(rig, 4, version=0) == (0, 4)
+        assert await trim(rig, 2) == (0, 4)
+        assert rig.queue("a").log_start == 4
+    async with open_rig(tmp_path) as rig:
+        assert rig.queue("a").log_start == 4
+        assert await trim(rig, -1) == (0, 10)
+        assert (await rig.fetch("a", 0)).responses[0].partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert (await rig.produce("a", batch(b"next"))).base_offset == 10
+
+
+@pytest.mark.parametrize("offset", [11, -2, 2**63 - 1])
+@scenario
+async def test_offsets_beyond_the_visible_end(tmp_path: Path, offset: int) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        await rig.produce("a", batch(*[b"x"] * 10))
+        assert await trim(rig, offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+        assert rig.queue("a").log_start == 0
+
+
+@scenario
+async def test_unknown(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        assert await trim(rig, 0, topic="b") == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+        assert await trim(rig, 0, partition=1) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+
+
+@scenario
+async def test_many_partitions_at_once(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a", partitions=50)
+        for partition in range(50):
+            await rig.produce("a", batch(b"x", b"y"), partition=partition, acks=1)
+        asked = [DeleteRecordsRequest.DeleteRecordsPartition(partition_index=index, offset=1) for index in range(50)]
+        request = DeleteRecordsRequest(topics=[DeleteRecordsRequest.DeleteRecordsTopic(name="a", partitions=asked)])
+        answer = await rig.ask(KEY, 2, request)
+        assert {(p.error_code, p.low_watermark) for p in answer.topics[0].partitions} == {(0, 1)}
+        assert [p.partition_index for p in answer.topics[0].partitions] == list(range(50))

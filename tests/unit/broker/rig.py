@@ -1,0 +1,204 @@
+"""A broker inside the test's event loop: real handlers, catalog, journals and settings, but no sockets and no splitter.
+
+`ask` sends a request through the codec in both directions, so a field that a version does not have cannot slip through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import uvloop
+
+from cairnmq.broker.catalog import LiveCatalog, queue_specs
+from cairnmq.broker.context import Context, Node
+from cairnmq.broker.reply import Reply
+from cairnmq.broker.routes import build_router
+from cairnmq.broker.store import Store
+from cairnmq.codec.records import Record, build_batch, decode_batch, iter_batches
+from cairnmq.errors import Refusal
+from cairnmq.groups.offsets import SPACE, Offsets
+from cairnmq.metadata.catalog import Catalog
+from cairnmq.metadata.image import Topic
+from cairnmq.metadata.sqlite import SqliteStore
+from cairnmq.metadata.topics import CreateTopic
+from cairnmq.settings.broker import BrokerConfig, broker_config
+from cairnmq.storage.disk import RealDisk
+from cairnmq.storage.engine import Engine, EngineConfig
+from cairnmq.types import Buffer
+from cairnmq.wire.apis import response_class
+from cairnmq.wire.codec import decode, encode
+from cairnmq.wire.framing import RequestHeader
+from cairnmq.wire.messages import FetchRequest, FetchResponse, Message, ProduceRequest, ProduceResponse
+
+F = TypeVar("F", bound=Callable[..., Coroutine[Any, Any, None]])
+NOW_MS = 1_700_000_000_000
+
+
+def scenario(test: F) -> Callable[..., None]:
+    """An async test, run to its end on the event loop that the broker uses."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(asyncio.wait_for(test(*args, **kwargs), 30))
+
+    return run
+
+
+class Rig:
+    def __init__(self, ctx: Context) -> None:
+        self.ctx = ctx
+        self.now_ms = NOW_MS
+        self._correlations = itertools.count(1)
+
+    async def ask(self, key: int, version: int, request: Message) -> Any:
+        """The decoded answer; None when there is none (acks=0)."""
+        frame = memoryview(bytearray(b"".join(encode(request, version))))
+        header = RequestHeader(key, version, next(self._correlations), "test")
+        outcome: Any = self.ctx.router.routes[key].call(self.ctx, header, frame, 0)
+        if isinstance(outcome, Reply):
+            if not outcome.done:
+                future = asyncio.get_running_loop().create_future()
+                outcome.deliver = lambda reply: future.set_result(None)
+                await future
+            if outcome.failure is not None:
+                raise outcome.failure
+            outcome = outcome.answer
+        elif asyncio.iscoroutine(outcome) or isinstance(outcome, asyncio.Future):
+            outcome = await outcome
+        if outcome is None:
+            return None
+        body: list[Buffer] = outcome if isinstance(outcome, list) else encode(outcome, version)
+        message, end = decode(response_class(key), version, b"".join(body))
+        assert end == sum(map(len, body)), "bytes behind the answer"
+        return message
+
+    async def create(self, name: str, partitions: int = 1, **configs: str) -> Topic:
+        """`max_message_bytes="100"` sets max.message.bytes."""
+        dotted: dict[str, str | None] = {key.replace("_", "."): value for key, value in configs.items()}
+        topic = await self.ctx.catalog.create_topic(CreateTopic(name=name, partitions=partitions, configs=dotted))
+        assert isinstance(topic, Topic), topic
+        return topic
+
+    def queue(self, name: str, partition: int = 0) -> Any:
+        topic = self.ctx.catalog.image.topic(name)
+        assert topic is not None
+        queue_id = topic.queue_id(partition)
+        assert queue_id is not None
+        return self.ctx.store.queues[queue_id]
+
+    async def produce(
+        self, topic: str, records: Buffer | None, *, partition: int = 0, acks: int = -1, version: int = 9
+    ) -> Any:
+        """The answer for one partition."""
+        data = ProduceRequest.PartitionProduceData(index=partition, records=records)
+        request = ProduceRequest(
+            acks=acks,
+            timeout_ms=1000,
+            topic_data=[ProduceRequest.TopicProduceData(name=topic, partition_data=[data])],
+        )
+        if version >= 13:
+            known = self.ctx.catalog.image.topic(topic)
+            request.topic_data[0].topic_id = known.topic_id if known else bytes(15) + b"\1"
+        response: ProduceResponse | None = await self.ask(0, version, request)
+        return None if response is None else response.responses[0].partition_responses[0]
+
+    async def fetch(
+        self, topic: str, offset: int, *, partition: int = 0, version: int = 12, **fields: Any
+    ) -> FetchResponse:
+        """`max_bytes`, `max_wait_ms`, ... of the request; `current_leader_epoch`, ... of the partition."""
+        own = {name: fields.pop(name) for name in list(fields) if name in _PARTITION_FIELDS}
+        asked = FetchRequest.FetchPartition(
+            partition=partition, fetch_offset=offset, **{"partition_max_bytes": 1 << 20} | own
+        )
+        request = FetchRequest(topics=[FetchRequest.FetchTopic(topic=topic, partitions=[asked])], **fields)
+        if version >= 13:
+            known = self.ctx.catalog.image.topic(topic)
+            request.topics[0].topic_id = known.topic_id if known else bytes(15) + b"\1"
+        response: FetchResponse = await self.ask(1, version, request)
+        return response
+
+
+_PARTITION_FIELDS = FetchRequest.FetchPartition.__struct_fields__
+
+
+def batch(*values: bytes | None, timestamp: int = NOW_MS, **fields: Any) -> bytes:
+    records = [Record(index, timestamp + index, None, value, ()) for index, value in enumerate(values)]
+    return bytes(build_batch(records, **fields))
+
+
+def records_of(response: FetchResponse) -> list[Record]:
+    """The records of the first partition of an answer."""
+    data = response.responses[0].partitions[0].records
+    return [record for one in iter_batches(data or b"") for record in decode_batch(one)]
+
+
+@asynccontextmanager
+async def open_rig(directory: Path, settings: Mapping[str, str] | None = None) -> AsyncIterator[Rig]:
+    """Opened again on the same directory, it recovers what it held."""
+    config = broker_config(settings or {})
+    assert isinstance(config, BrokerConfig), config
+    data = directory / "data"
+    data.mkdir(exist_ok=True)
+    metadata = SqliteStore(str(data / "meta.db"))
+    catalog = Catalog(metadata)
+    catalog.load()
+    changed = catalog.broker_config(config)
+    assert not isinstance(changed, Refusal)
+    specs = [spec for topic in catalog.image.topics.values() for spec in queue_specs(topic, changed)]
+    engine = Engine.open(
+        RealDisk(data / "journal"),
+        RealDisk(data),
+        specs,
+        epoch=catalog.next_epoch(),
+        seed=7,
+        config=EngineConfig(),
+        now_ms=NOW_MS,
+    )
+    rig: Rig
+
+    def clock() -> int:
+        return rig.now_ms
+
+    store = Store(
+        engine, lock_fd=-1, journal_dir=str(data / "journal"), data_dir=str(data), config=changed, clock=clock
+    )
+    thread = ThreadPoolExecutor(1)
+    offsets = Offsets.load(store.load_facts(SPACE))
+    live = LiveCatalog(catalog, thread, store, changed, clock)
+    ctx = Context(
+        store=store,
+        catalog=live,
+        config=changed,
+        node=Node(1, "127.0.0.1", 9092, "rack-1", catalog.cluster_id),
+        offsets=offsets,
+        router=build_router(),
+        clock=clock,
+    )
+
+    async def forget(topic: Topic) -> None:
+        await ctx.facts.commit(offsets.forget_topic(topic.topic_id))
+
+    def reconfigure(changed: BrokerConfig) -> None:
+        ctx.config = changed
+        store.reconfigure(changed)
+
+    live.on_deleted, live.on_config = forget, reconfigure
+    rig = Rig(ctx)
+    try:
+        yield rig
+    finally:
+        for loop in store.loops:
+            await loop.drain()
+            loop.close()
+        store._cold.shutdown()  # `stop` would wait for the splitter, which never ran
+        thread.shutdown()
+        catalog.close()
+        metadata.close()

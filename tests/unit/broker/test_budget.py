@@ -1,0 +1,63 @@
+"""The allowance over all connections: bounded, fair enough, and nobody is forgotten."""
+
+from __future__ import annotations
+
+import pytest
+
+from cairnmq.broker.budget import Budget
+
+
+def test_one_request_may_exceed_the_allowance_but_not_a_second() -> None:
+    budget = Budget(100)
+    assert budget.reserve(1000)
+    assert not budget.reserve(1)
+    budget.release(1000)
+    assert budget.reserve(1)
+
+
+def test_waiters_are_woken_when_there_is_room_and_only_then() -> None:
+    budget, woken = Budget(100), []
+    budget.reserve(100)
+    budget.reserve(0)
+    budget.wait(lambda: woken.append("a"))
+    budget.release(0)
+    assert woken == []
+    budget.release(1)
+    assert woken == ["a"]
+
+
+def test_nobody_is_left_waiting_when_nothing_is_in_flight() -> None:
+    budget, woken = Budget(10), []
+    budget.reserve(10)
+    for number in range(1000):
+        budget.wait(lambda number=number: woken.append(number))  # type: ignore[misc]
+    budget.release(10)
+    assert woken == list(range(1000))
+
+
+def test_a_small_release_wakes_few() -> None:
+    budget, woken = Budget(10), []
+    budget.reserve(10)
+    for number in range(1000):
+        budget.wait(lambda number=number: woken.append(number))  # type: ignore[misc]
+    budget.release(1)
+    assert 1 <= len(woken) <= 100
+
+
+def test_a_forgotten_waiter_is_not_woken() -> None:
+    budget, woken = Budget(10), []
+
+    def wake() -> None:
+        woken.append(1)
+
+    budget.reserve(10)
+    budget.wait(wake)
+    budget.forget(wake)
+    budget.forget(wake)
+    budget.release(10)
+    assert woken == []
+
+
+def test_releasing_more_than_was_reserved_is_a_bug() -> None:
+    with pytest.raises(AssertionError, match="released more"):
+        Budget(10).release(1)

@@ -1,0 +1,44 @@
+"""A chunk comes back into use only when no view on it is alive."""
+
+from __future__ import annotations
+
+from cairnmq.broker.chunks import LARGE, SMALL, Chunks, unseen
+
+
+def test_a_view_a_slice_and_a_slice_of_a_slice_are_seen() -> None:
+    chunk = bytearray(SMALL)
+    view = memoryview(chunk)
+    part = view[10:20]
+    view.release()
+    assert not unseen(chunk)
+    piece = part[2:3]
+    part.release()
+    assert not unseen(chunk)
+    piece.release()
+    assert unseen(chunk)
+    assert len(chunk) == SMALL
+
+
+def test_a_chunk_in_sight_is_not_given_out_again() -> None:
+    chunks = Chunks()
+    chunk = chunks.take(SMALL)
+    held = memoryview(chunk)[:1]
+    chunks.give(chunk)
+    assert chunks.take(SMALL) is not chunk
+    held.release()
+    assert chunks.take(SMALL) is chunk
+
+
+def test_sizes() -> None:
+    chunks = Chunks()
+    assert [len(chunks.take(size)) for size in (1, SMALL, SMALL + 1, LARGE)] == [SMALL, SMALL, LARGE, LARGE]
+    assert len(chunks.take(LARGE + 1)) == LARGE + 1
+
+
+def test_the_pool_is_bounded_and_keeps_nothing_of_odd_size() -> None:
+    chunks = Chunks(kept_small=2, kept_large=1)
+    for _ in range(5):
+        chunks.give(bytearray(SMALL))
+        chunks.give(bytearray(LARGE))
+        chunks.give(chunks.take(LARGE + 1))
+    assert chunks.kept_bytes == 2 * SMALL + LARGE

@@ -1,0 +1,72 @@
+"""Admission and draining."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from cairnmq.wire.apis import FETCH, METADATA
+from unit.broker.rig import scenario
+from unit.broker.wire_client import open_bench
+
+
+@scenario
+async def test_max_connections() -> None:
+    async with open_bench(connections_max=2) as bench:
+        first, second = await bench.connect(), await bench.connect()
+        for client in (first, second):
+            client.send(METADATA, 1)
+            await client.receive()
+        third = await bench.connect()
+        assert await third.closed()
+        assert bench.ctx.metrics.refused == 1
+        first.writer.close()
+        while len(bench.listener.connections) > 1:
+            await asyncio.sleep(0)
+        fourth = await bench.connect()
+        fourth.send(METADATA, 4)
+        assert (await fourth.receive())[0] == 4
+
+
+@scenario
+async def test_connections_are_counted() -> None:
+    async with open_bench() as bench:
+        client = await bench.connect()
+        client.send(METADATA, 1)
+        await client.receive()
+        assert (bench.ctx.metrics.connections, bench.ctx.metrics.connections_total) == (1, 1)
+        client.writer.close()
+        while bench.ctx.metrics.connections:
+            await asyncio.sleep(0)
+        assert bench.ctx.metrics.connections_total == 1
+
+
+@scenario
+async def test_draining_answers_what_was_started_and_starts_nothing_more() -> None:
+    async with open_bench() as bench:
+        busy, idle = await bench.connect(), await bench.connect()
+        idle.send(METADATA, 1)
+        await idle.receive()
+        busy.send(FETCH, 1, version=4)
+        busy.send(FETCH, 2, version=4)
+        (parked,) = await bench.stub.until_started(1)
+        closing = asyncio.create_task(bench.listener.close(20))
+        assert await idle.closed()
+        with pytest.raises(OSError):
+            await bench.connect()
+        parked.answer(b"last words")
+        assert await busy.receive() == (1, b"last words")
+        assert await busy.closed()
+        await closing
+        assert len(bench.stub.started) == 1
+
+
+@scenario
+async def test_draining_ends_when_the_grace_is_over() -> None:
+    async with open_bench() as bench:
+        client = await bench.connect()
+        client.send(FETCH, 1, version=4)
+        await bench.stub.until_started(1)
+        await bench.listener.close(0.05)
+        assert await client.closed()

@@ -1,0 +1,170 @@
+"""Reading a topic: what is printed, in which order, where it stops, and what is committed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from cairnmq.cli.main import main
+from cairnmq.codec.records import Record, build_batch
+from cairnmq.errors import ErrorCode
+from cairnmq.types import Buffer
+from cairnmq.wire.framing import RequestHeader
+from cairnmq.wire.messages import (
+    FetchRequest,
+    FetchResponse,
+    FindCoordinatorResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    Message,
+    MetadataRequest,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+from scripted_broker import ScriptedBroker, metadata, topic_id
+
+Consume = Callable[..., tuple[int, bytes, str]]
+
+
+def records(first: int, *values: str) -> bytes:
+    made = [Record(0, 1000 + first + i, f"k{first + i}".encode(), value.encode()) for i, value in enumerate(values)]
+    return build_batch(made, base_offset=first)
+
+
+class Log:
+    """A topic "t" with batches per partition, answered as a broker answers; whole batches, whatever the offset."""
+
+    def __init__(self, *partitions: list[bytes], start: int = 0, ends: list[int], committed: int = -1) -> None:
+        self.partitions = partitions
+        self.start = start
+        self.ends = ends
+        self.committed = committed
+        self.broker = ScriptedBroker(self.answer)
+
+    def answer(self, request: Message, header: RequestHeader) -> Message | None:
+        if isinstance(request, MetadataRequest):
+            return metadata({"t": [1] * len(self.partitions)}, {1: self.broker.port})
+        if isinstance(request, ListOffsetsRequest):
+            return self.list_offsets(request)
+        if isinstance(request, FetchRequest):
+            return self.fetch(request)
+        if isinstance(request, OffsetFetchRequest):
+            row = OffsetFetchResponse.OffsetFetchResponsePartitions(partition_index=0, committed_offset=self.committed)
+            topic = OffsetFetchResponse.OffsetFetchResponseTopics(topic_id=topic_id("t"), partitions=[row])
+            return OffsetFetchResponse(groups=[OffsetFetchResponse.OffsetFetchResponseGroup("g", [topic])])
+        if isinstance(request, OffsetCommitRequest):
+            self.committed = request.topics[0].partitions[0].committed_offset
+            return OffsetCommitResponse()
+        place = FindCoordinatorResponse.Coordinator(key="g", node_id=1, host="127.0.0.1", port=self.broker.port)
+        return FindCoordinatorResponse(coordinators=[place])
+
+    def list_offsets(self, request: ListOffsetsRequest) -> Message:
+        rows = []
+        for asked in request.topics[0].partitions:
+            offset = {-1: self.ends[asked.partition_index], -2: self.start}.get(asked.timestamp, asked.timestamp - 1000)
+            rows.append(
+                ListOffsetsResponse.ListOffsetsPartitionResponse(partition_index=asked.partition_index, offset=offset)
+            )
+        return ListOffsetsResponse(topics=[ListOffsetsResponse.ListOffsetsTopicResponse(name="t", partitions=rows)])
+
+    def fetch(self, request: FetchRequest) -> Message:
+        rows = []
+        for asked in request.topics[0].partitions:
+            data: Buffer = b"".join(self.partitions[asked.partition])
+            outside = asked.fetch_offset < self.start
+            rows.append(
+                FetchResponse.PartitionData(
+                    partition_index=asked.partition,
+                    error_code=ErrorCode.OFFSET_OUT_OF_RANGE if outside else 0,
+                    records=None if outside else data,
+                )
+            )
+        topic = FetchResponse.FetchableTopicResponse(topic_id=topic_id("t"), partitions=rows)
+        return FetchResponse(responses=[topic])
+
+
+@pytest.fixture
+def consume(capfdbinary: pytest.CaptureFixture[bytes]) -> Iterator[Consume]:
+    logs = []
+
+    def run(log: Log, *words: str) -> tuple[int, bytes, str]:
+        logs.append(log)
+        code = main(["consume", "t", "-b", log.broker.bootstrap, "--timeout", "5", *words])
+        sys.stdout.flush()
+        captured = capfdbinary.readouterr()
+        return code, captured.out, captured.err.decode()
+
+    yield run
+    for log in logs:
+        log.broker.__exit__()
+
+
+BATCHES = [records(0, "a", "b", "c"), records(3, "d", "e")]
+
+
+def test_everything_up_to_the_end(consume: Consume) -> None:
+    assert consume(Log(BATCHES, ends=[5]), "-o", "start", "-e") == (0, b"a\nb\nc\nd\ne\n", "")
+
+
+def test_an_offset_inside_a_batch_skips_what_is_before_it(consume: Consume) -> None:
+    assert consume(Log(BATCHES, ends=[5]), "-o", "1", "-e")[1] == b"b\nc\nd\ne\n"
+    assert consume(Log(BATCHES, ends=[5]), "-o", "-2", "-e")[1] == b"d\ne\n"
+    assert consume(Log(BATCHES, ends=[5]), "-o", "@1002", "-e")[1] == b"c\nd\ne\n"
+
+
+def test_the_end_is_the_end_at_the_start(consume: Consume) -> None:
+    assert consume(Log(BATCHES, ends=[4]), "-o", "start", "-e")[1] == b"a\nb\nc\nd\n"
+    assert consume(Log([], ends=[0]), "-e") == (0, b"", "")
+
+
+def test_a_count_stops_in_the_middle(consume: Consume) -> None:
+    assert consume(Log(BATCHES, ends=[5]), "-o", "start", "-n", "2")[1] == b"a\nb\n"
+
+
+def test_only_the_partitions_asked_for(consume: Consume) -> None:
+    log = Log(BATCHES, [records(0, "x")], ends=[5, 1])
+    assert consume(log, "-o", "start", "-e", "-p", "1", "-f", "%p:%o:%k:%v;")[1] == b"1:0:k0:x;"
+    code, _, errors = consume(log, "-p", "2", "-e")
+    assert code == 1 and "no partition 2; it has 0 to 1" in errors
+
+
+def test_markers_are_not_messages(consume: Consume) -> None:
+    marker = build_batch([Record(0, 0, b"\0\0\0\1", b"\0\0\0\0\0\0", control=True)], base_offset=3, transactional=True)
+    assert consume(Log([BATCHES[0], marker], ends=[4]), "-o", "start", "-e")[1] == b"a\nb\nc\n"
+
+
+def test_an_offset_that_is_gone_is_noted(consume: Consume) -> None:
+    log = Log([BATCHES[1]], start=3, ends=[5])
+    code, out, errors = consume(log, "-o", "1", "-e")
+    assert (code, out) == (0, b"d\ne\n")
+    assert "t-0 holds offsets 3 to 5; reading from 3" in errors
+
+
+def test_a_group_goes_on_where_it_was_and_commits_what_was_printed(consume: Consume) -> None:
+    log = Log(BATCHES, ends=[5])
+    assert consume(log, "-o", "start", "-g", "g", "-n", "2")[1] == b"a\nb\n"
+    assert log.committed == 2
+    assert consume(log, "-o", "start", "-g", "g", "-e")[1] == b"c\nd\ne\n"
+    assert log.committed == 5
+    commits = len(log.broker.requests(OffsetCommitRequest))
+    assert consume(log, "-o", "start", "-g", "g", "-e")[1] == b""
+    assert len(log.broker.requests(OffsetCommitRequest)) == commits
+
+
+def test_a_group_behind_the_start_is_moved_into_range(consume: Consume) -> None:
+    log = Log([BATCHES[1]], start=3, ends=[5], committed=1)
+    code, out, errors = consume(log, "-g", "g", "-e")
+    assert (code, out) == (0, b"d\ne\n")
+    assert "t-0 no longer holds offset 1; going on at 3" in errors
+
+
+def test_damage_is_a_failure_and_nothing_of_it_is_printed(consume: Consume) -> None:
+    damaged = bytearray(BATCHES[0])
+    damaged[70] ^= 1
+    code, out, errors = consume(Log([bytes(damaged)], ends=[3]), "-o", "start", "-e")
+    assert (code, out) == (1, b"")
+    assert "batch at offset 0 is damaged" in errors

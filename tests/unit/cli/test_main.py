@@ -1,0 +1,149 @@
+"""The command itself: exit codes, lazy loading, what is refused because it comes later, pipes that close."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pytest
+
+from cairnmq import __version__
+from cairnmq.cli.main import COMMANDS, LATER, build_parser, main
+
+
+def cairn(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "cairnmq.cli.main", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, **options)  # type: ignore[call-overload, no-any-return]
+
+
+def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"cairn {__version__}\n"
+    assert version("cairnmq") == __version__
+
+
+@pytest.mark.parametrize("command", LATER)
+def test_later_commands_are_refused(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "list", "--whatever"]) == 2
+    assert "comes with a later release" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "produce t --tag x",
+        "produce t --delay 5",
+        "produce t --at 5",
+        "get t 0 0 --key k",
+        "topic shrink t -p 1",
+        "serve --metadata zookeeper://h:1",
+    ],
+)
+def test_later_flags_are_refused(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        code: int | str | None = main(line.split())
+    except SystemExit as stopped:
+        code = stopped.code
+    assert code == 2
+    assert "comes with a later release" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "nonsense",
+        "topic",
+        "topic create",
+        "topic create t -p 0",
+        "topic create t -c novalue",
+        "topic add-partitions t",
+        "topic trim t",
+        "topic alter t",
+        "consume",
+        "consume t -o soon",
+        "consume t -f %q",
+        "consume t -f %v --json",
+        "consume t -p 3-1",
+        "consume t -n 0",
+        "produce t -k a -K b",
+        "produce t -z rar",
+        "produce t --acks 2",
+        "produce t -H novalue",
+        "get t 0 -1",
+        "serve --listen nowhere",
+        "serve --http 127.0.0.1:1 --no-http",
+        "serve --set novalue",
+        "completion tcsh",
+        "verify",
+    ],
+)
+def test_wrong_usage_is_2(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        code: int | str | None = main(line.split())
+    except SystemExit as stopped:
+        code = stopped.code
+    assert code == 2
+    captured = capsys.readouterr()
+    assert "cairn" in captured.err and captured.out == ""
+
+
+def test_a_failure_is_1_and_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["topic", "list", "-b", "127.0.0.1:1"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("cairn: cannot reach 127.0.0.1:1: connection refused; is `cairn serve` running?")
+
+
+def test_the_environment_names_the_broker(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CAIRN_BOOTSTRAP", "127.0.0.1:2")
+    assert main(["topic", "list"]) == 1
+    assert "127.0.0.1:2" in capsys.readouterr().err
+    assert main(["topic", "list", "-b", "127.0.0.1:3"]) == 1
+    assert "127.0.0.1:3" in capsys.readouterr().err
+
+
+def test_a_missing_file_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["produce", "t", "-f", "/no/such/file"]) == 1
+    assert capsys.readouterr().err == "cairn: /no/such/file: No such file or directory\n"
+
+
+def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in COMMANDS:
+        with pytest.raises(SystemExit, match="0"):
+            main([command, "-h"])
+        assert f"cairn {command}" in capsys.readouterr().out
+
+
+def test_one_command_does_not_load_the_others() -> None:
+    script = (
+        "import sys; from cairnmq.cli.main import build_parser; build_parser('serve');"
+        "heavy = ('cairnmq.client', 'cairnmq.wire', 'cairnmq.storage', 'asyncio');"
+        "print([m for m in sys.modules if m.startswith(heavy)])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+    assert len(build_parser()._subparsers._group_actions[0].choices) == len(COMMANDS)  # type: ignore[union-attr, arg-type]
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    try:
+        done = cairn_into(write_end, "completion", "bash")
+    finally:
+        os.close(write_end)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def cairn_into(stdout: int, *words: str) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "cairnmq.cli.main", *words]
+    return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, timeout=30)
+
+
+def test_no_colours_away_from_a_terminal() -> None:
+    done = cairn("topic", "list", "-b", "127.0.0.1:1")
+    assert done.returncode == 1 and "\x1b" not in done.stderr
