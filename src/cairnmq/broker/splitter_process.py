@@ -180,6 +180,7 @@ class SplitterProcess:
             return None if self.finishing else RETRY_SECONDS
 
     def step(self, now: float) -> float | None:
+        self.maybe_propose(now)
         backlog = sum(max(0, limit - self.splitter.positions[j]) for j, limit in self.limits.items())
         if backlog and (not self.paused or self.finishing):
             if self.backlog_since is None:
@@ -199,15 +200,18 @@ class SplitterProcess:
             self.send(Finished())
             return None
         self.maybe_checkpoint(now)
+        waits = [self.next_retention - now, 60.0]
+        if self.uncheckpointed_since is not None:
+            waits.append(self.uncheckpointed_since + CHECKPOINT_SECONDS - now)
+        return max(0.0, min(waits))
+
+    def maybe_propose(self, now: float) -> None:
+        """Retention has its turn under load too."""
         if now >= self.next_retention and not self.paused:
             self.next_retention = now + self.begin.retention_check_ms / 1000
             starts = self.splitter.propose_starts(now_ms())
             if starts:
                 self.send(Proposals(starts))
-        waits = [self.next_retention - now, 60.0]
-        if self.uncheckpointed_since is not None:
-            waits.append(self.uncheckpointed_since + CHECKPOINT_SECONDS - now)
-        return max(0.0, min(waits))
 
     def round(self) -> None:
         for journal, limit in self.limits.items():

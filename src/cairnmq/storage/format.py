@@ -236,7 +236,7 @@ class QueueIdentity(Struct, frozen=True):
     def unseal(cls, data: bytes, name: str) -> QueueIdentity:
         try:
             identity = msgspec.json.decode(data, type=cls)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise Corrupt(f"{name} is damaged: {error}") from error
         if identity.crc != identity._sum():
             raise Corrupt(f"{name} is damaged: checksum differs")

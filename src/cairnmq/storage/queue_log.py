@@ -28,6 +28,8 @@ from cairnmq.storage.queue_segment import (
     LOG,
     SUFFIXES,
     TIME_INDEX,
+    BatchPlace,
+    find_offset,
     offset_position,
     segment_name,
     walk,
@@ -160,8 +162,8 @@ class QueueLog:
         for start in (offset_position(self.disk, self.directory, base, offset - 1), 0):
             end, expected = start, base
             for place in walk(file, start):
-                if place.base_offset >= offset or place.position + place.size > size:
-                    break
+                if not expected <= place.base_offset < offset or place.position + place.size > size:
+                    break  # behind the checkpoint half a header may look like one
                 end, expected = place.position + place.size, place.last_offset + 1
             if expected == offset:
                 return end
@@ -171,20 +173,32 @@ class QueueLog:
         )
 
     def _cut_indexes(self, base: int, offset: int) -> None:
-        """Keeps the ascending run of entries below `offset`; unsynced index pages may hold anything."""
+        """Keeps the ascending entries below `offset` up to the last true one: unsynced pages may hold anything."""
+        log = self._open_file()
         keep: list[tuple[int, int]] = []
         for relative, position in self._index_entries(base, INDEX, OFFSET_INDEX_ENTRY.iter_unpack, 8):
             if base + relative >= offset or position >= self.size or (keep and relative <= keep[-1][0]):
                 break
             keep.append((relative, position))
+        while keep and not self._is_batch(next(walk(log, keep[-1][1], self.size), None), base + keep[-1][0]):
+            keep.pop()
         self._rewrite_index(base, INDEX, 8 * len(keep))
         times: list[tuple[int, int]] = []
         for timestamp, relative in self._index_entries(base, TIME_INDEX, TIME_INDEX_ENTRY.iter_unpack, 12):
             if base + relative >= offset or timestamp < 0 or (times and timestamp <= times[-1][0]):
                 break
             times.append((timestamp, relative))
+        while times:
+            place = find_offset(self.disk, self.directory, base, log, base + times[-1][1])
+            if self._is_batch(place, base + times[-1][1]) and place and place.max_timestamp == times[-1][0]:
+                break
+            times.pop()
         self._rewrite_index(base, TIME_INDEX, 12 * len(times))
         self._indexed_timestamp = times[-1][0] if times else -1
+
+    @staticmethod
+    def _is_batch(place: BatchPlace | None, last_offset: int) -> bool:
+        return place is not None and place.last_offset == last_offset
 
     def _index_entries(
         self, base: int, suffix: str, unpack: Callable[[bytes], Iterator[tuple[int, int]]], size: int
@@ -283,6 +297,8 @@ class QueueLog:
     def _roll(self, base: int) -> None:
         if self.bases:
             self._close_segment()
+        for suffix in SUFFIXES:
+            self.disk.remove(segment_name(self.directory, base, suffix))  # an index whose log a crash took away
         self._file = self.disk.create(segment_name(self.directory, base, LOG))
         self.bases.append(base)
         self.new_names = True

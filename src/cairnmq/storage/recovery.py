@@ -104,6 +104,7 @@ def recover_journal(
         if entry.kind == BATCH:
             scan.entries += 1
             if queue is not None:
+                queue.journal = number  # it stays where its unsplit entries are, even if `cairn.journals` changed
                 expected = queue.state.end
                 base, max_timestamp = queue.state.apply_batch(entry.payload, now_ms)
                 if base != expected:

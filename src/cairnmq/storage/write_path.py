@@ -1,6 +1,6 @@
 """The write path of one journal: batches in, offsets given, groups written and synced, acknowledgements released.
 
-The rows of the ack table (docs/architecture.md) are the two waiting lines here, for *written* and for *synced*. A record
+The rows of the ack table (docs/architecture.md) are the two waiting lines here, for *written* and *synced*. A record
 becomes visible when its own condition is met and every earlier record of its queue is visible.
 """
 

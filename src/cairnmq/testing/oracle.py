@@ -199,7 +199,15 @@ class JournalModel:
     def survivors(self, found: Iterable[Entry], end: int, promised: int, event: str) -> list[Entry]:
         """Checks what a recovery kept: `found` are the entries behind `settled_end`, ending at `end`."""
         demand(
-            end >= promised, "journal", self.number, "kept only", end, "of", promised, "bytes promised to survive", event
+            end >= promised,
+            "journal",
+            self.number,
+            "kept only",
+            end,
+            "of",
+            promised,
+            "bytes promised to survive",
+            event,
         )
         demand(end <= self.handed or bool(self.ghosts), "journal", self.number, "holds more than was ever written")
         lines = [self.entries, *(self._with(ghost) for ghost in self.ghosts)]

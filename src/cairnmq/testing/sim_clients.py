@@ -21,7 +21,9 @@ def _records(rng: Random, serial: int, now_ms: int) -> list[Record]:
     sizes = rng.choice(((3,), (3, 30, 200), (40, 600)))
     number = str(serial).zfill(SERIAL_DIGITS).encode()
     return [
-        Record(offset=0, timestamp=now_ms - rng.randint(0, 300), key=None, value=rng.randbytes(rng.choice(sizes)) + number)
+        Record(
+            offset=0, timestamp=now_ms - rng.randint(0, 300), key=None, value=rng.randbytes(rng.choice(sizes)) + number
+        )
         for _ in range(rng.randint(1, 4))
     ]
 

@@ -1,8 +1,6 @@
-"""Storage under one seed: a random workload on simulated disks, struck by kills, power losses and failing disks.
+"""Storage under one seed: a random workload on a simulated machine, with failing disks and dying splitters.
 
-One thread plays broker, journal threads and splitter in turn, in any order the real ones could take. In the middle of
-disk operations side worlds branch off: there the machine stops, storage recovers, is checked against the oracle, goes
-on splitting, stops again. The main world is struck too, and lives on with what it finds.
+One thread plays broker, journal threads and splitter in turn, in any order the real ones could take.
 """
 
 from __future__ import annotations
@@ -12,81 +10,25 @@ from bisect import bisect_right
 from collections.abc import Callable
 from random import Random
 
-from msgspec import Struct
 from msgspec.structs import replace
 
+from cairnmq.codec.records import decode_batch
 from cairnmq.errors import Refusal
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.checkpoint import load_checkpoint
-from cairnmq.storage.engine import Engine, EngineConfig, Fetched
-from cairnmq.storage.format import BATCH, Keyed, StartMoved
+from cairnmq.storage.engine import Fetched
+from cairnmq.storage.format import Keyed, StartMoved
 from cairnmq.storage.journal import JournalReader
 from cairnmq.storage.queue import Queue
 from cairnmq.storage.queue_log import QueueSpec
-from cairnmq.storage.queue_segment import LOG, segment_name, walk
 from cairnmq.storage.splitter import Round, Splitter
-from cairnmq.storage.write_path import Write, WritePath
-from cairnmq.testing.oracle import KILL, POWER, JournalModel, QueueModel, batch_key, demand, entries_of
+from cairnmq.storage.write_path import Placed, WritePath
+from cairnmq.testing.oracle import POWER, JournalModel, QueueModel, batch_key, demand, entries_of
+from cairnmq.testing.sim_checks import check_logs, check_state, name
 from cairnmq.testing.sim_clients import Sender, plain_batch
-from cairnmq.testing.sim_disk import SimDisk
+from cairnmq.testing.sim_machine import EVENTS, Blackout, Lane, Machine, SplitterDied, Struck, Tally, after_event
 
-EVENTS = (KILL, POWER)
 SLACK_MS = 20  # threads get their turn within this time
-
-
-class Struck(BaseException):
-    """The process or the machine stops in the middle of a disk operation."""
-
-
-class Blackout(BaseException):
-    """The disk failed to sync: the pages may be gone, so the machine is taken down."""
-
-
-class SplitterDied(BaseException):
-    """The splitter process alone stops."""
-
-
-class Tally(Struct):
-    """What a run has been through."""
-
-    steps: int = 0
-    crash_points: int = 0
-    kills: int = 0
-    power_losses: int = 0
-    recoveries_struck: int = 0
-    splitter_deaths: int = 0
-    failed_writes: int = 0
-    failed_syncs: int = 0
-    batches: int = 0
-    rounds: int = 0
-    checkpoints: int = 0
-    clean_stops: int = 0
-
-    def add(self, other: Tally) -> None:
-        for field in self.__struct_fields__:
-            setattr(self, field, getattr(self, field) + getattr(other, field))
-
-
-class Shape(Struct, frozen=True):
-    """What a seed's world looks like."""
-
-    journals: int
-    ext4: bool
-    segment_bytes: int
-    round_bytes: int
-    retain_bytes: int
-    branch_share: float
-
-    @classmethod
-    def draw(cls, rng: Random, branch_share: float) -> Shape:
-        return cls(
-            journals=rng.choice((1, 1, 2)),
-            ext4=rng.random() < 0.25,
-            segment_bytes=rng.choice((1500, 6000, 20_000)),
-            round_bytes=rng.choice((300, 3000, 50_000)),
-            retain_bytes=rng.choice((0, 0, 5000)),
-            branch_share=branch_share,
-        )
 
 
 def draw_config(rng: Random) -> LogConfig:
@@ -103,211 +45,13 @@ def draw_config(rng: Random) -> LogConfig:
     )
 
 
-class Lane:
-    """One journal's write path and what is under way on it."""
-
-    def __init__(self, path: WritePath) -> None:
-        self.path = path
-        self.taken: Write | None = None  # on its way to the disk
-        self.put: Write | None = None  # the disk has it, the path was not told yet
-        self.put_at = 0
-        self.synced: int | None = None  # likewise
-        self.batch_ends: list[int] = []
-        self.visible_by: dict[int, list[tuple[int, int]]] = {}  # queue -> (offset, position) of records due a sync
-
-
-class World:
+class World(Machine):
     """`run` plays a number of steps; raises Violation when storage breaks a promise."""
 
     def __init__(self, seed: int, *, branch_share: float = 0.25, trace: Callable[[str], None] | None = None) -> None:
-        self.rng = Random(seed)
-        self.shape = Shape.draw(self.rng, branch_share)
-        self.tally = Tally()
-        self.trace = trace or (lambda line: None)
-        self.now = 1_000_000
-        self.epoch = 0
-        self.serial = 0
-        self.next_queue = 1
-        self.next_pid = 1
-        self.specs: dict[int, QueueSpec] = {}
-        self.senders: list[Sender] = []
-        self.waiting = 0
-        self.models = [JournalModel(number) for number in range(self.shape.journals)]
-        self.journal_disk = SimDisk(Random(self.rng.getrandbits(64)), ext4=self.shape.ext4)
-        self.read_disk = SimDisk(Random(self.rng.getrandbits(64)), ext4=self.shape.ext4)
-        self.strike_in = 0
-        self.splitter_strike_in = 0
-        self.journals = self.shape.journals
+        super().__init__(seed, branch_share=branch_share, trace=trace)
         for _ in range(self.rng.randint(1, 3)):
             self._new_topic()
-        self._open(KILL)
-
-    # ------------------------------------------------------------------------------------------------- starting
-
-    def _engine(self, journal_disk: SimDisk, read_disk: SimDisk, epoch: int) -> Engine:
-        config = EngineConfig(
-            journals=self.journals, segment_bytes=self.shape.segment_bytes, retain_bytes=self.shape.retain_bytes
-        )
-        specs = list(self.specs.values())
-        return Engine.open(journal_disk, read_disk, specs, epoch=epoch, seed=77, config=config, now_ms=self.now)
-
-    def _splitter(self, journal_disk: SimDisk, read_disk: SimDisk, journals: int) -> Splitter:
-        return Splitter(
-            journal_disk,
-            read_disk,
-            load_checkpoint(read_disk),
-            lambda queue_ids: [self.specs[queue_id] for queue_id in queue_ids if queue_id in self.specs],
-            journals=range(journals),
-            round_bytes=self.shape.round_bytes,
-        )
-
-    def _recover(
-        self,
-        disks: tuple[SimDisk, SimDisk],
-        models: list[JournalModel],
-        event: str,
-        rng: Random,
-    ) -> tuple[Engine, tuple[SimDisk, SimDisk], list[JournalModel], str]:
-        """Opens the disks until that succeeds (it may be struck itself); checks what was found."""
-        promised = [model.promised(event, self.now) for model in models]
-        if rng.random() < 0.2:
-            self.journals = rng.randint(1, self.shape.journals)
-        while True:
-            self.epoch += 1
-            countdown = rng.randint(1, 14) if rng.random() < 0.35 else 0
-            _arm(disks, countdown)
-            try:
-                engine = self._engine(*disks, self.epoch)
-                break
-            except Struck:
-                self.tally.recoveries_struck += 1
-                self.tally.crash_points += 1
-                again = rng.choice(EVENTS)
-                if again == POWER and event == KILL:
-                    event = POWER
-                    promised = [model.promised(POWER, self.now) for model in models]
-                disks = _after(disks, again, rng)
-        _arm(disks, 0)
-        after = []
-        for model, bound in zip(models, promised, strict=True):
-            if model.number >= len(engine.scans):
-                demand(bound == 0, "journal", model.number, "is gone")
-                after.append(model)
-                continue
-            scan = engine.scans[model.number]
-            reader = JournalReader(disks[0], model.number)
-            found = reader.entries(model.settled_end, scan.end) if reader.bases else ()
-            kept = model.survivors(found, scan.end, bound, event)
-            after.append(model.restarted(kept, scan.end))
-        self._check_recovered(engine, after)
-        return engine, disks, after, event
-
-    def _check_recovered(self, engine: Engine, models: list[JournalModel]) -> None:
-        keyed: dict[tuple[str, bytes], bytes] = {}
-        for model in models:
-            keyed.update(model.settled.keyed)
-            demand(model.settled.epoch < engine.epoch, "the epoch did not rise")
-        demand(engine.keyed == keyed, "keyed facts: found", engine.keyed, "instead of", keyed)
-        for queue in engine.queues.values():
-            expected = home(queue, models).settled.queues.get(queue.queue_id) or QueueModel()
-            check_state(queue, expected)
-            demand(queue.visible == queue.end == expected.end, name(queue), "is not visible to its end")
-            check_content(engine, queue, expected)
-
-    def _open(self, event: str) -> None:
-        disks = (self.journal_disk, self.read_disk)
-        self.engine, disks, self.models, event = self._recover(disks, self.models, event, self.rng)
-        self.journal_disk, self.read_disk = disks
-        for disk in disks:
-            disk.cold = 0.2
-            disk.observe = self._observe
-        self.lanes = [Lane(path) for path in self.engine.paths]
-        for queue in self.engine.queues.values():
-            was = home(queue, self.models)
-            if queue.queue_id in was.settled.queues:  # the number of journals changed, and the queue moved
-                moved = was.settled.queues.pop(queue.queue_id)
-                self.models[queue.journal].settled.queues[queue.queue_id] = moved
-        for lane, scan in zip(self.lanes, self.engine.scans, strict=True):
-            if scan.end > scan.start:
-                entries = JournalReader(self.journal_disk, scan.number).entries(scan.start, scan.end)
-                lane.batch_ends = [entry.end for entry in entries if entry.kind == BATCH]
-        self.live: dict[int, QueueModel] = {}
-        self._relive(self.models)
-        self.reports: list[Round | dict[int, int]] = []
-        self.splitter: Splitter | None = None
-        self.seen = {queue_id: (queue.log_start, queue.visible) for queue_id, queue in self.engine.queues.items()}
-        self.strike_in = self.rng.choice((self.rng.randint(1, 30), self.rng.randint(1, 600)))
-        self.trace(f"open: epoch {self.epoch}, ends {[scan.end for scan in self.engine.scans]}")
-        for sender in self.senders:
-            sender.forget(power_lost=event == POWER)
-        self.waiting = 0
-
-    def _relive(self, models: list[JournalModel]) -> None:
-        """What the queues hold, from the model: after a start, and after offsets were taken back."""
-        for model in models:
-            for queue_id in [queue.queue_id for queue in self.engine.queues.values() if queue.journal == model.number]:
-                self.live.pop(queue_id, None)
-            self.live.update(model.tip().queues)
-
-    # -------------------------------------------------------------------------------------------------- striking
-
-    def _observe(self, disk: SimDisk) -> None:
-        """In the middle of an operation of the main world."""
-        if self.rng.random() < self.shape.branch_share:
-            self._branch(self.rng.choice(EVENTS))
-        if self.splitter_strike_in:
-            self.splitter_strike_in -= 1
-            if not self.splitter_strike_in:
-                raise SplitterDied
-        self.strike_in -= 1
-        if self.strike_in <= 0:
-            raise Struck
-
-    def _branch(self, event: str) -> None:
-        """A side world in which the machine stops here; it is left when it has shown that nothing was lost."""
-        rng = Random(self.rng.getrandbits(64))
-        self.tally.crash_points += 1
-        disks = _after((self.journal_disk, self.read_disk), event, rng)
-        kept = self.epoch, self.journals
-        try:
-            engine, disks, models, _ = self._recover(disks, self.models, event, rng)
-            if rng.random() < 0.5:
-                again = self._split_on(engine, disks, rng)
-                if again is not None:
-                    self.tally.crash_points += 1
-                    self._recover(_after(disks, again, rng), models, again, rng)
-                else:
-                    self._check_recovered(engine, models)
-        finally:
-            self.epoch, self.journals = kept
-
-    def _split_on(self, engine: Engine, disks: tuple[SimDisk, SimDisk], rng: Random) -> str | None:
-        """Splits and checkpoints what a recovery found; says which event ended that, if any did."""
-        _arm(disks, rng.randint(1, 40))
-        try:
-            splitter = self._splitter(*disks, len(engine.paths))
-            for number in range(len(engine.paths)):
-                while done := splitter.split(number, engine.splittable(number), self.now):
-                    check_logs(disks[1], splitter, done, self.specs)
-                    engine.on_round(done)
-                    if rng.random() < 0.2:
-                        engine.on_checkpoint(splitter.checkpoint(self.now))
-            engine.on_checkpoint(splitter.checkpoint(self.now))
-        except Struck:
-            return rng.choice(EVENTS)
-        _arm(disks, 0)
-        return None
-
-    def _strike(self, event: str) -> None:
-        """The main world stops and starts again."""
-        self.trace(f"{event} in {self.journal_disk.last_operation} / {self.read_disk.last_operation}")
-        self.tally.crash_points += 1
-        if event == KILL:
-            self.tally.kills += 1
-        else:
-            self.tally.power_losses += 1
-        self.journal_disk, self.read_disk = _after((self.journal_disk, self.read_disk), event, self.rng)
-        self._open(event)
 
     # ------------------------------------------------------------------------------------------------- the steps
 
@@ -390,10 +134,11 @@ class World:
             return placed
         durable = acks == -1 and queue.config.flush == "commit"
         held = self.live.setdefault(queue.queue_id, QueueModel())
-        if hasattr(placed, "end"):
+        if isinstance(placed, Placed):
             demand(placed.base_offset == held.end, name(queue), "gave offset", placed.base_offset, "after", held.end)
             held.add(bytes(batch), name(queue))
             end = placed.end
+            lane.bounds[end] = None if queue.config.flush == "none" else queue.config.flush_ms
             if durable:
                 lane.visible_by.setdefault(queue.queue_id, []).append((held.end, end))
             self.tally.batches += 1
@@ -462,11 +207,11 @@ class World:
             if lane.taken is not None and self.rng.random() < 0.3:
                 return
         if lane.taken is not None:
-            self._do_write(lane, model, self.rng.random() < 0.05)
-            if lane.put is not None and self.rng.random() < 0.7:
+            stored = self._do_write(lane, model, self.rng.random() < 0.05)
+            if stored and self.rng.random() < 0.7:
                 self._finish_write(lane)
 
-    def _do_write(self, lane: Lane, model: JournalModel, faulty: bool) -> None:
+    def _do_write(self, lane: Lane, model: JournalModel, faulty: bool) -> bool:
         write = lane.taken
         assert write is not None
         lane.taken = None
@@ -485,7 +230,7 @@ class World:
                 line[:] = [due for due in line if due[1] <= model.written]
             lane.path.failed(write, str(error))
             self._relive([model])
-            return
+            return False
         finally:
             disk.faults.clear()
         model.wrote()
@@ -493,8 +238,10 @@ class World:
         for staged in write.staged:
             end = staged.position + staged.size
             lane.batch_ends.append(end)
-            if staged.queue.config.flush != "none":
-                model.promise_by(end, self.now + staged.queue.config.flush_ms + SLACK_MS)
+            bound = lane.bounds.pop(end)
+            if bound is not None:
+                model.promise_by(end, self.now + bound + SLACK_MS)
+        return True
 
     def _finish_write(self, lane: Lane) -> None:
         write, lane.put = lane.put, None
@@ -547,8 +294,7 @@ class World:
             self._finish_write(lane)
         while lane.taken is not None or (taken := lane.path.take()) is not None:
             lane.taken = lane.taken or taken
-            self._do_write(lane, model, False)
-            if lane.put is not None:
+            if self._do_write(lane, model, False):
                 self._finish_write(lane)
 
     def _wait(self) -> None:
@@ -612,7 +358,7 @@ class World:
             done = splitter.split(number, self.engine.splittable(number), self.now)
             if done is not None:
                 self.tally.rounds += 1
-                check_logs(self.read_disk, splitter, done, self.specs)
+                check_logs(self.read_disk, done, self.specs)
                 self.reports.append(done)
 
         self._with_splitter(act)
@@ -663,8 +409,7 @@ class World:
             specs.append(QueueSpec(self.next_queue, names[0], partition, topic_id, config))
             self.next_queue += 1
         self.specs.update((spec.queue_id, spec) for spec in specs)
-        if hasattr(self, "engine"):
-            self.engine.add_queues(specs)
+        self.engine.add_queues(specs)
 
     def _drop_topic(self) -> None:
         topics = sorted({spec.topic for spec in self.specs.values()})
@@ -712,8 +457,6 @@ class World:
         demand(bool(got) or not want, name(queue), "reads nothing at", offset, "although it is visible")
 
     def _look_up(self) -> None:
-        from cairnmq.codec.records import decode_batch
-
         queue = self._queue()
         if queue is None:
             return
@@ -749,7 +492,7 @@ class World:
             self._deliver()
         self.tally.clean_stops += 1
         event = self.rng.choice(EVENTS)
-        self.journal_disk, self.read_disk = _after((self.journal_disk, self.read_disk), event, self.rng)
+        self.journal_disk, self.read_disk = after_event((self.journal_disk, self.read_disk), event, self.rng)
         self._open(event)
         demand(self.engine.image.clean, "the stop was clean, but the checkpoint does not say so")
         demand(all(scan.start == scan.end for scan in self.engine.scans), "a start after a clean stop scanned")
@@ -799,78 +542,3 @@ class World:
             for queue in self.engine.queues.values():
                 if queue.journal == model.number:
                     check_state(queue, queues.get(queue.queue_id) or QueueModel())
-
-
-# --------------------------------------------------------------------------------------------------------- checks
-
-
-def name(queue: Queue) -> str:
-    return f"{queue.topic}-{queue.partition} (queue {queue.queue_id}):"
-
-
-def home(queue: Queue, models: list[JournalModel]) -> JournalModel:
-    """The journal whose model knows the queue; it differs from the queue's own when the number of journals changed."""
-    known = [model for model in models if queue.queue_id in model.settled.queues]
-    return known[0] if known else models[queue.journal]
-
-
-def check_state(queue: Queue, expected: QueueModel) -> None:
-    state = queue.state
-    demand(state.log_start == expected.log_start, name(queue), "starts at", state.log_start, "not", expected.log_start)
-    demand(state.end == expected.end, name(queue), "ends at", state.end, "not", expected.end)
-    demand(state.epochs == expected.epochs, name(queue), "epochs", state.epochs, "not", expected.epochs)
-    producers = {pid: (row.epoch, row.batches) for pid, row in state.producers.items()}
-    demand(producers == expected.producers, name(queue), "producers", producers, "not", expected.producers)
-
-
-def check_content(engine: Engine, queue: Queue, expected: QueueModel) -> None:
-    """Everything from log start to end reads back as it was written."""
-    offset, parts = queue.log_start, []
-    while offset < queue.visible:
-        found = engine.read(queue, offset, 3000, whole=True, cached=False)
-        if not isinstance(found, Fetched) or not found.size:
-            demand(False, name(queue), "cannot read offset", offset, "of", queue.visible, found)
-        assert isinstance(found, Fetched)
-        parts.extend(found.buffers)
-        offset = found.next_offset
-    want = b"".join(data for _, _, data in expected.readable())
-    demand(b"".join(parts) == want, name(queue), "reads back something else than was written")
-
-
-def check_logs(disk: SimDisk, splitter: Splitter, done: Round, specs: dict[int, QueueSpec]) -> None:
-    """Each queue log ends exactly where the round says."""
-    for split in done.queues:
-        spec = specs.get(split.queue_id)
-        if spec is None:
-            continue
-        file = disk.open(segment_name(spec.directory, split.last_segment, LOG))
-        end, size = split.last_segment, 0
-        for place in walk(file, 0):
-            demand(place.base_offset == end, file.name, "has a gap at", end)
-            end, size = place.last_offset + 1, place.position + place.size
-        demand(end == split.end and size == file.size(), file.name, "ends at", end, "not", split.end)
-
-
-# ---------------------------------------------------------------------------------------------------------- disks
-
-
-def _arm(disks: tuple[SimDisk, SimDisk], countdown: int) -> None:
-    """Stops in the middle of the operation of that number on either disk; 0: never."""
-    left = countdown
-
-    def observe(disk: SimDisk) -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            raise Struck
-
-    for disk in disks:
-        disk.observe = observe if countdown else None
-
-
-def _after(disks: tuple[SimDisk, SimDisk], event: str, rng: Random) -> tuple[SimDisk, SimDisk]:
-    """The disks as the next process finds them."""
-    journal_disk, read_disk = disks
-    if event == KILL:
-        return journal_disk.kill(rng), read_disk.kill(rng)
-    return journal_disk.crash(rng), read_disk.crash(rng)

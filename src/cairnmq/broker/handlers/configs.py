@@ -58,7 +58,12 @@ def describe(ctx: Context, header: RequestHeader, request: DescribeConfigsReques
             if not keys or entry.name in keys
         ]
         results.append(
-            Described(resource_type=resource.resource_type, resource_name=resource.resource_name, configs=rows)
+            Described(
+                error_message=None,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+                configs=rows,
+            )
         )
     return DescribeConfigsResponse(results=results)
 

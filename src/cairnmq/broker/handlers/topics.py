@@ -76,6 +76,7 @@ async def _create(ctx: Context, asked: _CreateTopicsRequestCreatableTopic, valid
         return Created(name=asked.name, error_code=topic.code, error_message=topic.message, configs=[])
     return Created(
         name=topic.name,
+        error_message=None,
         topic_id=_NO_ID if validate_only else topic.topic_id,
         num_partitions=topic.count,
         replication_factor=1,

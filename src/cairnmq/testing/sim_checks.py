@@ -1,0 +1,58 @@
+"""What is looked at after a start, after a round, after a step: storage's state and files against the oracle's."""
+
+from __future__ import annotations
+
+from cairnmq.storage.engine import Engine, Fetched
+from cairnmq.storage.queue import Queue
+from cairnmq.storage.queue_log import QueueSpec
+from cairnmq.storage.queue_segment import LOG, segment_name, walk
+from cairnmq.storage.splitter import Round
+from cairnmq.testing.oracle import JournalModel, QueueModel, demand
+from cairnmq.testing.sim_disk import SimDisk
+
+
+def name(queue: Queue) -> str:
+    return f"{queue.topic}-{queue.partition} (queue {queue.queue_id}):"
+
+
+def home(queue: Queue, models: list[JournalModel]) -> JournalModel:
+    """The journal whose model knows the queue; it differs from the queue's own when the number of journals changed."""
+    known = [model for model in models if queue.queue_id in model.settled.queues]
+    return known[0] if known else models[queue.journal]
+
+
+def check_state(queue: Queue, expected: QueueModel) -> None:
+    state = queue.state
+    demand(state.log_start == expected.log_start, name(queue), "starts at", state.log_start, "not", expected.log_start)
+    demand(state.end == expected.end, name(queue), "ends at", state.end, "not", expected.end)
+    demand(state.epochs == expected.epochs, name(queue), "epochs", state.epochs, "not", expected.epochs)
+    producers = {pid: (row.epoch, row.batches) for pid, row in state.producers.items()}
+    demand(producers == expected.producers, name(queue), "producers", producers, "not", expected.producers)
+
+
+def check_content(engine: Engine, queue: Queue, expected: QueueModel) -> None:
+    """Everything from log start to end reads back as it was written."""
+    offset, parts = queue.log_start, []
+    while offset < queue.visible:
+        found = engine.read(queue, offset, 3000, whole=True, cached=False)
+        if not isinstance(found, Fetched) or not found.size:
+            demand(False, name(queue), "cannot read offset", offset, "of", queue.visible, found)
+        assert isinstance(found, Fetched)
+        parts.extend(found.buffers)
+        offset = found.next_offset
+    want = b"".join(data for _, _, data in expected.readable())
+    demand(b"".join(parts) == want, name(queue), "reads back something else than was written")
+
+
+def check_logs(disk: SimDisk, done: Round, specs: dict[int, QueueSpec]) -> None:
+    """Each queue log ends exactly where the round says."""
+    for split in done.queues:
+        spec = specs.get(split.queue_id)
+        if spec is None:
+            continue
+        file = disk.open(segment_name(spec.directory, split.last_segment, LOG))
+        end, size = split.last_segment, 0
+        for place in walk(file, 0):
+            demand(place.base_offset == end, file.name, "has a gap at", end)
+            end, size = place.last_offset + 1, place.position + place.size
+        demand(end == split.end and size == file.size(), file.name, "ends at", end, "not", split.end)

@@ -1,0 +1,307 @@
+"""A simulated machine that runs storage: it stops at any moment, and starts again from what its disks kept.
+
+In the middle of disk operations side worlds branch off: there the machine stops, storage recovers, is checked against
+the oracle, goes on splitting, stops again. The main world is struck too, and lives on with what it finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from msgspec import Struct
+
+from cairnmq.storage.checkpoint import load_checkpoint
+from cairnmq.storage.engine import Engine, EngineConfig
+from cairnmq.storage.format import BATCH
+from cairnmq.storage.journal import JournalReader
+from cairnmq.storage.queue_log import QueueSpec
+from cairnmq.storage.splitter import Round, Splitter
+from cairnmq.storage.write_path import Write, WritePath
+from cairnmq.testing.oracle import KILL, POWER, JournalModel, QueueModel, demand
+from cairnmq.testing.sim_checks import check_content, check_logs, check_state, home, name
+from cairnmq.testing.sim_clients import Sender
+from cairnmq.testing.sim_disk import SimDisk
+
+Disks = tuple[SimDisk, SimDisk]  # of the journals, of the queue logs
+
+EVENTS = (KILL, POWER)
+
+
+class Struck(BaseException):
+    """The process or the machine stops in the middle of a disk operation."""
+
+
+class Blackout(BaseException):
+    """The disk failed to sync: the pages may be gone, so the machine is taken down."""
+
+
+class SplitterDied(BaseException):
+    """The splitter process alone stops."""
+
+
+class Tally(Struct):
+    """What a run has been through."""
+
+    steps: int = 0
+    crash_points: int = 0
+    kills: int = 0
+    power_losses: int = 0
+    recoveries_struck: int = 0
+    splitter_deaths: int = 0
+    failed_writes: int = 0
+    failed_syncs: int = 0
+    batches: int = 0
+    rounds: int = 0
+    checkpoints: int = 0
+    clean_stops: int = 0
+
+    def add(self, other: Tally) -> None:
+        for field in self.__struct_fields__:
+            setattr(self, field, getattr(self, field) + getattr(other, field))
+
+
+class Shape(Struct, frozen=True):
+    """What a seed's world looks like."""
+
+    journals: int
+    ext4: bool
+    segment_bytes: int
+    round_bytes: int
+    retain_bytes: int
+    branch_share: float
+
+    @classmethod
+    def draw(cls, rng: Random, branch_share: float) -> Shape:
+        return cls(
+            journals=rng.choice((1, 1, 2)),
+            ext4=rng.random() < 0.25,
+            segment_bytes=rng.choice((1500, 6000, 20_000)),
+            round_bytes=rng.choice((300, 3000, 50_000)),
+            retain_bytes=rng.choice((0, 0, 5000)),
+            branch_share=branch_share,
+        )
+
+
+class Lane:
+    """One journal's write path and what is under way on it."""
+
+    def __init__(self, path: WritePath) -> None:
+        self.path = path
+        self.taken: Write | None = None  # on its way to the disk
+        self.put: Write | None = None  # the disk has it, the path was not told yet
+        self.put_at = 0
+        self.synced: int | None = None  # likewise
+        self.batch_ends: list[int] = []
+        self.bounds: dict[int, int | None] = {}  # end of an entry -> its topic's flush.ms when it was staged
+        self.visible_by: dict[int, list[tuple[int, int]]] = {}  # queue -> (offset, position) of records due a sync
+
+
+class Machine:
+    """Disks, a broker's storage on them, and what the oracle expects of it."""
+
+    def __init__(self, seed: int, *, branch_share: float = 0.25, trace: Callable[[str], None] | None = None) -> None:
+        self.rng = Random(seed)
+        self.shape = Shape.draw(self.rng, branch_share)
+        self.tally = Tally()
+        self.trace = trace or (lambda line: None)
+        self.now = 1_000_000
+        self.epoch = 0
+        self.serial = 0
+        self.next_queue = 1
+        self.next_pid = 1
+        self.specs: dict[int, QueueSpec] = {}
+        self.senders: list[Sender] = []
+        self.waiting = 0
+        self.models = [JournalModel(number) for number in range(self.shape.journals)]
+        self.journal_disk = SimDisk(Random(self.rng.getrandbits(64)), ext4=self.shape.ext4)
+        self.read_disk = SimDisk(Random(self.rng.getrandbits(64)), ext4=self.shape.ext4)
+        self.strike_in = 0
+        self.splitter_strike_in = 0
+        self.journals = self.shape.journals
+        self._open(KILL)
+
+    # ------------------------------------------------------------------------------------------------- starting
+
+    def _engine(self, journal_disk: SimDisk, read_disk: SimDisk, epoch: int) -> Engine:
+        config = EngineConfig(
+            journals=self.journals, segment_bytes=self.shape.segment_bytes, retain_bytes=self.shape.retain_bytes
+        )
+        specs = list(self.specs.values())
+        return Engine.open(journal_disk, read_disk, specs, epoch=epoch, seed=77, config=config, now_ms=self.now)
+
+    def _splitter(self, journal_disk: SimDisk, read_disk: SimDisk, journals: int) -> Splitter:
+        return Splitter(
+            journal_disk,
+            read_disk,
+            load_checkpoint(read_disk),
+            lambda queue_ids: [self.specs[queue_id] for queue_id in queue_ids if queue_id in self.specs],
+            journals=range(journals),
+            round_bytes=self.shape.round_bytes,
+        )
+
+    def _recover(
+        self, disks: Disks, models: list[JournalModel], event: str, rng: Random
+    ) -> tuple[Engine, Disks, list[JournalModel], str]:
+        """Opens the disks until that succeeds (it may be struck itself); checks what was found."""
+        promised = [model.promised(event, self.now) for model in models]
+        if rng.random() < 0.2:
+            self.journals = rng.randint(1, self.shape.journals)
+        while True:
+            self.epoch += 1
+            countdown = rng.randint(1, 14) if rng.random() < 0.35 else 0
+            arm(disks, countdown)
+            try:
+                engine = self._engine(*disks, self.epoch)
+                break
+            except Struck:
+                self.tally.recoveries_struck += 1
+                self.tally.crash_points += 1
+                again = rng.choice(EVENTS)
+                if again == POWER and event == KILL:
+                    event = POWER
+                    promised = [model.promised(POWER, self.now) for model in models]
+                disks = after_event(disks, again, rng)
+        arm(disks, 0)
+        after = []
+        for model, bound in zip(models, promised, strict=True):
+            if model.number >= len(engine.scans):
+                demand(bound == 0, "journal", model.number, "is gone")
+                after.append(model)
+                continue
+            scan = engine.scans[model.number]
+            reader = JournalReader(disks[0], model.number)
+            found = reader.entries(model.settled_end, scan.end) if reader.bases else ()
+            kept = model.survivors(found, scan.end, bound, event)
+            after.append(model.restarted(kept, scan.end))
+        self._check_recovered(engine, after)
+        return engine, disks, after, event
+
+    def _check_recovered(self, engine: Engine, models: list[JournalModel]) -> None:
+        keyed: dict[tuple[str, bytes], bytes] = {}
+        for model in models:
+            keyed.update(model.settled.keyed)
+            demand(model.settled.epoch < engine.epoch, "the epoch did not rise")
+        demand(engine.keyed == keyed, "keyed facts: found", engine.keyed, "instead of", keyed)
+        for queue in engine.queues.values():
+            expected = home(queue, models).settled.queues.get(queue.queue_id) or QueueModel()
+            check_state(queue, expected)
+            demand(queue.visible == queue.end == expected.end, name(queue), "is not visible to its end")
+            check_content(engine, queue, expected)
+
+    def _open(self, event: str) -> None:
+        disks = (self.journal_disk, self.read_disk)
+        self.engine, disks, self.models, event = self._recover(disks, self.models, event, self.rng)
+        self.journal_disk, self.read_disk = disks
+        for disk in disks:
+            disk.cold = 0.2
+            disk.observe = self._observe
+        self.lanes = [Lane(path) for path in self.engine.paths]
+        for queue in self.engine.queues.values():
+            was = home(queue, self.models)
+            if queue.queue_id in was.settled.queues:  # the number of journals changed, and the queue moved
+                moved = was.settled.queues.pop(queue.queue_id)
+                self.models[queue.journal].settled.queues[queue.queue_id] = moved
+        for lane, scan in zip(self.lanes, self.engine.scans, strict=True):
+            if scan.end > scan.start:
+                entries = JournalReader(self.journal_disk, scan.number).entries(scan.start, scan.end)
+                lane.batch_ends = [entry.end for entry in entries if entry.kind == BATCH]
+        self.live: dict[int, QueueModel] = {}
+        self._relive(self.models)
+        self.reports: list[Round | dict[int, int]] = []
+        self.splitter: Splitter | None = None
+        self.seen = {queue_id: (queue.log_start, queue.visible) for queue_id, queue in self.engine.queues.items()}
+        self.strike_in = self.rng.choice((self.rng.randint(1, 30), self.rng.randint(1, 600)))
+        self.trace(f"open: epoch {self.epoch}, ends {[scan.end for scan in self.engine.scans]}")
+        for sender in self.senders:
+            sender.forget(power_lost=event == POWER)
+        self.waiting = 0
+
+    def _relive(self, models: list[JournalModel]) -> None:
+        """What the queues hold, from the model: after a start, and after offsets were taken back."""
+        for model in models:
+            for queue_id in [queue.queue_id for queue in self.engine.queues.values() if queue.journal == model.number]:
+                self.live.pop(queue_id, None)
+            self.live.update(model.tip().queues)
+
+    # -------------------------------------------------------------------------------------------------- striking
+
+    def _observe(self, disk: SimDisk) -> None:
+        """In the middle of an operation of the main world."""
+        if self.rng.random() < self.shape.branch_share:
+            self._branch(self.rng.choice(EVENTS))
+        if self.splitter_strike_in:
+            self.splitter_strike_in -= 1
+            if not self.splitter_strike_in:
+                raise SplitterDied
+        self.strike_in -= 1
+        if self.strike_in <= 0:
+            raise Struck
+
+    def _branch(self, event: str) -> None:
+        """A side world in which the machine stops here; it is left when it has shown that nothing was lost."""
+        rng = Random(self.rng.getrandbits(64))
+        self.tally.crash_points += 1
+        disks = after_event((self.journal_disk, self.read_disk), event, rng)
+        kept = self.epoch, self.journals
+        try:
+            engine, disks, models, _ = self._recover(disks, self.models, event, rng)
+            if rng.random() < 0.5:
+                again = self._split_on(engine, disks, rng)
+                if again is not None:
+                    self.tally.crash_points += 1
+                    self._recover(after_event(disks, again, rng), models, again, rng)
+                else:
+                    self._check_recovered(engine, models)
+        finally:
+            self.epoch, self.journals = kept
+
+    def _split_on(self, engine: Engine, disks: Disks, rng: Random) -> str | None:
+        """Splits and checkpoints what a recovery found; says which event ended that, if any did."""
+        arm(disks, rng.randint(1, 40))
+        try:
+            splitter = self._splitter(*disks, len(engine.paths))
+            for number in range(len(engine.paths)):
+                while done := splitter.split(number, engine.splittable(number), self.now):
+                    check_logs(disks[1], done, self.specs)
+                    engine.on_round(done)
+                    if rng.random() < 0.2:
+                        engine.on_checkpoint(splitter.checkpoint(self.now))
+            engine.on_checkpoint(splitter.checkpoint(self.now))
+        except Struck:
+            return rng.choice(EVENTS)
+        arm(disks, 0)
+        return None
+
+    def _strike(self, event: str) -> None:
+        """The main world stops and starts again."""
+        self.trace(f"{event} in {self.journal_disk.last_operation} / {self.read_disk.last_operation}")
+        self.tally.crash_points += 1
+        if event == KILL:
+            self.tally.kills += 1
+        else:
+            self.tally.power_losses += 1
+        self.journal_disk, self.read_disk = after_event((self.journal_disk, self.read_disk), event, self.rng)
+        self._open(event)
+
+
+def arm(disks: Disks, countdown: int) -> None:
+    """Stops in the middle of the operation of that number on either disk; 0: never."""
+    left = countdown
+
+    def observe(disk: SimDisk) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise Struck
+
+    for disk in disks:
+        disk.observe = observe if countdown else None
+
+
+def after_event(disks: Disks, event: str, rng: Random) -> Disks:
+    """The disks as the next process finds them."""
+    journal_disk, read_disk = disks
+    if event == KILL:
+        return journal_disk.kill(rng), read_disk.kill(rng)
+    return journal_disk.crash(rng), read_disk.crash(rng)

@@ -1,0 +1,285 @@
+"""The simulation finds bugs: each of these is planted into storage and must be found within a few seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import pytest
+from msgspec.structs import replace
+
+from cairnmq.errors import Fault
+from cairnmq.storage import recovery, splitter
+from cairnmq.storage.checkpoint import CheckpointLog
+from cairnmq.storage.disk import Disk
+from cairnmq.storage.engine import Engine
+from cairnmq.storage.format import CheckpointRows, QueueRow, journal_segment
+from cairnmq.storage.journal import Group, Journal, JournalReader
+from cairnmq.storage.queue_log import QueueLog
+from cairnmq.storage.queue_state import QueueState
+from cairnmq.storage.splitter import Splitter
+from cairnmq.storage.write_path import Released, WritePath
+from cairnmq.testing.campaign import run_seed
+from cairnmq.testing.oracle import Violation
+from cairnmq.testing.sim_disk import SimDisk
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+SEEDS = 60
+
+
+def ack_before_sync(patch: pytest.MonkeyPatch) -> None:
+    def when_synced(path: WritePath, position: int, released: Released) -> None:
+        path.when_written(position, released)
+
+    patch.setattr(WritePath, "when_synced", when_synced)
+
+
+def ack_before_write(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(WritePath, "when_written", lambda path, position, released: released(True))
+
+
+def visible_before_sync(patch: pytest.MonkeyPatch) -> None:
+    written = WritePath.written
+
+    def eager(path: WritePath, write: object) -> object:
+        advanced = written(path, write)  # type: ignore[arg-type]
+        for staged in write.staged:  # type: ignore[attr-defined]
+            staged.queue.visible = staged.queue.end
+        return advanced
+
+    patch.setattr(WritePath, "written", eager)
+
+
+def journal_sync_that_does_not(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Journal, "sync", lambda journal: journal.end)
+
+
+def journal_sync_without_the_name(patch: pytest.MonkeyPatch) -> None:
+    def sync(journal: Journal) -> int:
+        target = journal.end
+        for segment in journal.segments:
+            segment.file.sync()
+            segment.name_synced = True
+        return target
+
+    patch.setattr(Journal, "sync", sync)
+
+
+def sync_reports_what_came_later(patch: pytest.MonkeyPatch) -> None:
+    """A sync vouches for bytes written after it began."""
+    sync = Journal.sync
+
+    def late(journal: Journal) -> int:
+        sync(journal)
+        return journal.segments[-1].end if journal.segments else journal.end
+
+    def written(journal: Journal, position: int) -> None:
+        journal.synced = max(journal.synced, position)
+
+    patch.setattr(Journal, "sync", late)
+    patch.setattr(Journal, "synced_to", written)
+
+
+def checkpoint_before_sync(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SimDisk, "sync_files", lambda disk, files, directories=(): None)
+
+
+def checkpoint_without_names(patch: pytest.MonkeyPatch) -> None:
+    def sync_files(disk: SimDisk, files: Iterable[object], directories: object = ()) -> None:
+        for file in files:
+            file.sync()  # type: ignore[attr-defined]
+
+    patch.setattr(SimDisk, "sync_files", sync_files)
+
+
+def checkpoint_published_unsynced(patch: pytest.MonkeyPatch) -> None:
+    rewrite, publish = CheckpointLog._rewrite, CheckpointLog.publish
+
+    def lazy(log: CheckpointLog, rows: CheckpointRows) -> None:
+        if log._file is None:
+            publish(log, rows)
+            return
+        log._file.sync = lambda: None  # type: ignore[method-assign]
+        publish(log, rows)
+
+    patch.setattr(CheckpointLog, "_rewrite", rewrite)
+    patch.setattr(CheckpointLog, "publish", _without_file_sync(lazy))
+
+
+def _without_file_sync(publish: Callable[[CheckpointLog, CheckpointRows], None]) -> object:
+    class Unsynced:
+        """A file whose sync does nothing."""
+
+        def __init__(self, file: object) -> None:
+            self.file = file
+
+        def sync(self) -> None:
+            pass
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.file, name)
+
+    original = CheckpointLog.publish
+
+    def planted(log: CheckpointLog, rows: CheckpointRows) -> None:
+        if log._file is not None and not isinstance(log._file, Unsynced):
+            log._file = Unsynced(log._file)  # type: ignore[assignment]
+        original(log, rows)
+
+    return planted
+
+
+def split_beyond_synced(patch: pytest.MonkeyPatch) -> None:
+    """The engine's own assertion is taken out too, so that the oracle has to find it."""
+    patch.setattr(Engine, "splittable", lambda engine, number: engine.paths[number].journal.end)
+    patch.setattr(Journal, "high_watermark", property(lambda journal: journal.end))
+    on_round = Engine.on_round
+
+    def trusting(engine: Engine, done: object) -> None:
+        journal = engine.paths[done.journal].journal  # type: ignore[attr-defined]
+        kept, journal.synced = journal.synced, journal.end
+        on_round(engine, done)  # type: ignore[arg-type]
+        journal.synced = kept
+
+    patch.setattr(Engine, "on_round", trusting)
+
+
+def _rows_with(change: Callable[[QueueRow], QueueRow]) -> Plant:
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        to_row = QueueState.to_row
+        patch.setattr(QueueState, "to_row", lambda state, queue_id: change(to_row(state, queue_id)))
+
+    return plant
+
+
+def keyed_facts_not_stored(patch: pytest.MonkeyPatch) -> None:
+    publish = CheckpointLog.publish
+
+    def forgetful(log: CheckpointLog, rows: CheckpointRows) -> None:
+        publish(log, replace(rows, keyed=[]))
+
+    patch.setattr(CheckpointLog, "publish", forgetful)
+
+
+def only_the_last_segment_synced_at_start(patch: pytest.MonkeyPatch) -> None:
+    def cut(disk: Disk, reader: JournalReader, end: int) -> None:
+        for base in reversed(reader.bases):
+            name = journal_segment(reader.number, base)
+            if base >= end:
+                disk.remove(name)
+                continue
+            file = disk.open(name, write=True)
+            file.truncate(min(file.size(), end - base))
+            file.sync()
+            break
+        disk.sync_dir(str(reader.number))
+        reader.refresh()
+
+    patch.setattr(recovery, "_cut", cut)
+
+
+def torn_tail_not_cut(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(recovery, "_cut", lambda disk, reader, end: None)
+
+
+def journal_deleted_beyond_the_checkpoint(patch: pytest.MonkeyPatch) -> None:
+    def on_checkpoint(engine: Engine, positions: dict[int, int]) -> None:
+        for number in positions:
+            engine.checkpointed[number] = engine.split[number]
+            engine.paths[number].journal.remove_below(engine.split[number])
+
+    patch.setattr(Engine, "on_checkpoint", on_checkpoint)
+
+
+def successor_trusts_unsynced_logs(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(QueueLog, "_doubt", lambda log, checkpointed_end: None)
+
+
+def deleted_files_go_before_the_checkpoint(patch: pytest.MonkeyPatch) -> None:
+    checkpoint = Splitter.checkpoint
+
+    def hasty(self: Splitter, now_ms: int, *, clean: bool = False) -> dict[int, int]:
+        self._delete_below_start([queue for queue in self._queues.values() if queue.dirty])
+        return checkpoint(self, now_ms, clean=clean)
+
+    patch.setattr(splitter.Splitter, "checkpoint", hasty)
+
+
+def failed_write_keeps_its_offsets(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(QueueState, "take_back", lambda state, end, epochs: None)
+
+
+def failed_write_is_not_cut_off(patch: pytest.MonkeyPatch) -> None:
+    def write(journal: Journal, group: Group) -> None:
+        if group.rolls:
+            original(journal, group)
+            return
+        last = journal.segments[-1]
+        last.file.append(group.buffers)
+        last.size += group.end - group.start
+
+    original = Journal.write
+    patch.setattr(Journal, "write", write)
+
+
+def failed_write_keeps_its_sequences(patch: pytest.MonkeyPatch) -> None:
+    failed = WritePath.failed
+
+    def forgetful(path: WritePath, write: object, reason: str) -> None:
+        for staged in [*write.staged, *path._staged]:  # type: ignore[attr-defined]
+            staged.producer_id = -1
+        failed(path, write, reason)  # type: ignore[arg-type]
+
+    patch.setattr(WritePath, "failed", forgetful)
+
+
+def interval_never_synced(patch: pytest.MonkeyPatch) -> None:
+    def plan(path: WritePath, queue: object, count: int, durable: bool, now_ms: int) -> None:
+        if durable:
+            path._staged_sync_by_ms = now_ms
+
+    patch.setattr(WritePath, "_plan_sync", plan)
+
+
+BUGS: dict[str, Plant] = {
+    plant.__name__: plant
+    for plant in (
+        ack_before_sync,
+        ack_before_write,
+        visible_before_sync,
+        journal_sync_that_does_not,
+        journal_sync_without_the_name,
+        sync_reports_what_came_later,
+        checkpoint_before_sync,
+        checkpoint_without_names,
+        checkpoint_published_unsynced,
+        split_beyond_synced,
+        keyed_facts_not_stored,
+        only_the_last_segment_synced_at_start,
+        torn_tail_not_cut,
+        journal_deleted_beyond_the_checkpoint,
+        successor_trusts_unsynced_logs,
+        deleted_files_go_before_the_checkpoint,
+        failed_write_keeps_its_offsets,
+        failed_write_is_not_cut_off,
+        failed_write_keeps_its_sequences,
+        interval_never_synced,
+    )
+} | {
+    "producers_not_stored": _rows_with(lambda row: replace(row, producers=())),
+    "epochs_not_stored": _rows_with(lambda row: replace(row, epochs=())),
+    "log_start_not_stored": _rows_with(lambda row: replace(row, log_start=0)),
+    "end_of_an_empty_queue_not_stored": _rows_with(
+        lambda row: replace(row, end=0, log_start=0) if row.end == row.log_start else row
+    ),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    BUGS[bug](monkeypatch)
+    for seed in range(SEEDS):
+        try:
+            run_seed(seed)
+        except (Violation, Fault, AssertionError, FileNotFoundError):
+            return
+    pytest.fail(f"{SEEDS} seeds did not find it")

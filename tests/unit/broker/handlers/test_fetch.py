@@ -1,0 +1,281 @@
+"""Fetch: whole batches, soft limits, parking, epochs, sessions."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cairnmq.errors import ErrorCode
+from cairnmq.wire.messages import FetchRequest
+from unit.broker.rig import Rig, batch, open_rig, records_of, scenario
+
+
+def only(response: Any) -> Any:
+    return response.responses[0].partitions[0]
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+@scenario
+async def test_every_version_reads(tmp_path: Path, version: int) -> None:
+    async with open_rig(tmp_path) as rig:
+        topic = await rig.create("a")
+        await rig.produce("a", batch(b"x", b"y"))
+        response = await rig.fetch("a", 0, version=version)
+        assert (response.error_code, only(response).error_code, only(response).high_watermark) == (0, 0, 2)
+        assert only(response).last_stable_offset == 2
+        assert [record.value for record in records_of(response)] == [b"x", b"y"]
+        named = (response.responses[0].topic, response.responses[0].topic_id)
+        assert named == (("a", bytes(16)) if version < 13 else ("", topic.topic_id))
+
+
+@scenario
+async def test_an_offset_inside_a_batch_gets_the_whole_batch(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        await rig.produce("a", batch(b"0", b"1", b"2"))
+        await rig.produce("a", batch(b"3"))
+        assert [record.offset for record in records_of(await rig.fetch("a", 2))] == [0, 1, 2, 3]
+        assert [record.offset for record in records_of(await rig.fetch("a", 3))] == [3]
+
+
+@scenario
+async def test_the_ends(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        await rig.produce("a", batch(b"0", b"1"))
+        at_end = only(await rig.fetch("a", 2, max_wait_ms=0))
+        assert (at_end.error_code, bytes(at_end.records), at_end.high_watermark) == (0, b"", 2)
+        for offset in (3, -1):
+            beyond = await rig.fetch("a", offset, max_wait_ms=60_000)
+            assert only(beyond).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        await rig.ctx.store.trim(rig.queue("a"), 1)
+        assert only(await rig.fetch("a", 0)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert only(await rig.fetch("a", 1)).log_start_offset == 1
+
+
+@pytest.mark.parametrize("limits", [{"partition_max_bytes": 1}, {"max_bytes": 1}, {"partition_max_bytes": 0}])
+@scenario
+async def test_the_first_batch_comes_whole_whatever_the_limits(tmp_path: Path, limits: dict[str, int]) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        await rig.produce("a", batch(b"x" * 1000))
+        await rig.produce("a", batch(b"y" * 1000))
+        assert [record.offset for record in records_of(await rig.fetch("a", 0, **limits))] == [0]
+
+
+@scenario
+async def test_later_partitions_get_what_fits_and_never_a_part_of_a_batch(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a", partitions=3)
+        size = len(batch(b"x" * 1000))
+        for partition in (1, 2):
+            for _ in range(3):
+                await rig.produce("a", batch(b"x" * 1000), partition=partition)
+        asked = [
+            FetchRequest.FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=2 * size + 10)
+            for index in (0, 1, 2)
+        ]
+        request = FetchRequest(
+            max_wait_ms=0, max_bytes=3 * size, topics=[FetchRequest.FetchTopic(topic="a", partitions=asked)]
+        )
+        response = await rig.ask(1, 11, request)
+        sizes = [len(partition.records) for partition in response.responses[0].partitions]
+        assert sizes == [0, 2 * size, size]
+        assert [partition.partition_index for partition in response.responses[0].partitions] == [0, 1, 2]
+
+
+@scenario
+async def test_aborted_transactions_are_null_or_empty_by_isolation(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        await rig.produce("a", batch(b"x"))
+        assert only(await rig.fetch("a", 0, isolation_level=0)).aborted_transactions is None
+        committed = only(await rig.fetch("a", 0, isolation_level=1))
+        assert committed.aborted_transactions == [] and len(committed.records) > 0
+
+
+@scenario
+async def test_unknown_topics(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert only(await rig.fetch("none", 0, max_wait_ms=60_000)).error_code == unknown
+        assert only(await rig.fetch("a", 0, partition=1, max_wait_ms=60_000)).error_code == unknown
+        by_id = await rig.fetch("none", 0, version=13, max_wait_ms=60_000)
+        assert only(by_id).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+@scenario
+async def test_leader_epochs(tmp_path: Path) -> None:
+    async with open_rig(tmp_path):
+        pass
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        await rig.produce("a", batch(b"x"))
+        older = await rig.fetch("a", 0, current_leader_epoch=1, max_wait_ms=60_000)
+        assert only(older).error_code == ErrorCode.FENCED_LEADER_EPOCH
+        newer = await rig.fetch("a", 0, current_leader_epoch=3, max_wait_ms=60_000)
+        assert only(newer).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+        assert only(await rig.fetch("a", 0, current_leader_epoch=2)).error_code == 0
+
+
+@scenario
+async def test_a_log_that_diverged_is_told(tmp_path: Path) -> None:
+    """KIP-595: the client read offset 5 in epoch 1, but epoch 1 ended at 2."""
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        await rig.produce("a", batch(b"0", b"1"))
+    async with open_rig(tmp_path) as rig:
+        await rig.produce("a", batch(*[b"x"] * 5))
+        response = only(await rig.fetch("a", 5, last_fetched_epoch=1, max_wait_ms=60_000))
+        assert (response.diverging_epoch.epoch, response.diverging_epoch.end_offset) == (1, 2)
+        assert only(await rig.fetch("a", 2, last_fetched_epoch=1)).diverging_epoch.end_offset == -1
+
+
+# --------------------------------------------------------------------------------------------------------- parking
+
+
+@scenario
+async def test_a_parked_fetch_is_woken_by_what_is_visible(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        parked = asyncio.create_task(rig.fetch("a", 0, max_wait_ms=20_000, min_bytes=1))
+        await asyncio.sleep(0)
+        assert not parked.done() and rig.queue("a").waiters
+        await rig.produce("a", batch(b"x"))
+        assert [record.value for record in records_of(await parked)] == [b"x"]
+        assert not rig.queue("a").waiters
+
+
+@scenario
+async def test_it_waits_for_min_bytes(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        size = len(batch(b"x"))
+        parked = asyncio.create_task(rig.fetch("a", 0, max_wait_ms=20_000, min_bytes=size + 1))
+        await rig.produce("a", batch(b"x"))
+        await asyncio.sleep(0)
+        assert not parked.done()
+        await rig.produce("a", batch(b"y"))
+        assert [record.value for record in records_of(await parked)] == [b"x", b"y"]
+
+
+@scenario
+async def test_min_bytes_above_max_bytes_are_no_trap(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        await rig.produce("a", batch(b"x" * 100))
+        response = await rig.fetch("a", 0, max_wait_ms=20_000, min_bytes=1 << 30, max_bytes=50)
+        assert len(records_of(response)) == 1
+
+
+@scenario
+async def test_time_is_up(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        response = await rig.fetch("a", 0, max_wait_ms=20, min_bytes=1)
+        assert (only(response).error_code, records_of(response)) == (0, [])
+        assert not rig.queue("a").waiters
+
+
+@scenario
+async def test_nothing_to_wait_for(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        response = await rig.ask(1, 12, FetchRequest(max_wait_ms=20_000, min_bytes=1, topics=[]))
+        assert response.responses == []
+
+
+@scenario
+async def test_one_fetch_over_many_partitions_is_woken_by_any(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a", partitions=100)
+        asked = [FetchRequest.FetchPartition(partition=i, partition_max_bytes=1 << 20) for i in range(100)]
+        request = FetchRequest(
+            max_wait_ms=20_000, min_bytes=1, topics=[FetchRequest.FetchTopic(topic="a", partitions=asked)]
+        )
+        parked = asyncio.create_task(rig.ask(1, 11, request))
+        await asyncio.sleep(0)
+        await rig.produce("a", batch(b"x"), partition=57)
+        response = await parked
+        filled = [p.partition_index for p in response.responses[0].partitions if len(p.records)]
+        assert filled == [57]
+
+
+@scenario
+async def test_a_deleted_topic_wakes_its_readers(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        topic = await rig.create("a")
+        parked = asyncio.create_task(rig.fetch("a", 0, max_wait_ms=20_000, min_bytes=1))
+        await asyncio.sleep(0)
+        await rig.ctx.catalog.delete_topic(topic)
+        assert only(await parked).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+# -------------------------------------------------------------------------------------------------------- sessions
+
+
+async def session(rig: Rig, session_id: int, epoch: int, offsets: dict[int, int], **fields: Any) -> Any:
+    asked = [
+        FetchRequest.FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20)
+        for index, offset in offsets.items()
+    ]
+    topics = [FetchRequest.FetchTopic(topic="a", partitions=asked)] if asked else []
+    request = FetchRequest(session_id=session_id, session_epoch=epoch, topics=topics, **fields)
+    return await rig.ask(1, fields.pop("version", 12), request)
+
+
+def answered(response: Any) -> list[int]:
+    return [partition.partition_index for topic in response.responses for partition in topic.partitions]
+
+
+@scenario
+async def test_an_incremental_answer_names_only_what_changed(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a", partitions=3)
+        first = await session(rig, 0, 0, {0: 0, 1: 0, 2: 0})
+        assert first.session_id > 0 and answered(first) == [0, 1, 2]
+        assert answered(await session(rig, first.session_id, 1, {})) == []
+        await rig.produce("a", batch(b"x"), partition=1)
+        news = await session(rig, first.session_id, 2, {})
+        assert answered(news) == [1] and news.session_id == first.session_id
+        assert answered(await session(rig, first.session_id, 3, {1: 1})) == []
+        await rig.produce("a", batch(b"y"), partition=1)
+        assert answered(await session(rig, first.session_id, 4, {})) == [1]
+        forgotten = [FetchRequest.ForgottenTopic(topic="a", partitions=[1])]
+        assert answered(await session(rig, first.session_id, 5, {}, forgotten_topics_data=forgotten)) == []
+
+
+@scenario
+async def test_wrong_ids_and_epochs(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        first = await session(rig, 0, 0, {0: 0})
+        lost = await session(rig, first.session_id + 1, 1, {})
+        assert lost.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND and lost.responses == []
+        wrong = await session(rig, first.session_id, 5, {})
+        assert wrong.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        mixed = await rig.ask(1, 13, FetchRequest(session_id=first.session_id, session_epoch=1))
+        assert mixed.error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+
+
+@scenario
+async def test_epoch_minus_1_is_a_full_fetch_without_a_session(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        first = await session(rig, 0, 0, {0: 0})
+        last = await session(rig, first.session_id, -1, {0: 0})
+        assert (last.session_id, answered(last)) == (0, [0])
+        gone = await session(rig, first.session_id, 1, {})
+        assert gone.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+@scenario
+async def test_without_a_free_slot_there_is_no_session_and_no_error(tmp_path: Path) -> None:
+    async with open_rig(tmp_path, {"max.incremental.fetch.session.cache.slots": "1"}) as rig:
+        await rig.create("a")
+        assert (await session(rig, 0, 0, {0: 0})).session_id > 0
+        second = await session(rig, 0, 0, {0: 0})
+        assert (second.session_id, second.error_code, answered(second)) == (0, 0, [0])

@@ -1,0 +1,285 @@
+"""Produce: what is checked before a batch is taken, what acks mean, idempotence."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cairnmq.broker.reply import CloseConnection
+from cairnmq.codec.crc32c import crc32c
+from cairnmq.errors import ErrorCode
+from cairnmq.wire.messages import ProduceRequest
+from unit.broker.rig import NOW_MS, Rig, batch, open_rig, records_of, scenario
+
+
+def patched(data: bytes, position: int, layout: str, value: int, *, sign: bool = True) -> bytes:
+    """One header field changed, and the CRC made right again unless it is what was broken."""
+    changed = bytearray(data)
+    struct.pack_into(layout, changed, position, value)
+    if sign:
+        struct.pack_into(">I", changed, 17, crc32c(bytes(changed[21:])))
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+@scenario
+async def test_every_version_stores_and_answers(tmp_path: Path, version: int) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        for expected, acks in ((0, -1), (2, 1)):
+            answer = await rig.produce("a", batch(b"x", b"y"), acks=acks, version=version)
+            assert (answer.error_code, answer.base_offset, answer.log_append_time_ms) == (0, expected, -1)
+            if version >= 5:
+                assert answer.log_start_offset == 0
+            if version >= 8:
+                assert (answer.record_errors, answer.error_message) == ([], None)
+        assert [record.value for record in records_of(await rig.fetch("a", 0))] == [b"x", b"y"] * 2
+
+
+@scenario
+async def test_acks_0_has_no_answer(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        assert await rig.produce("a", batch(b"x"), acks=0) is None
+        assert (await rig.produce("a", batch(b"y"))).base_offset == 1
+
+
+@pytest.mark.parametrize("topic", ["none", "a b"])
+@scenario
+async def test_acks_0_that_failed_hangs_up(tmp_path: Path, topic: str) -> None:
+    async with open_rig(tmp_path) as rig:
+        with pytest.raises(CloseConnection):
+            await rig.produce(topic, batch(b"x"), acks=0)
+
+
+@pytest.mark.parametrize("acks", [2, -2, 100])
+@scenario
+async def test_other_acks(tmp_path: Path, acks: int) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        assert (await rig.produce("a", batch(b"x"), acks=acks)).error_code == ErrorCode.INVALID_REQUIRED_ACKS
+        assert rig.queue("a").end == 0
+
+
+@scenario
+async def test_unknown_and_invalid_topics(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert (await rig.produce("none", batch(b"x"))).error_code == unknown
+        assert (await rig.produce("a", batch(b"x"), partition=1)).error_code == unknown
+        assert (await rig.produce("a b", batch(b"x"))).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert (await rig.produce("none", batch(b"x"), version=13)).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+PLAIN = batch(b"x", b"y")
+
+
+@pytest.mark.parametrize(
+    ("records", "code"),
+    [
+        (None, ErrorCode.INVALID_RECORD),
+        (b"", ErrorCode.INVALID_RECORD),
+        (PLAIN + PLAIN, ErrorCode.INVALID_RECORD),
+        (PLAIN[:-1], ErrorCode.INVALID_RECORD),
+        (PLAIN + b"x", ErrorCode.INVALID_RECORD),
+        (PLAIN[:60], ErrorCode.INVALID_RECORD),
+        (PLAIN[:-1] + b"?", ErrorCode.CORRUPT_MESSAGE),
+        (patched(PLAIN, 16, ">b", 1), ErrorCode.INVALID_RECORD),
+        (patched(PLAIN, 16, ">b", 0), ErrorCode.INVALID_RECORD),
+        (patched(PLAIN, 17, ">I", 1, sign=False), ErrorCode.CORRUPT_MESSAGE),
+        (patched(PLAIN, 21, ">h", 0b100000), ErrorCode.INVALID_RECORD),
+        (patched(PLAIN, 23, ">i", 2), ErrorCode.INVALID_RECORD),
+        (patched(PLAIN, 23, ">i", -1), ErrorCode.INVALID_RECORD),
+        (patched(PLAIN, 57, ">i", 0), ErrorCode.INVALID_RECORD),
+        (batch(b"x", producer_id=5, producer_epoch=0, base_sequence=-1), ErrorCode.INVALID_RECORD),
+    ],
+    ids=[
+        "null", "empty", "two batches", "cut", "trailing byte", "no header", "bad data", "magic 1", "magic 0", "bad crc",
+        "control", "count below delta", "negative delta", "no records", "producer without sequence",
+    ],
+)  # fmt: skip
+@scenario
+async def test_batches_that_are_not_taken(tmp_path: Path, records: bytes | None, code: ErrorCode) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        answer = await rig.produce("a", records)
+        assert (answer.error_code, answer.base_offset) == (code, -1)
+        assert answer.error_message
+        assert rig.queue("a").end == 0
+        assert (await rig.produce("a", PLAIN)).base_offset == 0
+
+
+@scenario
+async def test_one_bad_partition_does_not_spoil_the_others(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a", partitions=3)
+        data = [
+            ProduceRequest.PartitionProduceData(index=0, records=batch(b"x")),
+            ProduceRequest.PartitionProduceData(index=1, records=PLAIN[:-1] + b"?"),
+            ProduceRequest.PartitionProduceData(index=9, records=batch(b"x")),
+            ProduceRequest.PartitionProduceData(index=2, records=batch(b"x")),
+        ]
+        request = ProduceRequest(
+            acks=-1, topic_data=[ProduceRequest.TopicProduceData(name="a", partition_data=data)]
+        )
+        answer = await rig.ask(0, 9, request)
+        codes = [(p.index, p.error_code) for p in answer.responses[0].partition_responses]
+        assert codes == [(0, 0), (1, 2), (9, 3), (2, 0)]
+
+
+@pytest.mark.parametrize(("version", "code"), [(6, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE), (7, 0), (13, 0)])
+@scenario
+async def test_zstd_needs_version_7(tmp_path: Path, version: int, code: int) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        assert (await rig.produce("a", batch(b"x" * 100, codec=4), version=version)).error_code == code
+
+
+@scenario
+async def test_size_limits(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        size = len(batch(b"x" * 1000))
+        await rig.create("fits", max_message_bytes=str(size))
+        await rig.create("small", max_message_bytes=str(size - 1))
+        assert (await rig.produce("fits", batch(b"x" * 1000))).error_code == 0
+        assert (await rig.produce("small", batch(b"x" * 1000))).error_code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+@scenario
+async def test_timestamps_out_of_the_window(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a", message_timestamp_after_max_ms="1000", message_timestamp_before_max_ms="1000")
+        assert (await rig.produce("a", batch(b"x", timestamp=NOW_MS))).error_code == 0
+        late = await rig.produce("a", batch(b"x", timestamp=NOW_MS + 1001))
+        assert late.error_code == ErrorCode.INVALID_TIMESTAMP
+        early = await rig.produce("a", batch(b"x", timestamp=NOW_MS - 1002))
+        assert early.error_code == ErrorCode.INVALID_TIMESTAMP
+
+
+@scenario
+async def test_log_append_time(tmp_path: Path) -> None:
+    """The stamp is the broker's, the CRC is right again, and the producer is told."""
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a", message_timestamp_type="LogAppendTime")
+        answer = await rig.produce("a", batch(b"x", b"y", timestamp=5))
+        assert (answer.error_code, answer.log_append_time_ms) == (0, NOW_MS)
+        response = await rig.fetch("a", 0)
+        assert [record.timestamp for record in records_of(response)] == [NOW_MS, NOW_MS]
+        data = bytes(response.responses[0].partitions[0].records or b"")  # type: ignore[arg-type]
+        assert struct.unpack_from(">I", data, 17)[0] == crc32c(data[21:])
+
+
+@scenario
+async def test_a_transactional_id_is_refused_without_writing(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        data = ProduceRequest.PartitionProduceData(index=0, records=batch(b"x"))
+        request = ProduceRequest(
+            transactional_id="t",
+            acks=-1,
+            topic_data=[ProduceRequest.TopicProduceData(name="a", partition_data=[data])],
+        )
+        answer = (await rig.ask(0, 9, request)).responses[0].partition_responses[0]
+        assert answer.error_code != 0 and rig.queue("a").end == 0
+
+
+# ----------------------------------------------------------------------------------------------------- idempotence
+
+
+def numbered(sequence: int, *values: bytes, epoch: int = 0, producer_id: int = 7) -> bytes:
+    return batch(*(values or (b"x",)), producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+
+
+async def send(rig: Rig, data: bytes) -> tuple[int, int]:
+    answer: Any = await rig.produce("a", data)
+    return answer.error_code, answer.base_offset
+
+
+@scenario
+async def test_a_repeated_batch_is_answered_with_its_first_offset(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        assert await send(rig, numbered(0, b"x", b"y")) == (0, 0)
+        assert await send(rig, numbered(2)) == (0, 2)
+        assert await send(rig, numbered(0, b"x", b"y")) == (0, 0)
+        assert await send(rig, numbered(2)) == (0, 2)
+        assert rig.queue("a").visible == 3
+
+
+@scenario
+async def test_the_last_five_batches_are_remembered(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        for sequence in range(6):
+            assert await send(rig, numbered(sequence)) == (0, sequence)
+        for sequence in range(1, 6):
+            assert await send(rig, numbered(sequence)) == (0, sequence)
+        assert (await send(rig, numbered(0)))[0] in (
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+        )
+        assert rig.queue("a").visible == 6
+
+
+@scenario
+async def test_gaps_and_epochs(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        out_of_order = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert await send(rig, numbered(0)) == (0, 0)
+        assert (await send(rig, numbered(2)))[0] == out_of_order
+        assert (await send(rig, numbered(5, epoch=1)))[0] == out_of_order
+        assert await send(rig, numbered(0, epoch=1)) == (0, 1)
+        assert (await send(rig, numbered(1, epoch=0)))[0] == ErrorCode.INVALID_PRODUCER_EPOCH
+        assert await send(rig, numbered(1, epoch=1)) == (0, 2)
+
+
+@scenario
+async def test_a_producer_nobody_knows_may_begin_anywhere(tmp_path: Path) -> None:
+    """Its state may have expired or been deleted with the records."""
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        assert await send(rig, numbered(77)) == (0, 0)
+        assert await send(rig, numbered(78)) == (0, 1)
+
+
+@scenario
+async def test_sequences_wrap(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        assert await send(rig, numbered(2**31 - 1)) == (0, 0)
+        assert await send(rig, numbered(0)) == (0, 1)
+
+
+@scenario
+async def test_remembered_over_a_restart(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        assert await send(rig, numbered(0)) == (0, 0)
+        assert await send(rig, numbered(1)) == (0, 1)
+    async with open_rig(tmp_path) as rig:
+        assert await send(rig, numbered(1)) == (0, 1)
+        assert (await send(rig, numbered(3)))[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert await send(rig, numbered(2)) == (0, 2)
+
+
+@scenario
+async def test_pipelined_batches_keep_their_order(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        answers = await asyncio.gather(*(send(rig, numbered(sequence)) for sequence in range(5)))
+        assert answers == [(0, sequence) for sequence in range(5)]
+
+
+@scenario
+async def test_producers_are_told_apart_by_partition_and_id(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a", partitions=2)
+        assert await send(rig, numbered(0)) == (0, 0)
+        assert await send(rig, numbered(0, producer_id=8)) == (0, 1)
+        assert (await rig.produce("a", numbered(0), partition=1)).base_offset == 0

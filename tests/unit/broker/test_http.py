@@ -1,0 +1,219 @@
+"""The HTTP server: pages, health, metrics; and that it bears bad requests."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from cairnmq.broker.http import HttpServer
+from cairnmq.broker.status import Status
+from cairnmq.groups.offsets import Committed, OffsetKey, put
+from cairnmq.wire.apis import METADATA
+from cairnmq.wire.messages import MetadataRequest
+from unit.broker.rig import Rig, batch, open_rig, scenario
+
+PROMISED = [
+    "cairn_request_seconds",
+    "cairn_bytes_in_total",
+    "cairn_bytes_out_total",
+    "cairn_journal_end_bytes",
+    "cairn_journal_size_bytes",
+    "cairn_split_lag_bytes",
+    "cairn_replay_bytes",
+    "cairn_checkpoint_age_seconds",
+    "cairn_flush_seconds",
+    "cairn_recovery_seconds",
+    "cairn_connections",
+    "cairn_group_lag",
+    "kafka_consumergroup_lag",
+    "kafka_topic_partition_current_offset",
+]
+
+
+class Web:
+    def __init__(self, status: Status, port: int) -> None:
+        self.status = status
+        self.port = port
+
+    async def raw(self, data: bytes) -> bytes:
+        """Everything the server sends until it hangs up."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        writer.write(data)
+        answer = await reader.read()
+        writer.close()
+        return answer
+
+    async def get(self, path: str, method: str = "GET") -> tuple[int, dict[str, str], bytes]:
+        answer = await self.raw(f"{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        head, _, body = answer.partition(b"\r\n\r\n")
+        lines = head.decode().split("\r\n")
+        headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines[1:])}
+        assert method == "HEAD" or int(headers["content-length"]) == len(body)
+        return int(lines[0].split()[1]), headers, body
+
+
+@asynccontextmanager
+async def open_web(directory: Path, rig: Rig | None = None) -> AsyncIterator[Web]:
+    status = Status(time.monotonic, str(directory / "data"))
+    status.ctx = rig.ctx if rig else None
+    server = HttpServer(status)
+    try:
+        yield Web(status, await server.open("127.0.0.1", 0))
+    finally:
+        await server.close()
+
+
+async def used(rig: Rig) -> None:
+    """A topic with records, a group that is behind, a request that was measured."""
+    topic = await rig.create("orders", partitions=2)
+    await rig.produce("orders", batch(*[b"x"] * 5), partition=1)
+    await rig.ctx.facts.commit([put(OffsetKey('g"1', topic.topic_id, 1), Committed(2))])
+    await rig.ask(METADATA, 9, MetadataRequest(topics=None))
+    rig.ctx.metrics.request(METADATA).observe(0.001)
+
+
+@scenario
+async def test_health_while_recovery_runs(tmp_path: Path) -> None:
+    async with open_web(tmp_path) as web:
+        assert (await web.get("/health/live"))[0] == 200
+        code, _, body = await web.get("/health/ready")
+        assert code == 503
+        assert json.loads(body) == {"ready": False, "reasons": ["recovery is running"]}
+        assert json.loads((await web.get("/api/v1/status"))[2])["broker"]["ready"] is False
+        assert b"cairn_ready 0" in (await web.get("/metrics"))[2]
+
+
+@scenario
+async def test_health_when_ready_and_when_a_journal_has_stopped(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig, open_web(tmp_path, rig) as web:
+        code, headers, body = await web.get("/health/ready")
+        assert (code, json.loads(body)) == (200, {"ready": True, "reasons": []})
+        assert headers["content-type"] == "application/json"
+        rig.ctx.store.engine.paths[0].stopped = "the disk said no"
+        code, _, body = await web.get("/health/ready")
+        assert code == 503 and "the disk said no" in json.loads(body)["reasons"][0]
+        assert (await web.get("/health/live"))[0] == 200
+        rig.ctx.store.engine.paths[0].stopped = None
+
+
+@scenario
+async def test_every_promised_metric_with_help_and_type(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig, open_web(tmp_path, rig) as web:
+        await used(rig)
+        _, headers, body = await web.get("/metrics")
+        text = body.decode()
+        assert headers["content-type"].startswith("text/plain; version=0.0.4")
+        for name in PROMISED:
+            assert text.count(f"# TYPE {name} ") == 1 and text.count(f"# HELP {name} ") == 1
+            assert re.search(rf"^{name}(_bucket|_count|_sum)?(\{{.*\}})? \S+$", text, re.MULTILINE), name
+        assert 'cairn_group_lag{group="g\\"1",topic="orders",partition="1"} 3' in text
+        assert 'kafka_consumergroup_lag{consumergroup="g\\"1",topic="orders",partition="1"} 3' in text
+        assert 'kafka_topic_partition_current_offset{topic="orders",partition="1"} 5' in text
+        assert 'cairn_request_seconds_count{api="Metadata"} 1' in text
+
+
+@scenario
+async def test_metrics_are_well_formed(tmp_path: Path) -> None:
+    line = re.compile(
+        r'[a-zA-Z_:][a-zA-Z0-9_:]*(\{([a-z]+="([^"\\\n]|\\[\\"n])*",?)+\})? (-?[0-9.]+(e-?[0-9]+)?|[+-]Inf|NaN)'
+    )
+    async with open_rig(tmp_path) as rig, open_web(tmp_path, rig) as web:
+        await used(rig)
+        typed: set[str] = set()
+        for row in (await web.get("/metrics"))[2].decode().splitlines():
+            if row.startswith("# TYPE "):
+                name = row.split()[2]
+                assert name not in typed
+                typed.add(name)
+            elif not row.startswith("#"):
+                assert line.fullmatch(row), row
+                assert re.sub("_(bucket|sum|count)$", "", re.split("[{ ]", row)[0]) in typed | {re.split("[{ ]", row)[0]}
+
+
+@scenario
+async def test_the_api_behind_the_page(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig, open_web(tmp_path, rig) as web:
+        await used(rig)
+        status = json.loads((await web.get("/api/v1/status"))[2])
+        assert status["broker"]["bootstrap"] == "127.0.0.1:9092"
+        (topic,) = status["topics"]
+        assert (topic["name"], topic["partitions"], topic["messages"]) == ("orders", 2, 5)
+        (group,) = status["groups"]
+        assert (group["group"], group["lag"], group["offsets"][0]["committed"]) == ('g"1', 3, 2)
+        assert status["journals"][0]["end"] > 0
+        detail = json.loads((await web.get("/api/v1/topics/orders"))[2])
+        assert [row["visible"] for row in detail["partitions"]] == [0, 5]
+        assert json.loads((await web.get("/api/v1/topics"))[2]) == status["topics"]
+        assert json.loads((await web.get("/api/v1/groups"))[2]) == status["groups"]
+        assert (await web.get("/api/v1/topics/none"))[0] == 404
+        assert (await web.get("/api/v2"))[0] == 404
+
+
+@scenario
+async def test_the_page_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
+    async with open_web(tmp_path) as web:
+        code, headers, body = await web.get("/")
+        assert code == 200 and headers["content-type"].startswith("text/html")
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert not re.search(rb'(src|href)="https?://', body)
+        assert b"innerHTML" not in body  # names come from clients
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
+@scenario
+async def test_read_only(tmp_path: Path, method: str) -> None:
+    async with open_web(tmp_path) as web:
+        assert (await web.get("/api/v1/status", method))[0] == 405
+
+
+@scenario
+async def test_head_sends_no_body(tmp_path: Path) -> None:
+    async with open_web(tmp_path) as web:
+        code, headers, body = await web.get("/", "HEAD")
+        assert (code, body) == (200, b"") and int(headers["content-length"]) > 1000
+
+
+@scenario
+async def test_a_connection_is_kept_for_the_next_request(tmp_path: Path) -> None:
+    async with open_web(tmp_path) as web:
+        first = b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n"
+        last = b"GET /health/live HTTP/1.0\r\n\r\n"
+        answer = await web.raw(first + first + last)
+        assert answer.count(b"HTTP/1.1 200 OK") == 3
+
+
+@pytest.mark.parametrize("data", [b"nonsense\r\n\r\n", b"GET /\r\n\r\n", b"GET / SPDY/9\r\n\r\n"])
+@scenario
+async def test_what_is_not_http(tmp_path: Path, data: bytes) -> None:
+    async with open_web(tmp_path) as web:
+        assert (await web.raw(data)).startswith(b"HTTP/1.1 400")
+        assert (await web.get("/health/live"))[0] == 200
+
+
+@scenario
+async def test_an_endless_head_is_cut_off(tmp_path: Path) -> None:
+    async with open_web(tmp_path) as web:
+        reader, writer = await asyncio.open_connection("127.0.0.1", web.port)
+        writer.write(b"GET / HTTP/1.1\r\nX: " + b"a" * 100_000)
+        try:
+            assert await reader.read() == b""
+        except ConnectionResetError:
+            pass
+        writer.close()
+        assert (await web.get("/health/live"))[0] == 200
+
+
+@scenario
+async def test_no_second_request_behind_a_body(tmp_path: Path) -> None:
+    """The body is not read, so what follows cannot be told from it."""
+    async with open_web(tmp_path) as web:
+        smuggled = b"GET /health/live HTTP/1.1\r\n\r\n"
+        head = b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(smuggled)
+        assert (await web.raw(head + smuggled)).count(b"HTTP/1.1") == 1

@@ -1,0 +1,115 @@
+"""Starting and stopping the process; what settings and flags come to."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cairnmq.broker.options import Address, ServeOptions
+from cairnmq.broker.server import Unservable, settle
+
+LINE = r"cairn ready bootstrap=(\S+) http=(\S+) pid=(\d+)"
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*flags: str) -> subprocess.Popen[str]:
+        command = [
+            sys.executable, "-m", "cairnmq.cli.main", "serve",
+            "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0", *flags,
+        ]  # fmt: skip
+        program = "from cairnmq.cli.main import main; import sys; sys.exit(main())"
+        command = [sys.executable, "-c", program, *command[3:]]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def ready(process: subprocess.Popen[str]) -> tuple[str, str, int]:
+    assert process.stdout is not None
+    words = dict(word.split("=", 1) for word in process.stdout.readline().split()[2:])
+    return words["bootstrap"], words["http"], int(words["pid"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_ready_line_ready_file_and_a_clean_end(
+    serve: Callable[..., subprocess.Popen[str]], tmp_path: Path, number: int
+) -> None:
+    file = tmp_path / "ready.json"
+    process = serve("--http", "127.0.0.1:0", "--ready-file", str(file))
+    bootstrap, http, pid = ready(process)
+    assert json.loads(file.read_text()) == {"bootstrap": bootstrap, "http": http, "pid": pid} and pid == process.pid
+    host, port = bootstrap.split(":")
+    socket.create_connection((host, int(port)), timeout=5).close()
+    with urllib.request.urlopen(f"{http}/health/ready", timeout=5) as answer:
+        assert json.load(answer)["ready"] is True
+    os.kill(process.pid, number)
+    assert process.wait(20) == 0
+    assert [name for name in os.listdir(tmp_path) if name.endswith(".tmp")] == []
+
+
+def test_a_second_broker_on_the_same_data_is_refused(serve: Callable[..., subprocess.Popen[str]]) -> None:
+    first = serve("--no-http")
+    bootstrap, http, _ = ready(first)
+    assert http == "-"
+    second = serve("--no-http")
+    _, error = second.communicate(timeout=20)
+    assert second.returncode == 1
+    assert "in use by process" in error and str(first.pid) in error and "Traceback" not in error
+    assert first.poll() is None
+
+
+def test_a_used_port_is_told_at_once(serve: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        process = serve("--no-http", "--listen", f"127.0.0.1:{taken.getsockname()[1]}")
+        _, error = process.communicate(timeout=20)
+    assert process.returncode == 1 and "cannot listen on" in error and "Traceback" not in error
+
+
+def test_settings_fill_what_no_flag_named(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("listeners=PLAINTEXT://127.0.0.1:7000\nnode.id=4\nlog.dirs=/elsewhere\nnum.partitions=3\n")
+    options = ServeOptions(config=str(file), node_id=9, given=frozenset({"config", "node_id"}))
+    settled, config = settle(options, {"CAIRN_NUM_PARTITIONS": "5"})
+    assert (settled.listen, settled.node_id, settled.data) == (Address("127.0.0.1", 7000), 9, "/elsewhere")
+    assert config.num_partitions == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "words"),
+    [
+        (ServeOptions(settings=(("num.partition", "1"),)), {}, "num.partitions"),
+        (ServeOptions(settings=(("num.partitions", "no"),)), {}, "num.partitions"),
+        (ServeOptions(), {"CAIRN_NONSENSE": "1"}, "CAIRN_NONSENSE"),
+        (ServeOptions(listen=Address("0.0.0.0", 9092), given=frozenset({"listen"})), {}, "--insecure"),
+        (ServeOptions(settings=(("listeners", "PLAINTEXT://10.1.2.3:9092"),)), {}, "--insecure"),
+        (ServeOptions(metadata="zookeeper://z:2181", given=frozenset({"metadata"})), {}, "sqlite"),
+    ],
+)
+def test_what_cannot_be_served(options: ServeOptions, environment: dict[str, str], words: str) -> None:
+    with pytest.raises(Unservable, match=words):
+        settle(options, environment)
+
+
+def test_insecure_is_a_choice() -> None:
+    options = ServeOptions(listen=Address("0.0.0.0", 9092), insecure=True, given=frozenset({"listen", "insecure"}))
+    assert settle(options, {})[0].listen.host == "0.0.0.0"

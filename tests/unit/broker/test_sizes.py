@@ -1,0 +1,36 @@
+"""Sizes of queue logs, measured by looking."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from cairnmq.broker.sizes import Sizes
+from cairnmq.metadata.image import Topic
+from unit.broker.rig import scenario
+
+
+@scenario
+async def test_log_files_count_and_others_do_not(tmp_path: Path) -> None:
+    for partition, size in ((0, 10), (1, 20)):
+        directory = tmp_path / "queues" / f"a-{partition}"
+        directory.mkdir(parents=True)
+        (directory / f"{0:020}.log").write_bytes(bytes(size))
+        (directory / f"{5:020}.log").write_bytes(bytes(1))
+        (directory / f"{0:020}.index").write_bytes(bytes(100))
+    now = 0.0
+    sizes = Sizes(str(tmp_path), lambda: now)
+    measured = await sizes.current()
+    assert (measured.of_partition("a", 0), measured.of_partition("a", 1), measured.of_partition("b", 0)) == (11, 21, 0)
+    assert measured.of_topic(Topic("a", bytes(16), ((1, 2),))) == 32
+    (tmp_path / "queues" / "a-0" / f"{9:020}.log").write_bytes(bytes(1000))
+    assert (await sizes.current()).of_partition("a", 0) == 11
+    now = 3600.0
+    assert (await sizes.current()).of_partition("a", 0) == 1011
+
+
+@scenario
+async def test_nothing_there_yet_and_many_askers(tmp_path: Path) -> None:
+    sizes = Sizes(str(tmp_path), lambda: 0.0)
+    answers = await asyncio.gather(*(sizes.current() for _ in range(10)))
+    assert {answer.of_partition("a", 0) for answer in answers} == {0}
