@@ -12,6 +12,8 @@ from broker_process import Broker
 pytest_plugins = ["features"]
 
 LIVE: list[Broker] = []
+QUICK_GROUPS = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "1000"}
+"""A first member need not wait for others, and a dead one is missed soon."""
 
 
 @pytest.fixture
@@ -32,7 +34,7 @@ def make_broker(tmp_path: Path) -> Iterator[Callable[..., Broker]]:
 @pytest.fixture(scope="session")
 def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """One broker for all tests that only need some broker; each uses topics of its own."""
-    broker = Broker(tmp_path_factory.mktemp("shared-broker"))
+    broker = Broker(tmp_path_factory.mktemp("shared-broker"), settings=QUICK_GROUPS)
     LIVE.append(broker)
     broker.start()
     yield broker

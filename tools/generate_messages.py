@@ -87,20 +87,9 @@ def class_source(shape: Shape) -> str:
     return "\n".join([*out, f"\n\nclass {shape.name}(Message, gc=False):", *(body or ["    pass"])])
 
 
-def first_name_lines(shape: Shape) -> list[str]:
-    """The module-level names structs had at first; handlers import them. Goes when none does any more."""
-    lines = []
-    for struct in shape.structs:
-        first = "_" + (struct if struct.startswith(shape.name) else shape.name + struct)
-        line = f"{first} = {class_name(shape, struct)}"
-        lines.append(line if len(line) <= 120 else line.replace("= ", "= (\n    ") + "\n)")
-    return lines
-
-
 def generated() -> str:
     classes = "\n".join(class_source(shape) for shape in SHAPES.values())
-    first_names = "\n".join(line for shape in SHAPES.values() for line in first_name_lines(shape))
-    return f"{HEAD}{classes}\n\n\n{first_names}\n"
+    return f"{HEAD}{classes}\n"
 
 
 def main(arguments: list[str]) -> int:

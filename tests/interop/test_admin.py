@@ -84,7 +84,7 @@ def test_add_partitions(client: Client, new_topic: NewTopic) -> None:
 
 
 @pytest.mark.case("Describe settings: Kafka's names and defaults", needs=["admin"])
-def test_describe_configs(client: Client, new_topic: NewTopic, free_name: str) -> None:
+def test_describe_configs(client: Client, new_topic: NewTopic) -> None:
     configs = client.topic_configs(new_topic())
     expected = {
         "cleanup.policy": "delete",
@@ -97,6 +97,10 @@ def test_describe_configs(client: Client, new_topic: NewTopic, free_name: str) -
         "min.insync.replicas": "1",
     }
     assert {name: configs.get(name) for name in expected} == expected
+
+
+@pytest.mark.case("Describe the settings of a topic that does not exist", needs=["admin", "describe error"])
+def test_describe_unknown(client: Client, free_name: str) -> None:
     with pytest.raises(Refused) as refused:
         client.topic_configs(free_name)
     assert refused.value.code == UNKNOWN_TOPIC

@@ -15,7 +15,7 @@ from cairnmq.testing.sim_machine import Tally
 from cairnmq.testing.sim_storage import World
 
 
-@pytest.mark.parametrize("first", range(0, 40, 10))
+@pytest.mark.parametrize("first", range(0, 80, 10))
 def test_no_crash_breaks_a_promise(first: int) -> None:
     total = Tally()
     for seed in range(first, first + 10):

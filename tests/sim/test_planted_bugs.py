@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from cairnmq.errors import Fault
 from cairnmq.storage import recovery, splitter
 from cairnmq.storage.checkpoint import CheckpointLog
-from cairnmq.storage.disk import Disk
+from cairnmq.storage.disk import Disk, File
 from cairnmq.storage.engine import Engine
 from cairnmq.storage.format import CheckpointRows, QueueRow, journal_segment
 from cairnmq.storage.journal import Group, Journal, JournalReader
@@ -91,41 +91,29 @@ def checkpoint_without_names(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SimDisk, "sync_files", sync_files)
 
 
+def names_in_the_root_not_synced(patch: pytest.MonkeyPatch) -> None:
+    sync_dir = SimDisk.sync_dir
+    patch.setattr(SimDisk, "sync_dir", lambda disk, name: sync_dir(disk, name) if name else None)
+
+
 def checkpoint_published_unsynced(patch: pytest.MonkeyPatch) -> None:
-    rewrite, publish = CheckpointLog._rewrite, CheckpointLog.publish
+    publish = CheckpointLog.publish
 
-    def lazy(log: CheckpointLog, rows: CheckpointRows) -> None:
-        if log._file is None:
-            publish(log, rows)
-            return
-        log._file.sync = lambda: None  # type: ignore[method-assign]
-        publish(log, rows)
-
-    patch.setattr(CheckpointLog, "_rewrite", rewrite)
-    patch.setattr(CheckpointLog, "publish", _without_file_sync(lazy))
-
-
-def _without_file_sync(publish: Callable[[CheckpointLog, CheckpointRows], None]) -> object:
     class Unsynced:
         """A file whose sync does nothing."""
 
-        def __init__(self, file: object) -> None:
-            self.file = file
+        def __init__(self, file: File) -> None:
+            self.append, self.close = file.append, file.close
 
         def sync(self) -> None:
             pass
 
-        def __getattr__(self, name: str) -> object:
-            return getattr(self.file, name)
-
-    original = CheckpointLog.publish
-
     def planted(log: CheckpointLog, rows: CheckpointRows) -> None:
         if log._file is not None and not isinstance(log._file, Unsynced):
             log._file = Unsynced(log._file)  # type: ignore[assignment]
-        original(log, rows)
+        publish(log, rows)
 
-    return planted
+    patch.setattr(CheckpointLog, "publish", planted)
 
 
 def split_beyond_synced(patch: pytest.MonkeyPatch) -> None:
@@ -184,8 +172,8 @@ def torn_tail_not_cut(patch: pytest.MonkeyPatch) -> None:
 def journal_deleted_beyond_the_checkpoint(patch: pytest.MonkeyPatch) -> None:
     def on_checkpoint(engine: Engine, positions: dict[int, int]) -> None:
         for number in positions:
-            engine.checkpointed[number] = engine.split[number]
-            engine.paths[number].journal.remove_below(engine.split[number])
+            journal = engine.paths[number].journal
+            journal.remove_below(journal.synced)
 
     patch.setattr(Engine, "on_checkpoint", on_checkpoint)
 
@@ -232,6 +220,14 @@ def failed_write_keeps_its_sequences(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(WritePath, "failed", forgetful)
 
 
+def failed_journal_sync_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(recovery, "_write_again", lambda disk, reader: None)
+
+
+def failed_checkpoint_sync_repeated(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Splitter, "_refuse_if_spoiled", lambda self: None)
+
+
 def interval_never_synced(patch: pytest.MonkeyPatch) -> None:
     def plan(path: WritePath, queue: object, count: int, durable: bool, now_ms: int) -> None:
         if durable:
@@ -251,6 +247,7 @@ BUGS: dict[str, Plant] = {
         sync_reports_what_came_later,
         checkpoint_before_sync,
         checkpoint_without_names,
+        names_in_the_root_not_synced,
         checkpoint_published_unsynced,
         split_beyond_synced,
         keyed_facts_not_stored,
@@ -262,6 +259,8 @@ BUGS: dict[str, Plant] = {
         failed_write_keeps_its_offsets,
         failed_write_is_not_cut_off,
         failed_write_keeps_its_sequences,
+        failed_journal_sync_forgotten,
+        failed_checkpoint_sync_repeated,
         interval_never_synced,
     )
 } | {

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from cairnmq.errors import Refusal
 from cairnmq.metadata.catalog import Catalog
 from cairnmq.metadata.image import Image, Topic
+from cairnmq.metadata.quotas import QuotaChange
 from cairnmq.metadata.topics import CreateTopic
 from cairnmq.settings.alteration import ConfigChange
 from cairnmq.settings.broker import BrokerConfig
@@ -103,12 +104,15 @@ class LiveCatalog:
             return topic
 
     async def alter_configs(
-        self, name: str, changes: Sequence[ConfigChange], *, validate_only: bool = False
+        self, name: str, changes: Sequence[ConfigChange], *, whole: bool = False, validate_only: bool = False
     ) -> Refusal | None:
+        """`whole`: settings that are not named go back to their defaults."""
         async with self._turn:
             config = self._config
             topic = await self._call(
-                lambda: self._catalog.alter_configs(name, changes, broker=config, validate_only=validate_only)
+                lambda: self._catalog.alter_configs(
+                    name, changes, broker=config, whole=whole, validate_only=validate_only
+                )
             )
             if isinstance(topic, Refusal):
                 return topic
@@ -118,12 +122,19 @@ class LiveCatalog:
             return None
 
     async def alter_broker_configs(
-        self, node_id: int | None, changes: Sequence[ConfigChange], *, validate_only: bool = False
+        self,
+        node_id: int | None,
+        changes: Sequence[ConfigChange],
+        *,
+        whole: bool = False,
+        validate_only: bool = False,
     ) -> Refusal | None:
         async with self._turn:
             config = self._config
             altered = await self._call(
-                lambda: self._catalog.alter_broker_configs(node_id, changes, broker=config, validate_only=validate_only)
+                lambda: self._catalog.alter_broker_configs(
+                    node_id, changes, broker=config, whole=whole, validate_only=validate_only
+                )
             )
             if isinstance(altered, Refusal):
                 return altered
@@ -139,10 +150,29 @@ class LiveCatalog:
                     self.on_config(built)
             return None
 
+    async def alter_group_configs(
+        self, group: str, changes: Sequence[ConfigChange], *, whole: bool = False, validate_only: bool = False
+    ) -> Refusal | None:
+        async with self._turn:
+            refusal = await self._call(
+                lambda: self._catalog.alter_group_configs(group, changes, whole=whole, validate_only=validate_only)
+            )
+            self.image = self._catalog.image
+            return refusal
+
+    async def alter_quotas(
+        self, changes: Sequence[QuotaChange], *, validate_only: bool = False
+    ) -> list[Refusal | None]:
+        async with self._turn:
+            answers = await self._call(lambda: self._catalog.alter_quotas(changes, validate_only=validate_only))
+            self.image = self._catalog.image
+            return answers
+
     def _configure(self, topic: Topic) -> None:
         log_config = effective(topic.configs, self._config)
         for _, queue_id in topic.queues():
-            self._store.configure(queue_id, log_config)
+            if self._store.queues[queue_id].config != log_config:
+                self._store.configure(queue_id, log_config)
 
     async def next_producer_id(self) -> int:
         """Numbers come in blocks, so that a new producer rarely waits for the metadata store."""

@@ -83,7 +83,7 @@ class Connection(asyncio.BufferedProtocol):
     """Lives on the loop thread; `Listener` owns it and sweeps it."""
 
     __slots__ = (
-        "_ctx", "_listener", "_router", "_limits", "_loop", "_transport", "peer",
+        "_ctx", "_listener", "_router", "_limits", "_loop", "_transport", "peer", "_host",
         "_chunk", "_view", "_start", "_end", "_chunk_size", "_owed", "_owed_bytes", "_reserved",
         "_blocked", "_reading", "_write_paused", "_waiting", "_closing", "_draining", "_pump_due", "_pumping",
         "heard", "_stalled_since", "_stalled_bytes", "_filled",
@@ -95,8 +95,9 @@ class Connection(asyncio.BufferedProtocol):
         self._router = router
         self._limits = limits
         self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport | None = None
+        self._transport = cast(asyncio.Transport, None)
         self.peer = "?"
+        self._host = ""
         self._chunk: bytearray | mmap | None = None
         self._view = memoryview(b"")
         self._start = 0
@@ -124,6 +125,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         name = transport.get_extra_info("peername")
         self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "local"
+        self._host = str(name[0]) if isinstance(name, tuple) else ""
         if not self._listener.admit(self):
             self._closing = True
             self._transport.abort()
@@ -144,10 +146,10 @@ class Connection(asyncio.BufferedProtocol):
             self._ctx.budget.release(self._reserved)
             self._reserved = 0
         self._drop_chunk()
-        self._transport = None
         for owed in self._owed:
-            if isinstance(owed.waits_for, Reply):
-                owed.waits_for.abandon()
+            # What cannot be given up (a batch on its way to the journal) still holds its bytes until it is completed.
+            if isinstance(owed.waits_for, Reply) and owed.waits_for.abandon():
+                self._ctx.budget.release(owed.size)
 
     def eof_received(self) -> bool:
         return False
@@ -159,14 +161,12 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = True
         if reason:
             log.info("closed connection of %s: %s", self.peer, reason)
-        if self._transport is not None:
-            self._transport.close()
+        self._transport.close()
 
     def abort(self) -> None:
         """Hang up at once; nothing more leaves."""
         self._closing = True
-        if self._transport is not None:
-            self._transport.abort()
+        self._transport.abort()
 
     def drain(self) -> None:
         """Start nothing more; hang up when everything owed has been answered."""
@@ -186,7 +186,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def sweep(self, now: float) -> None:
         """Called every few seconds: reap the idle and the stuck, and let a quiet connection use small chunks again."""
-        if self._closing or self._transport is None:
+        if not self._open():
             return
         if self._write_paused:
             size = self._transport.get_write_buffer_size()
@@ -272,7 +272,7 @@ class Connection(asyncio.BufferedProtocol):
         if not started_all:
             if self._end == len(self._view):
                 self._pause()
-        elif not self._reading and not self._draining and self._transport is not None:
+        elif not self._reading and not self._draining and self._open():
             self._reading = True
             self._transport.resume_reading()
         self._rest()
@@ -340,8 +340,12 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting = False
         self._pump_soon()
 
+    def _open(self) -> bool:
+        """A transport whose peer is gone says so before it calls `connection_lost`, and bears no calls in between."""
+        return not self._closing and not self._transport.is_closing()
+
     def _pause(self) -> None:
-        if self._reading and self._transport is not None and not self._closing:
+        if self._reading and self._open():
             self._reading = False
             self._transport.pause_reading()
 
@@ -366,7 +370,7 @@ class Connection(asyncio.BufferedProtocol):
                 self.settle(owed, None, CloseConnection(f"api key {key} version {version} is not served"))
             return
         try:
-            header, position = read_request_header(frame, 0)
+            header, position = read_request_header(frame, 0, self._host)
             outcome = route.call(self._ctx, header, frame, position)
         except Exception as failure:  # noqa: BLE001 - whatever one request does must not harm other connections
             self.settle(owed, None, failure)
@@ -402,9 +406,8 @@ class Connection(asyncio.BufferedProtocol):
                 failure = error
         if failure is not None:
             self._failed(owed, failure)
-        if self._closing or self._transport is None:
-            return
-        self._send_due()
+        if self._open():
+            self._send_due()
 
     def _failed(self, owed: Owed, failure: BaseException) -> None:
         if isinstance(failure, CloseConnection):
@@ -419,7 +422,6 @@ class Connection(asyncio.BufferedProtocol):
             self.close("the request failed")
 
     def _send_due(self) -> None:
-        assert self._transport is not None
         owing = self._owed
         metrics = self._ctx.metrics
         while owing and owing[0].done:

@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from cairnmq.broker.budget import Budget
+from cairnmq.broker.coordinator import Coordinator, SteadyClock
 from cairnmq.broker.facts import FactLog
 from cairnmq.broker.metrics import Metrics
 from cairnmq.broker.router import Router
+from cairnmq.groups.groups import Groups
+from cairnmq.groups.messages import Limits
 from cairnmq.groups.offsets import Offsets
+from cairnmq.groups.record import SPACE as GROUP_SPACE
 from cairnmq.settings.broker import BrokerConfig
 
 if TYPE_CHECKING:
@@ -34,7 +38,8 @@ class Node(Struct, frozen=True):
 class Context:
     """`config` is replaced when a dynamic setting changes; read it when needed, never keep it."""
 
-    __slots__ = ("store", "catalog", "config", "node", "metrics", "clock", "budget", "offsets", "facts", "router")
+    __slots__ = ("store", "catalog", "config", "node", "metrics", "clock", "budget", "offsets", "facts", "router",
+                 "coordinator")  # fmt: skip
 
     def __init__(
         self,
@@ -56,4 +61,15 @@ class Context:
         self.clock = clock
         self.metrics = Metrics()
         self.budget = Budget(_REQUEST_BYTES_IN_FLIGHT)
-        self.facts = FactLog(store.put_facts, offsets.apply)
+        groups = Groups.load(store.load_facts(GROUP_SPACE), offsets, _limits(config))
+        self.facts = FactLog(store.put_facts, groups.apply)
+        self.coordinator = Coordinator(groups, self.facts, SteadyClock(clock))
+
+
+def _limits(config: BrokerConfig) -> Limits:
+    return Limits(
+        session_min_ms=config.group_min_session_timeout_ms,
+        session_max_ms=config.group_max_session_timeout_ms,
+        initial_delay_ms=config.group_initial_rebalance_delay_ms,
+        size_max=config.group_max_size,
+    )

@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): what a client asked for once, so that later requests and answers name only changes. Pure."""
+"""Fetch sessions (KIP-227): what a client asked for once; later requests and answers name only changes. Pure."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ ry="3.6"/><ellipse cx="16" cy="9" rx="5.5" ry="3"/></svg>
 const $ = id => document.getElementById(id);
 const number = n => Number(n).toLocaleString("en");
 const bytes = n => { const units = ["B", "KiB", "MiB", "GiB", "TiB"]; let i = 0;
-  while (n >= 1024 && i < 4) { n /= 1024; i++; } return (i ? n.toFixed(n < 10 ? 1 : 0) : n) + " " + units[i]; };
+  while (n >= 1024 && i < 4) { n /= 1024; i++; } return n.toFixed(i && n < 10 ? 1 : 0) + " " + units[i]; };
 const span = s => { s = Math.floor(s); const d = Math.floor(s / 86400), h = Math.floor(s / 3600) % 24,
   m = Math.floor(s / 60) % 60; return d ? d + " d " + h + " h" : h ? h + " h " + m + " min"
   : m ? m + " min " + s % 60 + " s" : s + " s"; };

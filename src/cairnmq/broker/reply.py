@@ -44,6 +44,10 @@ class Reply:
         if self.deliver is not None:
             self.deliver(self)
 
-    def abandon(self) -> None:
-        if self.on_abandon is not None and not self.done:
-            self.on_abandon()
+    def abandon(self) -> bool:
+        """True if whoever parked the request has given it up: then it is never completed."""
+        if self.on_abandon is None or self.done:
+            return False
+        self.deliver = None
+        self.on_abandon()
+        return True

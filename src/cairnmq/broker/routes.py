@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 from cairnmq.broker.handlers import (
+    acls,
     api_versions,
     cluster,
+    config_resources,
     configs,
     coordinators,
+    credentials,
+    elections,
     epochs,
+    features,
+    groups,
     list_offsets,
+    log_dirs,
     offsets,
     produce,
+    producer_states,
     producers,
+    quorum,
+    quotas,
+    reassignments,
     records,
     topics,
 )
 from cairnmq.broker.handlers.fetch import FetchHandler
+from cairnmq.broker.handlers.log_dirs import LogDirsHandler
 from cairnmq.broker.handlers.metadata import MetadataHandler, describe_partitions
 from cairnmq.broker.router import Router
 from cairnmq.wire.apis import API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, PRODUCE
@@ -32,14 +44,38 @@ def build_router() -> Router:
     router.add(8, offsets.commit)
     router.add(9, offsets.fetch)
     router.add(10, coordinators.handle)
+    router.add(11, groups.join)
+    router.add_raw(12, groups.heartbeat)
+    router.add(13, groups.leave)
+    router.add(14, groups.sync)
+    router.add(15, groups.describe)
+    router.add(16, groups.list_groups)
     router.add(19, topics.create)
     router.add(20, topics.delete)
     router.add(21, records.handle)
     router.add(22, producers.handle)
     router.add(23, epochs.handle)
+    router.add(29, acls.describe)
+    router.add(30, acls.create)
+    router.add(31, acls.delete)
     router.add(32, configs.describe)
+    router.add(33, configs.replace)
+    router.add(34, log_dirs.move)
+    router.add(35, LogDirsHandler().describe)
     router.add(37, topics.grow)
+    router.add(42, groups.delete)
+    router.add(43, elections.handle)
     router.add(44, configs.alter)
+    router.add(45, reassignments.alter)
+    router.add(46, reassignments.show)
+    router.add(47, groups.delete_offsets)
+    router.add(48, quotas.describe)
+    router.add(49, quotas.alter)
+    router.add(50, credentials.handle)
+    router.add(55, quorum.handle)
+    router.add(57, features.handle)
     router.add(60, cluster.handle)
+    router.add(61, producer_states.handle)
+    router.add(74, config_resources.handle)
     router.add(75, describe_partitions)
     return router

@@ -119,6 +119,7 @@ async def serve(options: ServeOptions) -> None:
         await stopping.wait()
         log.info("stopping: answering what was asked, splitting what is left")
         status.draining = True
+        ctx.coordinator.drain()
         await listener.close(_DRAIN_SECONDS)
 
 
@@ -180,6 +181,12 @@ async def _open_broker(
     live.on_deleted = forget_offsets
     live.on_config = reconfigure
     await ctx.facts.commit(offsets.forget_unknown([topic.topic_id for topic in live.image.topics.values()]))
+    ctx.coordinator.start(
+        lambda: ctx.config.offsets_retention_minutes * 60_000,
+        config.offsets_retention_check_interval_ms,
+        lambda topic_id: topic.name if (topic := live.image.topic_by_id(topic_id)) is not None else None,
+    )
+    stack.push_async_callback(ctx.coordinator.close)
     return ctx, listener
 
 

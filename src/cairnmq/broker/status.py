@@ -6,6 +6,7 @@ A broker may hold 100,000 queues: whatever walks over them lets the event loop b
 from __future__ import annotations
 
 import asyncio
+import functools
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -20,7 +21,13 @@ if TYPE_CHECKING:
     from cairnmq.broker.context import Context
 
 Json: TypeAlias = dict[str, Any]
-_VERSION = "0.1.0"
+
+
+@functools.cache
+def _version() -> str:
+    from importlib.metadata import version  # 10 ms that no start should pay
+
+    return version("cairnmq")
 
 
 class Status:
@@ -50,7 +57,7 @@ class Status:
     def broker(self) -> Json:
         problems = self.problems()
         described: Json = {
-            "version": _VERSION,
+            "version": _version(),
             "uptime_seconds": round(self._clock() - self._started, 3),
             "ready": not problems,
             "reasons": problems,

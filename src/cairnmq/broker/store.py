@@ -41,6 +41,8 @@ from cairnmq.storage.queue_reader import Warm
 
 log = logging.getLogger(__name__)
 
+ADVANCE_SECONDS = 0.1
+ADVANCE_BYTES = 8 << 20
 URGENT_SHARE = 0.5  # of the backlog's cap, from where the splitter runs at normal priority
 COLD_READERS = 4
 FINISH_SECONDS = 120.0
@@ -115,7 +117,7 @@ class Store:
         self.clock = clock
         self._config = config
         self._journal_dir = journal_dir
-        self._data_dir = data_dir
+        self.data_dir = data_dir
         self._loop = asyncio.get_running_loop()
         self.loops = [JournalLoop(path, clock, self._wake, self._synced) for path in engine.paths]
         self._link = SplitterLink(lock_fd, self._begin, self._on_report)
@@ -130,6 +132,8 @@ class Store:
         self._recovery_seconds = recovery_seconds
         self._cold_reads = 0
         self._expiry: asyncio.TimerHandle | None = None
+        self._advance_timer: asyncio.TimerHandle | None = None
+        self._advanced = 0
 
     def start(self) -> None:
         self._link.start()
@@ -270,7 +274,7 @@ class Store:
         numbers = range(len(self.loops))
         return Begin(
             self._journal_dir,
-            self._data_dir,
+            self.data_dir,
             dict(self.engine.split) if resume else {},
             {number: self.engine.splittable(number) for number in numbers},
             self._config.log_retention_check_interval_ms,
@@ -280,8 +284,21 @@ class Store:
         )
 
     def _synced(self) -> None:
-        numbers = range(len(self.loops))
-        self._link.send(Advance({number: self.engine.splittable(number) for number in numbers}))
+        """The splitter is told at most every ADVANCE_SECONDS, or when a round's worth is there: it must not be woken
+        by every sync."""
+        total = sum(self.engine.splittable(number) for number in range(len(self.loops)))
+        if total - self._advanced >= ADVANCE_BYTES:
+            self._advance()
+        elif self._advance_timer is None:
+            self._advance_timer = self._loop.call_later(ADVANCE_SECONDS, self._advance)
+
+    def _advance(self) -> None:
+        if self._advance_timer is not None:
+            self._advance_timer.cancel()
+            self._advance_timer = None
+        limits = {number: self.engine.splittable(number) for number in range(len(self.loops))}
+        self._advanced = sum(limits.values())
+        self._link.send(Advance(limits))
         self._set_urgency()
 
     def _set_urgency(self) -> None:
@@ -337,8 +354,9 @@ class Store:
         except TimeoutError:
             log.warning("the splitter did not finish in %d s; the next start replays what is left", FINISH_SECONDS)
         self._link.kill()
-        if self._expiry is not None:
-            self._expiry.cancel()
+        for timer in (self._expiry, self._advance_timer):
+            if timer is not None:
+                timer.cancel()
         for loop in self.loops:
             loop.close()
         self._cold.shutdown()

@@ -69,6 +69,22 @@ def offset_and_size(buffer: Buffer, position: int) -> tuple[int, int]:
     return offset, length + LENGTH_OVERHEAD
 
 
+def whole_batches(data: Buffer, max_bytes: int, limit: int) -> tuple[int, int]:
+    """How many bytes of `data` are whole batches below offset `limit`, and the offset behind them.
+
+    Pure twin of _batch.pyx.
+    """
+    at, next_offset, room = 0, 0, min(len(data), max_bytes)
+    while at + HEADER_SIZE <= room and next_offset < limit:  # behind the limit a crash may have left anything
+        base, length, _, magic, _, _, delta, _, _, _, _, _, _ = HEADER.unpack_from(data, at)
+        size = length + LENGTH_OVERHEAD
+        if size < HEADER_SIZE or at + size > room or base >= limit or magic != MAGIC:
+            break
+        next_offset = base + delta + 1
+        at += size
+    return at, next_offset
+
+
 def stored_crc(buffer: Buffer, position: int = 0) -> int:
     crc: int = _CRC.unpack_from(buffer, position + 17)[0]
     return crc

@@ -6,16 +6,13 @@ Keys hold the topic id, not its name: a topic that is deleted and made again sta
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import TypeAlias
 
 import msgspec
 from msgspec import Struct
 
-from cairnmq.errors import ErrorCode
+from cairnmq.groups.facts import Fact
 
 SPACE = "offset"
-
-Fact: TypeAlias = tuple[str, bytes, bytes | None]
 
 
 class OffsetKey(Struct, frozen=True, array_like=True, gc=False):
@@ -87,17 +84,13 @@ class Offsets:
     def get(self, group: str, topic_id: bytes, partition: int) -> Committed | None:
         return self._groups.get(group, {}).get(topic_id, {}).get(partition)
 
-    def refuse_member(self, group: str, generation: int, version: int) -> ErrorCode:
-        """Whether a commit may come from such a member, while no group has members (classic groups: a later issue).
-
-        Kafka's answers: without a generation anybody may commit to a group without members; with one, the group is
-        unknown (69 since version 9, which older clients would not understand: 22) or the member is (25).
-        """
-        if generation < 0:
-            return ErrorCode.NONE
-        if group in self._groups:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        return ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION
+    def forget_group(self, group: str) -> list[Fact]:
+        """What must be stored when a group is deleted."""
+        return [
+            drop(OffsetKey(group, topic_id, partition))
+            for topic_id, partitions in self.topics(group).items()
+            for partition in partitions
+        ]
 
     def forget_topic(self, topic_id: bytes) -> list[Fact]:
         """What must be stored when a topic is deleted."""

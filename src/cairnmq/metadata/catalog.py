@@ -11,8 +11,10 @@ import msgspec
 from msgspec.structs import replace
 
 from cairnmq.errors import Corrupt, ErrorCode, Fault, Refusal
-from cairnmq.metadata import topics
+from cairnmq.metadata import groups, quotas, topics
+from cairnmq.metadata.groups import GROUP_CONFIGS
 from cairnmq.metadata.image import Image, Topic
+from cairnmq.metadata.quotas import QUOTAS, QuotaChange
 from cairnmq.metadata.store import ABSENT, Change, Check, Compacted, Conflict, MetadataStore, Op, Put, Watch
 from cairnmq.metadata.topics import BROKER_CONFIGS, NEXT_QUEUE, TOPICS, CreateTopic, Decision
 from cairnmq.settings.alteration import ConfigChange
@@ -21,6 +23,7 @@ from cairnmq.types import Epoch
 
 NEXT_PRODUCER = "ids/next-producer"
 CLUSTER_ID = "ids/cluster"
+_PREFIXES = (TOPICS, BROKER_CONFIGS, GROUP_CONFIGS, QUOTAS, "ids/")
 _ATTEMPTS = 100
 
 T = TypeVar("T")
@@ -53,7 +56,7 @@ class Catalog:
         self._watch = self._store.watch(before)
         self._revisions, self._removed = {}, {}
         self.image = Image()
-        entries = [*self._store.list(TOPICS), *self._store.list(BROKER_CONFIGS), *self._store.list("ids/")]
+        entries = (entry for prefix in _PREFIXES for entry in self._store.list(prefix))
         self._fold((Change(entry.key, entry.value, entry.revision) for entry in entries), before)
         self.cluster_id = self._load_cluster_id()
 
@@ -109,10 +112,18 @@ class Catalog:
         )
 
     def alter_configs(
-        self, name: str, changes: Sequence[ConfigChange], *, broker: BrokerConfig, validate_only: bool = False
+        self,
+        name: str,
+        changes: Sequence[ConfigChange],
+        *,
+        broker: BrokerConfig,
+        whole: bool = False,
+        validate_only: bool = False,
     ) -> Topic | Refusal:
         """Change a topic's settings."""
-        return self._carry_out(lambda image: topics.alter_configs(image, name, changes, broker=broker), validate_only)
+        return self._carry_out(
+            lambda image: topics.alter_configs(image, name, changes, broker=broker, whole=whole), validate_only
+        )
 
     def alter_broker_configs(
         self,
@@ -120,18 +131,45 @@ class Catalog:
         changes: Sequence[ConfigChange],
         *,
         broker: BrokerConfig,
+        whole: bool = False,
         validate_only: bool = False,
     ) -> dict[str, str] | Refusal:
         """Change run-time settings of one broker, or of all (None); answers with the settings after it."""
 
         def attempt() -> dict[str, str] | Refusal:
-            decision = topics.alter_broker_configs(self.image, node_id, changes, broker=broker)
+            decision = topics.alter_broker_configs(self.image, node_id, changes, broker=broker, whole=whole)
             if isinstance(decision, Refusal):
                 return decision
             ops, configs = decision
             if not validate_only:
                 self._commit(ops)
             return configs
+
+        return self._retry(attempt)
+
+    def alter_group_configs(
+        self, group: str, changes: Sequence[ConfigChange], *, whole: bool = False, validate_only: bool = False
+    ) -> Refusal | None:
+        """Change a group's settings."""
+
+        def attempt() -> Refusal | None:
+            ops = groups.alter_group_configs(self.image, group, changes, whole=whole)
+            if isinstance(ops, Refusal):
+                return ops
+            if not validate_only:
+                self._commit(ops)
+            return None
+
+        return self._retry(attempt)
+
+    def alter_quotas(self, changes: Sequence[QuotaChange], *, validate_only: bool = False) -> list[Refusal | None]:
+        """Change client quotas; those that are allowed together, in one transaction."""
+
+        def attempt() -> list[Refusal | None]:
+            ops, answers = quotas.alter_quotas(self.image, changes)
+            if not validate_only:
+                self._commit(ops)
+            return answers
 
         return self._retry(attempt)
 
@@ -212,7 +250,8 @@ class Catalog:
         put: dict[str, Topic] = {}
         gone: set[str] = set()
         next_queue_id = self.image.next_queue_id
-        configs = dict(self.image.broker_configs)
+        configs, group_configs = dict(self.image.broker_configs), dict(self.image.group_configs)
+        limits = dict(self.image.quotas)
         for change in changes:
             key, value = change.key, change.value
             version = max(version, change.revision)
@@ -234,10 +273,24 @@ class Catalog:
                 configs.pop(key[len(BROKER_CONFIGS) :], None)
                 if value is not None:
                     configs[key[len(BROKER_CONFIGS) :]] = _decoded(key, value, topics.decode_configs)
+            elif key.startswith(GROUP_CONFIGS):
+                group_configs.pop(groups.group_of(key), None)
+                if value is not None:
+                    group_configs[groups.group_of(key)] = _decoded(key, value, topics.decode_configs)
+            elif key.startswith(QUOTAS):
+                limits.pop(quotas.entity_of(key), None)
+                if value is not None:
+                    limits[quotas.entity_of(key)] = _decoded(key, value, quotas.decode_quotas)
             elif key == NEXT_QUEUE and value is not None:
                 next_queue_id = _number(key, value)
         self.image = self.image.after(
-            version, put=put.values(), gone=gone, next_queue_id=next_queue_id, broker_configs=configs
+            version,
+            put=put.values(),
+            gone=gone,
+            next_queue_id=next_queue_id,
+            broker_configs=configs,
+            group_configs=group_configs,
+            quotas=limits,
         )
 
     def _load_cluster_id(self) -> str:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
+from typing import TypeAlias
 
 from msgspec import Struct
 
 from cairnmq.types import QueueId
 
 ALL_BROKERS = "all"
+
+QuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]
+"""Whom a quota is for: ("user", name) and such, by type; None is the default of a type."""
 
 
 class Topic(Struct, frozen=True):
@@ -56,9 +60,20 @@ class Topic(Struct, frozen=True):
 
 
 class Image:
-    """Topics by name, by id and by queue, and the settings of brokers; `version` is the store's revision."""
+    """Topics by name, by id and by queue, the settings of brokers and groups, and quotas; `version` is the store's
+    revision."""
 
-    __slots__ = ("_by_id", "_by_name", "_folded", "_ranges", "broker_configs", "next_queue_id", "version")
+    __slots__ = (
+        "_by_id",
+        "_by_name",
+        "_folded",
+        "_ranges",
+        "broker_configs",
+        "group_configs",
+        "next_queue_id",
+        "quotas",
+        "version",
+    )
 
     def __init__(
         self,
@@ -67,6 +82,8 @@ class Image:
         version: int = 0,
         next_queue_id: int = 1,
         broker_configs: Mapping[str, dict[str, str]] | None = None,
+        group_configs: Mapping[str, dict[str, str]] | None = None,
+        quotas: Mapping[QuotaEntity, dict[str, float]] | None = None,
     ) -> None:
         self._by_name = {topic.name: topic for topic in topics}
         self._by_id = {topic.topic_id: topic for topic in self._by_name.values()}
@@ -75,6 +92,8 @@ class Image:
         self.version = version
         self.next_queue_id = next_queue_id
         self.broker_configs = MappingProxyType(dict(broker_configs or {}))
+        self.group_configs = MappingProxyType(dict(group_configs or {}))
+        self.quotas = MappingProxyType(dict(quotas or {}))
 
     @property
     def topics(self) -> Mapping[str, Topic]:
@@ -122,6 +141,8 @@ class Image:
         gone: Iterable[str] = (),
         next_queue_id: int | None = None,
         broker_configs: Mapping[str, dict[str, str]] | None = None,
+        group_configs: Mapping[str, dict[str, str]] | None = None,
+        quotas: Mapping[QuotaEntity, dict[str, float]] | None = None,
     ) -> Image:
         """This image with some topics set and some removed."""
         image = Image.__new__(Image)
@@ -136,6 +157,8 @@ class Image:
         image.version = version
         image.next_queue_id = self.next_queue_id if next_queue_id is None else next_queue_id
         image.broker_configs = self.broker_configs if broker_configs is None else MappingProxyType(dict(broker_configs))
+        image.group_configs = self.group_configs if group_configs is None else MappingProxyType(dict(group_configs))
+        image.quotas = self.quotas if quotas is None else MappingProxyType(dict(quotas))
         return image
 
     def _remove(self, name: str) -> None:
@@ -154,6 +177,8 @@ class Image:
             and self._folded == other._folded
             and self.next_queue_id == other.next_queue_id
             and self.broker_configs == other.broker_configs
+            and self.group_configs == other.group_configs
+            and self.quotas == other.quotas
         )
 
     __hash__ = None  # type: ignore[assignment]

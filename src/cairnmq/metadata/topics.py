@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.metadata.image import ALL_BROKERS, Image, Topic
 from cairnmq.metadata.store import Delete, Op, Put
-from cairnmq.settings.alteration import ConfigChange, Operation, alter
+from cairnmq.settings.alteration import ConfigChange, Operation, alter, replacement
 from cairnmq.settings.broker import BrokerConfig, broker_config, validate_dynamic
 from cairnmq.settings.broker_table import BROKER
 from cairnmq.settings.topic import default_text, validate, validate_all
@@ -136,9 +136,9 @@ def add_partitions(
 
 
 def alter_configs(
-    image: Image, name: str, changes: Sequence[ConfigChange], *, broker: BrokerConfig
+    image: Image, name: str, changes: Sequence[ConfigChange], *, broker: BrokerConfig, whole: bool = False
 ) -> Decision | Refusal:
-    """Change a topic's settings; no operations when nothing becomes different."""
+    """Change a topic's settings; no operations when nothing becomes different. `whole`: what is not named goes."""
     topic = image.topic(name)
     if topic is None:
         return _unknown(name)
@@ -148,7 +148,10 @@ def alter_configs(
             assert refusal is not None, change.name
             return refusal
     configs = alter(
-        topic.configs, changes, setting=lambda key: TOPIC[key].setting, default=lambda key: default_text(key, broker)
+        topic.configs,
+        replacement(topic.configs, changes) if whole else changes,
+        setting=lambda key: TOPIC[key].setting,
+        default=lambda key: default_text(key, broker),
     )
     if isinstance(configs, Refusal):
         return configs
@@ -162,16 +165,20 @@ def alter_configs(
 
 
 def alter_broker_configs(
-    image: Image, node_id: int | None, changes: Sequence[ConfigChange], *, broker: BrokerConfig
+    image: Image, node_id: int | None, changes: Sequence[ConfigChange], *, broker: BrokerConfig, whole: bool = False
 ) -> tuple[tuple[Op, ...], dict[str, str]] | Refusal:
-    """Change the run-time settings of one broker, or of all (None); operations and the settings after them."""
+    """Change the run-time settings of one broker, or of all (None); operations and the settings after them.
+
+    `whole`: settings that are not named go.
+    """
     now = image.dynamic_configs(node_id)
     for change in changes:
         if change.name not in BROKER and change.operation != Operation.DELETE:
             refusal = validate_dynamic(change.name, "")
             assert refusal is not None, change.name
             return refusal
-    configs = alter(now, changes, setting=BROKER.get, default=broker.text)
+    altered = replacement(now, changes) if whole else changes
+    configs = alter(now, altered, setting=BROKER.get, default=broker.text)
     if isinstance(configs, Refusal):
         return configs
     for change in changes:

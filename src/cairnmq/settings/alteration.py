@@ -28,6 +28,12 @@ class ConfigChange(Struct, frozen=True, gc=False):
     value: str | None = None
 
 
+def replacement(configs: Mapping[str, str], wanted: Sequence[ConfigChange]) -> list[ConfigChange]:
+    """The changes that leave only what is wanted: what AlterConfigs means, where a name not sent is a name removed."""
+    named = {change.name for change in wanted}
+    return [*wanted, *(ConfigChange(name, Operation.DELETE) for name in configs if name not in named)]
+
+
 def alter(
     configs: Mapping[str, str],
     changes: Sequence[ConfigChange],

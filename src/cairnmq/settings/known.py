@@ -25,8 +25,7 @@ group.consumer.max.session.timeout.ms group.consumer.max.size group.consumer.mig
 group.consumer.min.heartbeat.interval.ms group.consumer.min.session.timeout.ms
 group.consumer.regex.refresh.interval.ms group.consumer.session.timeout.ms
 group.coordinator.append.linger.ms group.coordinator.cached.buffer.max.bytes
-group.coordinator.rebalance.protocols group.coordinator.threads group.initial.rebalance.delay.ms
-group.max.session.timeout.ms group.max.size group.min.session.timeout.ms group.share.assignors
+group.coordinator.rebalance.protocols group.coordinator.threads group.share.assignors
 group.share.delivery.count.limit group.share.enable group.share.heartbeat.interval.ms group.share.max.groups
 group.share.max.heartbeat.interval.ms group.share.max.record.lock.duration.ms
 group.share.max.session.timeout.ms group.share.max.share.sessions group.share.max.size

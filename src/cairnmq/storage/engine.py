@@ -17,7 +17,7 @@ from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.storage.checkpoint import CheckpointImage, load_checkpoint
 from cairnmq.storage.disk import Disk
 from cairnmq.storage.fault_point import reach
-from cairnmq.storage.format import ENTRY_SIZE
+from cairnmq.storage.format import DOUBT_FILE, ENTRY_SIZE
 from cairnmq.storage.producers import live
 from cairnmq.storage.queue import Queue
 from cairnmq.storage.queue_log import QueueSpec
@@ -120,6 +120,7 @@ class Engine:
             scans.append(scan)
             paths.append(path)
         journal_disk.sync_dir("")
+        read_disk.remove(DOUBT_FILE)  # the splitter that starts now makes everything behind the checkpoint again
         return cls(read_disk, image, queues, paths, keyed, scans, config, epoch)
 
     # ------------------------------------------------------------------------------------------------ the queues
@@ -299,4 +300,3 @@ class Engine:
 
     def epoch_end(self, queue: Queue, epoch: int) -> tuple[int, int]:
         return queue.state.epoch_end(epoch, self.epoch, queue.end)
-

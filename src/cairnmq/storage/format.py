@@ -10,7 +10,7 @@ from struct import Struct as Layout
 import msgspec
 from msgspec import Struct
 
-from cairnmq.codec.batch import CRC_START, LENGTH_OVERHEAD
+from cairnmq.codec.batch import CRC_START, HEADER, HEADER_SIZE, LENGTH_OVERHEAD
 from cairnmq.codec.crc32c import crc32c
 from cairnmq.errors import Corrupt
 from cairnmq.types import Buffer
@@ -39,18 +39,26 @@ BAD = "bad"  # these bytes are no entry
 
 
 class Entry(Struct, frozen=True, gc=False):
-    """One whole, verified journal entry. `position` is that of the frame; the payload lies ENTRY_SIZE behind it."""
+    """One whole, verified journal entry. `position` is that of the frame; the payload lies ENTRY_SIZE behind it.
+
+    Of a batch, the header's fields are read too: whoever walks a journal needs them, and each look at it costs.
+    """
 
     position: int
+    end: int
     kind: int
     epoch: int
     queue_id: int
     synced: int
     payload: memoryview
-
-    @property
-    def end(self) -> int:
-        return self.position + ENTRY_SIZE + len(self.payload)
+    base_offset: int = -1
+    last_offset: int = -1
+    leader_epoch: int = -1
+    max_timestamp: int = -1
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+    count: int = 0
 
 
 def batch_frame(epoch: int, queue_id: int, synced: int, batch: memoryview, seed: int) -> bytes:
@@ -96,7 +104,27 @@ def read_entry(view: memoryview, at: int, position: int, seed: int) -> Entry | s
             return BAD
     elif crc32c(payload, crc) != ENTRY_CRC.unpack_from(view, at + ENTRY_HEAD.size)[0]:
         return BAD
-    return Entry(position, kind, epoch, queue_id, synced, payload)
+    end = position + ENTRY_SIZE + length
+    if kind != BATCH or length < HEADER_SIZE:
+        return Entry(position, end, kind, epoch, queue_id, synced, payload)
+    base, _, leader, _, _, _, delta, _, timestamp, pid, producer_epoch, sequence, count = HEADER.unpack_from(payload)
+    return Entry(
+        position,
+        end,
+        kind,
+        epoch,
+        queue_id,
+        synced,
+        payload,
+        base,
+        base + delta,
+        leader,
+        timestamp,
+        pid,
+        producer_epoch,
+        sequence,
+        count,
+    )
 
 
 # -------------------------------------------------------------------------------------------------------- facts
@@ -251,6 +279,8 @@ IDENTITY_FILE = "queue.json"
 QUEUES = "queues"
 CHECKPOINTS = "checkpoints"
 DELETED_SUFFIX = "-deleted"
+# Made when a sync failed: written bytes may be gone although they read well, until they were written again.
+DOUBT_FILE = "doubt"
 
 
 def digits(number: int, suffix: str) -> str:

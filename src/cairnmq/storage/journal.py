@@ -7,15 +7,18 @@ and one `sync` at a time. With one replica the high watermark is the written end
 
 from __future__ import annotations
 
+import contextlib
 from bisect import bisect_right
 from collections.abc import Iterator
 
 from msgspec import Struct
 
 from cairnmq.errors import Corrupt, Fault
+from cairnmq.kernels import pick
+from cairnmq.storage import entries
 from cairnmq.storage.disk import Disk, File
 from cairnmq.storage.format import (
-    BAD,
+    DOUBT_FILE,
     ENTRY_SIZE,
     FACT,
     INCOMPLETE,
@@ -25,7 +28,6 @@ from cairnmq.storage.format import (
     SEGMENT_HEAD,
     Entry,
     Fact,
-    batch_frame,
     encode_fact,
     journal_segment,
     numbered,
@@ -35,7 +37,11 @@ from cairnmq.storage.format import (
 )
 from cairnmq.types import Buffer
 
+seal_batch = pick(entries.seal_batch)
+scan_entries = pick(entries.scan_entries)
+
 SCAN_BYTES = 4 << 20
+RUN_ENTRIES = 256  # scanned at a time: whoever stops early has not paid for a whole chunk
 
 
 class Segment:
@@ -103,13 +109,14 @@ class Journal:
 
     # ------------------------------------------------------------------------------------------------- staging
 
-    def stage_batch(self, queue_id: int, batch: memoryview, now_ms: int) -> int:
-        """Queues a patched batch for the next group; returns the position of the batch's own bytes."""
-        if not self._buffers:
+    def stage_batch(self, queue_id: int, batch: memoryview, offset: int, now_ms: int) -> int:
+        """Patches offset and epoch into the batch and queues it for the next group; returns the position of its own
+        bytes."""
+        buffers = self._buffers
+        if not buffers:
             self._begin(now_ms)
-        frame = batch_frame(self.epoch, queue_id, self.synced, batch, self.seed)
-        self._buffers.append(frame)
-        self._buffers.append(batch)
+        buffers.append(seal_batch(batch, offset, self.epoch, queue_id, self.synced, self.seed))
+        buffers.append(batch)
         position = self.staged_end + ENTRY_SIZE
         self.staged_end = position + len(batch)
         return position
@@ -145,6 +152,7 @@ class Journal:
         """One gathered write. On an error the file is cut back to the last whole entry and the error raised."""
         if group.rolls:
             name = journal_segment(self.number, group.start)
+            self.disk.remove(name)  # what a failed write may have left behind
             file = self.disk.create(name)
             try:
                 file.append(group.buffers)
@@ -163,7 +171,16 @@ class Journal:
         last.size += group.end - group.start
 
     def sync(self) -> int:
-        """Makes everything written before the call durable; returns that end. Raises if the disk says no."""
+        """Makes everything written before the call durable; returns that end. Raises if the disk says no, and leaves a
+        note for the next start: another sync would succeed although pages are lost."""
+        try:
+            return self._sync()
+        except OSError:
+            with contextlib.suppress(OSError):
+                self.disk.create(f"{self.number}/{DOUBT_FILE}")
+            raise
+
+    def _sync(self) -> int:
         target = self.end
         for segment in list(self.segments):
             size = min(segment.size, target - segment.base)
@@ -277,20 +294,16 @@ class JournalReader:
         """Whole valid entries from `position` on, up to `limit`; stops silently at the first that is not."""
         seed = self.find_seed()
         while position < limit:
-            view, base = self.read(position, chunk_bytes)
-            at, found = 0, INCOMPLETE
-            while at < len(view):
-                entry = read_entry(view, at, position + at, seed)
-                if isinstance(entry, str):
-                    found = entry
+            view, _ = self.read(position, chunk_bytes)
+            at = 0
+            while True:
+                found, at = scan_entries(view, at, position, seed, limit, RUN_ENTRIES)
+                yield from found
+                if len(found) < RUN_ENTRIES:
                     break
-                at += ENTRY_SIZE + len(entry.payload)
-                if entry.end > limit:
-                    return
-                yield entry
+            if read_entry(view, at, position + at, seed) != INCOMPLETE:
+                return  # bad, or an entry that ends behind the limit
             position += at
-            if found == BAD:
-                return
             if at == 0:
                 if len(view) < chunk_bytes:
                     return  # the file ends inside this entry, or here

@@ -19,6 +19,7 @@ from cairnmq.storage.format import (
     OFFSET_INDEX_ENTRY,
     QUEUES,
     TIME_INDEX_ENTRY,
+    Entry,
     QueueIdentity,
     numbered,
     queue_directory,
@@ -52,15 +53,6 @@ class QueueSpec(Struct, frozen=True, gc=False):
     @property
     def directory(self) -> str:
         return queue_directory(self.topic, self.partition)
-
-
-class SplitBatch(Struct, frozen=True, gc=False):
-    """A batch on its way from the journal into a queue log."""
-
-    base_offset: int
-    last_offset: int
-    max_timestamp: int
-    data: memoryview
 
 
 class QueueLog:
@@ -118,7 +110,8 @@ class QueueLog:
         """Whatever reaches behind the checkpoint may be unsynced: a splitter that died wrote it and synced nothing."""
         for index, base in enumerate(self.bases):
             following = self.bases[index + 1] if index + 1 < len(self.bases) else None
-            if following is None or following > checkpointed_end:
+            # one that ends just there counts too: it may have been cut, and the cut not be synced
+            if following is None or following >= checkpointed_end:
                 names = (segment_name(self.directory, base, suffix) for suffix in SUFFIXES)
                 self._unsynced.update(name for name in names if self.disk.exists(name))
                 self.new_names = True
@@ -236,19 +229,20 @@ class QueueLog:
 
     # ----------------------------------------------------------------------------------------------- appending
 
-    def append(self, batches: Sequence[SplitBatch]) -> int:
-        """One gathered write per segment touched; returns the bytes written."""
+    def append(self, batches: Sequence[Entry]) -> int:
+        """One gathered write per segment touched; returns the bytes written. `batches` are journal entries of them."""
         run: list[Buffer] = []
         run_bytes = written = 0
         for batch in batches:
-            size = len(batch.data)
+            data = batch.payload
+            size = len(data)
             if not self.bases or self._must_roll(batch, self.size + run_bytes + size):
                 if run:
                     self._write(run, run_bytes)
                 run, run_bytes = [], 0
                 self._roll(batch.base_offset)
             self._note(batch, self.size + run_bytes, size)
-            run.append(batch.data)
+            run.append(data)
             run_bytes += size
             written += size
         if run:
@@ -257,7 +251,7 @@ class QueueLog:
             self.flush_indexes()
         return written
 
-    def _must_roll(self, batch: SplitBatch, size_after: int) -> bool:
+    def _must_roll(self, batch: Entry, size_after: int) -> bool:
         config = self.spec.config
         return (
             size_after > config.segment_bytes
@@ -274,7 +268,7 @@ class QueueLog:
             raise
         self.size += size
 
-    def _note(self, batch: SplitBatch, position: int, size: int) -> None:
+    def _note(self, batch: Entry, position: int, size: int) -> None:
         """Kafka's rule: an entry for the first batch behind every `index.interval.bytes`."""
         base = self.bases[-1]
         if self._first_timestamp < 0:

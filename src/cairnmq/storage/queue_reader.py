@@ -12,11 +12,15 @@ from functools import partial
 
 from msgspec import Struct
 
+from cairnmq.codec import batch
 from cairnmq.codec.batch import HEADER, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC
 from cairnmq.errors import Corrupt
+from cairnmq.kernels import pick
 from cairnmq.storage.disk import Disk, File
 from cairnmq.storage.format import numbered
 from cairnmq.storage.queue_segment import LOG, BatchPlace, find_offset, find_time, segment_name, time_hint, walk
+
+whole_batches = pick(batch.whole_batches)
 
 PLACES_KEPT = 64
 FILES_KEPT = 4
@@ -119,7 +123,7 @@ class QueueReader:
                 return None
             if HEADER.unpack_from(data)[3] != MAGIC:
                 raise Corrupt(f"{file.name}: no batch at position {position}")
-            at, next_offset = _whole_batches(data, size, limit)
+            at, next_offset = whole_batches(data, size, limit)
             if at:
                 self._keep(next_offset, base, position + at)
                 return Part(memoryview(data)[:at], next_offset)
@@ -152,16 +156,3 @@ class QueueReader:
                 if place.last_offset + 1 >= limit:
                     break
         return largest
-
-
-def _whole_batches(data: bytes, max_bytes: int, limit: int) -> tuple[int, int]:
-    """How many bytes of `data` are whole batches below `limit`, and the offset behind them."""
-    at, next_offset, room = 0, 0, min(len(data), max_bytes)
-    while at + HEADER_SIZE <= room and next_offset < limit:  # behind the limit a crash may have left anything
-        header = HEADER.unpack_from(data, at)
-        size = header[1] + LENGTH_OVERHEAD
-        if at + size > room or header[0] >= limit or header[3] != MAGIC:
-            break
-        next_offset = header[0] + header[6] + 1
-        at += size
-    return at, next_offset

@@ -27,15 +27,22 @@ class QueueState:
         base, _, epoch, _, _, _, delta, _, max_timestamp, pid, producer_epoch, sequence, count = HEADER.unpack_from(
             batch
         )
-        if not self.epochs or self.epochs[-1][0] < epoch:
-            if self.epochs and self.epochs[-1][1] == base:
-                self.epochs.pop()  # it holds no record; so a start moved before or after this batch gives the same
-            self.epochs.append((epoch, base))
+        self.apply(base, base + delta, epoch, pid, producer_epoch, sequence, count, now_ms)
+        return base, max_timestamp
+
+    def apply(
+        self, base: int, last: int, epoch: int, pid: int, producer_epoch: int, sequence: int, count: int, now_ms: int
+    ) -> None:
+        """`apply_batch` for those who have read the header already."""
+        epochs = self.epochs
+        if not epochs or epochs[-1][0] < epoch:
+            if epochs and epochs[-1][1] == base:
+                epochs.pop()  # it holds no record; so a start moved before or after this batch gives the same
+            epochs.append((epoch, base))
         if pid >= 0 and sequence >= 0:
             known = self.producers.get(pid)
             self.producers[pid] = after(known, pid, producer_epoch, sequence, count, base, now_ms)
-        self.end = base + delta + 1
-        return base, max_timestamp
+        self.end = last + 1
 
     def move_start(self, offset: int) -> None:
         """Drops epoch starts nobody can ask for any more, but keeps the one the log start lies in."""

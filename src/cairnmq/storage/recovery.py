@@ -16,6 +16,7 @@ from cairnmq.storage.disk import Disk
 from cairnmq.storage.fault_point import reach
 from cairnmq.storage.format import (
     BATCH,
+    DOUBT_FILE,
     ENTRY_SIZE,
     FACT,
     Keyed,
@@ -23,7 +24,7 @@ from cairnmq.storage.format import (
     decode_fact,
     journal_segment,
 )
-from cairnmq.storage.journal import Journal, JournalReader, Segment
+from cairnmq.storage.journal import SCAN_BYTES, Journal, JournalReader, Segment
 from cairnmq.storage.queue import Queue
 from cairnmq.storage.queue_log import QueueSpec
 from cairnmq.storage.queue_state import QueueState
@@ -97,23 +98,33 @@ def recover_journal(
         if entry.epoch < scan.epoch:
             break  # left over from before an earlier cut
         scan.epoch = entry.epoch
-        scan.queue_id_max = max(scan.queue_id_max, entry.queue_id)
-        queue = queues.get(entry.queue_id)
+        queue_id = entry.queue_id
+        if queue_id > scan.queue_id_max:
+            scan.queue_id_max = queue_id
+        queue = queues.get(queue_id)
         if queue is not None:
             queue.journal = number  # where it has entries behind the checkpoint it stays, whatever the settings say
         if entry.kind == BATCH:
             scan.entries += 1
             if queue is not None:
-                queue.journal = number  # it stays where its unsplit entries are, even if `cairn.journals` changed
-                expected = queue.state.end
-                base, max_timestamp = queue.state.apply_batch(entry.payload, now_ms)
-                if base != expected:
+                state, base = queue.state, entry.base_offset
+                if base != state.end:
                     raise Corrupt(
                         f"journal {number}, position {entry.position}: {queue.topic}-{queue.partition} goes on at "
-                        f"offset {base} instead of {expected}"
+                        f"offset {base} instead of {state.end}"
                     )
-                queue.add_to_tail(base, entry.position + ENTRY_SIZE, len(entry.payload), max_timestamp)
-                queue.end = queue.visible = queue.state.end
+                state.apply(
+                    base,
+                    entry.last_offset,
+                    entry.leader_epoch,
+                    entry.producer_id,
+                    entry.producer_epoch,
+                    entry.base_sequence,
+                    entry.count,
+                    now_ms,
+                )
+                queue.add_to_tail(base, entry.position + ENTRY_SIZE, len(entry.payload), entry.max_timestamp)
+                queue.end = queue.visible = state.end
         elif entry.kind == FACT:
             fact = decode_fact(entry.payload)
             if isinstance(fact, Keyed):
@@ -162,6 +173,24 @@ def _cut(disk: Disk, reader: JournalReader, end: int) -> None:
         file.close()
     disk.sync_dir(str(reader.number))
     reader.refresh()
+    if disk.exists(f"{reader.number}/{DOUBT_FILE}"):
+        _write_again(disk, reader)
+
+
+def _write_again(disk: Disk, reader: JournalReader) -> None:
+    """A sync failed before this start: what was not written again since may read well and not be on disk."""
+    for base in reader.bases:
+        name = journal_segment(reader.number, base)
+        disk.remove(name + ".new")
+        old, new = reader.file(base), disk.create(name + ".new")
+        for position in range(0, old.size(), SCAN_BYTES):
+            new.append([old.read(position, SCAN_BYTES)])
+        new.sync()
+        new.close()
+        disk.rename(name + ".new", name)
+    disk.sync_dir(str(reader.number))
+    reader.close()  # of what it had open, the names are gone
+    disk.remove(f"{reader.number}/{DOUBT_FILE}")
 
 
 def reopened(disk: Disk, reader: JournalReader, end: int, *, epoch: int, seed: int, segment_bytes: int) -> Journal:

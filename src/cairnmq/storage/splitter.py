@@ -7,6 +7,7 @@ the checkpoint can be thrown away and split again.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 
 from msgspec import Struct
@@ -17,6 +18,7 @@ from cairnmq.storage.disk import Disk, File
 from cairnmq.storage.fault_point import reach
 from cairnmq.storage.format import (
     BATCH,
+    DOUBT_FILE,
     FACT,
     QUEUES,
     CheckpointRows,
@@ -28,7 +30,7 @@ from cairnmq.storage.format import (
 )
 from cairnmq.storage.journal import JournalReader
 from cairnmq.storage.producers import live
-from cairnmq.storage.queue_log import QueueLog, QueueSpec, SplitBatch, read_identity, retire_directory
+from cairnmq.storage.queue_log import QueueLog, QueueSpec, read_identity, retire_directory
 from cairnmq.storage.queue_segment import LOG, TIME_INDEX, segment_name, time_hint, walk
 from cairnmq.storage.queue_state import QueueState
 from cairnmq.storage.retention import SegmentAge, new_start
@@ -36,6 +38,7 @@ from cairnmq.storage.retention import SegmentAge, new_start
 ROUND_BYTES = 16 << 20
 READ_SLACK = 1 << 20  # a round ends with a whole entry inside the one chunk that was read
 OPEN_LOGS_MAX = 4000
+SPOILED = "a sync of the read disk failed; restart the broker once the disk works"
 
 Resolve = Callable[[list[int]], list[QueueSpec]]  # specs of those ids that exist; the others are deleted queues
 
@@ -110,7 +113,8 @@ class Splitter:
         self._epochs = {number: mark.epoch for number, mark in image.marks.items()}
         self._open_logs: dict[int, QueueLog] = {}
         self._retired: list[str] = []
-        self.spoiled: str | None = None  # why nothing may be split or checkpointed before the broker starts again
+        # why nothing may be split or checkpointed before the broker starts again
+        self.spoiled = SPOILED if read_disk.exists(DOUBT_FILE) else None
 
     # -------------------------------------------------------------------------------------------------- rounds
 
@@ -149,17 +153,26 @@ class Splitter:
                 f"journal {journal} is damaged at position {start}: bytes below the synced end {limit} do not read back"
             )
         self._meet(entries)
-        touched: dict[int, list[SplitBatch]] = {}
+        touched: dict[int, list[Entry]] = {}
+        batches = 0
         for entry in entries:
-            batch = self._fold(journal, entry, now_ms)
-            if batch is not None:
-                touched.setdefault(entry.queue_id, []).append(batch)
+            if entry.kind != BATCH:
+                self._fold(journal, entry, now_ms)
+                continue
+            batches += 1
+            if self._fold_batch(entry, now_ms):
+                run = touched.get(entry.queue_id)
+                if run is None:
+                    touched[entry.queue_id] = [entry]
+                else:
+                    run.append(entry)
+        self._epochs[journal] = entries[-1].epoch
         done = [self._append(queue_id, batches) for queue_id, batches in touched.items()]
         reach("split-round")
         self.positions[journal] = position
         self._watermarks[journal] = max(limit, position)
         self._limit_open_logs()
-        return Round(journal, position, sum(1 for entry in entries if entry.kind == BATCH), done)
+        return Round(journal, position, batches, done)
 
     def _reader(self, journal: int) -> JournalReader:
         reader = self.readers.get(journal)
@@ -188,22 +201,11 @@ class Splitter:
             row = self.checkpoints.image.queues.get(queue_id)
             self._queues[queue_id] = _Queue(spec, QueueState.from_row(row) if row is not None else QueueState())
 
-    def _fold(self, journal: int, entry: Entry, now_ms: int) -> SplitBatch | None:
+    def _fold(self, journal: int, entry: Entry, now_ms: int) -> None:
         self._epochs[journal] = entry.epoch
         if entry.kind == BATCH:
-            queue = self._queues.get(entry.queue_id)
-            if queue is None:
-                return None
-            expected = queue.state.end
-            base, max_timestamp = queue.state.apply_batch(entry.payload, now_ms)
-            if base != expected:
-                raise Corrupt(
-                    f"journal position {entry.position}: queue {entry.queue_id} "
-                    f"({queue.spec.topic}-{queue.spec.partition}) goes on at offset {base} instead of {expected}"
-                )
-            queue.dirty = True
-            return SplitBatch(base, queue.state.end - 1, max_timestamp, entry.payload)
-        if entry.kind == FACT:
+            self._fold_batch(entry, now_ms)
+        elif entry.kind == FACT:
             fact = decode_fact(entry.payload)
             if isinstance(fact, Keyed):
                 self._keyed[fact.space, fact.key] = fact.value
@@ -212,7 +214,30 @@ class Splitter:
                 if queue is not None:
                     queue.state.move_start(fact.offset)
                     queue.dirty = True
-        return None
+
+    def _fold_batch(self, entry: Entry, now_ms: int) -> bool:
+        """False: the queue is deleted."""
+        queue = self._queues.get(entry.queue_id)
+        if queue is None:
+            return False
+        state, base = queue.state, entry.base_offset
+        if base != state.end:
+            raise Corrupt(
+                f"journal position {entry.position}: queue {entry.queue_id} "
+                f"({queue.spec.topic}-{queue.spec.partition}) goes on at offset {base} instead of {state.end}"
+            )
+        state.apply(
+            base,
+            entry.last_offset,
+            entry.leader_epoch,
+            entry.producer_id,
+            entry.producer_epoch,
+            entry.base_sequence,
+            entry.count,
+            now_ms,
+        )
+        queue.dirty = True
+        return True
 
     def _open_log(self, queue: _Queue, offset: int) -> QueueLog:
         """Cuts what lies at `offset` and behind, and removes what a crash left below the checkpointed log start."""
@@ -226,7 +251,7 @@ class Splitter:
                 log.remove_last()
         return log
 
-    def _append(self, queue_id: int, batches: list[SplitBatch]) -> QueueSplit:
+    def _append(self, queue_id: int, batches: list[Entry]) -> QueueSplit:
         queue = self._queues[queue_id]
         log = queue.log or self._open_log(queue, batches[0].base_offset)
         log.append(batches)
@@ -262,7 +287,9 @@ class Splitter:
         except OSError as error:
             # What was split since the last checkpoint may be gone although it reads well. A later sync would not tell;
             # the next start cuts it and splits it again.
-            self.spoiled = f"sync of the read disk failed ({error}); restart the broker once the disk works"
+            self.spoiled = f"{SPOILED} ({error})"
+            with contextlib.suppress(OSError):
+                self.read_disk.create(DOUBT_FILE)
             raise
         for queue in dirty:
             queue.state.producers = live(queue.state.producers, now_ms, self.producer_expiration_ms)

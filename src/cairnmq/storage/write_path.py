@@ -11,14 +11,17 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from cairnmq.codec.batch import HEADER_SIZE, read_header, set_append_time, set_offset_and_epoch
+from cairnmq.codec.batch import set_append_time
 from cairnmq.errors import ErrorCode, Refusal
-from cairnmq.storage.admission import admit
+from cairnmq.kernels import pick
+from cairnmq.storage import admission
 from cairnmq.storage.fault_point import reach
 from cairnmq.storage.format import Fact, ProducerRow, StartMoved
 from cairnmq.storage.journal import Group, Journal
 from cairnmq.storage.producers import Duplicate, check
 from cairnmq.storage.queue import Pending, Queue
+
+admit = pick(admission.admit)
 
 NONE_FLUSH_MS = 10_000  # `cairn.flush=none` records still go with a checkpoint, which needs them synced
 
@@ -78,48 +81,34 @@ class WritePath:
         """Gives the batch its offset and queues it for the next group. Patches `batch` in place."""
         if self.stopped is not None:
             return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, self.stopped)
-        if len(batch) < HEADER_SIZE:
-            return Refusal(ErrorCode.INVALID_RECORD, "not even a batch header")
-        header = read_header(batch)
-        config = queue.config
-        refusal = admit(header, batch, config, now_ms)
-        if refusal is not None:
-            return refusal
-        state = queue.state
-        pid = header.producer_id
+        spec, state, journal = queue.spec, queue.state, self.journal
+        config = spec.config
+        admitted = admit(batch, config, now_ms)
+        if isinstance(admitted, Refusal):
+            return admitted
+        attributes, max_timestamp, pid, producer_epoch, sequence, count = admitted
         known = None
         if pid >= 0:
             known = state.producers.get(pid)
-            verdict = check(known, header.producer_epoch, header.base_sequence, header.count)
+            verdict = check(known, producer_epoch, sequence, count)
             if verdict is not None:
                 return verdict
         append_time = -1
         if config.append_time:
-            append_time = now_ms
-            set_append_time(batch, header.attributes, now_ms)
-        offset = state.end
-        set_offset_and_epoch(batch, offset, self.journal.epoch)
-        begins_epoch = not state.epochs or state.epochs[-1][0] != self.journal.epoch
-        epochs_before = state.epochs.copy() if begins_epoch else None
-        _, max_timestamp = state.apply_batch(batch, now_ms)
-        position = self.journal.stage_batch(queue.queue_id, batch, now_ms)
+            append_time = max_timestamp = now_ms
+            set_append_time(batch, attributes, now_ms)
+        offset, epoch, epochs = state.end, journal.epoch, state.epochs
+        epochs_before = epochs.copy() if not epochs or epochs[-1][0] != epoch else None
+        end = offset + count
+        state.apply(offset, end - 1, epoch, pid, producer_epoch, sequence, count, now_ms)
+        position = journal.stage_batch(spec.queue_id, batch, offset, now_ms)
+        size = len(batch)
         durable = acks == -1 and config.flush == "commit"
         self._staged.append(
-            _Staged(
-                queue,
-                offset,
-                state.end,
-                position,
-                len(batch),
-                max_timestamp,
-                durable,
-                pid,
-                known,
-                epochs_before,
-            )
+            _Staged(queue, offset, end, position, size, max_timestamp, durable, pid, known, epochs_before)
         )
-        self._plan_sync(queue, header.count, durable, now_ms)
-        return Placed(offset, append_time, position + len(batch))
+        self._plan_sync(queue, count, durable, now_ms)
+        return Placed(offset, append_time, position + size)
 
     def stage_fact(self, queue: Queue | None, fact: Fact, now_ms: int) -> int | Refusal:
         """Queues a fact; returns the journal position behind it. Facts of queues count once they are written."""
@@ -133,9 +122,10 @@ class WritePath:
 
     def _plan_sync(self, queue: Queue, count: int, durable: bool, now_ms: int) -> None:
         """`commit` records with acks=all ask for a sync at once, the others within the topic's interval."""
-        config = queue.config
-        by = now_ms if durable else now_ms + (config.flush_ms if config.flush != "none" else NONE_FLUSH_MS)
-        if config.flush == "interval":
+        config = queue.spec.config
+        flush = config.flush
+        by = now_ms if durable else now_ms + (config.flush_ms if flush != "none" else NONE_FLUSH_MS)
+        if flush == "interval":
             queue.unsynced_messages += count
             if queue.unsynced_messages >= config.flush_messages:
                 queue.unsynced_messages = 0

@@ -60,8 +60,8 @@ class Sender:
             if not batch.sent:
                 batch.sent = True
                 return batch
-        if len(self._window) == IN_FLIGHT_MAX:
-            return None
+        if self._window and self._serial - self._window[0].serial >= IN_FLIGHT_MAX - 1:
+            return None  # the broker remembers no more batches than this
         self._serial += 1
         batch = Batch(self._serial, 0, _records(rng, self._serial, now_ms), b"", True)
         self._number(batch)

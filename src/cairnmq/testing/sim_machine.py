@@ -32,10 +32,6 @@ class Struck(BaseException):
     """The process or the machine stops in the middle of a disk operation."""
 
 
-class Blackout(BaseException):
-    """The disk failed to sync: the pages may be gone, so the machine is taken down."""
-
-
 class SplitterDied(BaseException):
     """The splitter process alone stops."""
 
@@ -118,6 +114,7 @@ class Machine:
         self.read_disk = SimDisk(Random(self.rng.getrandbits(64)), ext4=self.shape.ext4)
         self.strike_in = 0
         self.splitter_strike_in = 0
+        self.kills = True
         self.journals = self.shape.journals
         self._open(KILL)
 
@@ -229,7 +226,7 @@ class Machine:
     def _observe(self, disk: SimDisk) -> None:
         """In the middle of an operation of the main world."""
         if self.rng.random() < self.shape.branch_share:
-            self._branch(self.rng.choice(EVENTS))
+            self._branch(self._event())
         if self.splitter_strike_in:
             self.splitter_strike_in -= 1
             if not self.splitter_strike_in:
@@ -237,6 +234,9 @@ class Machine:
         self.strike_in -= 1
         if self.strike_in <= 0:
             raise Struck
+
+    def _event(self) -> str:
+        return self.rng.choice(EVENTS) if self.kills else POWER
 
     def _branch(self, event: str) -> None:
         """A side world in which the machine stops here; it is left when it has shown that nothing was lost."""

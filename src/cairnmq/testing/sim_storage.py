@@ -13,7 +13,7 @@ from random import Random
 from msgspec.structs import replace
 
 from cairnmq.codec.records import decode_batch
-from cairnmq.errors import Refusal
+from cairnmq.errors import Fault, Refusal
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.checkpoint import load_checkpoint
 from cairnmq.storage.engine import Fetched
@@ -23,10 +23,10 @@ from cairnmq.storage.queue import Queue
 from cairnmq.storage.queue_log import QueueSpec
 from cairnmq.storage.splitter import Round, Splitter
 from cairnmq.storage.write_path import Placed, WritePath
-from cairnmq.testing.oracle import POWER, JournalModel, QueueModel, batch_key, demand, entries_of
+from cairnmq.testing.oracle import JournalModel, QueueModel, batch_key, demand, entries_of
 from cairnmq.testing.sim_checks import check_logs, check_state, name
 from cairnmq.testing.sim_clients import Sender, plain_batch
-from cairnmq.testing.sim_machine import EVENTS, Blackout, Lane, Machine, SplitterDied, Struck, Tally, after_event
+from cairnmq.testing.sim_machine import EVENTS, Lane, Machine, SplitterDied, Struck, Tally, after_event
 
 SLACK_MS = 20  # threads get their turn within this time
 
@@ -68,9 +68,8 @@ class World(Machine):
                 self._check()
             except Struck:
                 self.splitter_strike_in = 0
-                self._strike(self.rng.choice(EVENTS))
-            except Blackout:
-                self._strike(POWER)
+                self._strike(self._event())
+            self.kills = True
         return self.tally
 
     def _actions(self) -> list[tuple[int, Callable[[], None]]]:
@@ -260,12 +259,14 @@ class World(Machine):
         disk = self.journal_disk
         if self.rng.random() < 0.01:
             disk.faults[disk.operations + 1] = errno.EIO
+            self.kills = False  # until the failure is noted down, only a power loss leaves an honest disk
         try:
             lane.synced = lane.path.sync()
         except OSError as error:
             self.tally.failed_syncs += 1
             lane.path.stop(str(error))
-            raise Blackout from None
+            self.kills = True
+            raise Struck from None
         finally:
             disk.faults.clear()
 
@@ -329,9 +330,12 @@ class World(Machine):
         except OSError:
             spoiled = self.splitter is not None and self.splitter.spoiled is not None
             self._splitter_gone()
-            if spoiled:
-                self.tally.failed_syncs += 1
-                raise Struck from None
+            self.tally.failed_syncs += spoiled
+        except Fault:
+            # after a failed sync every successor refuses, until somebody starts the broker again
+            if self.splitter is None or self.splitter.spoiled is None:
+                raise
+            raise Struck from None
         finally:
             self.splitter_strike_in = 0
             disk.faults.clear()

@@ -38,7 +38,15 @@ PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS = 0, 1, 2, 3, 18
 # Versions 0-2 are not decoded; whoever sends them is disconnected.
 SERVED: dict[int, tuple[int, int]] = {
     key: (0 if key == PRODUCE else APIS[key].min, APIS[key].max)
-    for key in (PRODUCE, FETCH, LIST_OFFSETS, METADATA, 8, 9, 10, API_VERSIONS, 19, 20, 21, 22, 23, 32, 37, 44, 60, 75)
+    for key in (
+        *(PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS),
+        *range(8, 17),
+        *range(19, 24),
+        *range(29, 36),
+        37,
+        *range(42, 51),
+        *(55, 57, 60, 61, 74, 75),
+    )
 }
 
 _REQUESTS: dict[int, type[Message]] = {key: getattr(messages, api.name + "Request") for key, api in APIS.items()}

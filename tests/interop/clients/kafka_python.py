@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -9,7 +10,7 @@ from typing import Any, ClassVar
 import kafka
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
-from kafka.errors import KafkaError, KafkaTimeoutError
+from kafka.errors import KafkaError
 
 from interop.clients.contract import Got, Refused, Sent
 
@@ -60,7 +61,10 @@ class KafkaPythonReader:
 
 class KafkaPythonClient:
     name: ClassVar[str] = "kafka_python"
-    lacks: ClassVar[Mapping[str, str]] = {}
+    lacks: ClassVar[Mapping[str, str]] = {
+        "null header": "its producer accepts only bytes as a header's value",
+        "describe error": "describe_configs hides the broker's error and returns nothing",
+    }
 
     def __init__(self, bootstrap: str) -> None:
         self.version = kafka.__version__
@@ -192,8 +196,10 @@ class KafkaPythonClient:
     def alter_configs(self, topic: str, configs: Mapping[str, str]) -> None:
         # The client refuses names it does not find in DescribeConfigs; here the broker is to do it.
         resource = ConfigResource(ConfigResourceType.TOPIC, topic, dict(configs))
-        answers = refuse_or(lambda: self.admin.alter_configs([resource], raise_on_unknown=False))
-        print("ALTER", answers)
+        said = refuse_or(lambda: self.admin.alter_configs([resource], raise_on_unknown=False))["topic"][topic]
+        if said != "OK":
+            code = re.match(r"\[Error (\d+)\]", said)
+            raise Refused(int(code[1]) if code else -1, said)
 
     def delete_records(self, topic: str, partition: int, before: int) -> int:
         place = TopicPartition(topic, partition)

@@ -13,11 +13,12 @@ from cairnmq.broker.chunks import LARGE, SMALL
 from cairnmq.broker.connection import Limits
 from cairnmq.broker.reply import CloseConnection
 from cairnmq.errors import ErrorCode
+from cairnmq.types import Buffer
 from cairnmq.wire.apis import API_VERSIONS, FETCH, METADATA, PRODUCE
 from cairnmq.wire.codec import Malformed, decode
 from cairnmq.wire.messages import ApiVersionsResponse
 from unit.broker.rig import scenario
-from unit.broker.wire_client import frame, open_bench
+from unit.broker.wire_client import frame, open_bench, until
 
 # ------------------------------------------------------------------------------------------------------------ order
 
@@ -405,11 +406,38 @@ async def test_a_lost_connection_gives_its_bytes_back_and_abandons_what_it_parke
         assert bench.ctx.budget.used > 5_000_000
         client.writer.transport.abort()
         large.writer.transport.abort()
-        while bench.listener.connections:
-            await asyncio.sleep(0)
+        await until(lambda: not bench.listener.connections)
         assert bench.stub.abandoned == [7]
+        assert bench.ctx.budget.used == 0
         parked.answer(b"too late")
         assert bench.ctx.budget.used == 0
+
+
+@scenario
+async def test_what_cannot_be_given_up_holds_its_bytes_until_it_is_done() -> None:
+    """A batch on its way to the journal stays in memory, whether its producer lives or not."""
+    async with open_bench() as bench:
+        client = await bench.connect()
+        client.send(PRODUCE, 7, bytes(1000))
+        (staged,) = await bench.stub.until_started(1)
+        staged.reply.on_abandon = None
+        client.writer.transport.abort()
+        await until(lambda: not bench.listener.connections)
+        assert bench.ctx.budget.used > 1000
+        staged.answer(b"nobody hears it")
+        assert bench.ctx.budget.used == 0
+
+
+@scenario
+async def test_an_answer_of_thousands_of_pieces() -> None:
+    """More than one sendmsg takes (IOV_MAX)."""
+    async with open_bench() as bench:
+        client = await bench.connect()
+        client.send(FETCH, 1, version=4)
+        (parked,) = await bench.stub.until_started(1)
+        pieces: list[Buffer] = [memoryview(bytes([n % 251]) * (n % 1000)) for n in range(6000)]
+        parked.reply.complete(pieces)
+        assert await client.receive() == (1, b"".join(pieces))
 
 
 @scenario
@@ -443,8 +471,7 @@ async def test_a_reader_that_stopped_is_cut_off() -> None:
         bench.listener.sweep(now + 59)
         assert len(bench.listener.connections) == 1
         bench.listener.sweep(now + 61)
-        while bench.listener.connections:
-            await asyncio.sleep(0)
+        await until(lambda: not bench.listener.connections)
 
 
 @scenario

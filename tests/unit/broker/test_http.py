@@ -134,7 +134,9 @@ async def test_metrics_are_well_formed(tmp_path: Path) -> None:
                 typed.add(name)
             elif not row.startswith("#"):
                 assert line.fullmatch(row), row
-                assert re.sub("_(bucket|sum|count)$", "", re.split("[{ ]", row)[0]) in typed | {re.split("[{ ]", row)[0]}
+                assert re.sub("_(bucket|sum|count)$", "", re.split("[{ ]", row)[0]) in typed | {
+                    re.split("[{ ]", row)[0]
+                }
 
 
 @scenario

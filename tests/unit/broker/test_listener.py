@@ -8,7 +8,7 @@ import pytest
 
 from cairnmq.wire.apis import FETCH, METADATA
 from unit.broker.rig import scenario
-from unit.broker.wire_client import open_bench
+from unit.broker.wire_client import open_bench, until
 
 
 @scenario
@@ -22,8 +22,7 @@ async def test_max_connections() -> None:
         assert await third.closed()
         assert bench.ctx.metrics.refused == 1
         first.writer.close()
-        while len(bench.listener.connections) > 1:
-            await asyncio.sleep(0)
+        await until(lambda: len(bench.listener.connections) == 1)
         fourth = await bench.connect()
         fourth.send(METADATA, 4)
         assert (await fourth.receive())[0] == 4
@@ -37,8 +36,7 @@ async def test_connections_are_counted() -> None:
         await client.receive()
         assert (bench.ctx.metrics.connections, bench.ctx.metrics.connections_total) == (1, 1)
         client.writer.close()
-        while bench.ctx.metrics.connections:
-            await asyncio.sleep(0)
+        await until(lambda: not bench.ctx.metrics.connections)
         assert bench.ctx.metrics.connections_total == 1
 
 

@@ -17,20 +17,15 @@ import pytest
 from cairnmq.broker.options import Address, ServeOptions
 from cairnmq.broker.server import Unservable, settle
 
-LINE = r"cairn ready bootstrap=(\S+) http=(\S+) pid=(\d+)"
-
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     started: list[subprocess.Popen[str]] = []
 
     def start(*flags: str) -> subprocess.Popen[str]:
-        command = [
-            sys.executable, "-m", "cairnmq.cli.main", "serve",
-            "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0", *flags,
-        ]  # fmt: skip
-        program = "from cairnmq.cli.main import main; import sys; sys.exit(main())"
-        command = [sys.executable, "-c", program, *command[3:]]
+        program = "import sys; from cairnmq.cli.main import main; sys.exit(main())"
+        place = ["--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0"]
+        command = [sys.executable, "-c", program, "serve", *place, *flags]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         started.append(process)
         return process

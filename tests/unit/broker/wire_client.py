@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +20,12 @@ from cairnmq.types import Buffer
 from cairnmq.wire.apis import API_VERSIONS, FETCH, METADATA, PRODUCE
 from cairnmq.wire.framing import RequestHeader, request_frame
 from cairnmq.wire.messages import ApiVersionsResponse
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """For what gives no event: the other end of a socket."""
+    while not condition():  # noqa: ASYNC110
+        await asyncio.sleep(0)
 
 
 class Started:
@@ -128,8 +134,7 @@ class Bench:
             await client.receive()
         client.writer.close()
         self.clients.remove(client)
-        while len(self.listener.connections) > before:
-            await asyncio.sleep(0)
+        await until(lambda: len(self.listener.connections) <= before)
 
     def connection(self) -> Connection:
         """The broker's end, when there is one client."""

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from cairnmq.errors import Corrupt, ErrorCode, Refusal
 from cairnmq.metadata.catalog import NEXT_PRODUCER, Catalog
 from cairnmq.metadata.image import Topic
+from cairnmq.metadata.quotas import QuotaChange
 from cairnmq.metadata.sqlite import SqliteStore
 from cairnmq.metadata.sqlite_session import SqliteWatch
 from cairnmq.metadata.store import Change, Compacted, Delete, Put
@@ -322,3 +323,33 @@ def test_entries_of_unknown_kinds_are_left_alone(store: SqliteStore, catalog: Ca
     create(catalog, "a")
     catalog.refresh()
     assert loaded(store).image == catalog.image
+
+
+def test_quotas_and_group_settings_are_what_a_restart_and_another_broker_read(
+    store: SqliteStore, catalog: Catalog
+) -> None:
+    other = loaded(store)
+    alice = (("user", "a/b"),)
+    assert catalog.alter_quotas([QuotaChange(alice, (("request_percentage", 2.5),))]) == [None]
+    assert catalog.alter_group_configs("g/1", [ConfigChange("consumer.session.timeout.ms", 0, "50000")]) is None
+    assert catalog.image.quotas == {alice: {"request_percentage": 2.5}}
+    assert catalog.image.group_configs == {"g/1": {"consumer.session.timeout.ms": "50000"}}
+    other.refresh()
+    assert loaded(store).image == catalog.image == other.image
+    assert other.alter_quotas([QuotaChange(alice, (("request_percentage", None),))]) == [None]
+    assert other.alter_group_configs("g/1", [], whole=True) is None
+    assert (other.image.quotas, other.image.group_configs) == ({}, {})
+    # Decided on an old image: learns what the other did, and decides again.
+    assert catalog.alter_quotas([QuotaChange(alice, (("producer_byte_rate", 1.0),))]) == [None]
+    assert catalog.image.quotas == {alice: {"producer_byte_rate": 1.0}} and catalog.image.group_configs == {}
+    assert loaded(store).image == catalog.image
+
+
+def test_validating_quotas_and_group_settings_writes_nothing(store: SqliteStore, catalog: Catalog) -> None:
+    before, revision = catalog.image, store.revision
+    wanted = [QuotaChange((("user", "a"),), (("producer_byte_rate", 1.0),)), QuotaChange((), ())]
+    first, second = catalog.alter_quotas(wanted, validate_only=True)
+    assert first is None and isinstance(second, Refusal)
+    change = [ConfigChange("consumer.session.timeout.ms", 0, "50000")]
+    assert catalog.alter_group_configs("g", change, validate_only=True) is None
+    assert (catalog.image, store.revision) == (before, revision)

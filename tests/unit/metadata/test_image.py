@@ -69,3 +69,11 @@ def test_work_follows_topics_not_partitions() -> None:
         found = image.find_queue(queue)
         assert found is not None and found[1] == (queue - 1) % 1000
     assert image._ranges is not None and len(image._ranges) == 100
+
+
+def test_group_settings_and_quotas_are_content() -> None:
+    image = Image(group_configs={"g": {"x": "1"}}, quotas={(("user", None),): {"y": 1.0}})
+    assert image != Image(group_configs={"g": {"x": "1"}})
+    assert image != Image(quotas={(("user", None),): {"y": 1.0}})
+    assert image.after(9) == image
+    assert image.after(9, group_configs={}, quotas={}) == Image()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cairnmq.errors import ErrorCode, Refusal
-from cairnmq.settings.alteration import ConfigChange, Operation, alter
+from cairnmq.settings.alteration import ConfigChange, Operation, alter, replacement
 from cairnmq.settings.definition import ConfigType, Setting
 
 TABLE = {
@@ -59,3 +59,9 @@ def test_lists(before: str | None, operation: Operation, value: str, after: str)
 def test_refusals(changes: list[ConfigChange], code: ErrorCode) -> None:
     answer = altered({"number": "5"}, *changes)
     assert isinstance(answer, Refusal) and answer.code == code
+
+
+def test_a_replacement_removes_what_is_not_named() -> None:
+    wanted = [ConfigChange("a", Operation.SET, "1"), ConfigChange("new", Operation.SET, "2")]
+    assert replacement({"a": "0", "b": "0"}, wanted) == [*wanted, ConfigChange("b", Operation.DELETE)]
+    assert replacement({}, wanted) == wanted

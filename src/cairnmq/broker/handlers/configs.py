@@ -1,40 +1,38 @@
-"""DescribeConfigs and IncrementalAlterConfigs, for topics and for brokers."""
+"""DescribeConfigs, IncrementalAlterConfigs and AlterConfigs, for topics, brokers and groups."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from cairnmq.errors import ErrorCode, Fault, Refusal
+from cairnmq.metadata.groups import check_group
 from cairnmq.metadata.topics import check_name
-from cairnmq.settings.alteration import ConfigChange
+from cairnmq.settings.alteration import ConfigChange, Operation
 from cairnmq.settings.broker import describe_broker
 from cairnmq.settings.definition import ConfigEntry, ConfigSource
+from cairnmq.settings.group import describe_group
 from cairnmq.settings.topic import describe_topic
 from cairnmq.wire.framing import RequestHeader
 from cairnmq.wire.messages import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
     DescribeConfigsRequest,
     DescribeConfigsResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from cairnmq.wire.messages import (
-    _DescribeConfigsRequestDescribeConfigsResource as Resource,
-)
-from cairnmq.wire.messages import (
-    _DescribeConfigsResponseDescribeConfigsResourceResult as Row,
-)
-from cairnmq.wire.messages import (
-    _DescribeConfigsResponseDescribeConfigsResult as Described,
-)
-from cairnmq.wire.messages import (
-    _IncrementalAlterConfigsResponseAlterConfigsResourceResponse as Altered,
-)
 
 if TYPE_CHECKING:
     from cairnmq.broker.context import Context
 
-_TOPIC, _BROKER = 2, 4
+Resource: TypeAlias = DescribeConfigsRequest.DescribeConfigsResource
+Row: TypeAlias = DescribeConfigsResponse.DescribeConfigsResourceResult
+Described: TypeAlias = DescribeConfigsResponse.DescribeConfigsResult
+Altered: TypeAlias = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
+
+_TOPIC, _BROKER, _GROUP = 2, 4, 32
+_TWICE = Refusal(ErrorCode.INVALID_REQUEST, "the resource is named more than once")
 
 
 def describe(ctx: Context, header: RequestHeader, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
@@ -85,6 +83,9 @@ def _entries(ctx: Context, resource: Resource) -> list[ConfigEntry] | Refusal:
             default = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
             return [entry for entry in entries if any(synonym.source == default for synonym in entry.synonyms)]
         return entries
+    if resource.resource_type == _GROUP:
+        # Any group may have settings, also one that nobody has joined yet.
+        return check_group(name) or describe_group(ctx.catalog.image.group_configs.get(name, {}))
     return _unsupported(resource.resource_type)
 
 
@@ -111,7 +112,7 @@ async def alter(
     results = []
     for resource in request.resources:
         if named[resource.resource_type, resource.resource_name] > 1:
-            refusal: Refusal | None = Refusal(ErrorCode.INVALID_REQUEST, "the resource is named more than once")
+            refusal: Refusal | None = _TWICE
         else:
             changes = [ConfigChange(each.name, each.config_operation, each.value) for each in resource.configs]
             refusal = await _alter(ctx, resource.resource_type, resource.resource_name, changes, request.validate_only)
@@ -126,17 +127,48 @@ async def alter(
     return IncrementalAlterConfigsResponse(responses=results)
 
 
+async def replace(ctx: Context, header: RequestHeader, request: AlterConfigsRequest) -> AlterConfigsResponse:
+    """Every setting that is not sent goes back to its default; that is why Kafka made the incremental call."""
+    named = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
+    results = []
+    for resource in request.resources:
+        if named[resource.resource_type, resource.resource_name] > 1:
+            refusal: Refusal | None = _TWICE
+        else:
+            changes = [ConfigChange(each.name, Operation.SET, each.value) for each in resource.configs]
+            refusal = await _alter(
+                ctx, resource.resource_type, resource.resource_name, changes, request.validate_only, whole=True
+            )
+        results.append(
+            AlterConfigsResponse.AlterConfigsResourceResponse(
+                error_code=ErrorCode.NONE if refusal is None else refusal.code,
+                error_message=None if refusal is None else refusal.message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+        )
+    return AlterConfigsResponse(responses=results)
+
+
 async def _alter(
-    ctx: Context, resource_type: int, name: str, changes: list[ConfigChange], validate_only: bool
+    ctx: Context,
+    resource_type: int,
+    name: str,
+    changes: list[ConfigChange],
+    validate_only: bool,
+    *,
+    whole: bool = False,
 ) -> Refusal | None:
     try:
         if resource_type == _TOPIC:
-            return await ctx.catalog.alter_configs(name, changes, validate_only=validate_only)
+            return await ctx.catalog.alter_configs(name, changes, whole=whole, validate_only=validate_only)
+        if resource_type == _GROUP:
+            return await ctx.catalog.alter_group_configs(name, changes, whole=whole, validate_only=validate_only)
         if resource_type == _BROKER:
             node_id = _node_id(ctx, name)
             if isinstance(node_id, Refusal):
                 return node_id
-            return await ctx.catalog.alter_broker_configs(node_id, changes, validate_only=validate_only)
+            return await ctx.catalog.alter_broker_configs(node_id, changes, whole=whole, validate_only=validate_only)
     except Fault as fault:
         return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(fault))
     return _unsupported(resource_type)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from cairnmq.broker.queues import epoch_error, find_queue
 from cairnmq.errors import ErrorCode
@@ -11,16 +11,13 @@ from cairnmq.wire.messages import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
-from cairnmq.wire.messages import (
-    _OffsetForLeaderEpochRequestOffsetForLeaderPartition as Wanted,
-)
-from cairnmq.wire.messages import (
-    _OffsetForLeaderEpochResponseEpochEndOffset as Answer,
-)
 
 if TYPE_CHECKING:
     from cairnmq.broker.context import Context
     from cairnmq.metadata.image import Topic
+
+Wanted: TypeAlias = OffsetForLeaderEpochRequest.OffsetForLeaderPartition
+Answer: TypeAlias = OffsetForLeaderEpochResponse.EpochEndOffset
 
 
 def handle(ctx: Context, header: RequestHeader, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:

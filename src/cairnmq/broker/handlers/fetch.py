@@ -28,6 +28,8 @@ PartitionData: TypeAlias = FetchResponse.PartitionData
 TOPIC_IDS_SINCE = 13
 READ_COMMITTED = 1
 WARM_TRIES = 3
+# Answers are built in memory, so what one connection can make us hold is bounded below the 50 MB that clients ask for.
+ANSWER_BYTES_MAX = 8 << 20
 NOTHING: list[FetchResponse.AbortedTransaction] = []
 
 
@@ -51,7 +53,8 @@ class _Fetch:
     """One request: collect; park if there is too little; collect again when a queue has more, or time is up."""
 
     __slots__ = (
-        "ctx", "version", "request", "plan", "reply", "queues", "parked", "timer", "woken", "tries", "budget", "expired",
+        "ctx", "version", "request", "plan", "reply", "queues",
+        "parked", "timer", "woken", "tries", "budget", "expired",
     )  # fmt: skip
 
     def __init__(self, ctx: Context, version: int, request: FetchRequest, plan: Plan) -> None:
@@ -65,7 +68,7 @@ class _Fetch:
         self.timer: asyncio.TimerHandle | None = None
         self.woken = False
         self.tries = 0
-        self.budget = min(request.max_bytes, ctx.config.fetch_max_bytes)
+        self.budget = min(request.max_bytes, ctx.config.fetch_max_bytes, ANSWER_BYTES_MAX)
         self.expired = request.max_wait_ms <= 0
 
     def _queue(self, wanted: Wanted) -> Queue | ErrorCode:

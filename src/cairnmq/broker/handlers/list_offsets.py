@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from cairnmq.broker.queues import epoch_error, find_queue
 from cairnmq.errors import ErrorCode, Fault
@@ -14,13 +14,12 @@ from cairnmq.wire.messages import (
     ListOffsetsRequest,
     ListOffsetsResponse,
 )
-from cairnmq.wire.messages import (
-    _ListOffsetsResponseListOffsetsPartitionResponse as Answer,
-)
 
 if TYPE_CHECKING:
     from cairnmq.broker.context import Context
     from cairnmq.storage.queue import Queue
+
+Answer: TypeAlias = ListOffsetsResponse.ListOffsetsPartitionResponse
 
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
@@ -60,7 +59,8 @@ def _known_at_once(queue: Queue, epoch: int, timestamp: int, answer: Answer) -> 
         answer.leader_epoch = epoch
     elif timestamp in (EARLIEST, EARLIEST_LOCAL):
         answer.offset = queue.log_start
-        answer.leader_epoch = epoch if queue.log_start == queue.visible else -1
+        first = queue.state.epochs[0] if queue.state.epochs else None
+        answer.leader_epoch = first[0] if first is not None and first[1] <= queue.log_start else -1
     return timestamp in (LATEST, EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD)
 
 

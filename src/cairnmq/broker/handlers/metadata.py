@@ -7,7 +7,7 @@ answers are kept by the bytes of the request until the image changes.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from cairnmq.errors import ErrorCode, Fault, Refusal
 from cairnmq.metadata.image import Image, Topic
@@ -21,23 +21,16 @@ from cairnmq.wire.messages import (
     MetadataRequest,
     MetadataResponse,
 )
-from cairnmq.wire.messages import (
-    _DescribeTopicPartitionsResponsePartition as DescribedPartition,
-)
-from cairnmq.wire.messages import (
-    _DescribeTopicPartitionsResponseTopic as Described,
-)
-from cairnmq.wire.messages import (
-    _MetadataResponsePartition as PartitionAnswer,
-)
-from cairnmq.wire.messages import (
-    _MetadataResponseTopic as TopicAnswer,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from cairnmq.broker.context import Context
+
+DescribedPartition: TypeAlias = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition
+Described: TypeAlias = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
+PartitionAnswer: TypeAlias = MetadataResponse.MetadataResponsePartition
+TopicAnswer: TypeAlias = MetadataResponse.MetadataResponseTopic
 
 
 _NO_ID = bytes(16)
@@ -47,7 +40,7 @@ _UNKNOWN_OPERATIONS = -(2**31)
 _TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
 _CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 _CACHED_REQUEST_BYTES = 4096
-_CACHED_ANSWERS = 256
+_CACHED_BYTES = 32 * 1024 * 1024
 _DESCRIBED_PARTITIONS_MAX = 2000
 
 
@@ -57,6 +50,7 @@ class MetadataHandler:
     def __init__(self) -> None:
         self._image: Image | None = None
         self._answers: dict[tuple[int, bytes], list[Buffer]] = {}
+        self._bytes = 0
 
     def handle(
         self, ctx: Context, header: RequestHeader, frame: memoryview, position: int
@@ -64,7 +58,7 @@ class MetadataHandler:
         image = ctx.catalog.image
         if image is not self._image:
             self._image = image
-            self._answers.clear()
+            self._forget()
         asked = bytes(frame[position:]) if len(frame) - position <= _CACHED_REQUEST_BYTES else b""
         known = self._answers.get((header.api_version, asked)) if asked else None
         if known is not None:
@@ -76,10 +70,15 @@ class MetadataHandler:
         response = answer(ctx, header.api_version, request, {})
         body = encode(response, header.api_version)
         if asked and all(topic.error_code == 0 for topic in response.topics):
-            if len(self._answers) >= _CACHED_ANSWERS:
-                self._answers.clear()
+            self._bytes += _CACHED_REQUEST_BYTES + sum(map(len, body))
+            if self._bytes > _CACHED_BYTES:
+                self._forget()
             self._answers[header.api_version, asked] = body
         return body
+
+    def _forget(self) -> None:
+        self._answers.clear()
+        self._bytes = 0
 
     async def _create_and_answer(
         self, ctx: Context, version: int, request: MetadataRequest, names: list[str]

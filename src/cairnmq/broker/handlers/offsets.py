@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from cairnmq.errors import ErrorCode, Fault
-from cairnmq.groups.offsets import Committed, Fact, OffsetKey, put
+from cairnmq.groups.facts import Fact
+from cairnmq.groups.offsets import Committed, OffsetKey, put
 from cairnmq.wire.framing import RequestHeader
 from cairnmq.wire.messages import (
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetFetchRequest,
     OffsetFetchResponse,
-    _OffsetFetchRequestGroup,
-    _OffsetFetchResponseGroup,
-    _OffsetFetchResponseTopic,
-    _OffsetFetchResponseTopics,
-)
-from cairnmq.wire.messages import (
-    _OffsetCommitResponsePartition as CommitAnswer,
 )
 
 if TYPE_CHECKING:
     from cairnmq.broker.context import Context
     from cairnmq.metadata.image import Topic
+
+CommitAnswer: TypeAlias = OffsetCommitResponse.OffsetCommitResponsePartition
 
 _BY_ID_FROM = 10
 _NO_ID = bytes(16)
@@ -31,7 +27,13 @@ _NO_ID = bytes(16)
 
 async def commit(ctx: Context, header: RequestHeader, request: OffsetCommitRequest) -> OffsetCommitResponse:
     now_ms = ctx.clock()
-    group_error = ctx.offsets.refuse_member(request.group_id, request.generation_id_or_member_epoch, header.api_version)
+    group_error = ctx.coordinator.commit_error(
+        request.group_id,
+        request.member_id,
+        request.group_instance_id,
+        request.generation_id_or_member_epoch,
+        header.api_version,
+    )
     facts: list[Fact] = []
     stored: list[CommitAnswer] = []
     topics = []
@@ -91,7 +93,9 @@ def _everything(ctx: Context, group: str) -> list[tuple[str, bytes, list[int]]]:
     return sorted(found)
 
 
-def _old_topic(ctx: Context, group: str, name: str, topic_id: bytes, indexes: list[int]) -> _OffsetFetchResponseTopic:
+def _old_topic(
+    ctx: Context, group: str, name: str, topic_id: bytes, indexes: list[int]
+) -> OffsetFetchResponse.OffsetFetchResponseTopic:
     answers = []
     for index in indexes:
         committed = ctx.offsets.get(group, topic_id, index) or Committed(-1)
@@ -106,7 +110,9 @@ def _old_topic(ctx: Context, group: str, name: str, topic_id: bytes, indexes: li
     return OffsetFetchResponse.OffsetFetchResponseTopic(name=name, partitions=answers)
 
 
-def _group(ctx: Context, asked: _OffsetFetchRequestGroup, version: int) -> _OffsetFetchResponseGroup:
+def _group(
+    ctx: Context, asked: OffsetFetchRequest.OffsetFetchRequestGroup, version: int
+) -> OffsetFetchResponse.OffsetFetchResponseGroup:
     if asked.topics is None:
         topics = _everything(ctx, asked.group_id)
     elif version >= _BY_ID_FROM:
@@ -121,7 +127,7 @@ def _group(ctx: Context, asked: _OffsetFetchRequestGroup, version: int) -> _Offs
 
 def _topic(
     ctx: Context, group: str, name: str, topic_id: bytes, indexes: list[int], *, by_id: bool
-) -> _OffsetFetchResponseTopics:
+) -> OffsetFetchResponse.OffsetFetchResponseTopics:
     unknown = by_id and ctx.catalog.image.topic_by_id(topic_id) is None
     answers = []
     for index in indexes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from cairnmq.broker.queues import find_queue
 from cairnmq.errors import ErrorCode, Fault, Refusal
@@ -12,16 +12,13 @@ from cairnmq.wire.messages import (
     DeleteRecordsRequest,
     DeleteRecordsResponse,
 )
-from cairnmq.wire.messages import (
-    _DeleteRecordsRequestDeleteRecordsPartition as Wanted,
-)
-from cairnmq.wire.messages import (
-    _DeleteRecordsResponseDeleteRecordsPartitionResult as Answer,
-)
 
 if TYPE_CHECKING:
     from cairnmq.broker.context import Context
     from cairnmq.metadata.image import Topic
+
+Wanted: TypeAlias = DeleteRecordsRequest.DeleteRecordsPartition
+Answer: TypeAlias = DeleteRecordsResponse.DeleteRecordsPartitionResult
 
 
 _TO_THE_END = -1

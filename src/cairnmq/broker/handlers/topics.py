@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from cairnmq.errors import ErrorCode, Fault, Refusal
 from cairnmq.metadata.image import Topic
@@ -17,20 +17,14 @@ from cairnmq.wire.messages import (
     CreateTopicsResponse,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
-    _CreateTopicsRequestCreatableTopic,
-)
-from cairnmq.wire.messages import (
-    _CreatePartitionsResponseCreatePartitionsTopicResult as Grown,
-)
-from cairnmq.wire.messages import (
-    _CreateTopicsResponseCreatableTopicResult as Created,
-)
-from cairnmq.wire.messages import (
-    _DeleteTopicsResponseDeletableTopicResult as Deleted,
 )
 
 if TYPE_CHECKING:
     from cairnmq.broker.context import Context
+
+Grown: TypeAlias = CreatePartitionsResponse.CreatePartitionsTopicResult
+Created: TypeAlias = CreateTopicsResponse.CreatableTopicResult
+Deleted: TypeAlias = DeleteTopicsResponse.DeletableTopicResult
 
 
 _NO_ID = bytes(16)
@@ -54,7 +48,7 @@ async def create(ctx: Context, header: RequestHeader, request: CreateTopicsReque
     return CreateTopicsResponse(topics=results)
 
 
-async def _create(ctx: Context, asked: _CreateTopicsRequestCreatableTopic, validate_only: bool) -> Created:
+async def _create(ctx: Context, asked: CreateTopicsRequest.CreatableTopic, validate_only: bool) -> Created:
     wanted = CreateTopic(
         name=asked.name,
         partitions=asked.num_partitions,

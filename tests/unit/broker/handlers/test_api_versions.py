@@ -25,7 +25,9 @@ async def test_advertises_what_has_a_handler_and_nothing_else(tmp_path: Path) ->
 async def test_produce_is_advertised_from_0_and_telemetry_not_at_all(tmp_path: Path) -> None:
     """With min 3 old librdkafka sends lz4 data uncompressed; advertised telemetry keys make every client push."""
     async with open_rig(tmp_path) as rig:
-        answer = await rig.ask(API_VERSIONS, 3, ApiVersionsRequest(client_software_name="a", client_software_version="1"))
+        answer = await rig.ask(
+            API_VERSIONS, 3, ApiVersionsRequest(client_software_name="a", client_software_version="1")
+        )
         ranges = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
         assert ranges[0] == (0, 13)
         assert not {71, 72} & set(ranges)
@@ -49,5 +51,3 @@ async def test_odd_client_names_are_invalid_since_version_3(tmp_path: Path, name
         asked = ApiVersionsRequest(client_software_name=name, client_software_version="1.0")
         assert (await rig.ask(API_VERSIONS, 3, asked)).error_code == ErrorCode.INVALID_REQUEST
         assert (await rig.ask(API_VERSIONS, 2, asked)).error_code == 0
-
-

@@ -1,4 +1,4 @@
-"""DescribeConfigs and IncrementalAlterConfigs."""
+"""DescribeConfigs, IncrementalAlterConfigs and AlterConfigs."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from cairnmq.errors import ErrorCode
-from cairnmq.wire.messages import DescribeConfigsRequest, IncrementalAlterConfigsRequest
+from cairnmq.wire.messages import AlterConfigsRequest, DescribeConfigsRequest, IncrementalAlterConfigsRequest
 from unit.broker.rig import Rig, open_rig, scenario
 
-DESCRIBE, ALTER = 32, 44
+DESCRIBE, REPLACE, ALTER = 32, 33, 44
 TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32
 SET, REMOVE, APPEND, SUBTRACT = 0, 1, 2, 3
 
@@ -35,9 +35,7 @@ async def alter(
         IncrementalAlterConfigsRequest.AlterableConfig(name=key, config_operation=operation, value=value)
         for key, operation, value in changes
     ]
-    resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
-        resource_type=kind, resource_name=name, configs=rows
-    )
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource(resource_type=kind, resource_name=name, configs=rows)
     request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
     (result,) = (await rig.ask(ALTER, version, request)).responses
     assert (result.error_code == 0) == (result.error_message is None)
@@ -74,9 +72,7 @@ async def test_only_what_was_asked_for(tmp_path: Path) -> None:
 async def test_synonyms_and_documentation_on_request(tmp_path: Path) -> None:
     async with open_rig(tmp_path, {"log.retention.hours": "1"}) as rig:
         await rig.create("a", retention_ms="1000")
-        result = await describe(
-            rig, TOPIC, "a", ["retention.ms"], include_synonyms=True, include_documentation=True
-        )
+        result = await describe(rig, TOPIC, "a", ["retention.ms"], include_synonyms=True, include_documentation=True)
         (row,) = result.configs
         assert [(s.name, s.source) for s in row.synonyms][0] == ("retention.ms", 1)
         assert ("log.retention.hours", 4) in [(s.name, s.source) for s in row.synonyms]
@@ -100,7 +96,7 @@ async def test_a_broker_s_settings(tmp_path: Path) -> None:
         (BROKER, "2", ErrorCode.INVALID_REQUEST),
         (BROKER, "one", ErrorCode.INVALID_REQUEST),
         (LOGGER, "1", ErrorCode.INVALID_REQUEST),
-        (GROUP, "g", ErrorCode.INVALID_REQUEST),
+        (GROUP, "", ErrorCode.INVALID_REQUEST),
     ],
 )
 @scenario
@@ -158,7 +154,8 @@ async def test_changes_of_what_does_not_exist(tmp_path: Path) -> None:
         change = ("retention.ms", SET, "1")
         assert await alter(rig, TOPIC, "none", change) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert await alter(rig, BROKER, "2", change) == ErrorCode.INVALID_REQUEST
-        assert await alter(rig, GROUP, "g", change) == ErrorCode.INVALID_REQUEST
+        assert await alter(rig, GROUP, "", change) == ErrorCode.INVALID_REQUEST
+        assert await alter(rig, LOGGER, "1", change) == ErrorCode.INVALID_REQUEST
 
 
 @scenario
@@ -194,3 +191,68 @@ async def test_what_needs_a_restart_cannot_be_changed(tmp_path: Path) -> None:
     async with open_rig(tmp_path) as rig:
         assert await alter(rig, BROKER, "1", ("num.partitions", SET, "5")) == ErrorCode.INVALID_REQUEST
         assert rig.ctx.config.num_partitions == 1
+
+
+@scenario
+async def test_a_group_s_settings(tmp_path: Path) -> None:
+    session, heartbeat = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+    async with open_rig(tmp_path) as rig:
+        rows = {row.name: row for row in (await describe(rig, GROUP, "g")).configs}
+        assert {name: (row.value, row.config_source) for name, row in rows.items()} == {
+            session: ("45000", 5),
+            heartbeat: ("5000", 5),
+        }
+        assert await alter(rig, GROUP, "g", (session, SET, "50000")) == 0
+        assert await alter(rig, GROUP, "g", (session, SET, "1")) == ErrorCode.INVALID_CONFIG
+        assert await alter(rig, GROUP, "g", ("retention.ms", SET, "1")) == ErrorCode.INVALID_CONFIG
+        assert await alter(rig, GROUP, "g", ("share.session.timeout.ms", SET, "45000")) == ErrorCode.INVALID_CONFIG
+    async with open_rig(tmp_path) as rig:
+        (row,) = (await describe(rig, GROUP, "g", [session], include_synonyms=True)).configs
+        assert (row.value, row.config_source, row.read_only) == ("50000", 8, False)
+        assert [(s.value, s.source) for s in row.synonyms] == [("50000", 8), ("45000", 5)]
+        assert (await describe(rig, GROUP, "other", [session])).configs[0].value == "45000"
+        assert await alter(rig, GROUP, "g", (session, REMOVE, None)) == 0
+        assert rig.ctx.catalog.image.group_configs == {}
+
+
+async def replace(
+    rig: Rig, kind: int, name: str, configs: dict[str, str | None], *, version: int = 2, validate_only: bool = False
+) -> Any:
+    rows = [AlterConfigsRequest.AlterableConfig(name=key, value=value) for key, value in configs.items()]
+    resource = AlterConfigsRequest.AlterConfigsResource(resource_type=kind, resource_name=name, configs=rows)
+    request = AlterConfigsRequest(resources=[resource], validate_only=validate_only)
+    (result,) = (await rig.ask(REPLACE, version, request)).responses
+    assert (result.resource_type, result.resource_name) == (kind, name)
+    assert (result.error_code == 0) == (result.error_message is None)
+    return result.error_code
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+@scenario
+async def test_what_is_not_sent_goes_back_to_its_default(tmp_path: Path, version: int) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a", retention_ms="1000", max_message_bytes="100")
+        assert await replace(rig, TOPIC, "a", {"retention.ms": "2000"}, version=version) == 0
+        config = rig.queue("a").config
+        assert (config.retention_ms, config.max_message_bytes) == (2000, 1_048_588)
+        assert await alter(rig, BROKER, "1", ("log.retention.ms", SET, "7")) == 0
+        assert await replace(rig, BROKER, "1", {"max.connections": "5"}, version=version) == 0
+        assert rig.ctx.catalog.image.dynamic_configs(1) == {"max.connections": "5"}
+        assert await alter(rig, GROUP, "g", ("consumer.session.timeout.ms", SET, "50000")) == 0
+        assert await replace(rig, GROUP, "g", {}, version=version) == 0
+        assert rig.ctx.catalog.image.group_configs == {}
+
+
+@scenario
+async def test_refused_replacements_change_nothing(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        topic = await rig.create("a", retention_ms="1000")
+        assert await replace(rig, TOPIC, "a", {"max.message.bytes": "1"}, validate_only=True) == 0
+        assert await replace(rig, TOPIC, "a", {"max.message.bytes": "x"}) == ErrorCode.INVALID_CONFIG
+        assert await replace(rig, TOPIC, "a", {"max.message.bytes": None}) == ErrorCode.INVALID_REQUEST
+        assert await replace(rig, TOPIC, "none", {}) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert await replace(rig, LOGGER, "1", {}) == ErrorCode.INVALID_REQUEST
+        twice = AlterConfigsRequest.AlterConfigsResource(resource_type=TOPIC, resource_name="a")
+        answer = await rig.ask(REPLACE, 2, AlterConfigsRequest(resources=[twice, twice]))
+        assert [each.error_code for each in answer.responses] == [ErrorCode.INVALID_REQUEST] * 2
+        assert rig.ctx.catalog.image.topic("a") == topic

@@ -16,7 +16,14 @@ Partition = ListOffsetsRequest.ListOffsetsPartition
 
 
 async def look(
-    rig: Rig, timestamp: int, *, version: int = 11, topic: str = "a", partition: int = 0, epoch: int = -1, times: int = 1
+    rig: Rig,
+    timestamp: int,
+    *,
+    version: int = 11,
+    topic: str = "a",
+    partition: int = 0,
+    epoch: int = -1,
+    times: int = 1,
 ) -> tuple[int, int, int]:
     """(error, offset, timestamp)"""
     asked = [Partition(partition_index=partition, current_leader_epoch=epoch, timestamp=timestamp)] * times

@@ -99,8 +99,8 @@ PLAIN = batch(b"x", b"y")
         (batch(b"x", producer_id=5, producer_epoch=0, base_sequence=-1), ErrorCode.INVALID_RECORD),
     ],
     ids=[
-        "null", "empty", "two batches", "cut", "trailing byte", "no header", "bad data", "magic 1", "magic 0", "bad crc",
-        "control", "count below delta", "negative delta", "no records", "producer without sequence",
+        "null", "empty", "two batches", "cut", "trailing byte", "no header", "bad data", "magic 1", "magic 0",
+        "bad crc", "control", "count below delta", "negative delta", "no records", "producer without sequence",
     ],
 )  # fmt: skip
 @scenario
@@ -124,9 +124,7 @@ async def test_one_bad_partition_does_not_spoil_the_others(tmp_path: Path) -> No
             ProduceRequest.PartitionProduceData(index=9, records=batch(b"x")),
             ProduceRequest.PartitionProduceData(index=2, records=batch(b"x")),
         ]
-        request = ProduceRequest(
-            acks=-1, topic_data=[ProduceRequest.TopicProduceData(name="a", partition_data=data)]
-        )
+        request = ProduceRequest(acks=-1, topic_data=[ProduceRequest.TopicProduceData(name="a", partition_data=data)])
         answer = await rig.ask(0, 9, request)
         codes = [(p.index, p.error_code) for p in answer.responses[0].partition_responses]
         assert codes == [(0, 0), (1, 2), (9, 3), (2, 0)]

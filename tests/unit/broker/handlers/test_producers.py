@@ -30,7 +30,9 @@ async def test_never_the_same_number_twice_also_after_a_restart(tmp_path: Path) 
     seen: list[int] = []
     for _ in range(3):
         async with open_rig(tmp_path) as rig:
-            answers = await asyncio.gather(*(rig.ask(KEY, 4, InitProducerIdRequest(transactional_id=None)) for _ in range(700)))
+            answers = await asyncio.gather(
+                *(rig.ask(KEY, 4, InitProducerIdRequest(transactional_id=None)) for _ in range(700))
+            )
             seen += [answer.producer_id for answer in answers]
     assert len(set(seen)) == 2100 and min(seen) >= 0
 

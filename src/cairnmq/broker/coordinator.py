@@ -1,0 +1,199 @@
+"""Groups on the event loop: stores what was decided, lets answers go only then, and watches the clock.
+
+Answers of one group leave in the order of its decisions: one that says nothing new still waits for facts that were
+decided before it. Heartbeats say nothing about a group's content and are answered at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from uuid import uuid4
+
+from cairnmq.broker.facts import FactLog
+from cairnmq.errors import ErrorCode, Fault
+from cairnmq.groups.classic import Outcome
+from cairnmq.groups.deadlines import NEVER
+from cairnmq.groups.facts import Fact
+from cairnmq.groups.groups import Groups
+from cairnmq.groups.messages import Answer, Identity, Join, Sync
+
+log = logging.getLogger("cairnmq.broker")
+
+TICK_MS = 20  # deadlines closer together than this are handled in one go
+LATE_MS = 1_000
+EXPIRY_SLICE = 200
+
+Deliver = Callable[[Answer | None], None]  # None: what the answer rests on could not be stored
+
+
+class SteadyClock:
+    """Starts at the wall clock and runs with the monotonic one: a stepped clock must not expire every member."""
+
+    def __init__(self, wall_ms: Callable[[], int]) -> None:
+        self._wall_ms = wall_ms
+        self._base_ms: int | None = None
+
+    def __call__(self) -> int:
+        elapsed_ms = int(asyncio.get_running_loop().time() * 1000)
+        if self._base_ms is None:
+            self._base_ms = self._wall_ms() - elapsed_ms
+        return self._base_ms + elapsed_ms
+
+
+class _Write:
+    """Facts of a group on their way, and the answers that wait for them."""
+
+    __slots__ = ("waiting",)
+
+    def __init__(self, waiting: Iterable[tuple[Deliver, Answer]]) -> None:
+        self.waiting = list(waiting)
+
+
+class Coordinator:
+    def __init__(self, groups: Groups, facts: FactLog, clock: Callable[[], int]) -> None:
+        self.groups = groups
+        self._facts = facts
+        self._clock = clock
+        self._writes: dict[str, deque[_Write]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = NEVER
+        self._expiry: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def start(
+        self, retention_ms: Callable[[], int], interval_ms: int, topic_name: Callable[[bytes], str | None]
+    ) -> None:
+        """Sessions begin to run, and old offsets are looked for."""
+        self.groups.resume(self._clock())
+        self._watch()
+        self._expiry = self._run(self._expire_offsets(retention_ms, interval_ms / 1000, topic_name))
+
+    def drain(self) -> None:
+        """No time passes any more; parked joins and syncs are sent to look for a coordinator."""
+        self._closed = True
+        for stopped in (self._timer, self._expiry):
+            if stopped is not None:
+                stopped.cancel()
+        for group_id, decision in self.groups.drain(self._clock()):
+            self._carry_out(group_id, decision)
+
+    async def close(self) -> None:
+        """What was decided is still stored."""
+        self.drain()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # ---------------------------------------------------------------------------------------------------- commands
+
+    def join(self, command: Join, deliver: Deliver) -> None:
+        fresh_id = f"{command.instance_id or command.client_id}-{uuid4()}"
+        self._carry_out(command.group_id, self.groups.join(command, deliver, self._clock(), fresh_id))
+
+    def sync(self, command: Sync, deliver: Deliver) -> None:
+        self._carry_out(command.group_id, self.groups.sync(command, deliver, self._clock()))
+
+    def leave(self, group_id: str, identities: Sequence[Identity], deliver: Deliver) -> None:
+        self._carry_out(group_id, self.groups.leave(group_id, identities, deliver, self._clock()))
+
+    def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+        return self.groups.heartbeat(group_id, member_id, instance_id, generation, self._clock())
+
+    def commit_error(
+        self, group_id: str, member_id: str, instance_id: str | None, generation: int, version: int
+    ) -> ErrorCode:
+        return self.groups.commit_error(group_id, member_id, instance_id, generation, self._clock(), version=version)
+
+    async def delete(self, group_id: str) -> ErrorCode:
+        error, decision = self.groups.delete(group_id)
+        if error:
+            return error
+        try:
+            await self._facts.commit(decision.facts)
+        except Fault:
+            self._carry_out(group_id, self.groups.reload(group_id, self._clock()))
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return ErrorCode.NONE
+
+    # ----------------------------------------------------------------------------------------- storing and answering
+
+    def _carry_out(self, group_id: str, decision: Outcome) -> None:
+        waiting = [(deliver, answer) for deliver, answer in decision.answers if callable(deliver)]
+        under_way = self._writes.get(group_id)
+        if decision.facts:
+            write = _Write(waiting)
+            if under_way is None:
+                under_way = self._writes[group_id] = deque()
+            under_way.append(write)
+            self._run(self._store(group_id, decision.facts))
+        elif under_way is not None:
+            under_way[-1].waiting += waiting
+        else:
+            for deliver, answer in waiting:
+                deliver(answer)
+        if self.groups.wake_ms < self._timer_ms:
+            self._watch()
+
+    async def _store(self, group_id: str, facts: list[Fact]) -> None:
+        try:
+            await self._facts.commit(facts)
+            stored = True
+        except Fault as fault:
+            log.error("group %s: %s", group_id, fault)
+            stored = False
+        under_way = self._writes[group_id]
+        write = under_way.popleft()  # facts become durable in the order they were decided
+        if not under_way:
+            del self._writes[group_id]
+        for deliver, answer in write.waiting:
+            deliver(answer if stored else None)
+        if not stored:
+            self._carry_out(group_id, self.groups.reload(group_id, self._clock()))
+
+    def _run(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # ---------------------------------------------------------------------------------------------------------- time
+
+    def _watch(self) -> None:
+        """One timer for all groups, set to the earliest deadline."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._timer_ms = NEVER
+        wake_ms = self.groups.wake_ms
+        if wake_ms != NEVER and not self._closed:
+            self._set_timer(max(wake_ms, self._clock() + TICK_MS))
+
+    def _set_timer(self, at_ms: int) -> None:
+        self._timer_ms = at_ms
+        delay = max(0, at_ms - self._clock()) / 1000
+        self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
+
+    def _tick(self) -> None:
+        now_ms = self._clock()
+        if now_ms - self._timer_ms > LATE_MS:
+            # This process stood still. Members may have sent heartbeats meanwhile: read those first.
+            self._set_timer(now_ms + LATE_MS)
+            return
+        for group_id, decision in self.groups.advance(now_ms):
+            self._carry_out(group_id, decision)
+        self._watch()
+
+    async def _expire_offsets(
+        self, retention_ms: Callable[[], int], interval_seconds: float, topic_name: Callable[[bytes], str | None]
+    ) -> None:
+        while True:
+            await asyncio.sleep(interval_seconds)
+            for number, group_id in enumerate(list(self.groups.ids())):
+                decision = self.groups.expire_offsets(group_id, self._clock(), retention_ms(), topic_name)
+                if decision.facts:
+                    log.info("group %s: %d offsets and groups have become too old", group_id, len(decision.facts))
+                    self._carry_out(group_id, decision)
+                if number % EXPIRY_SLICE == 0:
+                    await asyncio.sleep(0)

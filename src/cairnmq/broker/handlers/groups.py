@@ -1,0 +1,254 @@
+"""JoinGroup, SyncGroup, Heartbeat, LeaveGroup, DescribeGroups, ListGroups, DeleteGroups, OffsetDelete."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+from cairnmq.broker.reply import Reply
+from cairnmq.errors import ErrorCode, Fault
+from cairnmq.groups.facts import Fact
+from cairnmq.groups.messages import Answer, Identity, Join, Joined, Left, State, Sync, Synced
+from cairnmq.groups.offsets import OffsetKey, drop
+from cairnmq.types import Buffer
+from cairnmq.wire.codec import decode, encode
+from cairnmq.wire.framing import RequestHeader
+from cairnmq.wire.messages import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+
+if TYPE_CHECKING:
+    from cairnmq.broker.context import Context
+
+DescribedGroup: TypeAlias = DescribeGroupsResponse.DescribedGroup
+DeleteAnswer: TypeAlias = OffsetDeleteResponse.OffsetDeleteResponsePartition
+
+_MEMBER_ID_REQUIRED_FROM = 4
+_MISSING_GROUP_IS_AN_ERROR_FROM = 6  # of DescribeGroups; before, it is a dead group
+_PROTOCOL_MAY_BE_NULL_FROM = 7
+_SKIP_ASSIGNMENT_FROM = 9
+_BATCH_LEAVE_FROM = 3
+# Read, delete, describe, describe configs, alter configs: everybody may do everything while nobody is authenticated.
+_GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+_UNKNOWN_OPERATIONS = -(2**31)
+
+_heartbeats: dict[tuple[ErrorCode, int], list[Buffer]] = {}
+
+
+def join(ctx: Context, header: RequestHeader, request: JoinGroupRequest) -> Reply:
+    version = header.api_version
+    command = Join(
+        request.group_id,
+        request.member_id,
+        request.group_instance_id,
+        header.client_id or "",
+        f"/{header.client_host}",  # as Kafka's tools show it
+        request.session_timeout_ms,
+        request.rebalance_timeout_ms if request.rebalance_timeout_ms >= 0 else request.session_timeout_ms,
+        request.protocol_type,
+        tuple([(protocol.name, protocol.metadata) for protocol in request.protocols]),
+        needs_id=version >= _MEMBER_ID_REQUIRED_FROM,
+        may_skip=version >= _SKIP_ASSIGNMENT_FROM,
+    )
+    reply = Reply()
+
+    def deliver(answer: Answer | None) -> None:
+        reply.complete(_join_response(cast(Joined | None, answer), version))
+
+    ctx.coordinator.join(command, deliver)
+    return reply
+
+
+def _join_response(answer: Joined | None, version: int) -> JoinGroupResponse:
+    no_name = None if version >= _PROTOCOL_MAY_BE_NULL_FROM else ""
+    if answer is None:
+        return JoinGroupResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, protocol_name=no_name)
+    return JoinGroupResponse(
+        error_code=answer.error,
+        generation_id=answer.generation,
+        protocol_type=answer.protocol_type,
+        protocol_name=no_name if answer.protocol is None else answer.protocol,
+        leader=answer.leader,
+        skip_assignment=answer.skip_assignment,
+        member_id=answer.member_id,
+        members=[
+            JoinGroupResponse.JoinGroupResponseMember(
+                member_id=member.member_id, group_instance_id=member.instance_id, metadata=member.metadata
+            )
+            for member in answer.members
+        ],
+    )
+
+
+def sync(ctx: Context, header: RequestHeader, request: SyncGroupRequest) -> Reply:
+    command = Sync(
+        request.group_id,
+        request.generation_id,
+        request.member_id,
+        request.group_instance_id,
+        request.protocol_type,
+        request.protocol_name,
+        {given.member_id: given.assignment for given in request.assignments},
+    )
+    reply = Reply()
+
+    def deliver(answer: Answer | None) -> None:
+        synced = cast(Synced | None, answer) or Synced(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        reply.complete(
+            SyncGroupResponse(
+                error_code=synced.error,
+                protocol_type=synced.protocol_type,
+                protocol_name=synced.protocol,
+                assignment=synced.assignment,
+            )
+        )
+
+    ctx.coordinator.sync(command, deliver)
+    return reply
+
+
+def heartbeat(ctx: Context, header: RequestHeader, frame: memoryview, position: int) -> list[Buffer]:
+    """Thousands of these arrive every second and nearly all answers are the same bytes."""
+    version = header.api_version
+    request, _ = decode(HeartbeatRequest, version, frame, position)
+    error = ctx.coordinator.heartbeat(
+        request.group_id, request.member_id, request.group_instance_id, request.generation_id
+    )
+    body = _heartbeats.get((error, version))
+    if body is None:
+        body = _heartbeats[error, version] = encode(HeartbeatResponse(error_code=error), version)
+    return body
+
+
+def leave(ctx: Context, header: RequestHeader, request: LeaveGroupRequest) -> Reply:
+    batch = header.api_version >= _BATCH_LEAVE_FROM
+    identities = (
+        [Identity(member.member_id, member.group_instance_id) for member in request.members]
+        if batch
+        else [Identity(request.member_id)]
+    )
+    reply = Reply()
+
+    def deliver(answer: Answer | None) -> None:
+        left = cast(Left | None, answer) or Left(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        error = left.error
+        if not batch and not error:
+            error = left.members[0][1]
+        members = [
+            LeaveGroupResponse.MemberResponse(
+                member_id=identity.member_id, group_instance_id=identity.instance_id, error_code=code
+            )
+            for identity, code in left.members
+        ]
+        reply.complete(LeaveGroupResponse(error_code=error, members=members))
+
+    ctx.coordinator.leave(request.group_id, identities, deliver)
+    return reply
+
+
+def describe(ctx: Context, header: RequestHeader, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+    operations = _GROUP_OPERATIONS if request.include_authorized_operations else _UNKNOWN_OPERATIONS
+    return DescribeGroupsResponse(
+        groups=[_described(ctx, group_id, header.api_version, operations) for group_id in request.groups]
+    )
+
+
+def _described(ctx: Context, group_id: str, version: int, operations: int) -> DescribedGroup:
+    group = ctx.coordinator.groups.describe(group_id)
+    if group is None:
+        answer = DescribedGroup(group_id=group_id, group_state=State.DEAD, authorized_operations=operations)
+        if version >= _MISSING_GROUP_IS_AN_ERROR_FROM:
+            answer.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+            answer.error_message = f"Group {group_id} not found."
+        return answer
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=group.state,
+        protocol_type=group.protocol_type,
+        protocol_data=group.protocol,
+        members=[
+            DescribeGroupsResponse.DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata,
+                member_assignment=member.assignment,
+            )
+            for member in group.members
+        ],
+        authorized_operations=operations,
+    )
+
+
+def list_groups(ctx: Context, header: RequestHeader, request: ListGroupsRequest) -> ListGroupsResponse:
+    states = {state.lower() for state in request.states_filter}
+    types = {name.lower() for name in request.types_filter}
+    return ListGroupsResponse(
+        groups=[
+            ListGroupsResponse.ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type,
+                group_state=group.state,
+                group_type=group.type,
+            )
+            for group in ctx.coordinator.groups.listed()
+            if (not states or group.state.lower() in states) and (not types or group.type in types)
+        ]
+    )
+
+
+async def delete(ctx: Context, header: RequestHeader, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+    return DeleteGroupsResponse(
+        results=[
+            DeleteGroupsResponse.DeletableGroupResult(
+                group_id=group_id, error_code=await ctx.coordinator.delete(group_id)
+            )
+            for group_id in dict.fromkeys(request.groups_names)
+        ]
+    )
+
+
+async def delete_offsets(ctx: Context, header: RequestHeader, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+    groups = ctx.coordinator.groups
+    error = groups.delete_offsets_error(request.group_id)
+    if error:
+        return OffsetDeleteResponse(error_code=error)
+    facts: list[Fact] = []
+    deleted: list[DeleteAnswer] = []
+    topics = []
+    for asked in request.topics:
+        topic = ctx.catalog.image.topic(asked.name)
+        answers = []
+        for wanted in asked.partitions:
+            answer = DeleteAnswer(partition_index=wanted.partition_index)
+            answers.append(answer)
+            if topic is None or topic.queue_id(wanted.partition_index) is None:
+                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif groups.reads(request.group_id, asked.name):
+                answer.error_code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+            else:
+                deleted.append(answer)
+                if ctx.offsets.get(request.group_id, topic.topic_id, wanted.partition_index) is not None:
+                    facts.append(drop(OffsetKey(request.group_id, topic.topic_id, wanted.partition_index)))
+        topics.append(OffsetDeleteResponse.OffsetDeleteResponseTopic(name=asked.name, partitions=answers))
+    try:
+        await ctx.facts.commit(facts)
+    except Fault:
+        for answer in deleted:
+            answer.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return OffsetDeleteResponse(topics=topics)

@@ -1,0 +1,106 @@
+"""The checkpoint file: deltas, rewrites, and what a crash in the middle leaves."""
+
+from __future__ import annotations
+
+import errno
+from random import Random
+
+import pytest
+
+from cairnmq.errors import Corrupt
+from cairnmq.storage import checkpoint
+from cairnmq.storage.checkpoint import CheckpointImage, CheckpointLog, checkpoint_name, load_checkpoint
+from cairnmq.storage.format import PART, CheckpointRows, JournalMark, Keyed, QueueRow, checkpoint_frame
+from cairnmq.testing.sim_disk import SimCrash, SimDisk
+
+
+def rows(
+    split: int, *queues: QueueRow, keyed: list[Keyed] | None = None, gone: list[int] | None = None
+) -> CheckpointRows:
+    mark = JournalMark(0, split, split, 1, 7)
+    return CheckpointRows(queues=list(queues), keyed=keyed or [], gone=gone or [], marks=[mark], time_ms=split)
+
+
+@pytest.fixture
+def disk() -> SimDisk:
+    return SimDisk(Random(1))
+
+
+def test_nothing_yet(disk: SimDisk) -> None:
+    image = load_checkpoint(disk)
+    assert (image.marks, image.queues, image.keyed, image.clean) == ({}, {}, {}, False)
+
+
+def test_deltas_add_up(disk: SimDisk) -> None:
+    log = CheckpointLog(disk, load_checkpoint(disk))
+    log.publish(rows(10, QueueRow(1, 0, 5), QueueRow(2, 0, 3), keyed=[Keyed("s", b"a", b"1"), Keyed("s", b"b", b"2")]))
+    log.publish(rows(20, QueueRow(1, 2, 9), keyed=[Keyed("s", b"a", None)], gone=[2]))
+    image = load_checkpoint(disk.crash())
+    assert image.queues == {1: QueueRow(1, 2, 9)}
+    assert image.keyed == {("s", b"b"): b"2"}
+    assert image.marks[0].split == 20 and image.time_ms == 20
+
+
+def test_a_torn_delta_does_not_count_and_is_never_appended_to(disk: SimDisk) -> None:
+    log = CheckpointLog(disk, load_checkpoint(disk))
+    log.publish(rows(10, QueueRow(1, 0, 5)))
+    file = disk.open(checkpoint_name(1), write=True)
+    file.append([checkpoint_frame(2, rows(20, QueueRow(1, 0, 8)))[:-3]])
+    image = load_checkpoint(disk)
+    assert image.queues[1].end == 5
+    CheckpointLog(disk, image).publish(rows(30, QueueRow(2, 0, 1)))
+    assert disk.list("checkpoints") == [checkpoint_name(2).split("/")[1]]
+    assert load_checkpoint(disk).queues == {1: QueueRow(1, 0, 5), 2: QueueRow(2, 0, 1)}
+
+
+def test_parts_count_only_with_a_commit(disk: SimDisk) -> None:
+    CheckpointLog(disk, load_checkpoint(disk)).publish(rows(10, QueueRow(1, 0, 5)))
+    disk.open(checkpoint_name(1), write=True).append([checkpoint_frame(PART, rows(20, QueueRow(1, 0, 8)))])
+    assert load_checkpoint(disk).queues[1].end == 5
+
+
+def test_a_file_without_a_commit_is_damage(disk: SimDisk) -> None:
+    disk.make_dir("checkpoints")
+    disk.create(checkpoint_name(4)).append([b"\0" * 100])
+    with pytest.raises(Corrupt, match=checkpoint_name(4)):
+        load_checkpoint(disk)
+
+
+def test_it_is_rewritten_when_large(disk: SimDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "REWRITE_BYTES_MIN", 500)
+    monkeypatch.setattr(checkpoint, "PART_ROWS", 2)
+    log = CheckpointLog(disk, load_checkpoint(disk))
+    for number in range(40):
+        log.publish(rows(number, QueueRow(number % 5, 0, number), keyed=[Keyed("s", b"%d" % (number % 3), b"v")]))
+    assert log.image.file_number > 2
+    image = load_checkpoint(disk)
+    assert image.queues == log.image.queues and len(image.queues) == 5
+    assert image.keyed == log.image.keyed and len(image.keyed) == 3
+
+
+def test_every_crash_leaves_one_checkpoint_or_the_next() -> None:
+    for at in range(1, 40):
+        for seed in range(4):
+            disk = SimDisk(Random(seed))
+            disk.crash_at = at
+            published = 0
+            try:
+                log = CheckpointLog(disk, load_checkpoint(disk))
+                for number in (1, 2, 3):
+                    log.publish(rows(number, QueueRow(1, 0, number)))
+                    published = number
+            except SimCrash:
+                pass
+            image = load_checkpoint(disk.crash())
+            found = image.queues[1].end if image.queues else 0
+            assert published <= found <= published + 1, (at, seed)
+
+
+def test_a_failed_publish_can_be_repeated(disk: SimDisk) -> None:
+    log = CheckpointLog(disk, CheckpointImage())
+    log.publish(rows(10, QueueRow(1, 0, 5)))
+    disk.faults[disk.operations + 1] = errno.ENOSPC
+    with pytest.raises(OSError):
+        log.publish(rows(20, QueueRow(1, 0, 8)))
+    log.publish(rows(20, QueueRow(1, 0, 8)))
+    assert load_checkpoint(disk.crash()).queues[1].end == 8

@@ -1,0 +1,272 @@
+"""Queue logs: Kafka's files, written by the splitter, cut and claimed after a crash; and the broker's reader."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from cairnmq.codec.batch import set_offset_and_epoch
+from cairnmq.codec.records import Record, build_batch
+from cairnmq.errors import Corrupt
+from cairnmq.settings.topic import LogConfig
+from cairnmq.storage.format import BATCH, OFFSET_INDEX_ENTRY, TIME_INDEX_ENTRY, Entry
+from cairnmq.storage.queue_log import QueueLog, QueueSpec, read_identity
+from cairnmq.storage.queue_reader import Part, QueueReader
+from cairnmq.storage.queue_segment import offset_position, time_hint, walk
+from cairnmq.testing.sim_disk import SimDisk
+
+DIRECTORY = "queues/t-0"
+
+
+def batch(base: int, count: int = 2, size: int = 50, timestamp: int = 1000) -> Entry:
+    records = [Record(offset=0, timestamp=timestamp, key=None, value=b"v" * size) for _ in range(count)]
+    data = bytearray(build_batch(records))
+    set_offset_and_epoch(data, base, 1)
+    return Entry(0, 0, BATCH, 1, 1, 0, memoryview(data), base, base + count - 1, 1, timestamp)
+
+
+def spec(queue_id: int = 1, **config: int) -> QueueSpec:
+    return QueueSpec(queue_id, "t", 0, bytes(16), LogConfig(**config))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def disk() -> SimDisk:
+    return SimDisk(Random(5))
+
+
+def opened(
+    disk: SimDisk, offset: int = 0, checkpointed: tuple[int, int] = (0, 0), queue_id: int = 1, **config: int
+) -> QueueLog:
+    log = QueueLog(disk, spec(queue_id, **config))
+    log.open_at(offset, checkpointed)
+    return log
+
+
+def filled(disk: SimDisk, count: int, **config: int) -> QueueLog:
+    log = opened(disk, **config)
+    log.append([batch(2 * n, timestamp=1000 + n) for n in range(count)])
+    return log
+
+
+def checkpoint(disk: SimDisk, log: QueueLog) -> None:
+    disk.sync_files(*log.sync_parts())
+    log.synced()
+
+
+def bases(disk: SimDisk) -> list[int]:
+    return [int(name[:20]) for name in disk.list(DIRECTORY) if name.endswith(".log")]
+
+
+# ------------------------------------------------------------------------------------------------------- writing
+
+
+def test_batches_lie_one_behind_the_other(disk: SimDisk) -> None:
+    filled(disk, 4)
+    places = list(walk(disk.open(f"{DIRECTORY}/{0:020d}.log"), 0))
+    assert [(place.base_offset, place.last_offset) for place in places] == [(0, 1), (2, 3), (4, 5), (6, 7)]
+
+
+def test_it_rolls_by_size(disk: SimDisk) -> None:
+    size = len(batch(0).payload)
+    filled(disk, 5, segment_bytes=2 * size)
+    assert bases(disk) == [0, 4, 8]
+
+
+def test_it_rolls_by_time(disk: SimDisk) -> None:
+    log = opened(disk, segment_ms=100)
+    log.append([batch(0, timestamp=1000), batch(2, timestamp=1100), batch(4, timestamp=1101), batch(6, timestamp=1102)])
+    assert bases(disk) == [0, 4]
+
+
+def test_indexes_point_at_batches(disk: SimDisk) -> None:
+    log = filled(disk, 6, index_interval_bytes=1)
+    log.flush_indexes()
+    data = disk.open(f"{DIRECTORY}/{0:020d}.index").read(0, 1000)
+    places = {place.position: place for place in walk(disk.open(f"{DIRECTORY}/{0:020d}.log"), 0)}
+    entries = list(OFFSET_INDEX_ENTRY.iter_unpack(data))
+    assert len(entries) == 5
+    assert all(places[position].last_offset == relative for relative, position in entries)
+    assert offset_position(disk, DIRECTORY, 0, 6) == entries[1][1]  # the last entry at or before offset 6
+    times = list(TIME_INDEX_ENTRY.iter_unpack(disk.open(f"{DIRECTORY}/{0:020d}.timeindex").read(0, 1000)))
+    assert times == [(1001 + n, 3 + 2 * n) for n in range(5)]
+    assert time_hint(disk, DIRECTORY, 0, 1003) == (5, 1005)
+
+
+def test_a_closed_segment_ends_its_time_index_with_the_largest(disk: SimDisk) -> None:
+    filled(disk, 4, segment_bytes=2 * len(batch(0).payload))
+    assert time_hint(disk, DIRECTORY, 0, 0)[1] == 1001
+
+
+def test_deletion_keeps_the_segment_the_start_lies_in(disk: SimDisk) -> None:
+    log = filled(disk, 6, segment_bytes=2 * len(batch(0).payload))
+    assert log.remove_below(7) == [0]
+    assert bases(disk) == [4, 8]
+    assert log.remove_below(8) == [4]
+    log.remove_last()
+    assert bases(disk) == []
+    log.append([batch(12)])
+    assert bases(disk) == [12]
+
+
+# ------------------------------------------------------------------------------------------------- after a crash
+
+
+def test_what_lies_behind_the_offset_is_cut(disk: SimDisk) -> None:
+    log = filled(disk, 6, segment_bytes=2 * len(batch(0).payload), index_interval_bytes=1)
+    log.flush_indexes()
+    again = opened(disk, 6, (0, 6), segment_bytes=2 * len(batch(0).payload), index_interval_bytes=1)
+    assert bases(disk) == [0, 4]
+    assert [place.base_offset for place in walk(disk.open(f"{DIRECTORY}/{4:020d}.log"), 0)] == [4]
+    again.append([batch(6, timestamp=2000)])
+    checkpoint(disk, again)
+    assert [place.base_offset for place in walk(disk.open(f"{DIRECTORY}/{4:020d}.log"), 0)] == [4, 6]
+    assert again.max_timestamp == 2000
+
+
+def test_missing_records_are_damage(disk: SimDisk) -> None:
+    filled(disk, 3)
+    with pytest.raises(Corrupt, match="ends at offset 6 where the checkpoint says 8"):
+        opened(disk, 8, (0, 8))
+    disk.remove(f"{DIRECTORY}/{0:020d}.log")
+    with pytest.raises(Corrupt, match="records from offset 0 on are missing"):
+        opened(disk, 6, (0, 6))
+
+
+def test_a_directory_of_another_queue_is_put_aside(disk: SimDisk) -> None:
+    filled(disk, 3)
+    opened(disk, queue_id=2)
+    assert bases(disk) == []
+    identity = read_identity(disk, DIRECTORY)
+    assert identity is not None and identity.queue_id == 2
+    assert disk.list("queues") == ["t-0"]
+
+
+def test_a_checkpointed_queue_never_takes_another_directory(disk: SimDisk) -> None:
+    filled(disk, 3)
+    with pytest.raises(Corrupt, match="does not hold queue 2"):
+        opened(disk, 6, (0, 6), queue_id=2)
+
+
+def test_a_torn_identity_before_the_first_checkpoint_is_no_damage(disk: SimDisk) -> None:
+    filled(disk, 3)
+    disk.open(f"{DIRECTORY}/queue.json", write=True).truncate(4)
+    with pytest.raises(Corrupt, match="queue.json is damaged"):
+        opened(disk, 6, (0, 6))
+    opened(disk)
+    assert bases(disk) == []
+
+
+def test_deleted_segments_that_came_back_are_removed(disk: SimDisk) -> None:
+    """Everything was deleted and checkpointed so; then a crash lost some of the deletions."""
+    filled(disk, 4, segment_bytes=2 * len(batch(0).payload))
+    log = opened(disk, 20, (20, 20))
+    assert bases(disk) == []
+    log.append([batch(20)])
+    assert bases(disk) == [20]
+
+
+def test_a_checkpoint_syncs_what_a_dead_predecessor_wrote(disk: SimDisk) -> None:
+    filled(disk, 6, segment_bytes=2 * len(batch(0).payload), index_interval_bytes=1)
+    successor = opened(disk, 12, (0, 0), segment_bytes=2 * len(batch(0).payload), index_interval_bytes=1)
+    checkpoint(disk, successor)
+    for seed in range(20):
+        crashed = disk.crash(Random(seed))
+        opened(crashed, 12, (0, 12), segment_bytes=2 * len(batch(0).payload))
+        assert bases(crashed) == [0, 4, 8]
+
+
+def test_a_cut_is_synced_even_if_a_new_segment_follows_it(disk: SimDisk) -> None:
+    size = len(batch(0).payload)
+    log = filled(disk, 2)
+    checkpoint(disk, log)
+    log.append([batch(4)])
+    opened(disk, 4, (0, 4), segment_bytes=size).append([batch(4)])  # cuts, rolls, and dies
+    checkpoint(disk, opened(disk, 6, (0, 4)))
+    for seed in range(30):
+        assert disk.crash(Random(seed)).open(f"{DIRECTORY}/{0:020d}.log").size() == 2 * size
+
+
+# ------------------------------------------------------------------------------------------------------- reading
+
+
+def read(reader: QueueReader, offset: int, max_bytes: int, limit: int, *, whole: bool = True) -> tuple[list[int], int]:
+    part = reader.read(offset, max_bytes, limit, whole=whole, cached=False)
+    assert isinstance(part, Part)
+    size = len(batch(0).payload)
+    return [int.from_bytes(part.data[at : at + 8], "big") for at in range(0, len(part.data), size)], part.next_offset
+
+
+def test_reading_by_offset(disk: SimDisk) -> None:
+    size = len(batch(0).payload)
+    log = filled(disk, 6, segment_bytes=4 * size, index_interval_bytes=1)
+    log.flush_indexes()
+    reader = QueueReader(disk, DIRECTORY)
+    assert read(reader, 0, 10 * size, 12) == ([0, 2, 4, 6], 8)
+    assert read(reader, 8, 10 * size, 12) == ([8, 10], 12)
+    assert read(reader, 3, 2 * size, 12) == ([2, 4], 6)
+    assert read(reader, 2, 10 * size, 6) == ([2, 4], 6)
+
+
+def test_one_batch_at_least_if_asked_for(disk: SimDisk) -> None:
+    filled(disk, 2)
+    reader = QueueReader(disk, DIRECTORY)
+    assert read(reader, 0, 1, 4) == ([0], 2)
+    assert read(reader, 0, 1, 4, whole=False)[0] == []
+
+
+def test_garbage_behind_the_limit_is_never_read(disk: SimDisk) -> None:
+    """After a power loss the file may hold anything behind the checkpoint, until the splitter has cut it."""
+    filled(disk, 2)
+    file = disk.open(f"{DIRECTORY}/{0:020d}.log", write=True)
+    garbage = bytearray(batch(4).payload)
+    garbage[0:8] = bytes(8)  # a torn page: the offset reads as zero, which is below any limit
+    file.append([garbage])
+    assert read(QueueReader(disk, DIRECTORY), 0, 1 << 20, 4) == ([0, 2], 4)
+
+
+def test_a_reader_survives_retention(disk: SimDisk) -> None:
+    size = len(batch(0).payload)
+    log = filled(disk, 4, segment_bytes=2 * size)
+    reader = QueueReader(disk, DIRECTORY)
+    assert read(reader, 0, 2 * size, 8) == ([0, 2], 4)
+    reader._files.clear()
+    log.remove_below(4)
+    assert read(reader, 4, 2 * size, 8) == ([4, 6], 8)
+    log.remove_last()
+    log.append([batch(8)])
+    reader._files.clear()
+    assert read(reader, 8, 2 * size, 10) == ([8], 10)
+
+
+def test_a_cold_read_gives_the_way_to_warm_it(disk: SimDisk) -> None:
+    filled(disk, 2)
+    reader = QueueReader(disk, DIRECTORY)
+    warm = reader.read(0, 1000, 4, whole=True, cached=True)
+    assert callable(warm)
+    warm()
+    assert isinstance(reader.read(0, 1000, 4, whole=True, cached=True), Part)
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+def test_lookups_by_time(disk: SimDisk, indexed: bool) -> None:
+    size = len(batch(0).payload)
+    log = opened(disk, segment_bytes=3 * size, index_interval_bytes=1)
+    log.append([batch(2 * n, timestamp=time) for n, time in enumerate((100, 300, 200, 400, 350))])
+    log.flush_indexes()
+    if not indexed:
+        for name in disk.list(DIRECTORY):
+            if "index" in name:
+                disk.remove(f"{DIRECTORY}/{name}")
+    reader = QueueReader(disk, DIRECTORY)
+    for timestamp, base in ((0, 0), (100, 0), (101, 2), (300, 2), (301, 6), (400, 6)):
+        place = reader.find_time(timestamp, 10)
+        assert place is not None and place.base_offset == base, timestamp
+    assert reader.find_time(401, 10) is None
+    assert reader.largest_timestamp(10) == 400
+
+
+def test_a_lost_offset_is_named(disk: SimDisk) -> None:
+    filled(disk, 2)
+    with pytest.raises(Corrupt, match="offset 9"):
+        QueueReader(disk, DIRECTORY).read(9, 100, 20, whole=True, cached=False)

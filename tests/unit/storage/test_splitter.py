@@ -1,0 +1,278 @@
+"""Rounds, checkpoints, successors, retention and deletion."""
+
+from __future__ import annotations
+
+import errno
+from random import Random
+
+import pytest
+
+from cairnmq.codec.records import Record, build_batch
+from cairnmq.errors import Corrupt, Fault
+from cairnmq.settings.topic import LogConfig
+from cairnmq.storage.checkpoint import load_checkpoint
+from cairnmq.storage.engine import Engine, EngineConfig, Fetched
+from cairnmq.storage.format import Keyed, StartMoved
+from cairnmq.storage.queue_log import QueueSpec
+from cairnmq.storage.splitter import Splitter, StartProposal
+from cairnmq.testing.sim_disk import SimDisk
+
+NOW = 10_000
+
+
+class Broker:
+    """An engine and a splitter on the same disks."""
+
+    def __init__(self, **config: int) -> None:
+        self.journal_disk, self.read_disk = SimDisk(Random(1)), SimDisk(Random(2))
+        self.specs = {
+            number: QueueSpec(number, "t", number, bytes(16), LogConfig(**config))
+            for number in (1, 2, 3)  # type: ignore[arg-type]
+        }
+        self.start(1)
+
+    def start(self, epoch: int) -> None:
+        self.engine = Engine.open(
+            self.journal_disk,
+            self.read_disk,
+            self.specs.values(),
+            epoch=epoch,
+            seed=5,
+            config=EngineConfig(segment_bytes=400),
+            now_ms=NOW,
+        )
+        self.splitter = self.make_splitter()
+
+    def make_splitter(self) -> Splitter:
+        return Splitter(
+            self.journal_disk,
+            self.read_disk,
+            load_checkpoint(self.read_disk),
+            lambda ids: [self.specs[number] for number in ids if number in self.specs],
+            journals=[0],
+            round_bytes=300,
+        )
+
+    def put(self, *queue_ids: int, timestamp: int = NOW) -> None:
+        path = self.engine.paths[0]
+        for number in queue_ids:
+            queue = self.engine.queues[number]
+            data = build_batch([Record(offset=0, timestamp=timestamp, key=None, value=b"v" * 40)])
+            path.stage(queue, memoryview(bytearray(data)), -1, NOW)
+        self.flush()
+
+    def flush(self) -> None:
+        path = self.engine.paths[0]
+        write = path.take()
+        assert write is not None
+        path.write(write)
+        path.written(write)
+        path.synced_to(path.sync())
+
+    def split(self) -> None:
+        while done := self.splitter.split(0, self.engine.splittable(0), NOW):
+            self.engine.on_round(done)
+
+    def checkpoint(self) -> None:
+        self.engine.on_checkpoint(self.splitter.checkpoint(NOW))
+
+    def offsets(self, number: int) -> list[int]:
+        queue = self.engine.queues[number]
+        offset, found = queue.log_start, []
+        while offset < queue.visible:
+            fetched = self.engine.read(queue, offset, 1, whole=True, cached=False)
+            assert isinstance(fetched, Fetched)
+            found.append(int.from_bytes(fetched.buffers[0][:8], "big"))
+            offset = fetched.next_offset
+        return found
+
+
+@pytest.fixture
+def broker() -> Broker:
+    return Broker()
+
+
+def test_a_round_moves_records_from_the_tail_to_the_log(broker: Broker) -> None:
+    broker.put(1, 2, 1, 3, 1)
+    assert broker.engine.queues[1].tail is not None
+    broker.split()
+    assert [broker.engine.queues[n].split_end for n in (1, 2, 3)] == [3, 1, 1]
+    assert broker.engine.queues[1].tail is None
+    assert broker.offsets(1) == [0, 1, 2]
+    assert broker.engine.split[0] == broker.engine.paths[0].journal.end
+    assert broker.engine.paths[0].unsplit_entries == 0
+
+
+def test_nothing_to_do(broker: Broker) -> None:
+    assert broker.splitter.split(0, 0, NOW) is None
+
+
+def test_only_whole_entries_below_the_limit_are_split(broker: Broker) -> None:
+    broker.put(1, 1)
+    done = broker.splitter.split(0, broker.engine.splittable(0) - 1, NOW)
+    assert done is not None and done.batches == 1 and done.queues[0].end == 1
+
+
+def test_a_checkpoint_lets_the_journal_go(broker: Broker) -> None:
+    for _ in range(10):
+        broker.put(1, 2)
+    broker.split()
+    assert len(broker.journal_disk.list("0")) > 2
+    broker.checkpoint()
+    assert len(broker.journal_disk.list("0")) == 1
+    image = load_checkpoint(broker.read_disk)
+    assert image.marks[0].split == broker.engine.split[0]
+    assert image.queues[1].end == 10
+    broker.start(2)
+    assert broker.engine.scans[0].entries == 0
+    assert broker.offsets(1) == list(range(10))
+
+
+def test_deleted_queues_are_skipped_and_forgotten(broker: Broker) -> None:
+    broker.put(1, 2)
+    broker.split()
+    broker.checkpoint()
+    broker.put(1, 2)
+    spec = broker.specs.pop(1)
+    broker.engine.drop_queues([1])
+    broker.splitter.drop([(1, spec.directory)])
+    broker.split()
+    assert "t-1" not in broker.read_disk.list("queues")
+    broker.checkpoint()
+    assert broker.read_disk.list("queues") == ["t-2"]
+    assert set(load_checkpoint(broker.read_disk).queues) == {2}
+    assert broker.offsets(2) == [0, 1]
+
+
+def test_a_successor_learns_of_deleted_queues_itself(broker: Broker) -> None:
+    broker.put(1, 2)
+    broker.split()
+    broker.checkpoint()
+    broker.specs.pop(1)
+    broker.engine.drop_queues([1])
+    broker.splitter = broker.make_splitter()
+    broker.splitter.propose_starts(NOW)
+    broker.checkpoint()
+    assert broker.read_disk.list("queues") == ["t-2"]
+    assert set(load_checkpoint(broker.read_disk).queues) == {2}
+
+
+def test_keyed_facts_reach_the_checkpoint(broker: Broker) -> None:
+    path = broker.engine.paths[0]
+    for key, value in ((b"a", b"1"), (b"b", b"2"), (b"a", b"3"), (b"b", None)):
+        path.stage_fact(None, Keyed("offsets", key, value), NOW)
+    broker.flush()
+    broker.split()
+    broker.checkpoint()
+    assert load_checkpoint(broker.read_disk).keyed == {("offsets", b"a"): b"3"}
+
+
+def test_a_successor_goes_on_and_syncs_what_its_predecessor_wrote(broker: Broker) -> None:
+    broker.put(1, 2)
+    broker.split()
+    broker.splitter = broker.make_splitter()
+    broker.splitter.replay(0, broker.engine.split[0], NOW)
+    broker.checkpoint()
+    for seed in range(20):
+        broker.journal_disk, broker.read_disk = broker.journal_disk.kill(), broker.read_disk.crash(Random(seed))
+        broker.start(2 + seed)
+        assert broker.engine.scans[0].entries == 0
+        assert broker.offsets(1) == broker.offsets(2) == [0]
+
+
+def test_a_successor_cuts_what_was_not_reported(broker: Broker) -> None:
+    broker.put(1)
+    broker.split()
+    broker.put(1)
+    broker.splitter.split(0, broker.engine.splittable(0), NOW)  # dies before its report
+    broker.splitter = broker.make_splitter()
+    broker.splitter.replay(0, broker.engine.split[0], NOW)
+    broker.split()
+    assert broker.offsets(1) == [0, 1]
+    size = broker.read_disk.open("queues/t-1/00000000000000000000.log").size()
+    assert size % 2 == 0 and broker.engine.queues[1].split_end == 2
+
+
+def test_after_a_failed_sync_nothing_is_checkpointed(broker: Broker) -> None:
+    broker.put(1)
+    broker.split()
+    broker.read_disk.faults[broker.read_disk.operations + 1] = errno.EIO
+    with pytest.raises(OSError):
+        broker.splitter.checkpoint(NOW)
+    with pytest.raises(Fault, match="restart the broker"):
+        broker.splitter.checkpoint(NOW)
+    broker.put(1)
+    with pytest.raises(Fault, match="restart the broker"):
+        broker.splitter.split(0, broker.engine.splittable(0), NOW)
+    # the next start makes all of it again, so that no page that was lost is believed
+    broker.start(2)
+    broker.split()
+    broker.checkpoint()
+    for seed in range(20):
+        broker.journal_disk, broker.read_disk = broker.journal_disk.kill(), broker.read_disk.crash(Random(seed))
+        broker.start(3 + seed)
+        assert broker.offsets(1) == [0, 1]
+
+
+def test_unreadable_journal_bytes_are_damage(broker: Broker) -> None:
+    broker.put(1)
+    broker.journal_disk.damage("0/00000000000000000000.jnl", 60)
+    with pytest.raises(Corrupt, match="do not read back"):
+        broker.splitter.split(0, broker.engine.splittable(0), NOW)
+        broker.splitter.split(0, broker.engine.splittable(0), NOW)
+
+
+def test_deleted_records_leave_the_disk_after_the_checkpoint(broker: Broker) -> None:
+    broker = Broker(segment_bytes=120)
+    broker.put(1, 1, 1)
+    broker.split()
+    broker.checkpoint()
+    queue = broker.engine.queues[1]
+    broker.engine.paths[0].stage_fact(queue, StartMoved(2), NOW)
+    broker.flush()
+    broker.split()
+    assert len([n for n in broker.read_disk.list("queues/t-1") if n.endswith(".log")]) == 3
+    broker.checkpoint()
+    assert [n for n in broker.read_disk.list("queues/t-1") if n.endswith(".log")] == ["00000000000000000002.log"]
+    assert broker.offsets(1) == [2]
+
+
+def test_a_queue_emptied_by_deletion_keeps_its_end(broker: Broker) -> None:
+    broker.put(1, 1, 1)
+    broker.split()
+    broker.engine.paths[0].stage_fact(broker.engine.queues[1], StartMoved(3), NOW)
+    broker.flush()
+    broker.split()
+    broker.checkpoint()
+    assert [n for n in broker.read_disk.list("queues/t-1") if n.endswith(".log")] == []
+    broker.start(2)
+    queue = broker.engine.queues[1]
+    assert (queue.log_start, queue.end) == (3, 3)
+    broker.put(1)
+    broker.split()
+    assert broker.offsets(1) == [3]
+
+
+def test_retention_proposes_starts(broker: Broker) -> None:
+    broker = Broker(segment_bytes=120, retention_ms=1000)
+    broker.put(1, 1, timestamp=NOW - 1001)
+    broker.put(1, timestamp=NOW - 10)
+    broker.put(2, timestamp=NOW - 10)
+    broker.split()
+    assert broker.splitter.propose_starts(NOW) == [StartProposal(1, 2)]
+    assert broker.splitter.propose_starts(NOW - 500) == []
+
+
+def test_retention_by_size(broker: Broker) -> None:
+    broker = Broker(segment_bytes=120, retention_ms=-1, retention_bytes=120)
+    broker.put(1, 1, 1)
+    broker.split()
+    assert broker.splitter.propose_starts(NOW) == [StartProposal(1, 1)]
+
+
+def test_a_torn_directory_does_not_stop_retention(broker: Broker) -> None:
+    broker.put(1, 2)
+    broker.split()
+    broker.read_disk.open("queues/t-1/queue.json", write=True).truncate(3)
+    broker.splitter = broker.make_splitter()
+    assert broker.splitter.propose_starts(NOW) == []

@@ -1,0 +1,221 @@
+"""The ack table on one journal, and what a failed write takes back."""
+
+from __future__ import annotations
+
+import errno
+from random import Random
+
+import pytest
+
+from cairnmq.codec.batch import read_header
+from cairnmq.codec.records import Record, build_batch, decode_batch
+from cairnmq.errors import ErrorCode, Refusal
+from cairnmq.settings.topic import Flush, LogConfig
+from cairnmq.storage.format import Keyed, StartMoved
+from cairnmq.storage.journal import Journal
+from cairnmq.storage.producers import Duplicate
+from cairnmq.storage.queue import Queue
+from cairnmq.storage.queue_log import QueueSpec
+from cairnmq.storage.queue_state import QueueState
+from cairnmq.storage.write_path import NONE_FLUSH_MS, Placed, WritePath
+from cairnmq.testing.sim_disk import SimDisk
+
+NOW = 5000
+
+
+def batch(count: int = 1, sequence: int = -1) -> memoryview:
+    records = [Record(offset=0, timestamp=NOW - 10 + n, key=None, value=b"v") for n in range(count)]
+    pid = 8 if sequence >= 0 else -1
+    return memoryview(
+        bytearray(build_batch(records, producer_id=pid, producer_epoch=min(0, pid), base_sequence=sequence))
+    )
+
+
+class Journaled:
+    """A queue on a journal of its own."""
+
+    def __init__(self, flush: Flush = "commit", **config: int) -> None:
+        self.disk = SimDisk(Random(1))
+        self.disk.make_dir("0")
+        journal = Journal(self.disk, 0, epoch=4, seed=9, segments=[], end=0, segment_bytes=1 << 20)
+        self.path = WritePath(journal)
+        spec = QueueSpec(1, "t", 0, bytes(16), LogConfig(flush=flush, **config))  # type: ignore[arg-type]
+        self.queue = Queue(spec, QueueState(), 0)
+        self.heard: list[tuple[str, bool]] = []
+
+    def stage(self, acks: int = -1, count: int = 1, sequence: int = -1, name: str = "") -> Placed:
+        placed = self.path.stage(self.queue, batch(count, sequence), acks, NOW)
+        assert isinstance(placed, Placed), placed
+        durable = acks == -1 and self.queue.config.flush == "commit"
+        line = self.path.when_synced if durable else self.path.when_written
+        line(placed.end, lambda met: self.heard.append((name, met)))
+        return placed
+
+    def write(self) -> None:
+        write = self.path.take()
+        assert write is not None
+        self.path.write(write)
+        self.path.written(write)
+
+    def fail(self) -> None:
+        write = self.path.take()
+        assert write is not None
+        self.disk.faults[self.disk.operations + 1] = self.disk.faults[self.disk.operations + 2] = errno.ENOSPC
+        with pytest.raises(OSError):
+            self.path.write(write)
+        self.disk.faults.clear()
+        self.path.failed(write, "no space")
+
+    def sync(self) -> None:
+        self.path.sync_begins()
+        self.path.synced_to(self.path.sync())
+
+
+@pytest.mark.parametrize(
+    ("flush", "acks", "written"),
+    [("commit", -1, False), ("commit", 1, True), ("interval", -1, True), ("none", -1, True)],
+)
+def test_the_ack_table(flush: Flush, acks: int, written: bool) -> None:
+    on = Journaled(flush)
+    on.stage(acks)
+    assert on.heard == [] and on.queue.visible == 0
+    on.write()
+    assert (on.heard == [("", True)]) == written
+    assert on.queue.visible == (1 if written else 0) and on.queue.end == 1
+    on.sync()
+    assert on.heard == [("", True)] and on.queue.visible == 1
+
+
+def test_a_record_is_visible_only_behind_all_earlier_ones() -> None:
+    on = Journaled()
+    on.stage(-1, name="all")
+    on.write()
+    on.stage(1, name="one")
+    on.write()
+    assert on.heard == [("one", True)] and on.queue.visible == 0
+    on.sync()
+    assert on.queue.visible == 2
+
+
+def test_a_sync_shows_only_what_it_covers() -> None:
+    on = Journaled()
+    on.stage(name="first")
+    on.write()
+    position = on.path.sync()
+    on.stage(name="second")
+    on.write()
+    on.path.synced_to(position)
+    assert on.heard == [("first", True)] and on.queue.visible == 1
+    on.sync()
+    assert on.heard == [("first", True), ("second", True)] and on.queue.visible == 2
+
+
+def test_offset_epoch_and_append_time_are_put_in() -> None:
+    on = Journaled(append_time=True)
+    on.stage(count=3)
+    data = batch(2)
+    placed = on.path.stage(on.queue, data, -1, NOW + 7)
+    assert isinstance(placed, Placed) and (placed.base_offset, placed.append_time) == (3, NOW + 7)
+    header = read_header(data)
+    assert (header.base_offset, header.leader_epoch) == (3, 4)
+    assert [record.timestamp for record in decode_batch(data)] == [NOW + 7, NOW + 7]
+
+
+def test_a_failed_write_takes_back_offsets_sequences_epochs_and_answers() -> None:
+    on = Journaled()
+    on.stage(count=2, sequence=0, name="kept")
+    on.write()
+    before = (on.queue.state.end, on.queue.state.epochs.copy(), dict(on.queue.state.producers))
+    on.stage(count=2, sequence=2, name="lost")
+    on.path.stage_fact(None, Keyed("s", b"k", b"v"), NOW)
+    write = on.path.take()
+    assert write is not None
+    on.stage(count=1, sequence=4, name="staged behind")
+    on.disk.faults[on.disk.operations + 1] = errno.EIO
+    with pytest.raises(OSError):
+        on.path.write(write)
+    on.path.failed(write, "no")
+    assert (on.queue.state.end, on.queue.state.epochs, on.queue.state.producers) == before
+    assert sorted(on.heard) == [("lost", False), ("staged behind", False)]
+    on.sync()
+    assert on.heard[-1] == ("kept", True) and on.queue.visible == 2
+    assert on.stage(count=2, sequence=2).base_offset == 2
+
+
+def test_the_first_batch_can_be_taken_back() -> None:
+    on = Journaled()
+    on.stage(sequence=0)
+    on.fail()
+    assert (on.queue.state.end, on.queue.state.epochs, on.queue.state.producers) == (0, [], {})
+
+
+def test_duplicates_get_the_old_offset() -> None:
+    on = Journaled()
+    on.stage(count=2, sequence=0)
+    assert on.path.stage(on.queue, batch(2, 0), -1, NOW) == Duplicate(0)
+    gap = on.path.stage(on.queue, batch(2, 7), -1, NOW)
+    assert isinstance(gap, Refusal) and gap.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert on.queue.state.end == 2
+
+
+def test_a_moved_start_counts_when_written() -> None:
+    on = Journaled()
+    on.stage(count=5)
+    on.write()
+    on.sync()
+    on.path.stage_fact(on.queue, StartMoved(3), NOW)
+    assert on.queue.log_start == 0
+    on.write()
+    assert on.queue.log_start == 3
+
+
+@pytest.mark.parametrize(
+    ("flush", "acks", "wait"),
+    [("commit", -1, 0), ("commit", 1, 70), ("interval", -1, 70), ("interval", 0, 70), ("none", -1, NONE_FLUSH_MS)],
+)
+def test_when_a_sync_is_due(flush: Flush, acks: int, wait: int) -> None:
+    on = Journaled(flush, flush_ms=70)
+    on.stage(acks)
+    assert on.path.sync_by_ms is None
+    on.write()
+    assert on.path.sync_by_ms == NOW + wait
+    on.sync()
+    assert on.path.sync_by_ms is None
+
+
+def test_flush_messages_asks_for_a_sync() -> None:
+    on = Journaled("interval", flush_ms=70, flush_messages=3)
+    on.stage(count=2)
+    on.write()
+    assert on.path.sync_by_ms == NOW + 70
+    on.stage(count=1)
+    on.write()
+    assert on.path.sync_by_ms == NOW
+
+
+def test_a_sync_that_began_before_a_write_does_not_clear_its_deadline() -> None:
+    on = Journaled("interval", flush_ms=70)
+    on.stage()
+    on.write()
+    on.path.sync_begins()
+    position = on.path.sync()
+    on.stage()
+    on.write()
+    on.path.synced_to(position)
+    assert on.path.sync_by_ms == NOW + 70
+
+
+def test_a_stopped_path_says_why() -> None:
+    on = Journaled()
+    on.stage(name="waits")
+    on.write()
+    on.path.stop("the disk is broken")
+    assert on.heard == [("waits", False)]
+    refusal = on.path.stage(on.queue, batch(), -1, NOW)
+    assert isinstance(refusal, Refusal) and refusal.message == "the disk is broken"
+    assert isinstance(on.path.stage_fact(None, Keyed("s", b"k", None), NOW), Refusal)
+
+
+def test_less_than_a_header_is_refused() -> None:
+    on = Journaled()
+    assert isinstance(on.path.stage(on.queue, memoryview(bytearray(60)), -1, NOW), Refusal)

