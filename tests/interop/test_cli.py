@@ -260,3 +260,17 @@ def test_the_demo_shows_traffic_and_cleans_up() -> None:
     finally:
         demo.kill()
         demo.wait()
+
+
+def test_cluster_info_and_health(cairn: Shell, topic: str, shared_broker: Broker) -> None:
+    told = json.loads(cairn("cluster", "info", "--json").out)
+    (broker,) = told["brokers"]
+    assert f"{broker['host']}:{broker['port']}" == shared_broker.bootstrap and told["controller"] == broker["id"]
+    assert told["topics"] >= 1 and told["partitions"] >= 3
+    assert {"Produce", "Fetch", "DescribeLogDirs"} <= set(broker["apis"])
+    (directory,) = broker["log_dirs"]
+    assert directory["path"] == str(shared_broker.data) and 0 < directory["usable_bytes"] <= directory["total_bytes"]
+    assert cairn("cluster", "info").lines[0] == f"cluster     {told['cluster_id']}"
+    assert cairn("cluster", "health").lines == ["healthy"]
+    assert cairn("cluster", "health", "--http", shared_broker.http or "").lines == ["healthy"]
+    assert cairn("cluster", "health", "-b", "127.0.0.1:1", code=1).lines[0] == "unhealthy"

@@ -21,13 +21,14 @@ COMMANDS = {
     "topic": "create, list, describe, delete, alter, add-partitions, trim",
     "produce": "send lines as messages",
     "consume": "print messages",
+    "cluster": "info, health",
     "get": "print one message by its offset",
     "dump": "print a journal, queue log, index or checkpoint file as text",
     "verify": "check a data directory offline",
     "demo": "a broker with topics and live traffic to look at",
     "completion": "print a shell's completion script",
 }
-LATER = ("group", "cluster", "import", "bench", "lake", "sql", "search")
+LATER = ("group", "import", "bench", "lake", "sql", "search")
 
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:

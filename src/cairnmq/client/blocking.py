@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from cairnmq import __version__
-from cairnmq.client import admin, data, offsets
+from cairnmq.client import admin, cluster, data, offsets
 from cairnmq.client.connection import Connection
 from cairnmq.client.errors import ClientError, Disconnected, GaveUp, Refused, Unreachable
 from cairnmq.client.session import Ask, Cluster, Node, Pause, Plan, Session, Topic
@@ -148,6 +148,14 @@ class Client:
 
     def describe_cluster(self) -> admin.ClusterDescription:
         return self._run(admin.describe_cluster(self.session))
+
+    def api_versions(self, node: int) -> dict[str, tuple[int, int]]:
+        """Name of an API -> lowest and highest version that a broker serves."""
+        return self._run(cluster.api_versions(self.session, node))
+
+    def log_dirs(self, node: int) -> list[cluster.LogDir]:
+        """The directories of a broker: room and errors."""
+        return self._run(cluster.log_dirs(self.session, node))
 
     def list_offsets(self, topic: str, partitions: Iterable[int], timestamp: int) -> dict[int, data.Listed]:
         return self._run(data.list_offsets(self.session, topic, partitions, timestamp))

@@ -39,6 +39,8 @@ def test_later_commands_are_refused(command: str, capsys: pytest.CaptureFixture[
         "produce t --at 5",
         "get t 0 0 --key k",
         "topic shrink t -p 1",
+        "cluster drain 1",
+        "cluster journals",
         "serve --metadata zookeeper://h:1",
     ],
 )
@@ -58,6 +60,8 @@ def test_later_flags_are_refused(line: str, capsys: pytest.CaptureFixture[str]) 
         "nonsense",
         "topic",
         "topic create",
+        "cluster",
+        "cluster health --http ftp://x",
         "topic create t -p 0",
         "topic create t -c novalue",
         "topic add-partitions t",
