@@ -20,12 +20,15 @@ from cairnmq.broker.splitter_messages import (
     Begin,
     Checkpointed,
     Configure,
+    Damaged,
     Drop,
     Finish,
     Finished,
     Pace,
     Proposals,
     Report,
+    Seen,
+    Shelved,
     Specs,
     Split,
     Trouble,
@@ -37,7 +40,7 @@ from cairnmq.storage.engine import Engine, Fetched
 from cairnmq.storage.format import Keyed, StartMoved
 from cairnmq.storage.queue import Queue
 from cairnmq.storage.queue_log import QueueSpec
-from cairnmq.storage.queue_reader import Warm
+from cairnmq.storage.queue_segment import Warm
 
 log = logging.getLogger(__name__)
 
@@ -275,7 +278,7 @@ class Store:
         return Begin(
             self._journal_dir,
             self.data_dir,
-            dict(self.engine.split) if resume else {},
+            self.engine.resume() if resume else None,
             {number: self.engine.splittable(number) for number in numbers},
             self._config.log_retention_check_interval_ms,
             self._config.producer_id_expiration_ms,
@@ -318,7 +321,8 @@ class Store:
             self._give_room()
             self._set_urgency()
         elif isinstance(report, Checkpointed):
-            self.engine.on_checkpoint(report.positions)
+            self.engine.on_checkpoint(report.published)
+            self._link.send(Seen(report.published.serial))
             self._checkpoint_at = time.monotonic()
             self._checkpoint_seconds = report.seconds
         elif isinstance(report, Ask):
@@ -332,6 +336,10 @@ class Store:
                     path.stage_fact(queue, StartMoved(start.offset), self.clock())
                     self.loops[queue.journal].staged()
                     log.info("retention moves the start of %s-%d to %d", queue.topic, queue.partition, start.offset)
+        elif isinstance(report, Shelved):
+            self.engine.shelf.replace(report.packs)
+        elif isinstance(report, Damaged):
+            log.error("%s", report.what)
         elif isinstance(report, Trouble):
             self._trouble = report.reason
             if report.reason:

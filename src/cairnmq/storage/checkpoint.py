@@ -39,6 +39,7 @@ class CheckpointImage:
         self.marks: dict[int, JournalMark] = {}
         self.queues: dict[int, QueueRow] = {}
         self.keyed: dict[tuple[str, bytes], bytes] = {}
+        self.packs: list[int] = []
         self.time_ms = 0
         self.clean = False
         self.file_number = 0
@@ -55,6 +56,8 @@ class CheckpointImage:
                 self.keyed[fact.space, fact.key] = fact.value
         for mark in rows.marks:
             self.marks[mark.journal] = mark
+        if rows.packs is not None:
+            self.packs = rows.packs
         self.time_ms = rows.time_ms
         self.clean = rows.clean
 
@@ -107,6 +110,12 @@ class CheckpointLog:
         self._base_bytes = 0
         self._bytes = 0
 
+    def settle(self) -> None:
+        """Makes the checkpoint that was loaded durable: a predecessor may have died, or its sync failed, when the file
+        could be read already. Nothing may be deleted by it before."""
+        if self.image.file_number:
+            self._rewrite()
+
     def publish(self, rows: CheckpointRows) -> None:
         """Returns when the rows are durable and count."""
         self.image.apply(rows)
@@ -132,7 +141,10 @@ class CheckpointLog:
         for part in self._parts():
             size += file.append([checkpoint_frame(PART, part)])
         commit = CheckpointRows(
-            marks=list(self.image.marks.values()), time_ms=self.image.time_ms, clean=self.image.clean
+            marks=list(self.image.marks.values()),
+            time_ms=self.image.time_ms,
+            clean=self.image.clean,
+            packs=self.image.packs,
         )
         size += file.append([checkpoint_frame(COMMIT, commit)])
         file.sync()

@@ -7,33 +7,25 @@ lock is needed. Sequential readers are remembered by their next offset and need 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
-from functools import partial
 
-from msgspec import Struct
-
-from cairnmq.codec import batch
-from cairnmq.codec.batch import HEADER, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC
 from cairnmq.errors import Corrupt
-from cairnmq.kernels import pick
 from cairnmq.storage.disk import Disk, File
 from cairnmq.storage.format import numbered
-from cairnmq.storage.queue_segment import LOG, BatchPlace, find_offset, find_time, segment_name, time_hint, walk
-
-whole_batches = pick(batch.whole_batches)
+from cairnmq.storage.queue_segment import (
+    LOG,
+    BatchPlace,
+    Part,
+    Warm,
+    find_offset,
+    find_time,
+    read_batches,
+    segment_name,
+    time_hint,
+    walk,
+)
 
 PLACES_KEPT = 64
 FILES_KEPT = 4
-
-
-class Part(Struct, frozen=True, gc=False):
-    """Whole batches, and the offset behind them."""
-
-    data: memoryview
-    next_offset: int
-
-
-Warm = Callable[[], object]  # a blocking read that brings what is needed into the page cache
 
 
 class QueueReader:
@@ -113,24 +105,10 @@ class QueueReader:
         self, base: int, position: int, max_bytes: int, limit: int, *, whole: bool, cached: bool
     ) -> Part | Warm | None:
         """None: there is nothing at this position."""
-        file = self._file(base)
-        size = max(max_bytes, HEADER_SIZE)
-        while True:
-            data = file.read_cached(position, size) if cached else file.read(position, size)
-            if data is None:
-                return partial(file.read, position, size)
-            if len(data) < HEADER_SIZE:
-                return None
-            if HEADER.unpack_from(data)[3] != MAGIC:
-                raise Corrupt(f"{file.name}: no batch at position {position}")
-            at, next_offset = whole_batches(data, size, limit)
-            if at:
-                self._keep(next_offset, base, position + at)
-                return Part(memoryview(data)[:at], next_offset)
-            needed = HEADER.unpack_from(data)[1] + LENGTH_OVERHEAD
-            if not whole or size >= needed:
-                return Part(memoryview(b""), -1)
-            size = needed
+        part = read_batches(self._file(base), position, None, max_bytes, limit, whole=whole, cached=cached)
+        if isinstance(part, Part) and len(part.data):
+            self._keep(part.next_offset, base, position + len(part.data))
+        return part
 
     def find_time(self, timestamp: int, limit: int) -> BatchPlace | None:
         """The first batch below `limit` (an offset) whose maximum timestamp reaches `timestamp`. Blocks."""

@@ -77,8 +77,9 @@ class QueueState:
             found = known
         return (found, end) if found >= 0 else (-1, -1)
 
-    def to_row(self, queue_id: int) -> QueueRow:
-        return QueueRow(queue_id, self.log_start, self.end, tuple(self.epochs), tuple(self.producers.values()))
+    def to_row(self, queue_id: int, segments_from: int, packed_bytes: int) -> QueueRow:
+        epochs, producers = tuple(self.epochs), tuple(self.producers.values())
+        return QueueRow(queue_id, self.log_start, self.end, epochs, producers, segments_from, packed_bytes)
 
     @classmethod
     def from_row(cls, row: QueueRow) -> QueueState:

@@ -13,7 +13,7 @@ from cairnmq.broker.reply import Reply
 from cairnmq.errors import ErrorCode, Fault, Refusal
 from cairnmq.storage.engine import Fetched
 from cairnmq.storage.queue import Queue
-from cairnmq.storage.queue_reader import Warm
+from cairnmq.storage.queue_segment import Warm
 from cairnmq.types import Buffer
 from cairnmq.wire.codec import decode, encode
 from cairnmq.wire.framing import RequestHeader
