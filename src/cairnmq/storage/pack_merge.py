@@ -34,14 +34,15 @@ def plan(packs: Sequence[PackSize], fanout: int = FANOUT, bytes_max: int = MERGE
     """Neighbours to merge into one next, or one pack to write again; empty when all is well. `packs` in order."""
     tiers = [_tier(pack.size, fanout) for pack in packs]
     for tier in range(max(tiers, default=-1) + 1):
-        run: list[PackSize] = []
-        for pack, its_tier in zip(packs, tiers, strict=True):
-            if its_tier > tier or sum(p.size for p in run) + pack.size > bytes_max:
-                run = []
-            if its_tier <= tier:
-                run.append(pack)
-            if len(run) >= fanout:
-                return [p.number for p in run]
+        first, size, count = 0, 0, 0
+        for index, pack in enumerate(packs):
+            if tiers[index] > tier or size + pack.size > bytes_max:
+                first, size, count = index + (tiers[index] > tier), 0, 0
+            if tiers[index] <= tier:
+                size += pack.size
+                count += tiers[index] == tier  # smaller ones in between come along
+            if count == fanout:
+                return [pack.number for pack in packs[first : index + 1]]
     for pack in packs:
         if pack.dead > DEAD_SHARE * pack.size:
             return [pack.number]
