@@ -91,6 +91,15 @@ async def test_special_values_need_their_version(tmp_path: Path, timestamp: int,
         assert (await look(rig, timestamp, version=since - 1))[0] == ErrorCode.UNSUPPORTED_VERSION
 
 
+@pytest.mark.parametrize("timestamp", [-7, -1000])
+@scenario
+async def test_special_values_of_a_later_protocol(tmp_path: Path, timestamp: int) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        await rig.produce("a", batch(b"0"))
+        assert await look(rig, timestamp, version=11) == (ErrorCode.UNSUPPORTED_VERSION, -1, -1)
+
+
 @scenario
 async def test_leader_epochs(tmp_path: Path) -> None:
     async with open_rig(tmp_path):
