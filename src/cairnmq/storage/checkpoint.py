@@ -106,6 +106,14 @@ class CheckpointLog:
         self._file: File | None = None
         self._base_bytes = 0
         self._bytes = 0
+        self._loaded = image.file_number > 0
+
+    def settle(self) -> None:
+        """Before anything is deleted on the word of the checkpoint that was loaded: its writer may have died before it
+        was on disk, and a power loss would then bring back an older one, which still refers to what was deleted."""
+        if self._loaded:
+            self.image.clean = False
+            self._rewrite()
 
     def publish(self, rows: CheckpointRows) -> None:
         """Returns when the rows are durable and count."""
@@ -142,6 +150,7 @@ class CheckpointLog:
         if self._file is not None:
             self._file.close()
         self._file = file
+        self._loaded = False
         self._base_bytes = self._bytes = size
         self.image.file_number = old + 1
         for number in numbered(self.disk.list(CHECKPOINTS), CHECKPOINT_SUFFIX):

@@ -241,6 +241,7 @@ class Splitter:
 
     def _open_log(self, queue: _Queue, offset: int) -> QueueLog:
         """Cuts what lies at `offset` and behind, and removes what a crash left below the checkpointed log start."""
+        self.checkpoints.settle()
         row = self.checkpoints.image.queues.get(queue.spec.queue_id)
         log = QueueLog(self.read_disk, queue.spec)
         log.open_at(offset, (row.log_start, row.end) if row is not None else (0, 0))

@@ -246,13 +246,13 @@ class Machine:
         kept = self.epoch, self.journals
         try:
             engine, disks, models, _ = self._recover(disks, self.models, event, rng)
-            if rng.random() < 0.5:
+            while rng.random() < 0.6:
                 again = self._split_on(engine, disks, rng)
-                if again is not None:
-                    self.tally.crash_points += 1
-                    self._recover(after_event(disks, again, rng), models, again, rng)
-                else:
+                if again is None:
                     self._check_recovered(engine, models)
+                    break
+                self.tally.crash_points += 1
+                engine, disks, models, _ = self._recover(after_event(disks, again, rng), models, again, rng)
         finally:
             self.epoch, self.journals = kept
 

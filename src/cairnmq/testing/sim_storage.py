@@ -486,12 +486,13 @@ class World(Machine):
             self._write_all(lane, model)
             self._sync_all(lane, model)
         demand(self.waiting == 0, self.waiting, "requests were never answered")
-        if self.splitter is None:
-            self.splitter = self._successor()
+        splitter = self.splitter = self.splitter or self._successor()
+        if splitter.spoiled is not None:
+            raise Struck  # it refuses to finish: the stop is no clean one
         for number in range(len(self.lanes)):
-            while done := self.splitter.split(number, self.engine.splittable(number), self.now):
+            while done := splitter.split(number, self.engine.splittable(number), self.now):
                 self.reports.append(done)
-        self.reports.append(dict(self.splitter.checkpoint(self.now, clean=True)))
+        self.reports.append(dict(splitter.checkpoint(self.now, clean=True)))
         while self.reports:
             self._deliver()
         self.tally.clean_stops += 1
