@@ -53,7 +53,7 @@ launcher() { # launcher NAME COMMAND: a program of that name in .tools/bin
   chmod +x "$tools/bin/$1"
 }
 
-toolchain_java() { need javac openjdk-17-jdk-headless && need_version javac 17 && need mvn maven; }
+toolchain_java() { need javac default-jdk-headless && need_version javac 17 && need mvn maven; }
 build_java() {
   local lib=$tools/java/lib classes=$tools/java/classes
   mvn --quiet --batch-mode --file "$programs/java/pom.xml" \
