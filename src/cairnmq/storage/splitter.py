@@ -7,7 +7,6 @@ the checkpoint can be thrown away and split again.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable
 
 from msgspec import Struct
@@ -15,10 +14,10 @@ from msgspec import Struct
 from cairnmq.errors import Corrupt, Fault
 from cairnmq.storage.checkpoint import CheckpointImage, CheckpointLog
 from cairnmq.storage.disk import Disk, File
+from cairnmq.storage.doubt import doubt_name, noting_doubt
 from cairnmq.storage.fault_point import reach
 from cairnmq.storage.format import (
     BATCH,
-    DOUBT_FILE,
     FACT,
     QUEUES,
     CheckpointRows,
@@ -114,7 +113,7 @@ class Splitter:
         self._open_logs: dict[int, QueueLog] = {}
         self._retired: list[str] = []
         # why nothing may be split or checkpointed before the broker starts again
-        self.spoiled = SPOILED if read_disk.exists(DOUBT_FILE) else None
+        self.spoiled = SPOILED if read_disk.exists(doubt_name("")) else None
 
     # -------------------------------------------------------------------------------------------------- rounds
 
@@ -284,13 +283,12 @@ class Splitter:
         self._refuse_if_spoiled()
         reach("checkpoint-sync")
         try:
-            self.read_disk.sync_files(files, list(directories))
+            with noting_doubt(self.read_disk, ""):
+                self.read_disk.sync_files(files, list(directories))
         except OSError as error:
             # What was split since the last checkpoint may be gone although it reads well. A later sync would not tell;
             # the next start cuts it and splits it again.
             self.spoiled = f"{SPOILED} ({error})"
-            with contextlib.suppress(OSError):
-                self.read_disk.create(DOUBT_FILE)
             raise
         for queue in dirty:
             queue.state.producers = live(queue.state.producers, now_ms, self.producer_expiration_ms)

@@ -257,18 +257,33 @@ class World(Machine):
     def _do_sync(self, lane: Lane) -> None:
         lane.path.sync_begins()
         disk = self.journal_disk
-        if self.rng.random() < 0.01:
+        if self.rng.random() < 0.03:
             disk.faults[disk.operations + 1] = errno.EIO
             self.kills = False  # until the failure is noted down, only a power loss leaves an honest disk
         try:
             lane.synced = lane.path.sync()
-        except OSError as error:
-            self.tally.failed_syncs += 1
-            lane.path.stop(str(error))
+        except OSError:
             self.kills = True
-            raise Struck from None
+            self.tally.failed_syncs += 1
+            lane.synced = self._mend(lane)
         finally:
             disk.faults.clear()
+
+    def _mend(self, lane: Lane) -> int:
+        """As the broker does it: the write that is under way ends, then all that is in doubt is written again."""
+        disk = self.journal_disk
+        if lane.put is not None:
+            self._finish_write(lane)
+        if self.rng.random() < 0.3:
+            disk.faults[disk.operations + self.rng.randint(1, 6)] = errno.EIO
+        try:
+            end = lane.path.mend()
+        except OSError as error:
+            lane.path.stop(str(error))
+            raise Struck from None
+        lane.path.mended(end)
+        self.tally.mends += 1
+        return end
 
     def _finish_sync(self, lane: Lane, model: JournalModel) -> None:
         position, lane.synced = lane.synced, None
@@ -497,10 +512,13 @@ class World(Machine):
             self._deliver()
         self.tally.clean_stops += 1
         event = self.rng.choice(EVENTS)
+        haunted = {model.number for model in self.models if model.ghosts}
         self.journal_disk, self.read_disk = after_event((self.journal_disk, self.read_disk), event, self.rng)
         self._open(event)
         demand(self.engine.image.clean, "the stop was clean, but the checkpoint does not say so")
-        demand(all(scan.start == scan.end for scan in self.engine.scans), "a start after a clean stop scanned")
+        for scan in self.engine.scans:
+            found = scan.end > scan.start
+            demand(not found or scan.number in haunted, "journal", scan.number, "was scanned after a clean stop")
 
     # --------------------------------------------------------------------------------------------- after each step
 
