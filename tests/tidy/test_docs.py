@@ -68,6 +68,21 @@ def test_proofs_exist(row: str) -> None:
             assert each in known or each in files, f"{row}: no such test: {each}"
 
 
+def trap_rows() -> dict[str, list[str]]:
+    """Trap -> its tests, from the table of testing.md; headings in bold stand alone."""
+    text = (ROOT / "docs" / "testing.md").read_text().partition("## Traps of the protocol")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
+    return {trap: PROOF.findall(tests) for trap, tests in rows[2:] if not trap.startswith("**")}
+
+
+def test_every_trap_has_its_test() -> None:
+    known = {node.partition("[")[0] for node in collected()}
+    known |= {node.partition("::")[0] for node in known}
+    rows = trap_rows()
+    assert len(rows) > 50, "the table was not found"
+    assert {trap: tests for trap, tests in rows.items() if not tests or not known.issuperset(tests)} == {}
+
+
 def expected_cells() -> dict[tuple[str, str], str]:
     """The table as the collected tests imply it, if all pass."""
     cells: dict[tuple[str, str], str] = {}

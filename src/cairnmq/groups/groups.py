@@ -129,7 +129,11 @@ class Groups:
         out: Outcome = Decision()
         group = self._live.get(group_id)
         if group is None:
-            out.answers.append((ticket, Left(_absent(group_id))))
+            error = _absent(group_id)
+            if error is ErrorCode.UNKNOWN_MEMBER_ID:  # then it is told of each member, as by a group that exists
+                out.answers.append((ticket, Left(ErrorCode.NONE, [(identity, error) for identity in identities])))
+            else:
+                out.answers.append((ticket, Left(error)))
         else:
             group.leave(identities, ticket, now_ms, out)
             self._tidy(group)
