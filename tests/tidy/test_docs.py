@@ -32,10 +32,15 @@ def feature_rows() -> dict[str, list[str]]:
 
 
 def test_architecture_names_every_module() -> None:
-    text = (ROOT / "docs" / "architecture.md").read_text()
-    named = set(re.findall(r"[\w/]+\.py", text))
-    missing = [name_of(module) for module in modules() if not ({name_of(module), module.name} & named)]
-    assert missing == []
+    """Each in the table of its own package: there is more than one `cluster.py`."""
+    named, package = set(), ""
+    for line in (ROOT / "docs" / "architecture.md").read_text().splitlines():
+        if heading := re.match(r"\*\*([\w/]+)\*\*:", line):
+            package = "" if heading[1] == "top" else heading[1] + "/"
+        elif row := re.match(r"\| `(\w+\.py)` \|", line):
+            named.add(package + row[1])
+    present = {name_of(module) for module in modules() if module.name != "__init__.py"}
+    assert (present - named, named - present) == (set(), set())
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
