@@ -94,10 +94,12 @@ function show(s) {
   $("topics").replaceChildren(table(["topic", "partitions", "messages", "size"],
     s.topics.map(t => [t.name, number(t.partitions), number(t.messages), bytes(t.bytes)]), "No topics yet."));
   const rows = [];
-  s.groups.forEach(g => g.offsets.forEach(o => rows.push([g.group, o.topic, o.partition, number(o.committed),
-    number(o.end), make("span", number(o.lag), o.lag ? "lag" : "")])));
-  $("groups").replaceChildren(table(["group", "topic", "partition", "committed", "end", "lag"], rows.slice(0, 500),
-    "No committed offsets yet."));
+  s.groups.forEach(g => { const head = [g.group, g.state, number(g.members)];
+    if (!g.offsets.length) rows.push([...head, "\\u2013", "", "", "", ""]);
+    g.offsets.forEach(o => rows.push([...head, o.topic, o.partition, number(o.committed), number(o.end),
+      make("span", number(o.lag), o.lag ? "lag" : "")])); });
+  $("groups").replaceChildren(table(["group", "state", "members", "topic", "partition", "committed", "end", "lag"],
+    rows.slice(0, 500), "No groups yet."));
   const sp = s.splitter;
   const journals = table(["journal", "end", "size", "synced behind", "split behind", "split", "state"],
     s.journals.map(j => ["journal " + j.journal, number(j.end), bytes(j.bytes), bytes(j.end - j.synced),

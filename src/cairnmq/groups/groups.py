@@ -28,6 +28,7 @@ class Listed(Struct, frozen=True, gc=False):
     protocol_type: str
     state: State
     type: str = CLASSIC
+    members: int = 0
 
 
 class Groups:
@@ -245,7 +246,7 @@ class Groups:
 
     def listed(self) -> Iterator[Listed]:
         for group_id, group in self._live.items():
-            yield Listed(group_id, group.protocol_type or "", group.state)
+            yield Listed(group_id, group.protocol_type or "", group.state, CLASSIC, len(group.members))
         for group_id in self.offsets.groups():
             if group_id not in self._live:
                 yield Listed(group_id, "", State.EMPTY)

@@ -156,7 +156,7 @@ def test_groups_through_members_and_through_offsets_alone() -> None:
     room = Room().stable("a")
     commit(room, group="simple")
     assert sorted(room.groups.listed(), key=lambda one: one.group_id) == [
-        Listed(GROUP, "consumer", State.STABLE, "classic"),
+        Listed(GROUP, "consumer", State.STABLE, "classic", 1),
         Listed("simple", "", State.EMPTY, "classic"),
     ]
     described = room.groups.describe("simple")
