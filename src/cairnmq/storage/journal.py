@@ -300,9 +300,12 @@ class JournalReader:
         self.refresh()
 
     def refresh(self) -> None:
-        """Looks at the names again, and opens files anew: one may have been written again and replaced."""
+        """Looks at the names again, and opens files anew: one may have been written again and replaced. The last one is
+        held open, so that `end` can be asked even when the segment is deleted meanwhile."""
         self.bases = numbered(self.disk.list(str(self.number)), JOURNAL_SUFFIX)
         self.close()
+        if self.bases:
+            self.file(self.bases[-1])
 
     def file(self, base: int) -> File:
         if base not in self._open:

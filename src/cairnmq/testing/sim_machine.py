@@ -19,7 +19,7 @@ from cairnmq.storage.queue_log import QueueSpec
 from cairnmq.storage.splitter import Round, Splitter
 from cairnmq.storage.write_path import Write, WritePath
 from cairnmq.testing.oracle import KILL, POWER, JournalModel, QueueModel, demand
-from cairnmq.testing.sim_checks import check_content, check_logs, check_state, home, name
+from cairnmq.testing.sim_checks import check_content, check_logs, check_state, check_verify, home, name
 from cairnmq.testing.sim_clients import Sender
 from cairnmq.testing.sim_disk import SimDisk
 
@@ -143,6 +143,8 @@ class Machine:
     ) -> tuple[Engine, Disks, list[JournalModel], str]:
         """Opens the disks until that succeeds (it may be struck itself); checks what was found."""
         promised = [model.promised(event, self.now) for model in models]
+        if rng.random() < 0.1:
+            check_verify(disks[0], disks[1], self.specs)
         if rng.random() < 0.2:
             self.journals = rng.randint(1, self.shape.journals)
         while True:

@@ -187,3 +187,13 @@ def test_pages_that_were_dropped_from_the_cache_are_not_mended(journal: Journal,
     with pytest.raises(Corrupt, match="does not read back after a failed sync"):
         journal.mend()
     assert "doubt" in disk.list("0")
+
+
+def test_the_end_can_be_asked_of_a_reader_whose_last_segment_was_deleted(journal: Journal, disk: SimDisk) -> None:
+    first = put(journal, 400).end
+    reader = JournalReader(disk, 0)
+    reader.refresh()
+    put(journal, 400)
+    journal.synced_to(journal.sync())
+    journal.remove_below(first)
+    assert reader.end() == first
