@@ -30,6 +30,7 @@ run: $(VENV)/.stamp-run ## a broker on 127.0.0.1:9092; ARGS="--listen 127.0.0.1:
 
 test: $(VENV)/.stamp-dev ## every test; ARGS="tests/unit -k name" for some
 	@tools/setup_system.sh
+	@tools/setup_clients.sh
 	@$(BIN)/python -m pytest $(ARGS)
 
 check: $(VENV)/.stamp-dev ## formatting, lint, types, import layers, house rules
@@ -50,6 +51,6 @@ chaos: $(VENV)/.stamp-dev ## kills of real processes under load; SEED= and MINUT
 	@CAIRN_CHAOS_MINUTES=$(MINUTES) CAIRN_CHAOS_SEED=$(SEED) $(BIN)/python -m pytest tests/crash
 
 clean: ## removes what was built, not the data
-	@rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info
+	@rm -rf $(VENV) .tools build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info
 	@find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
 	@find src -name '_*.so' -delete

@@ -15,9 +15,17 @@ need() { # need PROGRAM PACKAGE...
   command -v "$program" >/dev/null && return
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     echo "installing $*" >&2
-    tools/install_package.sh "$@" && return
+    tools/install_package.sh "$@" && command -v "$program" >/dev/null && return
   fi
   echo "missing program: $program (Debian: $*)" >&2
+  return 1
+}
+
+need_version() { # need_version PROGRAM LEAST: its major version, as `PROGRAM --version` tells it
+  local has
+  has=$("$1" --version 2>&1 | sed -nE '1s/^[^0-9]*([0-9]+).*/\1/p')
+  [ "${has:-0}" -ge "$2" ] && return
+  echo "$1 is version ${has:-unknown}; $2 or newer is needed" >&2
   return 1
 }
 
@@ -45,17 +53,19 @@ launcher() { # launcher NAME COMMAND: a program of that name in .tools/bin
   chmod +x "$tools/bin/$1"
 }
 
-toolchain_java() { need javac openjdk-17-jdk-headless && need mvn maven; }
+toolchain_java() { need javac default-jdk-headless && need_version javac 17 && need mvn maven; }
 build_java() {
   local lib=$tools/java/lib classes=$tools/java/classes
   mvn --quiet --batch-mode --file "$programs/java/pom.xml" \
     org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies -DoutputDirectory="$lib"
   javac -cp "$lib/*" -d "$classes" "$programs"/java/*.java
-  local flags="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmx512m"
-  launcher java "java $flags -Dorg.slf4j.simpleLogger.defaultLogLevel=off -cp '$lib/*:$classes' Program"
+  local java="java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto -Xmx512m -cp '$lib/*:$classes'"
+  launcher java "$java -Dorg.slf4j.simpleLogger.defaultLogLevel=off Program"
+  # Kafka's own command-line tools lie in the same jars: kafka_tool CLASS ARGUMENT...
+  launcher kafka_tool "$java -Dorg.slf4j.simpleLogger.defaultLogLevel=error"
 }
 
-toolchain_kafkajs() { need node nodejs npm && need npm npm; }
+toolchain_kafkajs() { need node nodejs npm && need_version node 18 && need npm npm; }
 build_kafkajs() {
   cp "$programs"/kafkajs/* "$tools/kafkajs"
   npm install --prefix "$tools/kafkajs" --no-audit --no-fund --no-package-lock --ignore-scripts

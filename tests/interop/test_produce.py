@@ -54,7 +54,7 @@ def test_delivery_report(client: Client, new_topic: NewTopic) -> None:
 def test_idempotent(client: Client, new_topic: NewTopic) -> None:
     topic = new_topic(partitions=2)
     for start in (0, 500):
-        records = [Sent(b"%d" % n, partition=n % 2) for n in range(start, start + 500)]
+        records = [Sent(b"%d" % n, partition=part) for part in range(2) for n in range(start + part, start + 500, 2)]
         client.produce(topic, records, idempotent=True)
     got = client.read(topic, range(2))
     for part in range(2):

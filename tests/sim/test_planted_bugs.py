@@ -149,7 +149,7 @@ def keyed_facts_not_stored(patch: pytest.MonkeyPatch) -> None:
 
 
 def only_the_last_segment_synced_at_start(patch: pytest.MonkeyPatch) -> None:
-    def cut(disk: Disk, reader: JournalReader, end: int) -> None:
+    def cut(disk: Disk, reader: JournalReader, start: int, end: int) -> None:
         for base in reversed(reader.bases):
             name = journal_segment(reader.number, base)
             if base >= end:
@@ -166,7 +166,7 @@ def only_the_last_segment_synced_at_start(patch: pytest.MonkeyPatch) -> None:
 
 
 def torn_tail_not_cut(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(recovery, "_cut", lambda disk, reader, end: None)
+    patch.setattr(recovery, "_cut", lambda disk, reader, start, end: None)
 
 
 def journal_deleted_beyond_the_checkpoint(patch: pytest.MonkeyPatch) -> None:
@@ -221,7 +221,11 @@ def failed_write_keeps_its_sequences(patch: pytest.MonkeyPatch) -> None:
 
 
 def failed_journal_sync_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(recovery, "_write_again", lambda disk, reader: None)
+    patch.setattr(recovery, "_write_again", lambda disk, reader, start, end: None)
+
+
+def failed_journal_sync_repeated(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Journal, "mend", lambda journal: journal._sync())
 
 
 def failed_checkpoint_sync_repeated(patch: pytest.MonkeyPatch) -> None:
@@ -260,6 +264,7 @@ BUGS: dict[str, Plant] = {
         failed_write_is_not_cut_off,
         failed_write_keeps_its_sequences,
         failed_journal_sync_forgotten,
+        failed_journal_sync_repeated,
         failed_checkpoint_sync_repeated,
         interval_never_synced,
     )

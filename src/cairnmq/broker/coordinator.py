@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from uuid import uuid4
 
@@ -18,7 +18,7 @@ from cairnmq.groups.classic import Outcome
 from cairnmq.groups.deadlines import NEVER
 from cairnmq.groups.facts import Fact
 from cairnmq.groups.groups import Groups
-from cairnmq.groups.messages import Answer, Identity, Join, Sync
+from cairnmq.groups.messages import Answer, Identity, Join, Left, Sync
 
 log = logging.getLogger("cairnmq.broker")
 
@@ -26,7 +26,7 @@ TICK_MS = 20  # deadlines closer together than this are handled in one go
 LATE_MS = 1_000
 EXPIRY_SLICE = 200
 
-Deliver = Callable[[Answer | None], None]  # None: what the answer rests on could not be stored
+Deliver = Callable[[Answer | None], None]  # None: what the answer rests on could not be stored, or the broker stops
 
 
 class SteadyClock:
@@ -44,12 +44,23 @@ class SteadyClock:
 
 
 class _Write:
-    """Facts of a group on their way, and the answers that wait for them."""
+    """Facts of a group on their way, and the answers that wait for them. `stored` is None until it is known."""
 
-    __slots__ = ("waiting",)
+    __slots__ = ("waiting", "stored")
 
     def __init__(self, waiting: Iterable[tuple[Deliver, Answer]]) -> None:
         self.waiting = list(waiting)
+        self.stored: bool | None = None
+
+
+class _Writes:
+    """The writes of one group, in the order of its decisions. `failed`: its live state is not what is stored."""
+
+    __slots__ = ("queue", "failed")
+
+    def __init__(self) -> None:
+        self.queue: deque[_Write] = deque()
+        self.failed = False
 
 
 class Coordinator:
@@ -57,7 +68,8 @@ class Coordinator:
         self.groups = groups
         self._facts = facts
         self._clock = clock
-        self._writes: dict[str, deque[_Write]] = {}
+        self._writes: dict[str, _Writes] = {}
+        self._committing: Counter[str] = Counter()  # group -> commits of offsets on their way
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = NEVER
@@ -89,10 +101,16 @@ class Coordinator:
     # ---------------------------------------------------------------------------------------------------- commands
 
     def join(self, command: Join, deliver: Deliver) -> None:
+        if self._closed:
+            deliver(None)
+            return
         fresh_id = f"{command.instance_id or command.client_id}-{uuid4()}"
         self._carry_out(command.group_id, self.groups.join(command, deliver, self._clock(), fresh_id))
 
     def sync(self, command: Sync, deliver: Deliver) -> None:
+        if self._closed:
+            deliver(None)
+            return
         self._carry_out(command.group_id, self.groups.sync(command, deliver, self._clock()))
 
     def leave(self, group_id: str, identities: Sequence[Identity], deliver: Deliver) -> None:
@@ -106,16 +124,28 @@ class Coordinator:
     ) -> ErrorCode:
         return self.groups.commit_error(group_id, member_id, instance_id, generation, self._clock(), version=version)
 
+    async def commit(self, group_id: str, facts: Sequence[Fact]) -> bool:
+        """Stores what was decided about a group's offsets; False if it could not be stored."""
+        self._committing[group_id] += 1
+        try:
+            await self._facts.commit(facts)
+        except Fault as fault:
+            log.error("offsets of group %s: %s", group_id, fault)
+            return False
+        finally:
+            self._committing[group_id] -= 1
+            if not self._committing[group_id]:
+                del self._committing[group_id]
+        return True
+
     async def delete(self, group_id: str) -> ErrorCode:
         error, decision = self.groups.delete(group_id)
         if error:
             return error
-        try:
-            await self._facts.commit(decision.facts)
-        except Fault:
-            self._carry_out(group_id, self.groups.reload(group_id, self._clock()))
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return ErrorCode.NONE
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        decision.answers.append((lambda answer: done.set_result(answer is not None), Left(ErrorCode.NONE)))
+        self._carry_out(group_id, decision)
+        return ErrorCode.NONE if await done else ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     # ----------------------------------------------------------------------------------------- storing and answering
 
@@ -125,32 +155,41 @@ class Coordinator:
         if decision.facts:
             write = _Write(waiting)
             if under_way is None:
-                under_way = self._writes[group_id] = deque()
-            under_way.append(write)
-            self._run(self._store(group_id, decision.facts))
+                under_way = self._writes[group_id] = _Writes()
+            under_way.queue.append(write)
+            self._run(self._store(group_id, write, decision.facts))
         elif under_way is not None:
-            under_way[-1].waiting += waiting
+            under_way.queue[-1].waiting += waiting
         else:
             for deliver, answer in waiting:
                 deliver(answer)
         if self.groups.wake_ms < self._timer_ms:
             self._watch()
 
-    async def _store(self, group_id: str, facts: list[Fact]) -> None:
+    async def _store(self, group_id: str, write: _Write, facts: list[Fact]) -> None:
         try:
             await self._facts.commit(facts)
-            stored = True
+            write.stored = True
         except Fault as fault:
             log.error("group %s: %s", group_id, fault)
-            stored = False
-        under_way = self._writes[group_id]
-        write = under_way.popleft()  # facts become durable in the order they were decided
-        if not under_way:
+            write.stored = False
+        self._release(group_id)
+
+    def _release(self, group_id: str) -> None:
+        """Answers whose turn has come. A failure may become known before earlier facts are stored: it waits for them,
+        and the group is put back only when nothing of it is on its way, so that it ends as what is stored."""
+        under_way = self._writes.get(group_id)
+        if under_way is None:
+            return  # a delivery below let another write finish first
+        while under_way.queue and under_way.queue[0].stored is not None:
+            write = under_way.queue.popleft()
+            under_way.failed = under_way.failed or not write.stored
+            for deliver, answer in write.waiting:
+                deliver(answer if write.stored else None)
+        if not under_way.queue:
             del self._writes[group_id]
-        for deliver, answer in write.waiting:
-            deliver(answer if stored else None)
-        if not stored:
-            self._carry_out(group_id, self.groups.reload(group_id, self._clock()))
+            if under_way.failed:
+                self._carry_out(group_id, self.groups.reload(group_id, self._clock()))
 
     def _run(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
@@ -191,6 +230,8 @@ class Coordinator:
         while True:
             await asyncio.sleep(interval_seconds)
             for number, group_id in enumerate(list(self.groups.ids())):
+                if group_id in self._committing:
+                    continue  # what looks old may be new in a moment
                 decision = self.groups.expire_offsets(group_id, self._clock(), retention_ms(), topic_name)
                 if decision.facts:
                     log.info("group %s: %d offsets and groups have become too old", group_id, len(decision.facts))

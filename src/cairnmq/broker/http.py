@@ -103,6 +103,9 @@ class HttpServer:
                 return _json(topic) if topic is not None else _NOT_FOUND
             case ["api", "v1", "groups"]:
                 return _json(await status.groups())
+            case ["api", "v1", "groups", name]:
+                group = status.group(name)
+                return _json(group) if group is not None else _NOT_FOUND
             case ["api", "v1", "storage"]:
                 return _json(status.storage())
         return _NOT_FOUND

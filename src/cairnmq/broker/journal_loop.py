@@ -2,7 +2,8 @@
 
 All requests that are ready in one turn of the loop share one gathered write. The write goes to the page cache, which
 is cheaper inline than a hop to a thread; when the kernel throttles (a slow write), writes move to a thread for a while.
-Syncs always run on the journal's own thread, one at a time: whoever arrives during one shares the next.
+Syncs always run on the journal's own thread, one at a time: whoever arrives during one shares the next. After a failed
+sync writes wait until all that is in doubt was written again; when that fails too, the journal stops.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class JournalLoop:
         clock: Callable[[], int],
         on_advance: Callable[[Iterable[Queue]], None],
         on_synced: Callable[[], None],
+        on_stopped: Callable[[], None],
     ) -> None:
         self.path = path
         self.clock = clock
@@ -40,13 +42,15 @@ class JournalLoop:
         self.slow_writes = 0
         self._on_advance = on_advance
         self._on_synced = on_synced
+        self._on_stopped = on_stopped
         self._loop = asyncio.get_running_loop()
-        number = path.journal.number
-        self._write_thread = ThreadPoolExecutor(1, f"journal-{number}-write")
-        self._sync_thread = ThreadPoolExecutor(1, f"journal-{number}-sync")
+        self._number = path.journal.number
+        self._write_thread = ThreadPoolExecutor(1, f"journal-{self._number}-write")
+        self._sync_thread = ThreadPoolExecutor(1, f"journal-{self._number}-sync")
         self._flush_due = False
         self._writing = False
         self._syncing = False
+        self._mending = False
         self._timer: asyncio.TimerHandle | None = None
         self._threaded_until = 0.0
 
@@ -60,7 +64,7 @@ class JournalLoop:
 
     def _flush(self) -> None:
         self._flush_due = False
-        if self._writing:
+        if self._writing or self._mending or self.path.stopped is not None:
             return
         write = self.path.take()
         if write is None:
@@ -91,6 +95,9 @@ class JournalLoop:
             raise error
         else:
             self._written(write)
+        if self._mending:
+            self._mend()
+        else:
             self._flush()
 
     def _written(self, write: Write) -> None:
@@ -98,7 +105,7 @@ class JournalLoop:
         self.plan_sync()
 
     def _failed(self, write: Write, error: OSError) -> None:
-        log.error("journal %d: write failed: %s", self.path.journal.number, error)
+        log.error("journal %d: write failed: %s", self._number, error)
         self.path.failed(write, str(error))
 
     # --------------------------------------------------------------------------------------------------- syncing
@@ -132,19 +139,36 @@ class JournalLoop:
         future.add_done_callback(lambda done: self._synced(started, done))
 
     def _synced(self, started: float, done: asyncio.Future[int]) -> None:
-        self._syncing = False
         error = done.exception()
         if error is not None:
             # Pages may be gone although they read well: never sync again and believe it.
-            reason = (
-                f"journal {self.path.journal.number}: sync failed ({error}); restart the broker once the disk works"
-            )
-            log.critical(reason)
-            self.path.stop(reason)
+            log.error("journal %d: sync failed (%s); what is in doubt is written again", self._number, error)
+            self._mending = True
+            if not self._writing:
+                self._mend()
             return
+        self._syncing = False
         self.sync_seconds.observe(time.perf_counter() - started)
         self._on_advance(self.path.synced_to(done.result()))
         self._on_synced()
+        self.plan_sync()
+
+    def _mend(self) -> None:
+        self._loop.run_in_executor(self._sync_thread, self.path.mend).add_done_callback(self._mended)
+
+    def _mended(self, done: asyncio.Future[int]) -> None:
+        self._mending = self._syncing = False
+        error = done.exception()
+        if error is not None:
+            reason = f"journal {self._number}: sync failed ({error}); restart the broker once the disk works"
+            log.critical(reason)
+            self.path.stop(reason)
+            self._on_stopped()
+            return
+        log.warning("journal %d: everything is on disk after all, in new files", self._number)
+        self._on_advance(self.path.mended(done.result()))
+        self._on_synced()
+        self._flush()
         self.plan_sync()
 
     async def drain(self) -> None:

@@ -27,20 +27,29 @@ header .addr { color: var(--dim); font-family: ui-monospace, monospace; font-siz
 main { max-width: 1200px; margin: 0 auto; padding: 1.25rem 1.5rem 3rem; display: grid; gap: 1.25rem; }
 section { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 1rem 1.1rem;
   overflow-x: auto; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 1rem; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(125px, 1fr)); gap: 1rem; }
 .tile b { display: block; font-size: 1.35rem; font-weight: 650; font-variant-numeric: tabular-nums; }
 .tile span { color: var(--dim); font-size: .82rem; }
 table { width: 100%; border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { text-align: right; padding: .38rem .6rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
 th { color: var(--dim); font-weight: 550; font-size: .82rem; }
-th:first-child, td:first-child { text-align: left; }
+th.text, td.text { text-align: left; }
 tr:last-child td { border-bottom: 0; }
-td.name { font-family: ui-monospace, monospace; font-size: .88rem; }
+td.name { font-family: ui-monospace, monospace; font-size: .88rem; max-width: 34rem; overflow: hidden;
+  text-overflow: ellipsis; }
+tr.inner td { background: var(--bg); }
+button { all: unset; cursor: pointer; color: var(--accent); }
+button:focus-visible { outline: 2px solid var(--accent); outline-offset: 2px; }
+.bar { display: flex; align-items: baseline; gap: 1rem; }
+.bar input { margin-left: auto; font: inherit; font-size: .85rem; padding: .15rem .6rem; border-radius: 6px;
+  border: 1px solid var(--line); background: var(--bg); color: var(--ink); width: 11rem; max-width: 45%; }
 .empty { color: var(--dim); padding: .3rem 0; }
 .lag { color: var(--warn); }
 .bad { color: var(--bad); }
-.meter { height: 6px; border-radius: 3px; background: var(--line); overflow: hidden; min-width: 120px; }
-.meter i { display: block; height: 100%; background: var(--accent); }
+.tiles.below { margin-top: 1rem; }
+@media (max-width: 600px) { main { padding: 1rem .75rem 2rem; } header { padding: .8rem 1rem; }
+  .tiles { grid-template-columns: repeat(3, 1fr); gap: .7rem; } .tile b { font-size: 1.1rem; }
+  td.name { max-width: 11rem; } th, td { padding: .38rem .4rem; } }
 footer { color: var(--dim); font-size: .82rem; text-align: center; padding-bottom: 2rem; }
 a { color: var(--accent); }
 </style></head><body>
@@ -51,11 +60,14 @@ ry="3.6"/><ellipse cx="16" cy="9" rx="5.5" ry="3"/></svg>
 </header>
 <main>
 <section><h2>Broker</h2><div class="tiles" id="tiles"></div></section>
-<section><h2>Topics</h2><div id="topics"></div></section>
-<section><h2>Groups</h2><div id="groups"></div></section>
-<section><h2>Journals and splitter</h2><div id="journals"></div></section>
+<section><div class="bar"><h2>Topics</h2><input id="topic-filter" type="search" placeholder="filter"
+ aria-label="filter topics"></div><div id="topics"></div></section>
+<section><div class="bar"><h2>Groups</h2><input id="group-filter" type="search" placeholder="filter"
+ aria-label="filter groups"></div><div id="groups"></div></section>
+<section><h2>Journals and splitter</h2><div id="journals"></div><div class="tiles below" id="splitter"></div></section>
 </main>
-<footer>read-only &middot; <a href="/metrics">metrics</a> &middot; <a href="/api/v1/status">JSON</a></footer>
+<footer><span id="version">CairnMQ</span> &middot; read-only &middot; <a href="/metrics">metrics</a>
+&middot; <a href="/api/v1/status">JSON</a></footer>
 <script>
 "use strict";
 const $ = id => document.getElementById(id);
@@ -68,14 +80,25 @@ const span = s => { s = Math.floor(s); const d = Math.floor(s / 86400), h = Math
 // Names come from clients: only ever set as text, never as markup.
 const make = (tag, text, cls) => { const e = document.createElement(tag); if (text !== undefined) e.textContent = text;
   if (cls) e.className = cls; return e; };
-const table = (heads, rows, empty) => { if (!rows.length) return make("div", empty, "empty");
-  const t = make("table"), h = make("tr"); heads.forEach(x => h.append(make("th", x))); t.append(h);
-  rows.forEach(r => { const tr = make("tr"); r.forEach((c, i) => { const td = c instanceof Node ? make("td")
-    : make("td", c, i ? "" : "name"); if (c instanceof Node) td.append(c); tr.append(td); }); t.append(tr); });
+// The first column is a name; columns of which `texts` says so hold words and stand to the left.
+const table = (heads, rows, empty, texts = []) => { if (!rows.length) return make("div", empty, "empty");
+  const t = make("table"), h = make("tr"), cls = i => i ? texts.includes(i) ? "text" : "" : "name text";
+  heads.forEach((x, i) => h.append(make("th", x, i && !texts.includes(i) ? "" : "text"))); t.append(h);
+  rows.forEach(({cells, inner}) => { const tr = make("tr", undefined, inner ? "inner" : "");
+    cells.forEach((c, i) => { const td = make("td", c instanceof Node ? undefined : c, cls(i));
+      if (c instanceof Node) td.append(c); else if (!i) td.title = c; tr.append(td); }); t.append(tr); });
   return t; };
-const meter = (part, whole) => { const m = make("div", undefined, "meter"), i = make("i");
-  i.style.width = (whole ? Math.min(100, 100 * part / whole) : 100) + "%"; m.append(i); return m; };
-let last = null;
+const fill = (id, tiles) => $(id).replaceChildren(...tiles.map(([v, k]) => {
+  const t = make("div", undefined, "tile"); t.append(make("b", v), make("span", k)); return t; }));
+const lagging = n => make("span", number(n), n ? "lag" : "");
+// A broker may hold 100,000 topics: a page shows some, and the filter finds the others.
+const SHOWN = 200;
+const chosen = (all, name, filter) => { const word = $(filter).value.toLowerCase();
+  return word ? all.filter(x => x[name].toLowerCase().includes(word)) : all; };
+const rest = (place, found) => { if (found.length > SHOWN) $(place).append(make("p", number(SHOWN) + " of "
+  + number(found.length) + " shown; the filter finds the others", "empty")); };
+const opened = new Set();
+let last = null, seen = null;
 const rate = (now, field) => { if (!last) return 0; const dt = now.uptime_seconds - last.uptime_seconds;
   return dt > 0 ? Math.max(0, (now[field] - last[field]) / dt) : 0; };
 function show(s) {
@@ -85,32 +108,46 @@ function show(s) {
   $("ready").textContent = b.ready ? "ready" : b.reasons.join("; ");
   $("ready").className = b.ready ? "pill" : "pill bad";
   const messages = s.topics.reduce((n, t) => n + t.messages, 0);
-  const tiles = [[span(b.uptime_seconds), "up"], [number(b.connections ?? 0), "connections"],
+  fill("tiles", [[span(b.uptime_seconds), "up"], [number(b.connections ?? 0), "connections"],
     [bytes(rate(b, "bytes_in")) + "/s", "in"], [bytes(rate(b, "bytes_out")) + "/s", "out"],
     [number(s.topics.length), "topics"], [number(s.topics.reduce((n, t) => n + t.partitions, 0)), "partitions"],
-    [number(messages), "messages"]];
-  $("tiles").replaceChildren(...tiles.map(([v, k]) => { const t = make("div", undefined, "tile");
-    t.append(make("b", v), make("span", k)); return t; }));
-  $("topics").replaceChildren(table(["topic", "partitions", "messages", "size"],
-    s.topics.map(t => [t.name, number(t.partitions), number(t.messages), bytes(t.bytes)]), "No topics yet."));
-  const rows = [];
-  s.groups.forEach(g => g.offsets.forEach(o => rows.push([g.group, o.topic, o.partition, number(o.committed),
-    number(o.end), make("span", number(o.lag), o.lag ? "lag" : "")])));
-  $("groups").replaceChildren(table(["group", "topic", "partition", "committed", "end", "lag"], rows.slice(0, 500),
-    "No committed offsets yet."));
+    [number(messages), "messages"]]);
+  $("version").textContent = "CairnMQ " + b.version;
+  seen = s;
+  lists();
   const sp = s.splitter;
-  const journals = table(["journal", "end", "size", "synced behind", "split behind", "split", "state"],
-    s.journals.map(j => ["journal " + j.journal, number(j.end), bytes(j.bytes), bytes(j.end - j.synced),
-      bytes(j.end - j.split), meter(j.split - j.checkpoint, j.end - j.checkpoint),
-      make("span", j.stopped || "writing", j.stopped ? "bad" : "")]), "Recovery is running.");
-  const line = make("p", "Splitter " + sp.state + (sp.replay_bytes === undefined ? "" : " \\u00b7 "
-    + bytes(sp.lag_bytes) + " to split \\u00b7 " + bytes(sp.replay_bytes)
-    + " to replay if killed now \\u00b7 checkpoint "
-    + span(sp.checkpoint_age_seconds) + " ago \\u00b7 flush p50 " + sp.flush_p50_ms.toFixed(2) + " ms, p99 "
-    + sp.flush_p99_ms.toFixed(2) + " ms"), "empty");
-  $("journals").replaceChildren(journals, line);
+  $("journals").replaceChildren(table(["journal", "state", "end", "on disk", "not synced", "not split"],
+    s.journals.map(j => ({cells: ["journal " + j.journal, make("span", j.stopped || "writing", j.stopped ? "bad" : ""),
+      number(j.end), bytes(j.bytes), bytes(j.end - j.synced), bytes(j.end - j.split)]})), "Recovery is running.", [1]));
+  fill("splitter", sp.replay_bytes === undefined ? [] : [[["running", "paused"].includes(sp.state)
+    ? sp.state : "in trouble", "splitter"],
+    [bytes(sp.lag_bytes), "to split"], [bytes(sp.replay_bytes), "replay if killed now"],
+    [span(sp.checkpoint_age_seconds) + " ago", "checkpoint"], [sp.flush_p50_ms.toFixed(1) + " ms", "flush p50"],
+    [sp.flush_p99_ms.toFixed(1) + " ms", "flush p99"]]);
   last = b;
 }
+function lists() {
+  if (!seen) return;
+  const topics = chosen(seen.topics, "name", "topic-filter"), groups = chosen(seen.groups, "group", "group-filter");
+  $("topics").replaceChildren(table(["topic", "partitions", "messages", "size"], topics.slice(0, SHOWN).map(
+    t => ({cells: [t.name, number(t.partitions), number(t.messages), bytes(t.bytes)]})),
+    seen.topics.length ? "No topic has this in its name." : "No topics yet."));
+  rest("topics", topics);
+  const rows = [];
+  groups.slice(0, SHOWN).forEach(g => { const open = opened.has(g.group), name = make("button",
+      (open ? "\\u25be " : "\\u25b8 ") + g.group);
+    name.title = g.group; name.setAttribute("aria-expanded", open);
+    name.onclick = () => { if (!opened.delete(g.group)) opened.add(g.group); lists(); };
+    rows.push({cells: [name, g.state, number(g.members), number(g.partitions), lagging(g.lag)]});
+    if (open) g.offsets.forEach(o => rows.push({inner: true, cells: ["\\u2003" + o.topic + "-" + o.partition, "",
+      "", number(o.committed) + " of " + number(o.end), lagging(o.lag)]}));
+    if (open && g.offsets.length < g.partitions) rows.push({inner: true, cells: ["\\u2003the " + g.offsets.length
+      + " furthest behind; all in /api/v1/groups/", "", "", "", ""]}); });
+  $("groups").replaceChildren(table(["group", "state", "members", "partitions", "lag"], rows,
+    seen.groups.length ? "No group has this in its name." : "No groups yet.", [1]));
+  rest("groups", groups);
+}
+$("topic-filter").oninput = $("group-filter").oninput = lists;
 async function poll() {
   try { show(await (await fetch("/api/v1/status")).json()); }
   catch (e) { $("ready").textContent = "not reachable"; $("ready").className = "pill bad"; last = null; }

@@ -290,13 +290,14 @@ def _node(options: ServeOptions, cluster_id: str, bound: socket.socket) -> Node:
 
 def _announce(bootstrap: str, http: Address | None, ready_file: str | None) -> None:
     url = None if http is None else f"http://{http}"
-    sys.stdout.write(f"cairn ready bootstrap={bootstrap} http={url or '-'} pid={os.getpid()}\n")
-    sys.stdout.flush()
     if ready_file is not None:
+        # Before the line: whoever has read that may expect the file.
         temporary = f"{ready_file}.{os.getpid()}.tmp"
         with open(temporary, "w", encoding="utf-8") as file:
             json.dump({"bootstrap": bootstrap, "http": url, "pid": os.getpid()}, file)
         os.replace(temporary, ready_file)
+    sys.stdout.write(f"cairn ready bootstrap={bootstrap} http={url or '-'} pid={os.getpid()}\n")
+    sys.stdout.flush()
 
 
 def _remove(path: str) -> None:

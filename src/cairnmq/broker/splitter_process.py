@@ -73,6 +73,7 @@ class SplitterProcess:
         self.paused = False
         self.urgent = False
         self.finishing = False
+        self.clean = False
         self.backlog_since: float | None = None
         self.uncheckpointed_since: float | None = None
         self.next_retention = 0.0
@@ -151,7 +152,8 @@ class SplitterProcess:
     def obey(self, order: Order) -> None:
         if isinstance(order, Advance | Finish):
             self.limits.update(order.limits)
-            self.finishing = self.finishing or isinstance(order, Finish)
+            if isinstance(order, Finish):
+                self.finishing, self.clean = True, order.clean
         elif isinstance(order, Drop):
             self.splitter.drop(order.queues)
         elif isinstance(order, Configure):
@@ -182,7 +184,7 @@ class SplitterProcess:
                 raise BrokerGone from error
             # A failed round has moved some queues and not others: begin again from what is known to be good.
             self.doubtful = self.splitter.spoiled is None
-            reason = f"splitter: {error}"
+            reason = f"splitter: {self.splitter.spoiled or error}"
             if reason != self.trouble:
                 self.trouble = reason
                 self.send(Trouble(reason))
@@ -207,7 +209,7 @@ class SplitterProcess:
             return 0.0 if self.tidy() else ROUND_DELAY_SECONDS - waited
         self.backlog_since = None
         if self.finishing:
-            self.checkpoint(clean=True)
+            self.checkpoint(clean=self.clean)
             self.send(Finished())
             return None
         self.maybe_checkpoint(now)

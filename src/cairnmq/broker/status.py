@@ -8,13 +8,12 @@ from __future__ import annotations
 import asyncio
 import functools
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from cairnmq.broker import group_status
 from cairnmq.broker.metrics import Exposition, Histogram, Sample
 from cairnmq.broker.sizes import Sizes
-from cairnmq.metadata.image import Topic
-from cairnmq.types import TopicPartition
 from cairnmq.wire.apis import APIS
 
 if TYPE_CHECKING:
@@ -138,28 +137,12 @@ class Status:
         }
 
     async def groups(self) -> list[Json]:
-        """Every group with its positions and lag."""
-        ctx = self.ctx
-        if ctx is None:
-            return []
-        found = []
-        for group in sorted(ctx.offsets.groups()):
-            rows, lag = [], 0
-            for place, committed, end in _positions(ctx, group):
-                behind = max(0, end - committed)
-                lag += behind
-                rows.append(
-                    {
-                        "topic": place.topic,
-                        "partition": place.partition,
-                        "committed": committed,
-                        "end": end,
-                        "lag": behind,
-                    }
-                )
-            found.append({"group": group, "lag": lag, "offsets": rows})
-            await asyncio.sleep(0)
-        return found
+        """Every group with its state, members and lag."""
+        return [] if self.ctx is None else await group_status.groups(self.ctx)
+
+    def group(self, name: str) -> Json | None:
+        """One group with its members and all its positions."""
+        return None if self.ctx is None else group_status.group(self.ctx, name)
 
     def storage(self) -> Json:
         if self.ctx is None:
@@ -204,25 +187,9 @@ class Status:
         if ctx is not None:
             _connection_metrics(ctx, out)
             _storage_metrics(ctx, out)
-            await _group_metrics(ctx, out)
+            await group_status.group_metrics(ctx, out)
             await _queue_metrics(ctx, out)
         return out.text()
-
-
-def _positions(ctx: Context, group: str) -> Iterator[tuple[TopicPartition, int, int]]:
-    """(partition, committed offset, visible end) of what a group has committed in topics that exist."""
-    for topic_id, partitions in ctx.offsets.topics(group).items():
-        topic = ctx.catalog.image.topic_by_id(topic_id)
-        if topic is not None:
-            yield from _positions_in(ctx, topic, {index: each.offset for index, each in sorted(partitions.items())})
-
-
-def _positions_in(ctx: Context, topic: Topic, offsets: Mapping[int, int]) -> Iterator[tuple[TopicPartition, int, int]]:
-    for partition, committed in offsets.items():
-        queue_id = topic.queue_id(partition)
-        queue = None if queue_id is None else ctx.store.queues.get(queue_id)
-        if queue is not None:
-            yield TopicPartition(topic.name, partition), committed, queue.visible
 
 
 def _connection_metrics(ctx: Context, out: Exposition) -> None:
@@ -263,23 +230,6 @@ def _storage_metrics(ctx: Context, out: Exposition) -> None:
     out.histogram(
         "cairn_flush_seconds", "Duration of journal syncs.", [(labels, each.sync_seconds) for labels, each in rows]
     )
-
-
-async def _group_metrics(ctx: Context, out: Exposition) -> None:
-    lags: list[tuple[str, TopicPartition, int]] = []
-    for group in sorted(ctx.offsets.groups()):
-        lags.extend((group, place, max(0, end - committed)) for place, committed, end in _positions(ctx, group))
-        await asyncio.sleep(0)
-    for name, label in (("cairn_group_lag", "group"), ("kafka_consumergroup_lag", "consumergroup")):
-        out.plain(
-            name,
-            "gauge",
-            "Records a group has not yet committed.",
-            [
-                Sample(lag, {label: group, "topic": place.topic, "partition": str(place.partition)})
-                for group, place, lag in lags
-            ],
-        )
 
 
 async def _queue_metrics(ctx: Context, out: Exposition) -> None:

@@ -122,7 +122,7 @@ class Store:
         self._journal_dir = journal_dir
         self.data_dir = data_dir
         self._loop = asyncio.get_running_loop()
-        self.loops = [JournalLoop(path, clock, self._wake, self._synced) for path in engine.paths]
+        self.loops = [JournalLoop(path, clock, self._wake, self._synced, self._give_room) for path in engine.paths]
         self._link = SplitterLink(lock_fd, self._begin, self._on_report)
         self._cold = ThreadPoolExecutor(COLD_READERS, "cold-read")
         self._room: deque[Callable[[], None]] = deque()
@@ -350,12 +350,12 @@ class Store:
     # ------------------------------------------------------------------------------------------------- the end
 
     async def stop(self) -> None:
-        """Writes, syncs and splits what is left, checkpoints: the next start scans nothing."""
+        """Writes, syncs and splits what is left, checkpoints; unless a journal has stopped, the next start scans nothing."""
         for loop in self.loops:
             await loop.drain()
         self._link.closing()
         limits = {number: self.engine.splittable(number) for number in range(len(self.loops))}
-        self._link.send(Finish(limits))
+        self._link.send(Finish(limits, all(loop.path.stopped is None for loop in self.loops)))
         try:
             async with asyncio.timeout(FINISH_SECONDS):
                 await self._link.gone()

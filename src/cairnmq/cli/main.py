@@ -21,6 +21,7 @@ COMMANDS = {
     "topic": "create, list, describe, delete, alter, add-partitions, trim",
     "produce": "send lines as messages",
     "consume": "print messages",
+    "group": "list, describe, reset, delete",
     "cluster": "info, health",
     "get": "print one message by its offset",
     "dump": "print a journal, queue log, index or checkpoint file as text",
@@ -28,7 +29,7 @@ COMMANDS = {
     "demo": "a broker with topics and live traffic to look at",
     "completion": "print a shell's completion script",
 }
-LATER = ("group", "import", "bench", "lake", "sql", "search")
+LATER = ("import", "bench", "lake", "sql", "search")
 
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from cairnmq import __version__
-from cairnmq.client import admin, cluster, data, offsets
+from cairnmq.client import admin, cluster, data, groups, offsets
 from cairnmq.client.connection import Connection
 from cairnmq.client.errors import ClientError, Disconnected, GaveUp, Refused, Unreachable
 from cairnmq.client.session import Ask, Cluster, Node, Pause, Plan, Session, Topic
@@ -205,8 +205,18 @@ class Client:
     def offset_commit(self, group: str, committed: Mapping[TopicPartition, int]) -> None:
         self._run(offsets.commit(self.session, group, committed))
 
-    def offset_fetch(self, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    def offset_fetch(self, group: str, partitions: Sequence[TopicPartition] | None = None) -> dict[TopicPartition, int]:
+        """The committed offsets of some partitions, or all that the group has."""
         return self._run(offsets.fetch(self.session, group, partitions))
+
+    def list_groups(self, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[groups.ListedGroup]:
+        return self._run(groups.list_groups(self.session, states, types))
+
+    def describe_group(self, group: str) -> groups.GroupDescription:
+        return self._run(groups.describe_group(self.session, group))
+
+    def delete_groups(self, names: Sequence[str]) -> dict[str, Refused | None]:
+        return self._run(groups.delete_groups(self.session, names))
 
     @property
     def _timeout_ms(self) -> int:

@@ -90,6 +90,7 @@ _SENTENCES: dict[int, str] = {
     ErrorCode.INVALID_GROUP_ID: "is not a valid group name",
     ErrorCode.COORDINATOR_NOT_AVAILABLE: "has no coordinator at the moment",
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: "is being loaded by its coordinator",
+    ErrorCode.GROUP_ID_NOT_FOUND: "does not exist; `cairn group list` shows what does",
     ErrorCode.NON_EMPTY_GROUP: "has members; stop them first",
     ErrorCode.UNKNOWN_MEMBER_ID: "has live members of its own, so offsets cannot be committed from outside",
     ErrorCode.INVALID_PARTITIONS: "cannot have that number of partitions (1 or more, and it never shrinks)",

@@ -40,26 +40,36 @@ def commit(session: Session, group: str, offsets: Mapping[TopicPartition, int]) 
     return (yield from session.retrying(attempt))
 
 
-def fetch(session: Session, group: str, partitions: Sequence[TopicPartition]) -> Plan[dict[TopicPartition, int]]:
-    """The committed offsets; partitions without one are left out."""
+def fetch(session: Session, group: str, partitions: Sequence[TopicPartition] | None) -> Plan[dict[TopicPartition, int]]:
+    """The committed offsets (None: all of the group's); partitions without one are left out."""
 
     def attempt() -> Plan[dict[TopicPartition, int]]:
-        by_topic: dict[str, list[int]] = {}
-        for place in partitions:
-            by_topic.setdefault(place.topic, []).append(place.partition)
-        ids: dict[str, bytes] = {}
-        for name in by_topic:
-            topic = yield from session.topic(name)
-            ids[name] = topic.topic_id
+        if partitions is None:
+            # Answers may name topics by id only: know them all first.
+            yield from session.metadata(None)
+            request = OffsetFetchRequest(
+                group_id=group,
+                topics=None,
+                groups=[OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=None)],
+            )
+        else:
+            request = yield from _request(session, group, partitions)
         node = yield from session.coordinator(group)
-        answer = yield from session.ask(node, _request(group, by_topic, ids), OffsetFetchResponse)
+        answer = yield from session.ask(node, request, OffsetFetchResponse)
         return _committed(session, group, answer)
 
     return (yield from session.retrying(attempt))
 
 
-def _request(group: str, by_topic: Mapping[str, list[int]], ids: Mapping[str, bytes]) -> OffsetFetchRequest:
+def _request(session: Session, group: str, partitions: Sequence[TopicPartition]) -> Plan[OffsetFetchRequest]:
     """Says the same twice, in the form of versions up to 7 and in that of 8 and later; one of them is sent."""
+    by_topic: dict[str, list[int]] = {}
+    for place in partitions:
+        by_topic.setdefault(place.topic, []).append(place.partition)
+    ids: dict[str, bytes] = {}
+    for name in by_topic:
+        topic = yield from session.topic(name)
+        ids[name] = topic.topic_id
     return OffsetFetchRequest(
         group_id=group,
         topics=[
@@ -96,6 +106,6 @@ def _committed(session: Session, group: str, answer: OffsetFetchResponse) -> dic
     for name, partition, offset, error in rows:
         if error:
             raise Refused(error, f"group {group} on {name}-{partition}")
-        if offset >= 0:
+        if offset >= 0 and name:
             found[TopicPartition(name, partition)] = offset
     return found

@@ -28,6 +28,7 @@ class Listed(Struct, frozen=True, gc=False):
     protocol_type: str
     state: State
     type: str = CLASSIC
+    members: int = 0
 
 
 class Groups:
@@ -129,7 +130,11 @@ class Groups:
         out: Outcome = Decision()
         group = self._live.get(group_id)
         if group is None:
-            out.answers.append((ticket, Left(_absent(group_id))))
+            error = _absent(group_id)
+            if error is ErrorCode.UNKNOWN_MEMBER_ID:  # then it is told of each member, as by a group that exists
+                out.answers.append((ticket, Left(ErrorCode.NONE, [(identity, error) for identity in identities])))
+            else:
+                out.answers.append((ticket, Left(error)))
         else:
             group.leave(identities, ticket, now_ms, out)
             self._tidy(group)
@@ -241,7 +246,7 @@ class Groups:
 
     def listed(self) -> Iterator[Listed]:
         for group_id, group in self._live.items():
-            yield Listed(group_id, group.protocol_type or "", group.state)
+            yield Listed(group_id, group.protocol_type or "", group.state, CLASSIC, len(group.members))
         for group_id in self.offsets.groups():
             if group_id not in self._live:
                 yield Listed(group_id, "", State.EMPTY)

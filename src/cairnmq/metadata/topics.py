@@ -141,7 +141,7 @@ def alter_configs(
     """Change a topic's settings; no operations when nothing becomes different. `whole`: what is not named goes."""
     topic = image.topic(name)
     if topic is None:
-        return _unknown(name)
+        return check_name(name) or _unknown(name)
     for change in changes:
         if change.name not in TOPIC and change.operation != Operation.DELETE:
             refusal = validate(change.name, "")

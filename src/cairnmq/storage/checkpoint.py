@@ -109,11 +109,13 @@ class CheckpointLog:
         self._file: File | None = None
         self._base_bytes = 0
         self._bytes = 0
+        self._loaded = image.file_number > 0
 
     def settle(self) -> None:
-        """Makes the checkpoint that was loaded durable: a predecessor may have died, or its sync failed, when the file
-        could be read already. Nothing may be deleted by it before."""
-        if self.image.file_number:
+        """Before anything is deleted on the word of the checkpoint that was loaded: its writer may have died before it
+        was on disk, and a power loss would then bring back an older one, which still refers to what was deleted."""
+        if self._loaded:
+            self.image.clean = False
             self._rewrite()
 
     def publish(self, rows: CheckpointRows) -> None:
@@ -154,6 +156,7 @@ class CheckpointLog:
         if self._file is not None:
             self._file.close()
         self._file = file
+        self._loaded = False
         self._base_bytes = self._bytes = size
         self.image.file_number = old + 1
         for number in numbered(self.disk.list(CHECKPOINTS), CHECKPOINT_SUFFIX):

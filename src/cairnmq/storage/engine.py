@@ -16,8 +16,9 @@ from cairnmq.codec.records import decode_batch
 from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.storage.checkpoint import CheckpointImage, load_checkpoint
 from cairnmq.storage.disk import Disk
+from cairnmq.storage.doubt import doubt_name
 from cairnmq.storage.fault_point import reach
-from cairnmq.storage.format import DOUBT_FILE, ENTRY_SIZE, NO_SEGMENTS
+from cairnmq.storage.format import ENTRY_SIZE, NO_SEGMENTS
 from cairnmq.storage.pack_shelf import PackShelf
 from cairnmq.storage.producers import live
 from cairnmq.storage.queue import Queue
@@ -124,7 +125,7 @@ class Engine:
             scans.append(scan)
             paths.append(path)
         journal_disk.sync_dir("")
-        read_disk.remove(DOUBT_FILE)  # the splitter that starts now makes everything behind the checkpoint again
+        read_disk.remove(doubt_name(""))  # the splitter that starts now makes everything behind the checkpoint again
         return cls(read_disk, image, queues, paths, keyed, scans, config, epoch)
 
     # ------------------------------------------------------------------------------------------------ the queues
@@ -192,7 +193,9 @@ class Engine:
         return min(journal.synced, journal.high_watermark)
 
     def full(self, path: WritePath) -> bool:
-        """Producers of this journal wait while the backlog is at its cap."""
+        """Producers of this journal wait while the backlog is at its cap; of one that stopped, they are refused."""
+        if path.stopped is not None:
+            return False
         journal = path.journal
         return (
             journal.staged_end - self.split[journal.number] >= self.config.unsplit_bytes_max

@@ -2,12 +2,11 @@
 
 States of a byte: staged (has a position) -> written (page cache) -> synced (disk). `stage_*`, `take`, `written` and
 `taken_back` run on the thread that owns the journal; `write` and `sync` do I/O and may run on another, one `write`
-and one `sync` at a time. With one replica the high watermark is the written end.
+and one `sync` at a time, `mend` alone. With one replica the high watermark is the written end.
 """
 
 from __future__ import annotations
 
-import contextlib
 from bisect import bisect_right
 from collections.abc import Iterator
 
@@ -17,8 +16,8 @@ from cairnmq.errors import Corrupt, Fault
 from cairnmq.kernels import pick
 from cairnmq.storage import entries
 from cairnmq.storage.disk import Disk, File
+from cairnmq.storage.doubt import doubt_name, noting_doubt
 from cairnmq.storage.format import (
-    DOUBT_FILE,
     ENTRY_SIZE,
     FACT,
     INCOMPLETE,
@@ -41,6 +40,7 @@ seal_batch = pick(entries.seal_batch)
 scan_entries = pick(entries.scan_entries)
 
 SCAN_BYTES = 4 << 20
+UNFINISHED = ".new"
 RUN_ENTRIES = 256  # scanned at a time: whoever stops early has not paid for a whole chunk
 
 
@@ -172,13 +172,9 @@ class Journal:
 
     def sync(self) -> int:
         """Makes everything written before the call durable; returns that end. Raises if the disk says no, and leaves a
-        note for the next start: another sync would succeed although pages are lost."""
-        try:
+        note: another sync would succeed although pages are lost."""
+        with noting_doubt(self.disk, str(self.number)):
             return self._sync()
-        except OSError:
-            with contextlib.suppress(OSError):
-                self.disk.create(f"{self.number}/{DOUBT_FILE}")
-            raise
 
     def _sync(self) -> int:
         target = self.end
@@ -193,11 +189,31 @@ class Journal:
             segment.synced_size = size
         return target
 
+    def mend(self) -> int:
+        """After a failed sync, and while nothing is written: what is not known to be on disk is written into new files,
+        which take the place of the old ones; returns the synced end. Raises when that fails too."""
+        segments = list(self.segments)
+        for segment in segments:
+            if segment.synced_size < segment.size:
+                checked_from = max(self.synced, segment.base)
+                segment.file = write_again(
+                    self.disk, self.number, segment.base, segment.file, segment.size, checked_from, self.seed
+                )
+        self.disk.sync_dir(str(self.number))
+        for segment in segments:
+            segment.synced_size, segment.name_synced = segment.size, True
+        self.disk.remove(doubt_name(str(self.number)))
+        return self.end
+
     # ------------------------------------------------------------------------------------------------ afterwards
 
     def written(self, group: Group) -> None:
         assert group.start == self.end, (group.start, self.end)
         self.end = group.end
+
+    def mended(self) -> None:
+        """The next group begins a segment: those who have the old files open need not look at their names again."""
+        self._segment_start = -1
 
     def synced_to(self, position: int) -> None:
         assert position <= self.end
@@ -242,6 +258,33 @@ def _base(segment: Segment) -> int:
     return segment.base
 
 
+def write_again(disk: Disk, number: int, base: int, old: File, size: int, checked_from: int, seed: int) -> File:
+    """A synced copy of a segment in its place, open for writing; its name is not synced.
+
+    Entries from position `checked_from` on are checked on their way: of what a failed sync left in the cache, any page
+    may have been dropped since, and then reads as it was before.
+    """
+    name = journal_segment(number, base)
+    disk.remove(name + UNFINISHED)
+    new = disk.create(name + UNFINISHED)
+    at, checked_at, chunk_bytes = 0, checked_from - base, SCAN_BYTES
+    while at < min(checked_at, size):
+        at += new.append([old.read(at, min(chunk_bytes, checked_at - at, size - at))])
+    while at < size:
+        view = memoryview(old.read(at, min(chunk_bytes, size - at)))
+        end = scan_entries(view, 0, base + at, seed, base + size, len(view))[1]
+        if end:
+            new.append([view[:end]])
+            at += end
+        elif len(view) == chunk_bytes:
+            chunk_bytes *= 2  # one entry larger than the chunk
+        else:
+            raise Corrupt(f"{name}: what was written at {at} does not read back after a failed sync")
+    new.sync()
+    disk.rename(name + UNFINISHED, name)
+    return new
+
+
 # ------------------------------------------------------------------------------------------------------- scanning
 
 
@@ -257,9 +300,12 @@ class JournalReader:
         self.refresh()
 
     def refresh(self) -> None:
+        """Looks at the names again, and opens files anew: one may have been written again and replaced. The last one is
+        held open, so that `end` can be asked even when the segment is deleted meanwhile."""
         self.bases = numbered(self.disk.list(str(self.number)), JOURNAL_SUFFIX)
-        for base in [base for base in self._open if base not in self.bases]:
-            self._open.pop(base).close()
+        self.close()
+        if self.bases:
+            self.file(self.bases[-1])
 
     def file(self, base: int) -> File:
         if base not in self._open:

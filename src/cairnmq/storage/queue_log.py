@@ -71,6 +71,7 @@ class QueueLog:
         self._max_timestamp = -1
         self._max_timestamp_offset = 0
         self._indexed_timestamp = -1
+        self._indexed_offset = 0  # up to this one no timestamp is larger; only of use when a log is opened
         self._offset_entries = bytearray()
         self._time_entries = bytearray()
         self._unsynced: set[str] = set()  # files that are not held open: closed segments and indexes
@@ -187,7 +188,7 @@ class QueueLog:
                 break
             times.pop()
         self._rewrite_index(base, TIME_INDEX, 12 * len(times))
-        self._indexed_timestamp = times[-1][0] if times else -1
+        self._indexed_timestamp, self._indexed_offset = (times[-1][0], base + times[-1][1]) if times else (-1, base)
 
     @staticmethod
     def _is_batch(place: BatchPlace | None, last_offset: int) -> bool:
@@ -214,11 +215,14 @@ class QueueLog:
         file.close()
 
     def _recall_times(self, base: int, file: File) -> None:
-        """Timestamps of the open segment: the first batch's, and the largest, of which the index knows the most."""
+        """Timestamps of the open segment: the first batch's, and the largest.
+
+        The time index knows it up to its last entry. The offset index may reach further: a crash cuts each by itself.
+        """
         self._unindexed = 0
         self._first_timestamp = next((place.max_timestamp for place in walk(file, 0, self.size)), -1)
         self._max_timestamp = self._indexed_timestamp
-        for place in walk(file, offset_position(self.disk, self.directory, base, RELATIVE_MAX + base), self.size):
+        for place in walk(file, offset_position(self.disk, self.directory, base, self._indexed_offset), self.size):
             if place.max_timestamp > self._max_timestamp:
                 self._max_timestamp, self._max_timestamp_offset = place.max_timestamp, place.last_offset
 

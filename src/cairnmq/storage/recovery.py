@@ -13,10 +13,10 @@ from msgspec import Struct
 from cairnmq.errors import Corrupt
 from cairnmq.storage.checkpoint import CheckpointImage
 from cairnmq.storage.disk import Disk
+from cairnmq.storage.doubt import doubt_name, noting_doubt
 from cairnmq.storage.fault_point import reach
 from cairnmq.storage.format import (
     BATCH,
-    DOUBT_FILE,
     ENTRY_SIZE,
     FACT,
     NO_SEGMENTS,
@@ -25,7 +25,7 @@ from cairnmq.storage.format import (
     decode_fact,
     journal_segment,
 )
-from cairnmq.storage.journal import SCAN_BYTES, Journal, JournalReader, Segment
+from cairnmq.storage.journal import UNFINISHED, Journal, JournalReader, Segment, write_again
 from cairnmq.storage.queue import Queue
 from cairnmq.storage.queue_log import QueueSpec
 from cairnmq.storage.queue_state import QueueState
@@ -148,7 +148,7 @@ def recover_journal(
                 f"lists what is affected."
             )
         scan.cut_bytes = physical_end - scan.end
-    _cut(disk, reader, scan.end)
+    _cut(disk, reader, start, scan.end)
     return scan, reader
 
 
@@ -157,42 +157,43 @@ def _file_of(reader: JournalReader, position: int) -> str:
     return f"{journal_segment(reader.number, base)} at {position - base}"
 
 
-def _cut(disk: Disk, reader: JournalReader, end: int) -> None:
+def _cut(disk: Disk, reader: JournalReader, start: int, end: int) -> None:
     """Removes what lies behind `end`, latest first, and syncs the rest: after this, written means synced.
 
     A killed broker leaves unsynced bytes in any segment, not only in the last one.
     """
     reach("recovery-cut")
-    for base in reversed(reader.bases):
-        name = journal_segment(reader.number, base)
-        if base >= end:
-            disk.remove(name)
-            continue
-        file = disk.open(name, write=True)
-        if base + file.size() > end:
-            file.truncate(end - base)
-        file.sync()
-        file.close()
+    directory = str(reader.number)
+    for name in disk.list(directory):
+        if name.endswith(UNFINISHED):
+            disk.remove(f"{directory}/{name}")
+    with noting_doubt(disk, directory):
+        for base in reversed(reader.bases):
+            name = journal_segment(reader.number, base)
+            if base >= end:
+                disk.remove(name)
+                continue
+            file = disk.open(name, write=True)
+            if base + file.size() > end:
+                file.truncate(end - base)
+            file.sync()
+            file.close()
+        disk.sync_dir(directory)
+    reader.refresh()
+    if disk.exists(doubt_name(directory)):
+        _write_again(disk, reader, start, end)
+
+
+def _write_again(disk: Disk, reader: JournalReader, start: int, end: int) -> None:
+    """A sync failed before this start: what lies behind the checkpoint may read well and not be on disk."""
+    seed = reader.find_seed()
+    for index, base in enumerate(reader.bases):
+        size = _size(reader, index, end)
+        if base + size > start:
+            write_again(disk, reader.number, base, reader.file(base), size, max(base, start), seed).close()
     disk.sync_dir(str(reader.number))
     reader.refresh()
-    if disk.exists(f"{reader.number}/{DOUBT_FILE}"):
-        _write_again(disk, reader)
-
-
-def _write_again(disk: Disk, reader: JournalReader) -> None:
-    """A sync failed before this start: what was not written again since may read well and not be on disk."""
-    for base in reader.bases:
-        name = journal_segment(reader.number, base)
-        disk.remove(name + ".new")
-        old, new = reader.file(base), disk.create(name + ".new")
-        for position in range(0, old.size(), SCAN_BYTES):
-            new.append([old.read(position, SCAN_BYTES)])
-        new.sync()
-        new.close()
-        disk.rename(name + ".new", name)
-    disk.sync_dir(str(reader.number))
-    reader.close()  # of what it had open, the names are gone
-    disk.remove(f"{reader.number}/{DOUBT_FILE}")
+    disk.remove(doubt_name(str(reader.number)))
 
 
 def reopened(disk: Disk, reader: JournalReader, end: int, *, epoch: int, seed: int, segment_bytes: int) -> Journal:

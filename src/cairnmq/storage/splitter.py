@@ -7,7 +7,6 @@ the checkpoint can be thrown away and split again.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec import Struct
@@ -15,10 +14,10 @@ from msgspec import Struct
 from cairnmq.errors import Corrupt, Fault
 from cairnmq.storage.checkpoint import CheckpointImage, CheckpointLog
 from cairnmq.storage.disk import Disk, File
+from cairnmq.storage.doubt import doubt_name, noting_doubt
 from cairnmq.storage.fault_point import reach
 from cairnmq.storage.format import (
     BATCH,
-    DOUBT_FILE,
     FACT,
     NO_SEGMENTS,
     PACK_SUFFIX,
@@ -147,7 +146,6 @@ class Splitter:
         self._retired: list[str] = []
         self.serial = 0
         self._resume = resume or Resume()
-        self.checkpoints.settle()
         self.shelf = PackShelf(read_disk, self._open_packs())
         self.next_pack = max([0, *self.shelf.numbers]) + 1
         self._new_packs: list[File] = []  # written since the last checkpoint
@@ -156,7 +154,7 @@ class Splitter:
         self._left: set[int] = set()  # demoted, but their old directory may still be read
         self._unseen: list[tuple[int, list[int], list[int]]] = []  # serial, packs and demoted queues it left behind
         # why nothing may be split or checkpointed before the broker starts again
-        self.spoiled = SPOILED if read_disk.exists(DOUBT_FILE) else None
+        self.spoiled = SPOILED if read_disk.exists(doubt_name("")) else None
 
     # -------------------------------------------------------------------------------------------------- rounds
 
@@ -164,9 +162,11 @@ class Splitter:
         """Those of the checkpoint and those read already; others are left over from a crash, and go."""
         known = self.checkpoints.image.packs
         known = [*known, *(number for number in self._resume.packs if number not in known)]
-        for number in numbered(self.read_disk.list(PACKS), PACK_SUFFIX):
-            if number not in known:
-                self.read_disk.remove(pack_name(number))
+        others = set(numbered(self.read_disk.list(PACKS), PACK_SUFFIX)).difference(known)
+        if others:
+            self.checkpoints.settle()
+        for number in sorted(others):
+            self.read_disk.remove(pack_name(number))
         return known
 
     def replay(self, now_ms: int) -> None:
@@ -353,6 +353,7 @@ class Splitter:
 
     def open_log(self, queue: SplitQueue, offset: int) -> QueueLog:
         """Cuts what lies at `offset` and behind, and removes what a crash left below the checkpointed log start."""
+        self.checkpoints.settle()
         row = self.checkpoints.image.queues.get(queue.spec.queue_id)
         log = QueueLog(self.read_disk, queue.spec)
         log.open_at(offset, _claim(row, queue.segments_from))
@@ -417,13 +418,12 @@ class Splitter:
         self._refuse_if_spoiled()
         reach("checkpoint-sync")
         try:
-            self.read_disk.sync_files(files, list(directories))
+            with noting_doubt(self.read_disk, ""):
+                self.read_disk.sync_files(files, list(directories))
         except OSError as error:
             # What was split since the last checkpoint may be gone although it reads well. A later sync would not tell;
             # the next start cuts it and splits it again.
             self.spoiled = f"{SPOILED} ({error})"
-            with contextlib.suppress(OSError):
-                self.read_disk.create(DOUBT_FILE)
             raise
         for queue in dirty:
             queue.state.producers = live(queue.state.producers, now_ms, self.producer_expiration_ms)

@@ -13,6 +13,7 @@ import msgspec
 from cairnmq.errors import Corrupt, Fault, Locked
 from cairnmq.storage.checkpoint import CheckpointImage, checkpoint_name, load_checkpoint
 from cairnmq.storage.disk import LOCK_NAME, Disk, RealDisk, lock
+from cairnmq.storage.doubt import doubt_name
 from cairnmq.storage.finding import Finding, note
 from cairnmq.storage.format import (
     CHECKPOINT_MAGIC,
@@ -20,6 +21,7 @@ from cairnmq.storage.format import (
     CHECKPOINTS,
     COMMIT,
     DELETED_SUFFIX,
+    DOUBT_FILE,
     IDENTITY_FILE,
     NO_SEGMENTS,
     PACKS,
@@ -90,6 +92,8 @@ def check(
     journal_root: str = "journal",
 ) -> Iterator[Finding]:
     """Everything below one data directory. `queues`: None when the metadata is not at hand."""
+    if read_disk.exists(doubt_name("")):
+        yield note(f"{root}/{DOUBT_FILE}", "a sync failed; the next start splits again what is behind the checkpoint")
     yield from _checkpoint(read_disk, root)
     try:
         image = load_checkpoint(read_disk)
@@ -107,6 +111,9 @@ def check(
                 continue
             journal = JournalCheck(journal_disk, number, mark, journal_root)
             journals.append(journal)
+            if journal_disk.exists(doubt_name(str(number))):
+                doubt = f"{journal_root}/{doubt_name(str(number))}"
+                yield note(doubt, "a sync failed; the next start writes again what is behind the checkpoint")
             yield from journal.findings()
         yield from _order(journals, image, queues)
         yield from _split_state(journals, image, queues, root)
@@ -200,13 +207,15 @@ def _order(journals: list[JournalCheck], image: CheckpointImage, queues: Queues 
         row = image.queues.get(queue_id)
         if queue_id not in queues if queues is not None else row is None:
             continue  # deleted, as far as can be told
+        end = row.end if row is not None else 0
         runs.sort(key=lambda run: run.start)
         for before, run in zip(runs, runs[1:], strict=False):
-            if run.start != before.end:
+            # The queue may have been in another journal in between, where checkpointed segments are deleted already.
+            deleted = len(journals) > 1 and before.end < run.start <= end
+            if run.start != before.end and not deleted:
                 text = f"queue {queue_id} goes on at offset {run.start} instead of {before.end}"
                 yield Finding(roots[run.journal], f"{text} (position {run.position})")
         behind = [place.offset for journal in journals for place in journal.unsplit.get(queue_id, ())]
-        end = row.end if row is not None else 0
         if behind and min(behind) != end:
             text = f"queue {queue_id} goes on at offset {min(behind)} behind the checkpoint, which ends at {end}"
             yield Finding(roots[runs[-1].journal], text)
@@ -223,7 +232,8 @@ def _split_state(
             ends[queue_id] = max(end, ends.get(queue_id, 0))
     for queue_id, end in ends.items():
         row = image.queues.get(queue_id)
-        if row is not None and row.end != end:
+        # Of several journals, another one may have held the rest, and deleted it.
+        if row is not None and (row.end < end if len(journals) > 1 else row.end != end):
             yield Finding(file, f"queue {queue_id} ends at {row.end}; the journal was split up to offset {end}")
         elif row is None and queues is not None and queue_id in queues:
             yield Finding(file, f"knows nothing of queue {queue_id}, which was split up to offset {end}")

@@ -61,7 +61,7 @@ class Write(Struct):
 
 
 class WritePath:
-    """Owned by one thread, except `write` and `sync`, which only touch files."""
+    """Owned by one thread, except `write`, `sync` and `mend`, which only touch files."""
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
@@ -154,6 +154,10 @@ class WritePath:
         reach("journal-sync")
         return end
 
+    def mend(self) -> int:
+        """Instead of another `sync` after one that failed, and while nothing is being written."""
+        return self.journal.mend()
+
     # --------------------------------------------------------------------------------------------------- results
 
     def written(self, write: Write) -> list[Queue]:
@@ -199,6 +203,10 @@ class WritePath:
             advanced.append(queue)
         _release(self._synced_line, position, True)
         return advanced
+
+    def mended(self, position: int) -> list[Queue]:
+        self.journal.mended()
+        return self.synced_to(position)
 
     def failed(self, write: Write, reason: str) -> None:
         """The write did not happen: offsets and sequences given to it, and to what was staged since, are taken back."""

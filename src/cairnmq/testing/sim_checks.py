@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from cairnmq.storage.engine import Engine, Fetched
-from cairnmq.storage.format import NO_SEGMENTS
+from cairnmq.storage.format import NO_SEGMENTS, QueueIdentity
 from cairnmq.storage.pack import PackReader
 from cairnmq.storage.queue import Queue
 from cairnmq.storage.queue_log import QueueSpec
 from cairnmq.storage.queue_segment import LOG, segment_name, walk
 from cairnmq.storage.splitter import Round
+from cairnmq.storage.verify import check
 from cairnmq.testing.oracle import JournalModel, QueueModel, demand
 from cairnmq.testing.sim_disk import SimDisk
 
@@ -62,3 +63,13 @@ def check_logs(disk: SimDisk, done: Round, specs: dict[int, QueueSpec]) -> None:
             demand(place.base_offset == end, file.name, "has a gap at", end)
             end, size = place.last_offset + 1, place.position + place.size
         demand(end == split.end and size == file.size(), file.name, "ends at", end, "not", split.end)
+
+
+def check_verify(journal_disk: SimDisk, read_disk: SimDisk, specs: dict[int, QueueSpec]) -> None:
+    """Whatever a stop leaves, `cairn verify` finds nothing wrong with it."""
+    queues = {
+        spec.queue_id: QueueIdentity(spec.queue_id, spec.topic, spec.partition, spec.topic_id.hex())
+        for spec in specs.values()
+    }
+    for finding in check(read_disk, journal_disk, queues):
+        demand(finding.is_note, "verify says:", finding)

@@ -1,8 +1,8 @@
 """A disk in memory that forgets, on a simulated power loss, whatever a real one may forget.
 
 What a file system guarantees is modelled, nothing more. Per file: bytes and size as of the last sync, and what
-happened since. Per directory: names as of the last sync_dir, and the changes since. A crash keeps any part of the
-latter. Everything follows from the generator given, so a seed replays exactly.
+happened since (sim_content.py). Per directory: names as of the last sync_dir, and the changes since. A crash keeps any
+part of the latter. Everything follows from the generator given, so a seed replays exactly.
 """
 
 from __future__ import annotations
@@ -14,184 +14,12 @@ from random import Random
 from typing import TypeAlias
 
 from cairnmq.storage.disk import TEMPORARY_SUFFIX, File, Names
+from cairnmq.testing.sim_content import Content
 from cairnmq.types import Buffers
-
-PAGE = 4096
-SECTOR = 512
-TORN_PAGE_CHANCE = 0.05
-
-_ZEROS = bytes(PAGE)
 
 
 class SimCrash(BaseException):
     """The machine stopped in the middle of an operation. Not an Exception, so that no handler of storage eats it."""
-
-
-class _Era:
-    """The appends between two truncations. Within it a file only grows, so any earlier page is a prefix."""
-
-    __slots__ = ("ends", "pages", "start")
-
-    def __init__(self, start: int) -> None:
-        self.start = start
-        self.ends: list[int] = []
-        # The content when the next era began; of the newest era it is the content of the file.
-        self.pages: list[bytes] = []
-
-    def copy(self) -> _Era:
-        era = _Era(self.start)
-        era.ends = self.ends.copy()
-        era.pages = self.pages
-        return era
-
-
-class _Content:
-    """An inode of a file: what programs see, what is durable for certain, and the eras in between."""
-
-    __slots__ = ("durable", "durable_size", "eras", "pages", "size")
-
-    def __init__(self) -> None:
-        # Pages are immutable and shared by copies of the disk; only the last one may be shorter than PAGE.
-        self.pages: list[bytes] = []
-        self.size = 0
-        # May be shorter or longer than durable_size says: what is missing reads as zeros, what is over is not seen.
-        self.durable: list[bytes] = []
-        self.durable_size = 0
-        self.eras = [_Era(0)]
-
-    def copy(self) -> _Content:
-        content = _Content()
-        content.pages = self.pages.copy()
-        content.size = self.size
-        content.durable = self.durable.copy()
-        content.durable_size = self.durable_size
-        content.eras = [era.copy() for era in self.eras]
-        return content
-
-    def read(self, position: int, size: int) -> bytes:
-        first = position // PAGE
-        begin = position - first * PAGE
-        data = b"".join(self.pages[first : (position + size + PAGE - 1) // PAGE])
-        return data[begin : begin + size]
-
-    def append(self, data: bytes) -> None:
-        if not data:
-            return
-        fill = -self.size % PAGE
-        if fill:
-            self.pages[-1] += data[:fill]
-        self.pages.extend(data[at : at + PAGE] for at in range(fill, len(data), PAGE))
-        self.size += len(data)
-        self.eras[-1].ends.append(self.size)
-
-    def truncate(self, size: int) -> None:
-        if size > self.size:
-            self.append(bytes(size - self.size))
-        elif size < self.size:
-            self.eras[-1].pages = self.pages.copy()
-            self.eras.append(_Era(size))
-            del self.pages[(size + PAGE - 1) // PAGE :]
-            if size % PAGE:
-                self.pages[-1] = self.pages[-1][: size % PAGE]
-            self.size = size
-
-    def is_synced(self) -> bool:
-        return len(self.eras) == 1 and not self.eras[0].ends and self.durable_size == self.size
-
-    def _first_dirty_page(self) -> int:
-        first = self.eras[0]
-        # Without an append the last page is clean, even if it is not full.
-        starts = [first.start if first.ends else first.start + PAGE - 1]
-        starts.extend(era.start for era in self.eras[1:])
-        return min(starts) // PAGE
-
-    def sync(self) -> None:
-        if self.is_synced():
-            return
-        # Only dirty pages are written: a page that an earlier failed sync lost is clean and stays lost.
-        dirty = self._first_dirty_page()
-        if len(self.durable) < dirty:
-            self.durable.extend([_ZEROS] * (dirty - len(self.durable)))
-        self.durable[dirty:] = self.pages[dirty:]
-        self.durable_size = self.size
-        self.eras = [_Era(self.size)]
-
-    def fail_sync(self, rng: Random) -> None:
-        """Some of it got to the device. The kernel marks the rest clean: it reads well and is never written."""
-        self.durable, self.durable_size = self.survivor(rng)
-        self.eras = [_Era(self.size)]
-
-    def survivor(self, rng: Random) -> tuple[list[bytes], int]:
-        """Pages and size that may be found after a power loss now."""
-        if self.is_synced():
-            return _cut(self.durable, self.size), self.size
-        # How much of everything survives differs from crash to crash, else all crashes would look alike.
-        chosen = len(self.eras) - 1 if rng.random() < 0.5 else rng.randrange(len(self.eras))
-        size = self._surviving_size(rng, chosen, keep=rng.choice((0.0, 0.5, 1.0)))
-        newest, oldest = rng.choice((0.0, 0.2, 0.5, 0.8, 1.0)), rng.choice((0.0, 0.5, 1.0))
-        pages = _cut(self.durable, min(size, self._first_dirty_page() * PAGE))
-        for number in range(len(pages), (size + PAGE - 1) // PAGE):
-            versions = self._page_versions(rng, chosen, number)
-            if rng.random() < newest:
-                found = versions[-1]
-            elif rng.random() < oldest:
-                found = versions[0]
-            else:
-                found = rng.choice(versions)
-            if len(versions) > 1 and rng.random() < TORN_PAGE_CHANCE:
-                other = rng.choice(versions).ljust(PAGE, b"\0")
-                at = rng.randrange(SECTOR, PAGE, SECTOR)
-                found = found.ljust(PAGE, b"\0")[:at] + other[at:]
-            pages.append(found)
-        return _cut(pages, size), size
-
-    def _surviving_size(self, rng: Random, chosen: int, keep: float) -> int:
-        era = self.eras[chosen]
-        start = self.durable_size if chosen == 0 else era.start
-        end = era.ends[-1] if era.ends else era.start
-        if rng.random() < keep:
-            return end
-        shape = rng.randrange(4)
-        if shape == 0:
-            return start
-        if shape == 1 and era.ends:
-            return rng.choice(era.ends)
-        size = rng.randint(min(start, end), max(start, end))
-        if shape == 2:
-            return size
-        # File systems that grow the size as pages are written leave it at the end of one.
-        return min(max(size // PAGE * PAGE, min(start, end)), max(start, end))
-
-    def _page_versions(self, rng: Random, chosen: int, number: int) -> list[bytes]:
-        """What the device may hold as a page, oldest first; zeros at the end are left out."""
-        begin = number * PAGE
-        # The last truncation that reached this page and is durable: the file system zeroes what it cut before it
-        # commits the new size, so older bytes of the page are gone from there on.
-        origin = 0
-        for index in range(chosen, 0, -1):
-            if self.eras[index].start < begin + PAGE:
-                origin = index
-                break
-        if origin == 0:
-            base = self.durable[number] if number < len(self.durable) else b""
-        else:
-            kept = max(self.eras[origin].start - begin, 0)
-            base = self.eras[origin - 1].pages[number][:kept] if kept else b""
-        versions = [base]
-        for index in range(origin, len(self.eras)):
-            era = self.eras[index]
-            if index > chosen and era.start <= begin:
-                # This truncation freed the block: what came later went to another one, which nothing points to.
-                break
-            pages = era.pages if index < len(self.eras) - 1 else self.pages
-            if era.start // PAGE <= number < len(pages) and (index > 0 or era.ends):
-                page = pages[number]
-                shortest = max(era.start - begin, 0)
-                if index > 0:
-                    versions.append(page[:shortest])
-                versions.append(page[: _writeback_length(rng, era.ends, begin, shortest, len(page))])
-                versions.append(page)
-        return versions
 
 
 class _Directory:
@@ -204,7 +32,7 @@ class _Directory:
         self.durable: dict[str, _Node] = {}
 
 
-_Node: TypeAlias = _Content | _Directory
+_Node: TypeAlias = Content | _Directory
 # One atomic change of names: what each (directory, name) refers to afterwards.
 _Change: TypeAlias = list[tuple[_Directory, str, _Node | None]]
 
@@ -214,7 +42,7 @@ class SimFile:
 
     __slots__ = ("_content", "_disk", "_open", "_write", "name")
 
-    def __init__(self, disk: SimDisk, name: str, content: _Content, write: bool) -> None:
+    def __init__(self, disk: SimDisk, name: str, content: Content, write: bool) -> None:
         self.name = name
         self._disk = disk
         self._content = content
@@ -224,7 +52,7 @@ class SimFile:
     def __repr__(self) -> str:
         return f"SimFile({self.name!r})"
 
-    def _check(self) -> _Content:
+    def _check(self) -> Content:
         if self._disk.stopped:
             raise SimCrash("the machine is off")
         if not self._open:
@@ -343,13 +171,7 @@ class SimDisk:
 
     def damage(self, name: str, position: int, flip: int = 0x01) -> None:
         """Flip bits of one byte, as a failing device does: durable, and seen by nobody until it is read."""
-        content = self._file(name)
-        number, at = divmod(position, PAGE)
-        for pages in (content.pages, content.durable):
-            if number < len(pages) and at < len(pages[number]):
-                page = bytearray(pages[number])
-                page[at] ^= flip
-                pages[number] = bytes(page)
+        self._file(name).damage(position, flip)
 
     # Operations
 
@@ -383,7 +205,7 @@ class SimDisk:
             self.observe(self)
         act()
 
-    def _append(self, name: str, content: _Content, data: bytes) -> None:
+    def _append(self, name: str, content: Content, data: bytes) -> None:
         stops = self._begin("append", name)
         fault = self._fault(name)
         if fault is None and self.capacity is not None and len(data) > (free := self.free_bytes()):
@@ -403,7 +225,7 @@ class SimDisk:
         if fault is not None:
             raise fault
 
-    def _sync(self, name: str, content: _Content) -> None:
+    def _sync(self, name: str, content: Content) -> None:
         def act() -> None:
             content.sync()
             if self.ext4:
@@ -457,7 +279,7 @@ class SimDisk:
             node = found
         return node
 
-    def _file(self, name: str) -> _Content:
+    def _file(self, name: str) -> Content:
         node = self._find(name)
         if node is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
@@ -483,7 +305,7 @@ class SimDisk:
         parent, entry = self._parent(name)
         if entry in parent.names:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
-        content = _Content()
+        content = Content()
         self._change("create", name, [(parent, entry, content)])
         return SimFile(self, name, content, True)
 
@@ -550,7 +372,7 @@ class SimDisk:
         if old.startswith(f"{new}/"):
             raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), new)
         if isinstance(node, _Directory):
-            if isinstance(replaced, _Content):
+            if isinstance(replaced, Content):
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), new)
             if replaced is not None and replaced.names:
                 raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), new)
@@ -585,23 +407,6 @@ class SimDisk:
         if self.capacity is None:
             return 1 << 40
         return max(self.capacity - _used(self._root), 0)
-
-
-def _cut(pages: list[bytes], size: int) -> list[bytes]:
-    """Pages that hold exactly so many bytes; what is missing is zeros."""
-    count = (size + PAGE - 1) // PAGE
-    result = [page if len(page) == PAGE else page.ljust(PAGE, b"\0") for page in pages[:count]]
-    result.extend([_ZEROS] * (count - len(result)))
-    if size % PAGE:
-        result[-1] = result[-1][: size % PAGE]
-    return result
-
-
-def _writeback_length(rng: Random, ends: list[int], begin: int, shortest: int, longest: int) -> int:
-    """How much of a page was filled when the kernel took it to the device."""
-    if ends and rng.random() < 0.5:
-        return min(max(rng.choice(ends) - begin, shortest), longest)
-    return rng.randint(shortest, longest)
 
 
 def _settle(change: _Change) -> None:
@@ -646,10 +451,7 @@ def _survive(directory: _Directory, kept: dict[_Directory, dict[str, _Node | Non
         if isinstance(node, _Directory):
             after.names[name] = _survive(node, kept, rng)
         elif node is not None:
-            after.names[name] = content = _Content()
-            content.pages, content.size = node.survivor(rng)
-            content.durable, content.durable_size = content.pages.copy(), content.size
-            content.eras = [_Era(content.size)]
+            after.names[name] = node.after_power_loss(rng)
     after.durable = dict(after.names)
     return after
 

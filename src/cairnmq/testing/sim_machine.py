@@ -21,7 +21,7 @@ from cairnmq.storage.splitter import Published, Resume, Round, Splitter
 from cairnmq.storage.upkeep import Upkeep
 from cairnmq.storage.write_path import Write, WritePath
 from cairnmq.testing.oracle import KILL, POWER, JournalModel, QueueModel, demand
-from cairnmq.testing.sim_checks import check_content, check_logs, check_state, home, name
+from cairnmq.testing.sim_checks import check_content, check_logs, check_state, check_verify, home, name
 from cairnmq.testing.sim_clients import Sender
 from cairnmq.testing.sim_disk import SimDisk
 
@@ -49,6 +49,7 @@ class Tally(Struct):
     splitter_deaths: int = 0
     failed_writes: int = 0
     failed_syncs: int = 0
+    mends: int = 0
     batches: int = 0
     rounds: int = 0
     checkpoints: int = 0
@@ -158,6 +159,8 @@ class Machine:
     ) -> tuple[Engine, Disks, list[JournalModel], str]:
         """Opens the disks until that succeeds (it may be struck itself); checks what was found."""
         promised = [model.promised(event, self.now) for model in models]
+        if rng.random() < 0.1:
+            check_verify(disks[0], disks[1], self.specs)
         if rng.random() < 0.2:
             self.journals = rng.randint(1, self.shape.journals)
         while True:
@@ -264,13 +267,13 @@ class Machine:
         kept = self.epoch, self.journals
         try:
             engine, disks, models, _ = self._recover(disks, self.models, event, rng)
-            if rng.random() < 0.5:
+            while rng.random() < 0.6:
                 again = self._split_on(engine, disks, rng)
-                if again is not None:
-                    self.tally.crash_points += 1
-                    self._recover(after_event(disks, again, rng), models, again, rng)
-                else:
+                if again is None:
                     self._check_recovered(engine, models)
+                    break
+                self.tally.crash_points += 1
+                engine, disks, models, _ = self._recover(after_event(disks, again, rng), models, again, rng)
         finally:
             self.epoch, self.journals = kept
 

@@ -7,6 +7,7 @@ rarely sent, go to the pure codec from the beginning, which decodes them, sends 
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.long cimport PyLong_Check
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -398,6 +399,13 @@ cdef class Writer:
         return 0
 
 
+cdef inline int64_t whole(value) except? -1:
+    """A field's number. Left to itself, the conversion would cut the fraction off a float."""
+    if not PyLong_Check(value):
+        raise Unusual
+    return value
+
+
 cdef class Encoder:
     cdef int version
     cdef object pure
@@ -441,12 +449,12 @@ cdef class ProduceEncoder(Encoder):
                     raise Unusual
                 if version >= 10 and cairn_field(partition, PLACED_LEADER) is not PRODUCE_LEADER:
                     raise Unusual
-                w.i32(cairn_field(partition, PLACED_INDEX))
-                w.i16(cairn_field(partition, PLACED_ERROR))
-                w.i64(cairn_field(partition, PLACED_OFFSET))
-                w.i64(cairn_field(partition, PLACED_TIME))
+                w.i32(whole(cairn_field(partition, PLACED_INDEX)))
+                w.i16(whole(cairn_field(partition, PLACED_ERROR)))
+                w.i64(whole(cairn_field(partition, PLACED_OFFSET)))
+                w.i64(whole(cairn_field(partition, PLACED_TIME)))
                 if version >= 5:
-                    w.i64(cairn_field(partition, PLACED_START))
+                    w.i64(whole(cairn_field(partition, PLACED_START)))
                 if version >= 8:
                     w.length(0)
                     if w.flexible:
@@ -455,7 +463,7 @@ cdef class ProduceEncoder(Encoder):
                         w.i16(-1)
                 w.no_tags()
             w.no_tags()
-        w.i32(message.throttle_time_ms)
+        w.i32(whole(message.throttle_time_ms))
         w.no_tags()
         return w.finish()
 
@@ -468,10 +476,10 @@ cdef class FetchEncoder(Encoder):
         if message.node_endpoints:
             raise Unusual
         w.flexible = version >= 12
-        w.i32(message.throttle_time_ms)
+        w.i32(whole(message.throttle_time_ms))
         if version >= 7:
-            w.i16(message.error_code)
-            w.i32(message.session_id)
+            w.i16(whole(message.error_code))
+            w.i32(whole(message.session_id))
         topics = message.responses
         w.length(len(topics))
         for topic in topics:
@@ -493,15 +501,15 @@ cdef class FetchEncoder(Encoder):
                     and cairn_field(partition, FETCHED_SNAPSHOT) is SNAPSHOT_ID
                 ):
                     raise Unusual
-                w.i32(cairn_field(partition, FETCHED_INDEX))
-                w.i16(cairn_field(partition, FETCHED_ERROR))
-                w.i64(cairn_field(partition, FETCHED_WATERMARK))
-                w.i64(cairn_field(partition, FETCHED_STABLE))
+                w.i32(whole(cairn_field(partition, FETCHED_INDEX)))
+                w.i16(whole(cairn_field(partition, FETCHED_ERROR)))
+                w.i64(whole(cairn_field(partition, FETCHED_WATERMARK)))
+                w.i64(whole(cairn_field(partition, FETCHED_STABLE)))
                 if version >= 5:
-                    w.i64(cairn_field(partition, FETCHED_START))
+                    w.i64(whole(cairn_field(partition, FETCHED_START)))
                 w.length(-1 if aborted is None else 0)
                 if version >= 11:
-                    w.i32(cairn_field(partition, FETCHED_REPLICA))
+                    w.i32(whole(cairn_field(partition, FETCHED_REPLICA)))
                 records = cairn_field(partition, FETCHED_RECORDS)
                 if records is None:
                     w.length(-1)

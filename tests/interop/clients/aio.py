@@ -69,7 +69,8 @@ class AioReader:
 class AiokafkaClient:
     name: ClassVar[str] = "aiokafka"
     lacks: ClassVar[Mapping[str, str]] = {
-        "incremental alter": "its admin client has only the older AlterConfigs request (issue 4)",
+        "incremental alter": "its admin client has only the older AlterConfigs request",
+        "cooperative": "it has only eager assignors",
     }
 
     def __init__(self, bootstrap: str) -> None:

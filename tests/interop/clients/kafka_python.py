@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
-import kafka
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
-from kafka.admin import ConfigResource, ConfigResourceType
-from kafka.errors import KafkaError
+with warnings.catch_warnings():
+    # It reads each of its schemas with a function that newer Pythons deprecate.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    import kafka
+    from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
+    from kafka.admin import ConfigResource, ConfigResourceType
+    from kafka.errors import KafkaError
 
 from interop.clients.contract import Got, Refused, Sent
 

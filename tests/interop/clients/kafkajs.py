@@ -15,4 +15,7 @@ class KafkajsClient(ProgramClient):
         "null header": "its producer fails on a header without a value",
         "range error": "kafkajs goes on at the end of the log by itself",
         "incremental alter": "its admin client has only the older AlterConfigs request",
+        "static": "kafkajs has no static members",
+        "cooperative": "kafkajs has no cooperative assignor",
+        "later topics": "kafkajs looks for matching topics only when it subscribes",
     }

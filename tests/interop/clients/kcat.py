@@ -91,10 +91,11 @@ class KcatClient:
     lacks: ClassVar[Mapping[str, str]] = {
         "admin": ONLY_ADMIN,
         "incremental alter": ONLY_ADMIN,
-        "commit": "kcat commits only as a member of a group (issue 4)",
+        "commit": "kcat commits only as a member of a group",
         "delivery report": "kcat does not print the offsets it was given",
         "create time": "kcat cannot set a record's timestamp",
         "seek": "kcat reads once, from where it was started",
+        "hundred": "a hundred processes of librdkafka, which stands in a column of its own",
     }
 
     def __init__(self, bootstrap: str) -> None:

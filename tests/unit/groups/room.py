@@ -11,6 +11,7 @@ from typing import Any
 
 from cairnmq.errors import ErrorCode
 from cairnmq.groups.classic import Outcome
+from cairnmq.groups.facts import Fact
 from cairnmq.groups.groups import Groups
 from cairnmq.groups.messages import Answer, Identity, Join, Joined, Limits, State, Sync, Synced
 from cairnmq.groups.offsets import Offsets
@@ -38,7 +39,7 @@ class Room:
         self.groups = Groups(Offsets(), limits)
         self.now_ms = START_MS
         self.stored: dict[tuple[str, bytes], bytes] = {}
-        self.facts: list[tuple[str, bytes, bytes | None]] = []
+        self.facts: list[Fact] = []
         self.answers: dict[str, Any] = {}
         self.waiting: set[str] = set()
         self.ids: dict[str, str] = {}
@@ -124,7 +125,12 @@ class Room:
     # What comes of it.
 
     def take(self, decision: Outcome) -> None:
-        for fact in decision.facts:
+        self.apply(decision.facts)
+        for ticket, answer in decision.answers:
+            self._answered(str(ticket), answer)
+
+    def apply(self, facts: Sequence[Fact]) -> None:
+        for fact in facts:
             self.groups.apply(fact)
             self.facts.append(fact)
             space, key, value = fact
@@ -132,8 +138,6 @@ class Room:
                 self.stored.pop((space, key), None)
             else:
                 self.stored[space, key] = value
-        for ticket, answer in decision.answers:
-            self._answered(str(ticket), answer)
 
     def _answered(self, name: str, answer: Answer) -> None:
         assert name not in self.answers, f"{name} is answered twice"

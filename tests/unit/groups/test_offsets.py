@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cairnmq.errors import ErrorCode
+from cairnmq.groups.groups import Groups
+from cairnmq.groups.messages import Limits
 from cairnmq.groups.offsets import SPACE, Committed, Fact, OffsetKey, Offsets, drop, put
 
 ORDERS, PAYMENTS = b"o" * 16, b"p" * 16
@@ -77,9 +79,12 @@ def test_a_group_ends_with_its_last_offset() -> None:
 def test_who_may_commit_to_a_group_without_members(
     group: str, generation: int, version: int, expected: ErrorCode
 ) -> None:
+    """A group that has only offsets is one without members, as in Kafka; a generation without a group is a mistake."""
     offsets = Offsets()
     offsets.apply(put(OffsetKey("known", ORDERS, 0), Committed(1)))
-    assert offsets.refuse_member(group, generation, version) == expected
+    groups = Groups(offsets, Limits())
+    member = "m" if generation >= 0 else ""
+    assert groups.commit_error(group, member, None, generation, 0, version=version) == expected
 
 
 def test_facts_of_others_are_not_taken() -> None:

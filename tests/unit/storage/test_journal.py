@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from cairnmq.codec.records import Record, build_batch
-from cairnmq.errors import Fault
+from cairnmq.errors import Corrupt, Fault
 from cairnmq.storage.format import BATCH, FACT, SEGMENT, SEGMENT_ENTRY_SIZE, Keyed
 from cairnmq.storage.journal import Group, Journal, JournalReader
 from cairnmq.testing.sim_disk import SimDisk
@@ -148,3 +148,52 @@ def test_claims_are_found_behind_damage(journal: Journal, disk: SimDisk) -> None
     assert [entry.kind for entry in reader.entries(0, 10_000)] == [SEGMENT]
     assert reader.claims_behind(SEGMENT_ENTRY_SIZE) == synced
     assert reader.claims_behind(synced) == 0
+
+
+def test_mending_writes_again_what_a_failed_sync_left_in_doubt(journal: Journal, disk: SimDisk) -> None:
+    put(journal, 400)
+    journal.synced_to(journal.sync())
+    ends = [put(journal, 400).end for _ in range(3)]
+    disk.faults[disk.operations + 1] = errno.EIO
+    with pytest.raises(OSError):
+        journal.sync()
+    assert "doubt" in disk.list("0")
+    assert journal.mend() == ends[-1]
+    assert "doubt" not in disk.list("0") and len(JournalReader(disk, 0).bases) == 4
+    for seed in range(20):
+        reader = JournalReader(disk.crash(Random(seed)), 0)
+        assert [entry.end for entry in reader.entries(0, 10_000)][-1] == ends[-1]
+    file, at = journal.locate(ends[0])
+    assert file.read(at, 10) == disk.open(f"0/{ends[0]:020d}.jnl").read(0, 10)
+
+
+def test_an_entry_larger_than_the_chunk_is_mended(
+    journal: Journal, disk: SimDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cairnmq.storage.journal.SCAN_BYTES", 64)
+    put(journal, 10)
+    put(journal, 900)
+    assert journal.mend() == journal.end
+    assert [entry.end for entry in JournalReader(disk.crash(), 0).entries(0, 10_000)][-1] == journal.end
+
+
+def test_pages_that_were_dropped_from_the_cache_are_not_mended(journal: Journal, disk: SimDisk) -> None:
+    """They read as they were before, and an entry that does not read back proves that nothing can be saved."""
+    put(journal, 400)
+    disk.faults[disk.operations + 1] = errno.EIO
+    with pytest.raises(OSError):
+        journal.sync()
+    disk.damage("0/00000000000000000000.jnl", 100)
+    with pytest.raises(Corrupt, match="does not read back after a failed sync"):
+        journal.mend()
+    assert "doubt" in disk.list("0")
+
+
+def test_the_end_can_be_asked_of_a_reader_whose_last_segment_was_deleted(journal: Journal, disk: SimDisk) -> None:
+    first = put(journal, 400).end
+    reader = JournalReader(disk, 0)
+    reader.refresh()
+    put(journal, 400)
+    journal.synced_to(journal.sync())
+    journal.remove_below(first)
+    assert reader.end() == first

@@ -98,6 +98,20 @@ def test_a_closed_segment_ends_its_time_index_with_the_largest(disk: SimDisk) ->
     assert time_hint(disk, DIRECTORY, 0, 0)[1] == 1001
 
 
+def test_the_largest_timestamp_is_found_again_when_a_crash_took_the_time_index(disk: SimDisk) -> None:
+    """Of the two indexes a crash cuts each by itself."""
+    log = opened(disk, index_interval_bytes=1)
+    log.append([batch(2 * n, timestamp=time) for n, time in enumerate((2000, 1000, 1001, 1002))])
+    log.flush_indexes()
+    disk.open(f"{DIRECTORY}/{0:020d}.timeindex", write=True).truncate(0)
+    size = log.size
+    log = opened(disk, 8, segment_bytes=size)
+    assert log.max_timestamp == 2000
+    log.append([batch(8, timestamp=1003)])
+    assert bases(disk) == [0, 8]
+    assert time_hint(disk, DIRECTORY, 0, 0)[1] == 2000
+
+
 def test_deletion_keeps_the_segment_the_start_lies_in(disk: SimDisk) -> None:
     log = filled(disk, 6, segment_bytes=2 * len(batch(0).payload))
     assert log.remove_below(7) == [0]

@@ -192,3 +192,34 @@ def test_after_a_failed_sync_the_next_start_writes_everything_again(broker: Brok
     for seed in range(20):
         crashed = Broker(after.journal_disk.crash(Random(seed)), after.read_disk.crash(Random(seed)), 9)
         assert crashed.engine.scans[0].end == end
+
+
+def test_a_sync_that_fails_in_a_start_is_not_believed_by_the_next_one(broker: Broker) -> None:
+    broker.put()
+    end = broker.put(sync=False)
+    disk = broker.journal_disk = broker.journal_disk.kill()
+    disk.faults[1] = errno.EIO
+    with pytest.raises(OSError):
+        Broker(disk, broker.read_disk, 2)
+    disk.faults.clear()
+    assert "doubt" in disk.list("0")
+    after = Broker(disk, broker.read_disk, 3)
+    assert after.engine.scans[0].end == end
+    assert disk.list("0") == [FIRST.partition("/")[2]]
+    for seed in range(20):
+        crashed = Broker(disk.crash(Random(seed)), after.read_disk.crash(Random(seed)), 9)
+        assert crashed.engine.scans[0].end == end
+
+
+def test_a_failed_sync_that_cannot_be_noted_says_what_to_do(broker: Broker) -> None:
+    broker.put(sync=False)
+    at = broker.journal_disk.operations
+    broker.journal_disk.faults = {at + 1: errno.EIO, at + 2: errno.EROFS}
+    with pytest.raises(OSError, match=r"no note of it could be left \(Read-only file system\): unmount the disk"):
+        broker.engine.paths[0].sync()
+
+
+def test_what_an_unfinished_start_left_goes(broker: Broker) -> None:
+    broker.put()
+    broker.journal_disk.create(FIRST + ".new").append([b"half"])
+    assert broker.killed().journal_disk.list("0") == [FIRST.partition("/")[2]]

@@ -15,7 +15,7 @@ from cairnmq.storage.engine import Engine, EngineConfig, Fetched
 from cairnmq.storage.format import Keyed, StartMoved
 from cairnmq.storage.queue_log import QueueSpec
 from cairnmq.storage.splitter import Splitter, StartProposal
-from cairnmq.testing.sim_disk import SimDisk
+from cairnmq.testing.sim_disk import SimCrash, SimDisk
 
 NOW = 10_000
 
@@ -276,3 +276,33 @@ def test_a_torn_directory_does_not_stop_retention(broker: Broker) -> None:
     broker.read_disk.open("queues/t-1/queue.json", write=True).truncate(3)
     broker.splitter = broker.make_splitter()
     assert broker.splitter.propose_starts(NOW) == []
+
+
+def stop_in_checkpoint_sync(disk: SimDisk) -> None:
+    if disk.last_operation.startswith("sync checkpoints/"):
+        raise SimCrash
+
+
+def test_nothing_is_deleted_on_the_word_of_a_checkpoint_that_may_be_lost() -> None:
+    """Killed between the checkpoint's write and its sync, started again, and then the power goes."""
+    for seed in range(20):
+        broker = Broker(segment_bytes=150)
+        broker.put(1, 1, 1)
+        broker.split()
+        broker.checkpoint()
+        broker.engine.paths[0].stage_fact(broker.engine.queues[1], StartMoved(2), NOW)
+        broker.flush()
+        broker.split()
+        broker.read_disk.observe = stop_in_checkpoint_sync
+        with pytest.raises(SimCrash):
+            broker.checkpoint()
+        broker.journal_disk, broker.read_disk = broker.journal_disk.kill(), broker.read_disk.kill()
+        broker.start(2)
+        broker.put(1)
+        broker.split()
+        rng = Random(seed)
+        broker.journal_disk, broker.read_disk = broker.journal_disk.crash(rng), broker.read_disk.crash(rng)
+        broker.start(3)
+        broker.split()
+        broker.checkpoint()
+        assert broker.offsets(1) == [2, 3]

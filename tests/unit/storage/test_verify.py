@@ -248,3 +248,12 @@ def test_verify_changes_nothing(data: Path) -> None:
     before = content()
     lines(data)
     assert content() == before
+
+
+def test_notes_of_failed_syncs_are_mentioned(data: Path) -> None:
+    (data / "doubt").touch()
+    (data / "journal" / "0" / "doubt").touch()
+    assert [line.partition(": a sync failed")[0] for line in lines(data)] == [
+        f"note: {data}/doubt",
+        f"note: {data}/journal/0/doubt",
+    ]

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cairnmq.storage.disk import File
-from cairnmq.testing.sim_disk import PAGE, SECTOR, SimCrash, SimDisk
+from cairnmq.testing.sim_content import PAGE, SECTOR
+from cairnmq.testing.sim_disk import SimCrash, SimDisk
 
 SEEDS = range(400)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cairnmq.errors import ErrorCode
 from cairnmq.wire.framing import RequestHeader
 from cairnmq.wire.messages import DescribeClusterRequest, DescribeClusterResponse
 
 if TYPE_CHECKING:
     from cairnmq.broker.context import Context
 
-_BROKERS = 1
-_MISMATCHED_ENDPOINT_TYPE = 114
+_BROKERS, _CONTROLLERS = 1, 2
 _UNKNOWN_OPERATIONS = -(2**31)
 # Without an authorizer everybody may do everything: create, alter, describe, cluster action, describe and alter
 # configs, idempotent write.
@@ -20,8 +20,9 @@ _CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 1
 
 def handle(ctx: Context, header: RequestHeader, request: DescribeClusterRequest) -> DescribeClusterResponse:
     if request.endpoint_type != _BROKERS:
+        known = request.endpoint_type == _CONTROLLERS
         return DescribeClusterResponse(
-            error_code=_MISMATCHED_ENDPOINT_TYPE,
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
             error_message="this is a broker's listener; ask with endpoint type 1 (brokers)",
             endpoint_type=_BROKERS,
             cluster_id=ctx.node.cluster_id,

@@ -19,18 +19,21 @@ _PREFERRED, _UNCLEAN = 0, 1
 
 
 def handle(ctx: Context, header: RequestHeader, request: ElectLeadersRequest) -> ElectLeadersResponse:
-    if request.election_type not in (_PREFERRED, _UNCLEAN):
-        return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
+    known = request.election_type in (_PREFERRED, _UNCLEAN)
     image = ctx.catalog.image
     # Asked for all partitions, Kafka names only those whose leader changed or could not change: here, none.
     return ElectLeadersResponse(
+        error_code=ErrorCode.NONE if known else ErrorCode.INVALID_REQUEST,
         replica_election_results=[
             ElectLeadersResponse.ReplicaElectionResult(
                 topic=asked.topic,
-                partition_result=[_elect(ctx, image.topic(asked.topic), partition) for partition in asked.partitions],
+                partition_result=[
+                    _elect(ctx, image.topic(asked.topic), partition) if known else _unknown_kind(partition)
+                    for partition in asked.partitions
+                ],
             )
             for asked in request.topic_partitions or ()
-        ]
+        ],
     )
 
 
@@ -40,3 +43,12 @@ def _elect(ctx: Context, topic: Topic | None, partition: int) -> Elected:
     else:
         code, why = ErrorCode.ELECTION_NOT_NEEDED, f"broker {ctx.node.node_id} leads it already and is its only replica"
     return Elected(partition_id=partition, error_code=code, error_message=why)
+
+
+def _unknown_kind(partition: int) -> Elected:
+    """Java reads the outcome of each partition, also when the whole request is wrong."""
+    return Elected(
+        partition_id=partition,
+        error_code=ErrorCode.INVALID_REQUEST,
+        error_message="the election type is neither 0 (preferred) nor 1 (unclean)",
+    )

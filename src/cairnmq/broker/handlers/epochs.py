@@ -36,5 +36,7 @@ def _answer(ctx: Context, topic: Topic | None, wanted: Wanted) -> Answer:
     error = epoch_error(ctx, wanted.current_leader_epoch)
     if error:
         return Answer(partition=wanted.partition, error_code=error)
+    if wanted.leader_epoch < 0:
+        return Answer(partition=wanted.partition)  # no term was named, so none ended
     epoch, end = ctx.store.epoch_end(queue, wanted.leader_epoch)
     return Answer(partition=wanted.partition, leader_epoch=epoch, end_offset=end)

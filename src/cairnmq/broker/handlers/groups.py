@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from cairnmq.broker.reply import Reply
-from cairnmq.errors import ErrorCode, Fault
+from cairnmq.errors import ErrorCode
 from cairnmq.groups.facts import Fact
 from cairnmq.groups.messages import Answer, Identity, Join, Joined, Left, State, Sync, Synced
 from cairnmq.groups.offsets import OffsetKey, drop
@@ -246,9 +246,7 @@ async def delete_offsets(ctx: Context, header: RequestHeader, request: OffsetDel
                 if ctx.offsets.get(request.group_id, topic.topic_id, wanted.partition_index) is not None:
                     facts.append(drop(OffsetKey(request.group_id, topic.topic_id, wanted.partition_index)))
         topics.append(OffsetDeleteResponse.OffsetDeleteResponseTopic(name=asked.name, partitions=answers))
-    try:
-        await ctx.facts.commit(facts)
-    except Fault:
+    if not await ctx.coordinator.commit(request.group_id, facts):
         for answer in deleted:
             answer.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
     return OffsetDeleteResponse(topics=topics)

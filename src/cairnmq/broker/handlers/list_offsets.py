@@ -43,13 +43,18 @@ async def handle(ctx: Context, header: RequestHeader, request: ListOffsetsReques
                 answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif error := epoch_error(ctx, wanted.current_leader_epoch):
                 answer.error_code = error
-            elif header.api_version < _SINCE_VERSION.get(wanted.timestamp, 0):
+            elif not _understood(wanted.timestamp, header.api_version):
                 answer.error_code = ErrorCode.UNSUPPORTED_VERSION
             elif not _known_at_once(queue, ctx.store.epoch, wanted.timestamp, answer):
                 searches.append(_search(ctx, queue, wanted.timestamp, answer))
         answered.append(ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=answers))
     await asyncio.gather(*searches)
     return ListOffsetsResponse(topics=answered)
+
+
+def _understood(timestamp: int, version: int) -> bool:
+    """Below 0 are the special values, each since its version; what is none of them is from a later protocol."""
+    return timestamp >= EARLIEST or version >= _SINCE_VERSION.get(timestamp, version + 1)
 
 
 def _known_at_once(queue: Queue, epoch: int, timestamp: int, answer: Answer) -> bool:

@@ -89,10 +89,10 @@ def move(ctx: Context, header: RequestHeader, request: AlterReplicaLogDirsReques
         for asked in directory.topics:
             topic = ctx.catalog.image.topic(asked.name)
             for partition in asked.partitions:
-                if find_queue(ctx, topic, partition) is None:
-                    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                elif directory.path != _log_dir(ctx):
+                if directory.path != _log_dir(ctx):
                     code = ErrorCode.LOG_DIR_NOT_FOUND
+                elif find_queue(ctx, topic, partition) is None:
+                    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 else:
                     code = ErrorCode.NONE
                 results.setdefault(asked.name, []).append(

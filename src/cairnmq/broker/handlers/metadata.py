@@ -186,6 +186,10 @@ def describe_partitions(
 ) -> DescribeTopicPartitionsResponse:
     """A page of topics in name order; the cursor says where the next one begins."""
     image, cursor = ctx.catalog.image, request.cursor
+    if cursor is not None and cursor.partition_index < 0:
+        return DescribeTopicPartitionsResponse(
+            topics=[Described(error_code=ErrorCode.INVALID_REQUEST, name=cursor.topic_name)]
+        )
     names = sorted({topic.name for topic in request.topics} if request.topics else image.topics)
     room = min(max(request.response_partition_limit, 1), _DESCRIBED_PARTITIONS_MAX)
     response = DescribeTopicPartitionsResponse(topics=[])
@@ -194,7 +198,7 @@ def describe_partitions(
         if cursor is not None:
             if name < cursor.topic_name:
                 continue
-            first = max(cursor.partition_index, 0) if name == cursor.topic_name else 0
+            first = cursor.partition_index if name == cursor.topic_name else 0
         topic = image.topic(name)
         if topic is None:
             response.topics.append(Described(error_code=unknown_name(name), name=name))

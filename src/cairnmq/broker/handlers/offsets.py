@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from cairnmq.errors import ErrorCode, Fault
+from cairnmq.errors import ErrorCode
 from cairnmq.groups.facts import Fact
 from cairnmq.groups.offsets import Committed, OffsetKey, put
 from cairnmq.wire.framing import RequestHeader
@@ -61,9 +61,7 @@ async def commit(ctx: Context, header: RequestHeader, request: OffsetCommitReque
         topics.append(
             OffsetCommitResponse.OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id, partitions=answers)
         )
-    try:
-        await ctx.facts.commit(facts)
-    except Fault:
+    if not await ctx.coordinator.commit(request.group_id, facts):
         for answer in stored:
             answer.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
     return OffsetCommitResponse(topics=topics)

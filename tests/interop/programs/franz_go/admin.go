@@ -6,16 +6,15 @@ import (
 	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-func administer(ctx context.Context, admin *kadm.Client, a *ask) (any, error) {
+func administer(ctx context.Context, client *kgo.Client, a *ask) (any, error) {
+	admin := kadm.NewClient(client)
 	switch a.Op {
 	case "partitions":
-		topics, err := admin.ListTopics(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return len(topics[a.Topic].Partitions), nil
+		return partitions(ctx, client, a.Topic)
 	case "bounds":
 		low, err := at(admin.ListStartOffsets(ctx, a.Topic))(a)
 		if err != nil {
@@ -75,6 +74,22 @@ func administer(ctx context.Context, admin *kadm.Client, a *ask) (any, error) {
 		return answer.At, answer.Err
 	}
 	return nil, fmt.Errorf("no such op: %s", a.Op)
+}
+
+// partitions asks the broker: kadm may answer from what it was told a moment ago.
+func partitions(ctx context.Context, client *kgo.Client, topic string) (int, error) {
+	request := kmsg.NewPtrMetadataRequest()
+	request.Topics = nil
+	answer, err := request.RequestWith(ctx, client)
+	if err != nil {
+		return 0, err
+	}
+	for _, known := range answer.Topics {
+		if known.Topic != nil && *known.Topic == topic {
+			return len(known.Partitions), nil
+		}
+	}
+	return 0, nil
 }
 
 func offsets(a *ask, offset int64) kadm.Offsets {

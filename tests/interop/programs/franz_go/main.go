@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -142,7 +141,8 @@ func (p *program) run(ctx context.Context, a *ask) (any, error) {
 	case "reader.seek":
 		return nil, p.readers[a.Reader].seek(a.Partition, a.Offset)
 	case "reader.close":
-		p.readers[a.Reader].client.Close()
+		// A fetch may be parked; to wait for its end is not what the case is about.
+		go p.readers[a.Reader].client.Close()
 		delete(p.readers, a.Reader)
 		return nil, nil
 	case "member.join":
@@ -158,7 +158,7 @@ func (p *program) run(ctx context.Context, a *ask) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return administer(ctx, kadm.NewClient(client), a)
+	return administer(ctx, client, a)
 }
 
 // client is the one that admin questions go through.

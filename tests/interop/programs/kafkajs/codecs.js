@@ -2,7 +2,7 @@
 // kafkajs brings gzip; the other codecs are plugged in, as its documentation says to.
 
 const { CompressionTypes, CompressionCodecs } = require('kafkajs')
-const lz4 = require('lz4js')
+const lz4 = require('lz4-napi')
 const snappy = require('snappyjs')
 const { ZstdCodec } = require('zstd-codec')
 
@@ -29,7 +29,7 @@ const plug = (type, compress, decompress) => {
 }
 
 plug(CompressionTypes.Snappy, (data) => snappy.compress(data), unsnap)
-plug(CompressionTypes.LZ4, (data) => lz4.compress(data), (data) => lz4.decompress(data))
+plug(CompressionTypes.LZ4, (data) => lz4.compressFrameSync(data), (data) => lz4.decompressFrameSync(data))
 
 const ready = new Promise((resolve) => {
   ZstdCodec.run((zstd) => {

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from cairnmq.errors import ErrorCode
 from cairnmq.wire.messages import DescribeClusterRequest
 from unit.broker.rig import open_rig, scenario
 
@@ -28,4 +29,6 @@ async def test_one_broker(tmp_path: Path, version: int) -> None:
 async def test_controllers_are_asked_elsewhere(tmp_path: Path) -> None:
     async with open_rig(tmp_path) as rig:
         answer = await rig.ask(KEY, 1, DescribeClusterRequest(endpoint_type=2))
-        assert answer.error_code == 114 and answer.brokers == []
+        assert answer.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE and answer.brokers == []
+        answer = await rig.ask(KEY, 1, DescribeClusterRequest(endpoint_type=9))
+        assert answer.error_code == ErrorCode.UNSUPPORTED_ENDPOINT_TYPE and answer.brokers == []

@@ -153,6 +153,7 @@ async def test_changes_of_what_does_not_exist(tmp_path: Path) -> None:
     async with open_rig(tmp_path) as rig:
         change = ("retention.ms", SET, "1")
         assert await alter(rig, TOPIC, "none", change) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert await alter(rig, TOPIC, "a b", change) == ErrorCode.INVALID_TOPIC_EXCEPTION
         assert await alter(rig, BROKER, "2", change) == ErrorCode.INVALID_REQUEST
         assert await alter(rig, GROUP, "", change) == ErrorCode.INVALID_REQUEST
         assert await alter(rig, LOGGER, "1", change) == ErrorCode.INVALID_REQUEST

@@ -47,4 +47,9 @@ async def test_all_partitions_name_none_that_stays_as_it_is(tmp_path: Path) -> N
 async def test_an_unknown_kind_of_election(tmp_path: Path) -> None:
     async with open_rig(tmp_path) as rig:
         answer = await rig.ask(43, 2, ElectLeadersRequest(election_type=7, topic_partitions=None))
+        assert (answer.error_code, answer.replica_election_results) == (ErrorCode.INVALID_REQUEST, [])
+        one = ElectLeadersRequest.TopicPartitions(topic="a", partitions=[0])
+        answer = await rig.ask(43, 2, ElectLeadersRequest(election_type=7, topic_partitions=[one]))
         assert answer.error_code == ErrorCode.INVALID_REQUEST
+        (result,) = answer.replica_election_results[0].partition_result
+        assert (result.partition_id, result.error_code) == (0, ErrorCode.INVALID_REQUEST)

@@ -34,6 +34,7 @@ async def test_where_a_term_ended(tmp_path: Path) -> None:
         assert await ask(rig, 1, version=2) == (0, 1, 2)
         assert await ask(rig, 2) == (0, 2, 3)
         assert await ask(rig, 3) == (0, -1, -1)
+        assert await ask(rig, -1) == (0, -1, -1), "who names no term is told of none"
 
 
 @scenario

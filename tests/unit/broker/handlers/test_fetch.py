@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,18 @@ async def test_unknown_topics(tmp_path: Path) -> None:
 
 
 @scenario
+async def test_the_id_of_a_topic_that_was_made_again_is_unknown(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        old = await rig.create("a")
+        await rig.ctx.catalog.delete_topic(old)
+        new = await rig.create("a")
+        asked = FetchRequest.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+        for topic_id, code in ((old.topic_id, ErrorCode.UNKNOWN_TOPIC_ID), (new.topic_id, 0)):
+            request = FetchRequest(topics=[FetchRequest.FetchTopic(topic_id=topic_id, partitions=[asked])])
+            assert only(await rig.ask(1, 18, request)).error_code == code
+
+
+@scenario
 async def test_leader_epochs(tmp_path: Path) -> None:
     async with open_rig(tmp_path):
         pass
@@ -148,6 +161,29 @@ async def test_a_parked_fetch_is_woken_by_what_is_visible(tmp_path: Path) -> Non
         await rig.produce("a", batch(b"x"))
         assert [record.value for record in records_of(await parked)] == [b"x"]
         assert not rig.queue("a").waiters
+
+
+@scenario
+async def test_what_is_written_but_not_visible_is_no_error_and_wakes_nobody(tmp_path: Path) -> None:
+    """Offsets between the high watermark and the end are waited for; visibility wakes, writing does not."""
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        queue, gate = rig.queue("a"), threading.Event()
+        rig.ctx.store.loops[queue.journal]._sync_thread.submit(gate.wait, 20)
+        try:
+            at_start = asyncio.create_task(rig.fetch("a", 0, max_wait_ms=20_000, min_bytes=1))
+            producing = asyncio.create_task(rig.produce("a", batch(b"x")))
+            while queue.end < 1:  # noqa: ASYNC110 - the journal writes at the end of a turn of the loop
+                await asyncio.sleep(0)
+            assert (queue.visible, at_start.done(), producing.done()) == (0, False, False)
+            at_end = only(await rig.fetch("a", 1, max_wait_ms=20, min_bytes=1))
+            assert (at_end.error_code, at_end.high_watermark, bytes(at_end.records)) == (0, 0, b"")
+            between = only(await rig.fetch("a", 0, max_wait_ms=0))
+            assert (between.error_code, bytes(between.records)) == (0, b"")
+        finally:
+            gate.set()
+        assert [record.value for record in records_of(await at_start)] == [b"x"]
+        assert (await producing).error_code == 0
 
 
 @scenario

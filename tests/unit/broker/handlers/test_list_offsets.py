@@ -24,11 +24,14 @@ async def look(
     partition: int = 0,
     epoch: int = -1,
     times: int = 1,
+    isolation: int = 0,
 ) -> tuple[int, int, int]:
     """(error, offset, timestamp)"""
     asked = [Partition(partition_index=partition, current_leader_epoch=epoch, timestamp=timestamp)] * times
     request = ListOffsetsRequest(
-        replica_id=-1, topics=[ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=asked)]
+        replica_id=-1,
+        isolation_level=isolation,
+        topics=[ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=asked)],
     )
     answer = (await rig.ask(LIST_OFFSETS, version, request)).topics[0].partitions[0]
     return answer.error_code, answer.offset, answer.timestamp
@@ -45,6 +48,7 @@ async def test_both_ends(tmp_path: Path) -> None:
         for version in (1, 4, 7, 11):
             assert await look(rig, LATEST, version=version) == (0, 3, -1)
             assert await look(rig, EARLIEST, version=version) == (0, 1, -1)
+        assert await look(rig, LATEST, isolation=1) == (0, 3, -1), "without transactions all that is visible is stable"
         assert await look(rig, EARLIEST_LOCAL) == (0, 1, -1)
 
 
@@ -89,6 +93,15 @@ async def test_special_values_need_their_version(tmp_path: Path, timestamp: int,
         await rig.create("a")
         assert (await look(rig, timestamp, version=since))[0] == 0
         assert (await look(rig, timestamp, version=since - 1))[0] == ErrorCode.UNSUPPORTED_VERSION
+
+
+@pytest.mark.parametrize("timestamp", [-7, -1000])
+@scenario
+async def test_special_values_of_a_later_protocol(tmp_path: Path, timestamp: int) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        await rig.produce("a", batch(b"0"))
+        assert await look(rig, timestamp, version=11) == (ErrorCode.UNSUPPORTED_VERSION, -1, -1)
 
 
 @scenario

@@ -211,6 +211,7 @@ async def test_pages_go_on_when_the_cursor_s_topic_is_gone(tmp_path: Path) -> No
         await rig.create("a")
         await rig.create("c")
         assert await describe(rig, limit=1, cursor=("b", 7)) == ([("c", 0, [0])], None)
+        assert await describe(rig, limit=1, cursor=("a", -1)) == ([("a", ErrorCode.INVALID_REQUEST, [])], None)
 
 
 @scenario

@@ -149,6 +149,16 @@ async def test_size_limits(tmp_path: Path) -> None:
 
 
 @scenario
+async def test_too_few_replicas_are_told_before_anything_is_appended(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a", min_insync_replicas="2")
+        refused = await rig.produce("a", batch(b"x"), acks=-1)
+        assert (refused.error_code, refused.base_offset) == (ErrorCode.NOT_ENOUGH_REPLICAS, -1)
+        assert rig.queue("a").end == 0
+        assert (await rig.produce("a", batch(b"x"), acks=1)).error_code == 0, "only acks=all asks for replicas"
+
+
+@scenario
 async def test_timestamps_out_of_the_window(tmp_path: Path) -> None:
     async with open_rig(tmp_path) as rig:
         await rig.create("a", message_timestamp_after_max_ms="1000", message_timestamp_before_max_ms="1000")

@@ -1,0 +1,133 @@
+"""Groups as people and monitoring see them: states, members, lag. Bounded, however many groups and partitions exist."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from heapq import nlargest
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from cairnmq.broker.metrics import Exposition, Sample
+from cairnmq.groups.messages import State
+from cairnmq.metadata.image import Topic
+from cairnmq.types import TopicPartition
+
+if TYPE_CHECKING:
+    from cairnmq.broker.context import Context
+
+Json: TypeAlias = dict[str, Any]
+
+GROUPS_SHOWN = 1_000
+OFFSETS_SHOWN = 100  # of each group; /api/v1/groups/NAME has all
+LAG_SERIES = 10_000  # a monitoring system pays for every one of them
+
+
+async def groups(ctx: Context) -> list[Json]:
+    """Every group with its lag, those furthest behind first; of each, the partitions furthest behind."""
+    found = []
+    for listed in list(ctx.coordinator.groups.listed()):
+        rows = _offsets(ctx, listed.group_id)
+        found.append(
+            {
+                "group": listed.group_id,
+                "type": listed.type,
+                "state": listed.state,
+                "protocol": listed.protocol_type,
+                "members": listed.members,
+                "partitions": len(rows),
+                "lag": sum(row["lag"] for row in rows),
+                "offsets": _worst(rows, OFFSETS_SHOWN),
+            }
+        )
+        await asyncio.sleep(0)
+    found.sort(key=lambda row: (-row["lag"], row["group"]))
+    return found[:GROUPS_SHOWN]
+
+
+def group(ctx: Context, group_id: str) -> Json | None:
+    """One group with all its partitions and members."""
+    described = ctx.coordinator.groups.describe(group_id)
+    if described is None:
+        return None
+    rows = _offsets(ctx, group_id)
+    return {
+        "group": group_id,
+        "state": described.state,
+        "protocol": described.protocol_type,
+        "assignor": described.protocol,
+        "members": [
+            {
+                "member_id": member.member_id,
+                "instance_id": member.instance_id,
+                "client_id": member.client_id,
+                "host": member.client_host.removeprefix("/"),
+            }
+            for member in described.members
+        ],
+        "lag": sum(row["lag"] for row in rows),
+        "offsets": rows,
+    }
+
+
+async def group_metrics(ctx: Context, out: Exposition) -> None:
+    states: Counter[State] = Counter({state: 0 for state in State if state is not State.DEAD})
+    states.update(listed.state for listed in ctx.coordinator.groups.listed())
+    out.plain("cairn_groups", "gauge", "Groups by state.",
+              [Sample(count, {"state": state}) for state, count in states.items()])  # fmt: skip
+    lags: list[tuple[str, TopicPartition, int]] = []
+    omitted = 0
+    for group_id in sorted(ctx.offsets.groups()):  # by name, so that a series does not come and go
+        here = [(group_id, place, max(0, end - committed)) for place, committed, end in _positions(ctx, group_id)]
+        room = LAG_SERIES - len(lags)
+        lags += here[:room]
+        omitted += max(0, len(here) - room)
+        await asyncio.sleep(0)
+    for name, label in (("cairn_group_lag", "group"), ("kafka_consumergroup_lag", "consumergroup")):
+        out.plain(
+            name,
+            "gauge",
+            "Records a group has not yet committed.",
+            [
+                Sample(lag, {label: group_id, "topic": place.topic, "partition": str(place.partition)})
+                for group_id, place, lag in lags
+            ],
+        )
+    out.gauge("cairn_group_lag_omitted", f"Partitions of groups beyond the {LAG_SERIES} that lag is told for.", omitted)
+
+
+def _offsets(ctx: Context, group_id: str) -> list[Json]:
+    return [
+        {
+            "topic": place.topic,
+            "partition": place.partition,
+            "committed": committed,
+            "end": end,
+            "lag": max(0, end - committed),
+        }
+        for place, committed, end in _positions(ctx, group_id)
+    ]
+
+
+def _worst(rows: list[Json], count: int) -> list[Json]:
+    """The rows furthest behind, in the order in which they were."""
+    if len(rows) <= count:
+        return rows
+    chosen = set(nlargest(count, range(len(rows)), key=lambda number: rows[number]["lag"]))
+    return [row for number, row in enumerate(rows) if number in chosen]
+
+
+def _positions(ctx: Context, group_id: str) -> Iterator[tuple[TopicPartition, int, int]]:
+    """(partition, committed offset, visible end) of what a group has committed in topics that exist."""
+    for topic_id, partitions in list(ctx.offsets.topics(group_id).items()):
+        topic = ctx.catalog.image.topic_by_id(topic_id)
+        if topic is not None:
+            yield from _positions_in(ctx, topic, {index: each.offset for index, each in sorted(partitions.items())})
+
+
+def _positions_in(ctx: Context, topic: Topic, offsets: Mapping[int, int]) -> Iterator[tuple[TopicPartition, int, int]]:
+    for partition, committed in offsets.items():
+        queue_id = topic.queue_id(partition)
+        queue = None if queue_id is None else ctx.store.queues.get(queue_id)
+        if queue is not None:
+            yield TopicPartition(topic.name, partition), committed, queue.visible

@@ -1,0 +1,285 @@
+"""Consumer groups as each client lives in them: joining, leaving, dying, handing over, remembering."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from broker_process import Broker, wait_until
+from interop.clients.contract import Client, Sent
+from interop.clients.librdkafka import LibrdkafkaClient
+from interop.clients.members import SECONDS, Member, Place, Stage, wait_for
+
+NewTopic = Callable[..., str]
+SHORT_MS = 1_500
+LONG_MS = 20_000
+PARTITIONS = 6
+
+
+@pytest.fixture
+def stage(client: Client, bootstrap: str) -> Iterator[Stage]:
+    made = Stage(client.name, bootstrap)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def group(free_name: str) -> str:
+    return f"group-{free_name}"
+
+
+def spread(count: int, partitions: int = PARTITIONS, first: int = 0) -> list[Sent]:
+    return [Sent(b"%d" % n, partition=n % partitions) for n in range(first, first + count)]
+
+
+def names(count: int, first: int = 0) -> set[str]:
+    return {str(n) for n in range(first, first + count)}
+
+
+def seen(*members: Member) -> Counter[str]:
+    return Counter(value for member in members for value in member.values)
+
+
+def wait_seen(wanted: set[str], *members: Member) -> None:
+    wait_for(lambda: wanted <= set(seen(*members)), f"{len(wanted)} records", *members)
+
+
+def wait_shared(topic: str, partitions: int, *members: Member) -> None:
+    """Every partition has one owner, and every member has about as many."""
+    share, rest = divmod(partitions, len(members))
+
+    def even() -> bool:
+        owned = [set(member.owned) for member in members]
+        return (
+            all(share <= len(places) <= share + bool(rest) for places in owned)
+            and sum(len(places) for places in owned) == partitions
+            and set.union(*owned) == {(topic, partition) for partition in range(partitions)}
+        )
+
+    wait_for(even, f"{partitions} partitions shared by {len(members)}", *members)
+
+
+def reigns(*members: Member) -> dict[Place, list[tuple[int, int, str]]]:
+    """Partition -> (from, to, member), as the members told it; one that still owns it owns it for ever."""
+    told: dict[Place, list[tuple[int, int, str]]] = {}
+    for member in members:
+        since: dict[Place, int] = {}
+        for at, event, places in member.moves:
+            for place in places:
+                if event == "assigned":
+                    since.setdefault(place, at)
+                elif place in since:
+                    told.setdefault(place, []).append((since.pop(place), at, member.name))
+        for place, at in since.items():
+            told.setdefault(place, []).append((at, 2**63, member.name))
+    return told
+
+
+def assert_no_double_owner(*members: Member) -> None:
+    for place, owners in reigns(*members).items():
+        in_order = sorted(owners)
+        for (_, end, first), (start, _, second) in zip(in_order, in_order[1:], strict=False):
+            assert start >= end, f"{place} was owned by {first} and {second} at once: {in_order}"
+
+
+@pytest.mark.case("Point to point: each record goes to one member of a group, and members share the partitions")
+def test_point_to_point(stage: Stage, group: str, new_topic: NewTopic, admin: LibrdkafkaClient) -> None:
+    topic = new_topic(partitions=PARTITIONS)
+    members = [stage.join(group, topic) for _ in range(3)]
+    wait_shared(topic, PARTITIONS, *members)
+    admin.produce(topic, spread(300))
+    wait_seen(names(300), *members)
+    assert seen(*members).total() == 300
+    for member in members:
+        assert {(record.topic, record.partition) for record in member.records} == member.owned
+        for place in member.owned:
+            mine = [record.offset for record in member.records if (record.topic, record.partition) == place]
+            assert mine == list(range(50))
+    assert_no_double_owner(*members)
+
+
+@pytest.mark.case("Publish and subscribe: each group gets every record, a later one replays from the start")
+def test_publish_subscribe(stage: Stage, group: str, new_topic: NewTopic, admin: LibrdkafkaClient) -> None:
+    topic = new_topic(partitions=2)
+    early = [stage.join(f"{group}-{n}", topic) for n in range(2)]
+    for member in early:
+        member.wait_owning(2)
+    admin.produce(topic, spread(100, 2))
+    late = stage.join(f"{group}-late", topic)
+    for member in (*early, late):
+        wait_seen(names(100), member)
+        assert seen(member).total() == 100
+
+
+@pytest.mark.case("A member seeks back and reads again; its group's other partitions go on", needs=["seek"])
+def test_seek_and_replay(stage: Stage, group: str, new_topic: NewTopic, admin: LibrdkafkaClient) -> None:
+    topic = new_topic(partitions=2)
+    admin.produce(topic, spread(100, 2))
+    member = stage.join(group, topic)
+    wait_seen(names(100), member)
+    member.seek((topic, 0), 40)
+    replayed = {str(n) for n in range(80, 100, 2)}
+    wait_until(lambda: seen(member).total() >= 110, SECONDS, "ten records again")
+    assert {value for value, count in seen(member).items() if count == 2} == replayed
+    admin.produce(topic, spread(20, 2, first=100))
+    wait_seen(names(120), member)
+    assert seen(member).total() == 130
+
+
+@pytest.mark.case("Members join and leave one by one: every record once, none owned twice")
+def test_join_and_leave(stage: Stage, group: str, new_topic: NewTopic, admin: LibrdkafkaClient) -> None:
+    topic = new_topic(partitions=PARTITIONS)
+    members: list[Member] = []
+    for n in range(3):
+        members.append(stage.join(group, topic))
+        wait_shared(topic, PARTITIONS, *members)
+        admin.produce(topic, spread(60, first=60 * n))
+        wait_seen(names(60 * (n + 1)), *members)
+    members[0].leave()
+    wait_shared(topic, PARTITIONS, *members[1:])
+    admin.produce(topic, spread(60, first=180))
+    wait_seen(names(240), *members)
+    assert seen(*members).total() == 240
+    assert_no_double_owner(*members)
+
+
+@pytest.mark.case("A member is killed (kill -9): after its session the others own its partitions, no record is lost")
+def test_crash(stage: Stage, group: str, new_topic: NewTopic, admin: LibrdkafkaClient) -> None:
+    topic = new_topic(partitions=PARTITIONS)
+    survivor = stage.join(group, topic, session_ms=SHORT_MS)
+    victim = stage.join(group, topic, session_ms=SHORT_MS, host=stage.host())
+    wait_shared(topic, PARTITIONS, survivor, victim)
+    admin.produce(topic, spread(60))
+    wait_seen(names(60), survivor, victim)
+    stage.crash(victim)
+    killed = time.monotonic()
+    admin.produce(topic, spread(60, first=60))
+    wait_shared(topic, PARTITIONS, survivor)
+    assert time.monotonic() - killed < SHORT_MS / 1000 + 10
+    wait_seen(names(120), survivor, victim)
+    again = {value for value, count in seen(survivor, victim).items() if count > 1}
+    assert again <= set(victim.values), "only what the dead member had no time to commit may come again"
+    assert names(60, first=60) <= set(survivor.values)
+
+
+@pytest.mark.case("A static member is killed and comes back in time: no rebalance, same partitions", needs=["static"])
+def test_static_restart(stage: Stage, group: str, new_topic: NewTopic, admin: LibrdkafkaClient) -> None:
+    topic = new_topic(partitions=PARTITIONS)
+    stays = stage.join(group, topic, instance="stays", session_ms=LONG_MS)
+    first = stage.join(group, topic, instance="returns", session_ms=LONG_MS, host=stage.host())
+    wait_shared(topic, PARTITIONS, stays, first)
+    admin.produce(topic, spread(60))
+    wait_seen(names(60), stays, first)
+    moves = list(stays.moves)
+    stage.crash(first)
+    admin.produce(topic, spread(60, first=60))
+    second = stage.join(group, topic, instance="returns", session_ms=LONG_MS)
+    second.wait_owning(len(first.owned))
+    assert second.owned == first.owned
+    wait_seen(names(120), stays, first, second)
+    assert stays.moves == moves, "the other member saw a rebalance"
+
+
+@pytest.mark.case(
+    "Cooperative hand-over: what stays is never given up, nothing is lost, nobody owns twice", needs=["cooperative"]
+)
+def test_cooperative(stage: Stage, group: str, new_topic: NewTopic, admin: LibrdkafkaClient) -> None:
+    topic = new_topic(partitions=PARTITIONS)
+    first = stage.join(group, topic, cooperative=True)
+    wait_shared(topic, PARTITIONS, first)
+    sent = 0
+    done = threading.Event()
+
+    def produce() -> None:
+        nonlocal sent
+        while not done.is_set():
+            admin.produce(topic, spread(PARTITIONS, first=sent))
+            sent += PARTITIONS
+            done.wait(0.02)
+
+    producing = threading.Thread(target=produce)
+    producing.start()
+    try:
+        second = stage.join(group, topic, cooperative=True)
+        wait_shared(topic, PARTITIONS, first, second)
+        kept = set(first.owned)
+        assert_no_double_owner(first, second)
+        for _, event, places in first.moves:
+            assert event == "assigned" or not places & kept, "a partition that stayed was given up"
+        second.leave()
+        wait_shared(topic, PARTITIONS, first)
+    finally:
+        done.set()
+        producing.join()
+    wait_seen(names(sent), first, second)
+    assert_no_double_owner(first, second)
+    for place, owners in reigns(first).items():
+        assert place not in kept or len(owners) == 1, "a partition that stayed was given up"
+
+
+@pytest.mark.case("Subscription by pattern: the topics that match, and no other")
+def test_pattern(stage: Stage, group: str, free_name: str, admin: LibrdkafkaClient) -> None:
+    topics = [f"{free_name}.one", f"{free_name}.two", f"other.{free_name}"]
+    for topic in topics:
+        admin.create_topic(topic)
+        admin.produce(topic, [Sent(topic.encode())])
+    member = stage.join(group, pattern=f"^{free_name}[.].*")
+    member.wait_owning(2)
+    wait_seen(set(topics[:2]), member)
+    assert set(member.values) == set(topics[:2])
+
+
+@pytest.mark.case("Subscription by pattern: a matching topic made later is read too", needs=["later topics"])
+def test_pattern_later(stage: Stage, group: str, free_name: str, admin: LibrdkafkaClient) -> None:
+    admin.create_topic(f"{free_name}.one")
+    member = stage.join(group, pattern=f"^{free_name}[.].*")
+    member.wait_owning(1)
+    admin.create_topic(f"{free_name}.two", 2)
+    member.wait_owning(3)
+    admin.produce(f"{free_name}.two", spread(20, 2))
+    wait_seen(names(20), member)
+
+
+@pytest.mark.case("100 members in one group: one partition each, every record once", needs=["hundred"])
+def test_hundred_members(stage: Stage, group: str, new_topic: NewTopic, admin: LibrdkafkaClient) -> None:
+    topic = new_topic(partitions=100)
+    host = stage.host()
+    members = [stage.join(group, topic, host=host, session_ms=LONG_MS, heartbeat_ms=500) for _ in range(100)]
+    wait_shared(topic, 100, *members)
+    admin.produce(topic, spread(1000, 100))
+    wait_seen(names(1000), *members)
+    assert seen(*members).total() == 1000
+    assert_no_double_owner(*members)
+
+
+@pytest.mark.case("Commits survive a kill -9 of the broker; members go on by themselves")
+def test_broker_killed(client: Client, group: str, make_broker: Callable[..., Broker]) -> None:
+    settings = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "1000"}
+    broker = make_broker(settings=settings).start()
+    broker_admin = LibrdkafkaClient(broker.bootstrap)
+    broker_admin.create_topic("t", PARTITIONS)
+    stage = Stage(client.name, broker.bootstrap)
+    try:
+        host = stage.host()
+        members = [stage.join(group, "t", host=host) for _ in range(2)]
+        wait_shared("t", PARTITIONS, *members)
+        broker_admin.produce("t", spread(60))
+        wait_seen(names(60), *members)
+        wait_until(lambda: committed(broker_admin, group) == [10] * PARTITIONS, SECONDS, "all commits")
+        broker.kill_tree()
+        broker.start()
+        assert committed(broker_admin, group) == [10] * PARTITIONS
+        broker_admin.produce("t", spread(60, first=60))
+        wait_seen(names(120), *members)
+        assert seen(*members).total() == 120, "what was committed came again"
+        wait_until(lambda: committed(broker_admin, group) == [20] * PARTITIONS, SECONDS, "all commits")
+    finally:
+        stage.close()
+
+
+def committed(admin: LibrdkafkaClient, group: str, topic: str = "t") -> list[int | None]:
+    return [admin.committed(group, topic, partition) for partition in range(PARTITIONS)]

@@ -1,0 +1,124 @@
+"""What the loop does when the journal's disk refuses: failed writes, failed syncs, and syncs that fail for good."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from random import Random
+
+from cairnmq.broker.journal_loop import JournalLoop
+from cairnmq.codec.records import Record, build_batch
+from cairnmq.errors import Refusal
+from cairnmq.settings.topic import LogConfig
+from cairnmq.storage.engine import Engine, EngineConfig
+from cairnmq.storage.queue_log import QueueSpec
+from cairnmq.storage.write_path import Placed
+from cairnmq.testing.sim_disk import SimDisk
+from unit.broker.rig import scenario
+
+NOW = 1_000_000
+SPEC = QueueSpec(1, "t", 0, bytes(16), LogConfig())
+
+
+class Desk:
+    """One journal on a simulated disk, driven by a real loop and its threads."""
+
+    def __init__(self, disk: SimDisk, epoch: int = 1) -> None:
+        self.disk = disk
+        self.engine = Engine.open(
+            disk, SimDisk(Random(2)), [SPEC], epoch=epoch, seed=5, config=EngineConfig(), now_ms=NOW
+        )
+        self.path = self.engine.paths[0]
+        self.queue = self.engine.queues[1]
+        self.stops = 0
+        self.loop = JournalLoop(self.path, lambda: NOW, lambda queues: None, lambda: None, self._stopped)
+
+    def _stopped(self) -> None:
+        self.stops += 1
+
+    def stage(self) -> Placed:
+        data = build_batch([Record(offset=0, timestamp=NOW, key=None, value=b"value")])
+        placed = self.path.stage(self.queue, memoryview(bytearray(data)), -1, NOW)
+        assert isinstance(placed, Placed)
+        return placed
+
+    async def produce(self) -> bool:
+        """acks=all; says whether it was acknowledged."""
+        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.path.when_synced(self.stage().end, answer.set_result)
+        self.loop.staged()
+        return await asyncio.wait_for(answer, 5)
+
+
+def kept(disk: SimDisk) -> set[int]:
+    """Ends of the queue that power losses may leave."""
+    return {Desk(disk.crash(Random(seed)), epoch=9).queue.end for seed in range(20)}
+
+
+@scenario
+async def test_after_a_failed_sync_everything_is_written_again_and_acknowledged() -> None:
+    desk = Desk(SimDisk(Random(1)))
+    assert await desk.produce()
+    desk.disk.faults[desk.disk.operations + 2] = errno.EIO
+    assert await desk.produce()
+    assert (desk.path.stopped, desk.queue.visible, desk.stops) == (None, 2, 0)
+    assert kept(desk.disk) == {2}
+    assert desk.disk.list("0") == ["00000000000000000000.jnl"]
+    assert await desk.produce()
+    assert len(desk.disk.list("0")) == 2, "the next group begins a segment"
+    assert kept(desk.disk) == {3}
+    desk.loop.close()
+
+
+@scenario
+async def test_what_arrives_meanwhile_is_written_afterwards() -> None:
+    desk = Desk(SimDisk(Random(1)))
+    assert await desk.produce()
+    failures = [OSError(errno.EIO, "no")]
+
+    def observe(disk: SimDisk) -> None:
+        if disk.last_operation.startswith("sync ") and failures:
+            raise failures.pop()
+
+    desk.disk.observe = observe
+    answers = [asyncio.ensure_future(desk.produce())]
+    for _ in range(20):
+        await asyncio.sleep(0)
+        answers.append(asyncio.ensure_future(desk.produce()))
+    assert all(await asyncio.gather(*answers)) and not failures
+    assert kept(desk.disk) == {22}
+    desk.loop.close()
+
+
+@scenario
+async def test_a_disk_that_refuses_again_stops_the_journal() -> None:
+    desk = Desk(SimDisk(Random(1)))
+    assert await desk.produce()
+    at = desk.disk.operations
+    desk.disk.faults = {at + 2: errno.EIO, at + 6: errno.EIO}  # append, sync, note, create, append, sync
+    assert not await desk.produce()
+    assert desk.path.stopped is not None and "restart the broker" in desk.path.stopped
+    assert desk.stops == 1 and desk.queue.visible == 1
+    refusal = desk.path.stage(desk.queue, memoryview(bytearray(100)), -1, NOW)
+    assert isinstance(refusal, Refusal)
+    assert not desk.engine.full(desk.path), "producers are refused instead of waiting for room"
+    await asyncio.wait_for(desk.loop.drain(), 5)
+    desk.loop.close()
+    # The next start writes it again, and only then believes that it is there.
+    desk.disk.faults.clear()
+    after = desk.disk.kill()
+    assert Desk(after, epoch=2).queue.end == 2
+    assert kept(after) == {2}
+    assert "doubt" not in after.list("0")
+
+
+@scenario
+async def test_a_failed_write_takes_nothing_along() -> None:
+    desk = Desk(SimDisk(Random(1)))
+    assert await desk.produce()
+    desk.disk.faults[desk.disk.operations + 1] = errno.ENOSPC
+    assert not await desk.produce()
+    desk.disk.faults.clear()
+    assert await desk.produce()
+    assert desk.queue.visible == 2 and kept(desk.disk) == {2}
+    desk.loop.close()

@@ -1,0 +1,128 @@
+"""The splitter process when the read disk refuses: tries again after a failed write, refuses after a failed sync."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from cairnmq.broker import splitter_process
+from cairnmq.broker.splitter_messages import Begin, Checkpointed, Finish, Finished, Inbox, Report, Split, Trouble, pair
+from cairnmq.broker.splitter_messages import reports as decoded
+from cairnmq.broker.splitter_process import SplitterProcess
+from cairnmq.codec.records import Record, build_batch
+from cairnmq.settings.topic import LogConfig
+from cairnmq.storage.checkpoint import load_checkpoint
+from cairnmq.storage.disk import File, RealDisk
+from cairnmq.storage.engine import Engine, EngineConfig
+from cairnmq.storage.queue_log import QueueSpec
+
+NOW = 1_000_000
+SPEC = QueueSpec(1, "t", 0, bytes(16), LogConfig())
+
+
+class RefusingDisk(RealDisk):
+    """A disk whose many-file sync fails for as long as `refuses` says."""
+
+    refuses = False
+
+    def sync_files(self, files: Sequence[File], directories: Sequence[str] = ()) -> None:
+        if RefusingDisk.refuses:
+            raise OSError(errno.EIO, "no")
+        super().sync_files(files, directories)
+
+
+class Desk:
+    """A data directory with a journal to split, and the process's loop without the process."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.journal_dir, self.data_dir = str(tmp_path / "journal"), str(tmp_path)
+        self.epoch = 0
+        self.open_broker()
+        self.link, theirs = pair()
+        self.inbox = Inbox()
+        self.process = SplitterProcess(theirs)
+        self.process.resolve = lambda ids: [SPEC]  # type: ignore[method-assign]
+        self.process.begin = Begin(self.journal_dir, self.data_dir, {}, {0: 0}, 60_000, 60_000, False, None)
+        self.process.splitter = self.process.open_splitter({})
+
+    def open_broker(self) -> None:
+        self.epoch += 1
+        self.engine = Engine.open(
+            RealDisk(self.journal_dir),
+            RealDisk(self.data_dir),
+            [SPEC],
+            epoch=self.epoch,
+            seed=5,
+            config=EngineConfig(),
+            now_ms=NOW,
+        )
+
+    def put(self) -> None:
+        path = self.engine.paths[0]
+        data = build_batch([Record(offset=0, timestamp=NOW, key=None, value=b"value")])
+        path.stage(self.engine.queues[1], memoryview(bytearray(data)), -1, NOW)
+        write = path.take()
+        assert write is not None
+        path.write(write)
+        path.written(write)
+        path.synced_to(path.sync())
+
+    def finish(self, *, clean: bool = True) -> list[Report]:
+        self.process.obey(Finish({0: self.engine.splittable(0)}, clean))
+        while self.process.work() is not None:
+            pass
+        return self.reports()
+
+    def reports(self) -> list[Report]:
+        self.link.setblocking(False)
+        try:
+            return list(decoded(self.inbox.feed(self.link.recv(1 << 20))))
+        except BlockingIOError:
+            return []
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    monkeypatch.setattr(splitter_process, "RealDisk", RefusingDisk)
+    monkeypatch.setattr(RefusingDisk, "refuses", False)
+    return Desk(tmp_path)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_finish_splits_and_checkpoints(desk: Desk, clean: bool) -> None:
+    desk.put()
+    assert [type(report) for report in desk.finish(clean=clean)] == [Split, Checkpointed, Finished]
+    assert load_checkpoint(RealDisk(desk.data_dir)).clean == clean
+
+
+def test_after_a_failed_sync_it_and_its_successors_refuse_until_the_broker_starts_again(desk: Desk) -> None:
+    desk.put()
+    RefusingDisk.refuses = True
+    first = desk.finish()
+    assert [type(report) for report in first] == [Split, Trouble]
+    assert isinstance(first[1], Trouble) and "restart the broker" in first[1].reason
+    RefusingDisk.refuses = False  # the disk says that all is well, and may not be believed
+    desk.put()
+    assert desk.finish() == [], "the reason is told once"
+    desk.process.splitter = desk.process.open_splitter({0: 0})
+    desk.process.trouble = ""
+    assert [type(report) for report in desk.finish()] == [Trouble]
+    assert load_checkpoint(RealDisk(desk.data_dir)).marks == {}
+    desk.open_broker()
+    desk.process.splitter = desk.process.open_splitter({})
+    desk.process.trouble = ""
+    assert [type(report) for report in desk.finish()] == [Split, Checkpointed, Finished]
+    assert load_checkpoint(RealDisk(desk.data_dir)).queues[1].end == 2
+
+
+def test_a_failed_round_is_tried_again(desk: Desk) -> None:
+    desk.put()
+    (Path(desk.data_dir) / "queues").write_text("in the way")
+    assert [type(report) for report in desk.finish()] == [Trouble]
+    (Path(desk.data_dir) / "queues").unlink()
+    after = desk.finish()
+    assert [type(report) for report in after] == [Split, Trouble, Checkpointed, Finished]
+    assert isinstance(after[1], Trouble) and after[1].reason == "", "the trouble is over"
