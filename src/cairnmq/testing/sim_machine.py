@@ -83,9 +83,9 @@ class Shape(Struct, frozen=True):
             round_bytes=rng.choice((300, 3000, 50_000)),
             retain_bytes=rng.choice((0, 0, 5000)),
             thresholds=Thresholds(
-                promote_round_bytes=rng.choice((500, 5000, 1 << 30)),
-                promote_bytes=rng.choice((2000, 10_000, 1 << 30)),
-                demote_bytes=rng.choice((0, 5000, 50_000)),
+                promote_round_bytes=rng.choice((500, 2000, 1 << 30)),
+                promote_bytes=rng.choice((1000, 5000, 1 << 30)),
+                demote_bytes=rng.choice((5000, 50_000)),
             ),
             fanout=rng.choice((2, 3, 5)),
             branch_share=branch_share,

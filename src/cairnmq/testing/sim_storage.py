@@ -85,7 +85,7 @@ class World(Machine):
             (16, self._split),
             (5, self._checkpoint),
             (10, self._deliver),
-            (2, self._retain),
+            (5, self._retain),
             (4, self._tidy),
             (6, self._acknowledge),
             (2, self._wait),
