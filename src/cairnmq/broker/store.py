@@ -234,17 +234,11 @@ class Store:
     def read(self, queue: Queue, offset: int, max_bytes: int, *, whole: bool) -> Fetched | Refusal | Warm:
         return self.engine.read(queue, offset, max_bytes, whole=whole, cached=True)
 
-    def warm(self, warms: list[Warm], then: Callable[[], None]) -> None:
-        """Runs blocking reads on the cold pool, then comes back to the loop."""
+    def warm(self, warms: list[Warm], then: Callable[[list[Exception | None]], None]) -> None:
+        """Runs blocking reads on the cold pool, then comes back to the loop with what went wrong with each."""
         self._cold_reads += len(warms)
         future = self._loop.run_in_executor(self._cold, _run_all, warms)
-
-        def back(done: asyncio.Future[None]) -> None:
-            if done.exception() is not None:
-                log.warning("a cold read failed: %s", done.exception())
-            then()
-
-        future.add_done_callback(back)
+        future.add_done_callback(lambda done: then(done.result()))
 
     async def find_time(self, queue: Queue, timestamp: int) -> tuple[int, int, int] | None:
         """(offset, timestamp, leader epoch) of the first record that reaches `timestamp`."""
@@ -408,6 +402,13 @@ class Store:
         )
 
 
-def _run_all(warms: list[Warm]) -> None:
+def _run_all(warms: list[Warm]) -> list[Exception | None]:
+    """One that fails is not the others' business."""
+    failures: list[Exception | None] = []
     for warm in warms:
-        warm()
+        try:
+            warm()
+            failures.append(None)
+        except (OSError, Fault) as error:
+            failures.append(error)
+    return failures

@@ -289,10 +289,9 @@ def _pack(disk: Disk, file: File, records: bool) -> Iterator[str]:
         yield f"at 0 BAD: {error}"
         return
     for extent in pack:
-        yield (
-            f"at {extent.position} extent queue={extent.queue_id} offsets={extent.base_offset}..{extent.end_offset - 1} "
-            f"batches={extent.batches} size={extent.size} time=..{extent.max_timestamp}"
-        )
+        offsets = f"offsets={extent.base_offset}..{extent.end_offset - 1}"
+        sizes = f"batches={extent.batches} size={extent.size} time=..{extent.max_timestamp}"
+        yield f"at {extent.position} extent queue={extent.queue_id} {offsets} {sizes}"
         try:
             data = memoryview(pack.data(extent))
         except Corrupt as error:

@@ -24,7 +24,7 @@ from cairnmq.storage.producers import live
 from cairnmq.storage.queue import Queue
 from cairnmq.storage.queue_log import QueueSpec
 from cairnmq.storage.queue_reader import QueueReader
-from cairnmq.storage.queue_segment import Part, Warm
+from cairnmq.storage.queue_segment import Part, Wanted, Warm
 from cairnmq.storage.queue_state import QueueState
 from cairnmq.storage.recovery import Progress, Scan, live_queues, recover_journal, reopened
 from cairnmq.storage.splitter import Published, Resume, Round
@@ -233,12 +233,15 @@ class Engine:
 
     def _read_split(self, queue: Queue, offset: int, max_bytes: int, *, whole: bool, cached: bool) -> Part | Warm:
         """From a pack or from the queue's own segments."""
-        limit = queue.packed_end
-        if offset < limit:
-            return self.shelf.read(queue.queue_id, offset, max_bytes, limit, whole=whole, cached=cached)
+        epoch, limit = queue.state.epoch_of(offset)
+        packed_end = queue.packed_end
+        if offset < packed_end:
+            wanted = Wanted(offset, min(limit, packed_end), epoch, max_bytes)
+            return self.shelf.read(queue.queue_id, wanted, whole=whole, cached=cached)
         if queue.reader is None:
             queue.reader = QueueReader(self.read_disk, queue.spec.directory)
-        return queue.reader.read(offset, max_bytes, queue.split_end, whole=whole, cached=cached)
+        wanted = Wanted(offset, min(limit, queue.split_end), epoch, max_bytes)
+        return queue.reader.read(wanted, whole=whole, cached=cached)
 
     def _read_tail(self, queue: Queue, fetched: Fetched, max_bytes: int, whole: bool, cached: bool) -> Warm | None:
         """Adds batches straight from the journal, as far as that does not wait for the disk."""

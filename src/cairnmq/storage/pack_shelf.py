@@ -15,7 +15,7 @@ from cairnmq.errors import Corrupt
 from cairnmq.storage.disk import Disk
 from cairnmq.storage.format import Extent
 from cairnmq.storage.pack import PackReader
-from cairnmq.storage.queue_segment import BatchPlace, Part, Warm, read_batches, walk
+from cairnmq.storage.queue_segment import BatchPlace, Part, Wanted, Warm, read_batches, walk
 
 PLACES_KEPT = 8192
 
@@ -50,16 +50,17 @@ class PackShelf:
 
     # ------------------------------------------------------------------------------------------------- by offset
 
-    def read(self, queue_id: int, offset: int, max_bytes: int, limit: int, *, whole: bool, cached: bool) -> Part | Warm:
-        """Batches from the one holding `offset` up to `limit` (an offset) and `max_bytes`; at least one if `whole`.
+    def read(self, queue_id: int, wanted: Wanted, *, whole: bool, cached: bool) -> Part | Warm:
+        """At least one batch if `whole`, however large.
 
         An empty part means: the next batch does not fit. One part never reaches over the end of an extent.
         """
+        offset = wanted.offset
         place = self._places.get((queue_id, offset)) or self._remember(queue_id, offset, cached=cached)
         if place is None:
             return partial(self._remember, queue_id, offset)
         pack, position, end = place
-        part = read_batches(pack.file, position, end - position, max_bytes, limit, whole=whole, cached=cached)
+        part = read_batches(pack.file, position, end - position, wanted, whole=whole, cached=cached)
         if part is None:
             raise Corrupt(f"{pack.name} ends before position {position}, where its table says offset {offset} lies")
         if isinstance(part, Part) and 0 < len(part.data) < end - position:

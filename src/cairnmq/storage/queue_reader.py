@@ -15,6 +15,7 @@ from cairnmq.storage.queue_segment import (
     LOG,
     BatchPlace,
     Part,
+    Wanted,
     Warm,
     find_offset,
     find_time,
@@ -57,11 +58,12 @@ class QueueReader:
                 del self._files[next(iter(self._files))]
         return file
 
-    def read(self, offset: int, max_bytes: int, limit: int, *, whole: bool, cached: bool) -> Part | Warm:
-        """Batches from the one holding `offset` up to `limit` (an offset) and `max_bytes`; at least one if `whole`.
+    def read(self, wanted: Wanted, *, whole: bool, cached: bool) -> Part | Warm:
+        """At least one batch if `whole`, however large.
 
         An empty part means: the next batch does not fit.
         """
+        offset = wanted.offset
         for _ in range(3):
             place = self._places.get(offset)
             if place is None:
@@ -69,7 +71,7 @@ class QueueReader:
                     return lambda: self._remember(offset)
                 place = self._remember(offset)
             try:
-                part = self._read_at(*place, max_bytes, limit, whole=whole, cached=cached)
+                part = self._read_at(*place, wanted, whole=whole, cached=cached)
             except FileNotFoundError:
                 part = None  # the end of a segment that retention has deleted since
             if part is not None:
@@ -77,7 +79,7 @@ class QueueReader:
             # the remembered place is the end of its segment: a newer segment goes on
             self._places.pop(offset, None)
             self.refresh()
-        raise Corrupt(f"{self.directory}: offset {offset} is below {limit} but cannot be read")
+        raise Corrupt(f"{self.directory}: offset {offset} is below {wanted.limit} but cannot be read")
 
     def _remember(self, offset: int) -> tuple[int, int]:
         """(segment, position) of the batch holding `offset`. Blocks."""
@@ -101,11 +103,9 @@ class QueueReader:
         while len(places) > PLACES_KEPT:
             places.pop(next(iter(places)), None)
 
-    def _read_at(
-        self, base: int, position: int, max_bytes: int, limit: int, *, whole: bool, cached: bool
-    ) -> Part | Warm | None:
+    def _read_at(self, base: int, position: int, wanted: Wanted, *, whole: bool, cached: bool) -> Part | Warm | None:
         """None: there is nothing at this position."""
-        part = read_batches(self._file(base), position, None, max_bytes, limit, whole=whole, cached=cached)
+        part = read_batches(self._file(base), position, None, wanted, whole=whole, cached=cached)
         if isinstance(part, Part) and len(part.data):
             self._keep(part.next_offset, base, position + len(part.data))
         return part

@@ -18,7 +18,7 @@ from cairnmq.kernels import pick
 from cairnmq.storage.disk import Disk, File
 from cairnmq.storage.format import OFFSET_INDEX_ENTRY, TIME_INDEX_ENTRY, digits
 
-whole_batches = pick(batch.whole_batches)
+sound_batches = pick(batch.sound_batches)
 
 WINDOW_BYTES = 64 << 10
 LOG, INDEX, TIME_INDEX, TXN_INDEX = ".log", ".index", ".timeindex", ".txnindex"
@@ -34,6 +34,18 @@ class BatchPlace(Struct, frozen=True, gc=False):
     last_offset: int
     max_timestamp: int
     leader_epoch: int
+
+
+class Wanted(Struct, frozen=True, gc=False):
+    """What a read of split records asks for: `max_bytes` of the batches from the one holding `offset` on.
+
+    They end before the offset `limit`, and up to there all have the leader epoch `epoch` (any, if negative).
+    """
+
+    offset: int
+    limit: int
+    epoch: int
+    max_bytes: int
 
 
 class Part(Struct, frozen=True, gc=False):
@@ -70,13 +82,14 @@ def walk(file: File, position: int, end: int | None = None) -> Iterator[BatchPla
 
 
 def read_batches(
-    file: File, position: int, room: int | None, max_bytes: int, limit: int, *, whole: bool, cached: bool
+    file: File, position: int, room: int | None, wanted: Wanted, *, whole: bool, cached: bool
 ) -> Part | Warm | None:
-    """Whole batches below offset `limit` at `position`, `max_bytes` of them, but at least one if `whole`.
+    """Whole batches at `position`, checked bit by bit; at least one if `whole`, however large.
 
     `room`: how far they may reach in the file. An empty part means: the next batch does not fit. None: nothing is
     there. A `Warm` (only if `cached`): reading it waits for the disk.
     """
+    max_bytes = wanted.max_bytes
     size = max(max_bytes, HEADER_SIZE)
     while True:
         if room is not None:
@@ -86,13 +99,13 @@ def read_batches(
             return partial(file.read, position, size)
         if len(data) < HEADER_SIZE:
             return None
-        _, length, _, magic, *_ = HEADER.unpack_from(data)
-        needed = length + LENGTH_OVERHEAD
-        if magic != MAGIC or (room is not None and needed > room):
-            raise Corrupt(f"{file.name}: no batch at position {position}")
-        at, next_offset = whole_batches(data, size, limit)
+        at, next_offset, damaged = sound_batches(data, size, wanted.offset, wanted.limit, wanted.epoch)
         if at:
             return Part(memoryview(data)[:at], next_offset)
+        needed = HEADER.unpack_from(data)[1] + LENGTH_OVERHEAD
+        end = room if room is not None else file.size() - position
+        if damaged or needed > end:
+            raise Corrupt(f"{file.name} is damaged at {position}: offset {wanted.offset} does not read back")
         if not whole or size >= needed:
             return Part(memoryview(b""), -1)
         size = needed

@@ -16,7 +16,7 @@ from cairnmq.storage.format import BATCH, PACK_HEAD_SIZE, Entry, pack_name
 from cairnmq.storage.pack import PackReader, PackWriter
 from cairnmq.storage.pack_merge import MergeJob, PackSize, plan
 from cairnmq.storage.pack_shelf import PackShelf
-from cairnmq.storage.queue_segment import Part
+from cairnmq.storage.queue_segment import Part, Wanted
 from cairnmq.testing.sim_disk import SimDisk
 
 MB = 1 << 20
@@ -41,7 +41,7 @@ def write(disk: SimDisk, number: int, queues: dict[int, list[Entry]]) -> None:
 def read_all(shelf: PackShelf, queue_id: int, start: int, end: int, size: int = 1000) -> bytes:
     found = b""
     while start < end:
-        part = shelf.read(queue_id, start, size, end, whole=True, cached=False)
+        part = shelf.read(queue_id, Wanted(start, end, 1, size), whole=True, cached=False)
         assert isinstance(part, Part) and len(part.data)
         found += bytes(part.data)
         start = part.next_offset
@@ -80,7 +80,7 @@ def test_a_large_run_is_several_extents(disk: SimDisk, monkeypatch: pytest.Monke
 def test_a_fetch_into_the_middle_gets_the_whole_batch(disk: SimDisk) -> None:
     entries = [batch(0, 3), batch(3, 3)]
     write(disk, 1, {1: entries})
-    part = PackShelf(disk, [1]).read(1, 4, 1, 6, whole=True, cached=False)
+    part = PackShelf(disk, [1]).read(1, Wanted(4, 6, 1, 1), whole=True, cached=False)
     assert isinstance(part, Part)
     assert bytes(part.data) == bytes(entries[1].payload) and part.next_offset == 6
 
@@ -89,9 +89,9 @@ def test_what_does_not_fit_is_left_out_unless_it_is_the_first(disk: SimDisk) -> 
     entries = [batch(0), batch(1)]
     write(disk, 1, {1: entries})
     size = len(entries[0].payload)
-    part = PackShelf(disk, [1]).read(1, 0, size + 10, 2, whole=False, cached=False)
+    part = PackShelf(disk, [1]).read(1, Wanted(0, 2, 1, size + 10), whole=False, cached=False)
     assert isinstance(part, Part) and len(part.data) == size
-    part = PackShelf(disk, [1]).read(1, 0, size - 1, 2, whole=False, cached=False)
+    part = PackShelf(disk, [1]).read(1, Wanted(0, 2, 1, size - 1), whole=False, cached=False)
     assert isinstance(part, Part) and not len(part.data)
 
 
@@ -99,11 +99,11 @@ def test_a_cached_read_never_waits(disk: SimDisk) -> None:
     write(disk, 1, {1: [batch(0), batch(1)]})
     shelf = PackShelf(disk, [1])
     disk.cold = 1.0
-    warm = shelf.read(1, 0, 1000, 2, whole=True, cached=True)
+    warm = shelf.read(1, Wanted(0, 2, 1, 1000), whole=True, cached=True)
     assert callable(warm)
     warm()
     disk.cold = 0.0
-    assert isinstance(shelf.read(1, 0, 1000, 2, whole=True, cached=True), Part)
+    assert isinstance(shelf.read(1, Wanted(0, 2, 1, 1000), whole=True, cached=True), Part)
 
 
 def test_finds_by_time(disk: SimDisk) -> None:
@@ -123,7 +123,7 @@ def test_finds_by_time(disk: SimDisk) -> None:
 def test_an_offset_no_pack_holds_is_damage(disk: SimDisk) -> None:
     write(disk, 1, {1: [batch(0)]})
     with pytest.raises(Corrupt, match="no pack holds offset 1 of queue 1"):
-        PackShelf(disk, [1]).read(1, 1, 100, 2, whole=True, cached=False)
+        PackShelf(disk, [1]).read(1, Wanted(1, 2, 1, 100), whole=True, cached=False)
 
 
 def test_every_byte_is_covered(disk: SimDisk) -> None:
