@@ -253,6 +253,7 @@ PACK_VERSION = 1
 PACK_HEAD_SIZE = PACK_HEAD.size + PACK_CRC.size
 PACK_FOOT_SIZE = PACK_FOOT.size + PACK_CRC.size
 EXTENT = Layout(">QqqqQIII")
+EXTENT_KEY = Layout(">QQ")  # what it begins with
 
 
 class Extent(Struct, frozen=True, gc=False):

@@ -15,6 +15,7 @@ from cairnmq.errors import Corrupt
 from cairnmq.storage.disk import Disk, File
 from cairnmq.storage.format import (
     EXTENT,
+    EXTENT_KEY,
     PACK_FOOT_SIZE,
     PACK_HEAD_SIZE,
     PACKS,
@@ -137,6 +138,7 @@ class PackReader:
         self.table, self.count, self._table_crc = read_pack_foot(head, foot, self.size, number, self.name)
         self._queues = array("Q")  # of every SPARSE-th extent
         self._offsets = array("q")
+        self._block = (-1, b"")  # the part of the table looked at last: a fetch asks for one queue after the other
         crc = 0
         for block in self._blocks():
             crc = crc32c(block, crc)
@@ -166,16 +168,21 @@ class PackReader:
         index = self._slot(queue_id, offset)
         if index < 0:
             return False
-        at = self.table + index * SPARSE * EXTENT.size
-        size = min(SPARSE * EXTENT.size, self.table + self.count * EXTENT.size - at)
-        block = self.file.read_cached(at, size) if cached else self.file.read(at, size)
-        if block is None:
-            return True
-        low, high = 0, size // EXTENT.size
+        held, block = self._block
+        if held != index:
+            at = self.table + index * SPARSE * EXTENT.size
+            size = min(SPARSE * EXTENT.size, self.table + self.count * EXTENT.size - at)
+            read = self.file.read_cached(at, size) if cached else self.file.read(at, size)
+            if read is None:
+                return True
+            block = read
+            self._block = index, block
+        # rows begin with queue id and first offset, so their bytes are in the order of the rows
+        row, key = EXTENT.size, EXTENT_KEY.pack(queue_id, offset)
+        low, high = 0, len(block) // row
         while low < high:
             middle = (low + high) // 2
-            queue, base, *_ = EXTENT.unpack_from(block, middle * EXTENT.size)
-            if (queue, base) <= (queue_id, offset):
+            if block[middle * row : middle * row + EXTENT_KEY.size] <= key:
                 low = middle + 1
             else:
                 high = middle

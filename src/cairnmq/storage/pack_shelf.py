@@ -29,6 +29,7 @@ class PackShelf:
         self.disk = disk
         self.packs: list[PackReader] = [PackReader.open(disk, number) for number in numbers]
         self._places: dict[tuple[int, int], Place] = {}  # (queue id, next offset)
+        self._last: dict[int, int] = {}  # queue id -> the place on the shelf of the pack it was read from last
 
     @property
     def numbers(self) -> list[int]:
@@ -69,7 +70,11 @@ class PackShelf:
 
     def _remember(self, queue_id: int, offset: int, *, cached: bool = False) -> Place | None:
         """None, only if `cached`: looking it up waits for the disk."""
-        for pack in reversed(self.packs):
+        packs = self.packs
+        # who reads on finds the next records in the next pack, or soon behind it
+        last = self._last.get(queue_id, len(packs) - 1)
+        for index in (*range(last, len(packs)), *range(min(last, len(packs)) - 1, -1, -1)):
+            pack = packs[index]
             extent = pack.find(queue_id, offset, cached=cached)
             if extent is True:
                 return None
@@ -81,6 +86,9 @@ class PackShelf:
                     position = _position_of(pack, extent, offset)
                 place = (pack, position, extent.position + extent.size)
                 self._keep(queue_id, offset, place)
+                self._last[queue_id] = index
+                if len(self._last) > PLACES_KEPT:
+                    self._last.pop(next(iter(self._last)), None)
                 return place
         raise Corrupt(f"no pack holds offset {offset} of queue {queue_id}")
 
