@@ -342,7 +342,10 @@ class Store:
     # ------------------------------------------------------------------------------------------------- the end
 
     async def stop(self) -> None:
-        """Writes, syncs and splits what is left, checkpoints; unless a journal has stopped, the next start scans nothing."""
+        """Writes, syncs and splits what is left, checkpoints: the next start scans nothing, unless a journal stopped.
+
+        What a stopped journal wrote and could not sync is left to recovery.
+        """
         for loop in self.loops:
             await loop.drain()
         self._link.closing()

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from cairnmq import __version__
+from cairnmq import __version__, kernels
 from cairnmq.cli import terminal
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -32,6 +32,14 @@ COMMANDS = {
 LATER = ("import", "bench", "lake", "sql", "search")
 
 
+class _Version(argparse.Action):
+    """Looks for the kernels only when asked."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        print(f"cairn {__version__} ({kernels.summary()})")
+        parser.exit()
+
+
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     """The tree of commands; with `only`, the arguments of just that one are loaded."""
     parser = argparse.ArgumentParser(
@@ -39,7 +47,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
         description="CairnMQ: a message queue that speaks the Kafka protocol.",
         epilog=f"`cairn COMMAND -h` explains each. With a later release: {', '.join(LATER)}.",
     )
-    parser.add_argument("--version", action="version", version=f"cairn {__version__}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version, and what it runs on")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, summary in COMMANDS.items():
         command = commands.add_parser(
