@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import timeit
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from cairnmq import kernels
@@ -14,21 +15,25 @@ from cairnmq.storage import admission, entries
 from cairnmq.wire import codec
 from cairnmq.wire.messages import FetchRequest, FetchResponse, Message, ProduceRequest, ProduceResponse
 
+RUNS, RUN_SECONDS = 80, 0.004
 NOW = 1_700_000_000_000
 SEED = 77
 TOPIC = ("topic", bytes(16))
 
 
-def best(call: Callable[[], object]) -> float:
-    """The fastest of some runs: whatever else the machine does only ever adds."""
-    timer = timeit.Timer(call)
-    count, _ = timer.autorange()
-    return min(timer.repeat(5, max(1, count // 5))) / max(1, count // 5) * 1e6
-
-
 def compare(what: str, twin: Callable[..., Any], kernel: Callable[..., Any], *arguments: object) -> None:
-    pure, compiled = best(lambda: twin(*arguments)), best(lambda: kernel(*arguments))
-    print(f"| {what} | {pure:.2f} | {compiled:.2f} | {pure / compiled:.1f} |")
+    """The fastest of many short runs, in turn: whatever else the machine does only ever adds."""
+    timers = [timeit.Timer(partial(function, *arguments)) for function in (twin, kernel)]
+    fastest = []
+    for timer in timers:
+        once = min(timer.repeat(3, 10)) / 10
+        fastest.append((max(1, int(RUN_SECONDS / once)), once))
+    for _ in range(RUNS):
+        for number, timer in enumerate(timers):
+            count, best = fastest[number]
+            fastest[number] = (count, min(best, timer.timeit(count) / count))
+    pure, compiled = (best * 1e6 for _, best in fastest)
+    print(f"| {what} | {pure:.2f} | {compiled:.2f} | {pure / compiled:.1f} |", flush=True)
 
 
 def make_batch(records: int, offset: int = 0) -> bytearray:
