@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from keyword import iskeyword
 
 from cairnmq import __version__, kernels
 from cairnmq.cli import terminal
@@ -26,10 +27,11 @@ COMMANDS = {
     "get": "print one message by its offset",
     "dump": "print a journal, queue log, index or checkpoint file as text",
     "verify": "check a data directory offline",
+    "import": "read Apache Kafka's log directories into a running broker",
     "demo": "a broker with topics and live traffic to look at",
     "completion": "print a shell's completion script",
 }
-LATER = ("import", "bench", "lake", "sql", "search")
+LATER = ("bench", "lake", "sql", "search")
 
 
 class _Version(argparse.Action):
@@ -54,7 +56,8 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
             name, help=summary, description=summary, formatter_class=argparse.RawDescriptionHelpFormatter
         )
         if only in (None, name):
-            import_module(f"cairnmq.cli.{name}").configure(command)
+            module = f"{name}_" if iskeyword(name) else name
+            import_module(f"cairnmq.cli.{module}").configure(command)
     return parser
 
 
