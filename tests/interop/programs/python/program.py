@@ -154,20 +154,20 @@ class AiokafkaMember(Member):
             while not self.seeks.empty():
                 topic, partition, offset = self.seeks.get()
                 consumer.seek(TopicPartition(topic, partition), offset)
-            async with busy:
-                batches = await consumer.getmany(timeout_ms=int(SECONDS * 1000))
-                records = [
-                    (record.topic, record.partition, record.offset, record.value.decode())
-                    for batch in batches.values()
-                    for record in batch
-                ]
-                if records:
+            # Not while busy: during a rebalance this waits for its end.
+            batches = await consumer.getmany(timeout_ms=int(SECONDS * 1000))
+            records = [
+                (record.topic, record.partition, record.offset, record.value.decode())
+                for batch in batches.values()
+                for record in batch
+            ]
+            if records:
+                async with busy:
                     self.show(records)
                     try:
                         await consumer.commit()
                     except KafkaError as problem:
                         self.uncommitted(problem)
-            await asyncio.sleep(0)
         owned = [(place.topic, place.partition) for place in consumer.assignment()]
         await consumer.stop()
         self.moved("revoked", owned)
