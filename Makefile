@@ -9,7 +9,7 @@ KERNELS := $(shell find src -name '_*.pyx' 2>/dev/null)
 BUILD_INPUTS := pyproject.toml setup.py tools/setup_venv.sh $(KERNELS)
 
 SEED ?=
-MINUTES ?= 5
+MINUTES ?=
 ARGS ?=
 
 help: ## what can be asked for
@@ -44,11 +44,11 @@ fmt: $(VENV)/.stamp-dev ## formats the code
 	@$(BIN)/ruff check --fix --exit-zero --quiet .
 	@$(BIN)/ruff format .
 
-sim: $(VENV)/.stamp-dev ## crash campaign on the simulated disk; SEED= replays one, MINUTES= how long
-	@$(BIN)/python -m cairnmq.testing.campaign --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+sim: $(VENV)/.stamp-dev ## crash campaign on the simulated disk, 5 minutes or MINUTES=; SEED= alone replays one
+	@$(BIN)/python -m cairnmq.testing.campaign $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 chaos: $(VENV)/.stamp-dev ## kills of real processes under load; SEED= and MINUTES= as above
-	@CAIRN_CHAOS_MINUTES=$(MINUTES) CAIRN_CHAOS_SEED=$(SEED) $(BIN)/python -m pytest tests/crash
+	@CAIRN_CHAOS_MINUTES=$(or $(MINUTES),5) CAIRN_CHAOS_SEED=$(SEED) $(BIN)/python -m pytest tests/crash
 
 clean: ## removes what was built, not the data
 	@rm -rf $(VENV) .tools build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info

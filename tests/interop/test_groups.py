@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from broker_process import Broker, wait_until
+from conftest import QUICK_GROUPS
 from interop.clients.contract import Client, Sent
 from interop.clients.librdkafka import LibrdkafkaClient
 from interop.clients.members import SECONDS, Member, Place, Stage, wait_for
+from interop.clients.roster import CLIENTS, PROGRAMS
 
 NewTopic = Callable[..., str]
 SHORT_MS = 1_500
@@ -184,41 +188,60 @@ def test_static_restart(stage: Stage, group: str, new_topic: NewTopic, admin: Li
     assert stays.moves == moves, "the other member saw a rebalance"
 
 
-@pytest.mark.case(
-    "Cooperative hand-over: what stays is never given up, nothing is lost, nobody owns twice", needs=["cooperative"]
-)
-def test_cooperative(stage: Stage, group: str, new_topic: NewTopic, admin: LibrdkafkaClient) -> None:
-    topic = new_topic(partitions=PARTITIONS)
-    first = stage.join(group, topic, cooperative=True)
-    wait_shared(topic, PARTITIONS, first)
-    sent = 0
+@contextmanager
+def steady_load(admin: LibrdkafkaClient, topic: str) -> Iterator[list[str]]:
+    """Produces while the block runs; gives the values sent."""
+    sent: list[str] = []
     done = threading.Event()
 
     def produce() -> None:
-        nonlocal sent
         while not done.is_set():
-            admin.produce(topic, spread(PARTITIONS, first=sent))
-            sent += PARTITIONS
+            records = spread(PARTITIONS, first=len(sent))
+            admin.produce(topic, records)
+            sent.extend((record.value or b"").decode() for record in records)
             done.wait(0.02)
 
     producing = threading.Thread(target=produce)
     producing.start()
     try:
-        second = stage.join(group, topic, cooperative=True)
-        wait_shared(topic, PARTITIONS, first, second)
-        kept = set(first.owned)
-        assert_no_double_owner(first, second)
-        for _, event, places in first.moves:
-            assert event == "assigned" or not places & kept, "a partition that stayed was given up"
-        second.leave()
-        wait_shared(topic, PARTITIONS, first)
+        yield sent
     finally:
         done.set()
         producing.join()
-    wait_seen(names(sent), first, second)
+
+
+@pytest.mark.case("Cooperative hand-over: nothing that stays is given up, lost or owned twice", needs=["cooperative"])
+def test_cooperative(stage: Stage, group: str, new_topic: NewTopic, admin: LibrdkafkaClient) -> None:
+    topic = new_topic(partitions=PARTITIONS)
+    first = stage.join(group, topic, cooperative=True)
+    wait_shared(topic, PARTITIONS, first)
+    with steady_load(admin, topic) as sent:
+        second = stage.join(group, topic, cooperative=True)
+        wait_shared(topic, PARTITIONS, first, second)
+        kept = set(first.owned)
+        given = {place for _, event, places in first.moves if event == "revoked" for place in places}
+        assert given == second.owned, "more was given up than the new member got"
+    wait_seen(set(sent), first, second)
     assert_no_double_owner(first, second)
-    for place, owners in reigns(first).items():
-        assert place not in kept or len(owners) == 1, "a partition that stayed was given up"
+    for place in kept:
+        mine = [record.offset for record in first.records if (record.topic, record.partition) == place]
+        assert mine == list(range(len(mine))), "a partition that stayed was not read in one go"
+
+
+@pytest.mark.case("A cooperative member leaves under load: the others go on", needs=["cooperative", "clean end"])
+def test_cooperative_leave(stage: Stage, group: str, new_topic: NewTopic, admin: LibrdkafkaClient) -> None:
+    topic = new_topic(partitions=PARTITIONS)
+    stays = stage.join(group, topic, cooperative=True)
+    leaves = stage.join(group, topic, cooperative=True)
+    wait_shared(topic, PARTITIONS, stays, leaves)
+    moves = len(stays.moves)
+    with steady_load(admin, topic) as sent:
+        wait_until(lambda: stays.records and leaves.records, SECONDS, "both at work")
+        leaves.leave()
+        wait_shared(topic, PARTITIONS, stays)
+    wait_seen(set(sent), stays, leaves)
+    assert [event for _, event, places in stays.moves[moves:] if places] == ["assigned"]
+    assert_no_double_owner(stays, leaves)
 
 
 @pytest.mark.case("Subscription by pattern: the topics that match, and no other")
@@ -258,8 +281,7 @@ def test_hundred_members(stage: Stage, group: str, new_topic: NewTopic, admin: L
 
 @pytest.mark.case("Commits survive a kill -9 of the broker; members go on by themselves")
 def test_broker_killed(client: Client, group: str, make_broker: Callable[..., Broker]) -> None:
-    settings = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "1000"}
-    broker = make_broker(settings=settings).start()
+    broker = make_broker(settings=QUICK_GROUPS).start()
     broker_admin = LibrdkafkaClient(broker.bootstrap)
     broker_admin.create_topic("t", PARTITIONS)
     stage = Stage(client.name, broker.bootstrap)
@@ -283,3 +305,86 @@ def test_broker_killed(client: Client, group: str, make_broker: Callable[..., Br
 
 def committed(admin: LibrdkafkaClient, group: str, topic: str = "t") -> list[int | None]:
     return [admin.committed(group, topic, partition) for partition in range(PARTITIONS)]
+
+
+def test_group_of_many_clients(
+    clients: Callable[[str], Client], bootstrap: str, group: str, new_topic: NewTopic, admin: LibrdkafkaClient
+) -> None:
+    """All but kafkajs, whose assignor only it knows: whoever leads, the others understand what it assigned."""
+    names_mixed = [name for name in CLIENTS if name != "kafkajs"]
+    partitions = 2 * len(names_mixed)
+    topic = new_topic(partitions=partitions)
+    stages = [Stage(clients(name).name, bootstrap) for name in names_mixed]
+    try:
+        members = [stage.join(group, topic) for stage in stages]
+        wait_shared(topic, partitions, *members)
+        admin.produce(topic, spread(120, partitions))
+        wait_seen(names(120), *members)
+        assert seen(*members).total() == 120
+        # The leader goes first: another client leads.
+        for member in members[:3]:
+            member.leave()
+        wait_shared(topic, partitions, *members[3:])
+        admin.produce(topic, spread(120, partitions, first=120))
+        wait_seen(names(240), *members)
+        assert_no_double_owner(*members)
+    finally:
+        for stage in stages:
+            stage.close()
+
+
+RETENTION_SECONDS = 60
+"""The shortest that can be set; the other tests of this file run meanwhile."""
+
+
+class Aging:
+    """A broker that forgets, with two groups of each client: one whose member stays, one that was left long ago."""
+
+    def __init__(self, broker: Broker, tested: Iterable[str]) -> None:
+        self.admin = LibrdkafkaClient(broker.bootstrap)
+        self.admin.create_topic("t")
+        self.admin.produce("t", spread(10, 1))
+        self.left: dict[str, float] = {}
+        self.stages = {name: Stage(name, broker.bootstrap) for name in tested}
+        for name, stage in self.stages.items():
+            leaves, stays = stage.join(f"left-{name}", "t"), stage.join(f"stays-{name}", "t")
+            wait_seen(names(10), leaves)
+            wait_seen(names(10), stays)
+        for name, stage in self.stages.items():
+            for group in (f"left-{name}", f"stays-{name}"):
+                wait_until(lambda group=group: self.admin.committed(group, "t", 0) == 10, SECONDS, f"commit of {group}")
+            self.left[name] = time.monotonic()
+            stage.members[0].leave()
+            assert self.admin.committed(f"left-{name}", "t", 0) == 10
+
+    def close(self) -> None:
+        for stage in self.stages.values():
+            stage.close()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def aging(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aging | None]:
+    """Set up before the first test of this file, if the last one is to run at all."""
+    wanted = [item for item in request.session.items if getattr(item, "originalname", "") == "test_expired_offsets"]
+    if not wanted:
+        yield None
+        return
+    settings = {**QUICK_GROUPS, "offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "200"}
+    broker = Broker(tmp_path_factory.mktemp("aging"), settings=settings).start()
+    tested = [item.callspec.params["client"] for item in wanted]  # type: ignore[attr-defined]
+    made = Aging(broker, [name for name in tested if name not in PROGRAMS or shutil.which(PROGRAMS[name])])
+    yield made
+    made.close()
+    broker.close()
+
+
+@pytest.mark.case("Offsets expire when a group has been empty for long enough, not while it has members")
+def test_expired_offsets(client: Client, aging: Aging) -> None:
+    group = f"left-{client.name}"
+    age = time.monotonic() - aging.left[client.name]
+    seconds = max(0.0, RETENTION_SECONDS - age) + 10
+    wait_until(lambda: aging.admin.committed(group, "t", 0) is None, seconds, "the end of the offsets")
+    assert time.monotonic() - aging.left[client.name] > RETENTION_SECONDS - 1
+    assert aging.admin.committed(f"stays-{client.name}", "t", 0) == 10
+    back = aging.stages[client.name].join(group, "t")
+    wait_seen(names(10), back)

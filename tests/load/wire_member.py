@@ -36,17 +36,25 @@ _HEARTBEAT_ERROR_AT = 9
 SECONDS = 60.0
 
 
+Answered = Callable[[memoryview | None], None]  # None: the connection is lost
+
+
 class Wire(asyncio.Protocol):
     """Requests and answers in order on one connection."""
 
     def __init__(self) -> None:
         self._transport: asyncio.WriteTransport | None = None
         self._received = bytearray()
-        self._waiting: deque[Callable[[memoryview], None]] = deque()
+        self._waiting: deque[Answered] = deque()
         self._correlation = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's are none by inheritance
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        while self._waiting:
+            self._waiting.popleft()(None)
 
     def data_received(self, data: bytes) -> None:
         received = self._received
@@ -58,8 +66,9 @@ class Wire(asyncio.Protocol):
             self._waiting.popleft()(memoryview(bytes(received[4:end])))
             del received[:end]
 
-    def send(self, frame: Buffer, answered: Callable[[memoryview], None]) -> None:
-        assert self._transport is not None, "not connected"
+    def send(self, frame: Buffer, answered: Answered) -> None:
+        if self._transport is None:
+            raise ConnectionError("the connection is lost")
         self._waiting.append(answered)
         self._transport.write(frame)
 
@@ -68,9 +77,12 @@ class Wire(asyncio.Protocol):
         chosen = VERSIONS[key] if version is None else version
         self._correlation += 1
         frame = b"".join(request_frame(key, chosen, self._correlation, "load", encode(request, chosen)))
-        future: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[memoryview | None] = asyncio.get_running_loop().create_future()
         self.send(frame, lambda view: None if future.done() else future.set_result(view))
-        view = await asyncio.wait_for(future, SECONDS)
+        async with asyncio.timeout(SECONDS):  # wait_for may swallow a cancellation
+            view = await future
+        if view is None:
+            raise ConnectionError("the connection is lost")
         _, position = read_response_header(view, key, chosen)
         message, _ = decode(response_class(key), chosen, view, position)
         assert isinstance(message, answer)
@@ -161,7 +173,9 @@ class WireMember:
     def heartbeat(self) -> None:
         self.wire.send(self._beat, self._heard)
 
-    def _heard(self, view: memoryview) -> None:
+    def _heard(self, view: memoryview | None) -> None:
+        if view is None:
+            return
         self.heartbeats += 1
         error = int.from_bytes(view[_HEARTBEAT_ERROR_AT : _HEARTBEAT_ERROR_AT + 2])
         if error == ErrorCode.REBALANCE_IN_PROGRESS:

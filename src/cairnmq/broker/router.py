@@ -1,4 +1,4 @@
-"""Which handler answers which api key. Only what is registered here is advertised to clients."""
+"""Which handler answers which api key. What is registered here is advertised, but for messages of our own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import Struct
 from cairnmq.broker.reply import Answer, Reply
 from cairnmq.errors import ErrorCode
 from cairnmq.types import Buffer
-from cairnmq.wire.apis import API_VERSIONS, APIS, SERVED, request_class
+from cairnmq.wire.apis import API_VERSIONS, APIS, INTERNAL_FROM, SERVED, request_class
 from cairnmq.wire.codec import decode, encode
 from cairnmq.wire.framing import RequestHeader
 from cairnmq.wire.messages import ApiVersionsResponse
@@ -54,7 +54,7 @@ class Router:
         """`handler` gets the frame and the position behind the header, and decodes by itself (hot paths)."""
         assert key not in self.routes, f"api key {key} is registered twice"
         api = APIS[key]
-        low, high = SERVED[key]
+        low, high = SERVED[key] if key < INTERNAL_FROM else (api.min, api.max)
         self.routes[key] = Route(key, api.name, low, max(low, api.min), high, handler)
 
     def unsupported_api_versions(self) -> list[Buffer]:
@@ -65,4 +65,6 @@ class Router:
 
     def advertised(self) -> list[tuple[int, int, int]]:
         """(api key, min, max) in key order."""
-        return [(route.key, route.advertised_min, route.max) for _, route in sorted(self.routes.items())]
+        return [
+            (key, route.advertised_min, route.max) for key, route in sorted(self.routes.items()) if key < INTERNAL_FROM
+        ]

@@ -14,6 +14,7 @@ from cairnmq.broker.handlers import (
     epochs,
     features,
     groups,
+    kept_offsets,
     list_offsets,
     log_dirs,
     offsets,
@@ -30,11 +31,11 @@ from cairnmq.broker.handlers.fetch import FetchHandler
 from cairnmq.broker.handlers.log_dirs import LogDirsHandler
 from cairnmq.broker.handlers.metadata import MetadataHandler, describe_partitions
 from cairnmq.broker.router import Router
-from cairnmq.wire.apis import API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, PRODUCE
+from cairnmq.wire.apis import API_VERSIONS, FETCH, KEEP_OFFSETS, LIST_OFFSETS, METADATA, PRODUCE
 
 
 def build_router() -> Router:
-    """Everything that is served and therefore advertised."""
+    """Everything that is served, and therefore advertised if the key is Kafka's."""
     router = Router()
     router.add_raw(PRODUCE, produce.handle)
     router.add_raw(FETCH, FetchHandler().handle)
@@ -78,4 +79,5 @@ def build_router() -> Router:
     router.add(61, producer_states.handle)
     router.add(74, config_resources.handle)
     router.add(75, describe_partitions)
+    router.add(KEEP_OFFSETS, kept_offsets.handle)
     return router

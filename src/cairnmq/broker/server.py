@@ -17,6 +17,7 @@ from contextlib import AsyncExitStack
 
 from msgspec.structs import replace
 
+from cairnmq import __version__, kernels
 from cairnmq.broker.catalog import LiveCatalog, queue_specs
 from cairnmq.broker.connection import Limits
 from cairnmq.broker.context import Context, Node
@@ -220,7 +221,14 @@ async def _open_store(
     started = time.monotonic()
     engine = await asyncio.to_thread(recover)
     seconds = time.monotonic() - started
-    log.info("recovered %d queues in %.3f s, epoch %d", len(engine.queues), seconds, epoch)
+    log.info(
+        "cairn %s (%s): recovered %d queues in %.3f s, epoch %d",
+        __version__,
+        kernels.summary(),
+        len(engine.queues),
+        seconds,
+        epoch,
+    )
     store = Store(
         engine,
         lock_fd=held.fileno(),

@@ -206,7 +206,7 @@ class Store:
             if isinstance(staged, Refusal):
                 raise StorageStopped(staged.message)
             end = staged
-        await self._durable(0, end)
+        await self.durable(0, end)
 
     def load_facts(self, space: str) -> Iterable[tuple[bytes, bytes]]:
         return [(key, value) for (where, key), value in self.engine.keyed.items() if where == space]
@@ -215,9 +215,9 @@ class Store:
         staged = self.engine.path_of(queue).stage_fact(queue, fact, self.clock())
         if isinstance(staged, Refusal):
             raise StorageStopped(staged.message)
-        await self._durable(queue.journal, staged)
+        await self.durable(queue.journal, staged)
 
-    async def _durable(self, journal: int, position: int) -> None:
+    async def durable(self, journal: int, position: int) -> None:
         future: asyncio.Future[bool] = self._loop.create_future()
 
         def released(met: bool) -> None:
@@ -344,7 +344,10 @@ class Store:
     # ------------------------------------------------------------------------------------------------- the end
 
     async def stop(self) -> None:
-        """Writes, syncs and splits what is left, checkpoints; unless a journal has stopped, the next start scans nothing."""
+        """Writes, syncs and splits what is left, checkpoints: the next start scans nothing, unless a journal stopped.
+
+        What a stopped journal wrote and could not sync is left to recovery.
+        """
         for loop in self.loops:
             await loop.drain()
         self._link.closing()

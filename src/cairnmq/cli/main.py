@@ -10,8 +10,9 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from keyword import iskeyword
 
-from cairnmq import __version__
+from cairnmq import __version__, kernels
 from cairnmq.cli import terminal
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -26,10 +27,19 @@ COMMANDS = {
     "get": "print one message by its offset",
     "dump": "print a journal, queue log, index or checkpoint file as text",
     "verify": "check a data directory offline",
+    "import": "read Apache Kafka's log directories into a running broker",
     "demo": "a broker with topics and live traffic to look at",
     "completion": "print a shell's completion script",
 }
-LATER = ("import", "bench", "lake", "sql", "search")
+LATER = ("bench", "lake", "sql", "search")
+
+
+class _Version(argparse.Action):
+    """Looks for the kernels only when asked."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        print(f"cairn {__version__} ({kernels.summary()})")
+        parser.exit()
 
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
@@ -39,14 +49,15 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
         description="CairnMQ: a message queue that speaks the Kafka protocol.",
         epilog=f"`cairn COMMAND -h` explains each. With a later release: {', '.join(LATER)}.",
     )
-    parser.add_argument("--version", action="version", version=f"cairn {__version__}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version, and what it runs on")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, summary in COMMANDS.items():
         command = commands.add_parser(
             name, help=summary, description=summary, formatter_class=argparse.RawDescriptionHelpFormatter
         )
         if only in (None, name):
-            import_module(f"cairnmq.cli.{name}").configure(command)
+            module = f"{name}_" if iskeyword(name) else name
+            import_module(f"cairnmq.cli.{module}").configure(command)
     return parser
 
 

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from cairnmq import __version__
-from cairnmq.client import admin, cluster, data, groups, offsets
+from cairnmq.client import admin, cluster, data, groups, kept_offsets, offsets
 from cairnmq.client.connection import Connection
 from cairnmq.client.errors import ClientError, Disconnected, GaveUp, Refused, Unreachable
 from cairnmq.client.session import Ask, Cluster, Node, Pause, Plan, Session, Topic
@@ -197,6 +197,10 @@ class Client:
     def delete_records(self, topic: str, before: Mapping[int, int]) -> dict[int, int]:
         """Deletes what lies before an offset in each partition; gives the new log starts."""
         return self._run(data.delete_records(self.session, topic, before, self._timeout_ms))
+
+    def keep_offsets(self, parts: Mapping[TopicPartition, kept_offsets.Kept]) -> dict[TopicPartition, int]:
+        """Writes batches with the offsets they have (only to a CairnMQ); gives the new ends."""
+        return self._run(kept_offsets.keep_offsets(self.session, parts))
 
     def find_coordinator(self, group: str) -> Node:
         node = self._run(self.session.retrying(lambda: self.session.coordinator(group)))

@@ -13,7 +13,7 @@ from msgspec import Struct
 from cairnmq.client.errors import ClientError, Unsupported
 from cairnmq.errors import ErrorCode
 from cairnmq.types import Buffer
-from cairnmq.wire.apis import APIS, request_class, response_class
+from cairnmq.wire.apis import APIS, INTERNAL_FROM, request_class, response_class
 from cairnmq.wire.codec import Malformed, decode, encode
 from cairnmq.wire.framing import read_response_header, request_frame
 from cairnmq.wire.messages import ApiVersionsRequest, ApiVersionsResponse, Message
@@ -111,6 +111,8 @@ class Connection:
     def _version(self, key: int, min_version: int) -> int:
         assert self.versions is not None, "no request before the versions are negotiated"
         api = APIS[key]
+        if key >= INTERNAL_FROM:
+            return api.max
         low, high = self.versions.get(key, (0, -1))
         version = min(high, api.max)
         if version < max(low, api.min, min_version):

@@ -20,6 +20,9 @@ HEADER_SIZE = HEADER.size
 LENGTH_OVERHEAD = 12  # batchLength counts the bytes after itself
 CRC_START = 21  # the CRC covers everything from the attributes on
 MAGIC = 2
+NO_TIMESTAMP = -1
+
+EMPTY_DELTA_MAX = 0x7FFFFFFF - 1  # of an empty batch, so that a segment can hold any of them
 
 CODEC_MASK = 0x07
 APPEND_TIME_BIT = 0x08
@@ -96,6 +99,15 @@ def sound_batches(data: Buffer, max_bytes: int, offset: int, limit: int, epoch: 
         next_offset = base + delta + 1
         at += size
     return at, next_offset, False
+
+
+def empty_batch(first: int, last: int) -> bytearray:
+    """A header without records that stands for offsets whose records are gone. Kafka's compaction leaves such."""
+    batch = bytearray(HEADER_SIZE)
+    fields = (0, last - first, NO_TIMESTAMP, NO_TIMESTAMP, -1, -1, -1, 0)
+    HEADER.pack_into(batch, 0, first, HEADER_SIZE - LENGTH_OVERHEAD, -1, MAGIC, 0, *fields)
+    _CRC.pack_into(batch, 17, crc32c(memoryview(batch)[CRC_START:]))
+    return batch
 
 
 def stored_crc(buffer: Buffer, position: int = 0) -> int:

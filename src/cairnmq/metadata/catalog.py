@@ -192,6 +192,17 @@ class Catalog:
 
         return self._retry(attempt)
 
+    def reserve_producer_ids_above(self, producer_id: int) -> None:
+        """Never give out `producer_id` or a smaller one; records with it came from another cluster."""
+
+        def attempt() -> None:
+            entry = self._store.get(NEXT_PRODUCER)
+            first, revision = (1, ABSENT) if entry is None else (_number(entry.key, entry.value), entry.revision)
+            if first <= producer_id:
+                _granted(self._store.put(NEXT_PRODUCER, str(producer_id + 1).encode(), revision))
+
+        self._retry(attempt)
+
     def reserve_queue_ids_above(self, queue_id: int) -> None:
         """Never give out `queue_id` or a smaller one; journals may know ids that metadata lost."""
 

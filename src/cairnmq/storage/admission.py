@@ -5,7 +5,10 @@ Pure twin of _admission.pyx, which only accepts: whatever it would refuse it han
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from cairnmq.codec.batch import (
     CONTROL_BIT,
@@ -14,13 +17,15 @@ from cairnmq.codec.batch import (
     HEADER_SIZE,
     LENGTH_OVERHEAD,
     MAGIC,
+    NO_TIMESTAMP,
     TRANSACTIONAL_BIT,
+    BatchHeader,
+    read_header,
 )
 from cairnmq.codec.crc32c import crc32c
 from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.settings.topic import LogConfig
-
-NO_TIMESTAMP = -1
+from cairnmq.storage.format import ENTRY_LENGTH_MAX
 
 # attributes, maximum timestamp, producer id, producer epoch, base sequence, record count
 Admitted: TypeAlias = tuple[int, int, int, int, int, int]
@@ -66,3 +71,54 @@ def admit(batch: memoryview, config: LogConfig, now_ms: int) -> Admitted | Refus
                 f"timestamp {base_timestamp} is more than message.timestamp.before.max.ms behind {now_ms}",
             )
     return attributes, max_timestamp, pid, epoch, sequence, count
+
+
+class Span(Struct, frozen=True, gc=False):
+    """Offsets from `start` up to, not including, `end`."""
+
+    start: int
+    end: int
+
+
+def admit_kept(batches: Sequence[memoryview], span: Span, queue_end: int) -> list[BatchHeader] | Refusal:
+    """May these batches follow with the offsets they have? Their headers if so.
+
+    They come from a Kafka log, where all checks on what a producer sends were made once: here only what storage itself
+    relies on is checked. `queue_end` is the next offset the queue would give.
+    """
+    if span.start != queue_end and queue_end != 0:
+        return Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, f"the queue ends at offset {queue_end}, not at {span.start}")
+    if not 0 <= span.start <= span.end:
+        return Refusal(ErrorCode.INVALID_REQUEST, f"offsets from {span.start} to {span.end}")
+    headers = []
+    at = span.start
+    for batch in batches:
+        header = _whole(batch)
+        if isinstance(header, Refusal):
+            return header
+        if header.base_offset < at or header.last_offset >= span.end or header.last_offset_delta < 0:
+            return Refusal(
+                ErrorCode.INVALID_RECORD,
+                f"a batch with offsets {header.base_offset} to {header.last_offset} between {at} and {span.end}",
+            )
+        if not 0 <= header.count <= header.last_offset_delta + 1:
+            return Refusal(
+                ErrorCode.INVALID_RECORD,
+                f"offset {header.base_offset}: {header.count} records, last offset delta {header.last_offset_delta}",
+            )
+        at = header.last_offset + 1
+        headers.append(header)
+    return headers
+
+
+def _whole(batch: memoryview) -> BatchHeader | Refusal:
+    if len(batch) < HEADER_SIZE:
+        return Refusal(ErrorCode.INVALID_RECORD, "not even a batch header")
+    header = read_header(batch)
+    if header.magic != MAGIC:
+        return Refusal(ErrorCode.INVALID_RECORD, f"record format {header.magic}; only version 2 is taken")
+    if header.size != len(batch) or len(batch) > ENTRY_LENGTH_MAX:
+        return Refusal(ErrorCode.INVALID_RECORD, f"{len(batch)} bytes for a batch of {header.size}")
+    if crc32c(batch[CRC_START:]) != header.crc:
+        return Refusal(ErrorCode.CORRUPT_MESSAGE, f"the CRC of the batch at {header.base_offset} does not match")
+    return header

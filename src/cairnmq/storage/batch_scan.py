@@ -9,11 +9,21 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from cairnmq.codec.batch import CRC_START, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, BatchHeader, read_header
+from cairnmq.codec.batch import (
+    CRC_START,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    MAGIC,
+    BatchHeader,
+    offset_and_size,
+    read_header,
+)
 from cairnmq.codec.crc32c import crc32c
 from cairnmq.storage.disk import File
 
 WINDOW_BYTES = 4 << 20
+_MAGIC_AT = 16
+_OLD_SIZE_MIN = 26  # offset, length, CRC, magic, attributes, no key, no value
 
 
 class StoredBatch(Struct, frozen=True, gc=False):
@@ -30,6 +40,7 @@ class NoBatch(Struct, frozen=True, gc=False):
 
     position: int
     why: str
+    is_old_format: bool = False  # a message of Kafka before 0.11
 
 
 def scan_batches(file: File) -> Iterator[StoredBatch | NoBatch]:
@@ -41,12 +52,14 @@ def scan_batches(file: File) -> Iterator[StoredBatch | NoBatch]:
         if position - start + HEADER_SIZE > len(window):
             start, window = position, memoryview(file.read(position, WINDOW_BYTES))
         if len(window) - (position - start) < HEADER_SIZE:
-            yield NoBatch(position, f"{size - position} bytes are left, a batch header has {HEADER_SIZE}")
+            rest = window[position - start :]
+            left = f"{len(rest)} bytes are left, a batch header has {HEADER_SIZE}"
+            yield NoBatch(position, left, _is_old_format(rest, len(rest)))
             return
         header = read_header(window, position - start)
         why = _nonsense(header, size - position)
         if why is not None:
-            yield NoBatch(position, why)
+            yield NoBatch(position, why, _is_old_format(window[position - start :], size - position))
             return
         if position - start + header.size > len(window):
             start, window = position, memoryview(file.read(position, max(header.size, WINDOW_BYTES)))
@@ -65,3 +78,10 @@ def _nonsense(header: BatchHeader, room: int) -> str | None:
     if header.last_offset_delta < 0 or header.base_offset < 0:
         return f"base offset {header.base_offset}, last offset delta {header.last_offset_delta}"
     return None
+
+
+def _is_old_format(view: memoryview, room: int) -> bool:
+    """Offset, length and magic stood at the same places before Kafka 0.11; only messages were smaller."""
+    if len(view) < _OLD_SIZE_MIN or view[_MAGIC_AT] >= MAGIC:
+        return False
+    return _OLD_SIZE_MIN <= offset_and_size(view, 0)[1] <= room

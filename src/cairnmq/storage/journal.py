@@ -47,7 +47,7 @@ RUN_ENTRIES = 256  # scanned at a time: whoever stops early has not paid for a w
 class Segment:
     """One file of the journal. Only the last one grows."""
 
-    __slots__ = ("base", "size", "file", "synced_size", "name_synced")
+    __slots__ = ("base", "size", "file", "synced_size", "name_synced", "cut")
 
     def __init__(self, base: int, file: File, size: int, *, synced: bool) -> None:
         self.base = base
@@ -55,6 +55,7 @@ class Segment:
         self.size = size
         self.synced_size = size if synced else 0
         self.name_synced = synced
+        self.cut = False  # a failed write was cut off, and that is not synced
 
     @property
     def end(self) -> int:
@@ -166,7 +167,10 @@ class Journal:
         try:
             last.file.append(group.buffers)
         except OSError:
-            last.file.truncate(last.size)
+            try:
+                last.file.truncate(last.size)
+            finally:
+                last.cut = True
             raise
         last.size += group.end - group.start
 
@@ -180,13 +184,18 @@ class Journal:
         target = self.end
         for segment in list(self.segments):
             size = min(segment.size, target - segment.base)
-            if size <= segment.synced_size:
+            if size <= segment.synced_size and not segment.cut:
                 continue
-            segment.file.sync()
+            was_cut, segment.cut = segment.cut, False  # before the sync: a write may fail during it
+            try:
+                segment.file.sync()
+            except OSError:
+                segment.cut = was_cut
+                raise
             if not segment.name_synced:
                 self.disk.sync_dir(str(self.number))
                 segment.name_synced = True
-            segment.synced_size = size
+            segment.synced_size = max(size, segment.synced_size)
         return target
 
     def mend(self) -> int:
@@ -194,14 +203,14 @@ class Journal:
         which take the place of the old ones; returns the synced end. Raises when that fails too."""
         segments = list(self.segments)
         for segment in segments:
-            if segment.synced_size < segment.size:
+            if segment.synced_size < segment.size or segment.cut:
                 checked_from = max(self.synced, segment.base)
                 segment.file = write_again(
                     self.disk, self.number, segment.base, segment.file, segment.size, checked_from, self.seed
                 )
         self.disk.sync_dir(str(self.number))
         for segment in segments:
-            segment.synced_size, segment.name_synced = segment.size, True
+            segment.synced_size, segment.name_synced, segment.cut = segment.size, True, False
         self.disk.remove(doubt_name(str(self.number)))
         return self.end
 

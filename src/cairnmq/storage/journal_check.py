@@ -61,6 +61,7 @@ class JournalCheck:
         self.split_ends: dict[int, int] = {}  # queue -> offset behind its last batch below the split position
         self.unsplit: dict[int, list[Unsplit]] = {}
         self.starts: dict[int, int] = {}  # queue -> furthest log start below the split position
+        self.opened: dict[int, int] = {}  # queue -> log start behind the split position, before its first batch there
         self.keyed: dict[tuple[str, bytes], bytes | None] = {}  # latest values below the split position
         self._split = mark.split if mark is not None else 0
         self._split_seen = self._split == 0
@@ -187,6 +188,8 @@ class JournalCheck:
             yield Finding(file, f"the fact at position {entry.position} cannot be read: {error}")
             return
         if entry.position >= self._split:
+            if isinstance(fact, StartMoved) and entry.queue_id not in self.unsplit:
+                self.opened[entry.queue_id] = max(fact.offset, self.opened.get(entry.queue_id, 0))
             return
         if isinstance(fact, StartMoved):
             self.starts[entry.queue_id] = max(fact.offset, self.starts.get(entry.queue_id, 0))

@@ -81,6 +81,12 @@ class Queue:
     def log_start(self) -> int:
         return self.state.log_start
 
+    def move_start(self, offset: int) -> None:
+        """Behind the end it opens an empty queue there: that offset is the first it will give."""
+        self.state.move_start(offset)
+        if offset > self.end:
+            self.end = self.visible = self.split_end = offset
+
     def add_to_tail(self, offset: int, position: int, size: int, timestamp: int) -> None:
         if self.tail is None:
             self.tail = Tail()

@@ -311,16 +311,18 @@ class QueueLog:
         self.close_file()
 
     def flush_indexes(self) -> None:
+        """An offset index stands beside every time index, if only an empty one: Kafka's tools look into both."""
         for suffix, entries in ((INDEX, self._offset_entries), (TIME_INDEX, self._time_entries)):
-            if not entries:
+            name = segment_name(self.directory, self.bases[-1], suffix) if self.bases else ""
+            if not entries and (not self._time_entries or self.disk.exists(name)):
                 continue
-            name = segment_name(self.directory, self.bases[-1], suffix)
             if self.disk.exists(name):
                 file = self.disk.open(name, write=True)
             else:
                 file = self.disk.create(name)
                 self.new_names = True
-            file.append([bytes(entries)])
+            if entries:
+                file.append([bytes(entries)])
             file.close()
             self._unsynced.add(name)
             entries.clear()

@@ -41,7 +41,8 @@ class QueueState:
             epochs.append((epoch, base))
         if pid >= 0 and sequence >= 0:
             known = self.producers.get(pid)
-            self.producers[pid] = after(known, pid, producer_epoch, sequence, count, base, now_ms)
+            # Not `count`: Kafka's compaction takes records out of a batch, and its sequences stay.
+            self.producers[pid] = after(known, pid, producer_epoch, sequence, last - base + 1, base, now_ms)
         self.end = last + 1
 
     def move_start(self, offset: int) -> None:

@@ -135,7 +135,7 @@ def recover_journal(
                 else:
                     keyed[fact.space, fact.key] = fact.value
             elif isinstance(fact, StartMoved) and queue is not None:
-                queue.state.move_start(fact.offset)
+                queue.move_start(fact.offset)
         scan.end = entry.end
         if progress is not None and scan.entries % PROGRESS_ENTRIES == 0:
             progress(scan.end - start, physical_end - start)

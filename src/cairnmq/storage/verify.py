@@ -216,6 +216,7 @@ def _order(journals: list[JournalCheck], image: CheckpointImage, queues: Queues 
                 text = f"queue {queue_id} goes on at offset {run.start} instead of {before.end}"
                 yield Finding(roots[run.journal], f"{text} (position {run.position})")
         behind = [place.offset for journal in journals for place in journal.unsplit.get(queue_id, ())]
+        end = max([end, *(journal.opened.get(queue_id, 0) for journal in journals)])
         if behind and min(behind) != end:
             text = f"queue {queue_id} goes on at offset {min(behind)} behind the checkpoint, which ends at {end}"
             yield Finding(roots[runs[-1].journal], text)

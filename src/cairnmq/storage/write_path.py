@@ -7,14 +7,15 @@ becomes visible when its own condition is met and every earlier record of its qu
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from cairnmq.codec.batch import set_append_time
+from cairnmq.codec.batch import EMPTY_DELTA_MAX, BatchHeader, empty_batch, read_header, set_append_time
 from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.kernels import pick
 from cairnmq.storage import admission
+from cairnmq.storage.admission import Span
 from cairnmq.storage.fault_point import reach
 from cairnmq.storage.format import Fact, ProducerRow, StartMoved
 from cairnmq.storage.journal import Group, Journal
@@ -58,6 +59,7 @@ class Write(Struct):
     staged: list[_Staged]
     facts: list[tuple[Queue, Fact]]
     sync_by_ms: int | None
+    opened: list[tuple[Queue, int]]
 
 
 class WritePath:
@@ -71,6 +73,7 @@ class WritePath:
         self._staged_sync_by_ms: int | None = None
         self._staged: list[_Staged] = []
         self._facts: list[tuple[Queue, Fact]] = []
+        self._opened: list[tuple[Queue, int]] = []  # queues that begin behind 0, and where
         self._written_line: deque[tuple[int, Released]] = deque()
         self._synced_line: deque[tuple[int, Released]] = deque()
         self._pending: deque[Pending] = deque()
@@ -110,6 +113,51 @@ class WritePath:
         self._plan_sync(queue, count, durable, now_ms)
         return Placed(offset, append_time, position + size)
 
+    def stage_kept(self, queue: Queue, batches: Sequence[memoryview], span: Span, now_ms: int) -> int | Refusal:
+        """Batches that have their offsets already, and keep them; returns the journal position behind them.
+
+        All of `span` is taken or nothing. What no batch covers becomes empty batches, as Kafka's own compaction leaves
+        them: offsets of a queue stay dense. Acknowledged and visible when synced. Patches the leader epoch in place.
+        """
+        if self.stopped is not None:
+            return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, self.stopped)
+        headers = admission.admit_kept(batches, span, queue.state.end)
+        if isinstance(headers, Refusal):
+            return headers
+        state, journal = queue.state, self.journal
+        end = journal.staged_end
+        if span.start != state.end:
+            # The fact is that of a moved log start: a fold over it alone opens the queue at `start` too.
+            end = journal.stage_fact(queue.queue_id, StartMoved(span.start), now_ms)
+            self._opened.append((queue, span.start))
+            state.end = span.start
+        for header, batch in zip(headers, batches, strict=True):
+            self._stage_gap(queue, header.base_offset, now_ms)
+            end = self._stage_at_end(queue, batch, header, now_ms)
+        end = self._stage_gap(queue, span.end, now_ms) or end
+        self._staged_sync_by_ms = now_ms
+        return end
+
+    def _stage_gap(self, queue: Queue, end: int, now_ms: int) -> int:
+        position = 0
+        while queue.state.end < end:
+            start = queue.state.end
+            batch = memoryview(empty_batch(start, min(end - 1, start + EMPTY_DELTA_MAX)))
+            position = self._stage_at_end(queue, batch, read_header(batch), now_ms)
+        return position
+
+    def _stage_at_end(self, queue: Queue, batch: memoryview, header: BatchHeader, now_ms: int) -> int:
+        state, epoch, pid = queue.state, self.journal.epoch, header.producer_id
+        known = state.producers.get(pid)
+        epochs_before = state.epochs.copy() if not state.epochs or state.epochs[-1][0] != epoch else None
+        offset, last, size = header.base_offset, header.last_offset, len(batch)
+        state.apply(offset, last, epoch, pid, header.producer_epoch, header.base_sequence, header.count, now_ms)
+        position = self.journal.stage_batch(queue.queue_id, batch, offset, now_ms)
+        self._staged.append(
+            _Staged(queue, offset, last + 1, position, size, header.max_timestamp, True, pid, known, epochs_before)
+        )
+        return position + size
+
     def stage_fact(self, queue: Queue | None, fact: Fact, now_ms: int) -> int | Refusal:
         """Queues a fact; returns the journal position behind it. Facts of queues count once they are written."""
         if self.stopped is not None:
@@ -137,9 +185,12 @@ class WritePath:
         group = self.journal.take()
         if group is None:
             return None
-        write = Write(group, self._staged, self._facts, self._staged_sync_by_ms)
-        self._staged, self._facts, self._staged_sync_by_ms = [], [], None
+        write = Write(group, self._staged, self._facts, self._staged_sync_by_ms, self._opened)
+        self._forget_staged()
         return write
+
+    def _forget_staged(self) -> None:
+        self._staged, self._facts, self._staged_sync_by_ms, self._opened = [], [], None, []
 
     # ------------------------------------------------------------------------------------------------------ I/O
 
@@ -165,6 +216,8 @@ class WritePath:
         have more to show."""
         self.journal.written(write.group)
         advanced: list[Queue] = []
+        for queue, start in write.opened:
+            queue.move_start(start)
         for staged in write.staged:
             queue = staged.queue
             queue.add_to_tail(staged.offset, staged.position, staged.size, staged.timestamp)
@@ -179,7 +232,7 @@ class WritePath:
                 advanced.append(queue)
         for queue, fact in write.facts:
             if isinstance(fact, StartMoved):
-                queue.state.move_start(fact.offset)
+                queue.move_start(fact.offset)
         if write.sync_by_ms is not None and (self.sync_by_ms is None or write.sync_by_ms < self.sync_by_ms):
             self.sync_by_ms = write.sync_by_ms
         self.unsplit_entries += len(write.staged)
@@ -219,7 +272,9 @@ class WritePath:
                     state.producers.pop(staged.producer_id, None)
                 else:
                     state.producers[staged.producer_id] = staged.producer_before
-        self._staged, self._facts, self._staged_sync_by_ms = [], [], None
+        for queue, _ in write.opened + self._opened:
+            queue.state.end = queue.end  # only one that never held anything can be opened
+        self._forget_staged()
         for line in (self._written_line, self._synced_line):
             while line and line[-1][0] > write.group.start:
                 line.pop()[1](False)

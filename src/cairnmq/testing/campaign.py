@@ -10,6 +10,7 @@ from cairnmq.testing.sim_machine import Tally
 from cairnmq.testing.sim_storage import World
 
 STEPS = 400
+MINUTES = 5
 
 
 def run_seed(seed: int, *, steps: int = STEPS, branch_share: float = 0.25, trace: bool = False) -> Tally:
@@ -19,14 +20,17 @@ def run_seed(seed: int, *, steps: int = STEPS, branch_share: float = 0.25, trace
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m cairnmq.testing.campaign", description=__doc__)
-    parser.add_argument("--seed", type=int, help="replay this seed only")
-    parser.add_argument("--minutes", type=float, default=5.0, help="how long to go on with new seeds (default 5)")
+    parser.add_argument("--seed", type=int, help="the first seed; without --minutes only this one is run")
+    parser.add_argument("--minutes", type=float, help=f"how long to go on with further seeds (default {MINUTES})")
     parser.add_argument("--steps", type=int, default=STEPS, help=f"steps per seed (default {STEPS})")
     parser.add_argument("--trace", action="store_true", help="print what happens to the machine")
     options = parser.parse_args(arguments)
+    minutes = options.minutes
+    if minutes is None:
+        minutes = MINUTES if options.seed is None else 0
     # A campaign goes where no earlier one was; the number it begins with is all that is needed to repeat it.
     seed = options.seed if options.seed is not None else time.time_ns() // 1_000_000
-    total, seeds, started = Tally(), 0, time.monotonic()
+    total, seeds, started, told = Tally(), 0, time.monotonic(), 0.0
     while True:
         try:
             total.add(run_seed(seed, steps=options.steps, trace=options.trace))
@@ -37,11 +41,14 @@ def main(arguments: list[str] | None = None) -> int:
         seeds += 1
         seed += 1
         spent = time.monotonic() - started
-        if options.seed is not None or spent > options.minutes * 60:
+        so_far = f"{seeds} seeds in {spent:.1f} s: {total.crash_points / spent * 60:.0f} crash points a minute"
+        if spent > minutes * 60:
             break
+        if spent - told >= 60:
+            told = spent
+            print(so_far, flush=True)
     print(", ".join(f"{getattr(total, field)} {field.replace('_', ' ')}" for field in total.__struct_fields__))
-    rate = total.crash_points / spent * 60
-    print(f"{seeds} seeds in {spent:.1f} s: {rate:.0f} crash points a minute, no violation")
+    print(f"{so_far}, no violation")
     return 0
 
 

@@ -66,8 +66,10 @@ class QueueModel:
             batch = (header.base_sequence, last, header.base_offset)
             kept = kept if header.producer_epoch == epoch else ()
             self.producers[pid] = (header.producer_epoch, (*kept, batch)[-KEPT_PER_PRODUCER:])
+            # In a new epoch a producer repeats what it had no answer for, whether that was stored or not.
+            before = self.serials.get(pid, -1) if header.producer_epoch == epoch else -1
             serial = serial_of(data)
-            demand(self.serials.get(pid, -1) < serial, where, "producer", pid, "batch", serial, "twice or out of order")
+            demand(before < serial, where, "producer", pid, "batch", serial, "twice or out of order")
             self.serials[pid] = serial
 
     def move_start(self, offset: int) -> None:
@@ -88,9 +90,10 @@ def serial_of(data: bytes) -> int:
     return int(data[-1 - SERIAL_DIGITS : -1])
 
 
-def batch_key(data: bytes) -> tuple[int, int]:
+def batch_key(data: bytes) -> tuple[int, int, int]:
     """Which batch it is, wherever it is stored."""
-    return read_header(data).producer_id, serial_of(data)
+    header = read_header(data)
+    return header.producer_id, header.producer_epoch, serial_of(data)
 
 
 class Fold:

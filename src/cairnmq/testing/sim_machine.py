@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from cairnmq.storage.checkpoint import load_checkpoint
 from cairnmq.storage.engine import Engine, EngineConfig
-from cairnmq.storage.format import BATCH
+from cairnmq.storage.format import BATCH, CHECKPOINTS, DELETED_SUFFIX
 from cairnmq.storage.journal import JournalReader
 from cairnmq.storage.model import Thresholds
 from cairnmq.storage.queue_log import QueueSpec
@@ -39,10 +39,16 @@ class SplitterDied(BaseException):
 
 
 class Tally(Struct):
-    """What a run has been through."""
+    """What a run has been through. Crash points in the middle of a disk operation are counted by what it was for."""
 
     steps: int = 0
     crash_points: int = 0
+    in_writes: int = 0
+    in_syncs: int = 0
+    in_rolls: int = 0
+    in_rounds: int = 0
+    in_checkpoints: int = 0
+    in_deletions: int = 0
     kills: int = 0
     power_losses: int = 0
     recoveries_struck: int = 0
@@ -56,6 +62,22 @@ class Tally(Struct):
     merges: int = 0
     demotions: int = 0
     clean_stops: int = 0
+
+    def struck(self, operation: str, *, on_journals: bool) -> None:
+        kind, _, name = operation.partition(" ")
+        if kind == "remove" or name.endswith(DELETED_SUFFIX):
+            self.in_deletions += 1
+        elif not on_journals:
+            if kind.startswith("sync") or name.startswith(CHECKPOINTS):
+                self.in_checkpoints += 1
+            else:
+                self.in_rounds += 1
+        elif kind.startswith("sync"):
+            self.in_syncs += 1
+        elif kind == "create":
+            self.in_rolls += 1
+        else:
+            self.in_writes += 1
 
     def add(self, other: Tally) -> None:
         for field in self.__struct_fields__:
@@ -247,6 +269,7 @@ class Machine:
     def _observe(self, disk: SimDisk) -> None:
         """In the middle of an operation of the main world."""
         if self.rng.random() < self.shape.branch_share:
+            self.tally.struck(disk.last_operation, on_journals=disk is self.journal_disk)
             self._branch(self._event())
         if self.splitter_strike_in:
             self.splitter_strike_in -= 1
@@ -254,6 +277,7 @@ class Machine:
                 raise SplitterDied
         self.strike_in -= 1
         if self.strike_in <= 0:
+            self.tally.struck(disk.last_operation, on_journals=disk is self.journal_disk)
             raise Struck
 
     def _event(self) -> str:

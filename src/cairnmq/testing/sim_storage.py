@@ -333,12 +333,12 @@ class World(Machine):
 
     # the splitter
 
-    def _with_splitter(self, act: Callable[[Splitter], None]) -> None:
+    def _with_splitter(self, act: Callable[[Splitter], None], faulty: float = 0.03) -> None:
         """Runs the splitter; it may die alone, or its disk may refuse, and then a successor goes on."""
         disk = self.read_disk
         if self.rng.random() < 0.04:
             self.splitter_strike_in = self.rng.randint(1, 12)
-        elif self.rng.random() < 0.03:
+        elif self.rng.random() < faulty:
             disk.faults[disk.operations + self.rng.randint(1, 6)] = errno.ENOSPC
         try:
             if self.splitter is None:
@@ -394,7 +394,7 @@ class World(Machine):
             self.reports.append(splitter.checkpoint(self.now))
             self.tally.checkpoints += 1
 
-        self._with_splitter(act)
+        self._with_splitter(act, faulty=0.2)
 
     def _tidy(self) -> None:
         def act(splitter: Splitter) -> None:

@@ -33,6 +33,8 @@ APIS: dict[int, Api] = {
 }
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS = 0, 1, 2, 3, 18
+KEEP_OFFSETS = 20000
+INTERNAL_FROM = 20000  # keys of our own; Kafka's are far below. Both sides know the versions without asking.
 
 # Produce is advertised from 0, as Kafka does: old librdkafka takes a higher minimum for a broker without compression.
 # Versions 0-2 are not decoded; whoever sends them is disconnected.

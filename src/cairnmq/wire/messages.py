@@ -1713,6 +1713,36 @@ class DescribeTopicPartitionsResponse(Message, gc=False):
     next_cursor: DescribeTopicPartitionsResponse.Cursor | None = None
 
 
+class KeepOffsetsRequest(Message, gc=False):
+    class KeptTopic(Struct, gc=False):
+        topic_id: bytes = bytes(16)
+        partitions: list[KeepOffsetsRequest.KeptPartition] = []
+
+    class KeptPartition(Struct, gc=False):
+        index: int = 0
+        start_offset: int = 0
+        end_offset: int = 0
+        records: Buffer | Buffers | None = None
+
+    topics: list[KeepOffsetsRequest.KeptTopic] = []
+
+
+class KeepOffsetsResponse(Message, gc=False):
+    class KeptTopicResult(Struct, gc=False):
+        topic_id: bytes = bytes(16)
+        partitions: list[KeepOffsetsResponse.KeptPartitionResult] = []
+
+    class KeptPartitionResult(Struct, gc=False):
+        index: int = 0
+        error_code: int = 0
+        error_message: str | None = None
+        log_start_offset: int = -1
+        end_offset: int = -1
+
+    throttle_time_ms: int = 0
+    topics: list[KeepOffsetsResponse.KeptTopicResult] = []
+
+
 class ConsumerProtocolSubscription(Message, gc=False):
     class TopicPartition(Struct, gc=False):
         topic: str = ""
@@ -1732,3 +1762,47 @@ class ConsumerProtocolAssignment(Message, gc=False):
 
     assigned_partitions: list[ConsumerProtocolAssignment.TopicPartition] = []
     user_data: bytes | None = None
+
+
+class OffsetCommitKey(Message, gc=False):
+    group: str = ""
+    topic: str = ""
+    partition: int = 0
+
+
+class OffsetCommitValue(Message, gc=False):
+    offset: int = 0
+    leader_epoch: int = -1
+    metadata: str = ""
+    commit_timestamp: int = 0
+    expire_timestamp: int = -1
+    topic_id: bytes = bytes(16)
+
+
+class TopicRecord(Message, gc=False):
+    name: str = ""
+    topic_id: bytes = bytes(16)
+
+
+class PartitionRecord(Message, gc=False):
+    partition_id: int = -1
+    topic_id: bytes = bytes(16)
+    replicas: list[int] = []
+    isr: list[int] = []
+    removing_replicas: list[int] = []
+    adding_replicas: list[int] = []
+    leader: int = -1
+    leader_epoch: int = -1
+    partition_epoch: int = -1
+    directories: list[bytes] = []
+
+
+class ConfigRecord(Message, gc=False):
+    resource_type: int = 0
+    resource_name: str = ""
+    name: str = ""
+    value: str | None = ""
+
+
+class RemoveTopicRecord(Message, gc=False):
+    topic_id: bytes = bytes(16)

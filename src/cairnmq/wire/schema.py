@@ -11,6 +11,7 @@ Notation, one API after another:
 A field is `name:type`, then in this order what it needs: `?` may be null (`?2+`: from version 2), `@2-7` or `@8+` only
 in these versions, `#0` sent as tagged field 0, `=value` the default where it is not zero, empty or false.
 Types: bool i8 i16 i32 i64 u16 f64 uuid str bytes records, the name of a struct, and `[type]` for an array.
+Keys from 20000 on are messages of our own between our programs: served, and never advertised.
 A line that begins with four spaces continues the one before. Field and struct names are Kafka's, so that its
 documentation can be read beside the code; fields stand in the order of their bytes.
 """
@@ -437,6 +438,13 @@ DescribeTopicPartitions 75 0-0 0+
     replica_nodes:[i32] isr_nodes:[i32] eligible_leader_replicas:[i32]?=null last_known_elr:[i32]?=null
     offline_replicas:[i32]
   Cursor: topic_name:str partition_index:i32
+KeepOffsets 20000 0-0 0+
+  > topics:[KeptTopic]
+  KeptTopic: topic_id:uuid partitions:[KeptPartition]
+  KeptPartition: index:i32 start_offset:i64 end_offset:i64 records:records?
+  < throttle_time_ms:i32 topics:[KeptTopicResult]
+  KeptTopicResult: topic_id:uuid partitions:[KeptPartitionResult]
+  KeptPartitionResult: index:i32 error_code:i16 error_message:str?=null log_start_offset:i64=-1 end_offset:i64=-1
 ConsumerProtocolSubscription - 0-3 never
   = topics:[str] user_data:bytes?=null owned_partitions:[TopicPartition]@1+ generation_id:i32@2+=-1
     rack_id:str?@3+=null
@@ -444,4 +452,17 @@ ConsumerProtocolSubscription - 0-3 never
 ConsumerProtocolAssignment - 0-3 never
   = assigned_partitions:[TopicPartition] user_data:bytes?=null
   TopicPartition: topic:str partitions:[i32]
+OffsetCommitKey - 0-1 never
+  = group:str topic:str partition:i32
+OffsetCommitValue - 0-4 4+
+  = offset:i64 leader_epoch:i32@3+=-1 metadata:str commit_timestamp:i64 expire_timestamp:i64@1=-1 topic_id:uuid@4+#0
+TopicRecord - 0-0 0+
+  = name:str topic_id:uuid
+PartitionRecord - 0-2 0+
+  = partition_id:i32=-1 topic_id:uuid replicas:[i32] isr:[i32] removing_replicas:[i32] adding_replicas:[i32]
+    leader:i32=-1 leader_epoch:i32=-1 partition_epoch:i32=-1 directories:[uuid]@1+
+ConfigRecord - 0-0 0+
+  = resource_type:i8 resource_name:str name:str value:str?
+RemoveTopicRecord - 0-0 0+
+  = topic_id:uuid
 """

@@ -95,6 +95,7 @@ class KcatClient:
         "delivery report": "kcat does not print the offsets it was given",
         "create time": "kcat cannot set a record's timestamp",
         "seek": "kcat reads once, from where it was started",
+        "clean end": "told to end, kcat commits a record that it has read and not printed",
         "hundred": "a hundred processes of librdkafka, which stands in a column of its own",
     }
 

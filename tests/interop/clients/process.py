@@ -57,7 +57,11 @@ class ClientProcess:
             assert self.process.stdin is not None
             self.process.stdin.write(json.dumps({"op": op, **arguments}).encode() + b"\n")
             self.process.stdin.flush()
-            answer = self.answers.get(timeout=ANSWER_SECONDS)
+            try:
+                answer = self.answers.get(timeout=ANSWER_SECONDS)
+            except queue.Empty:
+                self.kill()  # its next answer would be taken for that of another question
+                raise AssertionError(f"no answer to {op} in {ANSWER_SECONDS:g} s") from None
         assert answer is not None, f"the client's program ended ({self.process.poll()}) instead of answering {op}"
         if "refused" in answer:
             raise Refused(*answer["refused"])

@@ -9,7 +9,7 @@ from importlib.metadata import version
 
 import pytest
 
-from cairnmq import __version__
+from cairnmq import __version__, kernels
 from cairnmq.cli.main import COMMANDS, LATER, build_parser, main
 
 
@@ -21,7 +21,7 @@ def cairn(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
 def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
         main(["--version"])
-    assert capsys.readouterr().out == f"cairn {__version__}\n"
+    assert capsys.readouterr().out == f"cairn {__version__} ({kernels.summary()})\n"
     assert version("cairnmq") == __version__
 
 

@@ -111,6 +111,24 @@ def test_a_failed_write_leaves_nothing(journal: Journal, disk: SimDisk, rolls: b
     assert [entry.kind for entry in JournalReader(disk, 0).entries(before, 10_000)] == [SEGMENT, BATCH]
 
 
+def test_what_was_cut_off_stays_away_after_the_next_sync(journal: Journal, disk: SimDisk) -> None:
+    """Else a file could come back from deletion longer than it was, and look damaged."""
+    put(journal, 10)
+    journal.synced_to(journal.sync())
+    before = journal.end
+    journal.stage_batch(5, batch(200), 0, 1000)
+    group = journal.take()
+    assert group is not None
+    disk.faults[disk.operations + 1] = errno.EIO
+    with pytest.raises(OSError):
+        journal.write(group)
+    journal.taken_back(group)
+    put(journal, 20)
+    journal.synced_to(journal.sync())
+    sizes = {disk.crash(Random(seed)).open("0/00000000000000000000.jnl").size() for seed in range(20)}
+    assert sizes == {before}
+
+
 def test_a_leftover_of_a_failed_write_is_no_obstacle(journal: Journal, disk: SimDisk) -> None:
     disk.create("0/00000000000000000000.jnl").append([b"half"])
     put(journal)

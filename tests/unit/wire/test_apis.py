@@ -6,6 +6,7 @@ import pytest
 
 from cairnmq.wire.apis import (
     APIS,
+    INTERNAL_FROM,
     SERVED,
     request_class,
     request_header_version,
@@ -67,8 +68,13 @@ def test_only_produce_is_offered_below_what_is_decoded() -> None:
     assert APIS[0].min == 3
 
 
+def test_what_is_our_own_is_never_offered() -> None:
+    assert [api.name for key, api in APIS.items() if key >= INTERNAL_FROM] == ["KeepOffsets"]
+    assert all(key < INTERNAL_FROM for key in SERVED)
+
+
 def test_every_api_has_both_classes() -> None:
-    assert len(APIS) == 61
+    assert len([key for key in APIS if key < INTERNAL_FROM]) == 61
     for key, api in APIS.items():
         assert request_class(key).__name__ == api.name + "Request"
         assert response_class(key).__name__ == api.name + "Response"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, TypeAlias
 
+from msgspec import structs
+
 from cairnmq.errors import ErrorCode, Fault, Refusal
 from cairnmq.metadata.groups import check_group
 from cairnmq.metadata.topics import check_name
@@ -79,14 +81,20 @@ def _entries(ctx: Context, resource: Resource) -> list[ConfigEntry] | Refusal:
             return node_id
         entries = describe_broker(ctx.config)
         if node_id is None:
-            # The defaults for all brokers: only what was set there, as Kafka shows it.
-            default = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
-            return [entry for entry in entries if any(synonym.source == default for synonym in entry.synonyms)]
+            return [own for entry in entries if (own := _default_of_all_brokers(entry)) is not None]
         return entries
     if resource.resource_type == _GROUP:
         # Any group may have settings, also one that nobody has joined yet.
         return check_group(name) or describe_group(ctx.catalog.image.group_configs.get(name, {}))
     return _unsupported(resource.resource_type)
+
+
+def _default_of_all_brokers(entry: ConfigEntry) -> ConfigEntry | None:
+    """As it was set for all brokers, whatever this one has of its own; None if it was not."""
+    for synonym in entry.synonyms:
+        if synonym.source == ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG:
+            return structs.replace(entry, value=synonym.value, source=synonym.source, synonyms=(synonym,))
+    return None
 
 
 def _row(entry: ConfigEntry, synonyms: bool, documentation: bool) -> Row:

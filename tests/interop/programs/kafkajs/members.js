@@ -36,7 +36,11 @@ class Member {
       this.owned = Object.entries(payload.memberAssignment).flatMap(([topic, list]) => list.map((each) => [topic, each]))
       this.tell('assigned', { partitions: this.owned })
     })
-    this.consumer.on(CRASH, ({ payload }) => this.tell('failed', { text: String(payload.error.stack) }))
+    // After most crashes it starts again by itself.
+    this.consumer.on(CRASH, ({ payload }) => {
+      this.drop()
+      if (!payload.restart) this.tell('failed', { text: String(payload.error.stack) })
+    })
     await this.consumer.connect()
     const topics = ask.pattern === null ? ask.topics : [new RegExp(ask.pattern)]
     await this.consumer.subscribe({ topics, fromBeginning: true })

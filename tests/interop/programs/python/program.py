@@ -19,6 +19,8 @@ from typing import Any
 
 SECONDS = 0.1
 BATCH = 500
+POLL_MS = 1_000
+FORGOTTEN_SECONDS = 3.0
 Place = tuple[str, int]
 Shown = tuple[str, int, int, str]
 
@@ -152,31 +154,34 @@ class AiokafkaMember(Member):
             while not self.seeks.empty():
                 topic, partition, offset = self.seeks.get()
                 consumer.seek(TopicPartition(topic, partition), offset)
-            async with busy:
-                batches = await consumer.getmany(timeout_ms=int(SECONDS * 1000))
-                records = [
-                    (record.topic, record.partition, record.offset, record.value.decode())
-                    for batch in batches.values()
-                    for record in batch
-                ]
-                if records:
+            # Not while busy: during a rebalance this waits for its end.
+            batches = await consumer.getmany(timeout_ms=int(SECONDS * 1000))
+            records = [
+                (record.topic, record.partition, record.offset, record.value.decode())
+                for batch in batches.values()
+                for record in batch
+            ]
+            if records:
+                async with busy:
                     self.show(records)
                     try:
                         await consumer.commit()
                     except KafkaError as problem:
                         self.uncommitted(problem)
-            await asyncio.sleep(0)
         owned = [(place.topic, place.partition) for place in consumer.assignment()]
         await consumer.stop()
         self.moved("revoked", owned)
 
 
 class KafkaPythonMember(Member):
+    """When a poll's time is over between the answers to JoinGroup and SyncGroup, this client forgets that it was
+    joining and never does (3.0.12). So polls are long, and a member that lost all and got nothing subscribes anew."""
+
     def run(self) -> None:
         from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
         from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
         from kafka.coordinator.assignors.range import RangePartitionAssignor
-        from kafka.errors import KafkaError
+        from kafka.errors import KafkaConnectionError, KafkaError
 
         ask = self.ask
         consumer = KafkaConsumer(
@@ -193,25 +198,42 @@ class KafkaPythonMember(Member):
             partition_assignment_strategy=[CooperativeStickyAssignor if ask["cooperative"] else RangePartitionAssignor],
         )
 
+        joining_since: float | None = None
+
         class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
             def on_partitions_revoked(_, revoked: Iterable[TopicPartition]) -> None:
+                nonlocal joining_since
+                joining_since = time.monotonic()
                 self.moved("revoked", [(place.topic, place.partition) for place in revoked])
 
             def on_partitions_assigned(_, assigned: Iterable[TopicPartition]) -> None:
+                nonlocal joining_since
+                joining_since = None
                 self.moved("assigned", [(place.topic, place.partition) for place in assigned])
 
-        listener = Listener()
-        if ask["pattern"] is None:
-            consumer.subscribe(topics=ask["topics"], listener=listener)
-        else:
-            consumer.subscribe(pattern=ask["pattern"], listener=listener)
+        def subscribe() -> None:
+            if ask["pattern"] is None:
+                consumer.subscribe(topics=ask["topics"], listener=Listener())
+            else:
+                consumer.subscribe(pattern=ask["pattern"], listener=Listener())
+
+        subscribe()
         while not self.leaving.is_set():
             while not self.seeks.empty():
                 topic, partition, offset = self.seeks.get()
                 consumer.seek(TopicPartition(topic, partition), offset)
+            if joining_since is not None and time.monotonic() - joining_since > FORGOTTEN_SECONDS:
+                joining_since = None
+                consumer.unsubscribe()
+                subscribe()
+            try:
+                batches = consumer.poll(timeout_ms=POLL_MS)
+            except KafkaConnectionError:
+                time.sleep(SECONDS)  # the broker is away; to try again is left to the program
+                continue
             records = [
                 (record.topic, record.partition, record.offset, record.value.decode())
-                for batch in consumer.poll(timeout_ms=int(SECONDS * 1000)).values()
+                for batch in batches.values()
                 for record in batch
             ]
             if records:

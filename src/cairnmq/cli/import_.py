@@ -1,0 +1,234 @@
+"""`cairn import KAFKA_LOG_DIR...`: Apache Kafka's log directories into a running broker, offsets kept.
+
+Everything is read and checked before anything is sent. An import that was interrupted goes on where it stopped when the
+same command is given again.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from cairnmq.cli.arguments import add_connection, connect, setting
+from cairnmq.cli.terminal import Progress, error, note, warn, write_table
+
+if TYPE_CHECKING:
+    from cairnmq.cli.import_plan import Plan, TopicPlan
+    from cairnmq.client.blocking import Client
+    from cairnmq.client.kept_offsets import Kept
+    from cairnmq.storage.kafka_log import KafkaLog
+    from cairnmq.types import TopicPartition
+
+REQUEST_BYTES = 4 << 20
+REQUEST_PARTITIONS = 1000
+AGAIN = "what was written stays; the same command goes on where this one stopped"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Reads log directories of a stopped Apache Kafka (its log.dirs) into a running broker. Offsets, timestamps and "
+        "batches are kept byte for byte; only the leader epoch becomes the broker's. Committed offsets of groups come "
+        "along where the group has none yet."
+    )
+    parser.epilog = (
+        "Everything is checked before anything is sent. Interrupted, the same command goes on where it stopped.\n"
+        "Retention of the new topics holds at once: old records go unless -c retention.ms=-1 is given."
+    )
+    parser.add_argument("directories", nargs="+", metavar="KAFKA_LOG_DIR", help="all log.dirs of one broker")
+    parser.add_argument(
+        "--topic",
+        dest="patterns",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="only these; * and ?; repeatable",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="read and check, show what would be done; needs no broker"
+    )
+    parser.add_argument(
+        "-c", "--config", dest="configs", action="append", type=setting, default=[], metavar="k=v",
+        help="for topics that are created, over Kafka's own; repeatable",
+    )  # fmt: skip
+    parser.add_argument("--no-offsets", action="store_true", help="leave committed offsets of groups out")
+    parser.add_argument(
+        "--abort-open-transactions", action="store_true", help="leave records of transactions out that were never ended"
+    )
+    add_connection(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from cairnmq.cli.import_plan import make_plan
+    from cairnmq.client.errors import ClientError
+    from cairnmq.storage.kafka_directory import open_directory
+
+    directories = [open_directory(root.rstrip("/") or "/") for root in arguments.directories]
+    for directory in directories:
+        note(f"{directory.root}: node {directory.node_id} of cluster {directory.cluster_id}")
+    progress = Progress()
+    plan = make_plan(
+        directories, arguments.patterns, abort_open=arguments.abort_open_transactions, progress=progress.show
+    )
+    progress.clear()
+    if arguments.no_offsets:
+        plan.committed = {}
+    for text in plan.notes:
+        warn(text)
+    for text in plan.problems:
+        error(text)
+    if plan.problems:
+        note("nothing was imported")
+        return 1
+    if not plan.topics:
+        note("no topics to import")
+        return 0
+    if arguments.dry_run:
+        show(plan)
+        note(f"would import {_amount(plan)}; nothing was sent")
+        return 0
+    with connect(arguments) as client:
+        refuse_other_brokers(client, arguments.bootstrap)
+        for topic in plan.topics:
+            make_topic(client, topic, dict(arguments.configs))
+        work = Import(client, progress)
+        try:
+            work.carry_out(plan)
+        except ClientError as failure:
+            error(f"{failure}; {AGAIN}")
+            return 1
+        finally:
+            progress.clear()
+    show(plan)
+    note(f"imported {_amount(plan)}" if work.sent else "nothing was left to import")
+    return 0
+
+
+def refuse_other_brokers(client: Client, bootstrap: str) -> None:
+    """Our own request means nothing to another broker, which would just hang up."""
+    from cairnmq.client.admin import BROKER_RESOURCE
+    from cairnmq.errors import Fault
+
+    cluster = client.describe_cluster()
+    for node in cluster.nodes:
+        configs = client.describe_configs(BROKER_RESOURCE, str(node.node_id))
+        if not any(config.name.startswith("cairn.") for config in configs):
+            raise Fault(f"{bootstrap}: not a CairnMQ broker; it cannot write records at given offsets")
+
+
+def make_topic(client: Client, plan: TopicPlan, configs: dict[str, str]) -> None:
+    from cairnmq.client.admin import NewTopic
+    from cairnmq.client.errors import Refused
+    from cairnmq.errors import ErrorCode, Fault
+
+    made = client.create_topics([NewTopic(plan.name, plan.partitions, -1, plan.configs | configs)])[plan.name]
+    if not isinstance(made, Refused):
+        note(f"created {plan.name} with {plan.partitions} partition{'' if plan.partitions == 1 else 's'}")
+        return
+    if made.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+        raise made
+    has = len(client.topic(plan.name).partitions)
+    if has != plan.partitions:
+        raise Fault(f"topic {plan.name} exists already with {has} partitions; the one to import has {plan.partitions}")
+
+
+class Import:
+    """One run. Parts of many partitions share a request, so that small ones share its sync too."""
+
+    def __init__(self, client: Client, progress: Progress) -> None:
+        self._client = client
+        self._progress = progress
+        self._parts: dict[TopicPartition, Kept] = {}
+        self._bytes = 0
+        self.sent = 0
+
+    def carry_out(self, plan: Plan) -> None:
+        positions = {log.place: self._position(log) for log in plan.logs}  # refusals come before the first record
+        total = sum(log.size for log in plan.logs)
+        for log in plan.logs:
+            for part in parts(log, positions[log.place]):
+                size = sum(map(len, part.batches))
+                if log.place in self._parts or self._bytes + size > REQUEST_BYTES:
+                    self._send(total)
+                self._parts[log.place] = part
+                self._bytes += size
+                if len(self._parts) >= REQUEST_PARTITIONS:
+                    self._send(total)
+        self._send(total)
+        for log in plan.logs:
+            if log.start > log.opens_at:
+                self._client.delete_records(log.place.topic, {log.place.partition: log.start})
+        self._commit(plan)
+
+    def _position(self, log: KafkaLog) -> int:
+        from cairnmq.client.data import EARLIEST, LATEST
+
+        topic, partition = log.place.topic, log.place.partition
+        start = self._client.list_offsets(topic, [partition], EARLIEST)[partition].offset
+        end = self._client.list_offsets(topic, [partition], LATEST)[partition].offset
+        last = None
+        if end > start:
+            (found,) = self._client.fetch({topic: {partition: end - 1}}, partition_max_bytes=1)
+            last = found.batches[0] if found.batches else None
+        position = log.goes_on_at(start, end, last)
+        if end and position == log.end:
+            note(f"{log.place} was imported before")
+        elif end:
+            note(f"{log.place} goes on at offset {position}")
+        return position
+
+    def _send(self, total: int) -> None:
+        if self._parts:
+            self._client.keep_offsets(self._parts)
+            self.sent += self._bytes
+            self._progress.show(f"{self.sent * 100 // max(total, 1)} %  {self.sent >> 20} MiB")
+        self._parts, self._bytes = {}, 0
+
+    def _commit(self, plan: Plan) -> None:
+        """What a group has committed here already stays: it may have read on since an earlier run."""
+        done = 0
+        for group, offsets in plan.committed.items():
+            known = self._client.offset_fetch(group, list(offsets))
+            new = {place: offset for place, offset in offsets.items() if place not in known}
+            if new:
+                self._client.offset_commit(group, new)
+                done += len(new)
+        if done:
+            note(f"committed {done} offsets of {len(plan.committed)} groups")
+
+
+def parts(log: KafkaLog, position: int) -> Iterator[Kept]:
+    """The log from `position` on in parts of a request's size; the last one reaches up to its end."""
+    from cairnmq.client.kept_offsets import Kept
+
+    batches: list[bytes] = []
+    size = 0
+    start = end = position
+    for batch in log.read(position):
+        if batches and size + batch.header.size > REQUEST_BYTES:
+            yield Kept(start, end, batches)
+            batches, size, start = [], 0, end
+        batches.append(bytes(batch.data))  # the file's window moves on
+        size += batch.header.size
+        end = batch.header.last_offset + 1
+    if position < log.end or log.opens_at == log.end > 0:
+        yield Kept(start, log.end, batches)
+
+
+def show(plan: Plan) -> None:
+    write_table(
+        ("TOPIC", "PARTITION", "START", "END", "BATCHES", "RECORDS", "BYTES"),
+        [
+            (log.place.topic, log.place.partition, log.start, log.end, log.batches, log.records, log.size)
+            for log in plan.logs
+        ],
+    )
+
+
+def _amount(plan: Plan) -> str:
+    logs = plan.logs
+    return (
+        f"{sum(log.records for log in logs)} records in {len(logs)} partitions of {len(plan.topics)} topics, "
+        f"{sum(log.size for log in logs) / 2**20:.1f} MiB"
+    )

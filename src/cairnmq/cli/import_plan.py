@@ -1,0 +1,161 @@
+"""What `cairn import` found in Kafka's directories, and what it will do with it; nothing of it is sent yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatchcase
+
+from msgspec import Struct
+
+from cairnmq.errors import Fault
+from cairnmq.settings.topic import validate
+from cairnmq.storage.kafka_directory import (
+    CLUSTER_METADATA,
+    CONSUMER_OFFSETS,
+    INTERNAL,
+    KafkaDirectory,
+    KafkaPartition,
+    by_topic,
+)
+from cairnmq.storage.kafka_log import KafkaLog, Unimportable
+from cairnmq.types import TopicPartition
+from cairnmq.wire.codec import Malformed
+from cairnmq.wire.kafka_records import Committed, KafkaTopic, Topics, fold_commit
+
+KEEP_FOR_EVER = {"retention.ms": "-1", "retention.bytes": "-1"}
+
+
+class TopicPlan(Struct):
+    name: str
+    partitions: int
+    configs: dict[str, str]
+    logs: list[KafkaLog]
+
+
+class Plan(Struct):
+    """`problems` say what makes an import impossible; with any, nothing is begun."""
+
+    topics: list[TopicPlan]
+    committed: Committed
+    notes: list[str]
+    problems: list[str]
+
+    @property
+    def logs(self) -> list[KafkaLog]:
+        return [log for topic in self.topics for log in topic.logs]
+
+
+def make_plan(
+    directories: Sequence[KafkaDirectory],
+    patterns: Sequence[str],
+    *,
+    abort_open: bool,
+    progress: Callable[[str], None],
+) -> Plan:
+    """Reads and checks everything that would be imported."""
+    plan = Plan([], {}, [note for directory in directories for note in directory.notes], [])
+    found = by_topic(directories)
+
+    def checked(partitions: dict[int, KafkaPartition]) -> list[KafkaLog]:
+        logs = []
+        for _, partition in sorted(partitions.items()):
+            progress(f"reading {partition.root}")
+            try:
+                logs.append(partition.check(abort_open=abort_open))
+            except Fault as fault:
+                plan.problems.append(str(fault))
+        return logs
+
+    described: dict[str, KafkaTopic] = {}
+    if CLUSTER_METADATA in found:
+        described = read_topics(found[CLUSTER_METADATA][0])
+    for name, partitions in sorted(found.items()):
+        if name in INTERNAL or not wanted(name, patterns):
+            continue
+        logs = checked(partitions)
+        plan.topics.append(_topic(name, partitions, logs, described.get(name), plan.notes))
+        plan.notes.extend(text for log in logs for text in log.notes)
+    internal = [name for name in INTERNAL if name in found]
+    if internal:
+        plan.notes.append(f"{', '.join(internal)}: of Kafka itself, not imported as topics")
+    if CONSUMER_OFFSETS in found:
+        plan.committed = _of_topics(read_committed(checked(found[CONSUMER_OFFSETS])), plan)
+    return plan
+
+
+def read_topics(metadata: KafkaPartition) -> dict[str, KafkaTopic]:
+    topics = Topics()
+    for record in metadata.metadata_records():
+        try:
+            topics.fold(record.value)
+        except Malformed as error:
+            raise Unimportable(f"{metadata.root}: offset {record.offset}: {error}") from None
+    return topics.by_name
+
+
+def read_committed(logs: Iterable[KafkaLog]) -> Committed:
+    """What groups committed last, from the logs of __consumer_offsets."""
+    committed: Committed = {}
+    for log in logs:
+        for record in log.decoded(log.opens_at):
+            try:
+                fold_commit(committed, record.key, record.value)
+            except Malformed as error:
+                raise Unimportable(f"{log.root}: offset {record.offset}: {error}") from None
+    return committed
+
+
+def wanted(name: str, patterns: Sequence[str]) -> bool:
+    return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _topic(
+    name: str,
+    partitions: dict[int, KafkaPartition],
+    logs: list[KafkaLog],
+    described: KafkaTopic | None,
+    notes: list[str],
+) -> TopicPlan:
+    ids = {partition.topic_id for partition in partitions.values()} - {None}
+    known = described if described is not None and (not ids or described.topic_id in ids) else None
+    count = max([*(number + 1 for number in partitions), known.partitions if known else 0])
+    missing = sorted(set(range(count)) - set(partitions))
+    if missing:
+        listed = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")
+        notes.append(f"{name}: no directory holds partitions {listed}; they are made and stay empty")
+    if known is None:
+        notes.append(
+            f"{name}: no {CLUSTER_METADATA} here tells its settings and number of partitions; defaults of the broker "
+            f"hold, its retention too (-c retention.ms=-1 keeps everything)"
+        )
+    return TopicPlan(name, count, settings_of(name, known.configs if known else {}, notes), logs)
+
+
+def settings_of(name: str, configs: dict[str, str], notes: list[str]) -> dict[str, str]:
+    """Those of Kafka's settings that hold here too; each other one is a note."""
+    taken = {}
+    for key, value in sorted(configs.items()):
+        refusal = validate(key, value)
+        why = refusal.message if refusal is not None else None
+        if key == "min.insync.replicas" and value != "1":
+            why = "one broker has one replica, so nobody could write"
+        if why is None:
+            taken[key] = value
+        else:
+            notes.append(f"{name}: {key}={value} is not taken: {why}")
+    policy = configs.get("cleanup.policy", "delete")
+    if policy != taken.get("cleanup.policy", "delete"):
+        if "delete" not in policy:
+            taken |= KEEP_FOR_EVER
+            notes.append(f"{name}: kept for ever (retention.ms=-1), because Kafka deleted nothing of it by age")
+    return taken
+
+
+def _of_topics(committed: Committed, plan: Plan) -> Committed:
+    """Only offsets of what is imported."""
+    places = {TopicPartition(topic.name, number) for topic in plan.topics for number in range(topic.partitions)}
+    kept = {
+        group: {place: offset for place, offset in offsets.items() if place in places}
+        for group, offsets in committed.items()
+    }
+    return {group: offsets for group, offsets in kept.items() if offsets}

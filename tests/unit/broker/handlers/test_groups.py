@@ -1,0 +1,217 @@
+"""Groups through the wire and the journal: what a version leaves out, what a member's commit is answered, restarts."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cairnmq.errors import ErrorCode
+from cairnmq.wire.codec import encode
+from cairnmq.wire.messages import (
+    ConsumerProtocolSubscription,
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    OffsetCommitRequest,
+    OffsetDeleteRequest,
+    OffsetFetchRequest,
+    SyncGroupRequest,
+)
+from unit.broker.rig import Rig, open_rig, scenario
+
+COMMIT, FETCH, JOIN, HEARTBEAT, LEAVE, SYNC, DESCRIBE, DELETE, DELETE_OFFSETS = 8, 9, 11, 12, 13, 14, 15, 42, 47
+AT_ONCE = {"group.initial.rebalance.delay.ms": "0"}
+OK = ErrorCode.NONE
+
+
+def subscribed(*topics: str) -> bytes:
+    return b"\0\0" + b"".join(encode(ConsumerProtocolSubscription(topics=list(topics)), 0))
+
+
+def joining(member_id: str = "", **fields: Any) -> JoinGroupRequest:
+    metadata = fields.pop("metadata", subscribed("a"))
+    return JoinGroupRequest(
+        **{
+            "group_id": "g",
+            "session_timeout_ms": 10_000,
+            "rebalance_timeout_ms": 60_000,
+            "member_id": member_id,
+            "protocol_type": "consumer",
+            "protocols": [JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=metadata)],
+        }
+        | fields
+    )
+
+
+async def stable(rig: Rig, **fields: Any) -> Any:
+    """One member with an assignment; its join."""
+    joined = await rig.ask(JOIN, 7, joining(**fields))
+    if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+        joined = await rig.ask(JOIN, 7, joining(joined.member_id, **fields))
+    assert joined.error_code == OK
+    assert (await sync(rig, joined)).error_code == OK
+    return joined
+
+
+async def sync(rig: Rig, joined: Any, **fields: Any) -> Any:
+    own = SyncGroupRequest.SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"mine")
+    request = {
+        "group_id": "g", "generation_id": joined.generation_id, "member_id": joined.member_id, "assignments": [own]
+    }  # fmt: skip
+    return await rig.ask(SYNC, 5, SyncGroupRequest(**request | fields))
+
+
+async def commit(rig: Rig, member_id: str = "", generation: int = -1, **fields: Any) -> ErrorCode:
+    row = OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=0, committed_offset=3)
+    asked = OffsetCommitRequest.OffsetCommitRequestTopic(name="a", partitions=[row])
+    version = fields.pop("version", 8)
+    request = OffsetCommitRequest(
+        group_id="g", member_id=member_id, generation_id_or_member_epoch=generation, topics=[asked], **fields
+    )
+    answer = await rig.ask(COMMIT, version, request)
+    return ErrorCode(answer.topics[0].partitions[0].error_code)
+
+
+@pytest.mark.parametrize(("version", "expected_ms"), [(0, 10_000), (1, 60_000)])
+@scenario
+async def test_before_version_1_the_session_time_is_the_rebalance_time_too(
+    tmp_path: Path, version: int, expected_ms: int
+) -> None:
+    async with open_rig(tmp_path, AT_ONCE) as rig:
+        joined = await rig.ask(JOIN, version, joining())
+        assert joined.error_code == OK
+        (group,) = rig.ctx.coordinator.groups._live.values()
+        assert [member.rebalance_ms for member in group.members.values()] == [expected_ms]
+
+
+@scenario
+async def test_no_group_has_an_empty_name(tmp_path: Path) -> None:
+    async with open_rig(tmp_path, AT_ONCE) as rig:
+        for key, version, request in (
+            (JOIN, 9, joining(group_id="")),
+            (SYNC, 5, SyncGroupRequest(group_id="", generation_id=1, member_id="m")),
+            (HEARTBEAT, 4, HeartbeatRequest(group_id="", generation_id=1, member_id="m")),
+            (LEAVE, 5, LeaveGroupRequest(group_id="")),
+            (DELETE_OFFSETS, 0, OffsetDeleteRequest(group_id="")),
+        ):
+            assert (await rig.ask(key, version, request)).error_code == ErrorCode.INVALID_GROUP_ID, request
+
+
+@scenario
+async def test_commits_of_members_and_of_others(tmp_path: Path) -> None:
+    async with open_rig(tmp_path, AT_ONCE) as rig:
+        await rig.create("a")
+        assert await commit(rig) == OK, "before there is a group"
+        joined = await stable(rig, group_instance_id="i")
+        me = joined.member_id
+        assert await commit(rig, me, 1) == OK
+        assert await commit(rig, me, 1, group_instance_id="i") == OK
+        assert await commit(rig, "old", 1, group_instance_id="i") == ErrorCode.FENCED_INSTANCE_ID
+        assert await commit(rig, me, 2) == ErrorCode.ILLEGAL_GENERATION
+        assert await commit(rig, "who", 1) == ErrorCode.UNKNOWN_MEMBER_ID
+        assert await commit(rig) == ErrorCode.UNKNOWN_MEMBER_ID, "an administrator waits for an empty group"
+        again = await rig.ask(JOIN, 7, joining(me, group_instance_id="i"))
+        assert await commit(rig, me, again.generation_id) == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+@pytest.mark.parametrize("require_stable", [True, False])
+@scenario
+async def test_offsets_without_open_transactions_are_stable(tmp_path: Path, require_stable: bool) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        assert await commit(rig) == OK
+        topic = OffsetFetchRequest.OffsetFetchRequestTopics(name="a", partition_indexes=[0])
+        asked = OffsetFetchRequest.OffsetFetchRequestGroup(group_id="g", topics=[topic])
+        told = await rig.ask(FETCH, 9, OffsetFetchRequest(groups=[asked], require_stable=require_stable))
+        (row,) = told.groups[0].topics[0].partitions
+        assert (row.error_code, row.committed_offset) == (OK, 3)
+        old = OffsetFetchRequest.OffsetFetchRequestTopic(name="a", partition_indexes=[0])
+        request = OffsetFetchRequest(group_id="g", topics=[old], require_stable=require_stable)
+        (row,) = (await rig.ask(FETCH, 7, request)).topics[0].partitions
+        assert (row.error_code, row.committed_offset) == (OK, 3)
+
+
+@scenario
+async def test_offsets_of_topics_that_members_read_are_not_deleted(tmp_path: Path) -> None:
+    async with open_rig(tmp_path, AT_ONCE) as rig:
+        await rig.create("a")
+        await rig.create("b")
+        joined = await stable(rig, metadata=subscribed("a"))
+
+        async def forget(topic: str) -> int:
+            row = OffsetDeleteRequest.OffsetDeleteRequestPartition(partition_index=0)
+            asked = OffsetDeleteRequest.OffsetDeleteRequestTopic(name=topic, partitions=[row])
+            told = await rig.ask(DELETE_OFFSETS, 0, OffsetDeleteRequest(group_id="g", topics=[asked]))
+            assert told.error_code == OK
+            code: int = told.topics[0].partitions[0].error_code
+            return code
+
+        assert await commit(rig, joined.member_id, 1) == OK
+        assert await forget("a") == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+        assert await forget("b") == OK
+        identity = LeaveGroupRequest.MemberIdentity(member_id=joined.member_id)
+        await rig.ask(LEAVE, 5, LeaveGroupRequest(group_id="g", members=[identity]))
+        assert await forget("a") == OK
+        assert list(rig.ctx.offsets.groups()) == []
+
+
+@scenario
+async def test_a_leader_that_comes_back_need_not_assign_if_it_understands_that(tmp_path: Path) -> None:
+    async with open_rig(tmp_path, AT_ONCE) as rig:
+        first = await stable(rig, group_instance_id="i")
+        newer = await rig.ask(JOIN, 9, joining(group_instance_id="i"))
+        assert (newer.error_code, newer.generation_id, newer.leader, newer.skip_assignment) == (
+            OK, 1, newer.member_id, True,
+        )  # fmt: skip
+        older = await rig.ask(JOIN, 8, joining(group_instance_id="i"))
+        assert (older.error_code, older.leader, older.members) == (OK, newer.member_id, [])
+        assert len({first.member_id, newer.member_id, older.member_id}) == 3
+        assert bytes((await sync(rig, older, group_instance_id="i", assignments=[])).assignment) == b"mine"
+        fenced = await sync(rig, first, group_instance_id="i")
+        assert fenced.error_code == ErrorCode.FENCED_INSTANCE_ID
+
+
+@scenario
+async def test_a_stopped_journal_stores_no_assignment_and_promises_none(tmp_path: Path) -> None:
+    async with open_rig(tmp_path, AT_ONCE) as rig:
+        joined = await stable(rig)
+        again = await rig.ask(JOIN, 7, joining(joined.member_id))
+        rig.ctx.store.engine.paths[0].stopped = "planted"
+        assert (await sync(rig, again)).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        told = await rig.ask(DELETE, 2, DeleteGroupsRequest(groups_names=["g"]))
+        assert told.results[0].error_code == ErrorCode.NON_EMPTY_GROUP
+        beat = HeartbeatRequest(group_id="g", generation_id=1, member_id=joined.member_id)
+        assert (await rig.ask(HEARTBEAT, 4, beat)).error_code == OK, "the stored generation lives on"
+        rig.ctx.store.engine.paths[0].stopped = None
+
+
+@scenario
+async def test_a_restart_finds_members_generation_and_assignments(tmp_path: Path) -> None:
+    async with open_rig(tmp_path, AT_ONCE) as rig:
+        await rig.create("a")
+        joined = await stable(rig)
+        before = await rig.ask(DESCRIBE, 6, DescribeGroupsRequest(groups=["g"]))
+        abandoned = asyncio.create_task(rig.ask(JOIN, 3, joining()))
+        await asyncio.sleep(0)
+        abandoned.cancel()
+    async with open_rig(tmp_path, AT_ONCE) as rig:
+        rig.ctx.coordinator.groups.resume(rig.now_ms)
+        assert await rig.ask(DESCRIBE, 6, DescribeGroupsRequest(groups=["g"])) == before
+        beat = HeartbeatRequest(group_id="g", generation_id=joined.generation_id, member_id=joined.member_id)
+        assert (await rig.ask(HEARTBEAT, 4, beat)).error_code == OK
+        assert await commit(rig, joined.member_id, joined.generation_id) == OK
+        assert bytes((await sync(rig, joined)).assignment) == b"mine"
+
+
+@scenario
+async def test_a_group_named_twice_is_deleted_once(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        assert await commit(rig) == OK
+        told = await rig.ask(DELETE, 2, DeleteGroupsRequest(groups_names=["g", "g"]))
+        assert [(row.group_id, row.error_code) for row in told.results] == [("g", OK)]
