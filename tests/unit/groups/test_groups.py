@@ -71,6 +71,7 @@ def test_offsets_of_a_group_age_from_the_moment_it_became_empty() -> None:
 def test_that_moment_outlives_a_restart() -> None:
     room = Room().stable("a")
     commit(room)
+    room.now_ms += HOUR_MS
     room.leave("a")
     room.now_ms += WEEK_MS // 2
     room = room.restart()
