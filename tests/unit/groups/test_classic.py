@@ -913,3 +913,49 @@ def test_a_leader_that_is_not_the_first_member_leads_after_a_restart_too() -> No
     again = room.restart()
     assert again.groups._live[GROUP].leader == room.ids["b"]
     assert again.join("b", instance_id="ib", protocols=STICKY) is None, "so its join rebalances"
+
+
+# ----------------------------------------------------------------------------------------------- what must be forgotten
+
+
+def test_a_group_that_was_put_back_is_not_haunted_by_its_former_self() -> None:
+    """Deadlines of the abandoned object must not remove members, nor write facts about them."""
+    room = Room().stable("a", "b")
+    room.join("c", needs_id=True)
+    room.take(room.groups.reload(GROUP, room.now_ms))
+    facts = len(room.facts)
+    room.keep_alive(3 * REBALANCE_MS, "a", "b")
+    assert room.state is State.STABLE and list(room.members()) == ["a", "b"]
+    assert len(room.facts) == facts
+
+
+def test_a_static_member_that_left_comes_as_a_new_one() -> None:
+    room = static_pair()
+    room.leave(Identity(room.ids["b"], "ib"))
+    assert room.heartbeat("b", instance_id="ib") == ErrorCode.UNKNOWN_MEMBER_ID, "unknown, not fenced"
+    assert room.join("b", member_id="", instance_id="ib") is None
+    room.join("a", instance_id="ia")
+    assert len(joined(room, "a").members) == 2
+
+
+def test_an_id_that_leaves_before_anybody_joined_takes_the_group_along() -> None:
+    room = Room()
+    room.join("a", needs_id=True)
+    assert room.leave("a") == [OK]
+    assert room.state is State.DEAD
+
+
+def test_a_waiting_member_of_a_full_group_may_ask_again() -> None:
+    room = Room(Limits(initial_delay_ms=0, size_max=2)).stable("a", "b")
+    room.join("a")
+    room.join("c", needs_id=True)
+    room.join("c", needs_id=True)
+    answers = room.groups.join(_command(room, "a"), "again", room.now_ms, "unused").answers
+    assert answers == [("a", Joined(ErrorCode.REBALANCE_IN_PROGRESS, room.ids["a"]))], "it is not turned away"
+
+
+def test_syncs_of_a_group_that_does_not_exist() -> None:
+    room = Room()
+    assert room.sync("a", generation=1) == Synced(ErrorCode.UNKNOWN_MEMBER_ID)
+    ((_, answer),) = room.groups.sync(Sync("", 1, "m"), "t", room.now_ms).answers
+    assert answer == Synced(ErrorCode.INVALID_GROUP_ID)
