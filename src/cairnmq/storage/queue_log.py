@@ -280,7 +280,7 @@ class QueueLog:
         base = self.bases[-1]
         if self._first_timestamp < 0:
             self._first_timestamp = batch.max_timestamp
-        if batch.max_timestamp > self._max_timestamp:
+        if batch.max_timestamp > self._max_timestamp and batch.count:  # Kafka's tools look for a record of that time
             self._max_timestamp, self._max_timestamp_offset = batch.max_timestamp, batch.last_offset
         if self._unindexed > self.spec.config.index_interval_bytes:
             self._offset_entries += OFFSET_INDEX_ENTRY.pack(batch.last_offset - base, position)
