@@ -1,4 +1,4 @@
-"""`cairn dump FILE`: any file of ours, or a Kafka segment, as text."""
+"""`cairn dump FILE`: any file of ours, or of Apache Kafka's, as text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from cairnmq.cli.terminal import write_line
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Prints a journal segment, a queue log or Kafka segment, an index, a checkpoint or the metadata as text."
+        "Prints a journal segment, a queue log or Kafka segment, an index, a checkpoint, the metadata, or any of the "
+        "small files that Kafka keeps beside its segments, as text."
     )
     parser.add_argument("file", metavar="FILE")
     parser.add_argument("--records", action="store_true", help="also the records inside each batch")

@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from cairnmq.cli.arguments import add_connection, connect, setting
+from cairnmq.cli.arguments import add_connection, connect, count, setting
 from cairnmq.cli.terminal import Progress, error, note, warn, write_table
 
 if TYPE_CHECKING:
@@ -55,6 +55,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--abort-open-transactions", action="store_true", help="leave records of transactions out that were never ended"
     )
+    parser.add_argument(
+        "--request-bytes", type=count, default=REQUEST_BYTES, metavar="N", help="sent at once, and synced (4 MiB)"
+    )
     add_connection(parser)
     parser.set_defaults(run=run)
 
@@ -92,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
         refuse_other_brokers(client, arguments.bootstrap)
         for topic in plan.topics:
             make_topic(client, topic, dict(arguments.configs))
-        work = Import(client, progress)
+        work = Import(client, progress, arguments.request_bytes)
         try:
             work.carry_out(plan)
         except ClientError as failure:
@@ -136,7 +139,8 @@ def make_topic(client: Client, plan: TopicPlan, configs: dict[str, str]) -> None
 class Import:
     """One run. Parts of many partitions share a request, so that small ones share its sync too."""
 
-    def __init__(self, client: Client, progress: Progress) -> None:
+    def __init__(self, client: Client, progress: Progress, request_bytes: int) -> None:
+        self._request_bytes = request_bytes
         self._client = client
         self._progress = progress
         self._parts: dict[TopicPartition, Kept] = {}
@@ -147,9 +151,9 @@ class Import:
         positions = {log.place: self._position(log) for log in plan.logs}  # refusals come before the first record
         total = sum(log.size for log in plan.logs)
         for log in plan.logs:
-            for part in parts(log, positions[log.place]):
+            for part in parts(log, positions[log.place], self._request_bytes):
                 size = sum(map(len, part.batches))
-                if log.place in self._parts or self._bytes + size > REQUEST_BYTES:
+                if log.place in self._parts or self._bytes + size > self._request_bytes:
                     self._send(total)
                 self._parts[log.place] = part
                 self._bytes += size
@@ -198,7 +202,7 @@ class Import:
             note(f"committed {done} offsets of {len(plan.committed)} groups")
 
 
-def parts(log: KafkaLog, position: int) -> Iterator[Kept]:
+def parts(log: KafkaLog, position: int, bytes_max: int) -> Iterator[Kept]:
     """The log from `position` on in parts of a request's size; the last one reaches up to its end."""
     from cairnmq.client.kept_offsets import Kept
 
@@ -206,7 +210,7 @@ def parts(log: KafkaLog, position: int) -> Iterator[Kept]:
     size = 0
     start = end = position
     for batch in log.read(position):
-        if batches and size + batch.header.size > REQUEST_BYTES:
+        if batches and size + batch.header.size > bytes_max:
             yield Kept(start, end, batches)
             batches, size, start = [], 0, end
         batches.append(bytes(batch.data))  # the file's window moves on

@@ -101,10 +101,10 @@ def sound_batches(data: Buffer, max_bytes: int, offset: int, limit: int, epoch: 
     return at, next_offset, False
 
 
-def empty_batch(first: int, last: int) -> bytearray:
+def empty_batch(first: int, last: int, timestamp: int) -> bytearray:
     """A header without records that stands for offsets whose records are gone. Kafka's compaction leaves such."""
     batch = bytearray(HEADER_SIZE)
-    fields = (0, last - first, NO_TIMESTAMP, NO_TIMESTAMP, -1, -1, -1, 0)
+    fields = (0, last - first, timestamp, timestamp, -1, -1, -1, 0)
     HEADER.pack_into(batch, 0, first, HEADER_SIZE - LENGTH_OVERHEAD, -1, MAGIC, 0, *fields)
     _CRC.pack_into(batch, 17, crc32c(memoryview(batch)[CRC_START:]))
     return batch

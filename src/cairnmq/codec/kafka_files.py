@@ -24,7 +24,9 @@ LOG_STARTS = "log-start-offset-checkpoint"
 CLEANED = "cleaner-offset-checkpoint"
 OFFSET_CHECKPOINTS = (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_STARTS, CLEANED)
 SNAPSHOT = ".snapshot"
+METADATA_SNAPSHOT = ".checkpoint"  # batches, as in a segment
 CLEAN_STOP = ".kafka_cleanshutdown"
+QUORUM_STATE = "quorum-state"
 
 Row = TypeVar("Row")
 

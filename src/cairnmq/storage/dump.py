@@ -1,4 +1,4 @@
-"""`cairn dump`: any file of the data directory except meta.db (metadata/inspection.py), or a Kafka segment, as text.
+"""`cairn dump`: any file of the data directory except meta.db (metadata/inspection.py), or of Kafka's, as text.
 
 Bad bytes are a line with their position in the file, never an exception: one dumps a file because it is damaged.
 """
@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
+from cairnmq.codec import kafka_files
 from cairnmq.codec.batch import (
     APPEND_TIME_BIT,
     CODEC_MASK,
@@ -19,7 +20,8 @@ from cairnmq.codec.batch import (
     read_header,
 )
 from cairnmq.codec.compression import CODEC_NAMES, CodecMissing, Undecodable
-from cairnmq.codec.records import decode_batch
+from cairnmq.codec.kafka_files import BadFile
+from cairnmq.codec.records import Record, decode_batch
 from cairnmq.errors import Corrupt, Fault
 from cairnmq.storage.batch_scan import NoBatch, scan_batches
 from cairnmq.storage.disk import Disk, File, RealDisk
@@ -49,6 +51,7 @@ from cairnmq.storage.queue_segment import INDEX, LOG, TIME_INDEX, TXN_INDEX
 
 KINDS = {BATCH: "batch", FACT: "fact", SEGMENT: "segment"}
 TXN_INDEX_FIELDS = (2, 8, 8, 8, 8)  # version, producer id, first offset, last offset, last stable offset
+MARKERS = {0: "abort", 1: "commit"}  # what control records say; the others are of KRaft
 _MAGIC = ENTRY_MAGIC.to_bytes(2, "big")
 
 
@@ -182,9 +185,18 @@ def _records(batch: memoryview) -> Iterator[str]:
     try:
         for record in decode_batch(batch):
             headers = "".join(f" {name}={value!r}" for name, value in record.headers)
-            yield f"  {record.offset} time={record.timestamp} key={record.key!r} value={record.value!r}{headers}"
+            text = f"{_marker(record)} key={record.key!r} value={record.value!r}{headers}"
+            yield f"  {record.offset} time={record.timestamp}{text}"
     except (Undecodable, CodecMissing) as error:
         yield f"  records BAD: {error}"
+
+
+def _marker(record: Record) -> str:
+    """What a control record says: its key is a version and a type."""
+    if not record.control or record.key is None:
+        return ""
+    kind = int.from_bytes(record.key[2:4], "big")
+    return f" {MARKERS.get(kind, f'control type {kind}')}"
 
 
 def _offset_index(disk: Disk, file: File, records: bool) -> Iterator[str]:
@@ -280,6 +292,56 @@ def _identity(disk: Disk, file: File, records: bool) -> Iterator[str]:
         yield f"at 0 BAD: {error}"
 
 
+# ------------------------------------------------------------------------------------------- Kafka's small files
+
+
+def _of_kafka(lines: Callable[[bytes], Iterator[str]]) -> Callable[[Disk, File, bool], Iterator[str]]:
+    def dumper(disk: Disk, file: File, records: bool) -> Iterator[str]:
+        try:
+            yield from lines(file.read(0, file.size()))
+        except BadFile as error:
+            yield f"at 0 BAD: {error}"
+
+    return dumper
+
+
+def _properties(data: bytes) -> Iterator[str]:
+    for name, value in kafka_files.read_properties(data).items():
+        yield f"{name}={value}"
+
+
+def _partition_metadata(data: bytes) -> Iterator[str]:
+    yield from _properties(data)
+    yield f"topic id {kafka_files.read_topic_id(data).hex()}"
+
+
+def _offset_checkpoint(data: bytes) -> Iterator[str]:
+    for place, offset in sorted(kafka_files.read_offset_checkpoint(data).items(), key=lambda row: str(row[0])):
+        yield f"{place} offset={offset}"
+
+
+def _leader_epochs(data: bytes) -> Iterator[str]:
+    for epoch, offset in kafka_files.read_leader_epochs(data):
+        yield f"epoch={epoch} offset={offset}"
+
+
+def _producer_snapshot(data: bytes) -> Iterator[str]:
+    for row in kafka_files.read_producer_snapshot(data):
+        yield (
+            f"producer={row.producer_id}/{row.epoch} sequence={row.last_sequence} offset={row.last_offset} "
+            f"delta={row.offset_delta} time={row.timestamp} coordinator-epoch={row.coordinator_epoch} "
+            f"transaction-from={row.txn_first_offset}"
+        )
+
+
+def _json(data: bytes) -> Iterator[str]:
+    try:
+        for name, value in msgspec.json.decode(data, type=dict[str, object]).items():
+            yield f"{name}={value!r}"
+    except msgspec.MsgspecError as error:
+        raise BadFile(str(error)) from None
+
+
 def _base(name: str) -> int:
     """What positions and offsets in the file count from; 0 when the name does not say."""
     number = name.partition(".")[0]
@@ -294,4 +356,12 @@ _DUMPERS: dict[str, Callable[[Disk, File, bool], Iterator[str]]] = {
     INDEX: _offset_index,
     CHECKPOINT_SUFFIX: _checkpoint,
     IDENTITY_FILE: _identity,
+    kafka_files.SNAPSHOT: _of_kafka(_producer_snapshot),
+    kafka_files.METADATA_SNAPSHOT: _log,
+    kafka_files.LEADER_EPOCHS: _of_kafka(_leader_epochs),
+    **dict.fromkeys(kafka_files.OFFSET_CHECKPOINTS, _of_kafka(_offset_checkpoint)),
+    kafka_files.PARTITION_METADATA: _of_kafka(_partition_metadata),
+    kafka_files.META_PROPERTIES: _of_kafka(_properties),
+    kafka_files.CLEAN_STOP: _of_kafka(_json),
+    kafka_files.QUORUM_STATE: _of_kafka(_json),
 }

@@ -6,6 +6,7 @@ and position. Offsets are kept, so records that must not be seen leave a gap ins
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 
 from msgspec import Struct
@@ -29,14 +30,6 @@ class Unimportable(Fault):
     """A log that cannot be imported as it is; the text says which, where and what to do."""
 
 
-class Aborted(Struct, frozen=True):
-    """A transaction whose records no reader of committed records may see."""
-
-    producer_id: int
-    first: int
-    last: int
-
-
 class KafkaLog(Struct):
     """What a check of all segments found. Offsets from `opens_at` to `end` are imported; `start` is Kafka's log start,
     which may lie inside the first batch."""
@@ -52,7 +45,8 @@ class KafkaLog(Struct):
     batches: int = 0
     records: int = 0
     size: int = 0
-    aborted: list[Aborted] = []
+    # producer id -> first and last offset of each transaction whose records nobody may see, in order
+    aborted: dict[int, list[tuple[int, int]]] = {}
     notes: list[str] = []
 
     def read(self, offset: int) -> Iterator[StoredBatch]:
@@ -95,10 +89,11 @@ class KafkaLog(Struct):
         return end
 
     def _is_aborted(self, header: BatchHeader) -> bool:
-        return is_transaction_data(header) and any(
-            gone.producer_id == header.producer_id and gone.first <= header.base_offset <= gone.last
-            for gone in self.aborted
-        )
+        if not is_transaction_data(header):
+            return False
+        spans = self.aborted.get(header.producer_id, [])
+        index = bisect_right(spans, (header.base_offset, self.end)) - 1
+        return index >= 0 and header.base_offset <= spans[index][1]
 
 
 def is_transaction_data(header: BatchHeader) -> bool:
@@ -195,7 +190,7 @@ class _Check:
 
     def _abort(self, producer_id: int, first: int, last: int) -> None:
         log = self.log
-        log.aborted.append(Aborted(producer_id, first, last))
+        log.aborted.setdefault(producer_id, []).append((first, last))
         log.records -= self.written.pop(producer_id, 0)
 
     def _marker(self, path: str, batch: StoredBatch) -> None:
@@ -221,8 +216,8 @@ class _Check:
                 )
             self._abort(pid, first, log.end)
         if log.aborted:
-            text = f"{len(log.aborted)} aborted transactions; their records are left out, their offsets are kept"
-            log.notes.append(f"{log.root}: {text}")
+            text = f"{sum(map(len, log.aborted.values()))} aborted transactions"
+            log.notes.append(f"{log.root}: {text}; their records are left out, their offsets are kept")
 
 
 def _wrong(found: StoredBatch | NoBatch, expected: int) -> str | None:

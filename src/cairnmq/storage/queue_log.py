@@ -187,6 +187,9 @@ class QueueLog:
             if self._is_batch(place, base + times[-1][1]) and place and place.max_timestamp == times[-1][0]:
                 break
             times.pop()
+        # The last one may be younger than the batch it speaks of and, after a failed sync, read well without being on
+        # disk. It is made again when the segment is closed.
+        del times[-1:]
         self._rewrite_index(base, TIME_INDEX, 12 * len(times))
         self._indexed_timestamp, self._indexed_offset = (times[-1][0], base + times[-1][1]) if times else (-1, base)
 
@@ -277,7 +280,7 @@ class QueueLog:
         base = self.bases[-1]
         if self._first_timestamp < 0:
             self._first_timestamp = batch.max_timestamp
-        if batch.max_timestamp > self._max_timestamp:
+        if batch.max_timestamp > self._max_timestamp and batch.count:  # Kafka's tools look for a record of that time
             self._max_timestamp, self._max_timestamp_offset = batch.max_timestamp, batch.last_offset
         if self._unindexed > self.spec.config.index_interval_bytes:
             self._offset_entries += OFFSET_INDEX_ENTRY.pack(batch.last_offset - base, position)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from cairnmq.codec.batch import EMPTY_DELTA_MAX, BatchHeader, empty_batch, read_header, set_append_time
+from cairnmq.codec.batch import EMPTY_DELTA_MAX, NO_TIMESTAMP, BatchHeader, empty_batch, read_header, set_append_time
 from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.kernels import pick
 from cairnmq.storage import admission
@@ -132,17 +132,19 @@ class WritePath:
             self._opened.append((queue, span.start))
             state.end = span.start
         for header, batch in zip(headers, batches, strict=True):
-            self._stage_gap(queue, header.base_offset, now_ms)
+            self._stage_gap(queue, header.base_offset, header.max_timestamp, now_ms)
             end = self._stage_at_end(queue, batch, header, now_ms)
-        end = self._stage_gap(queue, span.end, now_ms) or end
+        end = self._stage_gap(queue, span.end, NO_TIMESTAMP, now_ms) or end
         self._staged_sync_by_ms = now_ms
         return end
 
-    def _stage_gap(self, queue: Queue, end: int, now_ms: int) -> int:
+    def _stage_gap(self, queue: Queue, end: int, timestamp: int, now_ms: int) -> int:
+        """Empty batches bear the time of what follows, so that a segment rolls before them and not behind: some clients
+        (kafkajs) go no further when a fetch gives them empty batches and nothing else."""
         position = 0
         while queue.state.end < end:
             start = queue.state.end
-            batch = memoryview(empty_batch(start, min(end - 1, start + EMPTY_DELTA_MAX)))
+            batch = memoryview(empty_batch(start, min(end - 1, start + EMPTY_DELTA_MAX), timestamp))
             position = self._stage_at_end(queue, batch, read_header(batch), now_ms)
         return position
 

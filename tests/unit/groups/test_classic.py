@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cairnmq.errors import ErrorCode
-from cairnmq.groups.messages import Identity, Joined, Limits, State, Synced
+from cairnmq.groups.messages import Identity, Joined, Limits, State, Sync, Synced
 from unit.groups.room import GROUP, LIMITS, RANGE, REBALANCE_MS, SESSION_MS, Room, subscription
 
 OK = ErrorCode.NONE
@@ -837,3 +837,125 @@ def test_500_members() -> None:
     for number in range(499, -1, -1):
         room.sync(str(number), {str(n): b"p" * 80 for n in range(500)} if number == 0 else None)
     assert room.state is State.STABLE
+
+
+# ------------------------------------------------------------------------------------- time limits that must not linger
+
+
+def test_a_static_member_that_came_back_has_a_session_of_its_own() -> None:
+    room = static_pair()
+    room.keep_alive(SESSION_MS - 1_000, "a")
+    room.heartbeat("b")
+    room.join("b", member_id="", instance_id="ib")
+    room.keep_alive(SESSION_MS - 1_000, "a")
+    assert list(room.members()) == ["a", "b"], "the session of its former id is nobody's any more"
+    room.keep_alive(1_000, "a")
+    assert list(room.members()) == ["a"], "and its own ends when it is silent"
+
+
+def test_a_static_member_that_came_back_before_its_first_answer_waits_like_any_other() -> None:
+    room = static_pair()
+    room.join("c", instance_id="ic")
+    room.join("c2", member_id="", instance_id="ic")
+    room.keep_alive(2 * SESSION_MS, "a", "b")
+    assert room.joined("c2") is None
+    room.join("a", instance_id="ia")
+    room.join("b", instance_id="ib")
+    assert joined(room, "c2").error == OK
+
+
+def test_a_static_member_that_came_back_still_has_to_ask_for_its_assignment() -> None:
+    room = static_pair()
+    room.join("a", instance_id="ia")
+    room.join("b", instance_id="ib")
+    room.sync("a", {"a": b"1", "b": b"2"}, instance_id="ia")
+    room.join("b", member_id="", instance_id="ib")
+    assert room.state is State.STABLE
+    room.keep_alive(REBALANCE_MS, "a", "b")
+    assert list(room.members()) == ["a"] and room.state is State.PREPARING
+
+
+def test_one_that_has_asked_before_it_came_back_need_not_again() -> None:
+    room = static_pair()
+    room.join("b", member_id="", instance_id="ib")
+    room.keep_alive(2 * REBALANCE_MS, "a", "b")
+    assert room.state is State.STABLE and list(room.members()) == ["a", "b"]
+
+
+def test_the_limit_for_assignments_ends_with_their_generation() -> None:
+    room = Room().stable("a", "b")
+    room.join("a")
+    room.join("b")
+    room.keep_alive(REBALANCE_MS // 2, "a", "b")
+    room.join("c")
+    assert room.state is State.PREPARING
+    room.keep_alive(REBALANCE_MS - 1_000, "a", "b")
+    assert [name for name in room.members() if name in ("a", "b")] == ["a", "b"]
+
+
+def test_a_sync_that_is_repeated_while_it_waits() -> None:
+    room = Room().stable("a", "b")
+    room.join("a")
+    room.join("b")
+    assert room.sync("b") is None
+    command = Sync(GROUP, 3, room.ids["b"])
+    assert room.groups.sync(command, "again", room.now_ms).answers == [("b", Synced(ErrorCode.REBALANCE_IN_PROGRESS))]
+    room.sync("a", {"b": b"2"})
+    assert room.answers["again"] == Synced(OK, "consumer", "range", b"2")
+
+
+def test_a_leader_that_is_not_the_first_member_leads_after_a_restart_too() -> None:
+    room = static_pair()
+    room.join("b", instance_id="ib", protocols=STICKY)
+    room.keep_alive(REBALANCE_MS, "a")
+    assert joined(room, "b").leader == room.ids["b"], "a is in the group and first, but not here"
+    room.sync("b", {}, instance_id="ib")
+    again = room.restart()
+    assert again.groups._live[GROUP].leader == room.ids["b"]
+    assert again.join("b", instance_id="ib", protocols=STICKY) is None, "so its join rebalances"
+
+
+# ----------------------------------------------------------------------------------------------- what must be forgotten
+
+
+def test_a_group_that_was_put_back_is_not_haunted_by_its_former_self() -> None:
+    """Deadlines of the abandoned object must not remove members, nor write facts about them."""
+    room = Room().stable("a", "b")
+    room.join("c", needs_id=True)
+    room.take(room.groups.reload(GROUP, room.now_ms))
+    facts = len(room.facts)
+    room.keep_alive(3 * REBALANCE_MS, "a", "b")
+    assert room.state is State.STABLE and list(room.members()) == ["a", "b"]
+    assert len(room.facts) == facts
+
+
+def test_a_static_member_that_left_comes_as_a_new_one() -> None:
+    room = static_pair()
+    room.leave(Identity(room.ids["b"], "ib"))
+    assert room.heartbeat("b", instance_id="ib") == ErrorCode.UNKNOWN_MEMBER_ID, "unknown, not fenced"
+    assert room.join("b", member_id="", instance_id="ib") is None
+    room.join("a", instance_id="ia")
+    assert len(joined(room, "a").members) == 2
+
+
+def test_an_id_that_leaves_before_anybody_joined_takes_the_group_along() -> None:
+    room = Room()
+    room.join("a", needs_id=True)
+    assert room.leave("a") == [OK]
+    assert room.state is State.DEAD
+
+
+def test_a_waiting_member_of_a_full_group_may_ask_again() -> None:
+    room = Room(Limits(initial_delay_ms=0, size_max=2)).stable("a", "b")
+    room.join("a")
+    room.join("c", needs_id=True)
+    room.join("c", needs_id=True)
+    answers = room.groups.join(_command(room, "a"), "again", room.now_ms, "unused").answers
+    assert answers == [("a", Joined(ErrorCode.REBALANCE_IN_PROGRESS, room.ids["a"]))], "it is not turned away"
+
+
+def test_syncs_of_a_group_that_does_not_exist() -> None:
+    room = Room()
+    assert room.sync("a", generation=1) == Synced(ErrorCode.UNKNOWN_MEMBER_ID)
+    ((_, answer),) = room.groups.sync(Sync("", 1, "m"), "t", room.now_ms).answers
+    assert answer == Synced(ErrorCode.INVALID_GROUP_ID)

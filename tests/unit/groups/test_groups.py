@@ -71,6 +71,7 @@ def test_offsets_of_a_group_age_from_the_moment_it_became_empty() -> None:
 def test_that_moment_outlives_a_restart() -> None:
     room = Room().stable("a")
     commit(room)
+    room.now_ms += HOUR_MS
     room.leave("a")
     room.now_ms += WEEK_MS // 2
     room = room.restart()
@@ -301,3 +302,48 @@ def test_a_stored_group_reads_back_as_it_was_written() -> None:
     )
     again = Groups.load([(key, value)], room.groups.offsets, Limits())
     assert again.describe(GROUP) == room.groups.describe(GROUP)
+
+
+def test_a_deleted_group_does_not_come_back() -> None:
+    room = Room().stable("a")
+    room.leave("a")
+    room.take(room.groups.delete(GROUP)[1])
+    room.take(room.groups.reload(GROUP, room.now_ms))
+    assert room.state is State.DEAD
+
+
+def test_a_group_with_members_and_without_offsets_stays() -> None:
+    room = Room().stable("a")
+    room.now_ms += 2 * WEEK_MS
+    assert expire(room) == [] and room.state is State.STABLE
+
+
+def test_what_is_not_read_ages_from_its_commit_not_from_the_last_rebalance() -> None:
+    room = Room().stable("a")
+    commit(room, PAYMENTS)
+    room.now_ms += HOUR_MS
+    room.rejoin("a")
+    room.now_ms += WEEK_MS - HOUR_MS
+    assert expire(room) == [("offset", "payments")]
+
+
+def test_a_group_whose_subscriptions_cannot_be_read_may_read_anything() -> None:
+    room = Room().stable("a", protocols=(("range", b""),))
+    assert room.groups.reads(GROUP, "orders")
+
+
+def test_offsets_of_an_empty_group_of_any_type_may_be_deleted() -> None:
+    room = Room().stable("w", protocol_type="connect")
+    assert room.groups.delete_offsets_error(GROUP) == ErrorCode.NON_EMPTY_GROUP
+    room.leave("w")
+    assert room.groups.delete_offsets_error(GROUP) == OK
+
+
+def test_a_static_member_that_came_back_reads_what_it_says_now() -> None:
+    room = Room()
+    room.join("a", instance_id="i")
+    room.sync("a", {}, instance_id="i")
+    assert not room.groups.reads(GROUP, "payments")
+    answer = room.join("a", member_id="", instance_id="i", protocols=(("range", subscription("payments")),))
+    assert answer is not None and answer.error == OK and room.state is State.STABLE
+    assert room.groups.reads(GROUP, "payments")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from random import Random
 
 import pytest
@@ -110,6 +111,29 @@ def test_the_largest_timestamp_is_found_again_when_a_crash_took_the_time_index(d
     log.append([batch(8, timestamp=1003)])
     assert bases(disk) == [0, 8]
     assert time_hint(disk, DIRECTORY, 0, 0)[1] == 2000
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_time_entry_that_a_failed_sync_lost_is_made_again(seed: int) -> None:
+    """It was written when the segment was closed, behind the checkpoint, about a batch below it."""
+    disk, size = SimDisk(Random(seed)), len(batch(0).payload)
+    log = filled(disk, 2, segment_bytes=2 * size)
+    checkpoint(disk, log)
+    log.append([batch(4, timestamp=1002)])
+    files, _ = log.sync_parts()
+    for file in files:
+        disk.faults[disk.operations + 1] = errno.EIO
+        with pytest.raises(OSError):
+            file.sync()
+    disk.faults.clear()
+    disk = disk.kill()
+    log = opened(disk, 4, (0, 4), segment_bytes=2 * size)
+    log.append([batch(4, timestamp=1002)])
+    checkpoint(disk, log)
+    crashed = disk.crash()
+    assert time_hint(crashed, DIRECTORY, 0, 0)[1] == 1001
+    index = crashed.open(f"{DIRECTORY}/{0:020d}.timeindex")
+    assert index.read(0, 100) == TIME_INDEX_ENTRY.pack(1001, 3)
 
 
 def test_deletion_keeps_the_segment_the_start_lies_in(disk: SimDisk) -> None:
