@@ -58,8 +58,8 @@ def storage() -> None:
     scanned = (memoryview(bytes(journal)), 0, 0, SEED, 1 << 40, 256)
     compare("`scan_entries`, 256 small entries", entries.scan_entries, kernels.pick(entries.scan_entries), *scanned)
     segment = b"".join(make_batch(1, offset) for offset in range(500))
-    walked = (segment, 1 << 20, 1 << 40)
-    compare("`whole_batches`, 500 small batches", batch.whole_batches, kernels.pick(batch.whole_batches), *walked)
+    walked = (segment, 1 << 20, 0, 1 << 40, -1)
+    compare("`sound_batches`, 500 small batches", batch.sound_batches, kernels.pick(batch.sound_batches), *walked)
 
 
 def wire(partitions: int) -> None:

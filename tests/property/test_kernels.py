@@ -51,8 +51,8 @@ def test_they_are_in_use_where_a_compiler_is() -> None:
 def test_they_can_be_switched_off() -> None:
     program = """
 from cairnmq import kernels
-from cairnmq.codec.batch import whole_batches
-assert kernels.pick(whole_batches) is whole_batches
+from cairnmq.codec.batch import sound_batches
+assert kernels.pick(sound_batches) is sound_batches
 print(kernels.summary())
 """
     done = subprocess.run([sys.executable, "-c", program], env={**os.environ, "CAIRNMQ_PURE": "1"}, capture_output=True)
@@ -151,11 +151,18 @@ def test_admission_does_not_need_the_twin_for_a_good_batch(sent: bytearray) -> N
 @given(
     found=st.lists(batches(honest=True) | batches(), max_size=4).map(b"".join).flatmap(harmed),
     max_bytes=st.sampled_from([-5, 0, 61, 100, 1000, 1 << 40]),
+    offset=st.sampled_from([0, 1, 20, 2**62]) | I64,
     limit=st.sampled_from([0, 1, 20, 2**62]) | I64,
+    epoch=st.sampled_from([-1, 0, 1, 2**31 - 1]),
 )
-def test_whole_batches(found: bytearray, max_bytes: int, limit: int) -> None:
-    twin = batch.whole_batches
-    assert kernel_of(twin)(bytes(found), max_bytes, limit) == twin(bytes(found), max_bytes, limit)
+def test_sound_batches(found: bytearray, max_bytes: int, offset: int, limit: int, epoch: int) -> None:
+    twin = batch.sound_batches
+    asked = (bytes(found), max_bytes, offset, limit, epoch)
+    assert kernel_of(twin)(*asked) == twin(*asked)
+    if len(found) >= batch.HEADER_SIZE:  # and where the first one is what is asked for
+        first = batch.read_header(found)
+        asked = (bytes(found), max_bytes, first.base_offset, limit, first.leader_epoch)
+        assert kernel_of(twin)(*asked) == twin(*asked)
 
 
 # -------------------------------------------------------------------------------------------------------- entries

@@ -32,7 +32,7 @@ def test_no_crash_breaks_a_promise(first: int) -> None:
 
 def test_every_single_operation_is_a_crash_point() -> None:
     """With a share of 1 a side world branches off in the middle of each disk operation."""
-    tally = run_seed(4242, steps=150, branch_share=1.0)
+    tally = run_seed(4242, steps=250, branch_share=1.0)
     assert tally.crash_points > 300
 
 

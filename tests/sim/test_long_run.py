@@ -12,6 +12,7 @@ from cairnmq.storage.format import StartMoved
 from cairnmq.storage.queue import Queue
 from cairnmq.storage.queue_log import QueueSpec
 from cairnmq.storage.splitter import Splitter
+from cairnmq.storage.upkeep import Upkeep
 from cairnmq.testing.sim_disk import SimDisk
 
 HOUR = 3_600_000
@@ -60,13 +61,15 @@ class Node:
 
     def housekeep(self) -> None:
         """What the splitter process does within a few seconds of real time."""
-        for proposal in self.splitter.propose_starts(self.now):
+        for proposal in Upkeep(self.splitter).look(self.now):
             queue = self.engine.queues[proposal.queue_id]
             self.engine.paths[0].stage_fact(queue, StartMoved(proposal.offset), self.now)
         self.flush()
         while (done := self.splitter.split(0, self.engine.splittable(0), self.now)) is not None:
             self.engine.on_round(done)
-        self.engine.on_checkpoint(self.splitter.checkpoint(self.now))
+        published = self.splitter.checkpoint(self.now)
+        self.engine.on_checkpoint(published)
+        self.splitter.seen(published.serial)
 
     def journal_bytes(self) -> int:
         return sum(self.journal_disk.open(f"0/{name}").size() for name in self.journal_disk.list("0"))
@@ -85,9 +88,9 @@ class Node:
 
 
 def node() -> Node:
-    busy = LogConfig(segment_bytes=8_000, retention_ms=2 * DAY)
-    idle = LogConfig(segment_bytes=8_000, retention_ms=10 * DAY)
-    sized = LogConfig(segment_bytes=8_000, retention_ms=-1, retention_bytes=20_000)
+    busy = LogConfig(model="dedicated", segment_bytes=8_000, retention_ms=2 * DAY)
+    idle = LogConfig(model="dedicated", segment_bytes=8_000, retention_ms=10 * DAY)
+    sized = LogConfig(model="dedicated", segment_bytes=8_000, retention_ms=-1, retention_bytes=20_000)
     return Node(
         [
             QueueSpec(1, "busy", 0, bytes(16), busy),
@@ -139,7 +142,7 @@ def test_offsets_and_starts_of_empty_queues_survive_a_restart() -> None:
 
 
 def test_a_silent_queue_rolls_by_time_when_it_speaks_again() -> None:
-    spec = QueueSpec(1, "slow", 0, bytes(16), LogConfig(segment_ms=DAY, retention_ms=-1))
+    spec = QueueSpec(1, "slow", 0, bytes(16), LogConfig(model="dedicated", segment_ms=DAY, retention_ms=-1))
     cluster = Node([spec])
     slow = cluster.engine.queues[1]
     for _ in range(3):

@@ -8,15 +8,16 @@ import pytest
 from msgspec.structs import replace
 
 from cairnmq.errors import Fault
-from cairnmq.storage import recovery, splitter
+from cairnmq.storage import pack_merge, recovery, splitter
 from cairnmq.storage.checkpoint import CheckpointLog
 from cairnmq.storage.disk import Disk, File
 from cairnmq.storage.engine import Engine
-from cairnmq.storage.format import CheckpointRows, QueueRow, journal_segment
+from cairnmq.storage.format import NO_SEGMENTS, CheckpointRows, QueueRow, journal_segment, pack_name
 from cairnmq.storage.journal import Group, Journal, JournalReader
+from cairnmq.storage.pack import PackWriter
 from cairnmq.storage.queue_log import QueueLog
 from cairnmq.storage.queue_state import QueueState
-from cairnmq.storage.splitter import Splitter
+from cairnmq.storage.splitter import Published, Resume, SplitQueue, Splitter
 from cairnmq.storage.write_path import Released, WritePath
 from cairnmq.testing.campaign import run_seed
 from cairnmq.testing.oracle import Violation
@@ -96,17 +97,18 @@ def names_in_the_root_not_synced(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SimDisk, "sync_dir", lambda disk, name: sync_dir(disk, name) if name else None)
 
 
+class Unsynced:
+    """A file whose sync does nothing."""
+
+    def __init__(self, file: File) -> None:
+        self.append, self.close, self.name = file.append, file.close, file.name
+
+    def sync(self) -> None:
+        pass
+
+
 def checkpoint_published_unsynced(patch: pytest.MonkeyPatch) -> None:
     publish = CheckpointLog.publish
-
-    class Unsynced:
-        """A file whose sync does nothing."""
-
-        def __init__(self, file: File) -> None:
-            self.append, self.close = file.append, file.close
-
-        def sync(self) -> None:
-            pass
 
     def planted(log: CheckpointLog, rows: CheckpointRows) -> None:
         if log._file is not None and not isinstance(log._file, Unsynced):
@@ -134,7 +136,7 @@ def split_beyond_synced(patch: pytest.MonkeyPatch) -> None:
 def _rows_with(change: Callable[[QueueRow], QueueRow]) -> Plant:
     def plant(patch: pytest.MonkeyPatch) -> None:
         to_row = QueueState.to_row
-        patch.setattr(QueueState, "to_row", lambda state, queue_id: change(to_row(state, queue_id)))
+        patch.setattr(QueueState, "to_row", lambda state, *where: change(to_row(state, *where)))
 
     return plant
 
@@ -170,8 +172,8 @@ def torn_tail_not_cut(patch: pytest.MonkeyPatch) -> None:
 
 
 def journal_deleted_beyond_the_checkpoint(patch: pytest.MonkeyPatch) -> None:
-    def on_checkpoint(engine: Engine, positions: dict[int, int]) -> None:
-        for number in positions:
+    def on_checkpoint(engine: Engine, published: Published) -> None:
+        for number in published.positions:
             journal = engine.paths[number].journal
             journal.remove_below(journal.synced)
 
@@ -185,8 +187,8 @@ def successor_trusts_unsynced_logs(patch: pytest.MonkeyPatch) -> None:
 def deleted_files_go_before_the_checkpoint(patch: pytest.MonkeyPatch) -> None:
     checkpoint = Splitter.checkpoint
 
-    def hasty(self: Splitter, now_ms: int, *, clean: bool = False) -> dict[int, int]:
-        self._delete_below_start([queue for queue in self._queues.values() if queue.dirty])
+    def hasty(self: Splitter, now_ms: int, *, clean: bool = False) -> Published:
+        self._delete_below_start([queue for queue in self.queues.values() if queue.dirty])
         return checkpoint(self, now_ms, clean=clean)
 
     patch.setattr(splitter.Splitter, "checkpoint", hasty)
@@ -240,6 +242,57 @@ def interval_never_synced(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(WritePath, "_plan_sync", plan)
 
 
+class UnsyncedPack(PackWriter):
+    """Its sync does nothing."""
+
+    @property
+    def file(self) -> File:
+        return Unsynced(super().file)  # type: ignore[return-value]
+
+
+def merged_pack_not_synced(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(pack_merge, "PackWriter", UnsyncedPack)
+
+
+def new_packs_not_synced(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(splitter, "PackWriter", UnsyncedPack)
+
+
+def merged_packs_go_before_the_checkpoint(patch: pytest.MonkeyPatch) -> None:
+    replaced = Splitter.replaced
+
+    def hasty(self: Splitter, inputs: list[int], output: int | None) -> None:
+        replaced(self, inputs, output)
+        for number in inputs:
+            self.read_disk.remove(pack_name(number))
+
+    patch.setattr(Splitter, "replaced", hasty)
+
+
+def successor_forgets_packs(patch: pytest.MonkeyPatch) -> None:
+    resume = Engine.resume
+    patch.setattr(Engine, "resume", lambda engine: Resume(resume(engine).positions))
+
+
+def packs_not_in_the_checkpoint(patch: pytest.MonkeyPatch) -> None:
+    publish = CheckpointLog.publish
+
+    def forgetful(log: CheckpointLog, rows: CheckpointRows) -> None:
+        publish(log, replace(rows, packs=None))
+
+    patch.setattr(CheckpointLog, "publish", forgetful)
+
+
+def demoted_directory_goes_at_once(patch: pytest.MonkeyPatch) -> None:
+    leave = Splitter.leave
+
+    def hasty(self: Splitter, queue: SplitQueue) -> None:
+        leave(self, queue)
+        self.read_disk.remove_tree(queue.spec.directory)
+
+    patch.setattr(Splitter, "leave", hasty)
+
+
 BUGS: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
@@ -267,11 +320,18 @@ BUGS: dict[str, Plant] = {
         failed_journal_sync_repeated,
         failed_checkpoint_sync_repeated,
         interval_never_synced,
+        merged_pack_not_synced,
+        new_packs_not_synced,
+        merged_packs_go_before_the_checkpoint,
+        successor_forgets_packs,
+        packs_not_in_the_checkpoint,
+        demoted_directory_goes_at_once,
     )
 } | {
     "producers_not_stored": _rows_with(lambda row: replace(row, producers=())),
     "epochs_not_stored": _rows_with(lambda row: replace(row, epochs=())),
     "log_start_not_stored": _rows_with(lambda row: replace(row, log_start=0)),
+    "promotion_not_stored": _rows_with(lambda row: replace(row, segments_from=NO_SEGMENTS)),
     "end_of_an_empty_queue_not_stored": _rows_with(
         lambda row: replace(row, end=0, log_start=0) if row.end == row.log_start else row
     ),

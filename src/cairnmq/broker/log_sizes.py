@@ -43,8 +43,7 @@ class LogSizes:
             doubtful = [(queue, known) for queue in queues if (known := self._doubted(store, queue)) is not None]
             if doubtful:
                 covered = dict(store.engine.checkpointed)
-                directories = [os.path.join(store.data_dir, queue.spec.directory) for queue, _ in doubtful]
-                sizes = await asyncio.to_thread(_sizes, directories)
+                sizes = await asyncio.to_thread(_sizes, store, [queue for queue, _ in doubtful])
                 for (queue, known), size in zip(doubtful, sizes, strict=True):
                     known.size = size
                     known.settled = covered[queue.journal] >= known.seen_at
@@ -69,8 +68,12 @@ class LogSizes:
             self._known = {queue_id: known for queue_id, known in self._known.items() if queue_id in store.queues}
 
 
-def _sizes(directories: list[str]) -> list[int]:
-    return [_size(directory) for directory in directories]
+def _sizes(store: Store, queues: list[Queue]) -> list[int]:
+    return [
+        _size(os.path.join(store.data_dir, queue.spec.directory))
+        + store.engine.shelf.bytes_of(queue.queue_id, queue.log_start)
+        for queue in queues
+    ]
 
 
 def _size(directory: str) -> int:

@@ -8,15 +8,16 @@ import msgspec
 from msgspec import Struct
 
 from cairnmq.storage.queue_log import QueueSpec
-from cairnmq.storage.splitter import Round, StartProposal
+from cairnmq.storage.splitter import Published, Resume, Round
+from cairnmq.storage.upkeep import StartProposal
 
 
 class Begin(Struct, frozen=True, array_like=True, tag=1):
-    """First message. `resume`: how far a predecessor had split (its queue logs are intact up to there)."""
+    """First message. `resume`: what a predecessor had split and no checkpoint names yet."""
 
     journal_dir: str
     data_dir: str
-    resume: dict[int, int]
+    resume: Resume | None
     limits: dict[int, int]
     retention_check_ms: int
     producer_expiration_ms: int
@@ -62,7 +63,13 @@ class Finish(Struct, frozen=True, array_like=True, tag=7):
     clean: bool
 
 
-Order = Begin | Advance | Specs | Drop | Configure | Pace | Finish
+class Seen(Struct, frozen=True, array_like=True, tag=8):
+    """The broker reads by this checkpoint now: what it left behind can go."""
+
+    serial: int
+
+
+Order = Begin | Advance | Specs | Drop | Configure | Pace | Finish | Seen
 
 
 class Ask(Struct, frozen=True, array_like=True, tag=11):
@@ -80,7 +87,7 @@ class Split(Struct, frozen=True, array_like=True, tag=12):
 class Checkpointed(Struct, frozen=True, array_like=True, tag=13):
     """A checkpoint is durable."""
 
-    positions: dict[int, int]
+    published: Published
     seconds: float
 
 
@@ -100,7 +107,19 @@ class Finished(Struct, frozen=True, array_like=True, tag=16):
     """Everything is split and checkpointed; the process exits."""
 
 
-Report = Ask | Split | Checkpointed | Proposals | Trouble | Finished
+class Shelved(Struct, frozen=True, array_like=True, tag=17):
+    """A successor's packs: a checkpoint of its predecessor may have replaced some and not been reported."""
+
+    packs: list[int]
+
+
+class Damaged(Struct, frozen=True, array_like=True, tag=18):
+    """Stored records do not read back; everything else goes on."""
+
+    what: str
+
+
+Report = Damaged | Shelved | Ask | Split | Checkpointed | Proposals | Trouble | Finished
 
 encode = msgspec.msgpack.Encoder().encode
 _orders: msgspec.msgpack.Decoder[Order] = msgspec.msgpack.Decoder(Order)

@@ -21,6 +21,7 @@ from cairnmq.broker.splitter_messages import (
     Begin,
     Checkpointed,
     Configure,
+    Damaged,
     Drop,
     Finish,
     Finished,
@@ -29,18 +30,21 @@ from cairnmq.broker.splitter_messages import (
     Pace,
     Proposals,
     Report,
+    Seen,
+    Shelved,
     Specs,
     Split,
     Trouble,
     framed,
     orders,
 )
-from cairnmq.errors import Fault
+from cairnmq.errors import Corrupt, Fault
 from cairnmq.storage.checkpoint import load_checkpoint
 from cairnmq.storage.disk import RealDisk
 from cairnmq.storage.fault_point import arm
 from cairnmq.storage.queue_log import QueueSpec
-from cairnmq.storage.splitter import Splitter
+from cairnmq.storage.splitter import Resume, Splitter
+from cairnmq.storage.upkeep import Upkeep
 
 PR_SET_PDEATHSIG = 1
 NICENESS = 10
@@ -126,7 +130,7 @@ class SplitterProcess:
                 return
             self.receive(pause)
 
-    def open_splitter(self, resume: dict[int, int]) -> Splitter:
+    def open_splitter(self, resume: Resume | None) -> Splitter:
         """One that goes on behind `resume`, up to where queue logs are known to be good."""
         begin = self.begin
         read_disk = RealDisk(begin.data_dir)
@@ -136,10 +140,13 @@ class SplitterProcess:
             load_checkpoint(read_disk),
             self.resolve,
             journals=begin.limits,
+            resume=resume,
             producer_expiration_ms=begin.producer_expiration_ms,
         )
-        for journal, position in resume.items():
-            splitter.replay(journal, position, now_ms())
+        if resume is not None:
+            splitter.replay(now_ms())
+            self.send(Shelved(splitter.shelf.numbers))
+        self.upkeep = Upkeep(splitter)
         return splitter
 
     def obey(self, order: Order) -> None:
@@ -151,6 +158,8 @@ class SplitterProcess:
             self.splitter.drop(order.queues)
         elif isinstance(order, Configure):
             self.splitter.configure(order.spec)
+        elif isinstance(order, Seen):
+            self.splitter.seen(order.serial)
         elif isinstance(order, Pace):
             self.paused = order.paused
             if order.urgent != self.urgent:
@@ -163,7 +172,7 @@ class SplitterProcess:
         try:
             if self.doubtful:
                 self.splitter.close()
-                self.splitter = self.open_splitter(self.splitter.positions)
+                self.splitter = self.open_splitter(self.splitter.resume())
                 self.doubtful = False
             pause = self.step(now)
             if self.trouble:
@@ -193,15 +202,19 @@ class SplitterProcess:
                 if backlog <= self.splitter.round_bytes:
                     self.backlog_since = None
                 self.maybe_checkpoint(time.monotonic())
+                if not self.urgent and not self.finishing:
+                    self.tidy()
                 return 0.0
             self.maybe_checkpoint(now)
-            return ROUND_DELAY_SECONDS - waited
+            return 0.0 if self.tidy() else ROUND_DELAY_SECONDS - waited
         self.backlog_since = None
         if self.finishing:
             self.checkpoint(clean=self.clean)
             self.send(Finished())
             return None
         self.maybe_checkpoint(now)
+        if not self.paused and self.tidy():
+            return 0.0
         waits = [self.next_retention - now, 60.0]
         if self.uncheckpointed_since is not None:
             waits.append(self.uncheckpointed_since + CHECKPOINT_SECONDS - now)
@@ -211,9 +224,19 @@ class SplitterProcess:
         """Retention has its turn under load too."""
         if now >= self.next_retention and not self.paused:
             self.next_retention = now + self.begin.retention_check_ms / 1000
-            starts = self.splitter.propose_starts(now_ms())
+            starts = self.upkeep.look(now_ms())
             if starts:
                 self.send(Proposals(starts))
+            if self.upkeep.demote():
+                self.checkpoint()
+
+    def tidy(self) -> bool:
+        """A step of merging; True if there is more. Damage found there stops neither splitting nor checkpoints."""
+        try:
+            return self.upkeep.step()
+        except Corrupt as error:
+            self.send(Damaged(f"{error}; packs with it are not merged any more"))
+            return False
 
     def round(self) -> None:
         for journal, limit in self.limits.items():
@@ -234,9 +257,9 @@ class SplitterProcess:
 
     def checkpoint(self, *, clean: bool = False) -> None:
         started = time.monotonic()
-        positions = self.splitter.checkpoint(now_ms(), clean=clean)
+        published = self.splitter.checkpoint(now_ms(), clean=clean)
         self.uncheckpointed_since = None
-        self.send(Checkpointed(positions, time.monotonic() - started))
+        self.send(Checkpointed(published, time.monotonic() - started))
 
 
 def _set_niceness(value: int) -> None:

@@ -20,12 +20,15 @@ from cairnmq.broker.splitter_messages import (
     Begin,
     Checkpointed,
     Configure,
+    Damaged,
     Drop,
     Finish,
     Finished,
     Pace,
     Proposals,
     Report,
+    Seen,
+    Shelved,
     Specs,
     Split,
     Trouble,
@@ -37,7 +40,7 @@ from cairnmq.storage.engine import Engine, Fetched
 from cairnmq.storage.format import Keyed, StartMoved
 from cairnmq.storage.queue import Queue
 from cairnmq.storage.queue_log import QueueSpec
-from cairnmq.storage.queue_reader import Warm
+from cairnmq.storage.queue_segment import Warm
 
 log = logging.getLogger(__name__)
 
@@ -231,17 +234,11 @@ class Store:
     def read(self, queue: Queue, offset: int, max_bytes: int, *, whole: bool) -> Fetched | Refusal | Warm:
         return self.engine.read(queue, offset, max_bytes, whole=whole, cached=True)
 
-    def warm(self, warms: list[Warm], then: Callable[[], None]) -> None:
-        """Runs blocking reads on the cold pool, then comes back to the loop."""
+    def warm(self, warms: list[Warm], then: Callable[[list[Exception | None]], None]) -> None:
+        """Runs blocking reads on the cold pool, then comes back to the loop with what went wrong with each."""
         self._cold_reads += len(warms)
         future = self._loop.run_in_executor(self._cold, _run_all, warms)
-
-        def back(done: asyncio.Future[None]) -> None:
-            if done.exception() is not None:
-                log.warning("a cold read failed: %s", done.exception())
-            then()
-
-        future.add_done_callback(back)
+        future.add_done_callback(lambda done: then(done.result()))
 
     async def find_time(self, queue: Queue, timestamp: int) -> tuple[int, int, int] | None:
         """(offset, timestamp, leader epoch) of the first record that reaches `timestamp`."""
@@ -275,7 +272,7 @@ class Store:
         return Begin(
             self._journal_dir,
             self.data_dir,
-            dict(self.engine.split) if resume else {},
+            self.engine.resume() if resume else None,
             {number: self.engine.splittable(number) for number in numbers},
             self._config.log_retention_check_interval_ms,
             self._config.producer_id_expiration_ms,
@@ -318,7 +315,8 @@ class Store:
             self._give_room()
             self._set_urgency()
         elif isinstance(report, Checkpointed):
-            self.engine.on_checkpoint(report.positions)
+            self.engine.on_checkpoint(report.published)
+            self._link.send(Seen(report.published.serial))
             self._checkpoint_at = time.monotonic()
             self._checkpoint_seconds = report.seconds
         elif isinstance(report, Ask):
@@ -332,6 +330,10 @@ class Store:
                     path.stage_fact(queue, StartMoved(start.offset), self.clock())
                     self.loops[queue.journal].staged()
                     log.info("retention moves the start of %s-%d to %d", queue.topic, queue.partition, start.offset)
+        elif isinstance(report, Shelved):
+            self.engine.shelf.replace(report.packs)
+        elif isinstance(report, Damaged):
+            log.error("%s", report.what)
         elif isinstance(report, Trouble):
             self._trouble = report.reason
             if report.reason:
@@ -403,6 +405,13 @@ class Store:
         )
 
 
-def _run_all(warms: list[Warm]) -> None:
+def _run_all(warms: list[Warm]) -> list[Exception | None]:
+    """One that fails is not the others' business."""
+    failures: list[Exception | None] = []
     for warm in warms:
-        warm()
+        try:
+            warm()
+            failures.append(None)
+        except (OSError, Fault) as error:
+            failures.append(error)
+    return failures

@@ -1,42 +1,46 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""Kernel of batch.py: where the whole batches of a piece of a segment file end."""
+"""Kernel of batch.py: where the sound batches of a piece of a segment file or pack end."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
-from cairnmq.codec.batch import whole_batches as _whole_batches
+from cairnmq.codec.batch import sound_batches as _sound_batches
+
+include "crc32c.pxi"
 
 cdef enum:
     HEADER_SIZE = 61
+    CRC_START = 21
     MAGIC = 2
 
 
-cdef inline int64_t number(const uint8_t* p, int size) noexcept:
-    cdef uint64_t value = 0
-    cdef int i
-    for i in range(size):
-        value = value << 8 | p[i]
-    return <int64_t>value if size == 8 else <int64_t><int32_t>value
-
-
-def whole_batches(data, Py_ssize_t max_bytes, int64_t limit):
+def sound_batches(data, Py_ssize_t max_bytes, int64_t offset, int64_t limit, int32_t epoch):
     cdef Py_buffer buffer
     cdef const uint8_t* p
     cdef Py_ssize_t at = 0, room
-    cdef int64_t size, base, next_offset = 0
+    cdef int64_t size, base, last, next_offset = offset
     PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
     try:
         room = min(buffer.len, max_bytes)
         while room - at >= HEADER_SIZE and next_offset < limit:
             p = <const uint8_t*>buffer.buf + at
-            base = number(p, 8)
-            size = number(p + 8, 4) + 12
-            if size < HEADER_SIZE or size > room - at or base >= limit or p[16] != MAGIC:
-                break
+            base = <int64_t>cairn_u64(p)
             if not -(<int64_t>1 << 62) < base < <int64_t>1 << 62:
-                return _whole_batches(data, max_bytes, limit)  # offsets that may not fit, as only damage makes them
-            next_offset = base + number(p + 23, 4) + 1
+                return _sound_batches(data, max_bytes, offset, limit, epoch)  # sums may not fit; only damage does this
+            size = <int64_t><int32_t>cairn_u32(p + 8) + 12
+            last = base + <int32_t>cairn_u32(p + 23)
+            if (
+                p[16] != MAGIC
+                or size < HEADER_SIZE
+                or (base != next_offset if at else not base <= offset <= last)
+                or (epoch >= 0 and <int32_t>cairn_u32(p + 12) != epoch)
+            ):
+                return at, next_offset, True
+            if size > room - at:
+                break
+            if crc32c(p + CRC_START, size - CRC_START, 0) != cairn_u32(p + 17):
+                return at, next_offset, True
+            next_offset = last + 1
             at += size
-        return at, next_offset
+        return at, next_offset, False
     finally:
         PyBuffer_Release(&buffer)

@@ -14,6 +14,7 @@ from cairnmq.settings.definition import ConfigEntry, ConfigSource, Synonym, Valu
 from cairnmq.settings.topic_table import TOPIC, BrokerName, TopicSetting
 
 Flush = Literal["commit", "interval", "none"]
+Model = Literal["dedicated", "shared", "auto"]
 
 
 class LogConfig(Struct, frozen=True, kw_only=True, gc=False):
@@ -35,6 +36,7 @@ class LogConfig(Struct, frozen=True, kw_only=True, gc=False):
     file_delete_delay_ms: int = 60_000
     min_insync_replicas: int = 1
     compression_type: str = "producer"
+    model: Model = "auto"
 
 
 def validate(name: str, value: str) -> Refusal | None:
@@ -83,6 +85,7 @@ def effective(configs: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
         file_delete_delay_ms=number("file.delete.delay.ms"),
         min_insync_replicas=number("min.insync.replicas"),
         compression_type=cast(str, _value("compression.type", configs, broker)),
+        model=cast(Model, _value("cairn.model", configs, broker)),
     )
 
 

@@ -232,7 +232,7 @@ _ROWS = (
     ),
     _text(
         "cairn.model", _STRING, "auto", "How queue logs are stored: own segment files, shared packs, or by size.",
-        "cairn.model", choices=MODELS, limit=only("auto", "dedicated", why="shared packs are not supported yet"),
+        "cairn.model", choices=MODELS,
     ),
     _text(
         "cairn.engine", _STRING, "journal", "What stores the topic.", "cairn.engine",

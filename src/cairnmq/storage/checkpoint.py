@@ -39,6 +39,7 @@ class CheckpointImage:
         self.marks: dict[int, JournalMark] = {}
         self.queues: dict[int, QueueRow] = {}
         self.keyed: dict[tuple[str, bytes], bytes] = {}
+        self.packs: list[int] = []
         self.time_ms = 0
         self.clean = False
         self.file_number = 0
@@ -55,6 +56,8 @@ class CheckpointImage:
                 self.keyed[fact.space, fact.key] = fact.value
         for mark in rows.marks:
             self.marks[mark.journal] = mark
+        if rows.packs is not None:
+            self.packs = rows.packs
         self.time_ms = rows.time_ms
         self.clean = rows.clean
 
@@ -140,7 +143,10 @@ class CheckpointLog:
         for part in self._parts():
             size += file.append([checkpoint_frame(PART, part)])
         commit = CheckpointRows(
-            marks=list(self.image.marks.values()), time_ms=self.image.time_ms, clean=self.image.clean
+            marks=list(self.image.marks.values()),
+            time_ms=self.image.time_ms,
+            clean=self.image.clean,
+            packs=self.image.packs,
         )
         size += file.append([checkpoint_frame(COMMIT, commit)])
         file.sync()

@@ -36,6 +36,7 @@ from cairnmq.storage.format import (
     IDENTITY_FILE,
     JOURNAL_SUFFIX,
     OFFSET_INDEX_ENTRY,
+    PACK_SUFFIX,
     SEGMENT,
     SEGMENT_ENTRY_SIZE,
     SEGMENT_HEAD,
@@ -47,6 +48,7 @@ from cairnmq.storage.format import (
     read_checkpoint_frame,
     read_entry,
 )
+from cairnmq.storage.pack import PackReader
 from cairnmq.storage.queue_segment import INDEX, LOG, TIME_INDEX, TXN_INDEX
 
 KINDS = {BATCH: "batch", FACT: "fact", SEGMENT: "segment"}
@@ -342,6 +344,30 @@ def _json(data: bytes) -> Iterator[str]:
         raise BadFile(str(error)) from None
 
 
+def _pack(disk: Disk, file: File, records: bool) -> Iterator[str]:
+    try:
+        pack = PackReader(file, _base(file.name.rpartition("/")[2]))
+    except Corrupt as error:
+        yield f"at 0 BAD: {error}"
+        return
+    for extent in pack:
+        offsets = f"offsets={extent.base_offset}..{extent.end_offset - 1}"
+        sizes = f"batches={extent.batches} size={extent.size} time=..{extent.max_timestamp}"
+        yield f"at {extent.position} extent queue={extent.queue_id} {offsets} {sizes}"
+        try:
+            data = memoryview(pack.data(extent))
+        except Corrupt as error:
+            yield f"at {extent.position} BAD: {error}"
+            continue
+        at = 0
+        while at < len(data):
+            header = read_header(data, at)
+            yield f"at {extent.position + at} {_batch(header)} epoch={header.leader_epoch}"
+            if records:
+                yield from _records(data[at : at + header.size])
+            at += header.size
+
+
 def _base(name: str) -> int:
     """What positions and offsets in the file count from; 0 when the name does not say."""
     number = name.partition(".")[0]
@@ -355,6 +381,7 @@ _DUMPERS: dict[str, Callable[[Disk, File, bool], Iterator[str]]] = {
     TXN_INDEX: _txn_index,
     INDEX: _offset_index,
     CHECKPOINT_SUFFIX: _checkpoint,
+    PACK_SUFFIX: _pack,
     IDENTITY_FILE: _identity,
     kafka_files.SNAPSHOT: _of_kafka(_producer_snapshot),
     kafka_files.METADATA_SNAPSHOT: _log,

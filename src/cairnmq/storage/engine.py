@@ -18,14 +18,16 @@ from cairnmq.storage.checkpoint import CheckpointImage, load_checkpoint
 from cairnmq.storage.disk import Disk
 from cairnmq.storage.doubt import doubt_name
 from cairnmq.storage.fault_point import reach
-from cairnmq.storage.format import ENTRY_SIZE
+from cairnmq.storage.format import ENTRY_SIZE, NO_SEGMENTS
+from cairnmq.storage.pack_shelf import PackShelf
 from cairnmq.storage.producers import live
 from cairnmq.storage.queue import Queue
 from cairnmq.storage.queue_log import QueueSpec
-from cairnmq.storage.queue_reader import Part, QueueReader, Warm
+from cairnmq.storage.queue_reader import QueueReader
+from cairnmq.storage.queue_segment import Part, Wanted, Warm
 from cairnmq.storage.queue_state import QueueState
 from cairnmq.storage.recovery import Progress, Scan, live_queues, recover_journal, reopened
-from cairnmq.storage.splitter import Round
+from cairnmq.storage.splitter import Published, Resume, Round
 from cairnmq.storage.write_path import WritePath
 from cairnmq.types import Buffer
 
@@ -78,6 +80,8 @@ class Engine:
         self.epoch = epoch
         self.split = {scan.number: scan.start for scan in scans}
         self.checkpointed = dict(self.split)
+        self.shelf = PackShelf(read_disk, image.packs)
+        self._resume = Resume(dict(self.split))
         self.tail_reads = 0
 
     @classmethod
@@ -150,21 +154,38 @@ class Engine:
     def on_round(self, done: Round) -> None:
         path = self.paths[done.journal]
         assert done.position <= min(path.journal.synced, path.journal.high_watermark)  # invariant 1
+        resume = self._resume
+        if done.pack:
+            self.shelf.add(done.pack)
+            resume.packs.append(done.pack)
         for split in done.queues:
             queue = self.queues.get(split.queue_id)
-            if queue is not None:
-                queue.split_to(split.end)
-                if queue.reader is not None:
-                    queue.reader.saw_segment(split.last_segment)
+            if queue is None:
+                continue
+            queue.split_to(split.end)
+            if queue.segments_from != split.segments_from:
+                queue.segments_from = resume.segments_from[split.queue_id] = split.segments_from
+            if queue.reader is not None:
+                queue.reader.saw_segment(split.last_segment)
         path.unsplit_entries -= done.batches
-        self.split[done.journal] = done.position
+        self.split[done.journal] = resume.positions[done.journal] = done.position
 
-    def on_checkpoint(self, positions: dict[int, int]) -> None:
-        for number, position in positions.items():
+    def on_checkpoint(self, published: Published) -> None:
+        self.shelf.replace(published.packs)
+        for queue_id in published.demoted:
+            queue = self.queues.get(queue_id)
+            if queue is not None:
+                queue.segments_from, queue.reader = NO_SEGMENTS, None
+        self._resume = Resume(dict(self.split))
+        for number, position in published.positions.items():
             assert position <= self.split[number]
             self.checkpointed[number] = position
             reach("journal-delete")
             self.paths[number].journal.remove_below(position - self.config.retain_bytes)
+
+    def resume(self) -> Resume:
+        """What a successor of a splitter that died alone must know."""
+        return self._resume.copy()
 
     def splittable(self, number: int) -> int:
         """How far the splitter may go: nothing is split before it is synced and below the high watermark."""
@@ -194,12 +215,8 @@ class Engine:
             )
         fetched = Fetched([], 0, offset)
         while fetched.next_offset < queue.split_end and (fetched.size < max_bytes or (whole and not fetched.size)):
-            part = self.reader_of(queue).read(
-                fetched.next_offset,
-                max_bytes - fetched.size,
-                queue.split_end,
-                whole=whole and not fetched.size,
-                cached=cached,
+            part = self._read_split(
+                queue, fetched.next_offset, max_bytes - fetched.size, whole=whole and not fetched.size, cached=cached
             )
             if not isinstance(part, Part):
                 return fetched if fetched.size else part
@@ -214,10 +231,17 @@ class Engine:
                 return warm
         return fetched
 
-    def reader_of(self, queue: Queue) -> QueueReader:
+    def _read_split(self, queue: Queue, offset: int, max_bytes: int, *, whole: bool, cached: bool) -> Part | Warm:
+        """From a pack or from the queue's own segments."""
+        epoch, limit = queue.state.epoch_of(offset)
+        packed_end = queue.packed_end
+        if offset < packed_end:
+            wanted = Wanted(offset, min(limit, packed_end), epoch, max_bytes)
+            return self.shelf.read(queue.queue_id, wanted, whole=whole, cached=cached)
         if queue.reader is None:
             queue.reader = QueueReader(self.read_disk, queue.spec.directory)
-        return queue.reader
+        wanted = Wanted(offset, min(limit, queue.split_end), epoch, max_bytes)
+        return queue.reader.read(wanted, whole=whole, cached=cached)
 
     def _read_tail(self, queue: Queue, fetched: Fetched, max_bytes: int, whole: bool, cached: bool) -> Warm | None:
         """Adds batches straight from the journal, as far as that does not wait for the disk."""
@@ -268,7 +292,11 @@ class Engine:
         """Base offset of the first split batch that reaches `timestamp`. Blocks, and may run on any thread."""
         if queue.split_end <= queue.log_start:
             return None
-        place = QueueReader(self.read_disk, queue.spec.directory).find_time(timestamp, queue.split_end)
+        place = None
+        if queue.log_start < queue.packed_end:
+            place = self.shelf.find_time(queue.queue_id, timestamp, queue.log_start, queue.packed_end)
+        if place is None and queue.packed_end < queue.split_end:
+            place = QueueReader(self.read_disk, queue.spec.directory).find_time(timestamp, queue.split_end)
         return place.base_offset if place is not None else None
 
     def find_time(self, queue: Queue, timestamp: int, in_log: int | None) -> Found | None:
@@ -293,7 +321,13 @@ class Engine:
         """The largest timestamp that is split, -1 if none is. Blocks, and may run on any thread."""
         if queue.split_end <= queue.log_start:
             return -1
-        return QueueReader(self.read_disk, queue.spec.directory).largest_timestamp(queue.split_end)
+        largest = -1
+        if queue.log_start < queue.packed_end:
+            largest = self.shelf.largest_timestamp(queue.queue_id, queue.log_start)
+        if queue.packed_end < queue.split_end:
+            reader = QueueReader(self.read_disk, queue.spec.directory)
+            largest = max(largest, reader.largest_timestamp(queue.split_end))
+        return largest
 
     def largest_in_tail(self, queue: Queue) -> int:
         if queue.tail is None:

@@ -170,6 +170,7 @@ CHECKPOINT_CRC = Layout(">I")
 CHECKPOINT_SIZE = CHECKPOINT_HEAD.size + CHECKPOINT_CRC.size
 CHECKPOINT_MAGIC = 0xCA1C
 CHECKPOINT_VERSION = 1
+NO_SEGMENTS = -1
 PART = 1  # rows that count only when a COMMIT follows
 COMMIT = 2  # rows and positions: publishes itself and every PART since the last COMMIT
 
@@ -201,6 +202,8 @@ class QueueRow(Struct, frozen=True, gc=False, array_like=True):
     end: int
     epochs: tuple[tuple[int, int], ...] = ()
     producers: tuple[ProducerRow, ...] = ()
+    segments_from: int = NO_SEGMENTS  # records below lie in packs, from here on in segments of the queue's own
+    packed_bytes: int = 0  # put into packs so far
 
 
 class CheckpointRows(Struct, frozen=True, gc=False, array_like=True):
@@ -212,6 +215,7 @@ class CheckpointRows(Struct, frozen=True, gc=False, array_like=True):
     marks: list[JournalMark] = []
     time_ms: int = 0
     clean: bool = False
+    packs: list[int] | None = None  # all that count, in the order of their records; None: as before
 
 
 _encode_rows = msgspec.msgpack.Encoder().encode
@@ -237,6 +241,63 @@ def read_checkpoint_frame(view: memoryview, at: int) -> tuple[int, CheckpointRow
     if crc != CHECKPOINT_CRC.unpack_from(view, at + CHECKPOINT_HEAD.size)[0]:
         return None
     return kind, _decode_rows(payload), start + length
+
+
+# --------------------------------------------------------------------------------------------------------- packs
+
+PACK_HEAD = Layout(">4sHHQ")  # magic version zero number | crc follows
+PACK_FOOT = Layout(">QII4s")  # table position, extents, crc of the table | crc follows | magic again
+PACK_CRC = Layout(">I")
+PACK_MAGIC = b"CPAK"
+PACK_VERSION = 1
+PACK_HEAD_SIZE = PACK_HEAD.size + PACK_CRC.size
+PACK_FOOT_SIZE = PACK_FOOT.size + PACK_CRC.size
+EXTENT = Layout(">QqqqQIII")
+EXTENT_KEY = Layout(">QQ")  # what it begins with
+
+
+class Extent(Struct, frozen=True, gc=False):
+    """A run of one queue's batches in a pack. `crc` covers every byte of it; `position` is that in the file."""
+
+    queue_id: int
+    base_offset: int
+    end_offset: int
+    max_timestamp: int
+    position: int
+    size: int
+    batches: int
+    crc: int
+
+
+def pack_head(number: int) -> bytes:
+    head = PACK_HEAD.pack(PACK_MAGIC, PACK_VERSION, 0, number)
+    return head + PACK_CRC.pack(crc32c(head))
+
+
+def pack_end(position: int, extents: list[Extent]) -> list[bytes]:
+    """What stands behind the batches: the table of extents, which begins at `position`, and the foot."""
+    table = b"".join(
+        EXTENT.pack(e.queue_id, e.base_offset, e.end_offset, e.max_timestamp, e.position, e.size, e.batches, e.crc)
+        for e in extents
+    )
+    foot = PACK_FOOT.pack(position, len(extents), crc32c(table), PACK_MAGIC)
+    return [table, foot + PACK_CRC.pack(crc32c(foot))]
+
+
+def read_pack_foot(head: bytes, foot: bytes, size: int, number: int, name: str) -> tuple[int, int, int]:
+    """(table position, extents, crc of the table) of a pack file of `size` bytes."""
+    if head != pack_head(number):
+        raise Corrupt(f"{name} is damaged: it does not begin as pack {number}")
+    if len(foot) != PACK_FOOT_SIZE or crc32c(foot[: PACK_FOOT.size]) != PACK_CRC.unpack(foot[PACK_FOOT.size :])[0]:
+        raise Corrupt(f"{name} is damaged: its foot does not read back")
+    position, count, crc, magic = PACK_FOOT.unpack(foot[: PACK_FOOT.size])
+    if magic != PACK_MAGIC or position + count * EXTENT.size + PACK_FOOT_SIZE != size:
+        raise Corrupt(f"{name} is damaged: the foot does not fit its size of {size} bytes")
+    return position, count, crc
+
+
+def read_extents(table: Buffer) -> list[Extent]:
+    return [Extent(*fields) for fields in EXTENT.iter_unpack(table)]
 
 
 # ------------------------------------------------------------------------------- queue logs (Kafka's own layout)
@@ -276,7 +337,9 @@ class QueueIdentity(Struct, frozen=True):
 JOURNAL_SUFFIX = ".jnl"
 CHECKPOINT_SUFFIX = ".ckpt"
 IDENTITY_FILE = "queue.json"
+PACK_SUFFIX = ".pack"
 QUEUES = "queues"
+PACKS = "packs"
 CHECKPOINTS = "checkpoints"
 DELETED_SUFFIX = "-deleted"
 # Made when a sync failed: written bytes may be gone although they read well, until they were written again.
@@ -295,6 +358,10 @@ def numbered(names: list[str], suffix: str) -> list[int]:
 
 def journal_segment(journal: int, position: int) -> str:
     return f"{journal}/{digits(position, JOURNAL_SUFFIX)}"
+
+
+def pack_name(number: int) -> str:
+    return f"{PACKS}/{digits(number, PACK_SUFFIX)}"
 
 
 def queue_directory(topic: str, partition: int) -> str:

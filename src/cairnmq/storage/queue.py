@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cairnmq.settings.topic import LogConfig
+from cairnmq.storage.format import NO_SEGMENTS
 from cairnmq.storage.queue_log import QueueSpec
 from cairnmq.storage.queue_reader import QueueReader
 from cairnmq.storage.queue_state import QueueState
@@ -40,9 +41,10 @@ class Queue:
         "reader",
         "waiters",
         "unsynced_messages",
+        "segments_from",
     )
 
-    def __init__(self, spec: QueueSpec, state: QueueState, journal: int) -> None:
+    def __init__(self, spec: QueueSpec, state: QueueState, journal: int, segments_from: int = NO_SEGMENTS) -> None:
         self.spec = spec
         self.state = state
         self.journal = journal
@@ -52,6 +54,12 @@ class Queue:
         self.reader: QueueReader | None = None
         self.waiters: set[Callable[[], None]] | None = None
         self.unsynced_messages = 0
+        self.segments_from = segments_from
+
+    @property
+    def packed_end(self) -> int:
+        """Split records below lie in packs, the others in segments of the queue's own."""
+        return self.split_end if self.segments_from == NO_SEGMENTS else self.segments_from
 
     @property
     def queue_id(self) -> int:

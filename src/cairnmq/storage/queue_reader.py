@@ -7,33 +7,26 @@ lock is needed. Sequential readers are remembered by their next offset and need 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
-from functools import partial
 
-from msgspec import Struct
-
-from cairnmq.codec import batch
-from cairnmq.codec.batch import HEADER, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC
 from cairnmq.errors import Corrupt
-from cairnmq.kernels import pick
 from cairnmq.storage.disk import Disk, File
 from cairnmq.storage.format import numbered
-from cairnmq.storage.queue_segment import LOG, BatchPlace, find_offset, find_time, segment_name, time_hint, walk
-
-whole_batches = pick(batch.whole_batches)
+from cairnmq.storage.queue_segment import (
+    LOG,
+    BatchPlace,
+    Part,
+    Wanted,
+    Warm,
+    find_offset,
+    find_time,
+    read_batches,
+    segment_name,
+    time_hint,
+    walk,
+)
 
 PLACES_KEPT = 64
 FILES_KEPT = 4
-
-
-class Part(Struct, frozen=True, gc=False):
-    """Whole batches, and the offset behind them."""
-
-    data: memoryview
-    next_offset: int
-
-
-Warm = Callable[[], object]  # a blocking read that brings what is needed into the page cache
 
 
 class QueueReader:
@@ -65,11 +58,12 @@ class QueueReader:
                 del self._files[next(iter(self._files))]
         return file
 
-    def read(self, offset: int, max_bytes: int, limit: int, *, whole: bool, cached: bool) -> Part | Warm:
-        """Batches from the one holding `offset` up to `limit` (an offset) and `max_bytes`; at least one if `whole`.
+    def read(self, wanted: Wanted, *, whole: bool, cached: bool) -> Part | Warm:
+        """At least one batch if `whole`, however large.
 
         An empty part means: the next batch does not fit.
         """
+        offset = wanted.offset
         for _ in range(3):
             place = self._places.get(offset)
             if place is None:
@@ -77,7 +71,7 @@ class QueueReader:
                     return lambda: self._remember(offset)
                 place = self._remember(offset)
             try:
-                part = self._read_at(*place, max_bytes, limit, whole=whole, cached=cached)
+                part = self._read_at(*place, wanted, whole=whole, cached=cached)
             except FileNotFoundError:
                 part = None  # the end of a segment that retention has deleted since
             if part is not None:
@@ -85,7 +79,7 @@ class QueueReader:
             # the remembered place is the end of its segment: a newer segment goes on
             self._places.pop(offset, None)
             self.refresh()
-        raise Corrupt(f"{self.directory}: offset {offset} is below {limit} but cannot be read")
+        raise Corrupt(f"{self.directory}: offset {offset} is below {wanted.limit} but cannot be read")
 
     def _remember(self, offset: int) -> tuple[int, int]:
         """(segment, position) of the batch holding `offset`. Blocks."""
@@ -109,28 +103,12 @@ class QueueReader:
         while len(places) > PLACES_KEPT:
             places.pop(next(iter(places)), None)
 
-    def _read_at(
-        self, base: int, position: int, max_bytes: int, limit: int, *, whole: bool, cached: bool
-    ) -> Part | Warm | None:
+    def _read_at(self, base: int, position: int, wanted: Wanted, *, whole: bool, cached: bool) -> Part | Warm | None:
         """None: there is nothing at this position."""
-        file = self._file(base)
-        size = max(max_bytes, HEADER_SIZE)
-        while True:
-            data = file.read_cached(position, size) if cached else file.read(position, size)
-            if data is None:
-                return partial(file.read, position, size)
-            if len(data) < HEADER_SIZE:
-                return None
-            if HEADER.unpack_from(data)[3] != MAGIC:
-                raise Corrupt(f"{file.name}: no batch at position {position}")
-            at, next_offset = whole_batches(data, size, limit)
-            if at:
-                self._keep(next_offset, base, position + at)
-                return Part(memoryview(data)[:at], next_offset)
-            needed = HEADER.unpack_from(data)[1] + LENGTH_OVERHEAD
-            if not whole or size >= needed:
-                return Part(memoryview(b""), -1)
-            size = needed
+        part = read_batches(self._file(base), position, None, wanted, whole=whole, cached=cached)
+        if isinstance(part, Part) and len(part.data):
+            self._keep(part.next_offset, base, position + len(part.data))
+        return part
 
     def find_time(self, timestamp: int, limit: int) -> BatchPlace | None:
         """The first batch below `limit` (an offset) whose maximum timestamp reaches `timestamp`. Blocks."""

@@ -6,13 +6,19 @@ checked against the batch headers, and a segment without an index is only slower
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from msgspec import Struct
 
+from cairnmq.codec import batch
 from cairnmq.codec.batch import HEADER, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC
+from cairnmq.errors import Corrupt
+from cairnmq.kernels import pick
 from cairnmq.storage.disk import Disk, File
 from cairnmq.storage.format import OFFSET_INDEX_ENTRY, TIME_INDEX_ENTRY, digits
+
+sound_batches = pick(batch.sound_batches)
 
 WINDOW_BYTES = 64 << 10
 LOG, INDEX, TIME_INDEX, TXN_INDEX = ".log", ".index", ".timeindex", ".txnindex"
@@ -28,6 +34,28 @@ class BatchPlace(Struct, frozen=True, gc=False):
     last_offset: int
     max_timestamp: int
     leader_epoch: int
+
+
+class Wanted(Struct, frozen=True, gc=False):
+    """What a read of split records asks for: `max_bytes` of the batches from the one holding `offset` on.
+
+    They end before the offset `limit`, and up to there all have the leader epoch `epoch` (any, if negative).
+    """
+
+    offset: int
+    limit: int
+    epoch: int
+    max_bytes: int
+
+
+class Part(Struct, frozen=True, gc=False):
+    """Whole batches, and the offset behind them."""
+
+    data: memoryview
+    next_offset: int
+
+
+Warm = Callable[[], object]  # a blocking read that brings what is needed into the page cache
 
 
 def segment_name(directory: str, base: int, suffix: str) -> str:
@@ -51,6 +79,36 @@ def walk(file: File, position: int, end: int | None = None) -> Iterator[BatchPla
             return
         yield BatchPlace(position, size, base, base + delta, max_timestamp, epoch)
         position += size
+
+
+def read_batches(
+    file: File, position: int, room: int | None, wanted: Wanted, *, whole: bool, cached: bool
+) -> Part | Warm | None:
+    """Whole batches at `position`, checked bit by bit; at least one if `whole`, however large.
+
+    `room`: how far they may reach in the file. An empty part means: the next batch does not fit. None: nothing is
+    there. A `Warm` (only if `cached`): reading it waits for the disk.
+    """
+    max_bytes = wanted.max_bytes
+    size = max(max_bytes, HEADER_SIZE)
+    while True:
+        if room is not None:
+            size = min(size, room)
+        data = file.read_cached(position, size) if cached else file.read(position, size)
+        if data is None:
+            return partial(file.read, position, size)
+        if len(data) < HEADER_SIZE:
+            return None
+        at, next_offset, damaged = sound_batches(data, size, wanted.offset, wanted.limit, wanted.epoch)
+        if at:
+            return Part(memoryview(data)[:at], next_offset)
+        needed = HEADER.unpack_from(data)[1] + LENGTH_OVERHEAD
+        end = room if room is not None else file.size() - position
+        if damaged or needed > end:
+            raise Corrupt(f"{file.name} is damaged at {position}: offset {wanted.offset} does not read back")
+        if not whole or size >= needed:
+            return Part(memoryview(b""), -1)
+        size = needed
 
 
 def offset_position(disk: Disk, directory: str, base: int, offset: int) -> int:

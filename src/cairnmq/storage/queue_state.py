@@ -78,8 +78,18 @@ class QueueState:
             found = known
         return (found, end) if found >= 0 else (-1, -1)
 
-    def to_row(self, queue_id: int) -> QueueRow:
-        return QueueRow(queue_id, self.log_start, self.end, tuple(self.epochs), tuple(self.producers.values()))
+    def epoch_of(self, offset: int) -> tuple[int, int]:
+        """The leader epoch of the record at `offset`, and up to where records have it; (-1, end) if it is not known."""
+        until = self.end
+        for epoch, start in reversed(self.epochs):
+            if start <= offset:
+                return epoch, until
+            until = start
+        return -1, until
+
+    def to_row(self, queue_id: int, segments_from: int, packed_bytes: int) -> QueueRow:
+        epochs, producers = tuple(self.epochs), tuple(self.producers.values())
+        return QueueRow(queue_id, self.log_start, self.end, epochs, producers, segments_from, packed_bytes)
 
     @classmethod
     def from_row(cls, row: QueueRow) -> QueueState:

@@ -19,6 +19,7 @@ from cairnmq.storage.format import (
     BATCH,
     ENTRY_SIZE,
     FACT,
+    NO_SEGMENTS,
     Keyed,
     StartMoved,
     decode_fact,
@@ -55,7 +56,8 @@ def live_queues(
     for spec in specs:
         row = image.queues.get(spec.queue_id)
         state = QueueState.from_row(row) if row is not None else QueueState()
-        queues[spec.queue_id] = Queue(spec, state, journal_of(spec.queue_id))
+        segments_from = row.segments_from if row is not None else NO_SEGMENTS
+        queues[spec.queue_id] = Queue(spec, state, journal_of(spec.queue_id), segments_from)
     return queues
 
 

@@ -1,4 +1,4 @@
-"""The splitter: journal bytes, sorted by queue, into queue logs; then the checkpoint that makes it count.
+"""The splitter: journal bytes, sorted by queue, into packs and queue logs; then the checkpoint that makes it count.
 
 Order is the whole argument: nothing is split before it is synced in the journal; nothing is checkpointed before it is
 synced on the read disk; nothing is deleted before a checkpoint says that it may be. So after a crash everything behind
@@ -7,7 +7,7 @@ the checkpoint can be thrown away and split again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
@@ -19,20 +19,28 @@ from cairnmq.storage.fault_point import reach
 from cairnmq.storage.format import (
     BATCH,
     FACT,
+    NO_SEGMENTS,
+    PACK_SUFFIX,
+    PACKS,
     QUEUES,
     CheckpointRows,
     Entry,
     JournalMark,
     Keyed,
+    QueueRow,
     StartMoved,
     decode_fact,
+    numbered,
+    pack_name,
 )
 from cairnmq.storage.journal import JournalReader
+from cairnmq.storage.model import Thresholds, wants_segments
+from cairnmq.storage.pack import PackWriter
+from cairnmq.storage.pack_shelf import PackShelf
 from cairnmq.storage.producers import live
 from cairnmq.storage.queue_log import QueueLog, QueueSpec, read_identity, retire_directory
-from cairnmq.storage.queue_segment import LOG, TIME_INDEX, segment_name, time_hint, walk
+from cairnmq.storage.queue_segment import LOG, segment_name, walk
 from cairnmq.storage.queue_state import QueueState
-from cairnmq.storage.retention import SegmentAge, new_start
 
 ROUND_BYTES = 16 << 20
 READ_SLACK = 1 << 20  # a round ends with a whole entry inside the one chunk that was read
@@ -43,40 +51,61 @@ Resolve = Callable[[list[int]], list[QueueSpec]]  # specs of those ids that exis
 
 
 class QueueSplit(Struct, frozen=True, gc=False, array_like=True):
-    """What a round did to one queue: offsets below `end` are in its queue log."""
+    """What a round did to one queue: offsets below `end` are in its queue log.
+
+    `segments_from`: where its own segments begin, the last of them `last_segment`; what lies before is in packs.
+    """
 
     queue_id: int
     end: int
+    segments_from: int
     last_segment: int
 
 
 class Round(Struct, frozen=True, array_like=True):
-    """The result of one round over one journal."""
+    """The result of one round over one journal. `pack`: the one it wrote; 0 if all went into segments."""
 
     journal: int
     position: int
     batches: int
     queues: list[QueueSplit]
+    pack: int = 0
 
 
-class StartProposal(Struct, frozen=True, gc=False, array_like=True):
-    """Retention wants the log start here; the broker decides, by writing the fact."""
+class Resume(Struct, array_like=True):
+    """What a successor must know of rounds that no checkpoint names yet: their files are good, and are read."""
 
-    queue_id: int
-    offset: int
+    positions: dict[int, int] = {}
+    packs: list[int] = []
+    segments_from: dict[int, int] = {}  # of queues promoted since
+
+    def copy(self) -> Resume:
+        return Resume(dict(self.positions), list(self.packs), dict(self.segments_from))
 
 
-class _Queue:
+class Published(Struct, frozen=True, array_like=True):
+    """A checkpoint that counts. Whoever reads packs and segments says when it goes by this one (`Splitter.seen`)."""
+
+    serial: int
+    positions: dict[int, int]
+    packs: list[int]
+    demoted: list[int] = []  # queues whose segments were put into a pack
+
+
+class SplitQueue:
     """A queue the splitter has met since it started."""
 
-    __slots__ = ("spec", "state", "log", "dirty", "checkpointed_start")
+    __slots__ = ("spec", "state", "log", "dirty", "checkpointed_start", "segments_from", "packed_bytes", "idle_end")
 
-    def __init__(self, spec: QueueSpec, state: QueueState) -> None:
+    def __init__(self, spec: QueueSpec, row: QueueRow | None) -> None:
         self.spec = spec
-        self.state = state
+        self.state = QueueState.from_row(row) if row is not None else QueueState()
         self.log: QueueLog | None = None
         self.dirty = False
-        self.checkpointed_start = state.log_start
+        self.checkpointed_start = self.state.log_start
+        self.segments_from = row.segments_from if row is not None else NO_SEGMENTS
+        self.packed_bytes = row.packed_bytes if row is not None else 0
+        self.idle_end = -1  # the end when upkeep looked last
 
 
 class Splitter:
@@ -90,8 +119,10 @@ class Splitter:
         resolve: Resolve,
         *,
         journals: Iterable[int],
+        resume: Resume | None = None,
         round_bytes: int = ROUND_BYTES,
         producer_expiration_ms: int = 86_400_000,
+        thresholds: Thresholds = Thresholds(),  # noqa: B008 (frozen)
     ) -> None:
         self.journal_disk = journal_disk
         self.read_disk = read_disk
@@ -99,12 +130,13 @@ class Splitter:
         self.resolve = resolve
         self.round_bytes = round_bytes
         self.producer_expiration_ms = producer_expiration_ms
+        self.thresholds = thresholds
         self.positions = {number: mark.split for number, mark in image.marks.items()}
         for number in journals:
             self.positions.setdefault(number, 0)
         self.checkpointed = dict(self.positions)
         self.readers: dict[int, JournalReader] = {}
-        self._queues: dict[int, _Queue] = {}
+        self.queues: dict[int, SplitQueue] = {}
         self._gone: set[int] = set()  # deleted queues; their entries are skipped
         self._forgotten: list[int] = []  # deleted since the last checkpoint
         self._keyed: dict[tuple[str, bytes], bytes | None] = {}
@@ -112,26 +144,69 @@ class Splitter:
         self._epochs = {number: mark.epoch for number, mark in image.marks.items()}
         self._open_logs: dict[int, QueueLog] = {}
         self._retired: list[str] = []
+        self.serial = 0
+        self._resume = resume or Resume()
+        self.shelf = PackShelf(read_disk, self._open_packs())
+        self.next_pack = max([0, *self.shelf.numbers]) + 1
+        self._new_packs: list[File] = []  # written since the last checkpoint
+        self._merges: list[tuple[list[int], int | None]] = []  # packs replaced by one (or none) since then
+        self._demoted: list[int] = []
+        self._left: set[int] = set()  # demoted, but their old directory may still be read
+        self._unseen: list[tuple[int, list[int], list[int]]] = []  # serial, packs and demoted queues it left behind
         # why nothing may be split or checkpointed before the broker starts again
         self.spoiled = SPOILED if read_disk.exists(doubt_name("")) else None
 
     # -------------------------------------------------------------------------------------------------- rounds
 
-    def replay(self, journal: int, position: int, now_ms: int) -> None:
-        """Folds entries up to `position` without writing: a predecessor put them into the queue logs and said so.
+    def _open_packs(self) -> list[int]:
+        """Those of the checkpoint and those read already; others are left over from a crash, and go."""
+        known = self.checkpoints.image.packs
+        known = [*known, *(number for number in self._resume.packs if number not in known)]
+        others = set(numbered(self.read_disk.list(PACKS), PACK_SUFFIX)).difference(known)
+        if others:
+            self.checkpoints.settle()
+        for number in sorted(others):
+            self.read_disk.remove(pack_name(number))
+        return known
+
+    def replay(self, now_ms: int) -> None:
+        """Folds entries up to where a predecessor had split and said so, without writing.
 
         The death of a process loses nothing that it wrote; only what it had not reported is cut and made again.
         """
-        reader = self._reader(journal)
-        for entry in reader.entries(self.positions[journal], position):
-            self._meet([entry])
-            self._fold(journal, entry, now_ms)
-            self.positions[journal] = entry.end
-        if self.positions[journal] != position:
-            raise Corrupt(f"journal {journal} cannot be read up to {position}, which was split before")
-        for queue in self._queues.values():
-            if queue.dirty and queue.log is None:
-                self._open_log(queue, queue.state.end)  # so that the next checkpoint syncs what the predecessor wrote
+        for journal, position in self._resume.positions.items():
+            reader = self._reader(journal)
+            for entry in reader.entries(self.positions[journal], position):
+                self._meet([entry])
+                self._fold(journal, entry, now_ms)
+                self.positions[journal] = entry.end
+            if self.positions[journal] != position:
+                raise Corrupt(f"journal {journal} cannot be read up to {position}, which was split before")
+        for queue_id, segments_from in self._resume.segments_from.items():
+            queue = self.queues.get(queue_id)
+            if queue is not None:
+                queue.segments_from = segments_from
+        self._find_left()
+        # so that the next checkpoint syncs what the predecessor wrote
+        for queue in self.queues.values():
+            if queue.dirty and queue.log is None and queue.segments_from != NO_SEGMENTS:
+                self.open_log(queue, queue.state.end)
+        self._new_packs.extend(self.read_disk.open(pack_name(number), write=True) for number in self._resume.packs)
+
+    def _find_left(self) -> None:
+        """Directories of queues that the predecessor demoted: it may not have lived to say so."""
+        for name in self.read_disk.list(QUEUES):
+            try:
+                identity = read_identity(self.read_disk, f"{QUEUES}/{name}")
+            except Corrupt:
+                continue
+            queue = self.learn(identity.queue_id) if identity is not None else None
+            if queue is not None and queue.segments_from == NO_SEGMENTS:
+                self.leave(queue)
+
+    def resume(self) -> Resume:
+        """What a successor of this splitter would need now."""
+        return self._resume.copy()
 
     def split(self, journal: int, limit: int, now_ms: int) -> Round | None:
         """One round towards `limit` = min(high watermark, synced end). None when there is nothing to do."""
@@ -166,12 +241,51 @@ class Splitter:
                 else:
                     run.append(entry)
         self._epochs[journal] = entries[-1].epoch
-        done = [self._append(queue_id, batches) for queue_id, batches in touched.items()]
+        done, pack = self._store(touched)
         reach("split-round")
-        self.positions[journal] = position
+        if pack:
+            self._resume.packs.append(pack)
+        self._resume.segments_from.update({s.queue_id: s.segments_from for s in done if s.last_segment >= 0})
+        self.positions[journal] = self._resume.positions[journal] = position
         self._watermarks[journal] = max(limit, position)
         self._limit_open_logs()
-        return Round(journal, position, batches, done)
+        return Round(journal, position, batches, done, pack)
+
+    def _store(self, touched: dict[int, list[Entry]]) -> tuple[list[QueueSplit], int]:
+        """Each queue's batches into its segments, those of all others into one new pack."""
+        done: list[QueueSplit] = []
+        packed: list[int] = []
+        for queue_id, batches in touched.items():
+            queue = self.queues[queue_id]
+            if queue.segments_from == NO_SEGMENTS:
+                size = sum(len(batch.payload) for batch in batches)
+                if queue_id in self._left or not wants_segments(
+                    queue.spec.config.model, size, queue.packed_bytes, self.thresholds
+                ):
+                    queue.packed_bytes += size
+                    packed.append(queue_id)
+                    continue
+                queue.segments_from = batches[0].base_offset
+                queue.packed_bytes = 0
+            done.append(self._append(queue, batches))
+        if not packed:
+            return done, 0
+        pack = self._write_pack((queue_id, touched[queue_id]) for queue_id in sorted(packed))
+        done.extend(QueueSplit(queue_id, self.queues[queue_id].state.end, NO_SEGMENTS, -1) for queue_id in packed)
+        return done, pack
+
+    def _write_pack(self, runs: Iterable[tuple[int, Sequence[Entry]]]) -> int:
+        writer = PackWriter(self.read_disk, self.take_pack_number())
+        try:
+            for queue_id, batches in runs:
+                writer.add_batches(queue_id, batches)
+            writer.finish()
+        except OSError:
+            writer.abandon()
+            raise
+        self.shelf.add(writer.number)
+        self._new_packs.append(writer.file)
+        return writer.number
 
     def _reader(self, journal: int) -> JournalReader:
         reader = self.readers.get(journal)
@@ -184,7 +298,7 @@ class Splitter:
 
     def _meet(self, entries: Iterable[Entry]) -> None:
         """Asks for the specs of queues not met before; an id nobody knows is a deleted queue."""
-        unknown = {e.queue_id for e in entries if e.queue_id and e.queue_id not in self._queues} - self._gone
+        unknown = {e.queue_id for e in entries if e.queue_id and e.queue_id not in self.queues} - self._gone
         if unknown:
             self._learn(sorted(unknown))
 
@@ -197,8 +311,7 @@ class Splitter:
                 if queue_id in self.checkpoints.image.queues:
                     self._forgotten.append(queue_id)
                 continue
-            row = self.checkpoints.image.queues.get(queue_id)
-            self._queues[queue_id] = _Queue(spec, QueueState.from_row(row) if row is not None else QueueState())
+            self.queues[queue_id] = SplitQueue(spec, self.checkpoints.image.queues.get(queue_id))
 
     def _fold(self, journal: int, entry: Entry, now_ms: int) -> None:
         self._epochs[journal] = entry.epoch
@@ -209,14 +322,14 @@ class Splitter:
             if isinstance(fact, Keyed):
                 self._keyed[fact.space, fact.key] = fact.value
             elif isinstance(fact, StartMoved):
-                queue = self._queues.get(entry.queue_id)
+                queue = self.queues.get(entry.queue_id)
                 if queue is not None:
                     queue.state.move_start(fact.offset)
                     queue.dirty = True
 
     def _fold_batch(self, entry: Entry, now_ms: int) -> bool:
         """False: the queue is deleted."""
-        queue = self._queues.get(entry.queue_id)
+        queue = self.queues.get(entry.queue_id)
         if queue is None:
             return False
         state, base = queue.state, entry.base_offset
@@ -238,12 +351,12 @@ class Splitter:
         queue.dirty = True
         return True
 
-    def _open_log(self, queue: _Queue, offset: int) -> QueueLog:
+    def open_log(self, queue: SplitQueue, offset: int) -> QueueLog:
         """Cuts what lies at `offset` and behind, and removes what a crash left below the checkpointed log start."""
         self.checkpoints.settle()
         row = self.checkpoints.image.queues.get(queue.spec.queue_id)
         log = QueueLog(self.read_disk, queue.spec)
-        log.open_at(offset, (row.log_start, row.end) if row is not None else (0, 0))
+        log.open_at(offset, _claim(row, queue.segments_from))
         queue.log = log
         if row is not None:
             log.remove_below(row.log_start)
@@ -251,13 +364,35 @@ class Splitter:
                 log.remove_last()
         return log
 
-    def _append(self, queue_id: int, batches: list[Entry]) -> QueueSplit:
-        queue = self._queues[queue_id]
-        log = queue.log or self._open_log(queue, batches[0].base_offset)
+    def _append(self, queue: SplitQueue, batches: list[Entry]) -> QueueSplit:
+        queue_id = queue.spec.queue_id
+        log = queue.log or self.open_log(queue, batches[0].base_offset)
         log.append(batches)
         self._open_logs.pop(queue_id, None)
         self._open_logs[queue_id] = log
-        return QueueSplit(queue_id, queue.state.end, log.bases[-1])
+        return QueueSplit(queue_id, queue.state.end, queue.segments_from, log.bases[-1])
+
+    def _stored(self, queue: SplitQueue) -> Iterator[Entry]:
+        """The batches of a queue's segments from its log start on, as journal entries of them."""
+        log = queue.log or self.open_log(queue, queue.state.end)
+        for base in log.bases:
+            file = self.read_disk.open(segment_name(log.directory, base, LOG))
+            for place in walk(file, 0):
+                if place.last_offset >= queue.state.log_start:
+                    data = memoryview(file.read(place.position, place.size))
+                    yield Entry(
+                        0,
+                        0,
+                        BATCH,
+                        0,
+                        queue.spec.queue_id,
+                        0,
+                        data,
+                        place.base_offset,
+                        place.last_offset,
+                        max_timestamp=place.max_timestamp,
+                    )
+            file.close()
 
     def _refuse_if_spoiled(self) -> None:
         if self.spoiled is not None:
@@ -270,11 +405,11 @@ class Splitter:
 
     # ---------------------------------------------------------------------------------------------- checkpoints
 
-    def checkpoint(self, now_ms: int, *, clean: bool = False) -> dict[int, int]:
-        """Syncs the read disk, then publishes; returns the checkpointed position of each journal."""
-        dirty = [queue for queue in self._queues.values() if queue.dirty]
-        files: list[File] = []
-        directories: dict[str, None] = {}
+    def checkpoint(self, now_ms: int, *, clean: bool = False) -> Published:
+        """Syncs the read disk, then publishes."""
+        dirty = [queue for queue in self.queues.values() if queue.dirty]
+        files = list(self._new_packs)
+        directories: dict[str, None] = dict.fromkeys([PACKS, ""] if files or self._merges else [])
         for queue in dirty:
             if queue.log is not None:
                 more, names = queue.log.sync_parts()
@@ -293,15 +428,17 @@ class Splitter:
         for queue in dirty:
             queue.state.producers = live(queue.state.producers, now_ms, self.producer_expiration_ms)
         rows = CheckpointRows(
-            queues=[queue.state.to_row(queue.spec.queue_id) for queue in dirty],
+            queues=[q.state.to_row(q.spec.queue_id, q.segments_from, q.packed_bytes) for q in dirty],
             gone=self._forgotten,
             keyed=[Keyed(space, key, value) for (space, key), value in self._keyed.items()],
             marks=[self._mark(number) for number in self.positions],
             time_ms=now_ms,
             clean=clean,
+            packs=self._shelved() if files or self._merges else None,
         )
         reach("checkpoint-publish")
         self.checkpoints.publish(rows)
+        published = self._published()
         for queue in dirty:
             queue.dirty = False
             if queue.log is not None:
@@ -313,7 +450,38 @@ class Splitter:
         for directory in self._retired:
             self.read_disk.remove_tree(directory)
         self._retired.clear()
-        return self.checkpointed
+        return published
+
+    def _shelved(self) -> list[int]:
+        """The packs that count once merges do."""
+        numbers = self.shelf.numbers
+        for inputs, output in self._merges:
+            at = numbers.index(inputs[0])
+            numbers[at : at + len(inputs)] = [output] if output is not None else []
+        return numbers
+
+    def _published(self) -> Published:
+        """Of replaced packs and demoted queues, the files stay until the readers have gone over to the new ones."""
+        self.serial += 1
+        left = [number for inputs, _ in self._merges for number in inputs]
+        self._unseen.append((self.serial, left, self._demoted))
+        self.shelf.replace(self._shelved())
+        published = Published(self.serial, dict(self.positions), self.shelf.numbers, self._demoted)
+        self._new_packs, self._merges, self._demoted = [], [], []
+        self._resume = Resume(dict(self.positions))
+        return published
+
+    def seen(self, serial: int) -> None:
+        """The readers go by this checkpoint: what it and those before it left behind can go."""
+        while self._unseen and self._unseen[0][0] <= serial:
+            _, packs, demoted = self._unseen.pop(0)
+            for number in packs:
+                self.read_disk.remove(pack_name(number))
+            for queue_id in demoted:
+                queue = self.queues.get(queue_id)
+                self._left.discard(queue_id)
+                if queue is not None:
+                    self.read_disk.remove_tree(queue.spec.directory)
 
     def _mark(self, journal: int) -> JournalMark:
         reader = self.readers.get(journal)
@@ -325,80 +493,70 @@ class Splitter:
 
     @property
     def uncheckpointed(self) -> bool:
-        return self.positions != self.checkpointed or bool(self._forgotten)
+        return self.positions != self.checkpointed or bool(self._forgotten or self._merges or self._demoted)
 
     # ------------------------------------------------------------------------------------ retention and deletion
 
-    def _delete_below_start(self, queues: Iterable[_Queue]) -> None:
+    def _delete_below_start(self, queues: Iterable[SplitQueue]) -> None:
         """Files go only now: the checkpoint that was just published holds the moved log starts."""
         for queue in queues:
             if queue.state.log_start <= queue.checkpointed_start:
                 continue
             queue.checkpointed_start = queue.state.log_start
-            log = queue.log or self._open_log(queue, queue.state.end)
+            if queue.segments_from == NO_SEGMENTS:
+                continue  # a merge leaves them behind
+            log = queue.log or self.open_log(queue, queue.state.end)
             reach("retention-delete")
             log.remove_below(queue.state.log_start)
             if log.bases and queue.state.log_start >= queue.state.end:
                 log.remove_last()
 
-    def propose_starts(self, now_ms: int) -> list[StartProposal]:
-        """Looks at every queue directory and says which log starts retention would move."""
-        proposals = []
-        for name in self.read_disk.list(QUEUES):
-            directory = f"{QUEUES}/{name}"
-            if name.endswith("-deleted"):
-                self.read_disk.remove_tree(directory)
-                continue
-            try:
-                identity = read_identity(self.read_disk, directory)
-            except Corrupt:
-                continue  # torn by a crash before its first checkpoint: whoever claims the directory retires it
-            if identity is None:
-                continue
-            if identity.queue_id not in self._queues and identity.queue_id not in self._gone:
-                self._learn([identity.queue_id])
-            queue = self._queues.get(identity.queue_id)
-            if queue is None:
-                self.drop([(identity.queue_id, directory)])
-                continue
-            proposal = self._propose(queue, now_ms)
-            if proposal is not None:
-                proposals.append(proposal)
-        return proposals
+    def take_pack_number(self) -> int:
+        self.next_pack += 1
+        return self.next_pack - 1
 
-    def _propose(self, queue: _Queue, now_ms: int) -> StartProposal | None:
-        config = queue.spec.config
-        if config.retention_ms < 0 and config.retention_bytes < 0:
-            return None
-        log = queue.log or self._open_log(queue, queue.state.end)
-        log.flush_indexes()
-        segments = [self._age(log, index, queue.state.end) for index in range(len(log.bases))]
-        start = min(new_start(segments, config.retention_ms, config.retention_bytes, now_ms), queue.state.end)
-        return StartProposal(queue.spec.queue_id, start) if start > queue.state.log_start else None
+    @property
+    def has_merge(self) -> bool:
+        return bool(self._merges)
 
-    def _age(self, log: QueueLog, index: int, end: int) -> SegmentAge:
-        base = log.bases[index]
-        last = index + 1 == len(log.bases)
-        file = self.read_disk.open(segment_name(log.directory, base, LOG))
-        size = file.size()
-        _, newest = time_hint(self.read_disk, log.directory, base, 0)
-        if last or not self.read_disk.exists(segment_name(log.directory, base, TIME_INDEX)):
-            newest = max(newest, log.max_timestamp if last else -1)
-        if newest < 0:
-            newest = max((place.max_timestamp for place in walk(file, 0)), default=-1)
-        file.close()
-        return SegmentAge(base, end if last else log.bases[index + 1], size, newest)
+    def replaced(self, inputs: list[int], output: int | None) -> None:
+        """A merge is done; it counts from the next checkpoint on. `inputs` are neighbours on the shelf."""
+        self._merges.append((inputs, output))
+
+    def demote(self, queues: list[SplitQueue]) -> None:
+        """Puts what their segments hold into a pack; that counts from the next checkpoint on, which must follow
+        before the next round."""
+        in_order = sorted(queues, key=lambda queue: queue.spec.queue_id)
+        runs = ((queue.spec.queue_id, list(self._stored(queue))) for queue in in_order)
+        self._resume.packs.append(self._write_pack((queue_id, run) for queue_id, run in runs if run))
+        for queue in queues:
+            if queue.log is not None:
+                queue.log.close_file()
+                queue.log = None
+            self._open_logs.pop(queue.spec.queue_id, None)
+            queue.segments_from = NO_SEGMENTS
+            queue.packed_bytes = 0
+            queue.dirty = True
+            self.leave(queue)
+
+    def leave(self, queue: SplitQueue) -> None:
+        """The directory of a demoted queue goes when nobody reads it any more."""
+        if queue.spec.queue_id not in self._left:
+            self._left.add(queue.spec.queue_id)
+            self._demoted.append(queue.spec.queue_id)
 
     def drop(self, queues: Iterable[tuple[int, str]]) -> None:
         """Topic deletion, (queue id, directory) each: directories are renamed now, removed after a checkpoint."""
         for queue_id, directory in queues:
             self._gone.add(queue_id)
-            queue = self._queues.pop(queue_id, None)
+            queue = self.queues.pop(queue_id, None)
             if queue_id in self.checkpoints.image.queues:
                 self._forgotten.append(queue_id)
             if queue is not None and queue.log is not None:
                 queue.log.close_file()
             self._open_logs.pop(queue_id, None)
+            if not directory:
+                continue
             try:
                 identity = read_identity(self.read_disk, directory)
             except Corrupt:
@@ -407,16 +565,32 @@ class Splitter:
                 self._retired.append(retire_directory(self.read_disk, directory, queue_id))
 
     def configure(self, spec: QueueSpec) -> None:
-        queue = self._queues.get(spec.queue_id)
+        queue = self.queues.get(spec.queue_id)
         if queue is not None:
             queue.spec = spec
             if queue.log is not None:
                 queue.log.spec = spec
 
+    def learn(self, queue_id: int) -> SplitQueue | None:
+        """None: the queue is deleted."""
+        if queue_id not in self.queues and queue_id not in self._gone:
+            self._learn([queue_id])
+        return self.queues.get(queue_id)
+
     def close(self) -> None:
-        for queue in self._queues.values():
+        for queue in self.queues.values():
             if queue.log is not None:
                 queue.log.close_file()
         for reader in self.readers.values():
             reader.close()
         self.checkpoints.close()
+
+
+def _claim(row: QueueRow | None, segments_from: int) -> tuple[int, int]:
+    """From where to where a queue's own segments must hold records, as the checkpoint says.
+
+    Of segments begun after it, older ones in the directory are left over from a crash.
+    """
+    if row is None or row.segments_from != segments_from:
+        return segments_from, segments_from
+    return max(row.log_start, row.segments_from), row.end

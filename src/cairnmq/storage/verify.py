@@ -23,6 +23,8 @@ from cairnmq.storage.format import (
     DELETED_SUFFIX,
     DOUBT_FILE,
     IDENTITY_FILE,
+    NO_SEGMENTS,
+    PACKS,
     QUEUES,
     QueueIdentity,
     QueueRow,
@@ -30,13 +32,14 @@ from cairnmq.storage.format import (
     read_checkpoint_frame,
 )
 from cairnmq.storage.journal_check import JournalCheck, Run, Unsplit
+from cairnmq.storage.pack_check import check_packs, packed_end
 from cairnmq.storage.producers import BATCHES_KEPT
 from cairnmq.storage.queue_check import QueueCheck
 from cairnmq.storage.queue_log import read_identity
 
 JOURNAL_DIRECTORY = "journal"
 METADATA_FILE = "meta.db"
-OURS = (JOURNAL_DIRECTORY, QUEUES, CHECKPOINTS, METADATA_FILE, LOCK_NAME)
+OURS = (JOURNAL_DIRECTORY, QUEUES, PACKS, CHECKPOINTS, METADATA_FILE, LOCK_NAME)
 
 Queues = Mapping[int, QueueIdentity]  # what the metadata says exists, by queue id
 # Reads the metadata file; a Fault says what is wrong with it. Storage does not know metadata, so it is passed in.
@@ -115,6 +118,7 @@ def check(
         yield from _order(journals, image, queues)
         yield from _split_state(journals, image, queues, root)
         yield from _queue_logs(read_disk, journals, image, queues, root)
+        yield from check_packs(read_disk, image, queues, root)
     finally:
         for journal in journals:
             journal.close()
@@ -257,7 +261,7 @@ def _queue_logs(
         for queue_id, places in journal.unsplit.items():
             unsplit.setdefault(queue_id, {}).update((place.offset, place) for place in places)
     journal_damaged = any(journal.damaged for journal in journals)
-    missing = {row.queue_id for row in image.queues.values() if row.end > row.log_start}
+    missing = {row.queue_id for row in image.queues.values() if row.end > max(row.log_start, packed_end(row))}
     if queues is not None:
         missing &= set(queues)
     owners: dict[int, str] = {}
@@ -280,6 +284,10 @@ def _queue_logs(
         if queues is not None and identity.queue_id not in queues:
             continue
         row = image.queues.get(identity.queue_id, QueueRow(identity.queue_id, 0, 0))
+        if row.segments_from == NO_SEGMENTS and row.end:
+            yield note(f"{root}/{directory}", "holds nothing that counts; what the checkpoint knows is in packs")
+            continue
+        row = msgspec.structs.replace(row, log_start=max(row.log_start, packed_end(row)))
         log = QueueCheck(disk, directory, root, row, unsplit.get(identity.queue_id, {}))
         yield from log.findings(journal_damaged)
     for file in unreadable:
@@ -290,7 +298,8 @@ def _queue_logs(
             yield note(file, "not written to the end; the next start makes the directory anew")
     for queue_id in sorted(missing) if not unreadable else ():
         row = image.queues[queue_id]
-        text = f"no directory holds queue {queue_id}: offsets {row.log_start} to {row.end} are missing"
+        start = max(row.log_start, packed_end(row))
+        text = f"no directory holds queue {queue_id}: offsets {start} to {row.end} are missing"
         yield Finding(f"{root}/{QUEUES}", text)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from cairnmq.storage.engine import Engine, Fetched
-from cairnmq.storage.format import QueueIdentity
+from cairnmq.storage.format import NO_SEGMENTS, QueueIdentity
+from cairnmq.storage.pack import PackReader
 from cairnmq.storage.queue import Queue
 from cairnmq.storage.queue_log import QueueSpec
 from cairnmq.storage.queue_segment import LOG, segment_name, walk
@@ -51,6 +52,10 @@ def check_logs(disk: SimDisk, done: Round, specs: dict[int, QueueSpec]) -> None:
     for split in done.queues:
         spec = specs.get(split.queue_id)
         if spec is None:
+            continue
+        if split.segments_from == NO_SEGMENTS:
+            extents = PackReader.open(disk, done.pack).of_queue(split.queue_id)
+            demand(extents[-1].end_offset == split.end, "pack", done.pack, "ends at", extents[-1], "not", split.end)
             continue
         file = disk.open(segment_name(spec.directory, split.last_segment, LOG))
         end, size = split.last_segment, 0

@@ -15,8 +15,10 @@ from cairnmq.storage.checkpoint import load_checkpoint
 from cairnmq.storage.engine import Engine, EngineConfig
 from cairnmq.storage.format import BATCH, CHECKPOINTS, DELETED_SUFFIX
 from cairnmq.storage.journal import JournalReader
+from cairnmq.storage.model import Thresholds
 from cairnmq.storage.queue_log import QueueSpec
-from cairnmq.storage.splitter import Round, Splitter
+from cairnmq.storage.splitter import Published, Resume, Round, Splitter
+from cairnmq.storage.upkeep import Upkeep
 from cairnmq.storage.write_path import Write, WritePath
 from cairnmq.testing.oracle import KILL, POWER, JournalModel, QueueModel, demand
 from cairnmq.testing.sim_checks import check_content, check_logs, check_state, check_verify, home, name
@@ -57,6 +59,8 @@ class Tally(Struct):
     batches: int = 0
     rounds: int = 0
     checkpoints: int = 0
+    merges: int = 0
+    demotions: int = 0
     clean_stops: int = 0
 
     def struck(self, operation: str, *, on_journals: bool) -> None:
@@ -88,6 +92,8 @@ class Shape(Struct, frozen=True):
     segment_bytes: int
     round_bytes: int
     retain_bytes: int
+    thresholds: Thresholds
+    fanout: int
     branch_share: float
 
     @classmethod
@@ -98,6 +104,12 @@ class Shape(Struct, frozen=True):
             segment_bytes=rng.choice((1500, 6000, 20_000)),
             round_bytes=rng.choice((300, 3000, 50_000)),
             retain_bytes=rng.choice((0, 0, 5000)),
+            thresholds=Thresholds(
+                promote_round_bytes=rng.choice((500, 2000, 1 << 30)),
+                promote_bytes=rng.choice((1000, 5000, 1 << 30)),
+                demote_bytes=rng.choice((5000, 50_000)),
+            ),
+            fanout=rng.choice((2, 3, 5)),
             branch_share=branch_share,
         )
 
@@ -150,14 +162,18 @@ class Machine:
         specs = list(self.specs.values())
         return Engine.open(journal_disk, read_disk, specs, epoch=epoch, seed=77, config=config, now_ms=self.now)
 
-    def _splitter(self, journal_disk: SimDisk, read_disk: SimDisk, journals: int) -> Splitter:
+    def _splitter(
+        self, journal_disk: SimDisk, read_disk: SimDisk, journals: int, resume: Resume | None = None
+    ) -> Splitter:
         return Splitter(
             journal_disk,
             read_disk,
             load_checkpoint(read_disk),
             lambda queue_ids: [self.specs[queue_id] for queue_id in queue_ids if queue_id in self.specs],
             journals=range(journals),
+            resume=resume,
             round_bytes=self.shape.round_bytes,
+            thresholds=self.shape.thresholds,
         )
 
     def _recover(
@@ -230,8 +246,10 @@ class Machine:
                 lane.batch_ends = [entry.end for entry in entries if entry.kind == BATCH]
         self.live: dict[int, QueueModel] = {}
         self._relive(self.models)
-        self.reports: list[Round | dict[int, int]] = []
+        self.reports: list[Round | Published | list[int]] = []  # on their way from the splitter; a list: its packs
+        self.acks: list[int] = []  # on their way to it
         self.splitter: Splitter | None = None
+        self.upkeep: Upkeep | None = None
         self.seen = {queue_id: (queue.log_start, queue.visible) for queue_id, queue in self.engine.queues.items()}
         self.strike_in = self.rng.choice((self.rng.randint(1, 30), self.rng.randint(1, 600)))
         self.trace(f"open: epoch {self.epoch}, ends {[scan.end for scan in self.engine.scans]}")
@@ -293,12 +311,21 @@ class Machine:
                     check_logs(disks[1], done, self.specs)
                     engine.on_round(done)
                     if rng.random() < 0.2:
-                        engine.on_checkpoint(splitter.checkpoint(self.now))
-            engine.on_checkpoint(splitter.checkpoint(self.now))
+                        self._checkpoint_on(engine, splitter)
+            self._checkpoint_on(engine, splitter)
+            upkeep = Upkeep(splitter, self.shape.fanout)
+            while upkeep.step():
+                pass
+            self._checkpoint_on(engine, splitter)
         except Struck:
             return rng.choice(EVENTS)
         arm(disks, 0)
         return None
+
+    def _checkpoint_on(self, engine: Engine, splitter: Splitter) -> None:
+        published = splitter.checkpoint(self.now)
+        engine.on_checkpoint(published)
+        splitter.seen(published.serial)
 
     def _strike(self, event: str) -> None:
         """The main world stops and starts again."""

@@ -22,6 +22,7 @@ from cairnmq.storage.journal import JournalReader
 from cairnmq.storage.queue import Queue
 from cairnmq.storage.queue_log import QueueSpec
 from cairnmq.storage.splitter import Round, Splitter
+from cairnmq.storage.upkeep import Upkeep
 from cairnmq.storage.write_path import Placed, WritePath
 from cairnmq.testing.oracle import JournalModel, QueueModel, batch_key, demand, entries_of
 from cairnmq.testing.sim_checks import check_logs, check_state, name
@@ -42,6 +43,7 @@ def draw_config(rng: Random) -> LogConfig:
         flush=rng.choice(("commit", "commit", "interval", "none")),
         flush_ms=rng.choice((20, 100, 500)),
         flush_messages=rng.choice((4, 2**63 - 1)),
+        model=rng.choice(("auto", "auto", "shared", "dedicated")),
     )
 
 
@@ -83,7 +85,9 @@ class World(Machine):
             (16, self._split),
             (5, self._checkpoint),
             (10, self._deliver),
-            (2, self._retain),
+            (5, self._retain),
+            (4, self._tidy),
+            (6, self._acknowledge),
             (2, self._wait),
             (12, self._read),
             (4, self._look_up),
@@ -356,15 +360,18 @@ class World(Machine):
             disk.faults.clear()
 
     def _successor(self) -> Splitter:
-        splitter = self._splitter(self.journal_disk, self.read_disk, len(self.lanes))
-        for number, position in self.engine.split.items():
-            splitter.replay(number, position, self.now)
+        """What it sends first is that its packs are these."""
+        splitter = self._splitter(self.journal_disk, self.read_disk, len(self.lanes), self.engine.resume())
+        splitter.replay(self.now)
+        self.reports.append(splitter.shelf.numbers)
+        self.upkeep = Upkeep(splitter, self.shape.fanout)
         return splitter
 
     def _splitter_gone(self) -> None:
         self.trace("the splitter is gone")
         self.tally.splitter_deaths += 1
         self.splitter = None
+        self.acks.clear()
         while self.reports:  # what it had sent still arrives
             self._deliver()
 
@@ -384,10 +391,28 @@ class World(Machine):
 
     def _checkpoint(self) -> None:
         def act(splitter: Splitter) -> None:
-            self.reports.append(dict(splitter.checkpoint(self.now)))
+            self.reports.append(splitter.checkpoint(self.now))
             self.tally.checkpoints += 1
 
         self._with_splitter(act, faulty=0.2)
+
+    def _tidy(self) -> None:
+        def act(splitter: Splitter) -> None:
+            assert self.upkeep is not None
+            had = splitter.has_merge
+            self.upkeep.step()
+            self.tally.merges += splitter.has_merge and not had
+
+        self._with_splitter(act)
+
+    def _acknowledge(self) -> None:
+        """The splitter hears that the broker goes by a checkpoint."""
+
+        def act(splitter: Splitter) -> None:
+            if self.acks:
+                splitter.seen(self.acks.pop(0))
+
+        self._with_splitter(act)
 
     def _deliver(self) -> None:
         if not self.reports:
@@ -396,20 +421,29 @@ class World(Machine):
         if isinstance(report, Round):
             self.engine.on_round(report)
             return
+        if isinstance(report, list):
+            self.engine.shelf.replace(report)
+            return
         self.engine.on_checkpoint(report)
+        if self.splitter is not None:
+            self.acks.append(report.serial)
         marks = load_checkpoint(self.read_disk).marks
-        for number in report:
+        for number in report.positions:
             bases = JournalReader(self.journal_disk, number).bases
             if bases:
                 demand(bases[0] <= marks[number].split, "a journal segment above the checkpoint was deleted")
 
     def _retain(self) -> None:
         def act(splitter: Splitter) -> None:
-            for proposal in splitter.propose_starts(self.now):
+            assert self.upkeep is not None
+            for proposal in self.upkeep.look(self.now):
                 queue = self.engine.queues.get(proposal.queue_id)
                 if queue is None or not queue.log_start < proposal.offset <= queue.visible:
                     continue
                 self._put(queue.journal, queue, StartMoved(proposal.offset))
+            if self.upkeep.demote():
+                self.tally.demotions += 1
+                self.reports.append(splitter.checkpoint(self.now))
 
         self._with_splitter(act)
 
@@ -507,7 +541,7 @@ class World(Machine):
         for number in range(len(self.lanes)):
             while done := splitter.split(number, self.engine.splittable(number), self.now):
                 self.reports.append(done)
-        self.reports.append(dict(splitter.checkpoint(self.now, clean=True)))
+        self.reports.append(splitter.checkpoint(self.now, clean=True))
         while self.reports:
             self._deliver()
         self.tally.clean_stops += 1

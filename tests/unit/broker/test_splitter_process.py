@@ -9,7 +9,18 @@ from pathlib import Path
 import pytest
 
 from cairnmq.broker import splitter_process
-from cairnmq.broker.splitter_messages import Begin, Checkpointed, Finish, Finished, Inbox, Report, Split, Trouble, pair
+from cairnmq.broker.splitter_messages import (
+    Begin,
+    Checkpointed,
+    Finish,
+    Finished,
+    Inbox,
+    Report,
+    Shelved,
+    Split,
+    Trouble,
+    pair,
+)
 from cairnmq.broker.splitter_messages import reports as decoded
 from cairnmq.broker.splitter_process import SplitterProcess
 from cairnmq.codec.records import Record, build_batch
@@ -18,9 +29,10 @@ from cairnmq.storage.checkpoint import load_checkpoint
 from cairnmq.storage.disk import File, RealDisk
 from cairnmq.storage.engine import Engine, EngineConfig
 from cairnmq.storage.queue_log import QueueSpec
+from cairnmq.storage.splitter import Resume
 
 NOW = 1_000_000
-SPEC = QueueSpec(1, "t", 0, bytes(16), LogConfig())
+SPEC = QueueSpec(1, "t", 0, bytes(16), LogConfig(model="dedicated"))
 
 
 class RefusingDisk(RealDisk):
@@ -45,8 +57,8 @@ class Desk:
         self.inbox = Inbox()
         self.process = SplitterProcess(theirs)
         self.process.resolve = lambda ids: [SPEC]  # type: ignore[method-assign]
-        self.process.begin = Begin(self.journal_dir, self.data_dir, {}, {0: 0}, 60_000, 60_000, False, None)
-        self.process.splitter = self.process.open_splitter({})
+        self.process.begin = Begin(self.journal_dir, self.data_dir, None, {0: 0}, 60_000, 60_000, False, None)
+        self.process.splitter = self.process.open_splitter(None)
 
     def open_broker(self) -> None:
         self.epoch += 1
@@ -107,12 +119,12 @@ def test_after_a_failed_sync_it_and_its_successors_refuse_until_the_broker_start
     RefusingDisk.refuses = False  # the disk says that all is well, and may not be believed
     desk.put()
     assert desk.finish() == [], "the reason is told once"
-    desk.process.splitter = desk.process.open_splitter({0: 0})
+    desk.process.splitter = desk.process.open_splitter(Resume({0: 0}))
     desk.process.trouble = ""
-    assert [type(report) for report in desk.finish()] == [Trouble]
+    assert [type(report) for report in desk.finish()] == [Shelved, Trouble]
     assert load_checkpoint(RealDisk(desk.data_dir)).marks == {}
     desk.open_broker()
-    desk.process.splitter = desk.process.open_splitter({})
+    desk.process.splitter = desk.process.open_splitter(None)
     desk.process.trouble = ""
     assert [type(report) for report in desk.finish()] == [Split, Checkpointed, Finished]
     assert load_checkpoint(RealDisk(desk.data_dir)).queues[1].end == 2
@@ -124,5 +136,5 @@ def test_a_failed_round_is_tried_again(desk: Desk) -> None:
     assert [type(report) for report in desk.finish()] == [Trouble]
     (Path(desk.data_dir) / "queues").unlink()
     after = desk.finish()
-    assert [type(report) for report in after] == [Split, Trouble, Checkpointed, Finished]
-    assert isinstance(after[1], Trouble) and after[1].reason == "", "the trouble is over"
+    assert [type(report) for report in after] == [Shelved, Split, Trouble, Checkpointed, Finished]
+    assert isinstance(after[2], Trouble) and after[2].reason == "", "the trouble is over"

@@ -50,7 +50,6 @@ def test_layers() -> None:
         ("default.replication.factor", "3"),
         ("cairn.journals", "0"),
         ("cairn.journals", "17"),
-        ("cairn.model", "shared"),
         ("cairn.follower.read.max.lag.ms", "5"),
         ("zookeeper.connect", "localhost:2181"),
         ("log.dirs", "/a,/b"),

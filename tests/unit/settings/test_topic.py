@@ -73,7 +73,6 @@ def test_kafkas_limits(name: str, good: list[str], bad: list[str]) -> None:
         ("unclean.leader.election.enable", "true", "replication"),
         ("leader.replication.throttled.replicas", "0:1", "replication"),
         ("cairn.engine", "memory", "engines"),
-        ("cairn.model", "shared", "packs"),
         ("cairn.archive", "file:///a", "archive"),
         ("cairn.view.of", "other", "views"),
         ("segment.jitter.ms", "5", "jitter"),

@@ -19,7 +19,7 @@ from cairnmq.storage.queue_log import QueueSpec
 from cairnmq.storage.splitter import Splitter
 from cairnmq.storage.write_path import Placed
 
-CONFIG = LogConfig(segment_bytes=4000, index_interval_bytes=500)
+CONFIG = LogConfig(model="dedicated", segment_bytes=4000, index_interval_bytes=500)
 SEED = 77
 NOW = 1_000_000
 
@@ -99,8 +99,9 @@ class DataDirectory:
             self.engine.on_round(done)
 
     def checkpoint(self, *, clean: bool = False) -> None:
-        positions = self.splitter.checkpoint(self.time, clean=clean)
-        self.engine.on_checkpoint(positions)
+        published = self.splitter.checkpoint(self.time, clean=clean)
+        self.engine.on_checkpoint(published)
+        self.splitter.seen(published.serial)
 
     def stop(self) -> Path:
         self.splitter.close()

@@ -9,7 +9,10 @@ import pytest
 from cairnmq.codec.records import Record, build_batch
 from cairnmq.errors import Fault
 from cairnmq.metadata.inspection import dump_metadata, is_metadata
+from cairnmq.storage.disk import RealDisk
 from cairnmq.storage.dump import dump_file
+from cairnmq.storage.format import BATCH, Entry
+from cairnmq.storage.pack import PackWriter
 from unit.storage.data_directory import DataDirectory, worn
 
 
@@ -188,3 +191,17 @@ def test_an_unknown_file_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         dump(tmp_path / "missing" / "00000000000000000000.log")
     assert not (tmp_path / "missing").exists()
+
+
+def test_a_pack_shows_each_extent(tmp_path: Path) -> None:
+    data = memoryview(bytearray(build_batch([Record(0, 7, b"k", b"hello")])))
+    writer = PackWriter(RealDisk(str(tmp_path)), 3)
+    writer.add_batches(9, [Entry(0, 0, BATCH, 1, 9, 0, data, 0, 0, max_timestamp=7)])
+    writer.finish()
+    file = tmp_path / "packs" / "00000000000000000003.pack"
+    head, extent, batch, record = dump(file, records=True)
+    assert head.startswith("00000000000000000003.pack: .pack")
+    assert extent == f"at 20 extent queue=9 offsets=0..0 batches=1 size={len(data)} time=..7"
+    assert batch.startswith("at 20 offsets=0..0") and "value=b'hello'" in record
+    for at in range(file.stat().st_size):
+        assert any("BAD" in line for line in dump(damaged(file, tmp_path, at)))

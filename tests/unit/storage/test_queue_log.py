@@ -13,8 +13,8 @@ from cairnmq.errors import Corrupt
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.format import BATCH, OFFSET_INDEX_ENTRY, TIME_INDEX_ENTRY, Entry
 from cairnmq.storage.queue_log import QueueLog, QueueSpec, read_identity
-from cairnmq.storage.queue_reader import Part, QueueReader
-from cairnmq.storage.queue_segment import offset_position, time_hint, walk
+from cairnmq.storage.queue_reader import QueueReader
+from cairnmq.storage.queue_segment import Part, Wanted, offset_position, time_hint, walk
 from cairnmq.testing.sim_disk import SimDisk
 
 DIRECTORY = "queues/t-0"
@@ -229,7 +229,7 @@ def test_a_cut_is_synced_even_if_a_new_segment_follows_it(disk: SimDisk) -> None
 
 
 def read(reader: QueueReader, offset: int, max_bytes: int, limit: int, *, whole: bool = True) -> tuple[list[int], int]:
-    part = reader.read(offset, max_bytes, limit, whole=whole, cached=False)
+    part = reader.read(Wanted(offset, limit, -1, max_bytes), whole=whole, cached=False)
     assert isinstance(part, Part)
     size = len(batch(0).payload)
     return [int.from_bytes(part.data[at : at + 8], "big") for at in range(0, len(part.data), size)], part.next_offset
@@ -280,10 +280,10 @@ def test_a_reader_survives_retention(disk: SimDisk) -> None:
 def test_a_cold_read_gives_the_way_to_warm_it(disk: SimDisk) -> None:
     filled(disk, 2)
     reader = QueueReader(disk, DIRECTORY)
-    warm = reader.read(0, 1000, 4, whole=True, cached=True)
+    warm = reader.read(Wanted(0, 4, -1, 1000), whole=True, cached=True)
     assert callable(warm)
     warm()
-    assert isinstance(reader.read(0, 1000, 4, whole=True, cached=True), Part)
+    assert isinstance(reader.read(Wanted(0, 4, -1, 1000), whole=True, cached=True), Part)
 
 
 @pytest.mark.parametrize("indexed", [True, False])
@@ -307,4 +307,4 @@ def test_lookups_by_time(disk: SimDisk, indexed: bool) -> None:
 def test_a_lost_offset_is_named(disk: SimDisk) -> None:
     filled(disk, 2)
     with pytest.raises(Corrupt, match="offset 9"):
-        QueueReader(disk, DIRECTORY).read(9, 100, 20, whole=True, cached=False)
+        QueueReader(disk, DIRECTORY).read(Wanted(9, 20, -1, 100), whole=True, cached=False)

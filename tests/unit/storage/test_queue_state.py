@@ -93,7 +93,7 @@ def test_rows_keep_everything() -> None:
     state = filled()
     state.apply_batch(batch(10, 2, 6, sequence=5), 1234)
     state.move_start(4)
-    row = state.to_row(8)
+    row = state.to_row(8, 3, 1000)
     assert row.queue_id == 8
     assert QueueState.from_row(row) == state
     assert QueueState.from_row(row).producers[4].batches == ((5, 6, 10),)

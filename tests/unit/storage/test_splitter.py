@@ -7,84 +7,12 @@ from random import Random
 
 import pytest
 
-from cairnmq.codec.records import Record, build_batch
 from cairnmq.errors import Corrupt, Fault
-from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.checkpoint import load_checkpoint
-from cairnmq.storage.engine import Engine, EngineConfig, Fetched
 from cairnmq.storage.format import Keyed, StartMoved
-from cairnmq.storage.queue_log import QueueSpec
-from cairnmq.storage.splitter import Splitter, StartProposal
+from cairnmq.storage.upkeep import StartProposal
 from cairnmq.testing.sim_disk import SimCrash, SimDisk
-
-NOW = 10_000
-
-
-class Broker:
-    """An engine and a splitter on the same disks."""
-
-    def __init__(self, **config: int) -> None:
-        self.journal_disk, self.read_disk = SimDisk(Random(1)), SimDisk(Random(2))
-        self.specs = {
-            number: QueueSpec(number, "t", number, bytes(16), LogConfig(**config))
-            for number in (1, 2, 3)  # type: ignore[arg-type]
-        }
-        self.start(1)
-
-    def start(self, epoch: int) -> None:
-        self.engine = Engine.open(
-            self.journal_disk,
-            self.read_disk,
-            self.specs.values(),
-            epoch=epoch,
-            seed=5,
-            config=EngineConfig(segment_bytes=400),
-            now_ms=NOW,
-        )
-        self.splitter = self.make_splitter()
-
-    def make_splitter(self) -> Splitter:
-        return Splitter(
-            self.journal_disk,
-            self.read_disk,
-            load_checkpoint(self.read_disk),
-            lambda ids: [self.specs[number] for number in ids if number in self.specs],
-            journals=[0],
-            round_bytes=300,
-        )
-
-    def put(self, *queue_ids: int, timestamp: int = NOW) -> None:
-        path = self.engine.paths[0]
-        for number in queue_ids:
-            queue = self.engine.queues[number]
-            data = build_batch([Record(offset=0, timestamp=timestamp, key=None, value=b"v" * 40)])
-            path.stage(queue, memoryview(bytearray(data)), -1, NOW)
-        self.flush()
-
-    def flush(self) -> None:
-        path = self.engine.paths[0]
-        write = path.take()
-        assert write is not None
-        path.write(write)
-        path.written(write)
-        path.synced_to(path.sync())
-
-    def split(self) -> None:
-        while done := self.splitter.split(0, self.engine.splittable(0), NOW):
-            self.engine.on_round(done)
-
-    def checkpoint(self) -> None:
-        self.engine.on_checkpoint(self.splitter.checkpoint(NOW))
-
-    def offsets(self, number: int) -> list[int]:
-        queue = self.engine.queues[number]
-        offset, found = queue.log_start, []
-        while offset < queue.visible:
-            fetched = self.engine.read(queue, offset, 1, whole=True, cached=False)
-            assert isinstance(fetched, Fetched)
-            found.append(int.from_bytes(fetched.buffers[0][:8], "big"))
-            offset = fetched.next_offset
-        return found
+from unit.storage.split_room import NOW, Broker
 
 
 @pytest.fixture
@@ -151,7 +79,7 @@ def test_a_successor_learns_of_deleted_queues_itself(broker: Broker) -> None:
     broker.specs.pop(1)
     broker.engine.drop_queues([1])
     broker.splitter = broker.make_splitter()
-    broker.splitter.propose_starts(NOW)
+    broker.upkeep.look(NOW)
     broker.checkpoint()
     assert broker.read_disk.list("queues") == ["t-2"]
     assert set(load_checkpoint(broker.read_disk).queues) == {2}
@@ -170,8 +98,7 @@ def test_keyed_facts_reach_the_checkpoint(broker: Broker) -> None:
 def test_a_successor_goes_on_and_syncs_what_its_predecessor_wrote(broker: Broker) -> None:
     broker.put(1, 2)
     broker.split()
-    broker.splitter = broker.make_splitter()
-    broker.splitter.replay(0, broker.engine.split[0], NOW)
+    broker.splitter = broker.make_splitter(broker.engine.resume())
     broker.checkpoint()
     for seed in range(20):
         broker.journal_disk, broker.read_disk = broker.journal_disk.kill(), broker.read_disk.crash(Random(seed))
@@ -185,8 +112,7 @@ def test_a_successor_cuts_what_was_not_reported(broker: Broker) -> None:
     broker.split()
     broker.put(1)
     broker.splitter.split(0, broker.engine.splittable(0), NOW)  # dies before its report
-    broker.splitter = broker.make_splitter()
-    broker.splitter.replay(0, broker.engine.split[0], NOW)
+    broker.splitter = broker.make_splitter(broker.engine.resume())
     broker.split()
     assert broker.offsets(1) == [0, 1]
     size = broker.read_disk.open("queues/t-1/00000000000000000000.log").size()
@@ -259,15 +185,15 @@ def test_retention_proposes_starts(broker: Broker) -> None:
     broker.put(1, timestamp=NOW - 10)
     broker.put(2, timestamp=NOW - 10)
     broker.split()
-    assert broker.splitter.propose_starts(NOW) == [StartProposal(1, 2)]
-    assert broker.splitter.propose_starts(NOW - 500) == []
+    assert broker.upkeep.look(NOW) == [StartProposal(1, 2)]
+    assert broker.upkeep.look(NOW - 500) == []
 
 
 def test_retention_by_size(broker: Broker) -> None:
     broker = Broker(segment_bytes=120, retention_ms=-1, retention_bytes=120)
     broker.put(1, 1, 1)
     broker.split()
-    assert broker.splitter.propose_starts(NOW) == [StartProposal(1, 1)]
+    assert broker.upkeep.look(NOW) == [StartProposal(1, 1)]
 
 
 def test_a_torn_directory_does_not_stop_retention(broker: Broker) -> None:
@@ -275,7 +201,7 @@ def test_a_torn_directory_does_not_stop_retention(broker: Broker) -> None:
     broker.split()
     broker.read_disk.open("queues/t-1/queue.json", write=True).truncate(3)
     broker.splitter = broker.make_splitter()
-    assert broker.splitter.propose_starts(NOW) == []
+    assert broker.upkeep.look(NOW) == []
 
 
 def stop_in_checkpoint_sync(disk: SimDisk) -> None:

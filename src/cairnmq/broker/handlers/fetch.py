@@ -13,7 +13,7 @@ from cairnmq.broker.reply import Reply
 from cairnmq.errors import ErrorCode, Fault, Refusal
 from cairnmq.storage.engine import Fetched
 from cairnmq.storage.queue import Queue
-from cairnmq.storage.queue_reader import Warm
+from cairnmq.storage.queue_segment import Warm
 from cairnmq.types import Buffer
 from cairnmq.wire.codec import decode, encode
 from cairnmq.wire.framing import RequestHeader
@@ -54,7 +54,7 @@ class _Fetch:
 
     __slots__ = (
         "ctx", "version", "request", "plan", "reply", "queues",
-        "parked", "timer", "woken", "tries", "budget", "expired",
+        "parked", "timer", "woken", "tries", "budget", "expired", "failed",
     )  # fmt: skip
 
     def __init__(self, ctx: Context, version: int, request: FetchRequest, plan: Plan) -> None:
@@ -68,6 +68,7 @@ class _Fetch:
         self.timer: asyncio.TimerHandle | None = None
         self.woken = False
         self.tries = 0
+        self.failed: dict[int, Exception] = {}  # cold reads that failed, by place in the request
         self.budget = min(request.max_bytes, ctx.config.fetch_max_bytes, ANSWER_BYTES_MAX)
         self.expired = request.max_wait_ms <= 0
 
@@ -94,8 +95,8 @@ class _Fetch:
         """The answer, or None: then the request is parked, or waits for cold reads."""
         total, urgent = 0, not self.plan.wanted
         answers: list[PartitionData] = []
-        warms: list[Warm] = []
-        for wanted, queue in zip(self.plan.wanted, self.queues, strict=True):
+        warms: dict[int, Warm] = {}
+        for index, (wanted, queue) in enumerate(zip(self.plan.wanted, self.queues, strict=True)):
             answer = PartitionData(partition_index=wanted.partition)
             answer.aborted_transactions = NOTHING if self.request.isolation_level == READ_COMMITTED else None
             answers.append(answer)
@@ -103,22 +104,26 @@ class _Fetch:
                 _refuse(answer, queue)
                 urgent = True
                 continue
-            size = self._read(wanted, queue, answer, self.budget - total, total == 0, warms)
+            size = self._read(index, queue, answer, self.budget - total, total == 0, warms)
             total += size
             urgent = urgent or bool(answer.error_code) or answer.diverging_epoch.end_offset >= 0
         if warms and not total:
-            self.ctx.store.warm(warms, self._again)
+            places = list(warms)
+            self.ctx.store.warm(list(warms.values()), lambda failures: self._again(places, failures))
             return None
         if warms:
-            self.ctx.store.warm(warms, _nothing)  # for the next request: cold queues must not starve beside hot ones
+            self.ctx.store.warm(
+                list(warms.values()), _nothing
+            )  # for the next request: cold queues must not starve beside hot ones
         if urgent or self.expired or total >= min(self.request.min_bytes, self.budget):
             return self._answer(answers)
         self._park()
         return None
 
     def _read(
-        self, wanted: Wanted, queue: Queue, answer: PartitionData, room: int, first: bool, warms: list[Warm]
+        self, index: int, queue: Queue, answer: PartitionData, room: int, first: bool, warms: dict[int, Warm]
     ) -> int:
+        wanted = self.plan.wanted[index]
         answer.high_watermark = answer.last_stable_offset = queue.visible
         answer.log_start_offset = queue.log_start
         answer.records = b""
@@ -136,6 +141,8 @@ class _Fetch:
         if room <= 0 and not first:
             return 0
         try:
+            if index in self.failed:
+                raise self.failed[index]
             fetched = store.read(queue, wanted.offset, min(wanted.max_bytes, max(room, 0)), whole=first)
         except (Fault, OSError) as error:
             log.error("cannot read %s-%d at offset %d: %s", queue.topic, queue.partition, wanted.offset, error)
@@ -148,13 +155,14 @@ class _Fetch:
             _refuse(answer, fetched.code)
             answer.log_start_offset = queue.log_start
         else:
-            warms.append(fetched)
+            warms[index] = fetched
         return 0
 
-    def _again(self) -> None:
+    def _again(self, places: list[int], failures: list[Exception | None]) -> None:
         """Cold reads are done: what they read is in the page cache now."""
         if self.reply.done:
             return
+        self.failed.update({index: failure for index, failure in zip(places, failures, strict=True) if failure})
         self.tries += 1
         if self.tries >= WARM_TRIES:
             self.expired = True  # the cache loses pages as fast as we fill it: answer with what there is
@@ -236,5 +244,5 @@ def _refuse(answer: PartitionData, code: ErrorCode) -> None:
     answer.records = b""
 
 
-def _nothing() -> None:
-    pass
+def _nothing(failures: list[Exception | None]) -> None:
+    """What failed fails again when it is asked for."""

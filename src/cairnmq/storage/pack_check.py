@@ -1,0 +1,92 @@
+"""verify's part for packs: every extent against its checksum, every queue's offsets against the checkpoint's rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from cairnmq.codec.batch import CRC_START, HEADER_SIZE, read_header
+from cairnmq.codec.crc32c import crc32c
+from cairnmq.errors import Corrupt
+from cairnmq.storage.checkpoint import CheckpointImage
+from cairnmq.storage.disk import Disk
+from cairnmq.storage.finding import Finding, note
+from cairnmq.storage.format import NO_SEGMENTS, PACK_SUFFIX, PACKS, Extent, QueueRow, digits, numbered
+from cairnmq.storage.pack import PackReader
+from cairnmq.storage.pack_shelf import merged
+
+
+def check_packs(
+    disk: Disk, image: CheckpointImage, queues: Mapping[int, object] | None, root: str
+) -> Iterator[Finding]:
+    """`queues`: what the metadata says exists; None when it is not at hand."""
+    for name in disk.list(PACKS):
+        numbers = numbered([name], PACK_SUFFIX)
+        if not numbers or numbers[0] not in image.packs:
+            yield note(
+                f"{root}/{PACKS}/{name}", "was made after the checkpoint, or replaced; the next start removes it"
+            )
+    packs: list[PackReader] = []
+    lost = False
+    for number in image.packs:
+        try:
+            packs.append(PackReader.open(disk, number))
+        except (Corrupt, OSError) as error:
+            lost = True
+            yield Finding(f"{root}/{PACKS}/{digits(number, PACK_SUFFIX)}", str(error))
+    met: set[int] = set()
+    for queue_id, extents in merged(packs):
+        row = image.queues.get(queue_id)
+        if row is None or (queues is not None and queue_id not in queues):
+            continue  # deleted; a merge leaves it behind
+        met.add(queue_id)
+        next_offset = -1
+        for pack, extent in extents:
+            if extent.end_offset <= row.log_start:
+                continue
+            name = f"{root}/{pack.name}"
+            if next_offset < 0:
+                next_offset = min(extent.base_offset, row.log_start)
+            if extent.base_offset != next_offset and not lost:
+                text = f"goes on at offset {extent.base_offset} instead of {next_offset}"
+                yield Finding(name, f"queue {queue_id} {text}")
+            next_offset = extent.end_offset
+            yield from _extent(pack, extent, row, name)
+        end = packed_end(row)
+        if not lost and next_offset not in (-1, end):
+            yield Finding(f"{root}/{PACKS}", f"queue {queue_id} ends at offset {next_offset}, not at {end}")
+        if next_offset == -1:
+            met.discard(queue_id)
+    for row in image.queues.values():
+        wanted = row.log_start < packed_end(row) and (queues is None or row.queue_id in queues)
+        if wanted and row.queue_id not in met and not lost:
+            text = f"no pack holds queue {row.queue_id}: offsets {row.log_start} to {packed_end(row)} are missing"
+            yield Finding(f"{root}/{PACKS}", text)
+    for pack in packs:
+        pack.close()
+
+
+def packed_end(row: QueueRow) -> int:
+    return row.end if row.segments_from == NO_SEGMENTS else row.segments_from
+
+
+def _extent(pack: PackReader, extent: Extent, row: QueueRow, name: str) -> Iterator[Finding]:
+    try:
+        data = memoryview(pack.data(extent))
+    except Corrupt as error:
+        yield Finding(name, str(error))
+        return
+    at, count, offset, newest = 0, 0, extent.base_offset, -1
+    while len(data) - at >= HEADER_SIZE:
+        header = read_header(data, at)
+        batch = data[at : at + header.size]
+        known = [epoch for epoch, start in row.epochs if start <= header.base_offset]
+        if header.size < HEADER_SIZE or crc32c(batch[CRC_START:]) != header.crc or header.base_offset != offset:
+            break
+        if offset >= row.log_start and (not known or known[-1] != header.leader_epoch):
+            text = f"the batch at {extent.position + at} has leader epoch {header.leader_epoch}"
+            yield Finding(name, f"{text}, the checkpoint says {known[-1] if known else 'none'}")
+        at, count, offset = at + header.size, count + 1, header.last_offset + 1
+        newest = max(newest, header.max_timestamp)
+    if (at, count, offset, newest) != (len(data), extent.batches, extent.end_offset, extent.max_timestamp):
+        text = f"the extent at {extent.position} does not hold offsets {extent.base_offset} to {extent.end_offset}"
+        yield Finding(name, f"{text} of queue {extent.queue_id}, as the table says")

@@ -1,0 +1,107 @@
+"""Merging packs: which ones (a pure decision), and the work in small steps between the splitter's rounds.
+
+Neighbours of about the same size are merged, so that each byte is written again only a few times while the number of
+packs stays small. Records nobody can ask for any more (deleted queues, below the log start) are left behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from msgspec import Struct
+
+from cairnmq.storage.disk import Disk
+from cairnmq.storage.format import Extent
+from cairnmq.storage.pack import PackReader, PackWriter
+from cairnmq.storage.pack_shelf import merged
+
+FANOUT = 8
+SMALLEST_TIER_BYTES = 1 << 20
+MERGED_BYTES_MAX = 1 << 30
+DEAD_SHARE = 0.5
+SYNC_BYTES = 64 << 20
+
+
+class PackSize(Struct, frozen=True, gc=False):
+    """A pack as the plan sees it. `dead`: bytes of records that nobody can ask for any more."""
+
+    number: int
+    size: int
+    dead: int
+
+
+def plan(packs: Sequence[PackSize], fanout: int = FANOUT, bytes_max: int = MERGED_BYTES_MAX) -> list[int]:
+    """Neighbours to merge into one next, or one pack to write again; empty when all is well. `packs` in order."""
+    tiers = [_tier(pack.size, fanout) for pack in packs]
+    for tier in range(max(tiers, default=-1) + 1):
+        first, size, count = 0, 0, 0
+        for index, pack in enumerate(packs):
+            if tiers[index] > tier or size + pack.size > bytes_max:
+                first, size, count = index + (tiers[index] > tier), 0, 0
+            if tiers[index] <= tier:
+                size += pack.size
+                count += tiers[index] == tier  # smaller ones in between come along
+            if count == fanout:
+                return [pack.number for pack in packs[first : index + 1]]
+    for pack in packs:
+        if pack.dead > DEAD_SHARE * pack.size:
+            return [pack.number]
+    return []
+
+
+def _tier(size: int, fanout: int) -> int:
+    tier, bound = 0, SMALLEST_TIER_BYTES
+    while size > bound:
+        tier, bound = tier + 1, bound * fanout
+    return tier
+
+
+LogStart = Callable[[int], int | None]  # of a queue, as checkpointed; None: the queue is deleted
+
+
+class MergeJob:
+    """One merge. `step` until it says that it is done; the result counts when a checkpoint names it."""
+
+    def __init__(self, disk: Disk, packs: list[PackReader], number: int, log_start: LogStart) -> None:
+        self.inputs = [pack.number for pack in packs]
+        self.output: int | None = None  # none is needed when nothing in the inputs is alive
+        self.read_bytes = 0
+        self._disk = disk
+        self._number = number
+        self._writer: PackWriter | None = None
+        self._unsynced = 0
+        self._extents = self._alive(packs, log_start)
+
+    @staticmethod
+    def _alive(packs: list[PackReader], log_start: LogStart) -> Iterator[tuple[PackReader, Extent]]:
+        for queue_id, extents in merged(packs):
+            start = log_start(queue_id)
+            if start is not None:
+                yield from ((pack, extent) for pack, extent in extents if extent.end_offset > start)
+
+    def step(self, max_bytes: int) -> bool:
+        """Copies about `max_bytes`; True when the merged pack is whole and synced."""
+        copied = 0
+        for pack, extent in self._extents:
+            if self._writer is None:
+                self._writer = PackWriter(self._disk, self._number)
+            self._writer.add_extent(extent, pack.data(extent))
+            copied += extent.size
+            if copied >= max_bytes:
+                break
+        self.read_bytes += copied
+        self._unsynced += copied
+        if copied >= max_bytes:
+            if self._unsynced >= SYNC_BYTES and self._writer is not None:
+                self._writer.file.sync()  # in portions: one sync of it all would hold up the disk
+                self._unsynced = 0
+            return False
+        if self._writer is not None:
+            self._writer.finish()
+            self._writer.file.sync()
+            self.output = self._number
+        return True
+
+    def abandon(self) -> None:
+        if self._writer is not None:
+            self._writer.abandon()

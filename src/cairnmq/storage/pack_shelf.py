@@ -1,0 +1,144 @@
+"""The packs that count, in the order of their records: reading a queue's batches from them, in broker and splitter.
+
+Of one queue, a later pack holds later offsets; merging neighbours keeps that. The list is replaced, never changed, so
+that lookups on other threads need no lock.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from functools import partial
+from itertools import groupby
+
+from cairnmq.errors import Corrupt
+from cairnmq.storage.disk import Disk
+from cairnmq.storage.format import Extent
+from cairnmq.storage.pack import PackReader
+from cairnmq.storage.queue_segment import BatchPlace, Part, Wanted, Warm, read_batches, walk
+
+PLACES_KEPT = 8192
+
+Place = tuple[PackReader, int, int]  # pack, position of the next batch, end of the extent
+
+
+class PackShelf:
+    """`packs` in order. One owner changes it; `read` with `cached` runs on the owner's thread and never blocks."""
+
+    def __init__(self, disk: Disk, numbers: Iterable[int] = ()) -> None:
+        self.disk = disk
+        self.packs: list[PackReader] = [PackReader.open(disk, number) for number in numbers]
+        self._places: dict[tuple[int, int], Place] = {}  # (queue id, next offset)
+        self._last: dict[int, int] = {}  # queue id -> the place on the shelf of the pack it was read from last
+
+    @property
+    def numbers(self) -> list[int]:
+        return [pack.number for pack in self.packs]
+
+    @property
+    def size(self) -> int:
+        return sum(pack.size for pack in self.packs)
+
+    def add(self, number: int) -> None:
+        self.packs = [*self.packs, PackReader.open(self.disk, number)]
+
+    def replace(self, numbers: Iterable[int]) -> None:
+        """What counts from now on; packs that stay are not opened again. Old files close when their last read ends."""
+        known = {pack.number: pack for pack in self.packs}
+        self.packs = [known.get(number) or PackReader.open(self.disk, number) for number in numbers]
+        kept = {pack.number for pack in self.packs}
+        self._places = {key: place for key, place in self._places.items() if place[0].number in kept}
+
+    # ------------------------------------------------------------------------------------------------- by offset
+
+    def read(self, queue_id: int, wanted: Wanted, *, whole: bool, cached: bool) -> Part | Warm:
+        """At least one batch if `whole`, however large.
+
+        An empty part means: the next batch does not fit. One part never reaches over the end of an extent.
+        """
+        offset = wanted.offset
+        place = self._places.get((queue_id, offset)) or self._remember(queue_id, offset, cached=cached)
+        if place is None:
+            return partial(self._remember, queue_id, offset)
+        pack, position, end = place
+        part = read_batches(pack.file, position, end - position, wanted, whole=whole, cached=cached)
+        if part is None:
+            raise Corrupt(f"{pack.name} ends before position {position}, where its table says offset {offset} lies")
+        if isinstance(part, Part) and 0 < len(part.data) < end - position:
+            self._keep(queue_id, part.next_offset, (pack, position + len(part.data), end))
+        return part
+
+    def _remember(self, queue_id: int, offset: int, *, cached: bool = False) -> Place | None:
+        """None, only if `cached`: looking it up waits for the disk."""
+        packs = self.packs
+        # who reads on finds the next records in the next pack, or soon behind it
+        last = self._last.get(queue_id, len(packs) - 1)
+        for index in (*range(last, len(packs)), *range(min(last, len(packs)) - 1, -1, -1)):
+            pack = packs[index]
+            extent = pack.find(queue_id, offset, cached=cached)
+            if extent is True:
+                return None
+            if isinstance(extent, Extent):
+                position = extent.position
+                if offset > extent.base_offset:
+                    if cached:
+                        return None
+                    position = _position_of(pack, extent, offset)
+                place = (pack, position, extent.position + extent.size)
+                self._keep(queue_id, offset, place)
+                self._last[queue_id] = index
+                if len(self._last) > PLACES_KEPT:
+                    self._last.pop(next(iter(self._last)), None)
+                return place
+        raise Corrupt(f"no pack holds offset {offset} of queue {queue_id}")
+
+    def _keep(self, queue_id: int, offset: int, place: Place) -> None:
+        places = self._places
+        places[queue_id, offset] = place
+        while len(places) > PLACES_KEPT:
+            places.pop(next(iter(places)), None)
+
+    # --------------------------------------------------------------------------------------------------- by queue
+
+    def extents(self, queue_id: int) -> Iterator[tuple[PackReader, Extent]]:
+        """All of a queue, in offset order. Blocks."""
+        for pack in self.packs:
+            for extent in pack.of_queue(queue_id):
+                yield pack, extent
+
+    def find_time(self, queue_id: int, timestamp: int, start: int, limit: int) -> BatchPlace | None:
+        """The first batch from offset `start` to `limit` whose maximum timestamp reaches `timestamp`. Blocks."""
+        for pack, extent in self.extents(queue_id):
+            if extent.end_offset <= start or extent.max_timestamp < timestamp:
+                continue
+            for place in walk(pack.file, extent.position, extent.position + extent.size):
+                if place.last_offset >= start and place.max_timestamp >= timestamp:
+                    return place if place.base_offset < limit else None
+        return None
+
+    def largest_timestamp(self, queue_id: int, start: int) -> int:
+        """Of the batches behind offset `start`; -1 if there are none. Blocks."""
+        return max((e.max_timestamp for _, e in self.extents(queue_id) if e.end_offset > start), default=-1)
+
+    def bytes_of(self, queue_id: int, start: int) -> int:
+        return sum(extent.size for _, extent in self.extents(queue_id) if extent.end_offset > start)
+
+
+def merged(packs: list[PackReader]) -> Iterator[tuple[int, list[tuple[PackReader, Extent]]]]:
+    """Queue by queue, all extents in offset order: (queue id, [(pack, extent), ...]). Blocks."""
+    runs = [_keyed(index, pack) for index, pack in enumerate(packs)]
+    rows = heapq.merge(*runs, key=lambda row: row[0])
+    for queue_id, group in groupby(rows, key=lambda row: row[0][0]):
+        yield queue_id, [(packs[key[1]], extent) for key, extent in group]
+
+
+def _keyed(index: int, pack: PackReader) -> Iterator[tuple[tuple[int, int], Extent]]:
+    for extent in pack:
+        yield (extent.queue_id, index), extent
+
+
+def _position_of(pack: PackReader, extent: Extent, offset: int) -> int:
+    for place in walk(pack.file, extent.position, extent.position + extent.size):
+        if place.last_offset >= offset:
+            return place.position
+    raise Corrupt(f"{pack.name}: the extent at {extent.position} does not hold offset {offset}, which its table says")

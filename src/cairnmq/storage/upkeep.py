@@ -1,0 +1,186 @@
+"""What the splitter does to records that are split and checkpointed: retention's proposals, merges, demotions.
+
+Nothing here is urgent, and nothing here counts before a checkpoint says so. It looks at every queue that has records,
+but keeps none of them in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from msgspec import Struct
+
+from cairnmq.errors import Corrupt
+from cairnmq.storage.format import DELETED_SUFFIX, NO_SEGMENTS, QUEUES
+from cairnmq.storage.model import wants_packs
+from cairnmq.storage.pack import PackReader
+from cairnmq.storage.pack_merge import MergeJob, PackSize, plan
+from cairnmq.storage.pack_shelf import merged
+from cairnmq.storage.queue_log import QueueLog, QueueSpec, read_identity
+from cairnmq.storage.queue_segment import LOG, TIME_INDEX, segment_name, time_hint, walk
+from cairnmq.storage.retention import SegmentAge, new_start
+from cairnmq.storage.splitter import SplitQueue, Splitter
+
+STEP_BYTES = 8 << 20
+RESOLVE_QUEUES = 1000
+DEMOTE_QUEUES = 256  # at a time, so that the checkpoint that must follow stays short
+
+
+class StartProposal(Struct, frozen=True, gc=False, array_like=True):
+    """Retention wants the log start here; the broker decides, by writing the fact."""
+
+    queue_id: int
+    offset: int
+
+
+class Upkeep:
+    """One splitter's. `look` now and then, `step` while it says there is more to do."""
+
+    def __init__(self, splitter: Splitter, fanout: int | None = None) -> None:
+        self.splitter = splitter
+        self.disk = splitter.read_disk
+        self.fanout = fanout
+        self.merged_bytes = 0
+        self._job: MergeJob | None = None
+        self._dead: dict[int, int] = {}  # pack -> bytes that nobody can ask for any more, as of the last look
+        self._damaged: set[int] = set()  # packs that cannot be merged
+        self._demotable: list[SplitQueue] = []
+
+    # ------------------------------------------------------------------------------------------------ retention
+
+    def look(self, now_ms: int) -> list[StartProposal]:
+        """Looks at every queue that has records: which log starts would retention move, what could be demoted?"""
+        proposals = [*self._look_at_directories(now_ms), *self._look_at_packs(now_ms)]
+        return [proposal for proposal in proposals if proposal is not None]
+
+    def _look_at_directories(self, now_ms: int) -> Iterator[StartProposal | None]:
+        self._demotable = []
+        for name in self.disk.list(QUEUES):
+            directory = f"{QUEUES}/{name}"
+            if name.endswith(DELETED_SUFFIX):
+                self.disk.remove_tree(directory)
+                continue
+            try:
+                identity = read_identity(self.disk, directory)
+            except Corrupt:
+                continue  # torn by a crash before its first checkpoint: whoever claims the directory retires it
+            if identity is None:
+                continue
+            queue = self.splitter.learn(identity.queue_id)
+            if queue is None:
+                self.splitter.drop([(identity.queue_id, directory)])
+            elif queue.segments_from == NO_SEGMENTS:
+                self.splitter.leave(queue)
+            else:
+                yield self._look_at_segments(queue, now_ms)
+
+    def _look_at_segments(self, queue: SplitQueue, now_ms: int) -> StartProposal | None:
+        log = queue.log or self.splitter.open_log(queue, queue.state.end)
+        log.flush_indexes()
+        segments = [self._age(log, index, queue.state.end) for index in range(len(log.bases))]
+        is_idle, queue.idle_end = queue.idle_end == queue.state.end, queue.state.end
+        size = sum(segment.size for segment in segments)
+        if is_idle and not queue.dirty and wants_packs(queue.spec.config.model, size, self.splitter.thresholds):
+            self._demotable.append(queue)
+        if queue.state.log_start < queue.segments_from:
+            packed = (extent for _, extent in self.splitter.shelf.extents(queue.spec.queue_id))
+            older = [SegmentAge(e.base_offset, e.end_offset, e.size, e.max_timestamp) for e in packed]
+            segments = [*older, *segments]
+        return _propose(queue.spec, segments, queue.state.log_start, queue.state.end, now_ms)
+
+    def _age(self, log: QueueLog, index: int, end: int) -> SegmentAge:
+        base = log.bases[index]
+        last = index + 1 == len(log.bases)
+        file = self.disk.open(segment_name(log.directory, base, LOG))
+        size = file.size()
+        _, newest = time_hint(self.disk, log.directory, base, 0)
+        if last or not self.disk.exists(segment_name(log.directory, base, TIME_INDEX)):
+            newest = max(newest, log.max_timestamp if last else -1)
+        if newest < 0:
+            newest = max((place.max_timestamp for place in walk(file, 0)), default=-1)
+        file.close()
+        return SegmentAge(base, end if last else log.bases[index + 1], size, newest)
+
+    def _look_at_packs(self, now_ms: int) -> Iterator[StartProposal | None]:
+        """Also counts what is dead in each pack. A queue with segments of its own has had its look."""
+        image = self.splitter.checkpoints.image
+        packs = [pack for pack in self.splitter.shelf.packs if pack.number in image.packs]
+        dead = dict.fromkeys((pack.number for pack in packs), 0)
+        rows = merged(packs)
+        while some := list(islice(rows, RESOLVE_QUEUES)):
+            specs = {spec.queue_id: spec for spec in self.splitter.resolve([queue_id for queue_id, _ in some])}
+            for queue_id, extents in some:
+                spec, row = specs.get(queue_id), image.queues.get(queue_id)
+                if spec is None and row is not None:
+                    self.splitter.drop([(queue_id, "")])
+                start = row.log_start if row is not None and spec is not None else None
+                for pack, extent in extents:
+                    if start is None or extent.end_offset <= start:
+                        dead[pack.number] += extent.size
+                if spec is not None and row is not None and row.segments_from == NO_SEGMENTS:
+                    ages = [
+                        SegmentAge(extent.base_offset, extent.end_offset, extent.size, extent.max_timestamp)
+                        for _, extent in extents
+                        if extent.end_offset > row.log_start
+                    ]
+                    yield _propose(spec, ages, row.log_start, row.end, now_ms)
+        self._dead = dead
+
+    # ------------------------------------------------------------------------------------------------- merging
+
+    def step(self) -> bool:
+        """A little of what there is to do; True if there is more. Merged packs count after the next checkpoint."""
+        if self._job is None:
+            packs = self._next_merge()
+            if not packs:
+                return False
+            self._job = MergeJob(self.disk, packs, self.splitter.take_pack_number(), self._log_start)
+        job = self._job
+        try:
+            if not job.step(STEP_BYTES):
+                return True
+        except (Corrupt, OSError) as error:
+            self._job = None
+            if isinstance(error, Corrupt):
+                self._damaged.update(job.inputs)
+            job.abandon()
+            raise
+        self._job = None
+        self.merged_bytes += job.read_bytes
+        self.splitter.replaced(job.inputs, job.output)
+        return False
+
+    def _next_merge(self) -> list[PackReader]:
+        """Only packs that a checkpoint names, and one merge for each checkpoint."""
+        if self.splitter.has_merge:
+            return []
+        shelf = {pack.number: pack for pack in self.splitter.shelf.packs}
+        sizes = [
+            PackSize(number, shelf[number].size, self._dead.get(number, 0))
+            for number in self.splitter.checkpoints.image.packs
+        ]
+        chosen = plan(sizes, self.fanout) if self.fanout else plan(sizes)
+        return [] if self._damaged.intersection(chosen) else [shelf[number] for number in chosen]
+
+    def _log_start(self, queue_id: int) -> int | None:
+        row = self.splitter.checkpoints.image.queues.get(queue_id)
+        return row.log_start if row is not None else None
+
+    # ------------------------------------------------------------------------------------------------- demotion
+
+    def demote(self) -> bool:
+        """Puts segments of small idle queues into a pack; True if it did, and then a checkpoint must follow at once."""
+        chosen = [q for q in self._demotable if q.state.end == q.idle_end and q.segments_from != NO_SEGMENTS]
+        self._demotable = chosen[DEMOTE_QUEUES:]
+        if chosen:
+            self.splitter.demote(chosen[:DEMOTE_QUEUES])
+        return bool(chosen)
+
+
+def _propose(
+    spec: QueueSpec, segments: list[SegmentAge], log_start: int, end: int, now_ms: int
+) -> StartProposal | None:
+    config = spec.config
+    start = min(new_start(segments, config.retention_ms, config.retention_bytes, now_ms), end)
+    return StartProposal(spec.queue_id, start) if start > log_start else None

@@ -1,0 +1,238 @@
+"""What becomes of split records: packs or segments, promotion and demotion, merges, retention and deletion in packs."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from cairnmq.storage.checkpoint import load_checkpoint
+from cairnmq.storage.format import NO_SEGMENTS, StartMoved
+from cairnmq.storage.model import Thresholds, wants_packs, wants_segments
+from cairnmq.storage.upkeep import StartProposal
+from cairnmq.storage.verify import check
+from unit.storage.split_room import NOW, Broker
+
+AT = Thresholds(promote_round_bytes=100, promote_bytes=1000, demote_bytes=50)
+
+
+def test_the_model_decides() -> None:
+    assert wants_segments("dedicated", 1, 0, AT)
+    assert not wants_segments("shared", 10_000, 10_000, AT)
+    assert [wants_segments("auto", size, 0, AT) for size in (99, 100)] == [False, True]
+    assert [wants_segments("auto", 10, packed, AT) for packed in (989, 990)] == [False, True]
+    assert [wants_packs("auto", size, AT) for size in (50, 51)] == [True, False]
+    assert not wants_packs("dedicated", 0, AT) and wants_packs("shared", 0, AT)
+
+
+def findings(broker: Broker) -> list[str]:
+    return [str(f) for f in check(broker.read_disk, broker.journal_disk) if not f.is_note]
+
+
+def packs(broker: Broker) -> list[str]:
+    return broker.read_disk.list("packs")
+
+
+def merge(broker: Broker) -> None:
+    while broker.upkeep.step():
+        pass
+
+
+def test_small_queues_share_a_pack_and_have_no_directory() -> None:
+    broker = Broker("auto")
+    broker.put(1, 2, 3)
+    broker.split()  # two rounds
+    broker.checkpoint()
+    assert len(packs(broker)) == 2 and broker.read_disk.list("queues") == []
+    assert [broker.offsets(number) for number in (1, 2, 3)] == [[0]] * 3
+    assert findings(broker) == []
+    broker.start(2)
+    assert [broker.offsets(number) for number in (1, 2, 3)] == [[0]] * 3
+
+
+def test_a_queue_that_grows_is_promoted() -> None:
+    broker = Broker("auto")
+    for _ in range(6):
+        broker.put(1)
+        broker.split()
+    broker.put(2)
+    broker.split()
+    broker.checkpoint()
+    queue = broker.engine.queues[1]
+    assert 0 < queue.segments_from < 6
+    assert broker.read_disk.list("queues") == ["t-1"]
+    assert broker.offsets(1) == list(range(6))
+    assert load_checkpoint(broker.read_disk).queues[1].segments_from == queue.segments_from
+    assert findings(broker) == []
+    broker.start(2)
+    broker.put(1)
+    broker.split()
+    assert broker.offsets(1) == list(range(7))
+
+
+@pytest.mark.parametrize("model", ["shared", "dedicated"])
+def test_a_model_that_is_set_holds(model: str) -> None:
+    broker = Broker(model)
+    for _ in range(10):
+        broker.put(1)
+        broker.split()
+    assert (broker.engine.queues[1].segments_from == NO_SEGMENTS) is (model == "shared")
+    assert bool(packs(broker)) is (model == "shared")
+
+
+def test_a_small_quiet_queue_is_demoted() -> None:
+    broker = Broker("dedicated")
+    broker.put(1, 1)
+    broker.put(2)
+    broker.split()
+    broker.checkpoint()
+    for number in (1, 2):
+        broker.configure(number, model="auto")
+    broker.upkeep.look(NOW)
+    assert not broker.upkeep.demote()  # it may only look quiet
+    broker.put(2)
+    broker.split()
+    broker.checkpoint()
+    broker.upkeep.look(NOW)
+    assert broker.upkeep.demote()
+    broker.checkpoint()
+    assert broker.read_disk.list("queues") == ["t-2"]
+    assert broker.offsets(1) == [0, 1] and broker.offsets(2) == [0, 1]
+    assert findings(broker) == []
+    broker.start(2)
+    assert broker.offsets(1) == [0, 1]
+
+
+def test_the_directory_of_a_demoted_queue_stays_while_it_is_read() -> None:
+    broker = Broker("dedicated")
+    broker.put(1)
+    broker.split()
+    broker.checkpoint()
+    assert broker.offsets(1) == [0]  # a reader with an open file
+    broker.configure(1, model="shared")
+    broker.upkeep.look(NOW)
+    broker.upkeep.look(NOW)
+    assert broker.upkeep.demote()
+    published = broker.splitter.checkpoint(NOW)
+    assert published.demoted == [1] and broker.read_disk.list("queues") == ["t-1"]
+    assert broker.offsets(1) == [0]
+    broker.engine.on_checkpoint(published)
+    broker.splitter.seen(published.serial)
+    assert broker.read_disk.list("queues") == [] and broker.offsets(1) == [0]
+
+
+def test_a_successor_tells_of_a_demotion_that_was_not_reported() -> None:
+    broker = Broker("dedicated")
+    broker.put(1)
+    broker.split()
+    broker.checkpoint()
+    broker.configure(1, model="shared")
+    broker.upkeep.look(NOW)
+    broker.upkeep.look(NOW)
+    broker.upkeep.demote()
+    broker.splitter.checkpoint(NOW)  # and it dies
+    broker.splitter = broker.make_splitter(broker.engine.resume())
+    broker.put(1)
+    broker.split()
+    assert broker.offsets(1) == [0, 1]
+    broker.checkpoint()
+    assert broker.read_disk.list("queues") == [] and broker.offsets(1) == [0, 1]
+
+
+def test_merged_packs_are_read_and_the_old_ones_go() -> None:
+    broker = Broker("shared")
+    for _ in range(2):
+        broker.put(1, 2)
+        broker.split()
+    assert not broker.upkeep.step() and not broker.splitter.has_merge  # no checkpoint names them yet
+    broker.checkpoint()
+    assert len(packs(broker)) == 2
+    merge(broker)
+    published = broker.splitter.checkpoint(NOW)
+    assert published.packs == [3] and len(packs(broker)) == 3
+    assert broker.offsets(1) == [0, 1]  # from the old ones
+    broker.engine.on_checkpoint(published)
+    broker.splitter.seen(published.serial)
+    assert packs(broker) == ["00000000000000000003.pack"]
+    assert broker.offsets(1) == broker.offsets(2) == [0, 1]
+    assert findings(broker) == []
+
+
+def test_a_power_loss_during_a_merge_loses_nothing() -> None:
+    for seed in range(30):
+        broker = Broker("shared")
+        for _ in range(2):
+            broker.put(1, 2)
+            broker.split()
+        broker.checkpoint()
+        merge(broker)
+        if seed % 2:
+            broker.splitter.checkpoint(NOW)
+        broker.journal_disk, broker.read_disk = broker.journal_disk.kill(), broker.read_disk.crash(Random(seed))
+        broker.start(2)
+        assert broker.offsets(1) == broker.offsets(2) == [0, 1]
+        assert len(packs(broker)) in (1, 2)  # what does not count is gone
+
+
+def test_retention_in_packs() -> None:
+    broker = Broker("shared", retention_ms=1000)
+    broker.put(1, 2, timestamp=NOW - 1001)
+    broker.split()
+    broker.put(1, timestamp=NOW - 10)
+    broker.split()
+    broker.checkpoint()
+    assert broker.upkeep.look(NOW) == [StartProposal(1, 1), StartProposal(2, 1)]
+    assert broker.upkeep.look(NOW - 500) == []
+
+
+def test_retention_by_size_in_packs() -> None:
+    broker = Broker("shared", retention_ms=-1, retention_bytes=120)
+    for _ in range(3):
+        broker.put(1)
+        broker.split()
+    broker.checkpoint()
+    assert broker.upkeep.look(NOW) == [StartProposal(1, 1)]
+
+
+def test_retention_reaches_from_packs_into_segments() -> None:
+    broker = Broker("auto", retention_ms=1000)
+    for _ in range(6):
+        broker.put(1, timestamp=NOW - 1001)
+        broker.split()
+    broker.checkpoint()
+    assert broker.engine.queues[1].segments_from > 0
+    assert broker.upkeep.look(NOW) == [StartProposal(1, 6)]
+
+
+def test_deleted_records_leave_packs_with_a_merge() -> None:
+    broker = Broker("shared")
+    broker.put(1, 1, 2)
+    broker.split()
+    broker.checkpoint()
+    size = broker.read_disk.open("packs/00000000000000000001.pack").size()
+    broker.engine.paths[0].stage_fact(broker.engine.queues[1], StartMoved(2), NOW)
+    broker.flush()
+    broker.split()
+    broker.checkpoint()
+    broker.upkeep.look(NOW)  # counts what is dead
+    merge(broker)
+    broker.checkpoint()
+    assert broker.offsets(1) == [] and broker.offsets(2) == [0]
+    assert broker.read_disk.open(f"packs/{packs(broker)[0]}").size() < size
+    assert findings(broker) == []
+
+
+def test_a_deleted_topic_leaves_packs_too() -> None:
+    broker = Broker("shared")
+    broker.put(1)
+    broker.split()
+    broker.checkpoint()
+    broker.specs.pop(1)
+    broker.engine.drop_queues([1])
+    broker.splitter.drop([(1, "queues/t-1")])
+    broker.checkpoint()
+    broker.upkeep.look(NOW)
+    merge(broker)
+    broker.checkpoint()
+    assert packs(broker) == []
+    assert set(load_checkpoint(broker.read_disk).queues) == set()
