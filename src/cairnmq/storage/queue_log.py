@@ -72,6 +72,7 @@ class QueueLog:
         self._max_timestamp_offset = 0
         self._indexed_timestamp = -1
         self._indexed_offset = 0  # up to this one no timestamp is larger; only of use when a log is opened
+        self._times_kept: int | None = None  # bytes of the time index that stay when it is next written
         self._offset_entries = bytearray()
         self._time_entries = bytearray()
         self._unsynced: set[str] = set()  # files that are not held open: closed segments and indexes
@@ -187,10 +188,11 @@ class QueueLog:
             if self._is_batch(place, base + times[-1][1]) and place and place.max_timestamp == times[-1][0]:
                 break
             times.pop()
-        # The last one may be younger than the batch it speaks of and, after a failed sync, read well without being on
-        # disk. It is made again when the segment is closed.
-        del times[-1:]
         self._rewrite_index(base, TIME_INDEX, 12 * len(times))
+        # The last one may be younger than the batch it speaks of and, after a failed sync, read well without being on
+        # disk. So it is made again, when the next one is written and at the latest when the segment is closed.
+        del times[-1:]
+        self._times_kept = 12 * len(times)
         self._indexed_timestamp, self._indexed_offset = (times[-1][0], base + times[-1][1]) if times else (-1, base)
 
     @staticmethod
@@ -305,6 +307,7 @@ class QueueLog:
         self.new_names = True
         self.size = self._unindexed = 0
         self._first_timestamp = self._max_timestamp = self._indexed_timestamp = -1
+        self._times_kept = None
 
     def _close_segment(self) -> None:
         """A closed segment's time index ends with its largest timestamp: retention and lookups rely on it."""
@@ -324,6 +327,9 @@ class QueueLog:
             else:
                 file = self.disk.create(name)
                 self.new_names = True
+            if entries and suffix == TIME_INDEX and self._times_kept is not None:
+                file.truncate(min(self._times_kept, file.size()))
+                self._times_kept = None
             if entries:
                 file.append([bytes(entries)])
             file.close()
@@ -363,6 +369,7 @@ class QueueLog:
         self.close_file()
         self._offset_entries.clear()
         self._time_entries.clear()
+        self._times_kept = None
         self._remove_segment(self.bases.pop())
         self.size = 0
 

@@ -24,7 +24,7 @@ def batch(base: int, count: int = 2, size: int = 50, timestamp: int = 1000) -> E
     records = [Record(offset=0, timestamp=timestamp, key=None, value=b"v" * size) for _ in range(count)]
     data = bytearray(build_batch(records))
     set_offset_and_epoch(data, base, 1)
-    return Entry(0, 0, BATCH, 1, 1, 0, memoryview(data), base, base + count - 1, 1, timestamp)
+    return Entry(0, 0, BATCH, 1, 1, 0, memoryview(data), base, base + count - 1, 1, timestamp, count=count)
 
 
 def spec(queue_id: int = 1, **config: int) -> QueueSpec:
