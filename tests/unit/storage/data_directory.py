@@ -27,7 +27,7 @@ NOW = 1_000_000
 class DataDirectory:
     """Topic `t` with three partitions. `produce`, `split`, `checkpoint` in any order; `stop` closes everything."""
 
-    def __init__(self, root: Path, *, journal_segment_bytes: int = 64 * 1024) -> None:
+    def __init__(self, root: Path, *, journal_segment_bytes: int = 64 * 1024, config: LogConfig = CONFIG) -> None:
         self.root = root
         self.config = EngineConfig(segment_bytes=journal_segment_bytes, retain_bytes=1 << 20)
         root.mkdir(parents=True, exist_ok=True)
@@ -40,7 +40,7 @@ class DataDirectory:
             assert not isinstance(made, Refusal)
             topic = made
         epoch = catalog.next_epoch()
-        self.specs = [QueueSpec(q, "t", partition, topic.topic_id, CONFIG) for partition, q in topic.queues()]
+        self.specs = [QueueSpec(q, "t", partition, topic.topic_id, config) for partition, q in topic.queues()]
         store.close()
         journal_disk: Disk = RealDisk(root / "journal")
         read_disk: Disk = RealDisk(root)
