@@ -12,6 +12,10 @@ Offset = NewType("Offset", int)
 Position = NewType("Position", int)
 Epoch = NewType("Epoch", int)
 
+# Producer ids given out here begin far above Kafka's, which count from 0: in an imported queue a new producer must not
+# be taken for one whose records came along, its batches for duplicates.
+OWN_PRODUCERS_FROM = 1 << 40
+
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Buffers: TypeAlias = Sequence[Buffer]
 

@@ -57,7 +57,6 @@ class LiveCatalog:
         self._clock = clock
         self._turn = asyncio.Lock()
         self._producer_ids = iter(range(0))
-        self._foreign_producer = -1
 
     async def _call(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
@@ -185,13 +184,3 @@ class LiveCatalog:
                     self._producer_ids = iter(await self._call(lambda: self._catalog.producer_id_block(_PRODUCER_IDS)))
                     producer_id = next(self._producer_ids)
         return producer_id
-
-    async def reserve_producer_ids_above(self, producer_id: int) -> None:
-        """A new producer never gets the id of one whose records came from another cluster: it would be taken for it."""
-        if producer_id <= self._foreign_producer:
-            return
-        async with self._turn:
-            await self._call(lambda: self._catalog.reserve_producer_ids_above(producer_id))
-            self._foreign_producer = max(producer_id, self._foreign_producer)
-            left = [number for number in self._producer_ids if number > producer_id]
-            self._producer_ids = iter(left)

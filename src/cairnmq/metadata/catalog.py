@@ -19,7 +19,7 @@ from cairnmq.metadata.store import ABSENT, Change, Check, Compacted, Conflict, M
 from cairnmq.metadata.topics import BROKER_CONFIGS, NEXT_QUEUE, TOPICS, CreateTopic, Decision
 from cairnmq.settings.alteration import ConfigChange
 from cairnmq.settings.broker import BrokerConfig
-from cairnmq.types import Epoch
+from cairnmq.types import OWN_PRODUCERS_FROM, Epoch
 
 NEXT_PRODUCER = "ids/next-producer"
 CLUSTER_ID = "ids/cluster"
@@ -182,26 +182,16 @@ class Catalog:
         return self._store.next_epoch()
 
     def producer_id_block(self, size: int) -> range:
-        """Producer ids that nobody else will get."""
+        """Producer ids that nobody else will get, and that no record from elsewhere bears."""
 
         def attempt() -> range:
             entry = self._store.get(NEXT_PRODUCER)
-            first, revision = (1, ABSENT) if entry is None else (_number(entry.key, entry.value), entry.revision)
+            known, revision = (0, ABSENT) if entry is None else (_number(entry.key, entry.value), entry.revision)
+            first = max(known, OWN_PRODUCERS_FROM)
             _granted(self._store.put(NEXT_PRODUCER, str(first + size).encode(), revision))
             return range(first, first + size)
 
         return self._retry(attempt)
-
-    def reserve_producer_ids_above(self, producer_id: int) -> None:
-        """Never give out `producer_id` or a smaller one; records with it came from another cluster."""
-
-        def attempt() -> None:
-            entry = self._store.get(NEXT_PRODUCER)
-            first, revision = (1, ABSENT) if entry is None else (_number(entry.key, entry.value), entry.revision)
-            if first <= producer_id:
-                _granted(self._store.put(NEXT_PRODUCER, str(producer_id + 1).encode(), revision))
-
-        self._retry(attempt)
 
     def reserve_queue_ids_above(self, queue_id: int) -> None:
         """Never give out `queue_id` or a smaller one; journals may know ids that metadata lost."""

@@ -26,6 +26,7 @@ from cairnmq.codec.crc32c import crc32c
 from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.format import ENTRY_LENGTH_MAX
+from cairnmq.types import OWN_PRODUCERS_FROM
 
 # attributes, maximum timestamp, producer id, producer epoch, base sequence, record count
 Admitted: TypeAlias = tuple[int, int, int, int, int, int]
@@ -105,6 +106,11 @@ def admit_kept(batches: Sequence[memoryview], span: Span, queue_end: int) -> lis
             return Refusal(
                 ErrorCode.INVALID_RECORD,
                 f"offset {header.base_offset}: {header.count} records, last offset delta {header.last_offset_delta}",
+            )
+        if header.producer_id >= OWN_PRODUCERS_FROM:
+            return Refusal(
+                ErrorCode.INVALID_RECORD,
+                f"offset {header.base_offset}: producer id {header.producer_id} may be that of a producer of ours",
             )
         at = header.last_offset + 1
         headers.append(header)

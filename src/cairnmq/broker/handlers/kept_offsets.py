@@ -6,7 +6,6 @@ import asyncio
 from typing import TYPE_CHECKING, TypeAlias
 
 from cairnmq.broker.queues import find_queue
-from cairnmq.codec.batch import read_header
 from cairnmq.codec.compression import Undecodable
 from cairnmq.codec.records import iter_batches
 from cairnmq.errors import ErrorCode, Fault, Refusal
@@ -48,10 +47,6 @@ async def _keep(ctx: Context, topic_id: bytes, wanted: Wanted) -> Result:
         return result(ErrorCode.INVALID_RECORD, str(error))
     if sum(map(len, batches)) != len(records):
         return result(ErrorCode.INVALID_RECORD, "the records end inside a batch")
-    try:
-        await ctx.catalog.reserve_producer_ids_above(max((read_header(b).producer_id for b in batches), default=-1))
-    except Fault as fault:
-        return result(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(fault))
     while ctx.store.full:
         await _room(ctx)
     queue = find_queue(ctx, ctx.catalog.image.topic_by_id(topic_id), wanted.index)
