@@ -148,7 +148,9 @@ class Import:
         self.sent = 0
 
     def carry_out(self, plan: Plan) -> None:
-        positions = {log.place: self._position(log) for log in plan.logs}  # refusals come before the first record
+        positions: dict[TopicPartition, int] = {}
+        for topic in plan.topics:
+            positions |= self._positions(topic)  # refusals come before the first record
         total = sum(log.size for log in plan.logs)
         for log in plan.logs:
             for part in parts(log, positions[log.place], self._request_bytes):
@@ -165,15 +167,22 @@ class Import:
                 self._client.delete_records(log.place.topic, {log.place.partition: log.start})
         self._commit(plan)
 
-    def _position(self, log: KafkaLog) -> int:
+    def _positions(self, topic: TopicPlan) -> dict[TopicPartition, int]:
         from cairnmq.client.data import EARLIEST, LATEST
 
-        topic, partition = log.place.topic, log.place.partition
-        start = self._client.list_offsets(topic, [partition], EARLIEST)[partition].offset
-        end = self._client.list_offsets(topic, [partition], LATEST)[partition].offset
+        numbers = [log.place.partition for log in topic.logs]
+        starts = self._client.list_offsets(topic.name, numbers, EARLIEST)
+        ends = self._client.list_offsets(topic.name, numbers, LATEST)
+        return {
+            log.place: self._position(log, starts[log.place.partition].offset, ends[log.place.partition].offset)
+            for log in topic.logs
+        }
+
+    def _position(self, log: KafkaLog, start: int, end: int) -> int:
         last = None
         if end > start:
-            (found,) = self._client.fetch({topic: {partition: end - 1}}, partition_max_bytes=1)
+            place = {log.place.topic: {log.place.partition: end - 1}}
+            (found,) = self._client.fetch(place, partition_max_bytes=1)
             last = found.batches[0] if found.batches else None
         position = log.goes_on_at(start, end, last)
         if end and position == log.end:
