@@ -8,7 +8,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from cairnmq.broker.splitter_messages import Begin, Inbox, Order, Report, framed, pair, reports
 
@@ -20,10 +20,18 @@ RESTART_SECONDS_MAX = 5.0
 class SplitterLink:
     """Lives on the loop thread. `begin` gives the first message, with where a successor has to resume."""
 
-    def __init__(self, lock_fd: int, begin: Callable[[bool], Begin], on_report: Callable[[Report], None]) -> None:
+    def __init__(
+        self,
+        lock_fd: int,
+        begin: Callable[[bool], Begin],
+        on_report: Callable[[Report], None],
+        before_successor: Callable[[], Awaitable[None]],
+    ) -> None:
         self._lock_fd = lock_fd
         self._begin = begin
         self._on_report = on_report
+        self._before_successor = before_successor
+        self._restarting: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
@@ -103,10 +111,18 @@ class SplitterLink:
             return
         log.warning("the splitter process %d ended; a successor starts in %.2f s", self._process.pid, self._delay)
         self.restarts += 1
-        self._loop.call_later(self._delay, self._restart)
+        self._restarting = self._loop.create_task(self._restart(self._delay))
         self._delay = min(self._delay * 2, RESTART_SECONDS_MAX)
 
-    def _restart(self) -> None:
+    async def _restart(self, delay: float) -> None:
+        await asyncio.sleep(delay)
+        while not self._closing:
+            try:
+                await self._before_successor()
+                break
+            except OSError as error:
+                log.error("no splitter can be started: %s; trying again in %.0f s", error, RESTART_SECONDS_MAX)
+                await asyncio.sleep(RESTART_SECONDS_MAX)
         if not self._closing:
             self.start(resume=True)
 

@@ -119,7 +119,13 @@ class Damaged(Struct, frozen=True, array_like=True, tag=18):
     what: str
 
 
-Report = Damaged | Shelved | Ask | Split | Checkpointed | Proposals | Trouble | Finished
+class Spoiled(Struct, frozen=True, array_like=True, tag=19):
+    """A sync of the read disk failed. The process exits; its successor begins at the checkpoint."""
+
+    reason: str
+
+
+Report = Spoiled | Damaged | Shelved | Ask | Split | Checkpointed | Proposals | Trouble | Finished
 
 encode = msgspec.msgpack.Encoder().encode
 _orders: msgspec.msgpack.Decoder[Order] = msgspec.msgpack.Decoder(Order)

@@ -34,6 +34,7 @@ from cairnmq.broker.splitter_messages import (
     Shelved,
     Specs,
     Split,
+    Spoiled,
     Trouble,
     framed,
     orders,
@@ -182,9 +183,12 @@ class SplitterProcess:
         except (OSError, Fault) as error:
             if isinstance(error, BrokenPipeError | ConnectionError):
                 raise BrokerGone from error
+            if self.splitter.spoiled is not None:
+                self.send(Spoiled(self.splitter.spoiled))
+                return None
             # A failed round has moved some queues and not others: begin again from what is known to be good.
-            self.doubtful = self.splitter.spoiled is None
-            reason = f"splitter: {self.splitter.spoiled or error}"
+            self.doubtful = True
+            reason = f"splitter: {error}"
             if reason != self.trouble:
                 self.trouble = reason
                 self.send(Trouble(reason))

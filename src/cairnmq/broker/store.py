@@ -31,20 +31,23 @@ from cairnmq.broker.splitter_messages import (
     Shelved,
     Specs,
     Split,
+    Spoiled,
     Trouble,
 )
 from cairnmq.errors import ErrorCode, Fault, Refusal
 from cairnmq.settings.broker import BrokerConfig
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.engine import Engine, Fetched
-from cairnmq.storage.format import Keyed, StartMoved
+from cairnmq.storage.format import DOUBT_FILE, Keyed, StartMoved
 from cairnmq.storage.queue import Queue
 from cairnmq.storage.queue_log import QueueSpec
 from cairnmq.storage.queue_segment import Warm
+from cairnmq.storage.splitter import SPOILED
 
 log = logging.getLogger(__name__)
 
 ADVANCE_SECONDS = 0.1
+SPOILED_SECONDS = 1.0  # after a failed sync: time for a disk to recover, and no busy loop if it does not
 ADVANCE_BYTES = 8 << 20
 URGENT_SHARE = 0.5  # of the backlog's cap, from where the splitter runs at normal priority
 COLD_READERS = 4
@@ -123,12 +126,13 @@ class Store:
         self.data_dir = data_dir
         self._loop = asyncio.get_running_loop()
         self.loops = [JournalLoop(path, clock, self._wake, self._synced, self._give_room) for path in engine.paths]
-        self._link = SplitterLink(lock_fd, self._begin, self._on_report)
+        self._link = SplitterLink(lock_fd, self._begin, self._on_report, self._back_to_the_checkpoint)
         self._cold = ThreadPoolExecutor(COLD_READERS, "cold-read")
         self._room: deque[Callable[[], None]] = deque()
         self._split_enabled = config.cairn_split_enable
         self._urgent = False
         self._trouble = ""
+        self._spoiled = False
         self._finished = asyncio.Event()
         self._checkpoint_at = time.monotonic()
         self._checkpoint_seconds = 0.0
@@ -280,6 +284,14 @@ class Store:
             None if resume else self._config.cairn_fault_point,
         )
 
+    async def _back_to_the_checkpoint(self) -> None:
+        """Before a successor of the splitter: after a failed sync, what was split since the checkpoint is in doubt."""
+        if self._spoiled:
+            await asyncio.sleep(SPOILED_SECONDS)
+            self.engine.unsplit(*await self._loop.run_in_executor(self._cold, self.engine.scan_split))
+            await self._loop.run_in_executor(self._cold, self.engine.read_disk.remove, DOUBT_FILE)
+            self._spoiled = False
+
     def _synced(self) -> None:
         """The splitter is told at most every ADVANCE_SECONDS, or when a round's worth is there: it must not be woken
         by every sync."""
@@ -319,6 +331,8 @@ class Store:
             self._link.send(Seen(report.published.serial))
             self._checkpoint_at = time.monotonic()
             self._checkpoint_seconds = report.seconds
+            if self._trouble.startswith(SPOILED):
+                self._trouble = ""  # what was in doubt is on disk
         elif isinstance(report, Ask):
             known = (self.queues.get(queue_id) for queue_id in report.queue_ids)
             self._link.send(Specs([queue.spec for queue in known if queue is not None]))
@@ -334,6 +348,10 @@ class Store:
             self.engine.shelf.replace(report.packs)
         elif isinstance(report, Damaged):
             log.error("%s", report.what)
+        elif isinstance(report, Spoiled):
+            self._spoiled = True
+            self._trouble = report.reason
+            log.error("%s", report.reason)
         elif isinstance(report, Trouble):
             self._trouble = report.reason
             if report.reason:

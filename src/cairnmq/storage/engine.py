@@ -18,7 +18,8 @@ from cairnmq.storage.checkpoint import CheckpointImage, load_checkpoint
 from cairnmq.storage.disk import Disk
 from cairnmq.storage.doubt import doubt_name
 from cairnmq.storage.fault_point import reach
-from cairnmq.storage.format import ENTRY_SIZE, NO_SEGMENTS
+from cairnmq.storage.format import BATCH, ENTRY_SIZE, NO_SEGMENTS
+from cairnmq.storage.journal import JournalReader
 from cairnmq.storage.pack_shelf import PackShelf
 from cairnmq.storage.producers import live
 from cairnmq.storage.queue import Queue
@@ -28,6 +29,7 @@ from cairnmq.storage.queue_segment import Part, Wanted, Warm
 from cairnmq.storage.queue_state import QueueState
 from cairnmq.storage.recovery import Progress, Scan, live_queues, recover_journal, reopened
 from cairnmq.storage.splitter import Published, Resume, Round
+from cairnmq.storage.tail import Tail
 from cairnmq.storage.write_path import WritePath
 from cairnmq.types import Buffer
 
@@ -54,6 +56,17 @@ class Found(Struct, frozen=True, gc=False):
     offset: int
     timestamp: int
     leader_epoch: int
+
+
+class SplitBatch(Struct, frozen=True, gc=False):
+    """A batch that is in a queue log and still in the journal."""
+
+    journal: int
+    queue_id: int
+    offset: int
+    position: int
+    size: int
+    timestamp: int
 
 
 class Engine:
@@ -182,6 +195,52 @@ class Engine:
             self.checkpointed[number] = position
             reach("journal-delete")
             self.paths[number].journal.remove_below(position - self.config.retain_bytes)
+
+    def scan_split(self) -> tuple[CheckpointImage, list[SplitBatch]]:
+        """The checkpoint on disk, and the batches that were split since, from the journals. Blocks, and may run on any
+        thread while there is no splitter."""
+        image = load_checkpoint(self.read_disk)  # it may be younger than the last one that was reported
+        found = []
+        for number, end in self.split.items():
+            mark = image.marks.get(number)
+            reader = JournalReader(self.paths[number].journal.disk, number)
+            for entry in reader.entries(mark.split if mark is not None else 0, end):
+                if entry.kind == BATCH:
+                    place, size = entry.position + ENTRY_SIZE, len(entry.payload)
+                    found.append(
+                        SplitBatch(number, entry.queue_id, entry.base_offset, place, size, entry.max_timestamp)
+                    )
+            reader.close()
+        return image, found
+
+    def unsplit(self, image: CheckpointImage, found: list[SplitBatch]) -> None:
+        """Back to the checkpoint: what was split since is in doubt, so it is read from the journals again, and the
+        next splitter makes it anew. Only while there is no splitter."""
+        tails: dict[int, Tail] = {}
+        for batch in found:
+            self.paths[batch.journal].unsplit_entries += 1
+            queue = self.queues.get(batch.queue_id)
+            if queue is None:
+                continue
+            tail = tails.get(batch.queue_id)
+            if tail is None:
+                tail = tails[batch.queue_id] = Tail()
+                queue.split_end = batch.offset
+            tail.add(batch.offset, batch.position, batch.size, batch.timestamp)
+        for queue_id, tail in tails.items():
+            queue = self.queues[queue_id]
+            if queue.tail is not None:
+                tail.extend(queue.tail)
+            queue.tail = tail
+        for queue_id in {*tails, *self._resume.segments_from}.intersection(self.queues):
+            row = image.queues.get(queue_id)
+            queue = self.queues[queue_id]
+            queue.segments_from, queue.reader = row.segments_from if row is not None else NO_SEGMENTS, None
+        self.shelf.replace(image.packs)
+        for number in self.split:
+            mark = image.marks.get(number)
+            self.split[number] = mark.split if mark is not None else 0
+        self._resume = Resume(dict(self.split))
 
     def resume(self) -> Resume:
         """What a successor of a splitter that died alone must know."""

@@ -45,7 +45,7 @@ from cairnmq.storage.queue_state import QueueState
 ROUND_BYTES = 16 << 20
 READ_SLACK = 1 << 20  # a round ends with a whole entry inside the one chunk that was read
 OPEN_LOGS_MAX = 4000
-SPOILED = "a sync of the read disk failed; restart the broker once the disk works"
+SPOILED = "a sync of the read disk failed: what was split since the checkpoint is split again"
 
 Resolve = Callable[[list[int]], list[QueueSpec]]  # specs of those ids that exist; the others are deleted queues
 

@@ -26,6 +26,12 @@ class Tail:
         self.sizes.append(size)
         self.timestamps.append(timestamp)
 
+    def extend(self, later: Tail) -> None:
+        self.offsets.extend(later.offsets)
+        self.positions.extend(later.positions)
+        self.sizes.extend(later.sizes)
+        self.timestamps.extend(later.timestamps)
+
     def __len__(self) -> int:
         return len(self.offsets)
 

@@ -61,6 +61,7 @@ class Tally(Struct):
     checkpoints: int = 0
     merges: int = 0
     demotions: int = 0
+    unsplits: int = 0
     clean_stops: int = 0
 
     def struck(self, operation: str, *, on_journals: bool) -> None:

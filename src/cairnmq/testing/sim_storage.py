@@ -17,7 +17,7 @@ from cairnmq.errors import Fault, Refusal
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.checkpoint import load_checkpoint
 from cairnmq.storage.engine import Fetched
-from cairnmq.storage.format import Keyed, StartMoved
+from cairnmq.storage.format import DOUBT_FILE, Keyed, StartMoved
 from cairnmq.storage.journal import JournalReader
 from cairnmq.storage.queue import Queue
 from cairnmq.storage.queue_log import QueueSpec
@@ -351,10 +351,16 @@ class World(Machine):
             self._splitter_gone()
             self.tally.failed_syncs += spoiled
         except Fault:
-            # after a failed sync every successor refuses, until somebody starts the broker again
+            # after a failed sync every successor refuses, until the broker has gone back to the checkpoint
             if self.splitter is None or self.splitter.spoiled is None:
                 raise
-            raise Struck from None
+            if self.rng.random() < 0.3:
+                raise Struck from None
+            disk.faults.clear()
+            self._splitter_gone()
+            self.engine.unsplit(*self.engine.scan_split())
+            self.read_disk.remove(DOUBT_FILE)
+            self.tally.unsplits += 1
         finally:
             self.splitter_strike_in = 0
             disk.faults.clear()
