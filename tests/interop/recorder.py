@@ -28,8 +28,14 @@ class Recorder:
                 client, _ = self.listener.accept()
             except OSError:
                 return
-            broker = socket.create_connection(("127.0.0.1", self.target))
+            try:
+                broker = socket.create_connection(("127.0.0.1", self.target))
+            except ConnectionRefusedError:
+                client.close()  # the broker was stopped; the client sees what it would see without us
+                continue
             self.sockets += [client, broker]
+            for each in (client, broker):
+                each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             for source, sink, kept in ((client, broker, self.sent), (broker, client, self.received)):
                 record = bytearray()
                 kept.append(record)

@@ -104,6 +104,7 @@ def test_nothing_is_reassigned(python: Any, new_topic: Callable[..., str]) -> No
     assert python.list_partition_reassignments() == {}
 
 
+@pytest.mark.filterwarnings("ignore:alter_configs has been deprecated")  # the older request is what this is about
 def test_settings_are_replaced_as_a_whole(
     python: Any, librdkafka: AdminClient, new_topic: Callable[..., str], free_name: str
 ) -> None:

@@ -223,21 +223,22 @@ def test_a_consumer_lives_through_a_restart(make_broker: Callable[..., Broker]) 
         consumer.wait()
 
 
-def test_verify_and_dump_read_what_a_broker_left(make_broker: Callable[..., Broker]) -> None:
+@pytest.mark.parametrize(("model", "files"), [("dedicated", "queues/t-0/*.log"), ("shared", "packs/*.pack")])
+def test_verify_and_dump_read_what_a_broker_left(make_broker: Callable[..., Broker], model: str, files: str) -> None:
     broker = make_broker().start()
     cairn = Shell(broker.bootstrap)
+    cairn("topic", "create", "t", "-c", f"cairn.model={model}")
     cairn("produce", "t", "-k", "some key", stdin=b"some value\n")
     assert "in use" in cairn("verify", str(broker.data), code=1).out.decode()
     assert broker.stop() == 0
     assert cairn("verify", str(broker.data)).out == b""
-    (segment,) = (broker.data / "queues" / "t-0").glob("*.log")
+    (segment,) = broker.data.glob(files)
     text = cairn("dump", str(segment), "--records").out.decode()
     assert "some key" in text and "some value" in text
     assert "some value" not in cairn("dump", str(segment)).out.decode()
     assert "topics/t" in cairn("dump", str(broker.data / "meta.db")).out.decode()
 
-    damaged = bytearray(segment.read_bytes())
-    damaged[-3] ^= 1
+    damaged = segment.read_bytes().replace(b"some value", b"some volue")
     segment.write_bytes(damaged)
     findings = cairn("verify", str(broker.data), code=1).out.decode()
     assert segment.name in findings

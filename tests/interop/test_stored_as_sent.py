@@ -15,13 +15,15 @@ from cairnmq.wire.codec import decode
 from cairnmq.wire.framing import read_request_header
 from cairnmq.wire.messages import ProduceRequest
 from interop.clients.contract import Client, Sent
+from interop.clients.librdkafka import LibrdkafkaClient
 from interop.clients.roster import CLIENTS, PROGRAMS
 from interop.recorder import PRODUCE, Recorder
 from programs import require_program
 
 BROKERS_BYTES = 16
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-TOPIC = "as-sent"
+FILES = {"dedicated": "queues/dedicated-0/*.log", "shared": "packs/*.pack"}
+"""storage model, and a topic of that name -> where its batches lie"""
 
 
 @pytest.fixture
@@ -54,22 +56,28 @@ def batches_sent(recorder: Recorder) -> Iterator[bytes]:
                     yield bytes(partition.records)
 
 
-@pytest.mark.case("Stored as sent, byte for byte, with every codec")
+@pytest.mark.case("Stored as sent, byte for byte, with every codec and in every storage model")
 def test_stored_as_sent(client: Client, relayed: tuple[Broker, Recorder]) -> None:
     broker, recorder = relayed
     values = [b"%d" % n * 300 for n in range(20)]
-    for codec in CODECS:
-        client.produce(TOPIC, [Sent(value, headers=(("codec", codec.encode()),)) for value in values], codec=codec)
+    admin = LibrdkafkaClient(broker.bootstrap)
+    for model in FILES:
+        admin.create_topic(model, configs={"cairn.model": model})
+        for codec in CODECS:
+            headers = (("codec", codec.encode()),)
+            client.produce(model, [Sent(value, model.encode(), headers) for value in values], codec=codec)
     sent = list(batches_sent(recorder))
     assert {batch[22] & 7 for batch in sent} == set(CODECS.values()), "a codec was not used at all"
 
-    assert [record.value for record in client.read(TOPIC)] == values * len(CODECS)
+    for model in FILES:
+        assert [record.value for record in client.read(model)] == values * len(CODECS)
     read = [bytes(stream) for stream in recorder.received]
     for batch in sent:
         assert any(batch[BROKERS_BYTES:] in stream for stream in read), "a consumer got other bytes than were sent"
 
     assert broker.stop() == 0
-    stored = b"".join(path.read_bytes() for path in sorted((broker.data / "queues" / f"{TOPIC}-0").glob("*.log")))
-    assert len(stored) == sum(len(batch) for batch in sent)
-    for batch in sent:
-        assert batch[BROKERS_BYTES:] in stored, "the queue log holds other bytes than were sent"
+    stored = {model: b"".join(path.read_bytes() for path in broker.data.glob(FILES[model])) for model in FILES}
+    where = [{model for model in FILES if batch[BROKERS_BYTES:] in stored[model]} for batch in sent]
+    assert all(len(models) == 1 for models in where), "a log holds other bytes than were sent"
+    dedicated = [batch for batch, models in zip(sent, where, strict=True) if models == {"dedicated"}]
+    assert len(stored["dedicated"]) == sum(len(batch) for batch in dedicated)

@@ -96,7 +96,6 @@ class KcatClient:
         "create time": "kcat cannot set a record's timestamp",
         "seek": "kcat reads once, from where it was started",
         "clean end": "told to end, kcat commits a record that it has read and not printed",
-        "hundred": "a hundred processes of librdkafka, which stands in a column of its own",
     }
 
     def __init__(self, bootstrap: str) -> None:
