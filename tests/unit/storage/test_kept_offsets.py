@@ -15,7 +15,9 @@ from cairnmq.settings.topic import LogConfig, Model
 from cairnmq.storage.admission import Span
 from cairnmq.storage.engine import Fetched
 from cairnmq.storage.verify import verify
+from cairnmq.testing.sim_disk import SimDisk
 from unit.storage.data_directory import DataDirectory
+from unit.storage.test_recovery import Broker
 from unit.storage.test_write_path import Journaled, batch
 
 NOW = 7000
@@ -234,3 +236,37 @@ def test_any_mixture_is_found_again(tmp_path: Path, seed: int, model: Model) -> 
         assert records(data, number) == expected[number]
     data.stop()
     assert [line for line in verify([str(root)], None) if not line.startswith("note: ")] == []
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_power_losses_leave_a_first_part_that_can_go_on(seed: int) -> None:
+    """What was answered (synced) is there, what is there ends behind a batch, and the log begins where it should."""
+    random = Random(seed)
+    broker = Broker(SimDisk(Random(seed)), SimDisk(Random(seed + 1000)), 1)
+    opens_at, wanted_end = random.choice((0, 40)), 400
+    answered = 0
+    for _ in range(60):
+        queue = broker.engine.queues[1]
+        if queue.state.end >= wanted_end:
+            break
+        start = queue.state.end or opens_at
+        first = start + random.choice((0, 0, 4))
+        ends = {start, first, first + 5, first + 10, first + 12}
+        batches = [kept(first, 5), kept(first + 5, 5)]
+        staged = broker.engine.path_of(queue).stage_kept(queue, batches, Span(start, first + 12), NOW)
+        assert not isinstance(staged, Refusal), staged
+        is_synced = random.random() < 0.5
+        broker.flush(sync=is_synced)
+        if is_synced:
+            answered = queue.visible
+            assert answered == first + 12
+        if random.random() < 0.4:
+            old_end = queue.end
+            disks = broker.journal_disk.crash(), broker.read_disk.crash()
+            broker = Broker(*disks, broker.epoch + 1)
+            queue = broker.engine.queues[1]
+            assert answered <= queue.end <= old_end
+            assert queue.end in ends or queue.end < start
+            assert queue.log_start == (opens_at if queue.end else 0)
+            assert queue.log_start <= queue.split_end <= queue.visible == queue.end == queue.state.end
+    assert queue.log_start == opens_at
