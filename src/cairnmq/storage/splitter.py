@@ -151,6 +151,8 @@ class Splitter:
         self._new_packs: list[File] = []  # written since the last checkpoint
         self._merges: list[tuple[list[int], int | None]] = []  # packs replaced by one (or none) since then
         self._demoted: list[int] = []
+        # queues with segments of their own
+        self.segmented = sum(row.segments_from != NO_SEGMENTS for row in image.queues.values())
         self._left: set[int] = set()  # demoted, but their old directory may still be read
         self._unseen: list[tuple[int, list[int], list[int]]] = []  # serial, packs and demoted queues it left behind
         # why nothing may be split or checkpointed before the broker starts again
@@ -260,13 +262,14 @@ class Splitter:
             if queue.segments_from == NO_SEGMENTS:
                 size = sum(len(batch.payload) for batch in batches)
                 if queue_id in self._left or not wants_segments(
-                    queue.spec.config.model, size, queue.packed_bytes, self.thresholds
+                    queue.spec.config.model, size, queue.packed_bytes, self.segmented, self.thresholds
                 ):
                     queue.packed_bytes += size
                     packed.append(queue_id)
                     continue
                 queue.segments_from = batches[0].base_offset
                 queue.packed_bytes = 0
+                self.segmented += 1
             done.append(self._append(queue, batches))
         if not packed:
             return done, 0
@@ -537,6 +540,7 @@ class Splitter:
             queue.segments_from = NO_SEGMENTS
             queue.packed_bytes = 0
             queue.dirty = True
+            self.segmented -= 1
             self.leave(queue)
 
     def leave(self, queue: SplitQueue) -> None:
@@ -550,8 +554,11 @@ class Splitter:
         for queue_id, directory in queues:
             self._gone.add(queue_id)
             queue = self.queues.pop(queue_id, None)
-            if queue_id in self.checkpoints.image.queues:
+            row = self.checkpoints.image.queues.get(queue_id)
+            if row is not None:
                 self._forgotten.append(queue_id)
+            known = queue or row
+            self.segmented -= known is not None and known.segments_from != NO_SEGMENTS
             if queue is not None and queue.log is not None:
                 queue.log.close_file()
             self._open_logs.pop(queue_id, None)

@@ -18,7 +18,7 @@ from cairnmq.storage.pack import PackReader
 from cairnmq.storage.pack_merge import MergeJob, PackSize, plan
 from cairnmq.storage.pack_shelf import merged
 from cairnmq.storage.queue_log import QueueLog, QueueSpec, read_identity
-from cairnmq.storage.queue_segment import LOG, TIME_INDEX, segment_name, time_hint, walk
+from cairnmq.storage.queue_segment import LOG, newest_time, segment_name, time_hint, walk
 from cairnmq.storage.retention import SegmentAge, new_start
 from cairnmq.storage.splitter import SplitQueue, Splitter
 
@@ -81,7 +81,11 @@ class Upkeep:
         segments = [self._age(log, index, queue.state.end) for index in range(len(log.bases))]
         is_idle, queue.idle_end = queue.idle_end == queue.state.end, queue.state.end
         size = sum(segment.size for segment in segments)
-        if is_idle and not queue.dirty and wants_packs(queue.spec.config.model, size, self.splitter.thresholds):
+        if (
+            is_idle
+            and not queue.dirty
+            and wants_packs(queue.spec.config.model, size, self.splitter.segmented, self.splitter.thresholds)
+        ):
             self._demotable.append(queue)
         if queue.state.log_start < queue.segments_from:
             packed = (extent for _, extent in self.splitter.shelf.extents(queue.spec.queue_id))
@@ -94,13 +98,17 @@ class Upkeep:
         last = index + 1 == len(log.bases)
         file = self.disk.open(segment_name(log.directory, base, LOG))
         size = file.size()
-        _, newest = time_hint(self.disk, log.directory, base, 0)
-        if last or not self.disk.exists(segment_name(log.directory, base, TIME_INDEX)):
-            newest = max(newest, log.max_timestamp if last else -1)
-        if newest < 0:
+        segment_end = end if last else log.bases[index + 1]
+        try:
+            # no index is believed here: a flipped bit in one must not delete records
+            newest = newest_time(self.disk, log.directory, base, file, segment_end)
+        except Corrupt:
+            # the later of what both say: rather kept too long than deleted too early
             newest = max((place.max_timestamp for place in walk(file, 0)), default=-1)
-        file.close()
-        return SegmentAge(base, end if last else log.bases[index + 1], size, newest)
+            newest = max(newest, time_hint(self.disk, log.directory, base, 0)[1])
+        finally:
+            file.close()
+        return SegmentAge(base, segment_end, size, newest)
 
     def _look_at_packs(self, now_ms: int) -> Iterator[StartProposal | None]:
         """Also counts what is dead in each pack. A queue with segments of its own has had its look."""
@@ -156,12 +164,22 @@ class Upkeep:
         if self.splitter.has_merge:
             return []
         shelf = {pack.number: pack for pack in self.splitter.shelf.packs}
-        sizes = [
-            PackSize(number, shelf[number].size, self._dead.get(number, 0))
-            for number in self.splitter.checkpoints.image.packs
-        ]
-        chosen = plan(sizes, self.fanout) if self.fanout else plan(sizes)
-        return [] if self._damaged.intersection(chosen) else [shelf[number] for number in chosen]
+        for run in self._sound_runs(shelf):
+            chosen = plan(run, self.fanout) if self.fanout else plan(run)
+            if chosen:
+                return [shelf[number] for number in chosen]
+        return []
+
+    def _sound_runs(self, shelf: dict[int, PackReader]) -> Iterator[list[PackSize]]:
+        """Neighbours without a damaged pack between them."""
+        run: list[PackSize] = []
+        for number in self.splitter.checkpoints.image.packs:
+            if number in shelf and number not in self._damaged:
+                run.append(PackSize(number, shelf[number].size, self._dead.get(number, 0)))
+            else:
+                yield run
+                run = []
+        yield run
 
     def _log_start(self, queue_id: int) -> int | None:
         row = self.splitter.checkpoints.image.queues.get(queue_id)

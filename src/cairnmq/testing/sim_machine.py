@@ -106,6 +106,7 @@ class Shape(Struct, frozen=True):
             round_bytes=rng.choice((300, 3000, 50_000)),
             retain_bytes=rng.choice((0, 0, 5000)),
             thresholds=Thresholds(
+                few=rng.choice((0, 0, 2, 100)),
                 promote_round_bytes=rng.choice((500, 2000, 1 << 30)),
                 promote_bytes=rng.choice((1000, 5000, 1 << 30)),
                 demote_bytes=rng.choice((5000, 50_000)),

@@ -12,11 +12,9 @@ from random import Random
 
 from msgspec.structs import replace
 
-from cairnmq.codec.records import decode_batch
 from cairnmq.errors import Fault, Refusal
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.checkpoint import load_checkpoint
-from cairnmq.storage.engine import Fetched
 from cairnmq.storage.format import DOUBT_FILE, Keyed, StartMoved
 from cairnmq.storage.journal import JournalReader
 from cairnmq.storage.queue import Queue
@@ -28,6 +26,7 @@ from cairnmq.testing.oracle import JournalModel, QueueModel, batch_key, demand, 
 from cairnmq.testing.sim_checks import check_logs, check_state, name
 from cairnmq.testing.sim_clients import Sender, plain_batch
 from cairnmq.testing.sim_machine import EVENTS, Lane, Machine, SplitterDied, Struck, Tally, after_event
+from cairnmq.testing.sim_readers import look_up, read
 
 SLACK_MS = 20  # threads get their turn within this time
 
@@ -498,40 +497,13 @@ class World(Machine):
 
     def _read(self) -> None:
         queue = self._queue()
-        if queue is None:
-            return
-        offset = self.rng.randint(queue.log_start, max(queue.visible, queue.log_start))
-        size = self.rng.choice((1, 200, 1000, 5000, 100_000))
-        while True:
-            found = self.engine.read(queue, offset, size, whole=True, cached=True)
-            if not callable(found):
-                break
-            found()
-        assert isinstance(found, Fetched), found
-        got = b"".join(found.buffers)
-        held = self.live.get(queue.queue_id) or QueueModel()
-        first = bisect_right(held.batches, offset, key=lambda batch: batch[1])
-        want = b"".join(data for _, end, data in held.batches[first:] if end <= queue.visible)
-        demand(want.startswith(got), name(queue), "reads something else from", offset, "on")
-        demand(bool(got) or not want, name(queue), "reads nothing at", offset, "although it is visible")
+        if queue is not None:
+            read(self, queue)
 
     def _look_up(self) -> None:
         queue = self._queue()
-        if queue is None:
-            return
-        held = self.live.get(queue.queue_id) or QueueModel()
-        records = [
-            record
-            for _, end, data in held.readable()
-            if end <= queue.visible
-            for record in decode_batch(data)
-            if record.offset >= queue.log_start
-        ]
-        timestamp = self.now - self.rng.randint(-50, 2000)
-        expected = next(((r.offset, r.timestamp) for r in records if r.timestamp >= timestamp), None)
-        found = self.engine.find_time(queue, timestamp, self.engine.find_in_log(queue, timestamp))
-        got = (found.offset, found.timestamp) if found is not None else None
-        demand(got == expected, name(queue), "finds", got, "for time", timestamp, "instead of", expected)
+        if queue is not None:
+            look_up(self, queue)
 
     # the end of a life
 

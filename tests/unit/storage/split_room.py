@@ -17,7 +17,7 @@ from cairnmq.storage.upkeep import Upkeep
 from cairnmq.testing.sim_disk import SimDisk
 
 NOW = 10_000
-THRESHOLDS = Thresholds(promote_round_bytes=10_000, promote_bytes=500, demote_bytes=300)
+THRESHOLDS = Thresholds(few=0, promote_round_bytes=10_000, promote_bytes=500, demote_bytes=300)
 
 
 class Broker:

@@ -13,16 +13,18 @@ from cairnmq.storage.upkeep import StartProposal
 from cairnmq.storage.verify import check
 from unit.storage.split_room import NOW, Broker
 
-AT = Thresholds(promote_round_bytes=100, promote_bytes=1000, demote_bytes=50)
+AT = Thresholds(few=2, promote_round_bytes=100, promote_bytes=1000, demote_bytes=50)
 
 
 def test_the_model_decides() -> None:
-    assert wants_segments("dedicated", 1, 0, AT)
-    assert not wants_segments("shared", 10_000, 10_000, AT)
-    assert [wants_segments("auto", size, 0, AT) for size in (99, 100)] == [False, True]
-    assert [wants_segments("auto", 10, packed, AT) for packed in (989, 990)] == [False, True]
-    assert [wants_packs("auto", size, AT) for size in (50, 51)] == [True, False]
-    assert not wants_packs("dedicated", 0, AT) and wants_packs("shared", 0, AT)
+    assert wants_segments("dedicated", 1, 0, 9, AT)
+    assert not wants_segments("shared", 10_000, 10_000, 0, AT)
+    assert [wants_segments("auto", size, 0, 2, AT) for size in (99, 100)] == [False, True]
+    assert [wants_segments("auto", 10, packed, 2, AT) for packed in (989, 990)] == [False, True]
+    assert [wants_segments("auto", 1, 0, segmented, AT) for segmented in (1, 2)] == [True, False]
+    assert [wants_packs("auto", size, 3, AT) for size in (50, 51)] == [True, False]
+    assert [wants_packs("auto", 1, segmented, AT) for segmented in (2, 3)] == [False, True]
+    assert not wants_packs("dedicated", 0, 9, AT) and wants_packs("shared", 0, 0, AT)
 
 
 def findings(broker: Broker) -> list[str]:
