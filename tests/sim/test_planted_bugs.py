@@ -17,7 +17,8 @@ from cairnmq.storage.journal import Group, Journal, JournalReader
 from cairnmq.storage.pack import PackWriter
 from cairnmq.storage.queue_log import QueueLog
 from cairnmq.storage.queue_state import QueueState
-from cairnmq.storage.splitter import Published, Resume, SplitQueue, Splitter
+from cairnmq.storage.split_report import Published, Resume
+from cairnmq.storage.splitter import SplitQueue, Splitter
 from cairnmq.storage.write_path import Released, WritePath
 from cairnmq.testing.campaign import run_seed
 from cairnmq.testing.oracle import Violation

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from msgspec import Struct
-
 from cairnmq.errors import Corrupt, Fault
 from cairnmq.storage.checkpoint import CheckpointImage, CheckpointLog
 from cairnmq.storage.disk import Disk, File
@@ -41,6 +39,7 @@ from cairnmq.storage.producers import live
 from cairnmq.storage.queue_log import QueueLog, QueueSpec, read_identity, retire_directory
 from cairnmq.storage.queue_segment import LOG, segment_name, walk
 from cairnmq.storage.queue_state import QueueState
+from cairnmq.storage.split_report import Published, QueueSplit, Resume, Round
 
 ROUND_BYTES = 16 << 20
 READ_SLACK = 1 << 20  # a round ends with a whole entry inside the one chunk that was read
@@ -48,48 +47,6 @@ OPEN_LOGS_MAX = 4000
 SPOILED = "a sync of the read disk failed: what was split since the checkpoint is split again"
 
 Resolve = Callable[[list[int]], list[QueueSpec]]  # specs of those ids that exist; the others are deleted queues
-
-
-class QueueSplit(Struct, frozen=True, gc=False, array_like=True):
-    """What a round did to one queue: offsets below `end` are in its queue log.
-
-    `segments_from`: where its own segments begin, the last of them `last_segment`; what lies before is in packs.
-    """
-
-    queue_id: int
-    end: int
-    segments_from: int
-    last_segment: int
-
-
-class Round(Struct, frozen=True, array_like=True):
-    """The result of one round over one journal. `pack`: the one it wrote; 0 if all went into segments."""
-
-    journal: int
-    position: int
-    batches: int
-    queues: list[QueueSplit]
-    pack: int = 0
-
-
-class Resume(Struct, array_like=True):
-    """What a successor must know of rounds that no checkpoint names yet: their files are good, and are read."""
-
-    positions: dict[int, int] = {}
-    packs: list[int] = []
-    segments_from: dict[int, int] = {}  # of queues promoted since
-
-    def copy(self) -> Resume:
-        return Resume(dict(self.positions), list(self.packs), dict(self.segments_from))
-
-
-class Published(Struct, frozen=True, array_like=True):
-    """A checkpoint that counts. Whoever reads packs and segments says when it goes by this one (`Splitter.seen`)."""
-
-    serial: int
-    positions: dict[int, int]
-    packs: list[int]
-    demoted: list[int] = []  # queues whose segments were put into a pack
 
 
 class SplitQueue:

@@ -8,7 +8,7 @@ from cairnmq.storage.pack import PackReader
 from cairnmq.storage.queue import Queue
 from cairnmq.storage.queue_log import QueueSpec
 from cairnmq.storage.queue_segment import LOG, segment_name, walk
-from cairnmq.storage.splitter import Round
+from cairnmq.storage.split_report import Round
 from cairnmq.storage.verify import check
 from cairnmq.testing.oracle import JournalModel, QueueModel, demand
 from cairnmq.testing.sim_disk import SimDisk

@@ -17,7 +17,8 @@ from cairnmq.storage.format import BATCH, CHECKPOINTS, DELETED_SUFFIX
 from cairnmq.storage.journal import JournalReader
 from cairnmq.storage.model import Thresholds
 from cairnmq.storage.queue_log import QueueSpec
-from cairnmq.storage.splitter import Published, Resume, Round, Splitter
+from cairnmq.storage.split_report import Published, Resume, Round
+from cairnmq.storage.splitter import Splitter
 from cairnmq.storage.upkeep import Upkeep
 from cairnmq.storage.write_path import Write, WritePath
 from cairnmq.testing.oracle import KILL, POWER, JournalModel, QueueModel, demand

@@ -19,7 +19,8 @@ from cairnmq.storage.format import DOUBT_FILE, Keyed, StartMoved
 from cairnmq.storage.journal import JournalReader
 from cairnmq.storage.queue import Queue
 from cairnmq.storage.queue_log import QueueSpec
-from cairnmq.storage.splitter import Round, Splitter
+from cairnmq.storage.split_report import Round
+from cairnmq.storage.splitter import Splitter
 from cairnmq.storage.upkeep import Upkeep
 from cairnmq.storage.write_path import Placed, WritePath
 from cairnmq.testing.oracle import JournalModel, QueueModel, batch_key, demand, entries_of

@@ -12,7 +12,8 @@ from cairnmq.storage.checkpoint import load_checkpoint
 from cairnmq.storage.engine import Engine, EngineConfig, Fetched
 from cairnmq.storage.model import Thresholds
 from cairnmq.storage.queue_log import QueueSpec
-from cairnmq.storage.splitter import Resume, Splitter
+from cairnmq.storage.split_report import Resume
+from cairnmq.storage.splitter import Splitter
 from cairnmq.storage.upkeep import Upkeep
 from cairnmq.testing.sim_disk import SimDisk
 
