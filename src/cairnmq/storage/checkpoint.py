@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
+import msgspec
+
 from cairnmq.errors import Corrupt
 from cairnmq.storage.disk import Disk, File
 from cairnmq.storage.format import (
+    CHECKPOINT_MAGIC,
     CHECKPOINT_SUFFIX,
     CHECKPOINTS,
     COMMIT,
@@ -77,12 +80,20 @@ def load_checkpoint(disk: Disk) -> CheckpointImage:
     view = memoryview(file.read(0, file.size()))
     file.close()
     waiting: list[CheckpointRows] = []
-    for kind, rows, _ in checkpoint_frames(view):
+    end = 0
+    for kind, rows, end in checkpoint_frames(view):  # noqa: B007 (the last one is wanted)
         waiting.append(rows)
         if kind == COMMIT:
             for part in waiting:
                 image.apply(part)
             waiting.clear()
+    # A publish is synced before the next one begins, so a whole one behind bad bytes proves damage. The older one
+    # before it must not count: files that it names may be gone, and others that it does not know would be removed.
+    if end < len(view) and has_commit(view, end):
+        raise Corrupt(
+            f"checkpoint file {name} is damaged at {end}, and a later checkpoint stands behind. Restore the file; "
+            f"`cairn verify` tells more."
+        )
     if not image.marks:
         raise Corrupt(
             f"checkpoint file {name} holds no complete checkpoint; `cairn verify` tells more. "
@@ -98,6 +109,19 @@ def checkpoint_frames(view: memoryview) -> Iterator[tuple[int, CheckpointRows, i
     while (frame := read_checkpoint_frame(view, at)) is not None:
         yield frame
         at = frame[2]
+
+
+def has_commit(view: memoryview, position: int) -> bool:
+    """Is there a whole checkpoint anywhere behind `position`?"""
+    raw, magic = bytes(view), CHECKPOINT_MAGIC.to_bytes(2, "big")
+    while (position := raw.find(magic, position + 1)) >= 0:
+        try:
+            frame = read_checkpoint_frame(view, position)
+        except msgspec.MsgspecError:
+            continue
+        if frame is not None and frame[0] == COMMIT:
+            return True
+    return False
 
 
 class CheckpointLog:

@@ -15,6 +15,7 @@ from cairnmq.codec.batch import read_header
 from cairnmq.codec.records import decode_batch
 from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.storage.checkpoint import CheckpointImage, load_checkpoint
+from cairnmq.storage.damage import DamageList
 from cairnmq.storage.disk import Disk
 from cairnmq.storage.doubt import doubt_name
 from cairnmq.storage.fault_point import reach
@@ -28,7 +29,8 @@ from cairnmq.storage.queue_reader import QueueReader
 from cairnmq.storage.queue_segment import Part, Wanted, Warm
 from cairnmq.storage.queue_state import QueueState
 from cairnmq.storage.recovery import Progress, Scan, live_queues, recover_journal, reopened
-from cairnmq.storage.splitter import Published, Resume, Round
+from cairnmq.storage.repair import refuse_stale_checkpoint
+from cairnmq.storage.split_report import Published, Resume, Round
 from cairnmq.storage.tail import Tail
 from cairnmq.storage.write_path import WritePath
 from cairnmq.types import Buffer
@@ -94,6 +96,9 @@ class Engine:
         self.split = {scan.number: scan.start for scan in scans}
         self.checkpointed = dict(self.split)
         self.shelf = PackShelf(read_disk, image.packs)
+        self.damages = DamageList(scan.damage for scan in scans if scan.damage is not None)
+        for place in self.shelf.damages():
+            self.damages.add(place)
         self._resume = Resume(dict(self.split))
         self.tail_reads = 0
 
@@ -117,6 +122,8 @@ class Engine:
         found = {int(name) for name in journal_disk.list("") if name.isdigit()} | set(image.marks)
         numbers = range(max([config.journals - 1, *found]) + 1)
         queues = live_queues(specs, image, lambda queue_id: queue_id % config.journals)
+        segmented = (q.spec.directory for q in queues.values() if max(q.log_start, q.packed_end) < q.split_end)
+        refuse_stale_checkpoint(read_disk, image, segmented)
         keyed = dict(image.keyed)
         scans, paths = [], []
         for number in numbers:
@@ -135,6 +142,8 @@ class Engine:
             reader.close()
             path = WritePath(journal)
             path.unsplit_entries = scan.entries
+            if scan.damage is not None:
+                path.stop(scan.damage_text)
             scans.append(scan)
             paths.append(path)
         journal_disk.sync_dir("")

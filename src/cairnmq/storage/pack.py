@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from cairnmq.codec.crc32c import crc32c
 from cairnmq.errors import Corrupt
+from cairnmq.storage.damage import Damage, Place
 from cairnmq.storage.disk import Disk, File
 from cairnmq.storage.format import (
     EXTENT,
@@ -220,9 +221,9 @@ class PackReader:
         """The bytes of an extent, checked."""
         data = self.file.read(extent.position, extent.size)
         if len(data) != extent.size or crc32c(data) != extent.crc:
-            raise Corrupt(
-                f"{self.name} is damaged at {extent.position}: offsets {extent.base_offset} to {extent.end_offset} of "
-                f"queue {extent.queue_id} do not match their checksum"
+            raise Damage(
+                Place(self.name, extent.position, str(extent.queue_id), extent.base_offset, extent.end_offset),
+                "wrong checksum of the extent",
             )
         return data
 

@@ -12,10 +12,12 @@ from functools import partial
 from itertools import groupby
 
 from cairnmq.errors import Corrupt
+from cairnmq.storage.damage import Damage
+from cairnmq.storage.damage import Place as DamagePlace
 from cairnmq.storage.disk import Disk
-from cairnmq.storage.format import Extent
+from cairnmq.storage.format import Extent, pack_name
 from cairnmq.storage.pack import PackReader
-from cairnmq.storage.queue_segment import BatchPlace, Part, Wanted, Warm, read_batches, walk
+from cairnmq.storage.queue_segment import BatchPlace, Part, Wanted, Warm, is_sound, read_batches, walk
 
 PLACES_KEPT = 8192
 
@@ -27,13 +29,17 @@ class PackShelf:
 
     def __init__(self, disk: Disk, numbers: Iterable[int] = ()) -> None:
         self.disk = disk
-        self.packs: list[PackReader] = [PackReader.open(disk, number) for number in numbers]
+        self.packs: list[PackReader] = []
+        self.broken: dict[int, str] = {}  # packs that cannot be opened, and why
+        self._numbers: list[int] = []
         self._places: dict[tuple[int, int], Place] = {}  # (queue id, next offset)
         self._last: dict[int, int] = {}  # queue id -> the place on the shelf of the pack it was read from last
+        self.replace(numbers)
 
     @property
     def numbers(self) -> list[int]:
-        return [pack.number for pack in self.packs]
+        """Broken ones too: they count as long as a checkpoint names them."""
+        return list(self._numbers)
 
     @property
     def size(self) -> int:
@@ -41,13 +47,30 @@ class PackShelf:
 
     def add(self, number: int) -> None:
         self.packs = [*self.packs, PackReader.open(self.disk, number)]
+        self._numbers.append(number)
 
     def replace(self, numbers: Iterable[int]) -> None:
-        """What counts from now on; packs that stay are not opened again. Old files close when their last read ends."""
+        """What counts from now on; packs that stay are not opened again. Old files close when their last read ends.
+
+        One that cannot be opened costs only the records in it.
+        """
         known = {pack.number: pack for pack in self.packs}
-        self.packs = [known.get(number) or PackReader.open(self.disk, number) for number in numbers]
-        kept = {pack.number for pack in self.packs}
+        self._numbers = list(numbers)
+        packs, broken = [], {}
+        for number in self._numbers:
+            try:
+                packs.append(known.get(number) or PackReader.open(self.disk, number))
+            except (Corrupt, OSError) as error:
+                broken[number] = str(error)
+        self.packs, self.broken = packs, broken
+        kept = set(self._numbers)
         self._places = {key: place for key, place in self._places.items() if place[0].number in kept}
+
+    def damages(self) -> list[DamagePlace]:
+        """Packs that could not be opened; which queues are in them, their own tables would say."""
+        return [
+            DamagePlace(pack_name(number), 0 if self.disk.exists(pack_name(number)) else -1) for number in self.broken
+        ]
 
     # ------------------------------------------------------------------------------------------------- by offset
 
@@ -61,9 +84,13 @@ class PackShelf:
         if place is None:
             return partial(self._remember, queue_id, offset)
         pack, position, end = place
-        part = read_batches(pack.file, position, end - position, wanted, whole=whole, cached=cached)
+        try:
+            part = read_batches(pack.file, position, end - position, wanted, whole=whole, cached=cached)
+        except Damage:
+            self._places.pop((queue_id, offset), None)
+            raise self._damage_in(pack, queue_id, position, end, offset) from None
         if part is None:
-            raise Corrupt(f"{pack.name} ends before position {position}, where its table says offset {offset} lies")
+            raise Damage(DamagePlace(pack.name, position, str(queue_id), offset, offset + 1), "the file ends there")
         if isinstance(part, Part) and 0 < len(part.data) < end - position:
             self._keep(queue_id, part.next_offset, (pack, position + len(part.data), end))
         return part
@@ -90,7 +117,23 @@ class PackShelf:
                 if len(self._last) > PLACES_KEPT:
                     self._last.pop(next(iter(self._last)), None)
                 return place
+        if self.broken:
+            number, why = next(iter(self.broken.items()))
+            position = 0 if self.disk.exists(pack_name(number)) else -1
+            raise Damage(
+                DamagePlace(pack_name(number), position, str(queue_id), offset), f"no other pack has it; {why}"
+            )
         raise Corrupt(f"no pack holds offset {offset} of queue {queue_id}")
+
+    def _damage_in(self, pack: PackReader, queue_id: int, position: int, end: int, offset: int) -> Damage:
+        """The batch at `position` is bad; the next one that its length leads to is the first that is not."""
+        bad = next(walk(pack.file, position, end), None)
+        following = next(walk(pack.file, position + bad.size, end), None) if bad is not None else None
+        if following is not None and following.base_offset > offset and is_sound(pack.file, following):
+            return Damage(DamagePlace(pack.name, position, str(queue_id), offset, following.base_offset))
+        extent = pack.find(queue_id, offset)
+        behind = extent.end_offset if isinstance(extent, Extent) else -1
+        return Damage(DamagePlace(pack.name, position, str(queue_id), offset, behind))
 
     def _keep(self, queue_id: int, offset: int, place: Place) -> None:
         places = self._places
@@ -108,9 +151,11 @@ class PackShelf:
 
     def find_time(self, queue_id: int, timestamp: int, start: int, limit: int) -> BatchPlace | None:
         """The first batch from offset `start` to `limit` whose maximum timestamp reaches `timestamp`. Blocks."""
+        self._refuse_gaps(queue_id, start, limit)
         for pack, extent in self.extents(queue_id):
             if extent.end_offset <= start or extent.max_timestamp < timestamp:
                 continue
+            pack.data(extent)  # damage is raised rather than stepped over: the answer may lie in it
             for place in walk(pack.file, extent.position, extent.position + extent.size):
                 if place.last_offset >= start and place.max_timestamp >= timestamp:
                     return place if place.base_offset < limit else None
@@ -119,6 +164,19 @@ class PackShelf:
     def largest_timestamp(self, queue_id: int, start: int) -> int:
         """Of the batches behind offset `start`; -1 if there are none. Blocks."""
         return max((e.max_timestamp for _, e in self.extents(queue_id) if e.end_offset > start), default=-1)
+
+    def _refuse_gaps(self, queue_id: int, start: int, limit: int) -> None:
+        """While a pack cannot be opened, an answer about all of a queue needs that the others hold all of it."""
+        if not self.broken:
+            return
+        expected = start
+        for _, extent in self.extents(queue_id):
+            if extent.base_offset > expected:
+                break
+            expected = max(expected, extent.end_offset)
+        if expected < limit:
+            number, why = next(iter(self.broken.items()))
+            raise Damage(DamagePlace(pack_name(number), 0, str(queue_id), expected), why)
 
     def bytes_of(self, queue_id: int, start: int) -> int:
         return sum(extent.size for _, extent in self.extents(queue_id) if extent.end_offset > start)
@@ -138,7 +196,25 @@ def _keyed(index: int, pack: PackReader) -> Iterator[tuple[tuple[int, int], Exte
 
 
 def _position_of(pack: PackReader, extent: Extent, offset: int) -> int:
-    for place in walk(pack.file, extent.position, extent.position + extent.size):
+    """Of the batch holding `offset`: each batch goes on where the one before ends, or one of them is damaged."""
+    end, expected = extent.position + extent.size, extent.base_offset
+    at, before = extent.position, None
+    for place in walk(pack.file, extent.position, end):
+        at = place.position
+        if place.position + place.size > end:
+            break
+        if place.base_offset != expected:
+            # the one before says too little or too much, or this one does
+            if before is None or is_sound(pack.file, before) or not is_sound(pack.file, place):
+                break
+            if before.base_offset <= offset < place.base_offset:
+                at = before.position
+                break
         if place.last_offset >= offset:
-            return place.position
-    raise Corrupt(f"{pack.name}: the extent at {extent.position} does not hold offset {offset}, which its table says")
+            following = next(walk(pack.file, place.position + place.size, end), None)
+            if following is None or following.base_offset == place.last_offset + 1 or is_sound(pack.file, place):
+                return place.position
+            if following.base_offset > offset:
+                break
+        before, expected = place, place.last_offset + 1
+    raise Damage(DamagePlace(pack.name, at, str(extent.queue_id), offset, extent.end_offset))

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from cairnmq.errors import Corrupt
 from cairnmq.settings.topic import LogConfig
+from cairnmq.storage.damage import Damage, Place
 from cairnmq.storage.disk import Disk, File
 from cairnmq.storage.format import (
     DELETED_SUFFIX,
@@ -76,6 +77,8 @@ class QueueLog:
         self._offset_entries = bytearray()
         self._time_entries = bytearray()
         self._unsynced: set[str] = set()  # files that are not held open: closed segments and indexes
+        self._sealed = False  # the last segment is damaged: nothing is appended to it
+        self.damages: list[Place] = []  # found when the log was opened; only reads of those records fail
 
     # ------------------------------------------------------------------------------------------------- opening
 
@@ -89,10 +92,7 @@ class QueueLog:
         self._claim_directory(holds_data)
         self.bases = numbered(self.disk.list(self.directory), LOG)
         if holds_data and (not self.bases or self.bases[0] > log_start):
-            raise Corrupt(
-                f"{self.directory}: records from offset {log_start} on are missing; "
-                f"the first segment is {self.bases[0] if self.bases else 'missing too'}"
-            )
+            self._note_damage(self.directory, -1, log_start, min([end, *self.bases]))
         while self.bases and self.bases[-1] >= offset:
             self._remove_segment(self.bases.pop())
         while not holds_data and self.bases and self.bases[0] < end:
@@ -102,11 +102,19 @@ class QueueLog:
             return
         base = self.bases[-1]
         file = self._open_file()
-        self.size = self._end_before(file, base, offset)
+        try:
+            self.size = self._end_before(file, base, offset)
+        except Damage as damage:
+            self._note_damage(damage.place.file, damage.place.position, damage.place.first, damage.place.end)
+            self.size, self._sealed = file.size(), True
+            return
         if file.size() != self.size:
             file.truncate(self.size)
         self._cut_indexes(base, offset)
         self._recall_times(base, file)
+
+    def _note_damage(self, file: str, position: int, first: int, end: int) -> None:
+        self.damages.append(Place(file, position, f"{self.spec.topic}-{self.spec.partition}", first, end))
 
     def _doubt(self, checkpointed_end: int) -> None:
         """Whatever reaches behind the checkpoint may be unsynced: a splitter that died wrote it and synced nothing."""
@@ -128,15 +136,20 @@ class QueueLog:
         """
         try:
             found = read_identity(self.disk, self.directory)
-        except Corrupt:
-            if holds_data:
-                raise
+        except (Corrupt, UnicodeDecodeError):
             found = None
         mine = QueueIdentity(self.spec.queue_id, self.spec.topic, self.spec.partition, self.spec.topic_id.hex())
         name = f"{self.directory}/{IDENTITY_FILE}"
         if found is not None and found.queue_id == self.spec.queue_id:
             if not holds_data:
                 self.disk.replace(name, mine.sealed())  # it may be unsynced, and a sync of it may have failed
+            return
+        if holds_data and found is None:
+            # The checkpoint says whose it is, so this one is damaged or lost: it is written again.
+            self._note_damage(name, 0 if self.disk.exists(name) else -1, -1, -1)
+            self.disk.make_dir(self.directory)
+            self.disk.replace(name, mine.sealed())
+            self.new_names = True
             return
         if holds_data:
             raise Corrupt(
@@ -162,10 +175,7 @@ class QueueLog:
                 end, expected = place.position + place.size, place.last_offset + 1
             if expected == offset:
                 return end
-        raise Corrupt(
-            f"{file.name} ends at offset {expected} where the checkpoint says {offset}: records of "
-            f"{self.spec.topic}-{self.spec.partition} are missing; `cairn verify` lists what is affected"
-        )
+        raise Damage(Place(file.name, end, self.spec.topic, expected, offset))
 
     def _cut_indexes(self, base: int, offset: int) -> None:
         """Keeps the ascending entries below `offset` up to the last true one: unsynced pages may hold anything."""
@@ -245,7 +255,7 @@ class QueueLog:
         for batch in batches:
             data = batch.payload
             size = len(data)
-            if not self.bases or self._must_roll(batch, self.size + run_bytes + size):
+            if not self.bases or self._sealed or self._must_roll(batch, self.size + run_bytes + size):
                 if run:
                     self._write(run, run_bytes)
                 run, run_bytes = [], 0
@@ -306,6 +316,7 @@ class QueueLog:
         self.bases.append(base)
         self.new_names = True
         self.size = self._unindexed = 0
+        self._sealed = False
         self._first_timestamp = self._max_timestamp = self._indexed_timestamp = -1
         self._times_kept = None
 

@@ -7,8 +7,10 @@ lock is needed. Sequential readers are remembered by their next offset and need 
 from __future__ import annotations
 
 from bisect import bisect_right
+from functools import partial
 
 from cairnmq.errors import Corrupt
+from cairnmq.storage.damage import Damage, Place
 from cairnmq.storage.disk import Disk, File
 from cairnmq.storage.format import numbered
 from cairnmq.storage.queue_segment import (
@@ -17,13 +19,14 @@ from cairnmq.storage.queue_segment import (
     Part,
     Wanted,
     Warm,
+    damage_at,
     find_offset,
     find_time,
+    newest_time,
     read_batches,
     segment_name,
-    time_hint,
-    walk,
 )
+from cairnmq.storage.repair import rebuild_indexes
 
 PLACES_KEPT = 64
 FILES_KEPT = 4
@@ -39,6 +42,7 @@ class QueueReader:
         self.bases = numbered(disk.list(directory), LOG)
         self._files: dict[int, File] = {}
         self._places: dict[int, tuple[int, int]] = {}  # next offset -> (segment, position)
+        self._mended: set[int] = set()  # segments whose indexes were made again
 
     def saw_segment(self, base: int) -> None:
         """The splitter's last segment, as its rounds report it; it may have begun others before that one."""
@@ -79,7 +83,17 @@ class QueueReader:
             # the remembered place is the end of its segment: a newer segment goes on
             self._places.pop(offset, None)
             self.refresh()
-        raise Corrupt(f"{self.directory}: offset {offset} is below {wanted.limit} but cannot be read")
+        raise self._missing(offset, wanted.limit)
+
+    def _missing(self, offset: int, limit: int) -> Corrupt:
+        """The segment that should hold `offset` ends before it, or is not there."""
+        index = bisect_right(self.bases, offset) - 1
+        end = min(limit, self.bases[index + 1]) if index + 1 < len(self.bases) else limit
+        queue = self.directory.rpartition("/")[2]
+        if index < 0:
+            return Damage(Place(self.directory, -1, queue, offset, end), "no segment holds them")
+        file = self._file(self.bases[index])
+        return Damage(Place(file.name, file.size(), queue, offset, end), "the file ends there")
 
     def _remember(self, offset: int) -> tuple[int, int]:
         """(segment, position) of the batch holding `offset`. Blocks."""
@@ -88,14 +102,27 @@ class QueueReader:
             if index >= 0:
                 base = self.bases[index]
                 try:
-                    found = find_offset(self.disk, self.directory, base, self._file(base), offset)
+                    on_lie = partial(self._mend, base)
+                    found = find_offset(self.disk, self.directory, base, self._file(base), offset, on_lie)
                 except FileNotFoundError:
                     found = None  # all of that segment was deleted; a newer one holds the offset
+                except Damage:
+                    self._files.pop(base, None)  # it may be repaired: then another file has its name
+                    raise
                 if found is not None:
                     self._keep(offset, base, found.position)
                     return base, found.position
             self.refresh()
-        raise Corrupt(f"{self.directory} holds no batch for offset {offset}")
+        raise self._missing(offset, offset + 1)
+
+    def _mend(self, base: int) -> None:
+        """An index lies. Of the last segment the splitter is the owner; it looks when it opens the log."""
+        if base not in self._mended and base < self.bases[-1]:
+            self._mended.add(base)
+            try:
+                rebuild_indexes(self.disk, self.directory, base)
+            except (OSError, Corrupt):
+                return  # it is only a hint, and what is wrong with the log its readers say
 
     def _keep(self, offset: int, base: int, position: int) -> None:
         places = self._places
@@ -105,7 +132,19 @@ class QueueReader:
 
     def _read_at(self, base: int, position: int, wanted: Wanted, *, whole: bool, cached: bool) -> Part | Warm | None:
         """None: there is nothing at this position."""
-        part = read_batches(self._file(base), position, None, wanted, whole=whole, cached=cached)
+        file = self._file(base)
+        following = bisect_right(self.bases, base)
+        if following < len(self.bases) and self.bases[following] < wanted.limit:
+            # behind damage the splitter begins a new segment, whatever the damaged one still holds
+            if self.bases[following] <= wanted.offset:
+                return None
+            wanted = Wanted(wanted.offset, self.bases[following], wanted.epoch, wanted.max_bytes)
+        try:
+            part = read_batches(file, position, None, wanted, whole=whole, cached=cached)
+        except Damage:
+            self._places.pop(wanted.offset, None)
+            self._files.pop(base, None)
+            raise damage_at(self.disk, self.directory, base, file, position, wanted.offset) from None
         if isinstance(part, Part) and len(part.data):
             self._keep(part.next_offset, base, position + len(part.data))
         return part
@@ -113,24 +152,23 @@ class QueueReader:
     def find_time(self, timestamp: int, limit: int) -> BatchPlace | None:
         """The first batch below `limit` (an offset) whose maximum timestamp reaches `timestamp`. Blocks."""
         self.refresh()
-        for base in self.bases:
-            place = find_time(self.disk, self.directory, base, self._file(base), timestamp)
+        for index, base in enumerate(self.bases):
+            end = self._end(index, limit)
+            on_lie = partial(self._mend, base)
+            place = find_time(self.disk, self.directory, base, self._file(base), timestamp, end, on_lie)
             if place is not None:
-                return place if place.base_offset < limit else None
+                return place
         return None
 
     def largest_timestamp(self, limit: int) -> int:
         """The largest timestamp below `limit`; -1 in an empty log. Blocks."""
         self.refresh()
         largest = -1
-        for base in self.bases:
-            behind, indexed = time_hint(self.disk, self.directory, base, 1 << 62)
-            largest = max(largest, indexed)
-            start = find_offset(self.disk, self.directory, base, self._file(base), behind)
-            for place in walk(self._file(base), start.position if start else 0):
-                if place.base_offset >= limit:
-                    break
-                largest = max(largest, place.max_timestamp)
-                if place.last_offset + 1 >= limit:
-                    break
+        for index, base in enumerate(self.bases):
+            end = self._end(index, limit)
+            on_lie = partial(self._mend, base)
+            largest = max(largest, newest_time(self.disk, self.directory, base, self._file(base), end, on_lie))
         return largest
+
+    def _end(self, index: int, limit: int) -> int:
+        return min(limit, self.bases[index + 1]) if index + 1 < len(self.bases) else limit

@@ -1,7 +1,8 @@
 """Opening a data directory: read the checkpoint, scan the journals behind it, cut torn tails, rebuild live state.
 
 Damage and a torn tail look alike at the first bad byte. They are told apart by what later entries claim: an entry
-carries the synced end its writer knew, so a bad entry below such an end was on disk once and is damage.
+carries the synced end its writer knew, so a bad entry below such an end was on disk once and is damage. A journal with
+damage stops there: nothing of it is cut, what lies before is read and split, and no more is written to it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from msgspec import Struct
 
 from cairnmq.errors import Corrupt
 from cairnmq.storage.checkpoint import CheckpointImage
+from cairnmq.storage.damage import Place
 from cairnmq.storage.disk import Disk
 from cairnmq.storage.doubt import doubt_name, noting_doubt
 from cairnmq.storage.fault_point import reach
@@ -43,6 +45,8 @@ class Scan(Struct):
     cut_bytes: int = 0
     epoch: int = 0
     queue_id_max: int = 0
+    damage: Place | None = None  # why the journal must not go on: what lies before is good, nothing is cut
+    damage_text: str = ""
 
 
 Progress = Callable[[int, int], None]  # scanned bytes, bytes to scan
@@ -92,7 +96,10 @@ def recover_journal(
         )
     physical_end = reader.end()
     if physical_end < start:
-        raise Corrupt(f"journal {number} ends at {physical_end}, before the checkpoint's split position {start}")
+        last = reader.bases[-1]
+        scan.damage = Place(journal_segment(number, last), physical_end - last)
+        scan.damage_text = f"journal {number} ends at {physical_end}, before the checkpoint's split position {start}"
+        return scan, reader
     reach("recovery-scan")
     # Of segments that were never synced, a later one may be there without the first.
     readable_end = physical_end if reader.bases[0] <= start else start
@@ -139,22 +146,21 @@ def recover_journal(
         scan.end = entry.end
         if progress is not None and scan.entries % PROGRESS_ENTRIES == 0:
             progress(scan.end - start, physical_end - start)
-    if scan.end < physical_end:
-        claim = reader.claims_behind(scan.end)
+    known = mark.high_watermark if mark is not None else 0
+    if scan.end < max(physical_end, known):
+        claim = max(known, reader.claims_behind(scan.end))
         if claim > scan.end:
-            raise Corrupt(
-                f"journal {number} is damaged at position {scan.end} (file {_file_of(reader, scan.end)}): a later "
-                f"entry proves that everything up to {claim} had reached the disk. Restore the file; `cairn verify` "
-                f"lists what is affected."
+            base = max(base for base in reader.bases if base <= scan.end)
+            scan.damage = Place(journal_segment(number, base), scan.end - base)
+            scan.damage_text = (
+                f"journal {number} is damaged at position {scan.end} (file {scan.damage.file} at "
+                f"{scan.damage.position}): everything up to {claim} had reached the disk. Restore the file; "
+                f"`cairn verify` lists what is affected."
             )
+            return scan, reader
         scan.cut_bytes = physical_end - scan.end
     _cut(disk, reader, start, scan.end)
     return scan, reader
-
-
-def _file_of(reader: JournalReader, position: int) -> str:
-    base = max(base for base in reader.bases if base <= position)
-    return f"{journal_segment(reader.number, base)} at {position - base}"
 
 
 def _cut(disk: Disk, reader: JournalReader, start: int, end: int) -> None:
@@ -197,14 +203,15 @@ def _write_again(disk: Disk, reader: JournalReader, start: int, end: int) -> Non
 
 
 def reopened(disk: Disk, reader: JournalReader, end: int, *, epoch: int, seed: int, segment_bytes: int) -> Journal:
-    """The journal, ready to go on at `end` in a new segment."""
+    """The journal, ready to go on at `end` in a new segment. Where it is damaged, files may lie behind the end."""
     segments = [
         Segment(base, disk.open(journal_segment(reader.number, base)), _size(reader, index, end), synced=True)
         for index, base in enumerate(reader.bases)
+        if base < end and reader.end() >= end
     ]
     return Journal(disk, reader.number, epoch=epoch, seed=seed, segments=segments, end=end, segment_bytes=segment_bytes)
 
 
 def _size(reader: JournalReader, index: int, end: int) -> int:
     following = reader.bases[index + 1] if index + 1 < len(reader.bases) else end
-    return following - reader.bases[index]
+    return min(following, end) - reader.bases[index]

@@ -11,12 +11,11 @@ from pathlib import Path
 import msgspec
 
 from cairnmq.errors import Corrupt, Fault, Locked
-from cairnmq.storage.checkpoint import CheckpointImage, checkpoint_name, load_checkpoint
+from cairnmq.storage.checkpoint import CheckpointImage, checkpoint_name, has_commit, load_checkpoint
 from cairnmq.storage.disk import LOCK_NAME, Disk, RealDisk, lock
 from cairnmq.storage.doubt import doubt_name
 from cairnmq.storage.finding import Finding, note
 from cairnmq.storage.format import (
-    CHECKPOINT_MAGIC,
     CHECKPOINT_SUFFIX,
     CHECKPOINTS,
     COMMIT,
@@ -151,7 +150,7 @@ def _checkpoint(disk: Disk, root: str) -> Iterator[Finding]:
         yield Finding(f"{root}/{name}", f"holds no whole checkpoint: damaged at {at}; nothing else can be checked")
     elif at < len(view):
         # A publish is synced before the next one begins, so a whole commit behind bad bytes proves damage.
-        if _commit_behind(view, at):
+        if has_commit(view, at):
             yield Finding(f"{root}/{name}", f"damaged at {at}: a later checkpoint stands behind")
         else:
             yield note(f"{root}/{name}", f"{len(view) - at} bytes at {at} are a checkpoint that was not finished")
@@ -163,15 +162,6 @@ def _frame(view: memoryview, at: int) -> tuple[int, int] | None:
     except msgspec.MsgspecError:
         return None
     return None if frame is None else (frame[0], frame[2])
-
-
-def _commit_behind(view: memoryview, at: int) -> bool:
-    raw, magic = bytes(view), CHECKPOINT_MAGIC.to_bytes(2, "big")
-    while (at := raw.find(magic, at + 1)) >= 0:
-        frame = _frame(view, at)
-        if frame is not None and frame[0] == COMMIT:
-            return True
-    return False
 
 
 def _rows(image: CheckpointImage, queues: Queues | None, root: str) -> Iterator[Finding]:

@@ -202,7 +202,7 @@ def test_a_merge_stops_at_damage(disk: SimDisk) -> None:
     write(disk, 1, {1: [batch(0)]})
     shelf = PackShelf(disk, [1])
     disk.damage(pack_name(1), PACK_HEAD_SIZE + 30)
-    with pytest.raises(Corrupt, match="offsets 0 to 1 of queue 1"):
+    with pytest.raises(Corrupt, match="offset 0 of queue 1"):
         merge(disk, shelf, 1, 2, {})
 
 

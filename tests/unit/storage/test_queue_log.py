@@ -11,6 +11,7 @@ from cairnmq.codec.batch import set_offset_and_epoch
 from cairnmq.codec.records import Record, build_batch
 from cairnmq.errors import Corrupt
 from cairnmq.settings.topic import LogConfig
+from cairnmq.storage.damage import Place
 from cairnmq.storage.format import BATCH, OFFSET_INDEX_ENTRY, TIME_INDEX_ENTRY, Entry
 from cairnmq.storage.queue_log import QueueLog, QueueSpec, read_identity
 from cairnmq.storage.queue_reader import QueueReader
@@ -163,12 +164,19 @@ def test_what_lies_behind_the_offset_is_cut(disk: SimDisk) -> None:
 
 
 def test_missing_records_are_damage(disk: SimDisk) -> None:
+    """It costs those records only: what follows goes into a new segment."""
     filled(disk, 3)
-    with pytest.raises(Corrupt, match="ends at offset 6 where the checkpoint says 8"):
-        opened(disk, 8, (0, 8))
+    log = opened(disk, 8, (0, 8))
+    size = disk.open(f"{DIRECTORY}/{0:020d}.log").size()
+    assert log.damages == [Place(f"{DIRECTORY}/{0:020d}.log", size, "t-0", 6, 8)]
+    log.append([batch(8)])
+    assert bases(disk) == [0, 8] and disk.open(f"{DIRECTORY}/{0:020d}.log").size() == size
     disk.remove(f"{DIRECTORY}/{0:020d}.log")
-    with pytest.raises(Corrupt, match="records from offset 0 on are missing"):
-        opened(disk, 6, (0, 6))
+    disk.remove(f"{DIRECTORY}/{8:020d}.log")
+    log = opened(disk, 6, (0, 6))
+    assert log.damages == [Place(DIRECTORY, -1, "t-0", 0, 6)]
+    log.append([batch(6)])
+    assert bases(disk) == [6]
 
 
 def test_a_directory_of_another_queue_is_put_aside(disk: SimDisk) -> None:
@@ -189,10 +197,17 @@ def test_a_checkpointed_queue_never_takes_another_directory(disk: SimDisk) -> No
 def test_a_torn_identity_before_the_first_checkpoint_is_no_damage(disk: SimDisk) -> None:
     filled(disk, 3)
     disk.open(f"{DIRECTORY}/queue.json", write=True).truncate(4)
-    with pytest.raises(Corrupt, match="queue.json is damaged"):
-        opened(disk, 6, (0, 6))
     opened(disk)
     assert bases(disk) == []
+
+
+def test_a_damaged_identity_of_a_checkpointed_queue_is_written_again(disk: SimDisk) -> None:
+    filled(disk, 3)
+    disk.open(f"{DIRECTORY}/queue.json", write=True).truncate(4)
+    log = opened(disk, 6, (0, 6))
+    assert log.damages == [Place(f"{DIRECTORY}/queue.json", 0, "t-0")] and bases(disk) == [0]
+    identity = read_identity(disk, DIRECTORY)
+    assert identity is not None and identity.queue_id == 1
 
 
 def test_deleted_segments_that_came_back_are_removed(disk: SimDisk) -> None:

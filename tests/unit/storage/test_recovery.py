@@ -8,9 +8,10 @@ from random import Random
 import pytest
 
 from cairnmq.codec.records import Record, build_batch
-from cairnmq.errors import Corrupt
+from cairnmq.errors import Corrupt, ErrorCode, Refusal
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.checkpoint import CheckpointLog, load_checkpoint
+from cairnmq.storage.damage import Place
 from cairnmq.storage.engine import Engine, EngineConfig
 from cairnmq.storage.format import CheckpointRows, JournalMark, Keyed, QueueRow, StartMoved
 from cairnmq.storage.queue_log import QueueSpec
@@ -74,8 +75,26 @@ def test_damage_below_a_later_claim_stops_and_names_the_place(broker: Broker) ->
     broker.put()
     broker.put()
     broker.journal_disk.damage(FIRST, first + 40)
-    with pytest.raises(Corrupt, match=rf"journal 0 is damaged at position {first} \(file {FIRST} at {first}\)"):
-        broker.killed()
+    size = broker.journal_disk.open(FIRST).size()
+    after = broker.killed()
+    assert after.engine.scans[0].damage == Place(FIRST, first)
+    stopped = after.engine.paths[0].stopped
+    assert stopped is not None and f"journal 0 is damaged at position {first} (file {FIRST} at {first})" in stopped
+    queue = after.engine.queues[1]
+    assert (queue.end, queue.visible) == (1, 1), "what lies before the damage is read"
+    batch = memoryview(bytearray(build_batch([Record(offset=0, timestamp=1, key=None, value=b"v")])))
+    refusal = after.engine.paths[0].stage(queue, batch, -1, 1000)
+    assert isinstance(refusal, Refusal) and refusal.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert after.journal_disk.open(FIRST).size() == size, "nothing is cut"
+    assert after.killed().engine.scans[0].damage == Place(FIRST, first), "and the next start says so again"
+
+
+def test_what_the_checkpoint_knew_to_be_synced_is_not_cut(broker: Broker) -> None:
+    end = broker.put()
+    broker.put()
+    publish(broker, end, QueueRow(1, 0, 1, ((1, 0),)), synced=broker.engine.paths[0].journal.synced)
+    broker.journal_disk.damage(FIRST, end + 40)
+    assert broker.killed().engine.scans[0].damage == Place(FIRST, end)
 
 
 def test_whole_entries_behind_a_torn_one_prove_nothing(broker: Broker) -> None:
@@ -115,9 +134,9 @@ def test_missing_segments_are_damage(broker: Broker) -> None:
         broker.killed()
 
 
-def publish(broker: Broker, split: int, *rows: QueueRow) -> None:
+def publish(broker: Broker, split: int, *rows: QueueRow, synced: int = 0) -> None:
     log = CheckpointLog(broker.read_disk, load_checkpoint(broker.read_disk))
-    log.publish(CheckpointRows(queues=list(rows), marks=[JournalMark(0, split, split, 1, 5)]))
+    log.publish(CheckpointRows(queues=list(rows), marks=[JournalMark(0, split, max(split, synced), 1, 5)]))
 
 
 def test_an_empty_write_disk_is_noticed(broker: Broker) -> None:
@@ -130,8 +149,10 @@ def test_a_journal_shorter_than_the_checkpoint_is_noticed(broker: Broker) -> Non
     end = broker.put()
     publish(broker, end, QueueRow(1, 0, 1))
     broker.journal_disk.open(FIRST, write=True).truncate(end - 1)
-    with pytest.raises(Corrupt, match=f"ends at {end - 1}, before the checkpoint's split position {end}"):
-        broker.killed()
+    engine = broker.killed().engine
+    stopped = engine.paths[0].stopped
+    assert stopped is not None and f"ends at {end - 1}, before the checkpoint's split position {end}" in stopped
+    assert engine.scans[0].damage == Place(FIRST, end - 1) and engine.queues[1].end == 1
 
 
 def test_checkpointed_facts_and_scanned_ones_add_up(broker: Broker) -> None:
