@@ -27,6 +27,7 @@ class Source(Struct):
     """What readers of committed records saw in Kafka."""
 
     logs: Path
+    killed: Path
     topics: dict[str, dict[int, list[Seen]]]
     bounds: dict[tuple[str, int], tuple[int, int]]
     committed: dict[tuple[str, int], int]
@@ -54,16 +55,9 @@ def fill(bootstrap: str, logs: Path) -> Source:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": GROUP})
     consumer.commit(offsets=[TopicPartition(*place, offset) for place, offset in committed.items()], asynchronous=False)
     consumer.close()
-    return Source(
-        logs,
-        {name: read_all(bootstrap, name, parts) for name, (parts, _) in TOPICS.items()},
-        {
-            (name, number): bounds(bootstrap, name, number)
-            for name, (parts, _) in TOPICS.items()
-            for number in range(parts)
-        },
-        committed,
-    )
+    topics = {name: read_all(bootstrap, name, parts) for name, (parts, _) in TOPICS.items()}
+    ends = {(name, number): bounds(bootstrap, name, number) for name, parts in topics.items() for number in parts}
+    return Source(logs, logs.with_name("killed"), topics, ends, committed)
 
 
 def _transactions(bootstrap: str) -> None:
@@ -87,7 +81,11 @@ def _compaction(bootstrap: str, logs: Path) -> None:
     now = 1_700_000_000_000
     for turn in range(3):
         records = [
-            {"key": b"key-%d" % (number % (9 - turn)), "value": b"turn %d number %d" % (turn, number), "timestamp": now}
+            {
+                "key": b"key-%d" % (number % (9 - turn)),
+                "value": None if number > 27 else b"turn %d number %d" % (turn, number),
+                "timestamp": now,
+            }
             for number in range(30)
         ]
         now += 5000  # older than segment.ms: the next batch begins a segment

@@ -160,6 +160,21 @@ def test_verify_before_anything_is_split(source: Source, make_broker: Callable[.
     assert_imported(source, broker, ("trimmed",))
 
 
+def test_what_a_killed_kafka_leaves(source: Source, make_broker: Callable[..., Broker]) -> None:
+    """Without its note of a clean stop, and with a tail that was never flushed."""
+    assert not (source.killed / ".kafka_cleanshutdown").exists()
+    torn = source.killed / "stamped-0" / f"{0:020d}.log"
+    size = torn.stat().st_size
+    with torn.open("ab") as file:
+        file.write((source.killed / "codecs-1" / f"{0:020d}.log").read_bytes()[:1000])
+    broker = make_broker().start()
+    said = cairn("import", str(source.killed), "-b", broker.bootstrap).stderr
+    assert f"note: {torn} at {size}: " in said
+    assert "compacted: no directory" not in said
+    # Log starts are written down once a minute: what was trimmed would be back in Kafka too.
+    assert_imported(source, broker, ("codecs", "ledger", "stamped", "unused"))
+
+
 def test_refusals(source: Source, make_broker: Callable[..., Broker], tmp_path: Path) -> None:
     broker = make_broker().start()
     cairn("topic", "create", "ledger", "-p", "3", "-b", broker.bootstrap)

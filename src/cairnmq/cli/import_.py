@@ -10,8 +10,8 @@ import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from cairnmq.cli.arguments import add_connection, connect, count, setting
-from cairnmq.cli.terminal import Progress, error, note, warn, write_table
+from cairnmq.cli.arguments import add_connection, add_json, connect, count, setting
+from cairnmq.cli.terminal import Progress, error, note, warn, write_json, write_table
 
 if TYPE_CHECKING:
     from cairnmq.cli.import_plan import Plan, TopicPlan
@@ -58,6 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--request-bytes", type=count, default=REQUEST_BYTES, metavar="N", help="sent at once, and synced (4 MiB)"
     )
+    add_json(parser)
     add_connection(parser)
     parser.set_defaults(run=run)
 
@@ -88,13 +89,12 @@ def run(arguments: argparse.Namespace) -> int:
         note("no topics to import")
         return 0
     if arguments.dry_run:
-        show(plan)
+        show(plan, arguments.json)
         note(f"would import {_amount(plan)}; nothing was sent")
         return 0
     with connect(arguments) as client:
         refuse_other_brokers(client, arguments.bootstrap)
-        for topic in plan.topics:
-            make_topic(client, topic, dict(arguments.configs))
+        make_topics(client, plan.topics, dict(arguments.configs))
         work = Import(client, progress, arguments.request_bytes)
         try:
             work.carry_out(plan)
@@ -103,7 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
             return 1
         finally:
             progress.clear()
-    show(plan)
+    show(plan, arguments.json)
     note(f"imported {_amount(plan)}" if work.sent else "nothing was left to import")
     return 0
 
@@ -120,20 +120,26 @@ def refuse_other_brokers(client: Client, bootstrap: str) -> None:
             raise Fault(f"{bootstrap}: not a CairnMQ broker; it cannot write records at given offsets")
 
 
-def make_topic(client: Client, plan: TopicPlan, configs: dict[str, str]) -> None:
+def make_topics(client: Client, plans: list[TopicPlan], configs: dict[str, str]) -> None:
+    """Those that are missing; one that exists must have as many partitions, or none is made."""
     from cairnmq.client.admin import NewTopic
     from cairnmq.client.errors import Refused
-    from cairnmq.errors import ErrorCode, Fault
+    from cairnmq.errors import Fault
 
-    made = client.create_topics([NewTopic(plan.name, plan.partitions, -1, plan.configs | configs)])[plan.name]
-    if not isinstance(made, Refused):
+    known = client.metadata(None).topics
+    for plan in plans:
+        has = len(known[plan.name].partitions) if plan.name in known else plan.partitions
+        if has != plan.partitions:
+            raise Fault(
+                f"topic {plan.name} exists already with {has} partitions; the one to import has {plan.partitions}"
+            )
+    for plan in plans:
+        if plan.name in known:
+            continue
+        made = client.create_topics([NewTopic(plan.name, plan.partitions, -1, plan.configs | configs)])[plan.name]
+        if isinstance(made, Refused):
+            raise made
         note(f"created {plan.name} with {plan.partitions} partition{'' if plan.partitions == 1 else 's'}")
-        return
-    if made.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-        raise made
-    has = len(client.topic(plan.name).partitions)
-    if has != plan.partitions:
-        raise Fault(f"topic {plan.name} exists already with {has} partitions; the one to import has {plan.partitions}")
 
 
 class Import:
@@ -229,14 +235,16 @@ def parts(log: KafkaLog, position: int, bytes_max: int) -> Iterator[Kept]:
         yield Kept(start, log.end, batches)
 
 
-def show(plan: Plan) -> None:
-    write_table(
-        ("TOPIC", "PARTITION", "START", "END", "BATCHES", "RECORDS", "BYTES"),
-        [
-            (log.place.topic, log.place.partition, log.start, log.end, log.batches, log.records, log.size)
-            for log in plan.logs
-        ],
-    )
+def show(plan: Plan, as_json: bool) -> None:
+    names = ("topic", "partition", "start", "end", "batches", "records", "bytes")
+    rows = [
+        (log.place.topic, log.place.partition, log.start, log.end, log.batches, log.records, log.size)
+        for log in plan.logs
+    ]
+    if as_json:
+        write_json([dict(zip(names, row, strict=True)) for row in rows])
+    else:
+        write_table([name.upper() for name in names], rows)
 
 
 def _amount(plan: Plan) -> str:

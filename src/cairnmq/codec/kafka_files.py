@@ -117,6 +117,8 @@ def _lines(data: bytes) -> list[str]:
 
 
 def _counted(data: bytes, row: Callable[[list[str]], Row]) -> list[Row]:
+    if not data:
+        return []  # as Kafka makes it, before it has anything to write down
     version, count, *lines = [*_lines(data), "", ""]
     lines = [line for line in lines if line]
     if version != "0":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,8 @@ def test_the_command_without_a_broker(tmp_path: Path, capfd: pytest.CaptureFixtu
     size = len(batch(0) + batch(5) + batch(6, 2))
     assert out.splitlines()[1].split() == ["a", "0", "0", "8", "3", "4", str(size)]
     assert "would import 4 records in 1 partitions of 1 topics" in err
+    assert main(["import", str(tmp_path), "--dry-run", "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)[0]["records"] == 4
     assert main(["import", str(tmp_path), "-b", "127.0.0.1:1", "--timeout", "1"]) == 1
     assert "cannot reach 127.0.0.1:1" in capfd.readouterr().err
     (tmp_path / "a-0" / f"{0:020d}.log").write_bytes(b"\1" * 100)

@@ -30,7 +30,7 @@ def test_properties() -> None:
 def test_checkpoints() -> None:
     found = kafka_files.read_offset_checkpoint(b"0\n2\na-b 1 50\na 0 365\n")
     assert found == {TopicPartition("a-b", 1): 50, TopicPartition("a", 0): 365}
-    assert kafka_files.read_offset_checkpoint(b"0\n0\n") == {}
+    assert kafka_files.read_offset_checkpoint(b"0\n0\n") == kafka_files.read_offset_checkpoint(b"") == {}
     assert kafka_files.read_leader_epochs(b"0\n2\n0 0\n7 365\n") == [(0, 0), (7, 365)]
 
 
@@ -47,7 +47,7 @@ def test_producer_snapshot() -> None:
         (kafka_files.read_properties, b"\xff=1", "not text"),
         (kafka_files.read_topic_id, b"version: 0\ntopic_id: AAAA", "no topic id"),
         (kafka_files.read_topic_id, b"version: 0", "no topic id"),
-        (kafka_files.read_offset_checkpoint, b"", "version ''"),
+        (kafka_files.read_offset_checkpoint, b"\n", "version ''"),
         (kafka_files.read_offset_checkpoint, b"1\n0\n", "version '1'"),
         (kafka_files.read_offset_checkpoint, b"0\n2\na 0 1\n", "1 lines where '2'"),
         (kafka_files.read_offset_checkpoint, b"0\n1\na 0\n", "other words"),
