@@ -341,11 +341,14 @@ RETENTION_SECONDS = 60
 class Aging:
     """A broker that forgets, with two groups of each client: one whose member stays, one that was left long ago."""
 
-    def __init__(self, broker: Broker, tested: Iterable[str]) -> None:
+    def __init__(self) -> None:
+        self.left: dict[str, float] = {}
+        self.stages: dict[str, Stage] = {}
+
+    def start(self, broker: Broker, tested: Iterable[str]) -> None:
         self.admin = LibrdkafkaClient(broker.bootstrap)
         self.admin.create_topic("t")
         self.admin.produce("t", spread(10, 1))
-        self.left: dict[str, float] = {}
         self.stages = {name: Stage(name, broker.bootstrap) for name in tested}
         for name, stage in self.stages.items():
             leaves, stays = stage.join(f"left-{name}", "t"), stage.join(f"stays-{name}", "t")
@@ -371,12 +374,17 @@ def aging(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield None
         return
     settings = {**QUICK_GROUPS, "offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "200"}
-    broker = Broker(tmp_path_factory.mktemp("aging"), settings=settings).start()
     tested = [item.callspec.params["client"] for item in wanted]  # type: ignore[attr-defined]
-    made = Aging(broker, [name for name in tested if name not in PROGRAMS or shutil.which(PROGRAMS[name])])
-    yield made
-    made.close()
-    broker.close()
+    broker = Broker(tmp_path_factory.mktemp("aging"), settings=settings)
+    made = Aging()
+    try:
+        made.start(broker.start(), [name for name in tested if name not in PROGRAMS or shutil.which(PROGRAMS[name])])
+        yield made
+    finally:
+        try:
+            made.close()
+        finally:
+            broker.close()
 
 
 @pytest.mark.case("Offsets expire when a group has been empty for long enough, not while it has members")
