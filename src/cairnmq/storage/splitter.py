@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from cairnmq.errors import Corrupt, Fault
 from cairnmq.storage.checkpoint import CheckpointImage, CheckpointLog
+from cairnmq.storage.damage import Damage, Place
 from cairnmq.storage.disk import Disk, File
 from cairnmq.storage.doubt import doubt_name, noting_doubt
 from cairnmq.storage.fault_point import reach
@@ -37,7 +38,7 @@ from cairnmq.storage.pack import PackWriter
 from cairnmq.storage.pack_shelf import PackShelf
 from cairnmq.storage.producers import live
 from cairnmq.storage.queue_log import QueueLog, QueueSpec, read_identity, retire_directory
-from cairnmq.storage.queue_segment import LOG, segment_name, walk
+from cairnmq.storage.queue_segment import LOG, find_offset, segment_name, sound_walk
 from cairnmq.storage.queue_state import QueueState
 from cairnmq.storage.split_report import Published, QueueSplit, Resume, Round
 
@@ -108,6 +109,7 @@ class Splitter:
         self._new_packs: list[File] = []  # written since the last checkpoint
         self._merges: list[tuple[list[int], int | None]] = []  # packs replaced by one (or none) since then
         self._demoted: list[int] = []
+        self.damages: list[tuple[int, Place]] = []  # found in queue logs; whoever drives the splitter takes them
         # queues with segments of their own
         self.segmented = sum(row.segments_from != NO_SEGMENTS for row in image.queues.values())
         self._left: set[int] = set()  # demoted, but their old directory may still be read
@@ -318,6 +320,7 @@ class Splitter:
         log = QueueLog(self.read_disk, queue.spec)
         log.open_at(offset, _claim(row, queue.segments_from))
         queue.log = log
+        self.damages.extend((queue.spec.queue_id, place) for place in log.damages)
         if row is not None:
             log.remove_below(row.log_start)
             if log.bases and row.log_start >= max(row.end, offset):
@@ -335,24 +338,38 @@ class Splitter:
     def _stored(self, queue: SplitQueue) -> Iterator[Entry]:
         """The batches of a queue's segments from its log start on, as journal entries of them."""
         log = queue.log or self.open_log(queue, queue.state.end)
-        for base in log.bases:
+        expected = max(queue.state.log_start, queue.segments_from)
+        for index, base in enumerate(log.bases):
             file = self.read_disk.open(segment_name(log.directory, base, LOG))
-            for place in walk(file, 0):
-                if place.last_offset >= queue.state.log_start:
-                    data = memoryview(file.read(place.position, place.size))
-                    yield Entry(
-                        0,
-                        0,
-                        BATCH,
-                        0,
-                        queue.spec.queue_id,
-                        0,
-                        data,
-                        place.base_offset,
-                        place.last_offset,
-                        max_timestamp=place.max_timestamp,
-                    )
+            first = find_offset(self.read_disk, log.directory, base, file, max(base, expected))
+            limit = log.bases[index + 1] if index + 1 < len(log.bases) else queue.state.end
+            places = sound_walk(self.read_disk, log.directory, base, file, first, limit) if first is not None else ()
+            for place in places:
+                expected = place.last_offset + 1
+                data = memoryview(file.read(place.position, place.size))
+                yield Entry(
+                    0,
+                    0,
+                    BATCH,
+                    0,
+                    queue.spec.queue_id,
+                    0,
+                    data,
+                    place.base_offset,
+                    place.last_offset,
+                    max_timestamp=place.max_timestamp,
+                )
             file.close()
+        if expected != queue.state.end:
+            raise Damage(Place(log.directory, -1, queue.spec.directory, expected, queue.state.end))
+
+    def _is_whole(self, queue: SplitQueue) -> bool:
+        """Nothing of its segments is damaged or missing."""
+        try:
+            return sum(1 for _ in self._stored(queue)) >= 0
+        except Damage as damage:
+            self.damages.append((queue.spec.queue_id, damage.place))
+            return False
 
     def _refuse_if_spoiled(self) -> None:
         if self.spoiled is not None:
@@ -486,6 +503,9 @@ class Splitter:
     def demote(self, queues: list[SplitQueue]) -> None:
         """Puts what their segments hold into a pack; that counts from the next checkpoint on, which must follow
         before the next round."""
+        queues = [queue for queue in queues if self._is_whole(queue)]
+        if not queues:
+            return
         in_order = sorted(queues, key=lambda queue: queue.spec.queue_id)
         runs = ((queue.spec.queue_id, list(self._stored(queue))) for queue in in_order)
         self._resume.packs.append(self._write_pack((queue_id, run) for queue_id, run in runs if run))
