@@ -76,7 +76,7 @@ class KafkaLog(Struct):
         if end > self.end or log_start < self.opens_at:
             raise Unimportable(f"{refused}, and the log to import {self.opens_at} to {self.end}")
         if last is None:
-            if log_start == end == self.opens_at:
+            if log_start == end and end in (self.opens_at, self.end):
                 return end
             raise Unimportable(f"{refused}, all of them deleted; delete the topic, and the import makes it anew")
         header = read_header(last)

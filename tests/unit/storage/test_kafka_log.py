@@ -226,6 +226,9 @@ class TestGoingOn:
         with pytest.raises(Unimportable, match="all of them deleted"):
             log.goes_on_at(7, 7, None)
 
+    def test_all_was_imported_and_retention_took_it(self, log: KafkaLog) -> None:
+        assert log.goes_on_at(15, 15, None) == 15
+
     def test_a_log_that_begins_later(self, directory: Directory) -> None:
         directory.segment(40, batch(40))
         log = directory.check()
