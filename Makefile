@@ -1,7 +1,7 @@
 # Two commands matter: `make run` starts a broker, `make test` runs every test. Both need only python3 (3.11 or newer) and make.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test check fmt sim chaos clean
+.PHONY: help run test check fmt sim chaos bench clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -11,6 +11,8 @@ BUILD_INPUTS := pyproject.toml setup.py tools/setup_venv.sh $(KERNELS)
 SEED ?=
 MINUTES ?=
 ARGS ?=
+ROWS ?=
+QUICK ?=
 
 help: ## what can be asked for
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -50,7 +52,11 @@ sim: $(VENV)/.stamp-dev ## crash campaign on the simulated disk, 5 minutes or MI
 chaos: $(VENV)/.stamp-dev ## kills of real processes under load; SEED= and MINUTES= as above
 	@CAIRN_CHAOS_MINUTES=$(or $(MINUTES),5) CAIRN_CHAOS_SEED=$(SEED) $(BIN)/python -m pytest tests/crash
 
+bench: $(VENV)/.stamp-dev ## speed beside Apache Kafka, into docs/benchmarks.md; ROWS=sweep,flat,many,start,latency, QUICK=1
+	@tools/setup_clients.sh
+	@PYTHONPATH=tests $(BIN)/python -m bench $(if $(ROWS),--rows $(ROWS)) $(if $(QUICK),--quick)
+
 clean: ## removes what was built, not the data
 	@rm -rf $(VENV) .tools build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info
-	@find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find src tests tools bench -name __pycache__ -type d -prune -exec rm -rf {} +
 	@find src -name '_*.so' -delete

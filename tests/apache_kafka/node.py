@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from broker_process import fixed_port, wait_until
@@ -43,7 +44,7 @@ def kafka_tool(*arguments: str) -> subprocess.CompletedProcess[str]:
 class ApacheKafka:
     """`logs` is its log directory, whole once it has stopped."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, properties: str = PROPERTIES, jvm: Sequence[str] = ("-Xmx384m",)) -> None:
         self.launcher = require_program(str(PROGRAMS_DIR / "kafka_tool"))
         self.logs = directory / "logs"
         self.port = fixed_port()
@@ -52,14 +53,30 @@ class ApacheKafka:
         self._output = directory / "kafka.log"
         self._process: subprocess.Popen[bytes] | None = None
         directory.mkdir(parents=True, exist_ok=True)
-        self._properties.write_text(PROPERTIES.format(port=self.port, controller=fixed_port(), logs=self.logs))
+        self._jvm = jvm
+        self._properties.write_text(properties.format(port=self.port, controller=fixed_port(), logs=self.logs))
 
     def start(self) -> None:
+        self.format()
+        self.launch()
+        self.wait_ready()
+
+    def format(self) -> None:
         formatted = kafka_tool("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._properties))
         assert formatted.returncode == 0, formatted.stdout + formatted.stderr
+
+    def launch(self) -> None:
+        """Starts the process without waiting for its port."""
         with self._output.open("wb") as output:
-            line = [self.launcher, "-Xmx384m", "kafka.Kafka", str(self._properties)]
+            line = [self.launcher, *self._jvm, "kafka.Kafka", str(self._properties)]
             self._process = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "not started"
+        return self._process.pid
+
+    def wait_ready(self) -> None:
         wait_until(self._is_up, SECONDS, "Kafka's port")
 
     def _is_up(self) -> bool:
