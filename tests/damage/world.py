@@ -134,14 +134,11 @@ class World:
         places = [(queue_id, fault.place) for queue_id, fault in faults if isinstance(fault, Damage)]
         done: set[str] = set()
         for queue_id, place in [*places, *self.splitter.damages]:
-            if place.file in done or place.file.endswith(".json"):
+            if place.file in done:
                 continue
             done.add(place.file)
             try:
-                if place.file.endswith(".pack"):
-                    mender.mend_pack(int(place.file[-25:-5]))
-                else:
-                    mender.mend_segment(queue_id, place.file)
+                mender.mend(queue_id, place.file)
             except Corrupt:
                 continue
         self.checkpoint()

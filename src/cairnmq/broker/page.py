@@ -64,7 +64,8 @@ ry="3.6"/><ellipse cx="16" cy="9" rx="5.5" ry="3"/></svg>
  aria-label="filter topics"></div><div id="topics"></div></section>
 <section><div class="bar"><h2>Groups</h2><input id="group-filter" type="search" placeholder="filter"
  aria-label="filter groups"></div><div id="groups"></div></section>
-<section><h2>Journals and splitter</h2><div id="journals"></div><div class="tiles below" id="splitter"></div></section>
+<section><h2>Journals and splitter</h2><div id="journals"></div><div id="damages"></div><div class="tiles below"
+id="splitter"></div></section>
 </main>
 <footer><span id="version">CairnMQ</span> &middot; read-only &middot; <a href="/metrics">metrics</a>
 &middot; <a href="/api/v1/status">JSON</a></footer>
@@ -119,6 +120,10 @@ function show(s) {
   $("journals").replaceChildren(table(["journal", "state", "end", "on disk", "not synced", "not split"],
     s.journals.map(j => ({cells: ["journal " + j.journal, make("span", j.stopped || "writing", j.stopped ? "bad" : ""),
       number(j.end), bytes(j.bytes), bytes(j.end - j.synced), bytes(j.end - j.split)]})), "Recovery is running.", [1]));
+  $("damages").replaceChildren(s.damages.length ? table(["damaged file", "position", "queue", "offsets"],
+    s.damages.map(d => ({cells: [make("span", d.file, "bad"), d.position < 0 ? "gone" : number(d.position), d.queue,
+      d.first_offset < 0 ? "" : d.first_offset + (d.end_offset < 0 ? " and more" : " to " + (d.end_offset - 1))]})), "",
+    [2]) : "");
   fill("splitter", sp.replay_bytes === undefined ? [] : [[["running", "paused"].includes(sp.state)
     ? sp.state : "in trouble", "splitter"],
     [bytes(sp.lag_bytes), "to split"], [bytes(sp.replay_bytes), "replay if killed now"],

@@ -7,6 +7,7 @@ import socket
 import msgspec
 from msgspec import Struct
 
+from cairnmq.storage.damage import Place
 from cairnmq.storage.queue_log import QueueSpec
 from cairnmq.storage.splitter import Published, Resume, Round
 from cairnmq.storage.upkeep import StartProposal
@@ -69,7 +70,14 @@ class Seen(Struct, frozen=True, array_like=True, tag=8):
     serial: int
 
 
-Order = Begin | Advance | Specs | Drop | Configure | Pace | Finish | Seen
+class Mend(Struct, frozen=True, array_like=True, tag=9):
+    """A read found this file damaged: make it good from the journals, if they still hold its records."""
+
+    queue_id: int
+    file: str
+
+
+Order = Begin | Advance | Specs | Drop | Configure | Pace | Finish | Seen | Mend
 
 
 class Ask(Struct, frozen=True, array_like=True, tag=11):
@@ -117,6 +125,7 @@ class Damaged(Struct, frozen=True, array_like=True, tag=18):
     """Stored records do not read back; everything else goes on."""
 
     what: str
+    place: Place | None = None
 
 
 class Spoiled(Struct, frozen=True, array_like=True, tag=19):
@@ -125,7 +134,14 @@ class Spoiled(Struct, frozen=True, array_like=True, tag=19):
     reason: str
 
 
-Report = Spoiled | Damaged | Shelved | Ask | Split | Checkpointed | Proposals | Trouble | Finished
+class Mended(Struct, frozen=True, array_like=True, tag=20):
+    """A damaged file is good again; a pack from the next checkpoint on."""
+
+    queue_id: int
+    file: str
+
+
+Report = Mended | Spoiled | Damaged | Shelved | Ask | Split | Checkpointed | Proposals | Trouble | Finished
 
 encode = msgspec.msgpack.Encoder().encode
 _orders: msgspec.msgpack.Decoder[Order] = msgspec.msgpack.Decoder(Order)

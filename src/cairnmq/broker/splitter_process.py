@@ -26,6 +26,8 @@ from cairnmq.broker.splitter_messages import (
     Finish,
     Finished,
     Inbox,
+    Mend,
+    Mended,
     Order,
     Pace,
     Proposals,
@@ -43,6 +45,7 @@ from cairnmq.errors import Corrupt, Fault
 from cairnmq.storage.checkpoint import load_checkpoint
 from cairnmq.storage.disk import RealDisk
 from cairnmq.storage.fault_point import arm
+from cairnmq.storage.mending import Mender
 from cairnmq.storage.queue_log import QueueSpec
 from cairnmq.storage.splitter import Resume, Splitter
 from cairnmq.storage.upkeep import Upkeep
@@ -80,6 +83,8 @@ class SplitterProcess:
         self.next_retention = 0.0
         self.trouble = ""
         self.doubtful = False
+        self.to_mend: deque[tuple[int, str]] = deque()  # queue and file; each file is tried once
+        self.tried: set[str] = set()
 
     # ------------------------------------------------------------------------------------------------- messages
 
@@ -148,6 +153,8 @@ class SplitterProcess:
             splitter.replay(now_ms())
             self.send(Shelved(splitter.shelf.numbers))
         self.upkeep = Upkeep(splitter)
+        self.mender = Mender(splitter)
+        self.to_mend.extend((0, place.file) for place in splitter.shelf.damages())
         return splitter
 
     def obey(self, order: Order) -> None:
@@ -161,6 +168,8 @@ class SplitterProcess:
             self.splitter.configure(order.spec)
         elif isinstance(order, Seen):
             self.splitter.seen(order.serial)
+        elif isinstance(order, Mend):
+            self.to_mend.append((order.queue_id, order.file))
         elif isinstance(order, Pace):
             self.paused = order.paused
             if order.urgent != self.urgent:
@@ -236,11 +245,29 @@ class SplitterProcess:
 
     def tidy(self) -> bool:
         """A step of merging; True if there is more. Damage found there stops neither splitting nor checkpoints."""
+        self.mend()
         try:
             return self.upkeep.step()
         except Corrupt as error:
             self.send(Damaged(f"{error}; packs with it are not merged any more"))
             return False
+
+    def mend(self) -> None:
+        """Damage that was found since, here or by the broker's reads."""
+        for queue_id, place in self.splitter.damages:
+            self.send(Damaged(str(place), place))
+            self.to_mend.append((queue_id, place.file))
+        self.splitter.damages.clear()
+        while self.to_mend and not self.splitter.has_merge:
+            queue_id, file = self.to_mend.popleft()
+            if file in self.tried:
+                continue
+            self.tried.add(file)
+            try:
+                self.mender.mend(queue_id, file)
+                self.send(Mended(queue_id, file))
+            except Corrupt as error:
+                self.send(Damaged(f"{file} cannot be repaired: {error}"))
 
     def round(self) -> None:
         for journal, limit in self.limits.items():

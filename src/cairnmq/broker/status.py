@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from cairnmq.broker import group_status
 from cairnmq.broker.metrics import Exposition, Histogram, Sample
 from cairnmq.broker.sizes import Sizes
+from cairnmq.storage.loss import accepted
 from cairnmq.wire.apis import APIS
 
 if TYPE_CHECKING:
@@ -146,12 +147,13 @@ class Status:
 
     def storage(self) -> Json:
         if self.ctx is None:
-            return {"journals": [], "splitter": {"state": "waiting for recovery"}}
+            return {"journals": [], "splitter": {"state": "waiting for recovery"}, "damages": []}
         stats = self.ctx.store.stats()
         flush = Histogram()
         for each in stats.journals:
             flush.add(each.sync_seconds)
         return {
+            "losses": accepted(self.ctx.store.engine.keyed.items()),
             "journals": [
                 {
                     "journal": each.number,
@@ -164,6 +166,16 @@ class Status:
                     "stopped": each.stopped,
                 }
                 for each in stats.journals
+            ],
+            "damages": [
+                {
+                    "file": each.file,
+                    "position": each.position,
+                    "queue": each.queue,
+                    "first_offset": each.first,
+                    "end_offset": each.end,
+                }
+                for each in stats.damages
             ],
             "splitter": {
                 "state": stats.splitter_trouble or ("running" if stats.split_enabled else "paused"),
@@ -225,6 +237,7 @@ def _storage_metrics(ctx: Context, out: Exposition) -> None:
     out.gauge("cairn_recovery_seconds", "Duration of the recovery at the last start.", stats.recovery_seconds)
     out.counter("cairn_tail_reads_total", "Reads served from the journals.", stats.tail_reads)
     out.counter("cairn_cold_reads_total", "Reads that had to wait for the disk.", stats.cold_reads)
+    out.counter("cairn_damages_total", "Places where stored bytes did not read back.", stats.damage_count)
     out.counter("cairn_splitter_restarts_total", "Times the splitter was started again.", stats.splitter_restarts)
     out.gauge("cairn_checkpoint_seconds", "Duration of the last checkpoint.", stats.checkpoint_seconds)
     out.histogram(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from cairnmq.broker.journal_loop import JournalLoop
 from cairnmq.broker.metrics import Histogram
@@ -24,6 +25,8 @@ from cairnmq.broker.splitter_messages import (
     Drop,
     Finish,
     Finished,
+    Mend,
+    Mended,
     Pace,
     Proposals,
     Report,
@@ -37,6 +40,7 @@ from cairnmq.broker.splitter_messages import (
 from cairnmq.errors import ErrorCode, Fault, Refusal
 from cairnmq.settings.broker import BrokerConfig
 from cairnmq.settings.topic import LogConfig
+from cairnmq.storage.damage import Damage, Place
 from cairnmq.storage.engine import Engine, Fetched
 from cairnmq.storage.format import DOUBT_FILE, Keyed, StartMoved
 from cairnmq.storage.queue import Queue
@@ -100,6 +104,8 @@ class StoreStats(Struct, frozen=True):
     recovery_bytes: int
     tail_reads: int
     cold_reads: int
+    damage_count: int  # places found since the start
+    damages: list[Place]  # those that are not repaired, the latest of them
     reasons: list[str]  # why the broker is not ready; empty when it is
 
 
@@ -244,6 +250,13 @@ class Store:
         future = self._loop.run_in_executor(self._cold, _run_all, warms)
         future.add_done_callback(lambda done: then(done.result()))
 
+    def found_damage(self, queue: Queue, error: Exception) -> None:
+        """A read failed. Damage is listed, and the splitter looks whether the journals still hold the records."""
+        if isinstance(error, Damage):
+            place = replace(error.place, queue=f"{queue.topic}-{queue.partition}")
+            if self.engine.damages.add(place):
+                self._link.send(Mend(queue.queue_id, place.file))
+
     async def find_time(self, queue: Queue, timestamp: int) -> tuple[int, int, int] | None:
         """(offset, timestamp, leader epoch) of the first record that reaches `timestamp`."""
         while True:
@@ -348,6 +361,11 @@ class Store:
             self.engine.shelf.replace(report.packs)
         elif isinstance(report, Damaged):
             log.error("%s", report.what)
+            if report.place is not None:
+                self.engine.damages.add(report.place)
+        elif isinstance(report, Mended):
+            log.warning("%s was repaired from the journals", report.file)
+            self.engine.mended(report.queue_id, report.file)
         elif isinstance(report, Spoiled):
             self._spoiled = True
             self._trouble = report.reason
@@ -419,6 +437,8 @@ class Store:
             recovery_bytes=sum(scan.end - scan.start for scan in self.engine.scans),
             tail_reads=self.engine.tail_reads,
             cold_reads=self._cold_reads,
+            damage_count=self.engine.damages.count,
+            damages=list(self.engine.damages.places.values()),
             reasons=reasons,
         )
 

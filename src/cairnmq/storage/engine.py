@@ -251,6 +251,13 @@ class Engine:
             self.split[number] = mark.split if mark is not None else 0
         self._resume = Resume(dict(self.split))
 
+    def mended(self, queue_id: int, file: str) -> None:
+        """The splitter has put a good file in the place of a damaged one."""
+        self.damages.mended(file)
+        queue = self.queues.get(queue_id)
+        if queue is not None:
+            queue.reader = None
+
     def resume(self) -> Resume:
         """What a successor of a splitter that died alone must know."""
         return self._resume.copy()

@@ -14,13 +14,23 @@ from cairnmq.codec.batch import CRC_START, stored_crc
 from cairnmq.codec.crc32c import crc32c
 from cairnmq.errors import Corrupt
 from cairnmq.storage.disk import Disk
-from cairnmq.storage.format import BATCH, ENTRY_SIZE, Entry, Extent, QueueRow, pack_name
+from cairnmq.storage.format import (
+    BATCH,
+    ENTRY_SIZE,
+    IDENTITY_FILE,
+    PACK_SUFFIX,
+    Entry,
+    Extent,
+    QueueRow,
+    numbered,
+    pack_name,
+)
 from cairnmq.storage.journal import JournalReader
 from cairnmq.storage.pack import PackReader, PackWriter
 from cairnmq.storage.pack_check import packed_end
 from cairnmq.storage.queue_segment import LOG, segment_name
 from cairnmq.storage.repair import Kept, rebuild_indexes, restore_segment
-from cairnmq.storage.splitter import SplitQueue, Splitter
+from cairnmq.storage.splitter import Splitter
 
 
 class _Copy(Struct, frozen=True, gc=False):
@@ -89,10 +99,16 @@ class Mender:
         self.splitter = splitter
         self.disk = splitter.read_disk
 
+    def mend(self, queue_id: int, file: str) -> None:
+        if file.endswith(PACK_SUFFIX):
+            self.mend_pack(numbered([file.rpartition("/")[2]], PACK_SUFFIX)[0])
+        elif not file.endswith(IDENTITY_FILE):  # that one is written again when the log is opened
+            self.mend_segment(queue_id, file)
+
     # -------------------------------------------------------------------------------------------------- segments
 
-    def mend_segment(self, queue_id: int, file: str) -> str:
-        """The segment `file` (a directory: the segments missing at its front); returns the name of what is good now."""
+    def mend_segment(self, queue_id: int, file: str) -> None:
+        """`file` is a segment, or a directory: then what is missing at its front."""
         queue = self.splitter.learn(queue_id)
         if queue is None:
             raise Corrupt(f"queue {queue_id} is deleted")
@@ -110,12 +126,7 @@ class Mender:
         finally:
             copies.close()
         rebuild_indexes(self.disk, log.directory, base, queue.spec.config.index_interval_bytes)
-        self._open_again(queue)
-        return segment_name(log.directory, base, LOG)
-
-    def _open_again(self, queue: SplitQueue) -> None:
-        """Also so that the next checkpoint syncs what it must."""
-        self.splitter.open_log(queue, queue.state.end)
+        self.splitter.open_log(queue, queue.state.end)  # it knows what the next checkpoint must sync
 
     # ----------------------------------------------------------------------------------------------------- packs
 

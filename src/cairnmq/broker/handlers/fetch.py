@@ -146,6 +146,7 @@ class _Fetch:
             fetched = store.read(queue, wanted.offset, min(wanted.max_bytes, max(room, 0)), whole=first)
         except (Fault, OSError) as error:
             log.error("cannot read %s-%d at offset %d: %s", queue.topic, queue.partition, wanted.offset, error)
+            store.found_damage(queue, error)
             _refuse(answer, ErrorCode.KAFKA_STORAGE_ERROR)
             return 0
         if isinstance(fetched, Fetched):
