@@ -2,8 +2,11 @@
 
 All requests that are ready in one turn of the loop share one gathered write. The write goes to the page cache, which
 is cheaper inline than a hop to a thread; when the kernel throttles (a slow write), writes move to a thread for a while.
-Syncs always run on the journal's own thread, one at a time: whoever arrives during one shares the next. After a failed
-sync writes wait until all that is in doubt was written again; when that fails too, the journal stops.
+Syncs always run on the journal's own thread, one at a time: whoever arrives during one shares the next.
+
+A disk that refuses stops the journal, with a reason that everyone sees, until the disk works again; nobody restarts
+anything. After a failed write that is when the same amount can be written beside the reserve. After a failed sync,
+writes wait until all that is in doubt was written again; when that fails too, it is tried again every second.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from cairnmq.broker.metrics import Histogram
 from cairnmq.storage.queue import Queue
+from cairnmq.storage.reserve import FULL
 from cairnmq.storage.write_path import Write, WritePath
 
 log = logging.getLogger(__name__)
@@ -23,6 +27,9 @@ log = logging.getLogger(__name__)
 SLOW_WRITE_SECONDS = 0.004
 THREADED_SECONDS = 2.0
 INLINE_BYTES_MAX = 8 << 20
+FIRST_PROBE_SECONDS = 0.1  # what fails once need not cost a second
+PROBE_SECONDS = 1.0
+PROBE_BYTES_MIN = 1 << 20  # room for more than the next group, so that a full disk does not open and close
 
 
 class JournalLoop:
@@ -52,7 +59,23 @@ class JournalLoop:
         self._syncing = False
         self._mending = False
         self._timer: asyncio.TimerHandle | None = None
+        self._retry: asyncio.TimerHandle | None = None
         self._threaded_until = 0.0
+        self._closed = False
+
+    def start(self, reserve_bytes: int) -> None:
+        """Before the first write."""
+        self.path.journal.reserve.size = reserve_bytes
+        self._hold_reserve()
+
+    def _hold_reserve(self) -> None:
+        future = self._loop.run_in_executor(self._write_thread, self.path.journal.reserve.hold)
+        future.add_done_callback(self._reserve_held)
+
+    def _reserve_held(self, done: asyncio.Future[None]) -> None:
+        error = done.exception()
+        if error is not None:
+            log.warning("journal %d: no room for its reserve: %s", self._number, error)
 
     # --------------------------------------------------------------------------------------------------- writing
 
@@ -107,12 +130,55 @@ class JournalLoop:
     def _failed(self, write: Write, error: OSError) -> None:
         log.error("journal %d: write failed: %s", self._number, error)
         self.path.failed(write, str(error))
+        if self.path.stopped is not None:
+            return  # after a failed sync, which has the longer way back
+        self.path.refuse(f"journal {self._number}: write failed ({error}); it is tried again every second")
+        self._on_stopped()
+        size = max(write.group.end - write.group.start, PROBE_BYTES_MIN)
+        self._release_if_full(error)
+        self._retry = self._loop.call_later(FIRST_PROBE_SECONDS, self._probe, size)
+
+    def _release_if_full(self, error: OSError) -> None:
+        if error.errno in FULL:
+            self._write_thread.submit(self.path.journal.reserve.release)
+
+    def _probe(self, size: int) -> None:
+        if self._closed:
+            return
+        future = self._loop.run_in_executor(self._write_thread, self.path.probe, size)
+        future.add_done_callback(lambda done: self._probed(size, done))
+
+    def _probed(self, size: int, done: asyncio.Future[None]) -> None:
+        error = done.exception()
+        if self._mending:
+            return  # a sync failed meanwhile, which has the longer way back
+        if isinstance(error, OSError):
+            self.path.refuse(self._why_not(error, size))
+            self._retry = self._loop.call_later(PROBE_SECONDS, self._probe, size)
+        elif error is not None:
+            raise error
+        else:
+            self._resume()
+
+    def _why_not(self, error: OSError, size: int) -> str:
+        journal = self.path.journal
+        reason = f"journal {self._number}: write failed ({error})"
+        if error.errno not in FULL:
+            return f"{reason}; it is tried again every second"
+        return (
+            f"{reason}; the write disk has {journal.disk.free_bytes()} bytes free, and writing goes on by itself "
+            f"when {journal.reserve.size + size} are"
+        )
+
+    def _resume(self) -> None:
+        log.warning("journal %d: the disk works again, and so does the journal", self._number)
+        self.path.resume()
 
     # --------------------------------------------------------------------------------------------------- syncing
 
     def plan_sync(self) -> None:
         by = self.path.sync_by_ms
-        if by is None or self._syncing or self.path.stopped is not None:
+        if by is None or self._syncing:
             return
         wait = by - self.clock()
         if wait <= 0:
@@ -144,6 +210,8 @@ class JournalLoop:
             # Pages may be gone although they read well: never sync again and believe it.
             log.error("journal %d: sync failed (%s); what is in doubt is written again", self._number, error)
             self._mending = True
+            if self._retry is not None:
+                self._retry.cancel()  # of a failed write: a mend that succeeds shows more
             if not self._writing:
                 self._mend()
             return
@@ -154,22 +222,37 @@ class JournalLoop:
         self.plan_sync()
 
     def _mend(self) -> None:
+        if self._closed:
+            return
         self._loop.run_in_executor(self._sync_thread, self.path.mend).add_done_callback(self._mended)
 
     def _mended(self, done: asyncio.Future[int]) -> None:
-        self._mending = self._syncing = False
         error = done.exception()
         if error is not None:
-            reason = f"journal {self._number}: sync failed ({error}); restart the broker once the disk works"
-            log.critical(reason)
-            self.path.stop(reason)
-            self._on_stopped()
+            self._stay_stopped(error)
             return
+        self._mending = self._syncing = False
         log.warning("journal %d: everything is on disk after all, in new files", self._number)
+        if self.path.stopped is not None:
+            self._resume()
+            self._hold_reserve()
         self._on_advance(self.path.mended(done.result()))
         self._on_synced()
         self._flush()
         self.plan_sync()
+
+    def _stay_stopped(self, error: BaseException) -> None:
+        """No write and no sync until a mend succeeds. Bytes that do not even read back are left to recovery."""
+        is_disk = isinstance(error, OSError)
+        hope = "it is tried again every second" if is_disk else "restart the broker once the disk works"
+        reason = f"journal {self._number}: sync failed ({error}); {hope}"
+        if reason != self.path.stopped:
+            log.critical("%s", reason)
+        self.path.stop(reason)
+        self._on_stopped()
+        if isinstance(error, OSError):
+            self._release_if_full(error)
+            self._retry = self._loop.call_later(PROBE_SECONDS, self._mend)
 
     async def drain(self) -> None:
         """Everything staged is written and synced."""
@@ -182,7 +265,9 @@ class JournalLoop:
             await asyncio.sleep(0.005)
 
     def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._closed = True
+        for timer in (self._timer, self._retry):
+            if timer is not None:
+                timer.cancel()
         self._write_thread.shutdown()
         self._sync_thread.shutdown()

@@ -60,6 +60,7 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
     config: str | None = None
     settings: tuple[tuple[str, str], ...] = ()  # --set, in order
     ready_file: str | None = None
+    accept_loss: bool = False
     given: frozenset[str] = frozenset()
 
     def with_settings(self, values: Mapping[str, str]) -> ServeOptions | Refusal:

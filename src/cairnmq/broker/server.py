@@ -27,7 +27,7 @@ from cairnmq.broker.options import Address, ServeOptions
 from cairnmq.broker.routes import build_router
 from cairnmq.broker.status import Status
 from cairnmq.broker.store import Store
-from cairnmq.errors import Fault, Refusal
+from cairnmq.errors import Corrupt, Fault, Refusal
 from cairnmq.groups.offsets import SPACE, Offsets
 from cairnmq.metadata.catalog import Catalog
 from cairnmq.metadata.image import Topic
@@ -37,11 +37,13 @@ from cairnmq.settings.sources import load
 from cairnmq.storage.disk import DirectoryLock, RealDisk, lock
 from cairnmq.storage.engine import Engine, EngineConfig
 from cairnmq.storage.fault_point import arm
+from cairnmq.storage.loss import Loss, Lost, accept, find_loss, find_metadata_loss
 from cairnmq.storage.queue_log import QueueSpec
 
 log = logging.getLogger("cairnmq.broker")
 
 _DRAIN_SECONDS = 5.0
+_METADATA_FILE = "meta.db"
 _LOCK_WAIT_SECONDS = 2.0
 _MAPPED = {
     "listen": "listeners",
@@ -142,9 +144,11 @@ async def _open_broker(
     held: DirectoryLock,
 ) -> tuple[Context, Listener]:
     loop = asyncio.get_running_loop()
+    directories = _directories(options)
+    without_metadata = await asyncio.to_thread(_metadata_loss, options, directories)
     thread = ThreadPoolExecutor(1, thread_name_prefix="metadata")
     stack.callback(thread.shutdown)
-    metadata = await loop.run_in_executor(thread, SqliteStore, os.path.join(options.data, "meta.db"))
+    metadata = await loop.run_in_executor(thread, SqliteStore, os.path.join(options.data, _METADATA_FILE))
     stack.push_async_callback(loop.run_in_executor, thread, metadata.close)
     catalog = Catalog(metadata, node_id=options.node_id)
     await loop.run_in_executor(thread, catalog.load)
@@ -152,9 +156,14 @@ async def _open_broker(
     config = catalog.broker_config(start_config)
     if isinstance(config, Refusal):
         raise Unservable(config.message)
-    epoch = await loop.run_in_executor(thread, catalog.next_epoch)
+    epoch = await loop.run_in_executor(
+        thread, catalog.next_epoch, without_metadata.epoch_max if without_metadata is not None else 0
+    )
+    if without_metadata is not None:
+        await loop.run_in_executor(thread, catalog.reserve_queue_ids_above, without_metadata.queue_id_max)
+        await asyncio.to_thread(_accept, directories, without_metadata, epoch)
     specs = [spec for topic in catalog.image.topics.values() for spec in queue_specs(topic, config)]
-    store = await _open_store(options, config, specs, epoch, held)
+    store = await _open_store(options, directories, config, specs, epoch, held)
     stack.push_async_callback(store.stop)
     await loop.run_in_executor(thread, catalog.reserve_queue_ids_above, _highest_queue_id(store.engine))
 
@@ -191,11 +200,38 @@ async def _open_broker(
     return ctx, listener
 
 
+def _directories(options: ServeOptions) -> tuple[str, str]:
+    """Of the journals, and of the rest."""
+    return options.journal_dir or os.path.join(options.data, "journal"), options.data
+
+
+def _metadata_loss(options: ServeOptions, directories: tuple[str, str]) -> Loss | None:
+    """Before a new metadata file hides that the old one is gone."""
+    if os.path.exists(os.path.join(options.data, _METADATA_FILE)):
+        return None
+    loss = find_metadata_loss(*map(RealDisk, directories))
+    if loss is not None and not options.accept_loss:
+        raise Lost(loss.text())
+    return loss
+
+
+def _accept(directories: tuple[str, str], loss: Loss, epoch: int) -> None:
+    journal_disk, read_disk = map(RealDisk, directories)
+    for line in [*loss.what, *(f"lost: {queue}" for queue in loss.queues)]:
+        log.error("--accept-loss: %s", line)
+    accept(journal_disk, read_disk, loss, epoch=epoch, seed=secrets.randbits(32), now_ms=now_ms())
+
+
 async def _open_store(
-    options: ServeOptions, config: BrokerConfig, specs: list[QueueSpec], epoch: int, held: DirectoryLock
+    options: ServeOptions,
+    directories: tuple[str, str],
+    config: BrokerConfig,
+    specs: list[QueueSpec],
+    epoch: int,
+    held: DirectoryLock,
 ) -> Store:
     """Recovery, on a thread of its own so that /health stays answered."""
-    journal_dir = options.journal_dir or os.path.join(options.data, "journal")
+    journal_dir, data_dir = directories
     engine_config = EngineConfig(
         journals=config.cairn_journals,
         segment_bytes=config.cairn_journal_segment_bytes,
@@ -206,10 +242,10 @@ async def _open_store(
     if config.cairn_fault_point:
         arm(config.cairn_fault_point, lambda: os.kill(os.getpid(), signal.SIGKILL))
 
-    def recover() -> Engine:
+    def open_engine() -> Engine:
         return Engine.open(
             RealDisk(journal_dir),
-            RealDisk(options.data),
+            RealDisk(data_dir),
             specs,
             epoch=epoch,
             seed=secrets.randbits(32),
@@ -217,6 +253,18 @@ async def _open_store(
             now_ms=now_ms(),
             progress=_Progress(),
         )
+
+    def recover() -> Engine:
+        try:
+            return open_engine()
+        except Corrupt:
+            loss = find_loss(RealDisk(journal_dir), RealDisk(data_dir), specs)
+            if loss is None:
+                raise
+            if not options.accept_loss:
+                raise Lost(loss.text()) from None
+        _accept(directories, loss, epoch)
+        return open_engine()
 
     started = time.monotonic()
     engine = await asyncio.to_thread(recover)
@@ -233,7 +281,7 @@ async def _open_store(
         engine,
         lock_fd=held.fileno(),
         journal_dir=journal_dir,
-        data_dir=options.data,
+        data_dir=data_dir,
         config=config,
         clock=now_ms,
         recovery_seconds=seconds,

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from cairnmq.storage.damage import Place
 from cairnmq.storage.queue_log import QueueSpec
-from cairnmq.storage.splitter import Published, Resume, Round
+from cairnmq.storage.split_report import Published, Resume, Round
 from cairnmq.storage.upkeep import StartProposal
 
 
@@ -24,6 +24,7 @@ class Begin(Struct, frozen=True, array_like=True, tag=1):
     producer_expiration_ms: int
     paused: bool
     fault_point: str | None
+    reserve_bytes: int = 0
 
 
 class Advance(Struct, frozen=True, array_like=True, tag=2):

@@ -47,7 +47,9 @@ from cairnmq.storage.disk import RealDisk
 from cairnmq.storage.fault_point import arm
 from cairnmq.storage.mending import Mender
 from cairnmq.storage.queue_log import QueueSpec
-from cairnmq.storage.splitter import Resume, Splitter
+from cairnmq.storage.reserve import FULL, Reserve
+from cairnmq.storage.split_report import Resume
+from cairnmq.storage.splitter import Splitter
 from cairnmq.storage.upkeep import Upkeep
 
 PR_SET_PDEATHSIG = 1
@@ -85,6 +87,7 @@ class SplitterProcess:
         self.doubtful = False
         self.to_mend: deque[tuple[int, str]] = deque()  # queue and file; each file is tried once
         self.tried: set[str] = set()
+        self.full = False  # until the reserve is held again
 
     # ------------------------------------------------------------------------------------------------- messages
 
@@ -127,6 +130,7 @@ class SplitterProcess:
         self.paused = begin.paused
         self.limits = dict(begin.limits)
         self.splitter = self.open_splitter(begin.resume)
+        self.full = True
         self.next_retention = time.monotonic() + begin.retention_check_ms / 1000
         while True:
             while self.waiting:
@@ -140,6 +144,7 @@ class SplitterProcess:
         """One that goes on behind `resume`, up to where queue logs are known to be good."""
         begin = self.begin
         read_disk = RealDisk(begin.data_dir)
+        self.reserve = Reserve(read_disk, "", begin.reserve_bytes)
         splitter = Splitter(
             RealDisk(begin.journal_dir),
             read_disk,
@@ -184,6 +189,8 @@ class SplitterProcess:
                 self.splitter.close()
                 self.splitter = self.open_splitter(self.splitter.resume())
                 self.doubtful = False
+            if self.full:
+                self.make_room()
             pause = self.step(now)
             if self.trouble:
                 self.trouble = ""
@@ -198,14 +205,32 @@ class SplitterProcess:
             # A failed round has moved some queues and not others: begin again from what is known to be good.
             self.doubtful = True
             reason = f"splitter: {error}"
+            if isinstance(error, OSError) and error.errno in FULL:
+                self.full = True
+                self.reserve.release()
+                reason += f"; splitting goes on by itself when the read disk has {self.needed()} bytes free"
             if reason != self.trouble:
                 self.trouble = reason
                 self.send(Trouble(reason))
             return None if self.finishing else RETRY_SECONDS
 
+    def make_room(self) -> None:
+        """A full disk: the checkpoint may use the reserve, and lets files be deleted; rounds wait until it is back."""
+        if self.splitter.uncheckpointed:
+            self.checkpoint()
+        self.reserve.hold(self.needed() - self.reserve.size)
+        self.full = False
+
+    def needed(self) -> int:
+        """The reserve, and a round."""
+        return self.reserve.size + min(self.backlog(), self.splitter.round_bytes)
+
+    def backlog(self) -> int:
+        return sum(max(0, limit - self.splitter.positions[j]) for j, limit in self.limits.items())
+
     def step(self, now: float) -> float | None:
         self.maybe_propose(now)
-        backlog = sum(max(0, limit - self.splitter.positions[j]) for j, limit in self.limits.items())
+        backlog = self.backlog()
         if backlog and (not self.paused or self.finishing):
             if self.backlog_since is None:
                 self.backlog_since = now

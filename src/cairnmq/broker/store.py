@@ -149,6 +149,8 @@ class Store:
         self._advanced = 0
 
     def start(self) -> None:
+        for loop in self.loops:
+            loop.start(self._config.cairn_reserve_bytes)
         self._link.start()
         self._expire()
 
@@ -295,6 +297,7 @@ class Store:
             self._config.producer_id_expiration_ms,
             not self._split_enabled,
             None if resume else self._config.cairn_fault_point,
+            self._config.cairn_reserve_bytes,
         )
 
     async def _back_to_the_checkpoint(self) -> None:

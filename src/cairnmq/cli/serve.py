@@ -53,6 +53,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="one setting, Kafka's names; repeatable",
     )
     parser.add_argument("--ready-file", metavar="PATH", help="write a JSON file when requests are accepted")
+    parser.add_argument(
+        "--accept-loss",
+        action="store_true",
+        help="go on with what is left when a disk was lost; without it the start only says what is gone",
+    )
     parser.set_defaults(run=run)
 
 

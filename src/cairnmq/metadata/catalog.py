@@ -177,9 +177,9 @@ class Catalog:
         """This broker's settings: those of the start under those of the run time."""
         return start.changed(self.image.dynamic_configs(self._node_id), self.image.dynamic_configs(None))
 
-    def next_epoch(self) -> Epoch:
-        """One more than any epoch before."""
-        return self._store.next_epoch()
+    def next_epoch(self, above: int = 0) -> Epoch:
+        """One more than any epoch before, and than `above`."""
+        return self._store.next_epoch(above)
 
     def producer_id_block(self, size: int) -> range:
         """Producer ids that nobody else will get, and that no record from elsewhere bears."""

@@ -106,10 +106,10 @@ class SqliteStore:
             session.close()
         return len(late)
 
-    def next_epoch(self) -> Epoch:
-        """One more than any epoch before."""
+    def next_epoch(self, above: int = 0) -> Epoch:
+        """One more than any epoch before, and than `above`."""
         with self._faults(), self._writing():
-            return self._raise_epoch()
+            return self._raise_epoch(above)
 
     def close(self) -> None:
         """End this process's sessions and give the file back."""
@@ -176,8 +176,8 @@ class SqliteStore:
     def _set_state(self, name: str, value: int) -> None:
         self._db.execute("REPLACE INTO state VALUES (?, ?, ?)", (name, value, _row_crc(name, b"", value, 0)))
 
-    def _raise_epoch(self) -> Epoch:
-        epoch = self._state("epoch") + 1
+    def _raise_epoch(self, above: int = 0) -> Epoch:
+        epoch = max(self._state("epoch"), above) + 1
         self._set_state("epoch", epoch)
         return Epoch(epoch)
 

@@ -139,8 +139,8 @@ class MetadataStore(Protocol):
     def expire(self, now_ms: int) -> int:
         """End the sessions whose time has passed; how many did."""
 
-    def next_epoch(self) -> Epoch:
-        """One more than any epoch before, in the whole cluster."""
+    def next_epoch(self, above: int = 0) -> Epoch:
+        """One more than any epoch before, in the whole cluster, and than `above`."""
 
     def close(self) -> None:
         """Give everything back; sessions of this process end."""

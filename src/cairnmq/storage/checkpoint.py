@@ -97,7 +97,7 @@ def load_checkpoint(disk: Disk) -> CheckpointImage:
     if not image.marks:
         raise Corrupt(
             f"checkpoint file {name} holds no complete checkpoint; `cairn verify` tells more. "
-            f"Restore the file, or start with --accept-loss once that is available."
+            f"Restore the file, or let `cairn serve --accept-loss` go on without what it said."
         )
     image.file_number = numbers[-1]
     return image

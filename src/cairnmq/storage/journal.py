@@ -34,6 +34,7 @@ from cairnmq.storage.format import (
     segment_entry,
     whole_frame,
 )
+from cairnmq.storage.reserve import Reserve
 from cairnmq.types import Buffer
 
 seal_batch = pick(entries.seal_batch)
@@ -92,6 +93,7 @@ class Journal:
         self.seed = seed
         self.segments = segments
         self.segment_bytes = segment_bytes
+        self.reserve = Reserve(disk, str(number))
         self.end = end
         self.synced = self.end
         self.staged_end = self.end

@@ -63,7 +63,7 @@ class Write(Struct):
 
 
 class WritePath:
-    """Owned by one thread, except `write`, `sync` and `mend`, which only touch files."""
+    """Owned by one thread, except `write`, `sync`, `mend` and `probe`, which only touch files."""
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
@@ -211,6 +211,10 @@ class WritePath:
         """Instead of another `sync` after one that failed, and while nothing is being written."""
         return self.journal.mend()
 
+    def probe(self, size: int) -> None:
+        """Whether `size` bytes could be written beside the reserve; raises what the disk says."""
+        self.journal.reserve.hold(size)
+
     # --------------------------------------------------------------------------------------------------- results
 
     def written(self, write: Write) -> list[Queue]:
@@ -281,12 +285,24 @@ class WritePath:
             while line and line[-1][0] > write.group.start:
                 line.pop()[1](False)
 
+    def refuse(self, reason: str) -> None:
+        """Nothing more is staged until `resume`. What is written already may still be synced."""
+        self.stopped = reason
+
     def stop(self, reason: str) -> None:
-        """No more writes; whoever waits for a sync is told that it will not come."""
+        """Nothing more is staged, and what was is taken back; whoever waits for a sync is told that it will not come.
+        What is written stays: a `mend` that succeeds later makes it durable, and visible, after all."""
+        write = self.take()
+        if write is not None:
+            self.failed(write, reason)
         self.stopped = reason
         for line in (self._written_line, self._synced_line):
             while line:
                 line.popleft()[1](False)
+
+    def resume(self) -> None:
+        """The disk works again."""
+        self.stopped = None
 
     def when_written(self, position: int, released: Released) -> None:
         if self.journal.end >= position:

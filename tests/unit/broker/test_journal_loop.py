@@ -49,6 +49,11 @@ class Desk:
         self.loop.staged()
         return await asyncio.wait_for(answer, 5)
 
+    async def works_again(self) -> None:
+        async with asyncio.timeout(5):
+            while self.path.stopped is not None:  # noqa: ASYNC110 - it changes by a timer
+                await asyncio.sleep(0.01)
+
 
 def kept(disk: SimDisk) -> set[int]:
     """Ends of the queue that power losses may leave."""
@@ -91,34 +96,85 @@ async def test_what_arrives_meanwhile_is_written_afterwards() -> None:
 
 
 @scenario
-async def test_a_disk_that_refuses_again_stops_the_journal() -> None:
+async def test_a_disk_that_refuses_again_stops_the_journal_until_it_works() -> None:
     desk = Desk(SimDisk(Random(1)))
     assert await desk.produce()
     at = desk.disk.operations
     desk.disk.faults = {at + 2: errno.EIO, at + 6: errno.EIO}  # append, sync, note, create, append, sync
     assert not await desk.produce()
-    assert desk.path.stopped is not None and "restart the broker" in desk.path.stopped
+    assert desk.path.stopped is not None and "tried again every second" in desk.path.stopped
     assert desk.stops == 1 and desk.queue.visible == 1
     refusal = desk.path.stage(desk.queue, memoryview(bytearray(100)), -1, NOW)
     assert isinstance(refusal, Refusal)
     assert not desk.engine.full(desk.path), "producers are refused instead of waiting for room"
     await asyncio.wait_for(desk.loop.drain(), 5)
-    desk.loop.close()
-    # The next start writes it again, and only then believes that it is there.
+    # A start now writes it again, and only then believes that it is there.
     desk.disk.faults.clear()
     after = desk.disk.kill()
     assert Desk(after, epoch=2).queue.end == 2
     assert kept(after) == {2}
     assert "doubt" not in after.list("0")
+    # Without a start the same happens by itself.
+    await desk.works_again()
+    assert desk.queue.visible == 2, "what was written before is durable after all"
+    assert await desk.produce()
+    assert kept(desk.disk) == {3}
+    assert "doubt" not in desk.disk.list("0")
+    desk.loop.close()
+
+
+@scenario
+async def test_what_was_staged_when_the_journal_stopped_is_taken_back() -> None:
+    desk = Desk(SimDisk(Random(1)))
+    assert await desk.produce()
+    at = desk.disk.operations
+    desk.disk.faults = {at + 2: errno.EIO, at + 6: errno.EIO}
+    written = asyncio.ensure_future(desk.produce())
+    while desk.queue.end < 2:  # noqa: ASYNC110 - the journal writes at the end of a turn of the loop
+        await asyncio.sleep(0)
+    told: list[bool] = []
+    desk.path.when_synced(desk.stage().end, told.append)
+    assert not await written and told == [False]
+    await desk.works_again()
+    assert (desk.queue.visible, desk.queue.state.end) == (2, 2)
+    assert await desk.produce()
+    assert kept(desk.disk) == {3}
+    desk.loop.close()
 
 
 @scenario
 async def test_a_failed_write_takes_nothing_along() -> None:
     desk = Desk(SimDisk(Random(1)))
     assert await desk.produce()
-    desk.disk.faults[desk.disk.operations + 1] = errno.ENOSPC
+    desk.disk.faults[desk.disk.operations + 1] = errno.EIO
     assert not await desk.produce()
+    assert desk.path.stopped is not None and desk.stops == 1
     desk.disk.faults.clear()
+    await desk.works_again()
     assert await desk.produce()
     assert desk.queue.visible == 2 and kept(desk.disk) == {2}
+    assert [name for name in desk.disk.list("0") if not name.endswith(".jnl")] == ["reserve"]
+    desk.loop.close()
+
+
+@scenario
+async def test_a_full_disk_costs_the_reserve_and_is_left_when_there_is_room_for_it() -> None:
+    desk = Desk(SimDisk(Random(1), capacity=8 << 20))
+    desk.loop.start(4 << 20)
+    async with asyncio.timeout(5):
+        while desk.disk.free_bytes() > 4 << 20:  # noqa: ASYNC110 - a thread writes it
+            await asyncio.sleep(0.01)
+    assert await desk.produce()
+    junk = desk.disk.create("junk")
+    junk.append([bytes(desk.disk.free_bytes() - 50)])
+    assert not await desk.produce()
+    await asyncio.sleep(0.5)
+    assert "reserve" not in desk.disk.list("0")
+    assert desk.path.stopped is not None and f"when {5 << 20} are" in desk.path.stopped
+    assert desk.disk.free_bytes() > 4 << 20
+    desk.disk.remove("junk")
+    await desk.works_again()
+    assert "reserve" in desk.disk.list("0")
+    assert await desk.produce()
+    assert kept(desk.disk) == {2}
     desk.loop.close()

@@ -31,7 +31,7 @@ from cairnmq.storage.disk import File, RealDisk
 from cairnmq.storage.engine import Engine, EngineConfig
 from cairnmq.storage.format import DOUBT_FILE
 from cairnmq.storage.queue_log import QueueSpec
-from cairnmq.storage.splitter import Resume
+from cairnmq.storage.split_report import Resume
 
 NOW = 1_000_000
 SPEC = QueueSpec(1, "t", 0, bytes(16), LogConfig(model="dedicated"))
