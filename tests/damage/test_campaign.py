@@ -14,7 +14,7 @@ from cairnmq.errors import Fault
 from cairnmq.storage.pack import PackReader
 from cairnmq.storage.verify import check
 from cairnmq.testing.sim_disk import SimDisk
-from damage.world import JOURNALS, SPECS, Model, World, made
+from damage.world import SPECS, Model, World, made
 
 TRIALS = int(os.environ.get("CAIRN_DAMAGES", "60"))  # of each kind of file, for each of two worlds
 KINDS = {
@@ -155,7 +155,36 @@ def test_damage_at_random(kind: str, whole: tuple[World, Model]) -> None:
         if kept and kind in ("segment", "pack", "identity", "offset index", "time index"):
             assert not later.queues, f"{place}: {later.faults[:2]} although the journals have it"
             seen["mended"] += bool(outcome.queues)
+        if "index" in kind:
+            again.look()
+            wrong = [finding for finding in check(read_disk, journal_disk) if not finding.is_note]
+            assert not wrong, f"{place}: {wrong[0]}"
+            seen["rebuilt"] += bool(findings)
     print(f"{kind}, {'with' if kept else 'without'} journals: {dict(seen)}")
+
+
+@pytest.mark.parametrize("kind", ["journal", "segment", "offset index", "time index", "pack"])
+def test_bits_that_flip_under_a_running_broker(kind: str, whole: tuple[World, Model]) -> None:
+    """Files are open, and what lies in them was believed once."""
+    world, model = whole
+    seen: Counter[str] = Counter()
+    for trial in range(TRIALS // 2):
+        random = Random(f"running-{kind}-{world.retain_bytes}-{trial}")
+        again = World(*world.killed(), epoch=3, retain_bytes=world.retain_bytes)
+        assert not Outcome(again, model).queues
+        disk = again.journal_disk if kind == "journal" else again.read_disk
+        name = random.choice([name for name in files(disk) if re.fullmatch(KINDS[kind], name)])
+        size = disk.open(name).size()
+        if not size:
+            continue
+        position = random.randrange(size)
+        disk.damage(name, position, 1 << random.randrange(8))
+        outcome = Outcome(again, model)
+        assert outcome.queues <= owners(world, name) and not outcome.missing, f"trial {trial}: {name} at {position}"
+        for _, fault in outcome.faults:
+            assert name in str(fault) or "no pack holds" in str(fault), f"trial {trial}: {fault}"
+        seen["lost" if outcome.queues else "harmless"] += 1
+    print(f"{kind} under a running broker: {dict(seen)}")
 
 
 def journals_last(names: list[str], name: str) -> str:

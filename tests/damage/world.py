@@ -87,6 +87,11 @@ class World:
         self.engine.on_checkpoint(published)
         self.splitter.seen(published.serial)
 
+    def look(self) -> None:
+        """Upkeep has its turn; logs are opened, and indexes are looked at."""
+        assert not Upkeep(self.splitter).look(NOW)
+        self.checkpoint()
+
     def merge(self) -> None:
         upkeep = Upkeep(self.splitter, fanout=3)
         while upkeep.step():

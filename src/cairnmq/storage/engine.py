@@ -15,7 +15,7 @@ from cairnmq.codec.batch import read_header
 from cairnmq.codec.records import decode_batch
 from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.storage.checkpoint import CheckpointImage, load_checkpoint
-from cairnmq.storage.damage import DamageList
+from cairnmq.storage.damage import Damage, DamageList, Place
 from cairnmq.storage.disk import Disk
 from cairnmq.storage.doubt import doubt_name
 from cairnmq.storage.fault_point import reach
@@ -26,7 +26,7 @@ from cairnmq.storage.producers import live
 from cairnmq.storage.queue import Queue
 from cairnmq.storage.queue_log import QueueSpec
 from cairnmq.storage.queue_reader import QueueReader
-from cairnmq.storage.queue_segment import Part, Wanted, Warm
+from cairnmq.storage.queue_segment import Part, Wanted, Warm, sound_batches
 from cairnmq.storage.queue_state import QueueState
 from cairnmq.storage.recovery import Progress, Scan, live_queues, recover_journal, reopened
 from cairnmq.storage.repair import refuse_stale_checkpoint
@@ -314,9 +314,12 @@ class Engine:
             wanted = Wanted(offset, min(limit, packed_end), epoch, max_bytes)
             return self.shelf.read(queue.queue_id, wanted, whole=whole, cached=cached)
         if queue.reader is None:
-            queue.reader = QueueReader(self.read_disk, queue.spec.directory)
+            queue.reader = self._reader_of(queue)
         wanted = Wanted(offset, min(limit, queue.split_end), epoch, max_bytes)
         return queue.reader.read(wanted, whole=whole, cached=cached)
+
+    def _reader_of(self, queue: Queue) -> QueueReader:
+        return QueueReader(self.read_disk, queue.spec.directory, queue.config.index_interval_bytes)
 
     def _read_tail(self, queue: Queue, fetched: Fetched, max_bytes: int, whole: bool, cached: bool) -> Warm | None:
         """Adds batches straight from the journal, as far as that does not wait for the disk."""
@@ -329,6 +332,7 @@ class Engine:
         offsets, positions, sizes = tail.offsets, tail.positions, tail.sizes
         journal = self.paths[queue.journal].journal
         count = len(offsets)
+        epoch, until = -1, -1
         while index < count and offsets[index] < queue.visible:
             # neighbours in the journal are read together: one pread instead of many
             first = index
@@ -353,10 +357,18 @@ class Engine:
             self.tail_reads += 1
             view = memoryview(data)
             for i in range(first, index):
-                begin = positions[i] - start
-                fetched.buffers.append(view[begin : begin + sizes[i]])
-                fetched.size += sizes[i]
-            fetched.next_offset = offsets[index] if index < count else queue.end
+                begin, size = positions[i] - start, sizes[i]
+                batch = view[begin : begin + size]
+                if offsets[i] >= until:
+                    epoch, until = queue.state.epoch_of(offsets[i])
+                if sound_batches(batch, size, offsets[i], offsets[i] + 1, epoch)[0] != size:
+                    if fetched.size:
+                        return None  # the next read begins with the damage
+                    end = offsets[i + 1] if i + 1 < count else queue.end
+                    raise Damage(Place(file.name, at + begin, str(queue.queue_id), offsets[i], end))
+                fetched.buffers.append(batch)
+                fetched.size += size
+                fetched.next_offset = offsets[i + 1] if i + 1 < count else queue.end
             if fetched.size >= max_bytes:
                 return None
         return None
@@ -371,7 +383,7 @@ class Engine:
         if queue.log_start < queue.packed_end:
             place = self.shelf.find_time(queue.queue_id, timestamp, queue.log_start, queue.packed_end)
         if place is None and queue.packed_end < queue.split_end:
-            place = QueueReader(self.read_disk, queue.spec.directory).find_time(timestamp, queue.split_end)
+            place = self._reader_of(queue).find_time(timestamp, queue.split_end)
         return place.base_offset if place is not None else None
 
     def find_time(self, queue: Queue, timestamp: int, in_log: int | None) -> Found | None:
@@ -400,7 +412,7 @@ class Engine:
         if queue.log_start < queue.packed_end:
             largest = self.shelf.largest_timestamp(queue.queue_id, queue.log_start)
         if queue.packed_end < queue.split_end:
-            reader = QueueReader(self.read_disk, queue.spec.directory)
+            reader = self._reader_of(queue)
             largest = max(largest, reader.largest_timestamp(queue.split_end))
         return largest
 

@@ -7,6 +7,7 @@ would cost more than the data. Everything behind the checkpoint is cut and writt
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 
 from msgspec import Struct
 
@@ -36,6 +37,7 @@ from cairnmq.storage.queue_segment import (
     segment_name,
     walk,
 )
+from cairnmq.storage.repair import indexes_lie, rebuild_indexes
 from cairnmq.types import Buffer
 
 INDEX_BUFFER_BYTES = 4096
@@ -111,6 +113,10 @@ class QueueLog:
         if file.size() != self.size:
             file.truncate(self.size)
         self._cut_indexes(base, offset)
+        if indexes_lie(self.disk, self.directory, base, self.spec.config.index_interval_bytes, closed=False):
+            with suppress(Corrupt):  # damage that a reader will name
+                rebuild_indexes(self.disk, self.directory, base, self.spec.config.index_interval_bytes)
+                self._cut_indexes(base, offset)
         self._recall_times(base, file)
 
     def _note_damage(self, file: str, position: int, first: int, end: int) -> None:

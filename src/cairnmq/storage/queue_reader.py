@@ -26,7 +26,7 @@ from cairnmq.storage.queue_segment import (
     read_batches,
     segment_name,
 )
-from cairnmq.storage.repair import rebuild_indexes
+from cairnmq.storage.repair import INDEX_INTERVAL_BYTES, rebuild_indexes
 
 PLACES_KEPT = 64
 FILES_KEPT = 4
@@ -36,9 +36,10 @@ class QueueReader:
     """Reads with `cached=True` never wait for the disk: they return a `Warm` instead, to be called on a thread; then
     the same read is asked again. So everything else here runs on the owner's thread only."""
 
-    def __init__(self, disk: Disk, directory: str) -> None:
+    def __init__(self, disk: Disk, directory: str, index_interval_bytes: int = INDEX_INTERVAL_BYTES) -> None:
         self.disk = disk
         self.directory = directory
+        self.index_interval_bytes = index_interval_bytes
         self.bases = numbered(disk.list(directory), LOG)
         self._files: dict[int, File] = {}
         self._places: dict[int, tuple[int, int]] = {}  # next offset -> (segment, position)
@@ -120,7 +121,7 @@ class QueueReader:
         if base not in self._mended and base < self.bases[-1]:
             self._mended.add(base)
             try:
-                rebuild_indexes(self.disk, self.directory, base)
+                rebuild_indexes(self.disk, self.directory, base, self.index_interval_bytes)
             except (OSError, Corrupt):
                 return  # it is only a hint, and what is wrong with the log its readers say
 

@@ -6,13 +6,14 @@ Nothing is changed in place: a new file is written and synced, then it takes the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 
 from msgspec import Struct
 
 from cairnmq.errors import Corrupt
 from cairnmq.storage.checkpoint import CheckpointImage, checkpoint_name
 from cairnmq.storage.damage import Damage, Place
-from cairnmq.storage.disk import Disk
+from cairnmq.storage.disk import Disk, File
 from cairnmq.storage.format import (
     OFFSET_INDEX_ENTRY,
     PACK_SUFFIX,
@@ -31,10 +32,12 @@ from cairnmq.storage.queue_segment import (
     place_at,
     segment_name,
     sound_walk,
+    walk,
 )
 from cairnmq.storage.queue_state import QueueState
 
 INDEX_INTERVAL_BYTES = 4096
+ENTRIES_LOOKED_AT = 64
 UNFINISHED = ".new"
 
 
@@ -89,6 +92,80 @@ def restore_segment(
             old.close()
     disk.rename(name + UNFINISHED, name)
     disk.sync_dir(directory)
+
+
+def indexes_lie(disk: Disk, directory: str, base: int, interval: int, *, closed: bool) -> bool:
+    """Is anything wrong with the indexes of a segment, as far as a look at some of their entries tells?
+
+    Those of one that is not closed may end early.
+    """
+    file = disk.open(segment_name(directory, base, LOG))
+    try:
+        return _offsets_lie(disk, directory, base, file, interval, closed) or _times_lie(
+            disk, directory, base, file, closed
+        )
+    except Corrupt:
+        return False  # the log is damaged, and its index may lead around that
+    finally:
+        file.close()
+
+
+def _offsets_lie(disk: Disk, directory: str, base: int, file: File, interval: int, closed: bool) -> bool:
+    entries = _entries(
+        disk, segment_name(directory, base, INDEX), OFFSET_INDEX_ENTRY.size, OFFSET_INDEX_ENTRY.iter_unpack
+    )
+    if entries is None:
+        return closed and file.size() > 0
+    if any(a >= b or p >= q for (a, p), (b, q) in pairwise(entries)):
+        return True
+    for relative, position in _some(entries):
+        place = place_at(file, position)
+        if place is None or place.last_offset != base + relative:
+            return True
+    unindexed = 0
+    for place in walk(file, entries[-1][1] if entries else 0) if closed else ():
+        if unindexed > interval:
+            return True
+        unindexed += place.size
+    return False
+
+
+def _times_lie(disk: Disk, directory: str, base: int, file: File, closed: bool) -> bool:
+    entries = _entries(
+        disk, segment_name(directory, base, TIME_INDEX), TIME_INDEX_ENTRY.size, TIME_INDEX_ENTRY.iter_unpack
+    )
+    if entries is None:
+        return closed and file.size() > 0
+    if any(a >= b or p >= q for (a, p), (b, q) in pairwise(entries)):
+        return True
+    place = None
+    for timestamp, relative in _some(entries):
+        place = find_offset(disk, directory, base, file, base + relative)
+        if place is None or (place.last_offset, place.max_timestamp) != (base + relative, timestamp):
+            return True
+    newest = entries[-1][0] if entries else -1
+    following = walk(file, place.position if place is not None else 0) if closed else ()
+    return any(place.max_timestamp > newest and place.count for place in following)
+
+
+def _entries(
+    disk: Disk, name: str, size: int, unpack: Callable[[bytes], Iterable[tuple[int, int]]]
+) -> list[tuple[int, int]] | None:
+    """None: the file is not there, or does not end with a whole entry."""
+    if not disk.exists(name):
+        return None
+    file = disk.open(name)
+    data = file.read(0, file.size())
+    file.close()
+    if len(data) % size:
+        return None
+    # A crash can leave the first entry zeroed: "look from the segment's beginning", which is never wrong.
+    return list(unpack(data if any(data[:size]) else data[size:]))
+
+
+def _some(entries: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Not too many, and the last one at the end."""
+    return entries[len(entries) - 1 :: -max(1, len(entries) // ENTRIES_LOOKED_AT)][::-1] if entries else []
 
 
 def rebuild_indexes(disk: Disk, directory: str, base: int, interval: int = INDEX_INTERVAL_BYTES) -> None:

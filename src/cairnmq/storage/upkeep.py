@@ -7,6 +7,7 @@ but keeps none of them in memory.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 
 from msgspec import Struct
@@ -19,6 +20,7 @@ from cairnmq.storage.pack_merge import MergeJob, PackSize, plan
 from cairnmq.storage.pack_shelf import merged
 from cairnmq.storage.queue_log import QueueLog, QueueSpec, read_identity
 from cairnmq.storage.queue_segment import LOG, newest_time, segment_name, time_hint, walk
+from cairnmq.storage.repair import indexes_lie, rebuild_indexes
 from cairnmq.storage.retention import SegmentAge, new_start
 from cairnmq.storage.splitter import SplitQueue, Splitter
 
@@ -46,6 +48,7 @@ class Upkeep:
         self._dead: dict[int, int] = {}  # pack -> bytes that nobody can ask for any more, as of the last look
         self._damaged: set[int] = set()  # packs that cannot be merged
         self._demotable: list[SplitQueue] = []
+        self._indexed: set[str] = set()  # closed segments whose indexes were looked at
 
     # ------------------------------------------------------------------------------------------------ retention
 
@@ -78,6 +81,7 @@ class Upkeep:
     def _look_at_segments(self, queue: SplitQueue, now_ms: int) -> StartProposal | None:
         log = queue.log or self.splitter.open_log(queue, queue.state.end)
         log.flush_indexes()
+        self._mend_indexes(log)
         segments = [self._age(log, index, queue.state.end) for index in range(len(log.bases))]
         is_idle, queue.idle_end = queue.idle_end == queue.state.end, queue.state.end
         size = sum(segment.size for segment in segments)
@@ -92,6 +96,17 @@ class Upkeep:
             older = [SegmentAge(e.base_offset, e.end_offset, e.size, e.max_timestamp) for e in packed]
             segments = [*older, *segments]
         return _propose(queue.spec, segments, queue.state.log_start, queue.state.end, now_ms)
+
+    def _mend_indexes(self, log: QueueLog) -> None:
+        """Of each closed segment once, the first time that it is seen."""
+        interval = log.spec.config.index_interval_bytes
+        for base in log.bases[:-1]:
+            name = segment_name(log.directory, base, LOG)
+            if name not in self._indexed:
+                self._indexed.add(name)
+                if indexes_lie(self.disk, log.directory, base, interval, closed=True):
+                    with suppress(Corrupt):  # the log's own damage is its readers' business
+                        rebuild_indexes(self.disk, log.directory, base, interval)
 
     def _age(self, log: QueueLog, index: int, end: int) -> SegmentAge:
         base = log.bases[index]
