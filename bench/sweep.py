@@ -18,6 +18,7 @@ COLUMNS = (
     Column("pss_mb", "PSS MB under load"),
     Column("consume_mb_s", "consume MB/s"),
     Column("consume_cpu_s_gb", "broker CPU s/GB consumed"),
+    Column("setup_cpu_ms", "set-up: CPU ms per partition", compared=False),
 )
 
 
