@@ -102,7 +102,10 @@ class Outcome:
 
 @pytest.fixture(scope="module", params=[0, 1 << 20], ids=["journals deleted", "journals kept"])
 def whole(request: pytest.FixtureRequest) -> tuple[World, Model]:
-    return made(7, retain_bytes=request.param)
+    world, model = made(7, retain_bytes=request.param)
+    journal_disk, read_disk = world.killed()
+    assert not [finding for finding in check(read_disk, journal_disk) if not finding.is_note]
+    return world, model
 
 
 @pytest.mark.parametrize("kind", KINDS)

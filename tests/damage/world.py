@@ -165,6 +165,9 @@ def made(seed: int, *, retain_bytes: int) -> tuple[World, Model]:
             world.merge()
             world.checkpoint()
     world.produce(5, random, model)
+    world.split()
+    world.checkpoint()
+    world.produce(5, random, model)
     for queue_id in model:  # what was acknowledged, as the broker shows it
         shown = world.read_all(queue_id)
         assert sorted(shown) == sorted(model[queue_id])

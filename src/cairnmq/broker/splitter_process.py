@@ -289,7 +289,8 @@ class SplitterProcess:
                 continue
             self.tried.add(file)
             try:
-                self.mender.mend(queue_id, file)
+                if self.mender.mend(queue_id, file):
+                    self.checkpoint()
                 self.send(Mended(queue_id, file))
             except Corrupt as error:
                 self.send(Damaged(f"{file} cannot be repaired: {error}"))

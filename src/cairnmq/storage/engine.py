@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from cairnmq.codec.batch import read_header
 from cairnmq.codec.records import decode_batch
-from cairnmq.errors import ErrorCode, Refusal
+from cairnmq.errors import Corrupt, ErrorCode, Refusal
 from cairnmq.storage.checkpoint import CheckpointImage, load_checkpoint
 from cairnmq.storage.damage import Damage, DamageList, Place
 from cairnmq.storage.disk import Disk
@@ -290,9 +290,18 @@ class Engine:
             )
         fetched = Fetched([], 0, offset)
         while fetched.next_offset < queue.split_end and (fetched.size < max_bytes or (whole and not fetched.size)):
-            part = self._read_split(
-                queue, fetched.next_offset, max_bytes - fetched.size, whole=whole and not fetched.size, cached=cached
-            )
+            try:
+                part = self._read_split(
+                    queue,
+                    fetched.next_offset,
+                    max_bytes - fetched.size,
+                    whole=whole and not fetched.size,
+                    cached=cached,
+                )
+            except (Corrupt, OSError):
+                if fetched.size:
+                    return fetched  # the next read begins with what cannot be read
+                raise
             if not isinstance(part, Part):
                 return fetched if fetched.size else part
             if not len(part.data):

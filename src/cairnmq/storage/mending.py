@@ -99,11 +99,14 @@ class Mender:
         self.splitter = splitter
         self.disk = splitter.read_disk
 
-    def mend(self, queue_id: int, file: str) -> None:
+    def mend(self, queue_id: int, file: str) -> bool:
+        """True: it counts from the next checkpoint on, which should follow at once."""
         if file.endswith(PACK_SUFFIX):
             self.mend_pack(numbered([file.rpartition("/")[2]], PACK_SUFFIX)[0])
-        elif not file.endswith(IDENTITY_FILE):  # that one is written again when the log is opened
+            return True
+        if not file.endswith(IDENTITY_FILE):  # that one is written again when the log is opened
             self.mend_segment(queue_id, file)
+        return False
 
     # -------------------------------------------------------------------------------------------------- segments
 

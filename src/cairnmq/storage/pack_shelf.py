@@ -99,7 +99,7 @@ class PackShelf:
         """None, only if `cached`: looking it up waits for the disk."""
         packs = self.packs
         # who reads on finds the next records in the next pack, or soon behind it
-        last = self._last.get(queue_id, len(packs) - 1)
+        last = self._last.get(queue_id, max(0, len(packs) - 1))
         for index in (*range(last, len(packs)), *range(min(last, len(packs)) - 1, -1, -1)):
             pack = packs[index]
             extent = pack.find(queue_id, offset, cached=cached)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from functools import partial
 
+from msgspec.structs import replace
+
 from cairnmq.errors import Corrupt
 from cairnmq.storage.damage import Damage, Place
 from cairnmq.storage.disk import Disk, File
@@ -107,14 +109,21 @@ class QueueReader:
                     found = find_offset(self.disk, self.directory, base, self._file(base), offset, on_lie)
                 except FileNotFoundError:
                     found = None  # all of that segment was deleted; a newer one holds the offset
-                except Damage:
+                except Damage as damage:
                     self._files.pop(base, None)  # it may be repaired: then another file has its name
-                    raise
+                    raise self._bounded(damage, base) from None
                 if found is not None:
                     self._keep(offset, base, found.position)
                     return base, found.position
             self.refresh()
         raise self._missing(offset, offset + 1)
+
+    def _bounded(self, damage: Damage, base: int) -> Damage:
+        """Nothing in this segment is known behind the damage; the next one is good."""
+        following = bisect_right(self.bases, base)
+        if damage.place.end >= 0 or following == len(self.bases):
+            return damage
+        return Damage(replace(damage.place, end=self.bases[following]))
 
     def _mend(self, base: int) -> None:
         """An index lies. Of the last segment the splitter is the owner; it looks when it opens the log."""
@@ -145,7 +154,8 @@ class QueueReader:
         except Damage:
             self._places.pop(wanted.offset, None)
             self._files.pop(base, None)
-            raise damage_at(self.disk, self.directory, base, file, position, wanted.offset) from None
+            damage = damage_at(self.disk, self.directory, base, file, position, wanted.offset)
+            raise self._bounded(damage, base) from None
         if isinstance(part, Part) and len(part.data):
             self._keep(part.next_offset, base, position + len(part.data))
         return part
