@@ -163,7 +163,8 @@ async def _open_broker(
         await loop.run_in_executor(thread, catalog.reserve_queue_ids_above, without_metadata.queue_id_max)
         await asyncio.to_thread(_accept, directories, without_metadata, epoch)
     specs = [spec for topic in catalog.image.topics.values() for spec in queue_specs(topic, config)]
-    store = await _open_store(options, directories, config, specs, epoch, held)
+    next_queue_id = catalog.image.next_queue_id
+    store = await _open_store(options, directories, config, specs, epoch, held, next_queue_id)
     stack.push_async_callback(store.stop)
     await loop.run_in_executor(thread, catalog.reserve_queue_ids_above, _highest_queue_id(store.engine))
 
@@ -229,6 +230,7 @@ async def _open_store(
     specs: list[QueueSpec],
     epoch: int,
     held: DirectoryLock,
+    next_queue_id: int,
 ) -> Store:
     """Recovery, on a thread of its own so that /health stays answered."""
     journal_dir, data_dir = directories
@@ -268,6 +270,13 @@ async def _open_store(
 
     started = time.monotonic()
     engine = await asyncio.to_thread(recover)
+    if _highest_queue_id(engine) >= next_queue_id and not options.accept_loss:
+        # Ids are written before they are used. Going on would take the records of lost topics for deleted ones.
+        raise Corrupt(
+            f"{_METADATA_FILE} is older than the records: it gives out queue id {next_queue_id} next, and there are "
+            f"records of queue {_highest_queue_id(engine)}. Its last changes are damaged or an old copy was put in its "
+            f"place. Restore it; `cairn serve --accept-loss` goes on without the topics that it does not know."
+        )
     seconds = time.monotonic() - started
     log.info(
         "cairn %s (%s): recovered %d queues in %.3f s, epoch %d",

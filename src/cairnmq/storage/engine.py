@@ -130,7 +130,10 @@ class Engine:
             journal_disk.make_dir(str(number))
             scan, reader = recover_journal(journal_disk, number, image, queues, keyed, now_ms=now_ms, progress=progress)
             if scan.epoch >= epoch:
-                raise AssertionError(f"epoch {epoch} is not above {scan.epoch}, which journal {number} holds")
+                raise Corrupt(
+                    f"epoch {epoch} is not above {scan.epoch}, which journal {number} holds: the metadata is older "
+                    f"than the journal. Restore it."
+                )
             journal = reopened(
                 journal_disk,
                 reader,

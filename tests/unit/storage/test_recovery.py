@@ -175,7 +175,7 @@ def test_checkpointed_facts_and_scanned_ones_add_up(broker: Broker) -> None:
 
 def test_the_epoch_must_rise(broker: Broker) -> None:
     broker.put()
-    with pytest.raises(AssertionError, match="epoch 1 is not above 1"):
+    with pytest.raises(Corrupt, match="epoch 1 is not above 1"):
         Broker(broker.journal_disk.kill(), broker.read_disk.kill(), 1)
 
 
