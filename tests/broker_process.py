@@ -55,6 +55,7 @@ class Broker:
         port: int = 0,
         http: bool = True,
         journal_dir: Path | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
@@ -65,6 +66,7 @@ class Broker:
         self.flags = tuple(flags)
         self.http_wanted = http
         self.journal_dir = journal_dir
+        self.environment = dict(environment or {})
         self.port = port
         self.bootstrap = ""
         self.http: str | None = None
@@ -92,7 +94,12 @@ class Broker:
             log.flush()
             named = {name.replace("_", "."): value for name, value in extra.items()}
             self.process = subprocess.Popen(
-                self.command(named), stdin=subprocess.DEVNULL, stdout=out, stderr=log, start_new_session=True
+                self.command(named),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=log,
+                start_new_session=True,
+                env={**os.environ, **self.environment},
             )
         self.pid = self.process.pid
 

@@ -97,20 +97,24 @@ class JournalLoop:
         if started < self._threaded_until or size > INLINE_BYTES_MAX:
             self._writing = True
             future = self._loop.run_in_executor(self._write_thread, self.path.write, write)
-            future.add_done_callback(lambda done: self._threaded(write, done))
+            future.add_done_callback(lambda done: self._threaded(write, started, done))
             return
         try:
             self.path.write(write)
         except OSError as error:
             self._failed(write, error)
             return
+        self._note_slowness(started)
+        self._written(write)
+
+    def _note_slowness(self, started: float) -> None:
         if time.perf_counter() - started > SLOW_WRITE_SECONDS:
             self.slow_writes += 1
             self._threaded_until = time.perf_counter() + THREADED_SECONDS
-        self._written(write)
 
-    def _threaded(self, write: Write, done: asyncio.Future[None]) -> None:
+    def _threaded(self, write: Write, started: float, done: asyncio.Future[None]) -> None:
         self._writing = False
+        self._note_slowness(started)
         error = done.exception()
         if isinstance(error, OSError):
             self._failed(write, error)

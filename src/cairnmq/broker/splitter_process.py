@@ -87,6 +87,7 @@ class SplitterProcess:
         self.doubtful = False
         self.to_mend: deque[tuple[int, str]] = deque()  # queue and file; each file is tried once
         self.tried: set[str] = set()
+        self.retry_at = 0.0
         self.full = False  # until the reserve is held again
 
     # ------------------------------------------------------------------------------------------------- messages
@@ -184,6 +185,8 @@ class SplitterProcess:
     def work(self) -> float | None:
         """One step; returns how long to wait for orders before the next one, None when finished."""
         now = time.monotonic()
+        if now < self.retry_at and not self.finishing:
+            return self.retry_at - now
         try:
             if self.doubtful:
                 self.splitter.close()
@@ -208,22 +211,20 @@ class SplitterProcess:
             if isinstance(error, OSError) and error.errno in FULL:
                 self.full = True
                 self.reserve.release()
-                reason += f"; splitting goes on by itself when the read disk has {self.needed()} bytes free"
+                room = self.reserve.size + self.splitter.round_bytes
+                reason += f"; splitting goes on by itself when the read disk has room, at most {room} bytes"
             if reason != self.trouble:
                 self.trouble = reason
                 self.send(Trouble(reason))
+            self.retry_at = time.monotonic() + RETRY_SECONDS
             return None if self.finishing else RETRY_SECONDS
 
     def make_room(self) -> None:
         """A full disk: the checkpoint may use the reserve, and lets files be deleted; rounds wait until it is back."""
         if self.splitter.uncheckpointed:
             self.checkpoint()
-        self.reserve.hold(self.needed() - self.reserve.size)
+        self.reserve.hold(min(self.backlog(), self.splitter.round_bytes))
         self.full = False
-
-    def needed(self) -> int:
-        """The reserve, and a round."""
-        return self.reserve.size + min(self.backlog(), self.splitter.round_bytes)
 
     def backlog(self) -> int:
         return sum(max(0, limit - self.splitter.positions[j]) for j, limit in self.limits.items())

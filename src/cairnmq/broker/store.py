@@ -133,6 +133,7 @@ class Store:
         self._loop = asyncio.get_running_loop()
         self.loops = [JournalLoop(path, clock, self._wake, self._synced, self._give_room) for path in engine.paths]
         self._link = SplitterLink(lock_fd, self._begin, self._on_report, self._back_to_the_checkpoint)
+        self.cold_failures: dict[tuple[int, int], Exception] = {}  # (queue, offset) -> for who asks for it next
         self._cold = ThreadPoolExecutor(COLD_READERS, "cold-read")
         self._room: deque[Callable[[], None]] = deque()
         self._split_enabled = config.cairn_split_enable

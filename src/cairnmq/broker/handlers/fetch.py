@@ -28,6 +28,7 @@ PartitionData: TypeAlias = FetchResponse.PartitionData
 TOPIC_IDS_SINCE = 13
 READ_COMMITTED = 1
 WARM_TRIES = 3
+COLD_FAILURES_MAX = 1000  # remembered for those who ask next; who never asks again must not fill memory
 # Answers are built in memory, so what one connection can make us hold is bounded below the 50 MB that clients ask for.
 ANSWER_BYTES_MAX = 8 << 20
 NOTHING: list[FetchResponse.AbortedTransaction] = []
@@ -112,9 +113,9 @@ class _Fetch:
             self.ctx.store.warm(list(warms.values()), lambda failures: self._again(places, failures))
             return None
         if warms:
-            self.ctx.store.warm(
-                list(warms.values()), _nothing
-            )  # for the next request: cold queues must not starve beside hot ones
+            # for the next request: cold queues must not starve beside hot ones
+            places = list(warms)
+            self.ctx.store.warm(list(warms.values()), lambda failures: self._tell_next(places, failures))
         if urgent or self.expired or total >= min(self.request.min_bytes, self.budget):
             return self._answer(answers)
         self._park()
@@ -143,6 +144,8 @@ class _Fetch:
         try:
             if index in self.failed:
                 raise self.failed[index]
+            if store.cold_failures:
+                _raise(store.cold_failures.pop((queue.queue_id, wanted.offset), None))
             fetched = store.read(queue, wanted.offset, min(wanted.max_bytes, max(room, 0)), whole=first)
         except (Fault, OSError) as error:
             log.error("cannot read %s-%d at offset %d: %s", queue.topic, queue.partition, wanted.offset, error)
@@ -158,6 +161,14 @@ class _Fetch:
         else:
             warms[index] = fetched
         return 0
+
+    def _tell_next(self, places: list[int], failures: list[Exception | None]) -> None:
+        """Beside hot queues a cold one is never waited for, so who asks next is told."""
+        told = self.ctx.store.cold_failures
+        for index, failure in zip(places, failures, strict=True):
+            queue = self.queues[index]
+            if failure is not None and isinstance(queue, Queue) and len(told) < COLD_FAILURES_MAX:
+                told[queue.queue_id, self.plan.wanted[index].offset] = failure
 
     def _again(self, places: list[int], failures: list[Exception | None]) -> None:
         """Cold reads are done: what they read is in the page cache now."""
@@ -245,5 +256,6 @@ def _refuse(answer: PartitionData, code: ErrorCode) -> None:
     answer.records = b""
 
 
-def _nothing(failures: list[Exception | None]) -> None:
-    """What failed fails again when it is asked for."""
+def _raise(failure: Exception | None) -> None:
+    if failure is not None:
+        raise failure
