@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -11,7 +12,7 @@ from random import Random
 import pytest
 from confluent_kafka import Producer
 
-from broker_process import Broker, fixed_port
+from broker_process import CAIRN, Broker, fixed_port
 from cairnmq.errors import Fault, Refusal
 from cairnmq.metadata.catalog import Catalog
 from cairnmq.metadata.inspection import read_queues
@@ -87,6 +88,10 @@ def test_changes_lost_from_the_end_of_the_metadata_are_noticed(way: str, make_br
         wal.unlink()
         (broker.data / "meta.db").write_bytes(b"")
     before = {path: path.read_bytes() for path in (broker.data / "journal" / "0").glob("*.jnl")}
+    verified = subprocess.run(
+        [CAIRN, "verify", str(broker.data)], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert verified.returncode == 1 and "meta.db: is older than the records" in verified.stdout, verified
     broker.launch()
     assert broker.wait_dead() != 0
     assert "older than" in broker.log() and "Restore it" in broker.log(), broker.log_tail()

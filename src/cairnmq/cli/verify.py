@@ -17,11 +17,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from cairnmq.metadata.inspection import read_queues
+    from cairnmq.metadata.inspection import read_next_queue, read_queues
     from cairnmq.storage.verify import verify
 
     findings = 0
-    for line in verify(arguments.dirs, arguments.journal_dir, read_queues):
+    for line in verify(arguments.dirs, arguments.journal_dir, read_queues, read_next_queue):
         if line.startswith("note: "):  # what the next start repairs by itself
             note(line)
         else:

@@ -15,7 +15,7 @@ import msgspec
 from cairnmq.errors import Corrupt, Fault, Locked
 from cairnmq.metadata.sqlite import SqliteStore
 from cairnmq.metadata.store import Compacted
-from cairnmq.metadata.topics import TOPICS, decode_topic
+from cairnmq.metadata.topics import NEXT_QUEUE, TOPICS, decode_topic
 
 TABLES = ("state", "entries", "history")
 _SQLITE_MAGIC = b"SQLite format 3\0"
@@ -47,6 +47,13 @@ def read_queues(path: str) -> list[tuple[int, str, int, str]]:
         except (sqlite3.Error, msgspec.DecodeError, Fault) as error:
             raise Corrupt(str(error).replace(f"{copy}: ", "")) from error
     return queues
+
+
+def read_next_queue(path: str) -> int:
+    """The queue id that would be given out next."""
+    with _copy(path) as copy, closing(SqliteStore(copy)) as store:
+        entry = store.get(NEXT_QUEUE)
+        return int(entry.value) if entry is not None else 1
 
 
 def _read_history(store: SqliteStore) -> None:

@@ -43,16 +43,24 @@ OURS = (JOURNAL_DIRECTORY, QUEUES, PACKS, CHECKPOINTS, METADATA_FILE, LOCK_NAME)
 Queues = Mapping[int, QueueIdentity]  # what the metadata says exists, by queue id
 # Reads the metadata file; a Fault says what is wrong with it. Storage does not know metadata, so it is passed in.
 ReadQueues = Callable[[str], Iterable[tuple[int, str, int, str]]]
+ReadNextQueue = Callable[[str], int]  # the queue id that the metadata would give out next
 
 
-def verify(dirs: list[str], journal_dir: str | None, read_queues: ReadQueues | None = None) -> Iterator[str]:
+def verify(
+    dirs: list[str],
+    journal_dir: str | None,
+    read_queues: ReadQueues | None = None,
+    read_next_queue: ReadNextQueue | None = None,
+) -> Iterator[str]:
     """A line for each finding, and lines that begin with `note: ` for what a start repairs."""
     for root in dirs:
-        for finding in _verify_directory(root.rstrip("/") or "/", journal_dir, read_queues):
+        for finding in _verify_directory(root.rstrip("/") or "/", journal_dir, read_queues, read_next_queue):
             yield str(finding)
 
 
-def _verify_directory(root: str, journal_dir: str | None, read_queues: ReadQueues | None) -> Iterator[Finding]:
+def _verify_directory(
+    root: str, journal_dir: str | None, read_queues: ReadQueues | None, read_next_queue: ReadNextQueue | None
+) -> Iterator[Finding]:
     if not Path(root).is_dir() or not any((Path(root) / name).exists() for name in OURS):
         yield Finding(root, "no data directory")
         return
@@ -68,15 +76,19 @@ def _verify_directory(root: str, journal_dir: str | None, read_queues: ReadQueue
         journal_root = journal_dir.rstrip("/") if journal_dir is not None else f"{root}/{JOURNAL_DIRECTORY}"
         journal_disk = RealDisk(journal_root) if Path(journal_root).is_dir() else None
         queues: dict[int, QueueIdentity] | None = None
+        next_queue: int | None = None
         if read_queues is not None and (Path(root) / METADATA_FILE).exists():
             try:
                 named = read_queues(f"{root}/{METADATA_FILE}")
                 queues = {row[0]: QueueIdentity(*row) for row in named}
+                next_queue = read_next_queue(f"{root}/{METADATA_FILE}") if read_next_queue is not None else None
             except Fault as error:
                 yield Finding(f"{root}/{METADATA_FILE}", str(error))
         elif not (Path(root) / METADATA_FILE).exists():
             yield note(f"{root}/{METADATA_FILE}", "is not there: queues are not compared with topics")
-        yield from check(RealDisk(root), journal_disk, queues, root=root, journal_root=journal_root)
+        yield from check(
+            RealDisk(root), journal_disk, queues, root=root, journal_root=journal_root, next_queue=next_queue
+        )
     finally:
         if held is not None:
             held.close()
@@ -89,6 +101,7 @@ def check(
     *,
     root: str = "data",
     journal_root: str = "journal",
+    next_queue: int | None = None,
 ) -> Iterator[Finding]:
     """Everything below one data directory. `queues`: None when the metadata is not at hand."""
     if read_disk.exists(doubt_name("")):
@@ -114,6 +127,10 @@ def check(
                 doubt = f"{journal_root}/{doubt_name(str(number))}"
                 yield note(doubt, "a sync failed; the next start writes again what is behind the checkpoint")
             yield from journal.findings()
+        highest = max([0, *image.queues, *(queue_id for journal in journals for queue_id in journal.runs)])
+        if next_queue is not None and highest >= next_queue:
+            text = f"is older than the records: there are some of queue {highest}, it would give out {next_queue} next"
+            yield Finding(f"{root}/{METADATA_FILE}", text)
         yield from _order(journals, image, queues)
         yield from _split_state(journals, image, queues, root)
         yield from _queue_logs(read_disk, journals, image, queues, root)
