@@ -44,7 +44,14 @@ class Sender:
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.topic = topic
         self.errors = Errors()
-        settings = {"linger.ms": 0, "acks": "1", "delivery.report.only.error": False}
+        settings = {
+            "linger.ms": 0,
+            "acks": "1",
+            "delivery.report.only.error": False,
+            # librdkafka would send every record alone, however many wait. Kafka serves a connection one request at a
+            # time, so its queue then only grows: that is saturation, not latency. Five is the Java client's limit.
+            "max.in.flight.requests.per.connection": 5,
+        }
         self.producer = producer(bootstrap, **settings)
         self.took: list[int] = []
         self.late: list[int] = []
