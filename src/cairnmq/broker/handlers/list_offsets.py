@@ -75,7 +75,7 @@ async def _search(ctx: Context, queue: Queue, timestamp: int, answer: Answer) ->
             found = await ctx.store.max_timestamp(queue)
         else:
             found = await ctx.store.find_time(queue, timestamp)
-    except Fault as fault:
+    except (Fault, OSError) as fault:
         ctx.store.found_damage(queue, fault)
         answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         return
