@@ -158,7 +158,7 @@ def test_damage_at_random(kind: str, whole: tuple[World, Model]) -> None:
         if kept and kind in ("segment", "pack", "identity", "offset index", "time index"):
             assert not later.queues, f"{place}: {later.faults[:2]} although the journals have it"
             seen["mended"] += bool(outcome.queues)
-        if "index" in kind:
+        if "index" in kind or kind == "identity":
             again.look()
             wrong = [finding for finding in check(read_disk, journal_disk) if not finding.is_note]
             assert not wrong, f"{place}: {wrong[0]}"

@@ -6,7 +6,7 @@ lock is needed. Sequential readers are remembered by their next offset and need 
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from functools import partial
 
 from msgspec.structs import replace
@@ -163,7 +163,7 @@ class QueueReader:
     def find_time(self, timestamp: int, limit: int) -> BatchPlace | None:
         """The first batch below `limit` (an offset) whose maximum timestamp reaches `timestamp`. Blocks."""
         self.refresh()
-        for index, base in enumerate(self.bases):
+        for index, base in enumerate(self._below(limit)):
             end = self._end(index, limit)
             on_lie = partial(self._mend, base)
             place = find_time(self.disk, self.directory, base, self._file(base), timestamp, end, on_lie)
@@ -175,11 +175,15 @@ class QueueReader:
         """The largest timestamp below `limit`; -1 in an empty log. Blocks."""
         self.refresh()
         largest = -1
-        for index, base in enumerate(self.bases):
+        for index, base in enumerate(self._below(limit)):
             end = self._end(index, limit)
             on_lie = partial(self._mend, base)
             largest = max(largest, newest_time(self.disk, self.directory, base, self._file(base), end, on_lie))
         return largest
+
+    def _below(self, limit: int) -> list[int]:
+        """Segments that begin below an offset; a round that failed may have left others."""
+        return self.bases[: bisect_left(self.bases, limit)]
 
     def _end(self, index: int, limit: int) -> int:
         return min(limit, self.bases[index + 1]) if index + 1 < len(self.bases) else limit

@@ -16,6 +16,7 @@ from cairnmq.errors import Corrupt
 from cairnmq.storage.format import DELETED_SUFFIX, NO_SEGMENTS, QUEUES
 from cairnmq.storage.model import wants_packs
 from cairnmq.storage.pack import PackReader
+from cairnmq.storage.pack_check import packed_end
 from cairnmq.storage.pack_merge import MergeJob, PackSize, plan
 from cairnmq.storage.pack_shelf import merged
 from cairnmq.storage.queue_log import QueueLog, QueueSpec, read_identity
@@ -66,9 +67,10 @@ class Upkeep:
                 continue
             try:
                 identity = read_identity(self.disk, directory)
-            except Corrupt:
-                continue  # torn by a crash before its first checkpoint: whoever claims the directory retires it
+            except (Corrupt, UnicodeDecodeError):
+                identity = None
             if identity is None:
+                self._claim(directory)
                 continue
             queue = self.splitter.learn(identity.queue_id)
             if queue is None:
@@ -77,6 +79,17 @@ class Upkeep:
                 self.splitter.leave(queue)
             else:
                 yield self._look_at_segments(queue, now_ms)
+
+    def _claim(self, directory: str) -> None:
+        """A directory that does not say whose it is. If the checkpoint knows, it is damaged, and opening the log writes
+        it again; else a crash tore it before its first checkpoint, and whoever claims the directory retires it."""
+        rows = self.splitter.checkpoints.image.queues.values()
+        owners = (row.queue_id for row in rows if max(row.log_start, packed_end(row)) < row.end)
+        while some := list(islice(owners, RESOLVE_QUEUES)):
+            for spec in self.splitter.resolve(some):
+                queue = self.splitter.learn(spec.queue_id) if spec.directory == directory else None
+                if queue is not None and queue.log is None:
+                    self.splitter.open_log(queue, queue.state.end)
 
     def _look_at_segments(self, queue: SplitQueue, now_ms: int) -> StartProposal | None:
         log = queue.log or self.splitter.open_log(queue, queue.state.end)
