@@ -94,5 +94,6 @@ def test_changes_lost_from_the_end_of_the_metadata_are_noticed(way: str, make_br
     assert verified.returncode == 1 and "meta.db: is older than the records" in verified.stdout, verified
     broker.launch()
     assert broker.wait_dead() != 0
-    assert "older than" in broker.log() and "Restore it" in broker.log(), broker.log_tail()
+    # an emptied one is a new one, and as such of another cluster than the journals
+    assert "older than" in broker.log() or "belong to the cluster" in broker.log(), broker.log_tail()
     assert all(path.read_bytes() == data for path, data in before.items()), "nothing was deleted"
