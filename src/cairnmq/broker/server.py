@@ -38,6 +38,7 @@ from cairnmq.storage.disk import DirectoryLock, RealDisk, lock
 from cairnmq.storage.engine import Engine, EngineConfig
 from cairnmq.storage.fault_point import arm
 from cairnmq.storage.loss import Loss, Lost, accept, find_loss, find_metadata_loss
+from cairnmq.storage.owner import claim_journals
 from cairnmq.storage.queue_log import QueueSpec
 
 log = logging.getLogger("cairnmq.broker")
@@ -58,6 +59,10 @@ class Unservable(Exception):
     """The broker cannot start; the text is for the person who started it."""
 
 
+class WrongUsage(Unservable):
+    """Flags or settings say something that cannot be."""
+
+
 def run(options: ServeOptions) -> int:
     """Serve until a signal; the process's exit code."""
     import uvloop
@@ -68,7 +73,7 @@ def run(options: ServeOptions) -> int:
             runner.run(serve(options))
     except (Unservable, Fault, OSError) as error:
         sys.stderr.write(f"cairn serve: {error}\n")
-        return 1
+        return 2 if isinstance(error, WrongUsage) else 1
     return 0
 
 
@@ -76,37 +81,40 @@ def settle(options: ServeOptions, environment: dict[str, str]) -> tuple[ServeOpt
     """Flags, file, environment and --set as one; raises Unservable with every reason."""
     file = None
     if options.config is not None:
-        with open(options.config, encoding="utf-8") as source:
-            file = (options.config, source.read())
+        try:
+            with open(options.config, encoding="utf-8") as source:
+                file = (options.config, source.read())
+        except (OSError, UnicodeDecodeError) as error:
+            raise WrongUsage(f"--config {options.config}: {error}") from error
     flags = {_MAPPED[name]: str(getattr(options, name)) for name in _MAPPED if name in options.given}
     loaded = load(file=file, environment=environment, sets=options.settings, flags=flags)
     if isinstance(loaded, Refusal):
-        raise Unservable(loaded.message)
+        raise WrongUsage(loaded.message)
     for warning in loaded.warnings:
         log.warning("%s", warning)
     settled = options.with_settings(loaded.config.layers.static)
     if isinstance(settled, Refusal):
-        raise Unservable(settled.message)
+        raise WrongUsage(settled.message)
     refusal = settled.refusal()
     if refusal is not None:
-        raise Unservable(refusal.message)
+        raise WrongUsage(refusal.message)
     if settled.metadata != "sqlite":
-        raise Unservable(f"--metadata {settled.metadata}: clusters come with a later release; use sqlite")
+        raise WrongUsage(f"--metadata {settled.metadata}: clusters come with a later release; use sqlite")
     return settled, loaded.config
 
 
 async def serve(options: ServeOptions) -> None:
     """Everything that is opened here is closed in reverse order, also when a later step fails."""
     options, start_config = settle(options, dict(os.environ))
-    if options.ready_file is not None:
-        # A file left by an earlier process would tell a lie until we are ready.
-        _remove(options.ready_file)
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     async with AsyncExitStack() as stack:
         held = lock(options.data, _LOCK_WAIT_SECONDS)
         stack.callback(held.close)
+        if options.ready_file is not None:
+            # A file left by an earlier process would tell a lie until we are ready.
+            _remove(options.ready_file)
         bound = _bind(options.listen)
         stack.callback(bound.close)
         status = Status(time.monotonic, options.data)
@@ -156,6 +164,15 @@ async def _open_broker(
     config = catalog.broker_config(start_config)
     if isinstance(config, Refusal):
         raise Unservable(config.message)
+    await asyncio.to_thread(
+        claim_journals,
+        RealDisk(directories[0]),
+        RealDisk(directories[1]),
+        catalog.cluster_id,
+        where=directories[0],
+        has_topics=bool(catalog.image.topics),
+        accept_loss=options.accept_loss,
+    )
     epoch = await loop.run_in_executor(
         thread, catalog.next_epoch, without_metadata.epoch_max if without_metadata is not None else 0
     )

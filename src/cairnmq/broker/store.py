@@ -41,7 +41,7 @@ from cairnmq.errors import ErrorCode, Fault, Refusal
 from cairnmq.settings.broker import BrokerConfig
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.damage import Damage, Place
-from cairnmq.storage.engine import Engine, Fetched
+from cairnmq.storage.engine import Engine, Fetched, find_record
 from cairnmq.storage.format import DOUBT_FILE, Keyed, StartMoved
 from cairnmq.storage.queue import Queue
 from cairnmq.storage.queue_log import QueueSpec
@@ -267,8 +267,20 @@ class Store:
             in_log = await self._loop.run_in_executor(self._cold, self.engine.find_in_log, queue, timestamp)
             if in_log is not None or queue.split_end == split_end:
                 break  # otherwise records moved from the tail to the log while we looked
-        found = self.engine.find_time(queue, timestamp, in_log)
-        return (found.offset, found.timestamp, found.leader_epoch) if found is not None else None
+        offset = self.engine.find_batch(queue, timestamp, in_log)
+        while offset is not None and offset < queue.visible:
+            fetched = self.engine.read(queue, max(offset, queue.log_start), 1, whole=True, cached=True)
+            if callable(fetched):
+                await self._loop.run_in_executor(self._cold, fetched)
+                continue
+            if not isinstance(fetched, Fetched) or not fetched.buffers:
+                return None
+            batch = fetched.buffers[0]
+            found = await self._loop.run_in_executor(self._cold, find_record, batch, timestamp, queue.log_start)
+            if found is not None:
+                return found.offset, found.timestamp, found.leader_epoch
+            offset = fetched.next_offset
+        return None
 
     async def max_timestamp(self, queue: Queue) -> tuple[int, int, int] | None:
         in_tail = self.engine.largest_in_tail(queue)

@@ -53,7 +53,7 @@ def _package(module: str, codec: int) -> ModuleType:
     except ImportError:
         name = CODEC_NAMES[codec]
         raise CodecMissing(
-            f"{name} needs the package {module.partition('.')[0]}: pip install 'cairnmq[codecs]'"
+            f"{name} needs the package {module.partition('.')[0]}, which is not installed"
         ) from None
 
 

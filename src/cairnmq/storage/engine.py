@@ -398,21 +398,24 @@ class Engine:
             place = self._reader_of(queue).find_time(timestamp, queue.split_end)
         return place.base_offset if place is not None else None
 
-    def find_time(self, queue: Queue, timestamp: int, in_log: int | None) -> Found | None:
-        """The first visible record whose timestamp reaches `timestamp`; `in_log` is what `find_in_log` said."""
-        offset = in_log
-        if offset is None and queue.tail is not None:
+    def find_batch(self, queue: Queue, timestamp: int, in_log: int | None) -> int | None:
+        """An offset in or before the first batch that reaches `timestamp`; `in_log` is what `find_in_log` said."""
+        if in_log is None and queue.tail is not None:
             index = queue.tail.find_time(timestamp)
             if index < len(queue.tail):
-                offset = queue.tail.offsets[index]
+                return queue.tail.offsets[index]
+        return in_log
+
+    def find_time(self, queue: Queue, timestamp: int, in_log: int | None) -> Found | None:
+        """The first visible record whose timestamp reaches `timestamp`, for those who may wait for disks."""
+        offset = self.find_batch(queue, timestamp, in_log)
         while offset is not None and offset < queue.visible:
             fetched = self.read(queue, max(offset, queue.log_start), 1, whole=True, cached=False)
             if not isinstance(fetched, Fetched) or not fetched.buffers:
                 return None
-            batch = fetched.buffers[0]
-            for record in decode_batch(batch):
-                if record.timestamp >= timestamp and record.offset >= queue.log_start:
-                    return Found(record.offset, record.timestamp, read_header(batch).leader_epoch)
+            found = find_record(fetched.buffers[0], timestamp, queue.log_start)
+            if found is not None:
+                return found
             offset = fetched.next_offset
         return None
 
@@ -436,3 +439,11 @@ class Engine:
 
     def epoch_end(self, queue: Queue, epoch: int) -> tuple[int, int]:
         return queue.state.epoch_end(epoch, self.epoch, queue.end)
+
+
+def find_record(batch: Buffer, timestamp: int, log_start: int) -> Found | None:
+    """The first record of a batch that reaches `timestamp`. Decompresses, so it takes its time; any thread."""
+    for record in decode_batch(batch):
+        if record.timestamp >= timestamp and record.offset >= log_start:
+            return Found(record.offset, record.timestamp, read_header(batch).leader_epoch)
+    return None

@@ -124,6 +124,6 @@ def test_a_missing_package_says_what_to_install(codec: int, module: str, monkeyp
     packed = compress(codec, TEXT)
     monkeypatch.setitem(sys.modules, module, None)
     for call in (lambda: compress(codec, TEXT), lambda: decompress(codec, packed, 1 << 20)):
-        with pytest.raises(CodecMissing, match=r"pip install 'cairnmq\[codecs\]'"):
+        with pytest.raises(CodecMissing, match=r"which is not installed"):
             call()
     assert decompress(NONE, compress(NONE, b"still works"), 20) == b"still works"

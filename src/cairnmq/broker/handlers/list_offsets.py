@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, TypeAlias
 
 from cairnmq.broker.queues import epoch_error, find_queue
+from cairnmq.codec.compression import CodecMissing, Undecodable
 from cairnmq.errors import ErrorCode, Fault
 from cairnmq.wire.framing import RequestHeader
 from cairnmq.wire.messages import (
@@ -18,6 +20,8 @@ from cairnmq.wire.messages import (
 if TYPE_CHECKING:
     from cairnmq.broker.context import Context
     from cairnmq.storage.queue import Queue
+
+log = logging.getLogger(__name__)
 
 Answer: TypeAlias = ListOffsetsResponse.ListOffsetsPartitionResponse
 
@@ -78,6 +82,11 @@ async def _search(ctx: Context, queue: Queue, timestamp: int, answer: Answer) ->
     except (Fault, OSError) as fault:
         ctx.store.found_damage(queue, fault)
         answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        return
+    except (Undecodable, CodecMissing) as error:
+        log.warning("cannot look up a time in %s-%d: %s", queue.topic, queue.partition, error)
+        missing = isinstance(error, CodecMissing)
+        answer.error_code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE if missing else ErrorCode.CORRUPT_MESSAGE
         return
     if found is not None and found[0] < queue.visible:
         answer.offset, answer.timestamp, answer.leader_epoch = found
