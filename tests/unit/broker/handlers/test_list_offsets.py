@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
+from cairnmq.codec.crc32c import crc32c
 from cairnmq.errors import ErrorCode
 from cairnmq.wire.apis import LIST_OFFSETS
 from cairnmq.wire.messages import ListOffsetsRequest
@@ -125,3 +127,33 @@ async def test_unknown_and_doubled_partitions(tmp_path: Path) -> None:
         assert await look(rig, LATEST, partition=1) == unknown
         assert await look(rig, LATEST, partition=-1) == unknown
         assert await look(rig, LATEST, times=2) == (ErrorCode.INVALID_REQUEST, -1, -1)
+
+
+@scenario
+async def test_a_batch_nobody_can_decompress_fails_only_its_partition(tmp_path: Path) -> None:
+    """Brokers do not look into batches when they take them, so anything may stand there."""
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        await rig.create("b")
+        await rig.produce("b", batch(b"x"))
+        garbage = bytearray(batch(b"what is no zstd frame"))
+        garbage[22] |= 4  # says zstd
+        garbage[17:21] = crc32c(memoryview(garbage)[21:]).to_bytes(4, "big")
+        await rig.produce("a", garbage)
+        assert (await look(rig, 0))[0] == ErrorCode.CORRUPT_MESSAGE
+        assert (await look(rig, 0, topic="b"))[:2] == (0, 0)
+
+
+@scenario
+async def test_lookups_leave_the_event_loop_to_others(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        await rig.produce("a", batch(*[b"x" * 10] * 20_000))
+        turns = 0
+        looking = asyncio.ensure_future(look(rig, NOW_MS + 1_000_000_000))
+        at_the_end = asyncio.ensure_future(look(rig, NOW_MS))
+        while not (looking.done() and at_the_end.done()):
+            await asyncio.sleep(0)
+            turns += 1
+        assert at_the_end.result()[0] == 0
+        assert turns > 10
