@@ -58,7 +58,7 @@ def test_one_failed_write_or_sync_costs_no_record(make_scene: Callable[..., Scen
     """Many short ones, wherever they fall."""
     scene = make_scene(environment=rules.environment)
     load = scene.load()
-    for operation in ("write", "sync") * 3:
+    for operation in ("write", "sync") * 2:
         load.wait_for(200, SECONDS)
         rules.put(f"{operation} {EIO} /journals/0/")
         scene.wait_for_reason("failed")
@@ -82,7 +82,7 @@ def test_a_read_that_fails_is_told_to_its_reader_alone(make_scene: Callable[...,
         wait_until(lambda: fetch_errors(link, PLACES) == one_fails, SECONDS, "the error beside good answers")
         rules.put()
         wait_until(lambda: set(fetch_errors(link, PLACES).values()) == {0}, REPAIRED_SECONDS, "good answers")
-    scene.ends_well()
+    scene.ends_well(kill=False)
 
 
 def fetch_errors(link: socket.socket, places: list[Place]) -> dict[Place, int]:

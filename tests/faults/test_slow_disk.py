@@ -14,7 +14,7 @@ SLOW_MS = 2000
 QUICK_SECONDS = 1.0  # of an answer that waits for no disk, on a machine that others use too
 
 
-def quickest_answers(scene: Scene, seconds: float) -> list[float]:
+def seconds_of_answers(scene: Scene, seconds: float) -> list[float]:
     """How long metadata, a read of the tail and /health took, again and again."""
     taken = []
     until = time.monotonic() + seconds
@@ -32,7 +32,7 @@ def test_slow_syncs_delay_nobody_else(make_scene: Callable[..., Scene], rules: R
     load.wait_for(200, SECONDS)
     rules.put(f"sync ~{SLOW_MS} /journals/0/")
     before = load.acked_count
-    taken = quickest_answers(scene, 2.5 * SLOW_MS / 1000)
+    taken = seconds_of_answers(scene, 1.5 * SLOW_MS / 1000)
     assert max(taken) < QUICK_SECONDS, f"{max(taken):.2f} s; {len(taken)} answers"
     assert scene.reasons() == [], "slow is not broken"
     assert load.acked_count > before, "acknowledged when synced, late as that is"
@@ -44,7 +44,7 @@ def test_slow_syncs_delay_nobody_else(make_scene: Callable[..., Scene], rules: R
     assert time.monotonic() - started < QUICK_SECONDS
     rules.put()
     load.wait_for(200, SECONDS)
-    scene.ends_well()
+    scene.ends_well(kill=False)
 
 
 def test_slow_writes_move_to_a_thread(make_scene: Callable[..., Scene], rules: Rules) -> None:
@@ -55,9 +55,9 @@ def test_slow_writes_move_to_a_thread(make_scene: Callable[..., Scene], rules: R
     rules.put("write ~700 /journals/0/")
     load.wait_for(1, SECONDS)
     time.sleep(1.0)
-    taken = quickest_answers(scene, 4.0)
+    taken = seconds_of_answers(scene, 3.0)
     slow = [each for each in taken if each > 0.5]
     assert len(slow) <= 2, f"{len(slow)} of {len(taken)} answers were slow: {slow}"
     rules.put()
     load.wait_for(200, SECONDS)
-    scene.ends_well()
+    scene.ends_well(kill=False)

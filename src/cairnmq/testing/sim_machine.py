@@ -57,6 +57,7 @@ class Tally(Struct):
     failed_writes: int = 0
     failed_syncs: int = 0
     mends: int = 0
+    resumes: int = 0
     batches: int = 0
     rounds: int = 0
     checkpoints: int = 0

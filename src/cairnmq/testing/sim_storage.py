@@ -274,20 +274,35 @@ class World(Machine):
             disk.faults.clear()
 
     def _mend(self, lane: Lane) -> int:
-        """As the broker does it: the write that is under way ends, then all that is in doubt is written again."""
-        disk = self.journal_disk
+        """As the broker does it: the write that is under way ends, then all that is in doubt is written again, until
+        the disk takes it."""
+        disk, model = self.journal_disk, self.models[lane.path.journal.number]
         if lane.put is not None:
             self._finish_write(lane)
-        if self.rng.random() < 0.3:
-            disk.faults[disk.operations + self.rng.randint(1, 6)] = errno.EIO
+        if lane.taken is not None and self._do_write(lane, model, False):
+            self._finish_write(lane)
+        if self.rng.random() < 0.6:
+            disk.faults[disk.operations + self.rng.randint(1, 4)] = errno.EIO
         try:
             end = lane.path.mend()
         except OSError as error:
-            lane.path.stop(str(error))
-            raise Struck from None
+            self._stop_journal(lane, model, str(error))
+            if self.rng.random() < 0.2:
+                raise Struck from None
+            disk.faults.clear()
+            end = lane.path.mend()
+            lane.path.resume()
+            self.tally.resumes += 1
         lane.path.mended(end)
         self.tally.mends += 1
         return end
+
+    def _stop_journal(self, lane: Lane, model: JournalModel, reason: str) -> None:
+        """What was staged is taken back; what was written may turn out to be there."""
+        lane.path.stop(reason)
+        for line in lane.visible_by.values():
+            line[:] = [due for due in line if due[1] <= model.written]
+        self._relive([model])
 
     def _finish_sync(self, lane: Lane, model: JournalModel) -> None:
         position, lane.synced = lane.synced, None
