@@ -52,9 +52,7 @@ def _package(module: str, codec: int) -> ModuleType:
         return import_module(module)
     except ImportError:
         name = CODEC_NAMES[codec]
-        raise CodecMissing(
-            f"{name} needs the package {module.partition('.')[0]}, which is not installed"
-        ) from None
+        raise CodecMissing(f"{name} needs the package {module.partition('.')[0]}, which is not installed") from None
 
 
 def _too_large(codec: int, limit: int) -> Undecodable:
