@@ -263,12 +263,13 @@ def time_hint(disk: Disk, directory: str, base: int, timestamp: int) -> tuple[in
 
 
 def time_start(
-    disk: Disk, directory: str, base: int, file: File, timestamp: int, on_lie: OnLie | None = None
+    disk: Disk, directory: str, base: int, file: File, timestamp: int, limit: int, on_lie: OnLie | None = None
 ) -> tuple[BatchPlace | None, int]:
     """Where to look for `timestamp`, and the largest one up to that batch: the last entry of the time index below it,
-    if that is true. Else the segment's first batch and -1."""
+    if that is true and below offset `limit` (behind it a crash may have left anything). Else the segment's first batch
+    and -1."""
     behind, _ = time_hint(disk, directory, base, timestamp)
-    if behind != base:
+    if base < behind < limit:
         place = find_offset(disk, directory, base, file, behind, on_lie)
         said, _ = _time_entry(disk, directory, base, behind)
         if place is not None and place.last_offset == behind and place.max_timestamp == said < timestamp:
@@ -314,7 +315,7 @@ def find_time(
     disk: Disk, directory: str, base: int, file: File, timestamp: int, limit: int, on_lie: OnLie | None = None
 ) -> BatchPlace | None:
     """The first batch of the segment, below offset `limit`, whose maximum timestamp reaches `timestamp`."""
-    place, _ = time_start(disk, directory, base, file, timestamp, on_lie)
+    place, _ = time_start(disk, directory, base, file, timestamp, limit, on_lie)
     if place is None:
         return None
     for candidate in sound_walk(disk, directory, base, file, place, limit):
@@ -325,7 +326,7 @@ def find_time(
 
 def newest_time(disk: Disk, directory: str, base: int, file: File, limit: int, on_lie: OnLie | None = None) -> int:
     """The largest timestamp of the segment's batches below offset `limit`; -1 if there are none."""
-    place, newest = time_start(disk, directory, base, file, 1 << 62, on_lie)
+    place, newest = time_start(disk, directory, base, file, 1 << 62, limit, on_lie)
     if place is None:
         return -1
     walked = sound_walk(disk, directory, base, file, place, limit)

@@ -6,7 +6,8 @@ One fold in three places is the reason why a restart gives the state that was lo
 from __future__ import annotations
 
 from cairnmq.codec.batch import HEADER
-from cairnmq.storage.format import ProducerRow, QueueRow
+from cairnmq.errors import Corrupt
+from cairnmq.storage.format import Entry, ProducerRow, QueueRow
 from cairnmq.storage.producers import Producers, after
 from cairnmq.types import Buffer
 
@@ -24,14 +25,30 @@ class QueueState:
 
     def apply_batch(self, batch: Buffer, now_ms: int) -> tuple[int, int]:
         """Folds a stored batch in; returns (base offset, maximum timestamp). `now_ms` dates the producer's state."""
-        base, _, epoch, _, _, _, delta, _, max_timestamp, pid, producer_epoch, sequence, count = HEADER.unpack_from(
-            batch
-        )
-        self.apply(base, base + delta, epoch, pid, producer_epoch, sequence, count, now_ms)
+        base, _, epoch, _, _, _, delta, _, max_timestamp, pid, producer_epoch, sequence, _ = HEADER.unpack_from(batch)
+        self.apply(base, base + delta, epoch, pid, producer_epoch, sequence, now_ms)
         return base, max_timestamp
 
+    def follow(self, entry: Entry, topic: str, partition: int, now_ms: int) -> None:
+        """Folds a batch from a journal in; it must go on where the queue ends."""
+        base = entry.base_offset
+        if base != self.end:
+            raise Corrupt(
+                f"journal position {entry.position}: {topic}-{partition} (queue {entry.queue_id}) goes on at offset "
+                f"{base} instead of {self.end}"
+            )
+        self.apply(
+            base,
+            entry.last_offset,
+            entry.leader_epoch,
+            entry.producer_id,
+            entry.producer_epoch,
+            entry.base_sequence,
+            now_ms,
+        )
+
     def apply(
-        self, base: int, last: int, epoch: int, pid: int, producer_epoch: int, sequence: int, count: int, now_ms: int
+        self, base: int, last: int, epoch: int, pid: int, producer_epoch: int, sequence: int, now_ms: int
     ) -> None:
         """`apply_batch` for those who have read the header already."""
         epochs = self.epochs

@@ -116,23 +116,11 @@ def recover_journal(
         if entry.kind == BATCH:
             scan.entries += 1
             if queue is not None:
-                state, base = queue.state, entry.base_offset
-                if base != state.end:
-                    raise Corrupt(
-                        f"journal {number}, position {entry.position}: {queue.topic}-{queue.partition} goes on at "
-                        f"offset {base} instead of {state.end}"
-                    )
-                state.apply(
-                    base,
-                    entry.last_offset,
-                    entry.leader_epoch,
-                    entry.producer_id,
-                    entry.producer_epoch,
-                    entry.base_sequence,
-                    entry.count,
-                    now_ms,
+                state = queue.state
+                state.follow(entry, queue.topic, queue.partition, now_ms)
+                queue.add_to_tail(
+                    entry.base_offset, entry.position + ENTRY_SIZE, len(entry.payload), entry.max_timestamp
                 )
-                queue.add_to_tail(base, entry.position + ENTRY_SIZE, len(entry.payload), entry.max_timestamp)
                 queue.end = queue.visible = state.end
         elif entry.kind == FACT:
             fact = decode_fact(entry.payload)

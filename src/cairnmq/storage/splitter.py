@@ -294,22 +294,7 @@ class Splitter:
         queue = self.queues.get(entry.queue_id)
         if queue is None:
             return False
-        state, base = queue.state, entry.base_offset
-        if base != state.end:
-            raise Corrupt(
-                f"journal position {entry.position}: queue {entry.queue_id} "
-                f"({queue.spec.topic}-{queue.spec.partition}) goes on at offset {base} instead of {state.end}"
-            )
-        state.apply(
-            base,
-            entry.last_offset,
-            entry.leader_epoch,
-            entry.producer_id,
-            entry.producer_epoch,
-            entry.base_sequence,
-            entry.count,
-            now_ms,
-        )
+        queue.state.follow(entry, queue.spec.topic, queue.spec.partition, now_ms)
         queue.dirty = True
         return True
 

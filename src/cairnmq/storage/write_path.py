@@ -103,7 +103,7 @@ class WritePath:
         offset, epoch, epochs = state.end, journal.epoch, state.epochs
         epochs_before = epochs.copy() if not epochs or epochs[-1][0] != epoch else None
         end = offset + count
-        state.apply(offset, end - 1, epoch, pid, producer_epoch, sequence, count, now_ms)
+        state.apply(offset, end - 1, epoch, pid, producer_epoch, sequence, now_ms)
         position = journal.stage_batch(spec.queue_id, batch, offset, now_ms)
         size = len(batch)
         durable = acks == -1 and config.flush == "commit"
@@ -153,7 +153,7 @@ class WritePath:
         known = state.producers.get(pid)
         epochs_before = state.epochs.copy() if not state.epochs or state.epochs[-1][0] != epoch else None
         offset, last, size = header.base_offset, header.last_offset, len(batch)
-        state.apply(offset, last, epoch, pid, header.producer_epoch, header.base_sequence, header.count, now_ms)
+        state.apply(offset, last, epoch, pid, header.producer_epoch, header.base_sequence, now_ms)
         position = self.journal.stage_batch(queue.queue_id, batch, offset, now_ms)
         self._staged.append(
             _Staged(queue, offset, last + 1, position, size, header.max_timestamp, True, pid, known, epochs_before)

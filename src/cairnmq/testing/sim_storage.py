@@ -372,6 +372,7 @@ class World(Machine):
             if self.rng.random() < 0.3:
                 raise Struck from None
             disk.faults.clear()
+            self.splitter_strike_in = 0  # it is gone already
             self._splitter_gone()
             self.engine.unsplit(*self.engine.scan_split())
             self.read_disk.remove(DOUBT_FILE)
