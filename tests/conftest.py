@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import pytest
 from broker_process import Broker
 
 pytest_plugins = ["features"]
+
+# A shell that starts us in the background has SIGINT ignored, and programs that tests press Ctrl-C on would inherit it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LIVE: list[Broker] = []
 QUICK_GROUPS = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "1000"}
