@@ -17,7 +17,7 @@ import psutil
 
 CAIRN = str(Path(sys.executable).with_name("cairn"))
 START_SECONDS = 20.0
-STOP_SECONDS = 30.0
+STOP_SECONDS = 150.0  # longer than a broker waits for its splitter: how it ended is then in its log
 POLL_SECONDS = 0.01
 
 

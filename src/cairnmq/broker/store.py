@@ -402,6 +402,7 @@ class Store:
         """
         for loop in self.loops:
             await loop.drain()
+        log.info("journals are synced; the splitter finishes")
         self._link.closing()
         limits = {number: self.engine.splittable(number) for number in range(len(self.loops))}
         self._link.send(Finish(limits, all(loop.path.stopped is None for loop in self.loops)))
