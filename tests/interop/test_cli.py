@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -12,6 +13,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from broker_process import CAIRN, Broker
@@ -179,6 +181,9 @@ def test_the_life_of_a_topic(cairn: Shell, topic: str) -> None:
     assert "retention.ms=60000" in cairn("topic", "describe", topic).out.decode()
     assert "segment.bytes" in cairn("topic", "describe", topic, "-a").out.decode()
     assert "INVALID_CONFIG" in cairn("topic", "alter", topic, "-c", "retention.ms=soon", code=1).errors
+    unknown = cairn("topic", "alter", topic, "-c", "retention.ms=1", "-d", "nosuch", code=1).errors
+    assert f"topic {topic}: there is no setting 'nosuch'" in unknown and "altered" not in unknown
+    assert "retention.ms=60000" in cairn("topic", "describe", topic).out.decode(), "nothing was changed"
 
     cairn("topic", "add-partitions", topic, "-n", "2")
     (described,) = json.loads(cairn("topic", "describe", topic, "--json").out)
@@ -261,6 +266,31 @@ def test_the_demo_shows_traffic_and_cleans_up() -> None:
     finally:
         demo.kill()
         demo.wait()
+
+
+def test_a_produce_that_waits_too_long_says_what_may_be_stored(make_broker: Callable[..., Broker]) -> None:
+    """At the backlog's cap requests wait in line."""
+    broker = make_broker(settings={"cairn.split.enable": "false", "cairn.unsplit.entries.max": "1"}).start()
+    cairn = Shell(broker.bootstrap)
+    cairn("produce", "capped", stdin=b"one\n")
+    late = cairn("produce", "capped", "--timeout", "1", stdin=b"two\nthree\n", code=1)
+    assert "0 messages are stored, 2 more may be" in late.errors
+
+
+def test_a_killed_demo_takes_its_broker_along() -> None:
+    demo = Shell("").start("demo")
+    assert demo.stdout
+    while not demo.stdout.readline().startswith(b"try"):
+        assert demo.poll() is None
+    below = psutil.Process(demo.pid).children(recursive=True)
+    directories = {Path(words[words.index("--data") + 1]).parent for p in below if "--data" in (words := p.cmdline())}
+    demo.kill()
+    demo.wait()
+    try:
+        assert below and psutil.wait_procs(below, timeout=SECONDS)[1] == []
+    finally:
+        for directory in directories:
+            shutil.rmtree(directory)
 
 
 def test_cluster_info_and_health(cairn: Shell, topic: str, shared_broker: Broker) -> None:

@@ -6,7 +6,6 @@ so a successor of a killed broker cannot begin while this one still writes. Impo
 
 from __future__ import annotations
 
-import ctypes
 import os
 import select
 import signal
@@ -15,6 +14,7 @@ import sys
 import time
 from collections import deque
 
+from cairnmq.broker.parent import follow
 from cairnmq.broker.splitter_messages import (
     Advance,
     Ask,
@@ -52,7 +52,6 @@ from cairnmq.storage.split_report import Resume
 from cairnmq.storage.splitter import Splitter
 from cairnmq.storage.upkeep import Upkeep
 
-PR_SET_PDEATHSIG = 1
 NICENESS = 10
 ROUND_DELAY_SECONDS = 1.0  # a small backlog waits this long, so that rounds stay large
 CHECKPOINT_BYTES = 256 << 20
@@ -329,9 +328,8 @@ def _set_niceness(value: int) -> None:
 
 def main() -> None:
     link = socket.socket(fileno=int(sys.argv[1]))
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != int(sys.argv[2]):
-        return  # the broker was gone before the signal was set
+    if not follow(int(sys.argv[2]), signal.SIGKILL):
+        return
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the broker's business; it tells us to finish
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     _set_niceness(NICENESS)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -13,6 +15,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cairnmq.broker.parent import follow
 from cairnmq.cli.arguments import seconds
 from cairnmq.cli.terminal import Progress, note, write_line
 from cairnmq.client.partitioner import partition_for
@@ -68,10 +71,22 @@ def run(arguments: argparse.Namespace) -> int:
 def _start(directory: Path, log: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "cairnmq.cli.main", "serve", "--data", str(directory / "data")]
     command += ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+    demo = os.getpid()
+
+    def follow_us() -> None:
+        """Also when we are killed, the broker stops in order."""
+        if not follow(demo, signal.SIGTERM):
+            os._exit(0)
+
     with log.open("wb") as errors:
         # A session of its own: Ctrl-C must reach the demo alone, which then stops the broker in order.
         return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            start_new_session=True,
+            preexec_fn=follow_us,  # we have no threads that could hold a lock
         )
 
 

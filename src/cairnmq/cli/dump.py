@@ -9,8 +9,9 @@ from cairnmq.cli.terminal import write_line
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Prints a journal segment, a queue log or Kafka segment, an index, a checkpoint, the metadata, or any of the "
-        "small files that Kafka keeps beside its segments, as text."
+        "Prints as text: a journal segment (.jnl), a queue log or Kafka segment (.log), its indexes, a pack (.pack), "
+        "queue.json, a checkpoint (.ckpt), the metadata (meta.db), or any of the small files that Kafka keeps beside "
+        "its segments. Bad bytes are a line with their position."
     )
     parser.add_argument("file", metavar="FILE")
     parser.add_argument("--records", action="store_true", help="also the records inside each batch")

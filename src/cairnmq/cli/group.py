@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cairnmq.cli.arguments import add_connection, add_json, connect, partitions
 from cairnmq.cli.offset_spec import AT, END, START, TIME, Bounds, OffsetSpec, find_bounds, parse_time, place
-from cairnmq.cli.terminal import UsageError, error, note, warn, write_json, write_line, write_table
+from cairnmq.cli.terminal import UsageError, note, report_deleted, warn, write_json, write_line, write_table
 
 if TYPE_CHECKING:
     from cairnmq.client.blocking import Client
@@ -133,15 +133,8 @@ def run_reset(arguments: argparse.Namespace) -> int:
 
 
 def run_delete(arguments: argparse.Namespace) -> int:
-    failed = False
     with connect(arguments) as client:
-        for group, refused in client.delete_groups(arguments.groups).items():
-            if refused is None:
-                note(f"deleted {group}")
-            else:
-                error(str(refused))
-                failed = True
-    return 1 if failed else 0
+        return report_deleted(client.delete_groups(arguments.groups))
 
 
 def _refuse_members(client: Client, group: str) -> None:

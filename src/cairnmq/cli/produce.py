@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from cairnmq.cli.arguments import add_connection, add_later, connect, natural
 from cairnmq.cli.record_format import unescape
 from cairnmq.cli.terminal import Progress, note
+from cairnmq.client.errors import ClientError, Disconnected, GaveUp
 from cairnmq.client.partitioner import partition_for
 from cairnmq.codec.compression import CODEC_NAMES
 from cairnmq.codec.records import Headers, Record, build_batch
@@ -157,7 +158,12 @@ class Sender:
 
     def _send_round(self, parts: dict[int, list[Record]]) -> None:
         batches = {TopicPartition(self._topic, p): self._batch(p, records) for p, records in parts.items()}
-        done = self._client.produce_all(batches, self._acks)
+        try:
+            done = self._client.produce_all(batches, self._acks)
+        except (Disconnected, GaveUp) as failure:
+            # Requests may still stand in line at the broker, for one that is at the backlog's cap.
+            unknown = sum(map(len, parts.values()))
+            raise ClientError(f"{failure}; {self.count} messages are stored, {unknown} more may be") from None
         for partition, records in parts.items():
             self.count += len(records)
             produced = done.get(TopicPartition(self._topic, partition))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TextIO
 
 RED, DIM = "31", "2"
@@ -38,6 +38,16 @@ def error(text: str) -> None:
 
 def warn(text: str) -> None:
     note(f"{paint('note:', DIM, sys.stderr)} {text}")
+
+
+def report_deleted(outcomes: Mapping[str, Exception | None]) -> int:
+    """A line for each name, with what was refused and why; the exit code."""
+    for name, refused in outcomes.items():
+        if refused is None:
+            note(f"deleted {name}")
+        else:
+            error(str(refused))
+    return 1 if any(refused is not None for refused in outcomes.values()) else 0
 
 
 def paint(text: str, colour: str, stream: TextIO) -> str:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from cairnmq.cli.arguments import add_connection, add_json, connect, count, flattened, partitions, setting
 from cairnmq.cli.offset_spec import FORMS, find_bounds, parse_offset, place
-from cairnmq.cli.terminal import UsageError, error, note, write_json, write_line, write_table
+from cairnmq.cli.terminal import UsageError, error, note, report_deleted, write_json, write_line, write_table
+
+if TYPE_CHECKING:
+    from cairnmq.client.blocking import Client
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -137,15 +141,8 @@ def run_describe(arguments: argparse.Namespace) -> int:
 
 
 def run_delete(arguments: argparse.Namespace) -> int:
-    failed = False
     with connect(arguments) as client:
-        for name, refused in client.delete_topics(arguments.names).items():
-            if refused is None:
-                note(f"deleted {name}")
-            else:
-                error(str(refused))
-                failed = True
-    return 1 if failed else 0
+        return report_deleted(client.delete_topics(arguments.names))
 
 
 def run_alter(arguments: argparse.Namespace) -> int:
@@ -155,10 +152,25 @@ def run_alter(arguments: argparse.Namespace) -> int:
         raise UsageError("nothing to change; give -c NAME=VALUE or -d NAME")
     changes = settings_as_changes(dict(arguments.configs), arguments.removed)
     with connect(arguments) as client:
+        for name in arguments.names if arguments.removed else ():
+            _refuse_unknown(client, name, arguments.removed)
         for name in arguments.names:
             client.incremental_alter_configs(TOPIC_RESOURCE, name, changes)
             note(f"altered {name}")
     return 0
+
+
+def _refuse_unknown(client: Client, topic: str, removed: list[str]) -> None:
+    """Before anything is changed: a broker takes the removal of what does not exist for done."""
+    from cairnmq.client.admin import TOPIC_RESOURCE
+    from cairnmq.client.errors import Refused
+    from cairnmq.errors import ErrorCode
+
+    known = {config.name for config in client.describe_configs(TOPIC_RESOURCE, topic)}
+    unknown = [name for name in removed if name not in known]
+    if unknown:
+        message = f"there is no setting {unknown[0]!r}; `cairn topic describe -a {topic}` shows all"
+        raise Refused(ErrorCode.INVALID_CONFIG, f"topic {topic}", message)
 
 
 def run_add_partitions(arguments: argparse.Namespace) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 from msgspec import structs
 
@@ -32,6 +32,8 @@ Resource: TypeAlias = DescribeConfigsRequest.DescribeConfigsResource
 Row: TypeAlias = DescribeConfigsResponse.DescribeConfigsResourceResult
 Described: TypeAlias = DescribeConfigsResponse.DescribeConfigsResult
 Altered: TypeAlias = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
+Replaced: TypeAlias = AlterConfigsResponse.AlterConfigsResourceResponse
+Answer = TypeVar("Answer", Altered, Replaced)
 
 _TOPIC, _BROKER, _GROUP = 2, 4, 32
 _TWICE = Refusal(ErrorCode.INVALID_REQUEST, "the resource is named more than once")
@@ -116,46 +118,59 @@ def _row(entry: ConfigEntry, synonyms: bool, documentation: bool) -> Row:
 async def alter(
     ctx: Context, header: RequestHeader, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    named = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
-    results = []
-    for resource in request.resources:
-        if named[resource.resource_type, resource.resource_name] > 1:
-            refusal: Refusal | None = _TWICE
-        else:
-            changes = [ConfigChange(each.name, each.config_operation, each.value) for each in resource.configs]
-            refusal = await _alter(ctx, resource.resource_type, resource.resource_name, changes, request.validate_only)
-        results.append(
-            Altered(
-                error_code=ErrorCode.NONE if refusal is None else refusal.code,
-                error_message=None if refusal is None else refusal.message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
+    wanted = [
+        _Wanted(
+            resource.resource_type,
+            resource.resource_name,
+            [ConfigChange(each.name, each.config_operation, each.value) for each in resource.configs],
         )
-    return IncrementalAlterConfigsResponse(responses=results)
+        for resource in request.resources
+    ]
+    return IncrementalAlterConfigsResponse(
+        responses=await _alter_each(ctx, wanted, Altered, request.validate_only, whole=False)
+    )
 
 
 async def replace(ctx: Context, header: RequestHeader, request: AlterConfigsRequest) -> AlterConfigsResponse:
     """Every setting that is not sent goes back to its default; that is why Kafka made the incremental call."""
-    named = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
-    results = []
-    for resource in request.resources:
-        if named[resource.resource_type, resource.resource_name] > 1:
+    wanted = [
+        _Wanted(
+            resource.resource_type,
+            resource.resource_name,
+            [ConfigChange(each.name, Operation.SET, each.value) for each in resource.configs],
+        )
+        for resource in request.resources
+    ]
+    return AlterConfigsResponse(responses=await _alter_each(ctx, wanted, Replaced, request.validate_only, whole=True))
+
+
+class _Wanted(NamedTuple):
+    """What a request asks of one resource."""
+
+    resource_type: int
+    name: str
+    changes: list[ConfigChange]
+
+
+async def _alter_each(
+    ctx: Context, wanted: list[_Wanted], answer: type[Answer], validate_only: bool, *, whole: bool
+) -> list[Answer]:
+    named = Counter((each.resource_type, each.name) for each in wanted)
+    answers = []
+    for each in wanted:
+        if named[each.resource_type, each.name] > 1:
             refusal: Refusal | None = _TWICE
         else:
-            changes = [ConfigChange(each.name, Operation.SET, each.value) for each in resource.configs]
-            refusal = await _alter(
-                ctx, resource.resource_type, resource.resource_name, changes, request.validate_only, whole=True
-            )
-        results.append(
-            AlterConfigsResponse.AlterConfigsResourceResponse(
+            refusal = await _alter(ctx, *each, validate_only, whole=whole)
+        answers.append(
+            answer(
                 error_code=ErrorCode.NONE if refusal is None else refusal.code,
                 error_message=None if refusal is None else refusal.message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
+                resource_type=each.resource_type,
+                resource_name=each.name,
             )
         )
-    return AlterConfigsResponse(responses=results)
+    return answers
 
 
 async def _alter(
@@ -165,7 +180,7 @@ async def _alter(
     changes: list[ConfigChange],
     validate_only: bool,
     *,
-    whole: bool = False,
+    whole: bool,
 ) -> Refusal | None:
     try:
         if resource_type == _TOPIC:
