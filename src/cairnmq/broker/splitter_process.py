@@ -55,7 +55,7 @@ from cairnmq.storage.upkeep import Upkeep
 NICENESS = 10
 ROUND_DELAY_SECONDS = 1.0  # a small backlog waits this long, so that rounds stay large
 CHECKPOINT_BYTES = 256 << 20
-CHECKPOINT_SECONDS = 5.0
+LOOK_PAUSE = 10  # times as long as the last look took: deletions one after another must not keep us looking
 RETRY_SECONDS = 1.0
 
 
@@ -82,6 +82,8 @@ class SplitterProcess:
         self.backlog_since: float | None = None
         self.uncheckpointed_since: float | None = None
         self.next_retention = 0.0
+        self.look_seconds = 0.0  # what the last look took
+        self.deleted = False  # queues, since the last checkpoint: packs may hold little else
         self.trouble = ""
         self.doubtful = False
         self.to_mend: deque[tuple[int, str]] = deque()  # queue and file; each file is tried once
@@ -167,8 +169,10 @@ class SplitterProcess:
             self.limits.update(order.limits)
             if isinstance(order, Finish):
                 self.finishing, self.clean = True, order.clean
+                _set_niceness(0)  # somebody waits for the end; on a busy machine a nice process may take minutes
         elif isinstance(order, Drop):
             self.splitter.drop(order.queues)
+            self.deleted = True
         elif isinstance(order, Configure):
             self.splitter.configure(order.spec)
         elif isinstance(order, Seen):
@@ -255,14 +259,15 @@ class SplitterProcess:
             return 0.0
         waits = [self.next_retention - now, 60.0]
         if self.uncheckpointed_since is not None:
-            waits.append(self.uncheckpointed_since + CHECKPOINT_SECONDS - now)
+            waits.append(self.uncheckpointed_since + self.begin.checkpoint_ms / 1000 - now)
         return max(0.0, min(waits))
 
     def maybe_propose(self, now: float) -> None:
         """Retention has its turn under load too."""
-        if now >= self.next_retention and not self.paused:
+        if now >= self.next_retention and not self.paused and not self.finishing:
             self.next_retention = now + self.begin.retention_check_ms / 1000
             starts = self.upkeep.look(now_ms())
+            self.look_seconds = time.monotonic() - now
             if starts:
                 self.send(Proposals(starts))
             if self.upkeep.demote():
@@ -309,7 +314,7 @@ class SplitterProcess:
                 self.uncheckpointed_since = now
             return
         behind = sum(p - self.splitter.checkpointed[j] for j, p in self.splitter.positions.items())
-        if behind >= CHECKPOINT_BYTES or now - self.uncheckpointed_since >= CHECKPOINT_SECONDS:
+        if behind >= CHECKPOINT_BYTES or now - self.uncheckpointed_since >= self.begin.checkpoint_ms / 1000:
             self.checkpoint()
 
     def checkpoint(self, *, clean: bool = False) -> None:
@@ -317,6 +322,10 @@ class SplitterProcess:
         published = self.splitter.checkpoint(now_ms(), clean=clean)
         self.uncheckpointed_since = None
         self.send(Checkpointed(published, time.monotonic() - started))
+        if self.deleted:
+            # From this checkpoint on a merge leaves them behind; a look finds the packs that are worth it.
+            self.deleted = False
+            self.next_retention = min(self.next_retention, time.monotonic() + LOOK_PAUSE * self.look_seconds)
 
 
 def _set_niceness(value: int) -> None:
