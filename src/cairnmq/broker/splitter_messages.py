@@ -25,6 +25,7 @@ class Begin(Struct, frozen=True, array_like=True, tag=1):
     paused: bool
     fault_point: str | None
     reserve_bytes: int = 0
+    checkpoint_ms: int = 5000
 
 
 class Advance(Struct, frozen=True, array_like=True, tag=2):

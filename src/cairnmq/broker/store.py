@@ -311,6 +311,7 @@ class Store:
             not self._split_enabled,
             None if resume else self._config.cairn_fault_point,
             self._config.cairn_reserve_bytes,
+            self._config.cairn_checkpoint_ms,
         )
 
     async def _back_to_the_checkpoint(self) -> None:

@@ -75,6 +75,7 @@ class BrokerConfig(Struct, frozen=True, kw_only=True):
     cairn_unsplit_entries_max: int = 1_000_000
     cairn_split_enable: bool = True
     cairn_reserve_bytes: int = 4 * 1024 * 1024
+    cairn_checkpoint_ms: int = 5000
     cairn_fault_point: str | None = None
 
     def text(self, name: str) -> str | None:

@@ -71,6 +71,7 @@ _ROWS = (
          dynamic=True),
     _row("cairn.reserve.bytes", _LONG, 4 * 1024 * 1024,
          "Kept free per journal and on the read disk for checkpoints and cuts when the disk is full.", low=0),
+    _row("cairn.checkpoint.ms", _LONG, 5000, "The longest that what is split waits for a checkpoint.", low=1),
     _row("cairn.split.enable", _BOOLEAN, True, "Run the splitter.", dynamic=True),
     _row("cairn.fault.point", _STRING, None, "Place in the code where the process kills itself (tests)."),
     _row("cairn.follower.read.max.lag.ms", _LONG, None, "How far behind a follower may serve reads.",

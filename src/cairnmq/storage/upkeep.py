@@ -13,7 +13,7 @@ from itertools import islice
 from msgspec import Struct
 
 from cairnmq.errors import Corrupt
-from cairnmq.storage.format import DELETED_SUFFIX, NO_SEGMENTS, QUEUES
+from cairnmq.storage.format import DELETED_SUFFIX, EXTENT, NO_SEGMENTS, QUEUES
 from cairnmq.storage.model import wants_packs
 from cairnmq.storage.pack import PackReader
 from cairnmq.storage.pack_check import packed_end
@@ -153,7 +153,7 @@ class Upkeep:
                 start = row.log_start if row is not None and spec is not None else None
                 for pack, extent in extents:
                     if start is None or extent.end_offset <= start:
-                        dead[pack.number] += extent.size
+                        dead[pack.number] += extent.size + EXTENT.size  # its row in the table goes too
                 if spec is not None and row is not None and row.segments_from == NO_SEGMENTS:
                     ages = [
                         SegmentAge(extent.base_offset, extent.end_offset, extent.size, extent.max_timestamp)

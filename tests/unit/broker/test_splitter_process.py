@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from cairnmq.broker import splitter_process
 from cairnmq.broker.splitter_messages import (
     Begin,
     Checkpointed,
+    Drop,
     Finish,
     Finished,
     Inbox,
     Report,
+    Seen,
     Shelved,
     Split,
     Spoiled,
@@ -29,12 +33,13 @@ from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.checkpoint import load_checkpoint
 from cairnmq.storage.disk import File, RealDisk
 from cairnmq.storage.engine import Engine, EngineConfig
-from cairnmq.storage.format import DOUBT_FILE
+from cairnmq.storage.format import DOUBT_FILE, PACKS
 from cairnmq.storage.queue_log import QueueSpec
 from cairnmq.storage.split_report import Resume
 
 NOW = 1_000_000
 SPEC = QueueSpec(1, "t", 0, bytes(16), LogConfig(model="dedicated"))
+PACKED = QueueSpec(1, "t", 0, bytes(16), LogConfig(model="shared"))
 
 
 class RefusingDisk(RealDisk):
@@ -58,7 +63,8 @@ class Desk:
         self.link, theirs = pair()
         self.inbox = Inbox()
         self.process = SplitterProcess(theirs)
-        self.process.resolve = lambda ids: [SPEC]  # type: ignore[method-assign]
+        self.specs = [SPEC]
+        self.process.resolve = lambda ids: self.specs  # type: ignore[method-assign]
         self.process.begin = Begin(self.journal_dir, self.data_dir, None, {0: 0}, 60_000, 60_000, False, None)
         self.process.splitter = self.process.open_splitter(None)
 
@@ -144,3 +150,31 @@ def test_a_failed_round_is_tried_again(desk: Desk) -> None:
     after = desk.finish()
     assert [type(report) for report in after] == [Shelved, Split, Trouble, Checkpointed, Finished]
     assert isinstance(after[2], Trouble) and after[2].reason == "", "the trouble is over"
+
+
+def test_a_deleted_topic_soon_frees_its_packs(desk: Desk) -> None:
+    """Not only when retention looks the next time."""
+    process = desk.process
+    process.begin = structs.replace(process.begin, checkpoint_ms=1)
+    process.next_retention = time.monotonic() + 1000
+    desk.specs = [PACKED]
+    desk.put()
+    process.limits = {0: desk.engine.splittable(0)}
+    packs = Path(desk.data_dir) / PACKS
+
+    def work(until: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 20
+        while not until():
+            assert time.monotonic() < deadline
+            pause = process.work()
+            assert pause is not None
+            time.sleep(min(pause, 0.01))
+            for report in desk.reports():
+                if isinstance(report, Checkpointed):
+                    process.obey(Seen(report.published.serial))
+
+    work(lambda: any(packs.glob("*.pack")) and not process.splitter.uncheckpointed)
+    desk.specs = []
+    process.obey(Drop([(PACKED.queue_id, PACKED.directory)]))
+    work(lambda: not any(packs.glob("*.pack")))
+    assert process.next_retention > time.monotonic() + 10, "and then it rests again"
