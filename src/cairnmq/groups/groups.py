@@ -18,6 +18,8 @@ from cairnmq.groups.deadlines import Deadlines
 from cairnmq.groups.facts import Decision, Fact, Ticket
 from cairnmq.groups.messages import Described, Identity, Join, Joined, Left, Limits, State, Sync, Synced
 from cairnmq.groups.offsets import OffsetKey, Offsets
+from cairnmq.groups.pending import SPACE as PENDING_SPACE
+from cairnmq.groups.pending import PendingOffsets
 from cairnmq.groups.subscription import CONSUMER
 
 CLASSIC = "classic"
@@ -35,6 +37,7 @@ class Groups:
     def __init__(self, offsets: Offsets, limits: Limits) -> None:
         self.offsets = offsets
         self.limits = limits
+        self.pending = PendingOffsets()
         self._stored: dict[str, bytes] = {}
         self._live: dict[str, ClassicGroup] = {}
         self._deadlines: Deadlines[ClassicGroup] = Deadlines()
@@ -55,7 +58,9 @@ class Groups:
 
     def apply(self, fact: Fact) -> None:
         space, key, value = fact
-        if space != record.SPACE:
+        if space == PENDING_SPACE:
+            self.pending.apply(fact)
+        elif space != record.SPACE:
             self.offsets.apply(fact)
         elif value is None:
             self._stored.pop(key.decode(), None)
@@ -226,10 +231,11 @@ class Groups:
                 due_ms = committed.expire_ms
                 if due_ms < 0:
                     due_ms = max(since_ms, committed.commit_ms) + retention_ms
-                if read or due_ms > now_ms:
+                if read or due_ms > now_ms or self.pending.has(group_id, topic_id, partition):
                     kept = True
                 else:
                     out.facts.append(offset_facts.drop(OffsetKey(group_id, topic_id, partition)))
+        kept = kept or self.pending.holds(group_id)
         if group is not None and not kept and group.state is State.EMPTY and not group.pending:
             out.facts.append(record.drop(group_id))
             del self._live[group_id]
@@ -270,6 +276,7 @@ class Groups:
             del self._live[group_id]
             out.facts.append(record.drop(group_id))
         out.facts.extend(self.offsets.forget_group(group_id))
+        out.facts.extend(self.pending.forget(lambda key: key.group == group_id))
         return ErrorCode.NONE, out
 
 

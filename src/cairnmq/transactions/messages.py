@@ -1,0 +1,88 @@
+"""What producers ask of the transaction coordinator, what it answers, and what must be done before it can."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from cairnmq.errors import ErrorCode
+from cairnmq.transactions.record import NO_EPOCH, NO_ID, Fact, State
+
+Ticket: TypeAlias = object  # a request that waits; whoever asked knows what it is
+
+
+class Limits(Struct, frozen=True):
+    """The broker's settings. `raises_epochs`: the broker's own aborts are of version 2 (KIP-890)."""
+
+    timeout_max_ms: int = 900_000
+    expiration_ms: int = 604_800_000
+    raises_epochs: bool = True
+
+
+class Producer(Struct, frozen=True, gc=False):
+    """Who a producer says it is."""
+
+    producer_id: int
+    epoch: int
+
+
+class Init(Struct, frozen=True):
+    """`known`: the id and epoch that the producer has and wants to go on with (KIP-360)."""
+
+    transactional_id: str
+    timeout_ms: int
+    known: Producer | None = None
+
+
+class Add(Struct, frozen=True):
+    transactional_id: str
+    producer: Producer
+    queues: Collection[int] = ()
+    groups: Collection[str] = ()
+
+
+class End(Struct, frozen=True):
+    """`raises_epoch`: the client speaks version 2, where each transaction has an epoch of its own (KIP-890)."""
+
+    transactional_id: str
+    producer: Producer
+    commit: bool
+    raises_epoch: bool
+
+
+class Answer(Struct, frozen=True, gc=False):
+    error: ErrorCode
+    producer_id: int = NO_ID
+    epoch: int = NO_EPOCH
+
+
+class Ending(Struct, frozen=True):
+    """A transaction whose result is stored: markers of it belong into these queues, and into these groups."""
+
+    transactional_id: str
+    producer: Producer
+    commit: bool
+    queues: frozenset[int]
+    groups: frozenset[str]
+
+
+class Decision:
+    """`answers` may leave, and `endings` begin, when `facts` and every fact decided earlier for the same transactional
+    id are durable."""
+
+    __slots__ = ("facts", "answers", "endings")
+
+    def __init__(self) -> None:
+        self.facts: list[Fact] = []
+        self.answers: list[tuple[Ticket, Answer]] = []
+        self.endings: list[Ending] = []
+
+
+class Filter(Struct, frozen=True):
+    """What ListTransactions asks for; empty collections and a negative duration let everything through."""
+
+    states: frozenset[State] | None = None
+    producer_ids: frozenset[int] = frozenset()
+    duration_ms: int = -1

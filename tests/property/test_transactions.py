@@ -1,0 +1,356 @@
+"""Transactions under any sequence of requests, passing time, lost writes and crashes: no epoch twice, no torn end.
+
+A rule-based machine plays producers that know only what they were answered, and zombies of them. Facts, batches and
+markers reach their stores one by one, and a crash may come at any moment: what is not stored is gone, and so are the
+answers that waited for it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
+
+from cairnmq.errors import ErrorCode
+from cairnmq.transactions.messages import Add, Answer, Decision, End, Ending, Filter, Init, Limits, Producer
+from cairnmq.transactions.record import EPOCH_LAST_GIVEN, IDLE, PREPARED, State, TransactionRecord, decode, put
+from cairnmq.transactions.transactions import Transactions
+
+IDS = ("t", "u")
+QUEUES = (1, 2, 3)
+GROUPS = ("g",)
+TIMEOUT_MS, EXPIRATION_MS = 60_000, 1_000_000
+OK = ErrorCode.NONE
+
+
+class Client:
+    """A producer: what it calls itself, which version it speaks, and what it was told."""
+
+    def __init__(self, name: str, transactional_id: str, modern: bool) -> None:
+        self.name = name
+        self.transactional_id = transactional_id
+        self.modern = modern
+        self.me: Producer | None = None
+        self.waiting: Any = None  # the request it waits for
+        self.sent: set[int] = set()  # batches of the open transaction that were acknowledged
+        self.fenced = False
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class Queue:
+    """What a queue must keep: batches of open transactions, and how they ended."""
+
+    def __init__(self) -> None:
+        self.epochs: dict[int, int] = {}
+        self.open: dict[int, list[int]] = {}
+        self.ended: dict[int, bool] = {}
+
+    def mark(self, producer: Producer, commit: bool) -> None:
+        if producer.epoch < self.epochs.get(producer.producer_id, -1):
+            raise AssertionError("a marker of an epoch that is fenced here")
+        self.epochs[producer.producer_id] = producer.epoch
+        for batch in self.open.pop(producer.producer_id, ()):
+            assert batch not in self.ended, "a batch ended twice"
+            self.ended[batch] = commit
+
+
+class Machine(RuleBasedStateMachine):
+    clients = Bundle("clients")
+
+    @initialize(raises=st.booleans())
+    def begin(self, raises: bool) -> None:
+        self.limits = Limits(timeout_max_ms=TIMEOUT_MS, expiration_ms=EXPIRATION_MS, raises_epochs=raises)
+        self.now_ms = 1_000_000
+        self.count = 0
+        self.next_id = 100
+        self.stored: dict[bytes, bytes] = {}
+        self.core = Transactions(self.limits)
+        self.under_way: deque[tuple[str, Decision]] = deque()
+        self.endings: list[Ending] = []
+        self.queues = {number: Queue() for number in QUEUES}
+        self.given: dict[Producer, Client] = {}  # every id and epoch ever answered, and to whom
+        self.told: dict[int, bool] = {}  # batch -> how its client was told that it ended
+        self.alive: list[Client] = []
+
+    # ------------------------------------------------------------------------------------------ what producers do
+
+    @rule(target=clients, transactional_id=st.sampled_from(IDS), modern=st.booleans())
+    def arrive(self, transactional_id: str, modern: bool) -> Client:
+        """A new instance; an older one of the same id may live on as a zombie."""
+        self.count += 1
+        client = Client(f"c{self.count}", transactional_id, modern)
+        self.alive.append(client)
+        self.init(client, False)
+        return client
+
+    @rule(client=consumes(clients))
+    def die(self, client: Client) -> None:
+        self.alive.remove(client)
+        client.waiting = None
+
+    @rule(client=clients, goes_on=st.booleans())
+    def init(self, client: Client, goes_on: bool) -> None:
+        if client.waiting is not None:
+            return
+        command = Init(client.transactional_id, TIMEOUT_MS, client.me if goes_on else None)
+        fresh_id = -1
+        if self.core.init_needs_id(command):
+            self.next_id += 1
+            fresh_id = self.next_id
+        self.ask(client, command, lambda ticket: self.core.init(command, ticket, self.now_ms, fresh_id))
+
+    @rule(
+        client=clients,
+        queues=st.sets(st.sampled_from(QUEUES), max_size=2),
+        groups=st.sets(st.sampled_from(GROUPS), max_size=1),
+    )
+    def add(self, client: Client, queues: set[int], groups: set[str]) -> None:
+        if client.waiting is not None or client.me is None or not queues | groups:
+            return
+        command = Add(client.transactional_id, client.me, queues, groups)
+        self.ask(client, command, lambda ticket: self.core.add(command, ticket, self.now_ms))
+
+    @rule(client=clients, queue=st.sampled_from(QUEUES))
+    def send(self, client: Client, queue: int) -> None:
+        """Batches are written at once: the worst case, because the facts about them lag behind."""
+        if client.me is None or client.waiting is not None:
+            return
+        error = self.core.verify(client.transactional_id, client.me, queue=queue)
+        place = self.queues[queue]
+        if error == OK:
+            newest = max((one for one in self.given if one.producer_id == client.me.producer_id), key=lambda p: p.epoch)
+            assert client.me.epoch == newest.epoch, "a fenced producer was let in"
+            assert client.me.epoch >= place.epochs.get(client.me.producer_id, -1), "its queue has fenced it"
+            self.count += 1
+            place.open.setdefault(client.me.producer_id, []).append(self.count)
+            place.epochs[client.me.producer_id] = client.me.epoch
+            client.sent.add(self.count)
+
+    @rule(client=clients, queue=st.sampled_from(QUEUES), commit=st.booleans())
+    def whole_transaction(self, client: Client, queue: int, commit: bool) -> None:
+        """As a client does it, without anything in between: without this, chance rarely gets that far."""
+        self.store(10**6)
+        for _ in range(3):
+            self.init(client, False)
+            self.settle()
+        self.add(client, {queue}, {"g"})
+        self.store(10**6)
+        self.send(client, queue)
+        self.end(client, commit)
+
+    @rule(client=clients, commit=st.booleans())
+    def end(self, client: Client, commit: bool) -> None:
+        if client.waiting is not None or client.me is None:
+            return
+        self.ask_end(client, End(client.transactional_id, client.me, commit, client.modern))
+
+    def ask_end(self, client: Client, command: End) -> None:
+        fresh_id = -1
+        if self.core.end_needs_id(command):
+            self.next_id += 1
+            fresh_id = self.next_id
+        self.ask(client, command, lambda ticket: self.core.end(command, ticket, self.now_ms, fresh_id))
+
+    @rule(client=clients)
+    def lose_the_answer(self, client: Client) -> None:
+        """A connection breaks: an EndTxn is asked again, with the epoch that the client knows."""
+        command = client.waiting
+        client.waiting = None
+        if isinstance(command, End):
+            self.ask_end(client, command)
+
+    # --------------------------------------------------------------------------------------------- what happens
+
+    @rule(ms=st.sampled_from([1, 1_000, TIMEOUT_MS + 1, EXPIRATION_MS]))
+    def time_passes(self, ms: int) -> None:
+        self.now_ms += ms
+        for transactional_id, decision in self.core.advance(self.now_ms):
+            self.carry_out(transactional_id, decision)
+        for transactional_id, decision in self.core.expire(self.now_ms):
+            self.carry_out(transactional_id, decision)
+
+    @rule(count=st.integers(1, 5))
+    def store(self, count: int) -> None:
+        for _ in range(min(count, len(self.under_way))):
+            _, decision = self.under_way.popleft()
+            for fact in decision.facts:
+                self.core.apply(fact)
+                _, key, value = fact
+                if value is None:
+                    self.stored.pop(key, None)
+                else:
+                    self.stored[key] = value
+            self.answer(decision)
+
+    @rule(data=st.data())
+    def write_a_marker(self, data: st.DataObject) -> None:
+        """Of any ending, into any of its queues; when it was the last one is up to `finish`."""
+        places = [(ending, queue) for ending in self.endings for queue in sorted(ending.queues)]
+        if places:
+            ending, queue = data.draw(st.sampled_from(places))
+            self.queues[queue].mark(ending.producer, ending.commit)
+
+    @rule()
+    def finish(self) -> None:
+        """The markers of one ending are all written (again)."""
+        if self.endings:
+            ending = self.endings.pop(0)
+            for queue in ending.queues:
+                self.queues[queue].mark(ending.producer, ending.commit)
+            self.carry_out(ending.transactional_id, self.core.written(ending, self.now_ms))
+
+    def settle(self) -> None:
+        for _ in range(6):
+            self.store(10**6)
+            while self.endings:
+                self.finish()
+
+    @rule()
+    def crash(self) -> None:
+        """The broker dies. Clients that waited get no answer; what is prepared goes on from the start."""
+        self.under_way.clear()
+        for client in self.alive:
+            if isinstance(client.waiting, Init):
+                client.me = client.me  # it may have been given an epoch that it never learns
+            client.waiting = None
+        self.core = self.loaded()
+        self.endings = self.core.resume()
+
+    @rule(transactional_id=st.sampled_from(IDS))
+    def lose_a_write(self, transactional_id: str) -> None:
+        """The journal refuses everything from here on; the id is put back to what is stored."""
+        kept = deque(entry for entry in self.under_way if entry[0] != transactional_id)
+        if len(kept) == len(self.under_way):
+            return
+        for at, decision in self.under_way:
+            if at == transactional_id:
+                for (client, command), _ in decision.answers:
+                    if client.waiting is command:
+                        client.waiting = None
+        self.under_way = kept
+        # An ending that runs stays: its fact is stored, and it is started again below. Markers are idempotent.
+        self.endings = [ending for ending in self.endings if ending.transactional_id != transactional_id]
+        self.carry_out(transactional_id, self.core.reload(transactional_id))
+
+    @rule(transactional_id=st.sampled_from(IDS))
+    def run_out_of_epochs(self, transactional_id: str) -> None:
+        """As if 32,000 transactions had passed: the current producer knows its new epoch."""
+        record = self.core.describe(transactional_id)
+        idle = record is not None and record.state in IDLE
+        if not idle or any(at == transactional_id for at, _ in self.under_way):
+            return
+        assert record is not None
+        holder = self.given.get(Producer(record.producer_id, record.epoch))
+        if holder is None or record.epoch >= EPOCH_LAST_GIVEN:
+            return
+        later = Producer(record.producer_id, EPOCH_LAST_GIVEN)
+        self.given[later] = holder
+        holder.me = later
+        rest = decode(put("", record)[2] or b"")
+        changed = TransactionRecord(
+            rest.producer_id, EPOCH_LAST_GIVEN, rest.state, rest.timeout_ms, rest.update_ms, rest.start_ms,
+            EPOCH_LAST_GIVEN - 1, rest.previous_id,
+        )  # fmt: skip
+        fact = put(transactional_id, changed)
+        self.core.apply(fact)
+        self.stored[transactional_id.encode()] = fact[2] or b""
+        self.core.reload(transactional_id)
+
+    # ------------------------------------------------------------------------------------------------- the store
+
+    def ask(self, client: Client, command: Any, decide: Any) -> None:
+        client.waiting = command
+        self.carry_out(command.transactional_id, decide((client, command)))
+
+    def carry_out(self, transactional_id: str, decision: Decision) -> None:
+        if decision.facts or any(at == transactional_id for at, _ in self.under_way):
+            self.under_way.append((transactional_id, decision))
+        else:
+            self.answer(decision)
+
+    def answer(self, decision: Decision) -> None:
+        self.endings += decision.endings
+        for (client, command), answer in decision.answers:
+            if client.waiting is command:
+                client.waiting = None
+                self.hear(client, command, answer)
+
+    def hear(self, client: Client, command: Any, answer: Answer) -> None:
+        if answer.error in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING):
+            client.fenced = True
+        if answer.error != OK:
+            return
+        if isinstance(command, Init):
+            self.is_given(client, Producer(answer.producer_id, answer.epoch))
+            client.sent.clear()
+        elif isinstance(command, End):
+            for batch in client.sent:
+                assert self.told.setdefault(batch, command.commit) == command.commit
+            client.sent.clear()
+            if command.raises_epoch:
+                self.is_given(client, Producer(answer.producer_id, answer.epoch))
+
+    def is_given(self, client: Client, producer: Producer) -> None:
+        assert self.given.setdefault(producer, client) is client, f"{producer} was given to two"
+        assert 0 <= producer.epoch <= EPOCH_LAST_GIVEN
+        client.me = producer
+        client.fenced = False
+
+    def loaded(self) -> Transactions:
+        return Transactions.load(self.stored.items(), self.limits)
+
+    # ----------------------------------------------------------------------------------------- what always holds
+
+    @invariant()
+    def replaying_gives_the_live_state(self) -> None:
+        if not hasattr(self, "core"):
+            return
+        again = self.loaded()
+        assert again._stored == self.core._stored
+        moving = {transactional_id for transactional_id, _ in self.under_way}
+        for transactional_id in IDS:
+            if transactional_id not in moving:
+                assert again._live.get(transactional_id) == self.core._live.get(transactional_id)
+        assert self.core._open == {key for key, one in self.core._live.items() if one.state is State.ONGOING}
+
+    @invariant()
+    def nothing_hangs(self) -> None:
+        """A queue with an open transaction is named in a stored fact that will lead a marker to it."""
+        for number, queue in getattr(self, "queues", {}).items():
+            for producer_id in queue.open:
+                record = next(one for one in self.core._stored.values() if one.producer_id == producer_id)
+                assert record.state is State.ONGOING or record.state in PREPARED
+                assert number in record.queues
+
+    @invariant()
+    def ends_are_whole_and_as_told(self) -> None:
+        for batch, commit in getattr(self, "told", {}).items():
+            ended = [queue.ended[batch] for queue in self.queues.values() if batch in queue.ended]
+            assert ended == [commit], f"batch {batch} was told to be {commit} and is {ended}"
+
+    @invariant()
+    def tools_see_every_id(self) -> None:
+        if hasattr(self, "core"):
+            listed = dict(self.core.listed(Filter(), self.now_ms))
+            assert listed.keys() == self.core._live.keys()
+
+    def teardown(self) -> None:
+        """Whatever was begun ends: nobody waits, nothing is open."""
+        if not hasattr(self, "core"):
+            return
+        self.settle()
+        self.time_passes(TIMEOUT_MS + 1)
+        self.settle()
+        assert not self.core._waiting
+        assert all(client.waiting is None for client in self.alive)
+        assert all(record.state in IDLE for record in self.core._live.values())
+        assert not any(queue.open for queue in self.queues.values())
+
+
+TestTransactions = Machine.TestCase
+TestTransactions.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
