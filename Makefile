@@ -13,6 +13,7 @@ MINUTES ?=
 ARGS ?=
 ROWS ?=
 QUICK ?=
+SHOW ?=
 
 help: ## what can be asked for
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -52,9 +53,9 @@ sim: $(VENV)/.stamp-dev ## crash campaign on the simulated disk, 5 minutes or MI
 chaos: $(VENV)/.stamp-dev ## kills of real processes under load; SEED= and MINUTES= as above
 	@CAIRN_CHAOS_MINUTES=$(or $(MINUTES),5) CAIRN_CHAOS_SEED=$(SEED) $(BIN)/python -m pytest tests/crash
 
-bench: $(VENV)/.stamp-dev ## speed beside Apache Kafka, into docs/benchmarks.md; ROWS=sweep,flat,many,start,latency, QUICK=1
+bench: $(VENV)/.stamp-dev ## speed beside Apache Kafka, into docs/benchmarks.md; ROWS=sweep,latency,... QUICK=1 SHOW=1
 	@tools/setup_clients.sh
-	@PYTHONPATH=tests $(BIN)/python -m bench $(if $(ROWS),--rows $(ROWS)) $(if $(QUICK),--quick)
+	@PYTHONPATH=tests $(BIN)/python -m bench $(if $(ROWS),--rows $(ROWS)) $(if $(QUICK),--quick) $(if $(SHOW),--show)
 
 clean: ## removes what was built, not the data
 	@rm -rf $(VENV) .tools build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info

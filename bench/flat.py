@@ -9,7 +9,8 @@ from collections import deque
 from collections.abc import Sequence
 from functools import partial
 
-from bench.librdkafka import SETUP_BATCHES, LoadFailed, create_topics, delete_topic
+from bench.goals import over_point
+from bench.librdkafka import LoadFailed, create_topics, delete_topic
 from bench.pipe import Pipe
 from bench.results import CAIRN, Points, Run, Store
 from bench.row import Row, beside, rounds
@@ -26,6 +27,9 @@ BATCH_RECORDS, VALUE_BYTES = 16, 1010  # 16 KiB with header and record lengths
 REQUEST_BATCHES = 10  # a request has the same shape however many partitions there are
 IN_FLIGHT = 16
 SETTLE_SECONDS = 600.0
+# Kafka maps its index files with a partition's first batch and first writes into them with the second, if 4 KiB lie
+# before it. That costs once; here, where the curve over partitions is asked for, it is shown apart from the load.
+SETUP_BATCHES = 2
 COLUMNS = (
     Column("mb_s", "MB/s"),
     Column("cpu_s_gb", "broker CPU s/GB"),
@@ -130,9 +134,9 @@ def load_flat(server: Server, partitions: int, megabytes: int) -> Points:
     return {f"{partitions:,}": values}
 
 
-def measure(store: Store) -> None:
+def measure(store: Store, _servers: Servers) -> None:
     quick = store.run.quick
-    megabytes = 200 if quick else 3000
+    megabytes = 200 if quick else 2000
 
     def warm_up(server: Server) -> None:
         """Both shapes: Kafka's code for a request is compiled after some ten thousand of them."""
@@ -146,7 +150,8 @@ def measure(store: Store) -> None:
                 # Kafka with 10,000 partitions and more is not what one node with 1 GB is for.
                 for name in turns(BOTH if partitions <= TOPIC_PARTITIONS else (CAIRN,), number):
                     point = f"{partitions:,}"
-                    store.take(name, point, number, partial(run_flat, servers, name, partitions, megabytes))
+                    act = partial(run_flat, servers, name, partitions, megabytes)
+                    store.take(name, point, number, act, partial(servers.get, name))
 
 
 def body(run: Run) -> str:
@@ -161,4 +166,7 @@ def pictures(run: Run) -> dict[str, str]:
     }
 
 
-FLAT = Row("flat", measure, body, pictures)
+GOALS = (
+    over_point("MB/s with fixed batches, 10,000 over 10 partitions", "10,000", "10", "mb_s", 0.8, 0.95, higher=True),
+)
+FLAT = Row("flat", measure, body, pictures, GOALS)

@@ -1,52 +1,19 @@
-"""Load by librdkafka, the client most people use: every report is looked at, and the end offsets must add up."""
+"""librdkafka as the bench uses it, the client most people have: topics, producers, consumers, delivery reports."""
 
 from __future__ import annotations
 
 import json
-import os
-import time
-import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from msgspec import Struct
-
-from bench.results import Values
-from bench.servers import Server
-from cairnmq.client.blocking import Client
-from cairnmq.client.data import LATEST
 
 SECONDS = 300.0
-# Kafka maps its index files with a partition's first batch and first writes into them with the second, if 4 KiB lie
-# before it. On some kernels that one write costs milliseconds: paid once, so it is shown apart from the load.
-SETUP_BATCHES = 2
-SETUP_RECORDS = 8
 
 
 class LoadFailed(Exception):
     """A figure of a load that lost something is no figure."""
-
-
-class Load(Struct, frozen=True):
-    """Records round robin over the partitions of one topic."""
-
-    partitions: int
-    megabytes: int
-    size: int = 1000
-    acks: str = "1"
-    idempotent: bool = False
-    topic_config: dict[str, str] = {}
-    consume: bool = True
-
-    @property
-    def records(self) -> int:
-        return self.megabytes * 1_000_000 // self.size
-
-    @property
-    def stored(self) -> int:
-        return self.records + self.partitions * SETUP_BATCHES * SETUP_RECORDS
 
 
 class BatchSizes:
@@ -120,88 +87,3 @@ def consumer(bootstrap: str, **settings: object) -> Any:
         "fetch.max.bytes": 100 << 20,
     }
     return Consumer({**defaults, **settings})
-
-
-def run_load(server: Server, load: Load) -> Values:
-    """Produces, waits until the server is quiet, consumes everything, deletes the topic."""
-    topic = f"load-{load.partitions}-{uuid.uuid4().hex[:8]}"
-    create_topics(server.bootstrap, [topic], load.partitions, **load.topic_config)
-    time.sleep(1)
-    values = _produce(server, topic, load)
-    stored = _stored(server, topic, load)
-    if stored != load.stored:
-        raise LoadFailed(f"{load.stored} records acknowledged, {stored} stored")
-    if load.consume:
-        values |= _consume(server, topic, load)
-    delete_topic(server.bootstrap, topic)
-    return values
-
-
-def _produce(server: Server, topic: str, load: Load) -> Values:
-    tree, errors, value = server.tree(), Errors(), os.urandom(load.size)
-    sizes = BatchSizes()
-    settings = {"acks": load.acks, "enable.idempotence": load.idempotent, "statistics.interval.ms": 500}
-    sender = producer(server.bootstrap, **settings, stats_cb=sizes.reports.append)
-    setup_value = bytes(1000)
-    cpu, start = tree.cpu(), time.perf_counter()
-    for _ in range(SETUP_BATCHES):
-        for number in range(load.partitions * SETUP_RECORDS):
-            partition = number // SETUP_RECORDS
-            sender.produce(topic, setup_value, partition=partition, on_delivery=errors.report)
-        errors.check(sender)
-    setup_seconds = time.perf_counter() - start
-    tree.settle()
-    setup_cpu = tree.cpu() - cpu
-    sender.poll(0)
-    sizes.reports.clear()
-    cpu, start = tree.cpu(), time.perf_counter()
-    produce, poll, report, partitions = sender.produce, sender.poll, errors.report, load.partitions
-    for number in range(load.records):
-        while True:
-            try:
-                produce(topic, value, partition=number % partitions, on_delivery=report)
-                break
-            except BufferError:
-                poll(0.05)
-        if number % 1000 == 0:
-            poll(0)
-    errors.check(sender)
-    seconds = time.perf_counter() - start
-    pss = tree.pss_mb()
-    quiet = tree.settle()
-    gigabytes = load.records * load.size / 1e9
-    return {
-        "produce_mb_s": gigabytes * 1000 / seconds,
-        "produce_msg_s": load.records / seconds,
-        "produce_cpu_s_gb": (tree.cpu() - cpu) / gigabytes,
-        "pss_mb": pss,
-        "batch_records": sizes.mean(),
-        "setup_s": setup_seconds,
-        "setup_cpu_ms": setup_cpu * 1000 / load.partitions,
-        "went_quiet": float(quiet),
-    }
-
-
-def _stored(server: Server, topic: str, load: Load) -> int:
-    with Client.connect(server.bootstrap) as client:
-        ends = client.list_offsets(topic, range(load.partitions), LATEST)
-    return sum(end.offset for end in ends.values())
-
-
-def _consume(server: Server, topic: str, load: Load) -> Values:
-    tree, wanted, got = server.tree(), load.stored, 0
-    reader = consumer(server.bootstrap)
-    reader.assign([TopicPartition(topic, partition, 0) for partition in range(load.partitions)])
-    cpu, start = tree.cpu(), time.perf_counter()
-    while got < wanted and time.perf_counter() - start < SECONDS:
-        for message in reader.consume(10_000, 1.0):
-            if message.error():
-                raise LoadFailed(str(message.error()))
-            got += 1
-    seconds = time.perf_counter() - start
-    reader.close()
-    if got != wanted:
-        raise LoadFailed(f"{wanted} records stored, {got} read")
-    tree.settle()
-    gigabytes = got * load.size / 1e9
-    return {"consume_mb_s": gigabytes * 1000 / seconds, "consume_cpu_s_gb": (tree.cpu() - cpu) / gigabytes}

@@ -12,6 +12,7 @@ from confluent_kafka import TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from bench.first_message import seconds_to_first_message
+from bench.goals import Goal, alone
 from bench.librdkafka import SECONDS, Errors, LoadFailed, consumer, create_topics, producer
 from bench.pipe import Pipe
 from bench.results import CAIRN, Points, Run, Store
@@ -24,6 +25,9 @@ from cairnmq.wire.messages import MetadataRequest, MetadataResponse
 TOPICS = 100
 TOPICS_AT_ONCE = 10
 RANDOM_READS = 200
+CREATE, METADATA = "create, 10 topics at once", "all metadata, first answer"
+PRODUCE = "one record to every partition by librdkafka"
+RESTART = "restart after kill -9, to first acknowledged message"
 HEADS = ("step", "seconds", "PSS MB", "open files", "directory entries", "s until quiet")
 KEYS = ("seconds", "pss_mb", "open_files", "entries", "quiet_s")
 
@@ -43,12 +47,12 @@ class Scenario:
         self.server.launch()
         self.server.wait_ready()
         self.look("start", time.perf_counter() - start)
-        self.step("create, 10 topics at once", self.create)
-        self.step("all metadata, first answer", self.metadata)
+        self.step(CREATE, self.create)
+        self.step(METADATA, self.metadata)
         self.step("all metadata, again", self.metadata)
         self.step("all metadata by librdkafka", self.list_topics)
         self.step("describe topics and their settings by librdkafka", self.describe)
-        self.step("one record to every partition by librdkafka", self.produce)
+        self.step(PRODUCE, self.produce)
         self.step(f"read {RANDOM_READS} random partitions by librdkafka", self.consume)
         self.server.kill()
         self.restart()
@@ -62,11 +66,10 @@ class Scenario:
 
     def look(self, name: str, seconds: float) -> None:
         tree = self.server.tree()
-        start = time.perf_counter()
-        tree.settle(600)
+        quiet = tree.quiet_after(600)
         self.points[f"{TOPICS * self.partitions:,}: {name}"] = {
             "seconds": seconds,
-            "quiet_s": time.perf_counter() - start,
+            "quiet_s": quiet,
             "pss_mb": tree.pss_mb(),
             "open_files": float(tree.open_files()),
             "entries": float(directory_entries(self.server.data)),
@@ -129,14 +132,14 @@ class Scenario:
     def restart(self) -> None:
         seconds = seconds_to_first_message(self.server, self.names[0])
         self.server.wait_ready()
-        self.look("restart after kill -9, to first acknowledged message", seconds)
+        self.look(RESTART, seconds)
 
 
 def run_many(servers: Servers, partitions: int) -> Points:
     return Scenario(servers.fresh(CAIRN), partitions).run()
 
 
-def measure(store: Store) -> None:
+def measure(store: Store, _servers: Servers) -> None:
     for number in rounds(store):
         for partitions in (100,) if store.run.quick else (100, 1000):
             with Servers("many") as servers:
@@ -153,4 +156,16 @@ def pictures(_run: Run) -> dict[str, str]:
     return {}
 
 
-MANY = Row("many", measure, body, pictures)
+def goal(title: str, step: str, must: float, aim: float, key: str = "seconds", unit: str = " s") -> Goal:
+    return alone(f"100 x 1,000 partitions: {title}", f"100,000: {step}", key, must, aim, unit)
+
+
+GOALS = (
+    goal("created in", CREATE, 60.0, 20.0),
+    goal("all metadata answered in", METADATA, 2.0, 0.5),
+    goal("restart after kill -9, to first acknowledged message", RESTART, 5.0, 2.0),
+    goal("PSS idle, all metadata answered", METADATA, 300.0, 150.0, "pss_mb", " MB"),
+    goal("PSS idle, with a record in each", PRODUCE, 300.0, 150.0, "pss_mb", " MB"),
+    goal("PSS idle, with a record in each, after a restart", RESTART, 300.0, 150.0, "pss_mb", " MB"),
+)
+MANY = Row("many", measure, body, pictures, GOALS)

@@ -73,16 +73,32 @@ class Store:
         self.path = home / "results" / f"{row}{'-quick' if quick else ''}.json"
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.run = Run(row, quick, commit(), machine(), now())
-        if self.path.exists():
-            kept = msgspec.json.decode(self.path.read_bytes(), type=Run)
-            if kept.finished is None and kept.commit == self.run.commit:
-                self.run = kept
+        kept = self.kept(row, quick, home)
+        if kept is not None and kept.finished is None and kept.commit == self.run.commit:
+            self.run = kept
 
-    def take(self, server: str, name: str, number: int, measure: Callable[[], Points]) -> None:
-        """Measures, unless an interrupted run already did."""
+    @staticmethod
+    def kept(row: str, quick: bool, home: Path = HOME) -> Run | None:
+        """What the last run left, finished or not."""
+        path = home / "results" / f"{row}{'-quick' if quick else ''}.json"
+        return msgspec.json.decode(path.read_bytes(), type=Run) if path.exists() else None
+
+    def take(
+        self,
+        server: str,
+        name: str,
+        number: int,
+        measure: Callable[[], Points],
+        before: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Measures, unless an interrupted run already did. `before` (a server, started and warm) is not measured."""
         for turn in self.run.measurements:
             if (turn.server, turn.name, turn.round) == (server, name, number):
                 return
+        before()
+        self.turn(server, name, number, measure)
+
+    def turn(self, server: str, name: str, number: int, measure: Callable[[], Points]) -> None:
         probes = self.probe()
         if probes["busy_percent"] > BUSY_PERCENT_MAX:
             say(f"WARNING: the machine is {probes['busy_percent']:.0f} % busy with something else: no fair figures")

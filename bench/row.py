@@ -6,17 +6,23 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
+from bench.goals import Goal
 from bench.picture import bars
 from bench.results import CAIRN, KAFKA, Run, Store
+from bench.servers import Servers
 
 
 class Row(Struct, frozen=True):
-    """`measure` takes every turn through the store, which skips those that are already there."""
+    """`measure` takes every turn through the store, which skips those that are already there.
+
+    Its servers are one pair for all rows of a run, warmed up once; a row that needs new ones makes its own.
+    """
 
     name: str
-    measure: Callable[[Store], None]
+    measure: Callable[[Store, Servers], None]
     body: Callable[[Run], str]
     pictures: Callable[[Run], dict[str, str]]
+    goals: tuple[Goal, ...] = ()
 
 
 def rounds(store: Store, full: int = 3) -> range:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
 import shutil
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -11,8 +15,11 @@ from apache_kafka.node import ApacheKafka
 from bench.results import CAIRN, HOME, KAFKA, say
 from bench.usage import Tree
 from broker_process import Broker, fixed_port, wait_until
+from cairnmq.client.admin import Alteration
+from cairnmq.client.blocking import Client
 
 BOTH = (CAIRN, KAFKA)
+RESOURCE_BROKER, SET = 4, 0
 START_SECONDS = 300.0
 
 # What Kafka's own start script gives its JVM; the test launcher's flags stand before them, so the last word is here.
@@ -49,6 +56,12 @@ class Server(Protocol):
 
     def tree(self) -> Tree: ...
 
+    def backlog_bytes(self) -> float | None:
+        """Bytes that wait to be split; None if the server does no such thing."""
+
+    def hold_back(self) -> None:
+        """Stops the work that the server puts off, as a machine under load might: what comes now stays unsplit."""
+
     def kill(self) -> None:
         """kill -9 of all its processes."""
 
@@ -79,6 +92,17 @@ class CairnServer:
     def tree(self) -> Tree:
         return Tree(self.broker.pid)
 
+    def backlog_bytes(self) -> float | None:
+        ready = json.loads(self.broker.ready_path.read_text())
+        with urllib.request.urlopen(f"{ready['http'].rstrip('/')}/metrics", timeout=30) as answer:
+            text = answer.read().decode()
+        return sum(float(value) for value in re.findall(r"^cairn_split_lag_bytes\S* (\S+)", text, re.MULTILINE))
+
+    def hold_back(self) -> None:
+        splitter = self.broker.splitter()
+        assert splitter is not None, "no splitter process"
+        splitter.suspend()
+
     def kill(self) -> None:
         self.broker.kill_tree()
 
@@ -102,6 +126,12 @@ class KafkaServer(ApacheKafka):
 
     def tree(self) -> Tree:
         return Tree(self.pid)
+
+    def backlog_bytes(self) -> float | None:
+        return None
+
+    def hold_back(self) -> None:
+        pass
 
     def kill(self) -> None:
         super().close()
@@ -159,3 +189,25 @@ class Servers:
 def turns(names: tuple[str, ...], number: int) -> tuple[str, ...]:
     """Who goes first changes from round to round."""
     return names if number % 2 else names[::-1]
+
+
+def set_splitting(server: Server, enabled: bool) -> None:
+    """Ours can be told to pause its splitter and to go on."""
+    with Client.connect(server.bootstrap) as client:
+        change = Alteration("cairn.split.enable", SET, str(enabled).lower())
+        client.incremental_alter_configs(RESOURCE_BROKER, "1", [change])
+
+
+def evict(server: Server) -> None:
+    """Writes out the server's files and takes them out of the page cache."""
+    for path in server.data.rglob("*"):
+        if path.is_file():
+            try:
+                descriptor = os.open(path, os.O_RDWR)
+            except FileNotFoundError:
+                continue
+            try:
+                os.fsync(descriptor)
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(descriptor)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from functools import partial
 
 from bench.first_message import seconds_to_first_message
+from bench.goals import alone
 from bench.pipe import Pipe
 from bench.results import Points, Run, Store
 from bench.row import Row, beside, rounds
 from bench.servers import BOTH, Servers, turns
 from bench.table import Column, comparison
 
+POINT = "empty directory"
 COLUMNS = (
     Column("first_s", "s to first acknowledged message"),
     Column("idle_pss_mb", "idle PSS MB"),
@@ -34,10 +36,10 @@ def run_start(servers: Servers, name: str, connections: int) -> Points:
         pipe.close()
     servers.end(name)
     values = {"first_s": first, "idle_pss_mb": idle, "connections_pss_mb": more, "connections": float(connections)}
-    return {"empty directory": values}
+    return {POINT: values}
 
 
-def measure(store: Store) -> None:
+def measure(store: Store, _servers: Servers) -> None:
     connections = 1000 if store.run.quick else 5000
     with Servers("start") as servers:
         for number in rounds(store, 5):
@@ -53,4 +55,9 @@ def pictures(run: Run) -> dict[str, str]:
     return {"start": beside(run, "Seconds from start to first acknowledged message", run.points(), "first_s")}
 
 
-START = Row("start", measure, body, pictures)
+GOALS = (
+    alone("start to first acknowledged message", POINT, "first_s", 1.0, 0.4, " s"),
+    alone("PSS, idle", POINT, "idle_pss_mb", 45.0, 30.0, " MB"),
+    alone("PSS, 5,000 idle connections (increase)", POINT, "connections_pss_mb", 100.0, 50.0, " MB"),
+)
+START = Row("start", measure, body, pictures, GOALS)

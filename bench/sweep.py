@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from bench.librdkafka import Load, run_load
+from bench.goals import alone, over_kafka
+from bench.load import Load, run_load
 from bench.results import Points, Run, Store
 from bench.row import Row, beside, rounds
-from bench.servers import BOTH, Server, Servers, turns
+from bench.servers import BOTH, Servers, turns
 from bench.table import Column, comparison
 
 PARTITIONS = (10, 1000)
@@ -15,10 +16,21 @@ COLUMNS = (
     Column("produce_mb_s", "produce MB/s"),
     Column("produce_cpu_s_gb", "broker CPU s/GB produced"),
     Column("batch_records", "records in a batch", compared=False),
+    Column("warm_produce_mb_s", "again, partitions warm: MB/s"),
+    Column("warm_produce_cpu_s_gb", "warm: CPU s/GB"),
+    Column("warm_batch_records", "warm: records in a batch", compared=False),
     Column("pss_mb", "PSS MB under load"),
-    Column("consume_mb_s", "consume MB/s"),
+    Column("consume_mb_s", "history: MB/s"),
     Column("consume_cpu_s_gb", "broker CPU s/GB consumed"),
-    Column("setup_cpu_ms", "set-up: CPU ms per partition", compared=False),
+)
+GOALS = (
+    over_kafka("CPU s/GB produced, 10 partitions", "10", "produce_cpu_s_gb", 1.0, 0.5),
+    over_kafka("CPU s/GB produced, 1,000 partitions", "1,000", "produce_cpu_s_gb", 0.3, 0.15),
+    over_kafka("produce MB/s, 10 partitions", "10", "produce_mb_s", 1.0, 1.5, higher=True),
+    over_kafka("produce MB/s, 1,000 partitions", "1,000", "produce_mb_s", 3.0, 4.0, higher=True),
+    over_kafka("CPU s/GB consumed from history, 10 partitions", "10", "consume_cpu_s_gb", 1.0, 0.5),
+    over_kafka("CPU s/GB consumed from history, 1,000 partitions", "1,000", "consume_cpu_s_gb", 1.0, 0.5),
+    alone("PSS, 1,000 partitions under load", "1,000", "pss_mb", 100.0, 60.0, " MB"),
 )
 
 
@@ -26,22 +38,14 @@ def run_sweep(servers: Servers, name: str, load: Load) -> Points:
     return {f"{load.partitions:,}": run_load(servers.get(name), load)}
 
 
-def measure(store: Store) -> None:
-    quick = store.run.quick
-    megabytes = 200 if quick else 1000
-
-    def warm_up(server: Server) -> None:
-        """The JVM compiles what runs often: its first gigabytes take twice the CPU of later ones."""
-        for partitions, warm_mb in ((10, 200), (1000, 100)) if quick else ((10, 3000), (1000, 1500)):
-            run_load(server, Load(partitions, warm_mb))
-
-    with Servers("sweep", warm_up) as servers:
-        for number in rounds(store):
-            for partitions in PARTITIONS:
-                for name in turns(BOTH, number):
-                    store.take(
-                        name, f"{partitions:,}", number, partial(run_sweep, servers, name, Load(partitions, megabytes))
-                    )
+def measure(store: Store, servers: Servers) -> None:
+    megabytes = 200 if store.run.quick else 1000
+    for number in rounds(store):
+        for partitions in PARTITIONS:
+            for name in turns(BOTH, number):
+                load = Load(partitions, megabytes, again=True, consume=True)
+                act = partial(run_sweep, servers, name, load)
+                store.take(name, f"{partitions:,}", number, act, partial(servers.get, name))
 
 
 def body(run: Run) -> str:
@@ -53,8 +57,9 @@ def pictures(run: Run) -> dict[str, str]:
     return {
         "sweep-produce": beside(run, "Produce MB/s over partitions, 1 KB records, acks=1", points, "produce_mb_s"),
         "sweep-cpu": beside(run, "Broker CPU seconds per GB produced, over partitions", points, "produce_cpu_s_gb"),
+        "sweep-consume": beside(run, "Broker CPU seconds per GB consumed, over partitions", points, "consume_cpu_s_gb"),
         "sweep-memory": beside(run, "Memory (PSS, MB) under load, over partitions", points, "pss_mb"),
     }
 
 
-SWEEP = Row("sweep", measure, body, pictures)
+SWEEP = Row("sweep", measure, body, pictures, GOALS)

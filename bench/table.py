@@ -49,7 +49,9 @@ def comparison(run: Run, first: str, columns: Sequence[Column]) -> str:
         servers = sorted(run.servers(point), key=lambda name: name != CAIRN)
         for server in servers:
             lines.append([point, server, *(cell(run.series(server, point, column.key)) for column in columns)])
-        if len(servers) == 2 and not run.quick:  # a quick run leaves the JVM cold: its ratios would flatter us
+        if {CAIRN, KAFKA} <= set(
+            servers
+        ) and not run.quick:  # a quick run leaves the JVM cold: its ratios would flatter us
             ratios = [ratio(run, point, column.key) if column.compared else "" for column in columns]
             lines.append([point, "ours / Kafka's", *ratios])
     return table([first, "server", *(column.heading for column in columns)], lines)

@@ -63,6 +63,12 @@ class Tree:
             before = now
         return False
 
+    def quiet_after(self, seconds: float) -> float:
+        """How long it took to become quiet."""
+        start = time.perf_counter()
+        self.settle(seconds)
+        return time.perf_counter() - start
+
 
 def directory_entries(directory: Path) -> int:
     """Every name below the directory, files and directories alike."""

@@ -7,8 +7,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bench.__main__ import PAGE, ROWS
-from bench.latency import percentiles
+from bench.__main__ import PAGE, ROWS, SUMMARY
+from bench.pace import percentiles
 from bench.page import put, rows_of
 from bench.picture import bars
 from bench.results import CAIRN, KAFKA, Measurement, Run, Store
@@ -81,7 +81,7 @@ def test_only_the_rows_own_part_of_the_page_changes() -> None:
 
 
 def test_every_row_has_its_place_on_the_page() -> None:
-    assert sorted(rows_of(PAGE.read_text())) == sorted(ROWS)
+    assert sorted(rows_of(PAGE.read_text())) == sorted([*ROWS, SUMMARY])
 
 
 def test_an_interrupted_run_goes_on_and_a_finished_one_begins_anew(tmp_path: Path) -> None:

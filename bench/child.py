@@ -1,0 +1,131 @@
+"""Load programs of the bench that run beside it: readers and hot neighbours have an interpreter of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from confluent_kafka import TopicPartition
+
+from bench.librdkafka import SECONDS, Errors, LoadFailed, consumer, producer
+from bench.load import read_records
+from bench.pace import SIZE, OpenLoop, Phase, Sample, stamped
+from bench.results import ROOT
+
+QUIET_SECONDS = 30.0
+
+
+class Child:
+    """A function of this module in another process: says `ready`, later its result."""
+
+    def __init__(self, name: str, *arguments: object) -> None:
+        line = [sys.executable, "-m", "bench.child", name, *map(str, arguments)]
+        self.process = subprocess.Popen(line, stdout=subprocess.PIPE, cwd=ROOT)
+        assert self.process.stdout is not None
+        self.out = self.process.stdout
+        if self.out.readline().strip() != b"ready":
+            self.close()
+            raise LoadFailed(f"the {name} did not start")
+
+    def result(self) -> Any:
+        """Waits for it."""
+        text = self.out.read()
+        if self.process.wait(SECONDS) or not text:
+            raise LoadFailed("a load program beside the bench failed")
+        return msgspec.json.decode(text)
+
+    @property
+    def running(self) -> bool:
+        return self.process.poll() is None
+
+    def close(self) -> None:
+        if self.running:
+            self.process.kill()
+        self.process.wait(SECONDS)
+        self.out.close()
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def say_ready() -> None:
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+
+
+def follow(bootstrap: str, topic: str, partitions: str, total: str) -> list[Sample]:
+    """Reads stamped records as they come: how long after it was due was each one here?"""
+    reader = assigned(bootstrap, topic, int(partitions))
+    reader.poll(1.0)
+    say_ready()
+    seen: list[Sample] = []
+    quiet_since = time.monotonic()
+    while len(seen) < int(total) and time.monotonic() - quiet_since < QUIET_SECONDS:
+        for message in reader.consume(1000, 0.0) or [reader.poll(1.0)]:
+            if message is None:
+                continue
+            if message.error():
+                raise LoadFailed(str(message.error()))
+            due = stamped(message.value())
+            seen.append(Sample(due, time.monotonic_ns() - due))
+            quiet_since = time.monotonic()
+    reader.close()
+    return seen
+
+
+def read(bootstrap: str, topic: str, partitions: str, total: str) -> float:
+    """Reads so many records as fast as it can; seconds."""
+    reader = assigned(bootstrap, topic, int(partitions))
+    say_ready()
+    start = time.perf_counter()
+    read_records(reader, int(total))
+    reader.close()
+    return time.perf_counter() - start
+
+
+def pace(bootstrap: str, topic: str, partitions: str, rate: str, seconds: str) -> float:
+    """Sends at a rate; gives the rate that it reached."""
+    loop = OpenLoop(bootstrap, topic, int(partitions), linger_ms=5, timed=False)
+    say_ready()
+    start = time.perf_counter()
+    loop.run(Phase(float(seconds), float(rate)))
+    return float(seconds) * float(rate) / (time.perf_counter() - start)
+
+
+def flood(bootstrap: str, topic: str, partitions: str, seconds: str) -> float:
+    """Sends as fast as it can; records a second, until the last report."""
+    # A short queue: what waits in the client when time is up would still have to be sent.
+    sender, errors = producer(bootstrap, acks="1", **{"queue.buffering.max.messages": 100_000}), Errors()
+    value, count = os.urandom(SIZE), 0
+    say_ready()
+    start = time.perf_counter()
+    while time.perf_counter() - start < float(seconds):
+        for _ in range(1000):
+            try:
+                sender.produce(topic, value, partition=count % int(partitions), on_delivery=errors.report)
+                count += 1
+            except BufferError:
+                sender.poll(0.005)
+        sender.poll(0)
+    errors.check(sender)
+    return count / (time.perf_counter() - start)
+
+
+def assigned(bootstrap: str, topic: str, partitions: int) -> Any:
+    reader = consumer(bootstrap, **{"fetch.wait.max.ms": 500})
+    reader.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
+    return reader
+
+
+PROGRAMS: dict[str, Callable[..., object]] = {"follow": follow, "read": read, "pace": pace, "flood": flood}
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(msgspec.json.encode(PROGRAMS[sys.argv[1]](*sys.argv[2:])))
