@@ -19,6 +19,8 @@ QUIET = {
     ("FetchResponse", "PartitionData"): ("aborted_transactions",),
 }
 
+# Sentences quote what the client sent, which may be as long as a string can be; nobody reads more than this.
+SENTENCE_MAX = 1000
 
 # Arrays of numbers with fewer items than this have a struct for every count.
 SHORT = 8
@@ -106,10 +108,10 @@ class _EncoderWriter:
         elif field.type == "records":
             self.records(value, nullable)
         else:
-            self.variable(field.type, value, nullable)
+            self.variable(field.type, value, nullable, cut=field.name.endswith("error_message"))
 
-    def variable(self, kind: str, value: str, nullable: bool) -> None:
-        encode = ".encode()" if kind == "str" else ""
+    def variable(self, kind: str, value: str, nullable: bool, *, cut: bool = False) -> None:
+        encode = f"{f'[:{SENTENCE_MAX}]' if cut else ''}.encode()" if kind == "str" else ""
         null = 0 if self.flexible else -1
         self.line(f"v = {value}")
         if nullable:

@@ -9,6 +9,7 @@ import pytest
 from cairnmq.types import Buffer
 from cairnmq.wire.codec import Malformed, decode, encode
 from cairnmq.wire.messages import (
+    AlterClientQuotasResponse,
     ApiVersionsResponse,
     ConsumerGroupHeartbeatResponse,
     ConsumerProtocolSubscription,
@@ -226,6 +227,15 @@ def test_the_longest_string_still_passes() -> None:
     for version in (0, 4):
         message = HeartbeatRequest(group_id="x" * 32767)
         assert decode(HeartbeatRequest, version, b"".join(encode(message, version)))[0] == message
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_sentences_are_cut_however_long_the_text_is_that_they_quote(version: int) -> None:
+    """Found by fuzzing: a name of 32,767 bytes in the sentence about it could not be sent."""
+    answer = AlterClientQuotasResponse.EntryData(error_message=f"no such key: {'x' * 32767}", entity=[])
+    body = b"".join(encode(AlterClientQuotasResponse(entries=[answer]), version))
+    said = decode(AlterClientQuotasResponse, version, body)[0].entries[0].error_message
+    assert said is not None and said.startswith("no such key: xxx") and len(said) == 1000
 
 
 def test_shared_defaults_cannot_be_changed() -> None:
