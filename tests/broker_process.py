@@ -43,6 +43,14 @@ def wait_until(condition: Callable[[], object], seconds: float, what: str) -> No
         time.sleep(POLL_SECONDS)
 
 
+def has_ended(process: psutil.Process) -> bool:
+    """Its files are closed; that its new parent, which may be slow, has not asked how it ended is no matter."""
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 class Broker:
     """One broker on one data directory; lives through any number of processes."""
 
@@ -163,7 +171,7 @@ class Broker:
                 except psutil.NoSuchProcess:
                     continue
         self.wait_dead()
-        psutil.wait_procs(members[1:], timeout=5)
+        wait_until(lambda: all(map(has_ended, members[1:])), START_SECONDS, "the death of what the broker had started")
 
     def kill_broker(self) -> None:
         """kill -9 of the root alone; whatever it started is left to notice by itself."""

@@ -19,6 +19,11 @@ from interop.clients.librdkafka import LibrdkafkaClient
 
 SECONDS = 20.0
 REPAIRED_SECONDS = 8.0  # "within seconds", on a machine that others use too
+SMALL = {
+    "cairn.journal.segment.bytes": str(1 << 20),
+    "cairn.reserve.bytes": str(1 << 20),
+    "cairn.checkpoint.ms": "500",
+}
 MODELS = {"packed": "shared", "own": "dedicated"}
 PLACES = [Place("packed", 0), Place("packed", 1), Place("own", 0)]
 
@@ -36,8 +41,7 @@ class Scene:
         environment: Mapping[str, str] | None = None,
         start: bool = True,
     ) -> None:
-        small = {"cairn.journal.segment.bytes": str(1 << 20), "cairn.reserve.bytes": str(1 << 20)}
-        self.broker = make_broker(port=fixed_port(), settings=small | dict(settings or {}), environment=environment)
+        self.broker = make_broker(port=fixed_port(), settings=SMALL | dict(settings or {}), environment=environment)
         if data is not None:
             self.broker.data = data
         self.broker.journal_dir = journals if journals is not None else self.broker.directory / "journals"
@@ -49,8 +53,10 @@ class Scene:
                 self.client.create_topic(topic, 2 if topic == "packed" else 1, {"cairn.model": model})
 
     def load(self, rate: int = 1500) -> Load:
+        """Flows into every place when it is given."""
         load = Load(self.broker.bootstrap, PLACES, rate=rate, idempotent=True)
         self.loads.append(load)
+        wait_until(lambda: all(load.ledger.acked[place] for place in PLACES), SECONDS, "an acknowledgement everywhere")
         return load
 
     def reasons(self) -> list[str]:

@@ -7,8 +7,6 @@ import socket
 import struct
 from collections.abc import Callable
 
-import pytest
-
 from broker_process import wait_until
 from cairnmq.wire.apis import FETCH
 from cairnmq.wire.codec import decode, encode
@@ -23,33 +21,33 @@ KAFKA_STORAGE_ERROR = 56
 FETCH_VERSION = 11
 
 
-@pytest.mark.parametrize("operation", ["write", "sync"])
-def test_the_journal_stops_and_goes_on(operation: str, make_scene: Callable[..., Scene], rules: Rules) -> None:
+def test_the_journal_stops_and_goes_on(make_scene: Callable[..., Scene], rules: Rules) -> None:
     scene = make_scene(environment=rules.environment)
     load = scene.load()
-    load.wait_for(500, SECONDS)
-    rules.put(f"{operation} {EIO} /journals/0/")
-    reason = scene.wait_for_reason("journal 0", f"{operation} failed", "Input/output error")
-    assert "tried again every second" in reason
-    scene.read_all()
-    rules.put()
-    scene.wait_until_well()
+    for operation in ("write", "sync"):
+        load.wait_for(500, SECONDS)
+        rules.put(f"{operation} {EIO} /journals/0/")
+        reason = scene.wait_for_reason("journal 0", f"{operation} failed", "Input/output error")
+        assert "tried again every second" in reason
+        scene.read_all()
+        rules.put()
+        scene.wait_until_well()
     load.wait_for(500, SECONDS)
     scene.ends_well()
 
 
-@pytest.mark.parametrize("operation", ["write", "sync"])
-def test_the_splitter_stops_and_goes_on(operation: str, make_scene: Callable[..., Scene], rules: Rules) -> None:
+def test_the_splitter_stops_and_goes_on(make_scene: Callable[..., Scene], rules: Rules) -> None:
     """Producing and consuming go on meanwhile."""
     scene = make_scene(environment=rules.environment)
     load = scene.load()
-    load.wait_for(500, SECONDS)
-    rules.put(*(f"{operation} {EIO} /data/{place}" for place in ("packs", "queues", "checkpoints")))
-    scene.wait_for_reason("Input/output error")
-    load.wait_for(500, SECONDS)
-    scene.read_all()
-    rules.put()
-    scene.wait_until_well()
+    for operation in ("write", "sync"):
+        load.wait_for(500, SECONDS)
+        rules.put(*(f"{operation} {EIO} /data/{place}" for place in ("packs", "queues", "checkpoints")))
+        scene.wait_for_reason("Input/output error")
+        load.wait_for(500, SECONDS)
+        scene.read_all()
+        rules.put()
+        scene.wait_until_well()
     load.wait_for(500, SECONDS)
     scene.ends_well()
 

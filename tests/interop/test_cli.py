@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from broker_process import CAIRN, Broker
+from broker_process import CAIRN, Broker, has_ended, wait_until
 
 SECONDS = 60
 
@@ -287,7 +287,8 @@ def test_a_killed_demo_takes_its_broker_along() -> None:
     demo.kill()
     demo.wait()
     try:
-        assert below and psutil.wait_procs(below, timeout=SECONDS)[1] == []
+        assert below
+        wait_until(lambda: all(map(has_ended, below)), SECONDS, "the end of its broker and splitter")
     finally:
         for directory in directories:
             shutil.rmtree(directory)
