@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from msgspec import Struct
@@ -42,7 +42,8 @@ from cairnmq.settings.broker import BrokerConfig
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.damage import Damage, Place
 from cairnmq.storage.engine import Engine, Fetched, find_record
-from cairnmq.storage.format import DOUBT_FILE, Keyed, StartMoved
+from cairnmq.storage.format import DOUBT_FILE, Aborted, Keyed, StartMoved
+from cairnmq.storage.markers import Marker
 from cairnmq.storage.queue import Queue
 from cairnmq.storage.queue_log import QueueSpec
 from cairnmq.storage.queue_segment import Warm
@@ -57,6 +58,9 @@ URGENT_SHARE = 0.5  # of the backlog's cap, from where the splitter runs at norm
 COLD_READERS = 4
 FINISH_SECONDS = 120.0
 PRODUCER_EXPIRY_SECONDS = 600.0
+
+
+AdmitsTransaction = Callable[[str, int, int, int], ErrorCode]  # transactional id, producer id, its epoch, queue id
 
 
 class StorageStopped(Fault):
@@ -133,6 +137,8 @@ class Store:
         self._loop = asyncio.get_running_loop()
         self.loops = [JournalLoop(path, clock, self._wake, self._synced, self._give_room) for path in engine.paths]
         self._link = SplitterLink(lock_fd, self._begin, self._on_report, self._back_to_the_checkpoint)
+        # By the transaction coordinator: may this producer write to this queue in a transaction? None: nobody may.
+        self.admits_transaction: AdmitsTransaction | None = None
         self.cold_failures: dict[tuple[int, int], Exception] = {}  # (queue, offset) -> for who asks for it next
         self._cold = ThreadPoolExecutor(COLD_READERS, "cold-read")
         self._room: deque[Callable[[], None]] = deque()
@@ -210,6 +216,38 @@ class Store:
             await self._put(queue, StartMoved(offset))
         return queue.log_start
 
+    async def write_markers(self, markers: Sequence[Marker]) -> list[ErrorCode]:
+        """Ends transactions, all of them in one gathered write per journal; an error code for each marker, 0 for done.
+
+        Returns when all are as durable as acks=all is on their topics. A queue that is deleted has nothing to end.
+        StorageStopped: a journal could not take them; any of them may be there, and writing them all again is right.
+        """
+        codes: list[ErrorCode] = []
+        written: dict[int, int] = {}
+        synced: dict[int, int] = {}
+        now_ms = self.clock()
+        stopped = ""
+        for marker in markers:
+            queue = self.queues.get(marker.queue_id)
+            code = ErrorCode.NONE
+            if queue is not None:
+                end = self.engine.path_of(queue).stage_marker(queue, marker, now_ms)
+                if isinstance(end, Refusal):
+                    code = end.code
+                    if code == ErrorCode.KAFKA_STORAGE_ERROR:
+                        stopped = end.message
+                else:
+                    line = synced if queue.config.flush == "commit" else written
+                    line[queue.journal] = max(end, line.get(queue.journal, 0))
+            codes.append(code)
+        await asyncio.gather(
+            *(self.durable(journal, end) for journal, end in synced.items()),
+            *(self.durable(journal, end, synced=False) for journal, end in written.items()),
+        )
+        if stopped:
+            raise StorageStopped(stopped)
+        return codes
+
     async def put_facts(self, facts: list[tuple[str, bytes, bytes | None]]) -> None:
         """Keyed facts, all of them in journal 0 so that replay keeps their order; returns when they are durable."""
         path = self.engine.paths[0]
@@ -230,22 +268,28 @@ class Store:
             raise StorageStopped(staged.message)
         await self.durable(queue.journal, staged)
 
-    async def durable(self, journal: int, position: int) -> None:
+    async def durable(self, journal: int, position: int, *, synced: bool = True) -> None:
         future: asyncio.Future[bool] = self._loop.create_future()
 
         def released(met: bool) -> None:
             if not future.done():
                 future.set_result(met)
 
-        self.loops[journal].path.when_synced(position, released)
+        path = self.loops[journal].path
+        (path.when_synced if synced else path.when_written)(position, released)
         self.loops[journal].staged()
         if not await future:
             raise StorageStopped(f"journal {journal} could not store it")
 
     # ----------------------------------------------------------------------------------------------- reading
 
-    def read(self, queue: Queue, offset: int, max_bytes: int, *, whole: bool) -> Fetched | Refusal | Warm:
-        return self.engine.read(queue, offset, max_bytes, whole=whole, cached=True)
+    def read(
+        self, queue: Queue, offset: int, max_bytes: int, *, whole: bool, committed: bool = False
+    ) -> Fetched | Refusal | Warm:
+        return self.engine.read(queue, offset, max_bytes, whole=whole, cached=True, committed=committed)
+
+    def aborted(self, queue: Queue, start: int, end: int) -> list[Aborted] | Warm:
+        return self.engine.aborted(queue, start, end, cached=True)
 
     def warm(self, warms: list[Warm], then: Callable[[list[Exception | None]], None]) -> None:
         """Runs blocking reads on the cold pool, then comes back to the loop with what went wrong with each."""

@@ -21,7 +21,8 @@ cdef enum:
     HEADER_SIZE = 61
     CRC_START = 21
     MAGIC = 2
-    TRANSACTIONAL_OR_CONTROL = 0x30
+    TRANSACTIONAL = 0x10
+    CONTROL = 0x20
     NO_TIMESTAMP = -1
 
 
@@ -48,7 +49,9 @@ def admit(batch, config, now_ms):
         producer_id = <int64_t>cairn_u64(data + 43)
         sequence = <int32_t>cairn_u32(data + 53)
         count = <int32_t>cairn_u32(data + 57)
-        if count <= 0 or count - 1 != <int32_t>cairn_u32(data + 23) or attributes & TRANSACTIONAL_OR_CONTROL:
+        if count <= 0 or count - 1 != <int32_t>cairn_u32(data + 23) or attributes & CONTROL:
+            return _admit(batch, config, now_ms)
+        if attributes & TRANSACTIONAL and producer_id < 0:
             return _admit(batch, config, now_ms)
         if producer_id >= 0 and sequence < 0:
             return _admit(batch, config, now_ms)

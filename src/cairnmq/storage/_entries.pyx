@@ -112,6 +112,7 @@ def scan_entries(view, Py_ssize_t at, int64_t origin, uint32_t seed, int64_t lim
                         <int16_t>cairn_u16(payload + 51),
                         <int32_t>cairn_u32(payload + 53),
                         <int32_t>cairn_u32(payload + 57),
+                        <int16_t>cairn_u16(payload + 21),
                     )
                 )
             else:

@@ -56,8 +56,8 @@ def admit(batch: memoryview, config: LogConfig, now_ms: int) -> Admitted | Refus
         return Refusal(ErrorCode.INVALID_RECORD, f"{count} records, last offset delta {delta}")
     if attributes & CONTROL_BIT:
         return Refusal(ErrorCode.INVALID_RECORD, "clients may not write control batches")
-    if attributes & TRANSACTIONAL_BIT:
-        return Refusal(ErrorCode.INVALID_TXN_STATE, "transactions are not supported yet")
+    if attributes & TRANSACTIONAL_BIT and pid < 0:
+        return Refusal(ErrorCode.INVALID_RECORD, "a transactional batch needs a producer id")
     if pid >= 0 and sequence < 0:
         return Refusal(ErrorCode.INVALID_RECORD, "an idempotent batch needs a sequence number")
     if not config.append_time and max_timestamp != NO_TIMESTAMP:

@@ -11,7 +11,7 @@ from functools import partial
 
 from msgspec import Struct
 
-from cairnmq.codec.batch import read_header
+from cairnmq.codec.batch import TRANSACTIONAL_BIT, read_header
 from cairnmq.codec.records import decode_batch
 from cairnmq.errors import Corrupt, ErrorCode, Refusal
 from cairnmq.storage.checkpoint import CheckpointImage, load_checkpoint
@@ -19,7 +19,7 @@ from cairnmq.storage.damage import Damage, DamageList, Place
 from cairnmq.storage.disk import Disk
 from cairnmq.storage.doubt import doubt_name
 from cairnmq.storage.fault_point import reach
-from cairnmq.storage.format import BATCH, ENTRY_SIZE, NO_SEGMENTS
+from cairnmq.storage.format import BATCH, ENTRY_SIZE, NO_SEGMENTS, Aborted
 from cairnmq.storage.journal import JournalReader
 from cairnmq.storage.pack_shelf import PackShelf
 from cairnmq.storage.producers import live
@@ -28,6 +28,7 @@ from cairnmq.storage.queue_log import QueueSpec
 from cairnmq.storage.queue_reader import QueueReader
 from cairnmq.storage.queue_segment import Part, Wanted, Warm, sound_batches
 from cairnmq.storage.queue_state import QueueState
+from cairnmq.storage.queue_transactions import by_marker, overlapping
 from cairnmq.storage.recovery import Progress, Scan, live_queues, recover_journal, reopened
 from cairnmq.storage.repair import refuse_stale_checkpoint
 from cairnmq.storage.split_report import Published, Resume, Round
@@ -187,11 +188,11 @@ class Engine:
             queue = self.queues.get(split.queue_id)
             if queue is None:
                 continue
-            queue.split_to(split.end)
             if queue.segments_from != split.segments_from:
                 queue.segments_from = resume.segments_from[split.queue_id] = split.segments_from
+            queue.split_to(split.end)
             if queue.reader is not None:
-                queue.reader.saw_segment(split.last_segment)
+                queue.reader.saw_segment(split.last_segment, aborted=split.aborted)
         path.unsplit_entries -= done.batches
         self.split[done.journal] = resume.positions[done.journal] = done.position
 
@@ -201,6 +202,7 @@ class Engine:
             queue = self.queues.get(queue_id)
             if queue is not None:
                 queue.segments_from, queue.reader = NO_SEGMENTS, None
+                self._recall_aborted(queue, published.aborted.get(queue_id, ()))
         self._resume = Resume(dict(self.split))
         for number, position in published.positions.items():
             assert position <= self.split[number]
@@ -208,11 +210,18 @@ class Engine:
             reach("journal-delete")
             self.paths[number].journal.remove_below(position - self.config.retain_bytes)
 
-    def scan_split(self) -> tuple[CheckpointImage, list[SplitBatch]]:
-        """The checkpoint on disk, and the batches that were split since, from the journals. Blocks, and may run on any
-        thread while there is no splitter."""
+    @staticmethod
+    def _recall_aborted(queue: Queue, rows: Iterable[Aborted]) -> None:
+        """Aborted transactions that are no longer to be read from the queue's segments."""
+        queue.state.add_aborted(rows)
+        queue.state.forget_aborted(0, queue.log_start)
+
+    def scan_split(self) -> tuple[CheckpointImage, list[SplitBatch], dict[int, QueueState]]:
+        """The checkpoint on disk, the batches that were split since, from the journals, and what their transactions
+        came to. Blocks, and may run on any thread while there is no splitter."""
         image = load_checkpoint(self.read_disk)  # it may be younger than the last one that was reported
         found = []
+        states: dict[int, QueueState] = {}
         for number, end in self.split.items():
             mark = image.marks.get(number)
             reader = JournalReader(self.paths[number].journal.disk, number)
@@ -222,12 +231,22 @@ class Engine:
                     found.append(
                         SplitBatch(number, entry.queue_id, entry.base_offset, place, size, entry.max_timestamp)
                     )
+                    if entry.attributes & TRANSACTIONAL_BIT:
+                        state = states.get(entry.queue_id)
+                        if state is None:
+                            row = image.queues.get(entry.queue_id)
+                            state = QueueState.from_row(row) if row is not None else QueueState()
+                            states[entry.queue_id] = state
+                        state.fold(entry, 0)
             reader.close()
-        return image, found
+        return image, found, states
 
-    def unsplit(self, image: CheckpointImage, found: list[SplitBatch]) -> None:
+    def unsplit(self, image: CheckpointImage, found: list[SplitBatch], states: dict[int, QueueState]) -> None:
         """Back to the checkpoint: what was split since is in doubt, so it is read from the journals again, and the
         next splitter makes it anew. Only while there is no splitter."""
+        for queue_id, state in states.items():
+            if queue_id in self.queues:
+                self._recall_aborted(self.queues[queue_id], state.aborted)
         tails: dict[int, Tail] = {}
         for batch in found:
             self.paths[batch.journal].unsplit_entries += 1
@@ -282,21 +301,27 @@ class Engine:
 
     # ---------------------------------------------------------------------------------------------------- reading
 
-    def read(self, queue: Queue, offset: int, max_bytes: int, *, whole: bool, cached: bool) -> Fetched | Refusal | Warm:
+    def read(
+        self, queue: Queue, offset: int, max_bytes: int, *, whole: bool, cached: bool, committed: bool = False
+    ) -> Fetched | Refusal | Warm:
         """Visible batches from the one holding `offset` on; a `Warm` (only if `cached`) when that waits for the disk.
 
-        At least one batch if `whole`, whatever `max_bytes` says.
+        At least one batch if `whole`, whatever `max_bytes` says. `committed`: only those below the last stable offset;
+        which of them are aborted, `aborted` says.
         """
         if offset < queue.log_start or offset > queue.end:
             return Refusal(
                 ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset}; the queue holds {queue.log_start} to {queue.end}"
             )
         fetched = Fetched([], 0, offset)
-        while fetched.next_offset < queue.split_end and (fetched.size < max_bytes or (whole and not fetched.size)):
+        until = queue.last_stable if committed else queue.visible
+        split = min(queue.split_end, until)
+        while fetched.next_offset < split and (fetched.size < max_bytes or (whole and not fetched.size)):
             try:
                 part = self._read_split(
                     queue,
                     fetched.next_offset,
+                    split,
                     max_bytes - fetched.size,
                     whole=whole and not fetched.size,
                     cached=cached,
@@ -312,28 +337,33 @@ class Engine:
             fetched.buffers.append(part.data)
             fetched.size += len(part.data)
             fetched.next_offset = part.next_offset
-        if fetched.next_offset < queue.visible:
-            warm = self._read_tail(queue, fetched, max_bytes, whole, cached)
+        if fetched.next_offset < until:
+            warm = self._read_tail(queue, fetched, until, max_bytes, whole, cached)
             if warm is not None and not fetched.size:
                 return warm
         return fetched
 
-    def _read_split(self, queue: Queue, offset: int, max_bytes: int, *, whole: bool, cached: bool) -> Part | Warm:
+    def _read_split(
+        self, queue: Queue, offset: int, until: int, max_bytes: int, *, whole: bool, cached: bool
+    ) -> Part | Warm:
         """From a pack or from the queue's own segments."""
         epoch, limit = queue.state.epoch_of(offset)
+        limit = min(limit, until)
         packed_end = queue.packed_end
         if offset < packed_end:
             wanted = Wanted(offset, min(limit, packed_end), epoch, max_bytes)
             return self.shelf.read(queue.queue_id, wanted, whole=whole, cached=cached)
         if queue.reader is None:
             queue.reader = self._reader_of(queue)
-        wanted = Wanted(offset, min(limit, queue.split_end), epoch, max_bytes)
+        wanted = Wanted(offset, limit, epoch, max_bytes)
         return queue.reader.read(wanted, whole=whole, cached=cached)
 
     def _reader_of(self, queue: Queue) -> QueueReader:
         return QueueReader(self.read_disk, queue.spec.directory, queue.config.index_interval_bytes)
 
-    def _read_tail(self, queue: Queue, fetched: Fetched, max_bytes: int, whole: bool, cached: bool) -> Warm | None:
+    def _read_tail(
+        self, queue: Queue, fetched: Fetched, limit: int, max_bytes: int, whole: bool, cached: bool
+    ) -> Warm | None:
         """Adds batches straight from the journal, as far as that does not wait for the disk."""
         tail = queue.tail
         if tail is None:
@@ -345,13 +375,13 @@ class Engine:
         journal = self.paths[queue.journal].journal
         count = len(offsets)
         epoch, until = -1, -1
-        while index < count and offsets[index] < queue.visible:
+        while index < count and offsets[index] < limit:
             # neighbours in the journal are read together: one pread instead of many
             first = index
             start = positions[index]
             end = start
             room = max_bytes - fetched.size
-            while index < count and offsets[index] < queue.visible:
+            while index < count and offsets[index] < limit:
                 gap = positions[index] - end
                 if (index > first and gap != ENTRY_SIZE) or positions[index] + sizes[index] - start > room:
                     break
@@ -384,6 +414,21 @@ class Engine:
             if fetched.size >= max_bytes:
                 return None
         return None
+
+    def aborted(self, queue: Queue, start: int, end: int, *, cached: bool) -> list[Aborted] | Warm:
+        """Aborted transactions with records from offset `start` up to `end`, in the order of their markers.
+
+        `end` is not behind the last stable offset. A `Warm` (only if `cached`) when that waits for the disk.
+        """
+        rows = {row.last: row for row in overlapping(queue.state.aborted, start, end)}
+        if queue.segments_from != NO_SEGMENTS and start < queue.split_end and queue.packed_end < queue.split_end:
+            if queue.reader is None:
+                queue.reader = self._reader_of(queue)
+            part = queue.reader.aborted(start, end, queue.split_end, cached=cached)
+            if not isinstance(part, list):
+                return part
+            rows.update((row.last, row) for row in part)
+        return sorted(rows.values(), key=by_marker)
 
     # ----------------------------------------------------------------------------------------------- looking up
 

@@ -5,6 +5,7 @@ Kafka's batch layout is in codec/batch.py, because clients speak it too.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from struct import Struct as Layout
 
 import msgspec
@@ -59,6 +60,7 @@ class Entry(Struct, frozen=True, gc=False):
     producer_epoch: int = -1
     base_sequence: int = -1
     count: int = 0
+    attributes: int = 0
 
 
 def batch_frame(epoch: int, queue_id: int, synced: int, batch: memoryview, seed: int) -> bytes:
@@ -107,7 +109,9 @@ def read_entry(view: memoryview, at: int, position: int, seed: int) -> Entry | s
     end = position + ENTRY_SIZE + length
     if kind != BATCH or length < HEADER_SIZE:
         return Entry(position, end, kind, epoch, queue_id, synced, payload)
-    base, _, leader, _, _, _, delta, _, timestamp, pid, producer_epoch, sequence, count = HEADER.unpack_from(payload)
+    base, _, leader, _, _, attributes, delta, _, timestamp, pid, producer_epoch, sequence, count = HEADER.unpack_from(
+        payload
+    )
     return Entry(
         position,
         end,
@@ -124,6 +128,7 @@ def read_entry(view: memoryview, at: int, position: int, seed: int) -> Entry | s
         producer_epoch,
         sequence,
         count,
+        attributes,
     )
 
 
@@ -192,6 +197,20 @@ class ProducerRow(Struct, frozen=True, gc=False, array_like=True):
     epoch: int
     timestamp: int
     batches: tuple[tuple[int, int, int], ...]
+    coordinator_epoch: int = -1  # of its last marker
+    txn_start: int = -1  # first offset of its open transaction
+
+
+class Aborted(Struct, frozen=True, gc=False, array_like=True):
+    """An aborted transaction: records of this producer from `first` to the marker at `last` count for nobody.
+
+    `stable`: behind the marker, every transaction that began below this offset is decided.
+    """
+
+    producer_id: int
+    first: int
+    last: int
+    stable: int
 
 
 class QueueRow(Struct, frozen=True, gc=False, array_like=True):
@@ -204,6 +223,7 @@ class QueueRow(Struct, frozen=True, gc=False, array_like=True):
     producers: tuple[ProducerRow, ...] = ()
     segments_from: int = NO_SEGMENTS  # records below lie in packs, from here on in segments of the queue's own
     packed_bytes: int = 0  # put into packs so far
+    aborted: tuple[Aborted, ...] = ()  # whose markers lie in packs
 
 
 class CheckpointRows(Struct, frozen=True, gc=False, array_like=True):
@@ -302,8 +322,18 @@ def read_extents(table: Buffer) -> list[Extent]:
 
 # ------------------------------------------------------------------------------- queue logs (Kafka's own layout)
 
+MARKER_KEY = Layout(">hh")  # version, type
+MARKER_VALUE = Layout(">hi")  # version, coordinator epoch
 OFFSET_INDEX_ENTRY = Layout(">ii")  # offset relative to the segment's base, file position
 TIME_INDEX_ENTRY = Layout(">qi")  # timestamp, offset relative to the segment's base
+TXN_INDEX_ENTRY = Layout(">hqqqq")  # version, then what `Aborted` holds
+TXN_INDEX_VERSION = 0
+
+
+def txn_index_bytes(rows: Iterable[Aborted]) -> bytes:
+    return b"".join(
+        TXN_INDEX_ENTRY.pack(TXN_INDEX_VERSION, row.producer_id, row.first, row.last, row.stable) for row in rows
+    )
 
 
 class QueueIdentity(Struct, frozen=True):

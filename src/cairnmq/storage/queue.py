@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.format import NO_SEGMENTS
@@ -81,6 +81,21 @@ class Queue:
     def log_start(self) -> int:
         return self.state.log_start
 
+    @property
+    def last_stable(self) -> int:
+        """Below this offset every transaction is decided; the visible end while none is open."""
+        return self.visible if self.state.transactions is None else self.state.stable(self.visible)
+
+    @property
+    def open_transactions(self) -> Mapping[int, int]:
+        """Producer id -> first offset."""
+        return self.state.open_transactions
+
+    def has_open(self, producer_id: int, epoch: int) -> bool:
+        """Has this producer an open transaction here, begun or gone on with in this epoch?"""
+        row = self.state.producers.get(producer_id)
+        return row is not None and row.txn_start >= 0 and row.epoch == epoch
+
     def move_start(self, offset: int) -> None:
         """Behind the end it opens an empty queue there: that offset is the first it will give."""
         self.state.move_start(offset)
@@ -98,3 +113,8 @@ class Queue:
             self.tail.drop_below(end)
             if not self.tail:
                 self.tail = None
+        if self.state.transactions is not None:
+            if self.segments_from != NO_SEGMENTS:
+                self.state.forget_aborted(self.segments_from, end)  # a `.txnindex` has them
+            self.state.stable(self.visible)
+            self.state.rest()

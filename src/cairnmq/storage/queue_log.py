@@ -6,8 +6,10 @@ would cost more than the data. Everything behind the checkpoint is cut and writt
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import groupby
 
 from msgspec import Struct
 
@@ -21,16 +23,20 @@ from cairnmq.storage.format import (
     OFFSET_INDEX_ENTRY,
     QUEUES,
     TIME_INDEX_ENTRY,
+    TXN_INDEX_ENTRY,
+    Aborted,
     Entry,
     QueueIdentity,
     numbered,
     queue_directory,
+    txn_index_bytes,
 )
 from cairnmq.storage.queue_segment import (
     INDEX,
     LOG,
     SUFFIXES,
     TIME_INDEX,
+    TXN_INDEX,
     BatchPlace,
     find_offset,
     offset_position,
@@ -38,6 +44,7 @@ from cairnmq.storage.queue_segment import (
     walk,
 )
 from cairnmq.storage.repair import indexes_lie, rebuild_indexes
+from cairnmq.storage.txn_index import sound_rows
 from cairnmq.types import Buffer
 
 INDEX_BUFFER_BYTES = 4096
@@ -109,10 +116,12 @@ class QueueLog:
         except Damage as damage:
             self._note_damage(damage.place.file, damage.place.position, damage.place.first, damage.place.end)
             self.size, self._sealed = file.size(), True
+            self._cut_aborted(base, offset)
             return
         if file.size() != self.size:
             file.truncate(self.size)
         self._cut_indexes(base, offset)
+        self._cut_aborted(base, offset)
         if indexes_lie(self.disk, self.directory, base, self.spec.config.index_interval_bytes, closed=False):
             with suppress(Corrupt):  # damage that a reader will name
                 rebuild_indexes(self.disk, self.directory, base, self.spec.config.index_interval_bytes)
@@ -211,6 +220,20 @@ class QueueLog:
         self._times_kept = 12 * len(times)
         self._indexed_timestamp, self._indexed_offset = (times[-1][0], base + times[-1][1]) if times else (-1, base)
 
+    def _cut_aborted(self, base: int, offset: int) -> None:
+        """Keeps the rows of markers below `offset`, up to the last true one."""
+        rows = sound_rows(self.disk, self.directory, base, offset)
+        while rows and not self._is_marker(base, rows[-1].last):
+            rows.pop()
+        self._rewrite_index(base, TXN_INDEX, TXN_INDEX_ENTRY.size * len(rows))
+
+    def _is_marker(self, base: int, offset: int) -> bool:
+        try:
+            place = find_offset(self.disk, self.directory, base, self._open_file(), offset)
+        except Damage:
+            return True  # nobody can tell; a row too many hides nothing that others may see
+        return place is not None and place.base_offset == place.last_offset == offset
+
     @staticmethod
     def _is_batch(place: BatchPlace | None, last_offset: int) -> bool:
         return place is not None and place.last_offset == last_offset
@@ -254,8 +277,9 @@ class QueueLog:
 
     # ----------------------------------------------------------------------------------------------- appending
 
-    def append(self, batches: Sequence[Entry]) -> int:
-        """One gathered write per segment touched; returns the bytes written. `batches` are journal entries of them."""
+    def append(self, batches: Sequence[Entry], aborted: Iterable[Aborted] = ()) -> int:
+        """One gathered write per segment touched; returns the bytes written. `batches` are journal entries of them,
+        `aborted` the transactions that markers among them end."""
         run: list[Buffer] = []
         run_bytes = written = 0
         for batch in batches:
@@ -274,7 +298,21 @@ class QueueLog:
             self._write(run, run_bytes)
         if len(self._offset_entries) > INDEX_BUFFER_BYTES:
             self.flush_indexes()
+        self._note_aborted(aborted)
         return written
+
+    def _note_aborted(self, rows: Iterable[Aborted]) -> None:
+        """Not buffered: readers rely on these as soon as the round is reported."""
+        for base, some in groupby(rows, key=lambda row: self.bases[bisect_right(self.bases, row.last) - 1]):
+            name = segment_name(self.directory, base, TXN_INDEX)
+            if self.disk.exists(name):
+                file = self.disk.open(name, write=True)
+            else:
+                file = self.disk.create(name)
+                self.new_names = True
+            self._unsynced.add(name)
+            file.append([txn_index_bytes(some)])
+            file.close()
 
     def _must_roll(self, batch: Entry, size_after: int) -> bool:
         config = self.spec.config

@@ -14,9 +14,10 @@ from msgspec.structs import replace
 from cairnmq.errors import Corrupt
 from cairnmq.storage.damage import Damage, Place
 from cairnmq.storage.disk import Disk, File
-from cairnmq.storage.format import numbered
+from cairnmq.storage.format import Aborted, numbered
 from cairnmq.storage.queue_segment import (
     LOG,
+    TXN_INDEX,
     BatchPlace,
     Part,
     Wanted,
@@ -29,6 +30,7 @@ from cairnmq.storage.queue_segment import (
     segment_name,
 )
 from cairnmq.storage.repair import INDEX_INTERVAL_BYTES, rebuild_indexes
+from cairnmq.storage.txn_index import Overlap, overlap
 
 PLACES_KEPT = 64
 FILES_KEPT = 4
@@ -42,18 +44,26 @@ class QueueReader:
         self.disk = disk
         self.directory = directory
         self.index_interval_bytes = index_interval_bytes
-        self.bases = numbered(disk.list(directory), LOG)
+        self.bases: list[int] = []
+        self._aborting: list[int] = []  # segments with aborted transactions
+        self._aborted: dict[int, File] = {}
         self._files: dict[int, File] = {}
         self._places: dict[int, tuple[int, int]] = {}  # next offset -> (segment, position)
         self._mended: set[int] = set()  # segments whose indexes were made again
+        self.refresh()
 
-    def saw_segment(self, base: int) -> None:
-        """The splitter's last segment, as its rounds report it; it may have begun others before that one."""
-        if not self.bases or self.bases[-1] < base:
+    def saw_segment(self, base: int, *, aborted: bool = False) -> None:
+        """The splitter's last segment, as its rounds report it; it may have begun others before that one, and written
+        aborted transactions to any of them."""
+        if aborted or not self.bases or self.bases[-1] < base:
             self.refresh()
 
     def refresh(self) -> None:
-        self.bases = numbered(self.disk.list(self.directory), LOG)
+        names = self.disk.list(self.directory)
+        self.bases = numbered(names, LOG)
+        self._aborting = numbered(names, TXN_INDEX)
+        for base in [base for base in self._aborted if base not in self._aborting]:
+            del self._aborted[base]
         for base in [base for base in self._files if base not in self.bases]:
             del self._files[base]  # closed when the last read on it ends
 
@@ -159,6 +169,29 @@ class QueueReader:
         if isinstance(part, Part) and len(part.data):
             self._keep(part.next_offset, base, position + len(part.data))
         return part
+
+    def aborted(self, start: int, end: int, limit: int, *, cached: bool) -> list[Aborted] | Warm:
+        """Aborted transactions with records from offset `start` up to `end` and a marker below `limit`."""
+        found: list[Aborted] = []
+        # a marker lies in the segment of `start` or behind it
+        first = self.bases[max(0, bisect_right(self.bases, start) - 1)] if self.bases else 0
+        for base in self._aborting[bisect_left(self._aborting, first) :]:
+            file = self._aborted.get(base)
+            if file is None:
+                try:
+                    file = self.disk.open(segment_name(self.directory, base, TXN_INDEX))
+                except FileNotFoundError:
+                    continue  # retention has deleted the segment
+                self._aborted[base] = file
+                while len(self._aborted) > FILES_KEPT:
+                    del self._aborted[next(iter(self._aborted))]
+            part = overlap(file, start, end, limit, cached=cached)
+            if not isinstance(part, Overlap):
+                return part
+            found.extend(part.rows)
+            if part.complete:
+                break
+        return found
 
     def find_time(self, timestamp: int, limit: int) -> BatchPlace | None:
         """The first batch below `limit` (an offset) whose maximum timestamp reaches `timestamp`. Blocks."""

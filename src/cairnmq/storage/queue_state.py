@@ -5,28 +5,38 @@ One fold in three places is the reason why a restart gives the state that was lo
 
 from __future__ import annotations
 
-from cairnmq.codec.batch import HEADER
+from collections.abc import Iterable
+
+from cairnmq.codec.batch import CONTROL_BIT, HEADER, TRANSACTIONAL_BIT
 from cairnmq.errors import Corrupt
-from cairnmq.storage.format import Entry, ProducerRow, QueueRow
-from cairnmq.storage.producers import Producers, after
+from cairnmq.storage.format import Aborted, Entry, ProducerRow, QueueRow
+from cairnmq.storage.markers import read_marker
+from cairnmq.storage.producers import NO_PRODUCERS, Producers, after, after_marker
+from cairnmq.storage.queue_transactions import Transactions
 from cairnmq.types import Buffer
 
 
 class QueueState:
-    """Log start, end offset, epoch starts, producers. `end` is the next offset to give."""
+    """Log start, end offset, epoch starts, producers, transactions. `end` is the next offset to give.
 
-    __slots__ = ("log_start", "end", "epochs", "producers")
+    An open transaction is a field of its producer's row; `transactions` is None as long as there is nothing to know.
+    """
+
+    __slots__ = ("log_start", "end", "epochs", "producers", "transactions")
 
     def __init__(self, log_start: int = 0, end: int = 0) -> None:
         self.log_start = log_start
         self.end = end
         self.epochs: list[tuple[int, int]] = []
-        self.producers: Producers = {}
+        self.producers: Producers = NO_PRODUCERS
+        self.transactions: Transactions | None = None
 
     def apply_batch(self, batch: Buffer, now_ms: int) -> tuple[int, int]:
         """Folds a stored batch in; returns (base offset, maximum timestamp). `now_ms` dates the producer's state."""
-        base, _, epoch, _, _, _, delta, _, max_timestamp, pid, producer_epoch, sequence, _ = HEADER.unpack_from(batch)
-        self.apply(base, base + delta, epoch, pid, producer_epoch, sequence, now_ms)
+        base, _, epoch, _, _, bits, delta, _, max_timestamp, pid, producer_epoch, sequence, _ = HEADER.unpack_from(
+            batch
+        )
+        self.apply(base, base + delta, epoch, pid, producer_epoch, sequence, now_ms, bits, batch)
         return base, max_timestamp
 
     def follow(self, entry: Entry, topic: str, partition: int, now_ms: int) -> None:
@@ -37,30 +47,129 @@ class QueueState:
                 f"journal position {entry.position}: {topic}-{partition} (queue {entry.queue_id}) goes on at offset "
                 f"{base} instead of {self.end}"
             )
+        self.fold(entry, now_ms)
+
+    def fold(self, entry: Entry, now_ms: int) -> None:
+        """`apply` for a batch from a journal."""
         self.apply(
-            base,
+            entry.base_offset,
             entry.last_offset,
             entry.leader_epoch,
             entry.producer_id,
             entry.producer_epoch,
             entry.base_sequence,
             now_ms,
+            entry.attributes,
+            entry.payload,
         )
 
     def apply(
-        self, base: int, last: int, epoch: int, pid: int, producer_epoch: int, sequence: int, now_ms: int
+        self,
+        base: int,
+        last: int,
+        epoch: int,
+        pid: int,
+        producer_epoch: int,
+        sequence: int,
+        now_ms: int,
+        attributes: int = 0,
+        batch: Buffer = b"",
     ) -> None:
-        """`apply_batch` for those who have read the header already."""
+        """`apply_batch` for those who have read the header already. Of a control batch all of it is needed."""
         epochs = self.epochs
         if not epochs or epochs[-1][0] < epoch:
             if epochs and epochs[-1][1] == base:
                 epochs.pop()  # it holds no record; so a start moved before or after this batch gives the same
             epochs.append((epoch, base))
-        if pid >= 0 and sequence >= 0:
+        if pid >= 0 and sequence >= 0 and not attributes & CONTROL_BIT:
             known = self.producers.get(pid)
+            transactional = bool(attributes & TRANSACTIONAL_BIT)
             # Not `count`: Kafka's compaction takes records out of a batch, and its sequences stay.
-            self.producers[pid] = after(known, pid, producer_epoch, sequence, last - base + 1, base, now_ms)
+            row = after(known, pid, producer_epoch, sequence, last - base + 1, base, now_ms, transactional)
+            self._put(row)
+            if row.txn_start == base:
+                self._transactions().begin(pid, base)
+        elif pid >= 0 and attributes & CONTROL_BIT:
+            self._end_transaction(last, pid, producer_epoch, now_ms, batch)
         self.end = last + 1
+
+    def _put(self, row: ProducerRow) -> None:
+        if self.producers:
+            self.producers[row.producer_id] = row
+        else:
+            self.producers = {row.producer_id: row}
+
+    def _transactions(self) -> Transactions:
+        if self.transactions is None:
+            self.transactions = Transactions()
+        return self.transactions
+
+    def _end_transaction(self, offset: int, pid: int, producer_epoch: int, now_ms: int, batch: Buffer) -> None:
+        marker = read_marker(batch)
+        if marker is None:
+            return
+        commit, coordinator_epoch = marker
+        known = self.producers.get(pid)
+        self._put(after_marker(known, pid, producer_epoch, coordinator_epoch, now_ms))
+        transactions = self.transactions
+        if known is None or known.txn_start < 0 or transactions is None:
+            return
+        transactions.open.pop(pid, None)
+        if not commit:
+            stable = transactions.undecided(offset + 1)
+            transactions.aborted.append(Aborted(pid, known.txn_start, offset, stable))
+        self.rest()
+
+    def rest(self) -> None:
+        """A queue about whose transactions nothing is left to know keeps no memory of them."""
+        if not self.transactions:
+            self.transactions = None
+
+    @property
+    def open_transactions(self) -> dict[int, int]:
+        """Producer id -> first offset."""
+        return self.transactions.open if self.transactions is not None else {}
+
+    @property
+    def aborted(self) -> list[Aborted]:
+        """Those that no `.txnindex` holds: their markers lie in the tail or in packs."""
+        return self.transactions.aborted if self.transactions is not None else []
+
+    def ends(self, first: int, marker: int) -> None:
+        """The transaction that began at `first` counts as open until its marker is visible."""
+        self._transactions().ending.append((first, marker))
+
+    def stable(self, visible: int) -> int:
+        if self.transactions is None:
+            return visible
+        return max(self.transactions.stable(visible), self.log_start)
+
+    def forget_aborted(self, start: int, end: int) -> None:
+        if self.transactions is not None:
+            self.transactions.forget(start, end)
+            self.rest()
+
+    def take_aborted(self, start: int) -> list[Aborted]:
+        """Those with a marker at `start` or behind: from now on a `.txnindex` holds them."""
+        rows = [row for row in self.aborted if row.last >= start]
+        self.forget_aborted(start, self.end)
+        return rows
+
+    def add_aborted(self, rows: Iterable[Aborted]) -> None:
+        self._transactions().add_aborted(rows)
+        self.rest()
+
+    def restore(self, producer_id: int, before: ProducerRow | None) -> None:
+        """Undoes what a batch did to its producer."""
+        if before is not None:
+            self._put(before)
+        elif producer_id in self.producers:
+            del self.producers[producer_id]
+        if before is not None and before.txn_start >= 0:
+            self._transactions().begin(producer_id, before.txn_start)
+        elif self.transactions is not None:
+            self.transactions.open.pop(producer_id, None)
+            self.rest()
 
     def move_start(self, offset: int) -> None:
         """Drops epoch starts nobody can ask for any more, but keeps the one the log start lies in."""
@@ -69,6 +178,7 @@ class QueueState:
         self.log_start = offset
         self.end = max(self.end, offset)
         self._forget_epochs()
+        self.forget_aborted(0, offset)
 
     def _forget_epochs(self) -> None:
         later = [pair for pair in self.epochs if pair[1] > self.log_start]
@@ -78,6 +188,8 @@ class QueueState:
     def take_back(self, end: int, epochs: list[tuple[int, int]] | None) -> None:
         """Undoes a batch that began at `end`; `epochs` are those before it, if it began one."""
         self.end = end
+        if self.transactions is not None:
+            self.transactions.take_back(end)
         if epochs is not None:
             self.epochs = epochs
             self._forget_epochs()  # the log start may have moved since
@@ -105,18 +217,25 @@ class QueueState:
         return -1, until
 
     def to_row(self, queue_id: int, segments_from: int, packed_bytes: int) -> QueueRow:
-        epochs, producers = tuple(self.epochs), tuple(self.producers.values())
-        return QueueRow(queue_id, self.log_start, self.end, epochs, producers, segments_from, packed_bytes)
+        epochs, producers, aborted = tuple(self.epochs), tuple(self.producers.values()), tuple(self.aborted)
+        return QueueRow(queue_id, self.log_start, self.end, epochs, producers, segments_from, packed_bytes, aborted)
 
     @classmethod
     def from_row(cls, row: QueueRow) -> QueueState:
         state = cls(row.log_start, row.end)
         state.epochs = list(row.epochs)
-        state.producers = {producer.producer_id: producer for producer in row.producers}
+        if row.producers:
+            state.producers = {producer.producer_id: producer for producer in row.producers}
+        for producer in sorted(row.producers, key=lambda producer: producer.txn_start):
+            if producer.txn_start >= 0:
+                state._transactions().begin(producer.producer_id, producer.txn_start)
+        if row.aborted:
+            state._transactions().aborted.extend(row.aborted)
         return state
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, QueueState) and all(getattr(self, s) == getattr(other, s) for s in self.__slots__)
+        compared = ("log_start", "end", "epochs", "producers", "open_transactions", "aborted")
+        return isinstance(other, QueueState) and all(getattr(self, s) == getattr(other, s) for s in compared)
 
     __hash__ = None  # type: ignore[assignment]
 

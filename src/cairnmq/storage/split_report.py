@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from cairnmq.storage.format import Aborted
+
 
 class QueueSplit(Struct, frozen=True, gc=False, array_like=True):
     """What a round did to one queue: offsets below `end` are in its queue log.
@@ -15,6 +17,7 @@ class QueueSplit(Struct, frozen=True, gc=False, array_like=True):
     end: int
     segments_from: int
     last_segment: int
+    aborted: bool = False  # rows of aborted transactions were written to its segments
 
 
 class Round(Struct, frozen=True, array_like=True):
@@ -45,3 +48,4 @@ class Published(Struct, frozen=True, array_like=True):
     positions: dict[int, int]
     packs: list[int]
     demoted: list[int] = []  # queues whose segments were put into a pack
+    aborted: dict[int, list[Aborted]] = {}  # of those, what their segments knew

@@ -22,6 +22,7 @@ from cairnmq.storage.format import (
     PACK_SUFFIX,
     PACKS,
     QUEUES,
+    Aborted,
     CheckpointRows,
     Entry,
     JournalMark,
@@ -41,6 +42,7 @@ from cairnmq.storage.queue_log import QueueLog, QueueSpec, read_identity, retire
 from cairnmq.storage.queue_segment import LOG, find_offset, segment_name, sound_walk
 from cairnmq.storage.queue_state import QueueState
 from cairnmq.storage.split_report import Published, QueueSplit, Resume, Round
+from cairnmq.storage.txn_index import read_rows
 
 ROUND_BYTES = 16 << 20
 READ_SLACK = 1 << 20  # a round ends with a whole entry inside the one chunk that was read
@@ -147,6 +149,9 @@ class Splitter:
             queue = self.queues.get(queue_id)
             if queue is not None:
                 queue.segments_from = segments_from
+        for queue in self.queues.values():
+            if queue.segments_from != NO_SEGMENTS:  # the predecessor has written them to its segments
+                queue.state.forget_aborted(queue.segments_from, queue.state.end)
         self._find_left()
         # so that the next checkpoint syncs what the predecessor wrote
         for queue in self.queues.values():
@@ -315,10 +320,11 @@ class Splitter:
     def _append(self, queue: SplitQueue, batches: list[Entry]) -> QueueSplit:
         queue_id = queue.spec.queue_id
         log = queue.log or self.open_log(queue, batches[0].base_offset)
-        log.append(batches)
+        aborted = queue.state.take_aborted(batches[0].base_offset)
+        log.append(batches, aborted)
         self._open_logs.pop(queue_id, None)
         self._open_logs[queue_id] = log
-        return QueueSplit(queue_id, queue.state.end, queue.segments_from, log.bases[-1])
+        return QueueSplit(queue_id, queue.state.end, queue.segments_from, log.bases[-1], bool(aborted))
 
     def _stored(self, queue: SplitQueue) -> Iterator[Entry]:
         """The batches of a queue's segments from its log start on, as journal entries of them."""
@@ -348,9 +354,15 @@ class Splitter:
         if expected != queue.state.end:
             raise Damage(Place(log.directory, -1, queue.spec.directory, expected, queue.state.end))
 
+    def _stored_aborted(self, queue: SplitQueue) -> list[Aborted]:
+        log = queue.log or self.open_log(queue, queue.state.end)
+        rows = (row for base in log.bases for row in read_rows(self.read_disk, log.directory, base))
+        return [row for row in rows if row.last >= queue.state.log_start]
+
     def _is_whole(self, queue: SplitQueue) -> bool:
         """Nothing of its segments is damaged or missing."""
         try:
+            self._stored_aborted(queue)
             return sum(1 for _ in self._stored(queue)) >= 0
         except Damage as damage:
             self.damages.append((queue.spec.queue_id, damage.place))
@@ -428,7 +440,9 @@ class Splitter:
         left = [number for inputs, _ in self._merges for number in inputs]
         self._unseen.append((self.serial, left, self._demoted))
         self.shelf.replace(self._shelved())
-        published = Published(self.serial, dict(self.positions), self.shelf.numbers, self._demoted)
+        known = ((queue_id, self.queues.get(queue_id)) for queue_id in self._demoted)
+        aborted = {queue_id: queue.state.aborted.copy() for queue_id, queue in known if queue and queue.state.aborted}
+        published = Published(self.serial, dict(self.positions), self.shelf.numbers, self._demoted, aborted)
         self._new_packs, self._merges, self._demoted = [], [], []
         self._resume = Resume(dict(self.positions))
         return published
@@ -495,6 +509,7 @@ class Splitter:
         runs = ((queue.spec.queue_id, list(self._stored(queue))) for queue in in_order)
         self._resume.packs.append(self._write_pack((queue_id, run) for queue_id, run in runs if run))
         for queue in queues:
+            queue.state.add_aborted(self._stored_aborted(queue))
             if queue.log is not None:
                 queue.log.close_file()
                 queue.log = None

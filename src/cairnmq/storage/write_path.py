@@ -11,7 +11,16 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from cairnmq.codec.batch import EMPTY_DELTA_MAX, NO_TIMESTAMP, BatchHeader, empty_batch, read_header, set_append_time
+from cairnmq.codec.batch import (
+    CONTROL_BIT,
+    EMPTY_DELTA_MAX,
+    NO_TIMESTAMP,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    empty_batch,
+    read_header,
+    set_append_time,
+)
 from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.kernels import pick
 from cairnmq.storage import admission
@@ -19,6 +28,7 @@ from cairnmq.storage.admission import Span
 from cairnmq.storage.fault_point import reach
 from cairnmq.storage.format import Fact, ProducerRow, StartMoved
 from cairnmq.storage.journal import Group, Journal
+from cairnmq.storage.markers import Marker, check_marker, marker_batch
 from cairnmq.storage.producers import Duplicate, check
 from cairnmq.storage.queue import Pending, Queue
 
@@ -80,8 +90,13 @@ class WritePath:
 
     # -------------------------------------------------------------------------------------------------- staging
 
-    def stage(self, queue: Queue, batch: memoryview, acks: int, now_ms: int) -> Placed | Duplicate | Refusal:
-        """Gives the batch its offset and queues it for the next group. Patches `batch` in place."""
+    def stage(
+        self, queue: Queue, batch: memoryview, acks: int, now_ms: int, *, in_transaction: bool = False
+    ) -> Placed | Duplicate | Refusal:
+        """Gives the batch its offset and queues it for the next group. Patches `batch` in place.
+
+        `in_transaction`: its producer may write to this queue in a transaction, by the coordinator's word.
+        """
         if self.stopped is not None:
             return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, self.stopped)
         spec, state, journal = queue.spec, queue.state, self.journal
@@ -91,9 +106,12 @@ class WritePath:
             return admitted
         attributes, max_timestamp, pid, producer_epoch, sequence, count = admitted
         known = None
+        transactional = bool(attributes & TRANSACTIONAL_BIT)
+        if transactional and not in_transaction:
+            return Refusal(ErrorCode.INVALID_TXN_STATE, "no transaction is known that this batch could be part of")
         if pid >= 0:
             known = state.producers.get(pid)
-            verdict = check(known, producer_epoch, sequence, count)
+            verdict = check(known, producer_epoch, sequence, count, transactional)
             if verdict is not None:
                 return verdict
         append_time = -1
@@ -103,7 +121,7 @@ class WritePath:
         offset, epoch, epochs = state.end, journal.epoch, state.epochs
         epochs_before = epochs.copy() if not epochs or epochs[-1][0] != epoch else None
         end = offset + count
-        state.apply(offset, end - 1, epoch, pid, producer_epoch, sequence, now_ms)
+        state.apply(offset, end - 1, epoch, pid, producer_epoch, sequence, now_ms, attributes)
         position = journal.stage_batch(spec.queue_id, batch, offset, now_ms)
         size = len(batch)
         durable = acks == -1 and config.flush == "commit"
@@ -112,6 +130,28 @@ class WritePath:
         )
         self._plan_sync(queue, count, durable, now_ms)
         return Placed(offset, append_time, position + size)
+
+    def stage_marker(self, queue: Queue, marker: Marker, now_ms: int) -> int | Refusal:
+        """Ends a transaction on one queue; returns the journal position behind what must be stored for that.
+
+        As durable, and visible, as a record with acks=all. A repeated one is not stored again.
+        """
+        if self.stopped is not None:
+            return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, self.stopped)
+        known = queue.state.producers.get(marker.producer_id)
+        verdict = check_marker(known, marker)
+        if isinstance(verdict, Refusal):
+            return verdict
+        if verdict is False:
+            return self.journal.staged_end  # the one before is among what is staged
+        batch = memoryview(marker_batch(marker, now_ms))
+        header = read_header(batch)
+        if queue.config.append_time:
+            set_append_time(batch, header.attributes, now_ms)
+        durable = queue.config.flush == "commit"
+        end = self._stage_at_end(queue, batch, header, now_ms, durable)
+        self._plan_sync(queue, 1, durable, now_ms)
+        return end
 
     def stage_kept(self, queue: Queue, batches: Sequence[memoryview], span: Span, now_ms: int) -> int | Refusal:
         """Batches that have their offsets already, and keep them; returns the journal position behind them.
@@ -148,15 +188,19 @@ class WritePath:
             position = self._stage_at_end(queue, batch, read_header(batch), now_ms)
         return position
 
-    def _stage_at_end(self, queue: Queue, batch: memoryview, header: BatchHeader, now_ms: int) -> int:
-        state, epoch, pid = queue.state, self.journal.epoch, header.producer_id
+    def _stage_at_end(
+        self, queue: Queue, batch: memoryview, header: BatchHeader, now_ms: int, durable: bool = True
+    ) -> int:
+        state, epoch, pid, bits = queue.state, self.journal.epoch, header.producer_id, header.attributes
         known = state.producers.get(pid)
         epochs_before = state.epochs.copy() if not state.epochs or state.epochs[-1][0] != epoch else None
-        offset, last, size = header.base_offset, header.last_offset, len(batch)
-        state.apply(offset, last, epoch, pid, header.producer_epoch, header.base_sequence, now_ms)
+        offset, last, size = state.end, state.end + header.last_offset_delta, len(batch)
+        state.apply(offset, last, epoch, pid, header.producer_epoch, header.base_sequence, now_ms, bits, batch)
+        if known is not None and known.txn_start >= 0 and bits & CONTROL_BIT:
+            state.ends(known.txn_start, last)
         position = self.journal.stage_batch(queue.queue_id, batch, offset, now_ms)
         self._staged.append(
-            _Staged(queue, offset, last + 1, position, size, header.max_timestamp, True, pid, known, epochs_before)
+            _Staged(queue, offset, last + 1, position, size, header.max_timestamp, durable, pid, known, epochs_before)
         )
         return position + size
 
@@ -274,10 +318,7 @@ class WritePath:
             state = staged.queue.state
             state.take_back(staged.offset, staged.epochs_before)
             if staged.producer_id >= 0:
-                if staged.producer_before is None:
-                    state.producers.pop(staged.producer_id, None)
-                else:
-                    state.producers[staged.producer_id] = staged.producer_before
+                state.restore(staged.producer_id, staged.producer_before)
         for queue, _ in write.opened + self._opened:
             queue.state.end = queue.end  # only one that never held anything can be opened
         self._forget_staged()

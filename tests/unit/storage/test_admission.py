@@ -41,6 +41,7 @@ def verdict(data: bytearray, config: LogConfig | None = None, now_ms: int = NOW)
 def test_a_good_batch() -> None:
     assert verdict(batch()) is None
     assert verdict(batch(producer_id=5, producer_epoch=0, base_sequence=0)) is None
+    assert verdict(batch(producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)) is None
     assert admit(memoryview(batch(producer_id=5, producer_epoch=3, base_sequence=7)), LogConfig(), NOW) == (
         0, NOW, 5, 3, 7, 2,
     )  # fmt: skip
@@ -55,7 +56,11 @@ CASES = {
     "no records": (patched(57, bytes(4)), ErrorCode.INVALID_RECORD),
     "count and delta differ": (patched(57, b"\0\0\0\7"), ErrorCode.INVALID_RECORD),
     "control": (patched(21, CONTROL_BIT.to_bytes(2, "big")), ErrorCode.INVALID_RECORD),
-    "transactional": (patched(21, TRANSACTIONAL_BIT.to_bytes(2, "big")), ErrorCode.INVALID_TXN_STATE),
+    "transactional without a producer": (patched(21, TRANSACTIONAL_BIT.to_bytes(2, "big")), ErrorCode.INVALID_RECORD),
+    "transactional without a sequence": (
+        batch(producer_id=5, producer_epoch=0, base_sequence=-1, transactional=True),
+        ErrorCode.INVALID_RECORD,
+    ),
     "no sequence": (batch(producer_id=5, producer_epoch=0, base_sequence=-1), ErrorCode.INVALID_RECORD),
 }
 

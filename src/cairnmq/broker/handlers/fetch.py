@@ -125,8 +125,11 @@ class _Fetch:
         self, index: int, queue: Queue, answer: PartitionData, room: int, first: bool, warms: dict[int, Warm]
     ) -> int:
         wanted = self.plan.wanted[index]
-        answer.high_watermark = answer.last_stable_offset = queue.visible
+        answer.high_watermark = queue.visible
+        answer.last_stable_offset = queue.last_stable
         answer.log_start_offset = queue.log_start
+        committed = self.request.isolation_level == READ_COMMITTED
+        until = answer.last_stable_offset if committed else queue.visible
         answer.records = b""
         store = self.ctx.store
         if self.ctx.store.queues.get(queue.queue_id) is not queue:
@@ -137,7 +140,7 @@ class _Fetch:
             if 0 <= epoch < wanted.last_epoch or 0 <= end < wanted.offset:
                 answer.diverging_epoch = FetchResponse.EpochEndOffset(epoch=epoch, end_offset=end)
                 return 0
-        if wanted.offset == queue.visible or (queue.visible < wanted.offset <= queue.end):
+        if until <= wanted.offset <= queue.end:
             return 0
         if room <= 0 and not first:
             return 0
@@ -146,7 +149,17 @@ class _Fetch:
                 raise self.failed[index]
             if store.cold_failures:
                 _raise(store.cold_failures.pop((queue.queue_id, wanted.offset), None))
-            fetched = store.read(queue, wanted.offset, min(wanted.max_bytes, max(room, 0)), whole=first)
+            most = min(wanted.max_bytes, max(room, 0))
+            fetched = store.read(queue, wanted.offset, most, whole=first, committed=committed)
+            if committed and isinstance(fetched, Fetched) and fetched.size:
+                aborted = store.aborted(queue, wanted.offset, fetched.next_offset)
+                if isinstance(aborted, list):
+                    answer.aborted_transactions = [
+                        FetchResponse.AbortedTransaction(producer_id=row.producer_id, first_offset=row.first)
+                        for row in aborted
+                    ] or NOTHING
+                else:
+                    fetched = aborted
         except (Fault, OSError) as error:
             log.error("cannot read %s-%d at offset %d: %s", queue.topic, queue.partition, wanted.offset, error)
             store.found_damage(queue, error)

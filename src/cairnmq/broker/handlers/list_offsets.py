@@ -27,11 +27,13 @@ Answer: TypeAlias = ListOffsetsResponse.ListOffsetsPartitionResponse
 
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+READ_COMMITTED = 1
 _SINCE_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
 
 async def handle(ctx: Context, header: RequestHeader, request: ListOffsetsRequest) -> ListOffsetsResponse:
     named = Counter((topic.name, p.partition_index) for topic in request.topics for p in topic.partitions)
+    committed = request.isolation_level == READ_COMMITTED
     searches: list[Awaitable[None]] = []
     answered = []
     for topic in request.topics:
@@ -49,8 +51,8 @@ async def handle(ctx: Context, header: RequestHeader, request: ListOffsetsReques
                 answer.error_code = error
             elif not _understood(wanted.timestamp, header.api_version):
                 answer.error_code = ErrorCode.UNSUPPORTED_VERSION
-            elif not _known_at_once(queue, ctx.store.epoch, wanted.timestamp, answer):
-                searches.append(_search(ctx, queue, wanted.timestamp, answer))
+            elif not _known_at_once(queue, ctx.store.epoch, wanted.timestamp, committed, answer):
+                searches.append(_search(ctx, queue, wanted.timestamp, committed, answer))
         answered.append(ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=answers))
     await asyncio.gather(*searches)
     return ListOffsetsResponse(topics=answered)
@@ -61,10 +63,9 @@ def _understood(timestamp: int, version: int) -> bool:
     return timestamp >= EARLIEST or version >= _SINCE_VERSION.get(timestamp, version + 1)
 
 
-def _known_at_once(queue: Queue, epoch: int, timestamp: int, answer: Answer) -> bool:
+def _known_at_once(queue: Queue, epoch: int, timestamp: int, committed: bool, answer: Answer) -> bool:
     if timestamp == LATEST:
-        # Without transactions the last stable offset is the visible end, so both isolation levels agree.
-        answer.offset = queue.visible
+        answer.offset = queue.last_stable if committed else queue.visible
         answer.leader_epoch = epoch
     elif timestamp in (EARLIEST, EARLIEST_LOCAL):
         answer.offset = queue.log_start
@@ -73,7 +74,7 @@ def _known_at_once(queue: Queue, epoch: int, timestamp: int, answer: Answer) -> 
     return timestamp in (LATEST, EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD)
 
 
-async def _search(ctx: Context, queue: Queue, timestamp: int, answer: Answer) -> None:
+async def _search(ctx: Context, queue: Queue, timestamp: int, committed: bool, answer: Answer) -> None:
     try:
         if timestamp == MAX_TIMESTAMP:
             found = await ctx.store.max_timestamp(queue)
@@ -88,5 +89,5 @@ async def _search(ctx: Context, queue: Queue, timestamp: int, answer: Answer) ->
         missing = isinstance(error, CodecMissing)
         answer.error_code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE if missing else ErrorCode.CORRUPT_MESSAGE
         return
-    if found is not None and found[0] < queue.visible:
+    if found is not None and found[0] < (queue.last_stable if committed else queue.visible):
         answer.offset, answer.timestamp, answer.leader_epoch = found

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from cairnmq.broker.queues import find_queue
 from cairnmq.broker.reply import CloseConnection, Reply
-from cairnmq.codec.batch import CODEC_MASK, HEADER_SIZE, read_header
+from cairnmq.codec.batch import CODEC_MASK, HEADER_SIZE, TRANSACTIONAL_BIT, BatchHeader, read_header
 from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.metadata.topics import check_name
 from cairnmq.storage.queue import Queue
@@ -25,12 +25,13 @@ TopicResponse: TypeAlias = ProduceResponse.TopicProduceResponse
 ZSTD = 4
 ZSTD_SINCE = 7
 TOPIC_IDS_SINCE = 13
+EPOCH_PER_TRANSACTION_SINCE = 12
 
 
 def handle(ctx: Context, header: RequestHeader, frame: memoryview, position: int) -> Reply | list[Buffer] | None:
     request, _ = decode(ProduceRequest, header.api_version, frame, position)
     produce = _Produce(ctx, header.api_version, request)
-    if request.transactional_id is not None:
+    if request.transactional_id is not None and ctx.store.admits_transaction is None:
         return produce.refuse(ErrorCode.INVALID_TXN_STATE, "transactions are not supported yet")
     if request.acks not in (-1, 0, 1):
         return produce.refuse(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}; 0, 1 or -1 (all)")
@@ -112,7 +113,8 @@ class _Produce:
                 if refusal is None:
                     assert isinstance(data.records, memoryview)
                     path = ctx.store.engine.path_of(queue)
-                    result = path.stage(queue, data.records, acks, now_ms)
+                    in_transaction = self.request.transactional_id is not None
+                    result = path.stage(queue, data.records, acks, now_ms, in_transaction=in_transaction)
                     if not isinstance(result, Refusal):
                         # a duplicate waits for whatever was staged so far: its original is among that
                         end = result.end if isinstance(result, Placed) else path.journal.staged_end
@@ -150,6 +152,24 @@ class _Produce:
             return Refusal(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"min.insync.replicas={queue.config.min_insync_replicas}, but a single node has one replica",
+            )
+        if self.request.transactional_id is not None:
+            return self._check_transaction(queue, self.request.transactional_id, read_header(records))
+        return None
+
+    def _check_transaction(self, queue: Queue, transactional_id: str, header: BatchHeader) -> Refusal | None:
+        """Asked in the turn of the loop in which the batch is staged, so no marker comes in between."""
+        pid, epoch, admits = header.producer_id, header.producer_epoch, self.ctx.store.admits_transaction
+        if not header.attributes & TRANSACTIONAL_BIT:
+            return None
+        if admits is None:
+            return Refusal(ErrorCode.INVALID_TXN_STATE, "transactions are not supported yet")
+        if code := admits(transactional_id, pid, epoch, queue.queue_id):
+            return Refusal(code, f"transactional id {transactional_id}, producer {pid}/{epoch}: {code.name}")
+        if self.version >= EPOCH_PER_TRANSACTION_SINCE and header.base_sequence and pid not in queue.state.producers:
+            # Whatever came before it was lost, or is late: the epoch of this transaction is of no other (KIP-890).
+            return Refusal(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, f"sequence {header.base_sequence} of a producer not known here"
             )
         return None
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 Described: TypeAlias = DescribeProducersResponse.PartitionResponse
 
-_NO_COORDINATOR = -1
-
 
 def handle(ctx: Context, header: RequestHeader, request: DescribeProducersRequest) -> DescribeProducersResponse:
     topics = []
@@ -46,7 +44,8 @@ def _describe(ctx: Context, topic: Topic | None, partition: int, missing: ErrorC
                 producer_epoch=row.epoch,
                 last_sequence=row.batches[-1][1] if row.batches else -1,
                 last_timestamp=row.timestamp,
-                coordinator_epoch=_NO_COORDINATOR,
+                coordinator_epoch=row.coordinator_epoch,
+                current_txn_start_offset=row.txn_start,
             )
             for row in queue.state.producers.values()
         ],

@@ -1,0 +1,123 @@
+"""One segment's `.txnindex`, in Kafka's format: the aborted transactions whose markers lie in that segment.
+
+Unlike the other indexes it is no hint: without its rows aborted records would count. So what is wrong is raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from msgspec import Struct
+
+from cairnmq.storage.damage import Damage, Place
+from cairnmq.storage.disk import Disk, File
+from cairnmq.storage.format import TXN_INDEX_ENTRY, TXN_INDEX_VERSION, Aborted
+from cairnmq.storage.queue_segment import TXN_INDEX, Warm, segment_name
+
+ROW = TXN_INDEX_ENTRY.size
+ROWS_AT_ONCE = 120
+
+
+class Overlap(Struct, frozen=True):
+    """Aborted transactions in some range of offsets; `complete`: no later segment has another one."""
+
+    rows: list[Aborted]
+    complete: bool
+
+
+class _Cold(Exception):
+    """A read that waits for the disk."""
+
+
+def parse(data: bytes, name: str, position: int = 0) -> Iterator[Aborted]:
+    """Whole rows; damage is raised where a row cannot be one. `position`: of `data` in the file, for the message."""
+    before = -1
+    for at in range(0, len(data) - ROW + 1, ROW):
+        version, *fields = TXN_INDEX_ENTRY.unpack_from(data, at)
+        row = Aborted(*fields)
+        if version != TXN_INDEX_VERSION or not is_sane(row) or row.last <= before:
+            raise Damage(Place(name, position + at), "no row of aborted transactions stands there")
+        before = row.last
+        yield row
+
+
+def is_sane(row: Aborted) -> bool:
+    return row.producer_id >= 0 and 0 <= row.first < row.last and row.first < row.stable <= row.last + 1
+
+
+def read_rows(disk: Disk, directory: str, base: int) -> list[Aborted]:
+    """All of them; none without a file. Blocks."""
+    try:
+        file = disk.open(segment_name(directory, base, TXN_INDEX))
+    except FileNotFoundError:
+        return []
+    try:
+        return list(parse(file.read(0, file.size()), file.name))
+    finally:
+        file.close()
+
+
+def sound_rows(disk: Disk, directory: str, base: int, end: int) -> list[Aborted]:
+    """The rows up to the first that is bad or has its marker at offset `end` or behind: there a crash may have left
+    anything."""
+    rows: list[Aborted] = []
+    try:
+        file = disk.open(segment_name(directory, base, TXN_INDEX))
+    except FileNotFoundError:
+        return rows
+    try:
+        for row in parse(file.read(0, file.size()), file.name):
+            if not base <= row.last < end:
+                break
+            rows.append(row)
+    except Damage:
+        pass
+    finally:
+        file.close()
+    return rows
+
+
+def overlap(file: File, start: int, end: int, limit: int, *, cached: bool) -> Overlap | Warm:
+    """Those with records from offset `start` up to `end`; markers at `limit` and behind do not count yet.
+
+    By bisection: markers ascend. A `Warm` (only if `cached`): reading it waits for the disk.
+    """
+    size = file.size() // ROW * ROW
+
+    def read(position: int, length: int) -> bytes:
+        data = file.read_cached(position, length) if cached else file.read(position, length)
+        if data is None:
+            raise _Cold
+        return bytes(data)
+
+    try:
+        return _search(read, file.name, size, start, end, limit)
+    except _Cold:
+        return partial(file.read, 0, size)
+
+
+def _search(read: Callable[[int, int], bytes], name: str, size: int, start: int, end: int, limit: int) -> Overlap:
+    low, high = 0, size // ROW
+    while low < high:
+        middle = (low + high) // 2
+        row = next(parse(read(middle * ROW, ROW), name, middle * ROW), None)
+        if row is not None and row.last < start:
+            low = middle + 1
+        else:
+            high = middle
+    found: list[Aborted] = []
+    position = low * ROW
+    while position < size:
+        data = read(position, min(ROWS_AT_ONCE * ROW, size - position))
+        if len(data) < ROW:
+            break  # cut meanwhile
+        for row in parse(data, name, position):
+            if row.last >= limit:
+                return Overlap(found, False)
+            if row.last >= start and row.first < end:
+                found.append(row)
+            if row.stable >= end:
+                return Overlap(found, True)
+        position += len(data) // ROW * ROW
+    return Overlap(found, False)
