@@ -154,8 +154,11 @@ class LiveCatalog:
         self, group: str, changes: Sequence[ConfigChange], *, whole: bool = False, validate_only: bool = False
     ) -> Refusal | None:
         async with self._turn:
+            config = self._config
             refusal = await self._call(
-                lambda: self._catalog.alter_group_configs(group, changes, whole=whole, validate_only=validate_only)
+                lambda: self._catalog.alter_group_configs(
+                    group, changes, broker=config, whole=whole, validate_only=validate_only
+                )
             )
             self.image = self._catalog.image
             return refusal

@@ -12,8 +12,9 @@ from cairnmq.broker.coordinator import Coordinator, SteadyClock
 from cairnmq.broker.facts import FactLog
 from cairnmq.broker.metrics import Metrics
 from cairnmq.broker.router import Router
+from cairnmq.groups.consumer_record import MEMBER_SPACE
 from cairnmq.groups.groups import Groups
-from cairnmq.groups.messages import Limits
+from cairnmq.groups.messages import ConsumerLimits, Limits
 from cairnmq.groups.offsets import Offsets
 from cairnmq.groups.record import SPACE as GROUP_SPACE
 from cairnmq.settings.broker import BrokerConfig
@@ -61,9 +62,9 @@ class Context:
         self.clock = clock
         self.metrics = Metrics()
         self.budget = Budget(_REQUEST_BYTES_IN_FLIGHT)
-        groups = Groups.load(store.load_facts(GROUP_SPACE), offsets, _limits(config))
+        groups = Groups.load(store.load_facts(GROUP_SPACE), offsets, _limits(config), store.load_facts(MEMBER_SPACE))
         self.facts = FactLog(store.put_facts, groups.apply)
-        self.coordinator = Coordinator(groups, self.facts, SteadyClock(clock))
+        self.coordinator = Coordinator(groups, self.facts, SteadyClock(clock), lambda: catalog.image)
 
 
 def _limits(config: BrokerConfig) -> Limits:
@@ -72,4 +73,12 @@ def _limits(config: BrokerConfig) -> Limits:
         session_max_ms=config.group_max_session_timeout_ms,
         initial_delay_ms=config.group_initial_rebalance_delay_ms,
         size_max=config.group_max_size,
+        consumer=ConsumerLimits(
+            session_ms=config.group_consumer_session_timeout_ms,
+            interval_ms=config.group_consumer_heartbeat_interval_ms,
+            size_max=config.group_consumer_max_size,
+            assignors=config.group_consumer_assignors,
+            may_upgrade=config.group_consumer_migration_policy in ("bidirectional", "upgrade"),
+            may_downgrade=config.group_consumer_migration_policy in ("bidirectional", "downgrade"),
+        ),
     )

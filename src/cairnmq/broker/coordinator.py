@@ -15,10 +15,12 @@ from uuid import uuid4
 from cairnmq.broker.facts import FactLog
 from cairnmq.errors import ErrorCode, Fault
 from cairnmq.groups.classic import Outcome
+from cairnmq.groups.consumer_messages import Report
 from cairnmq.groups.deadlines import NEVER
 from cairnmq.groups.facts import Fact
 from cairnmq.groups.groups import Groups
 from cairnmq.groups.messages import Answer, Identity, Join, Left, Sync
+from cairnmq.groups.topic_view import NoTopics, TopicView
 
 log = logging.getLogger("cairnmq.broker")
 
@@ -64,8 +66,13 @@ class _Writes:
 
 
 class Coordinator:
-    def __init__(self, groups: Groups, facts: FactLog, clock: Callable[[], int]) -> None:
+    """`view` gives the topics as of now."""
+
+    def __init__(
+        self, groups: Groups, facts: FactLog, clock: Callable[[], int], view: Callable[[], TopicView] = NoTopics
+    ) -> None:
         self.groups = groups
+        self._view = view
         self._facts = facts
         self._clock = clock
         self._writes: dict[str, _Writes] = {}
@@ -80,6 +87,7 @@ class Coordinator:
         self, retention_ms: Callable[[], int], interval_ms: int, topic_name: Callable[[bytes], str | None]
     ) -> None:
         """Sessions begin to run, and old offsets are looked for."""
+        self.groups.view = self._view()
         self.groups.resume(self._clock())
         self._watch()
         self._expiry = self._run(self._expire_offsets(retention_ms, interval_ms / 1000, topic_name))
@@ -104,16 +112,27 @@ class Coordinator:
         if self._closed:
             deliver(None)
             return
+        self.groups.view = self._view()
         fresh_id = f"{command.instance_id or command.client_id}-{uuid4()}"
         self._carry_out(command.group_id, self.groups.join(command, deliver, self._clock(), fresh_id))
+
+    def report(self, report: Report, deliver: Deliver) -> None:
+        """A heartbeat of the consumer protocol."""
+        if self._closed:
+            deliver(None)
+            return
+        self.groups.view = self._view()
+        self._carry_out(report.group_id, self.groups.report(report, deliver, self._clock(), str(uuid4())))
 
     def sync(self, command: Sync, deliver: Deliver) -> None:
         if self._closed:
             deliver(None)
             return
+        self.groups.view = self._view()
         self._carry_out(command.group_id, self.groups.sync(command, deliver, self._clock()))
 
     def leave(self, group_id: str, identities: Sequence[Identity], deliver: Deliver) -> None:
+        self.groups.view = self._view()
         self._carry_out(group_id, self.groups.leave(group_id, identities, deliver, self._clock()))
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
@@ -220,6 +239,7 @@ class Coordinator:
             # This process stood still. Members may have sent heartbeats meanwhile: read those first.
             self._set_timer(now_ms + LATE_MS)
             return
+        self.groups.view = self._view()
         for group_id, decision in self.groups.advance(now_ms):
             self._carry_out(group_id, decision)
         self._watch()

@@ -8,6 +8,7 @@ from cairnmq.broker.handlers import (
     cluster,
     config_resources,
     configs,
+    consumer_groups,
     coordinators,
     credentials,
     elections,
@@ -77,6 +78,8 @@ def build_router() -> Router:
     router.add(57, features.handle)
     router.add(60, cluster.handle)
     router.add(61, producer_states.handle)
+    router.add(68, consumer_groups.heartbeat)
+    router.add(69, consumer_groups.describe)
     router.add(74, config_resources.handle)
     router.add(75, describe_partitions)
     router.add(KEEP_OFFSETS, kept_offsets.handle)

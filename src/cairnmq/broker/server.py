@@ -209,6 +209,7 @@ async def _open_broker(
     live.on_deleted = forget_offsets
     live.on_config = reconfigure
     await ctx.facts.commit(offsets.forget_unknown([topic.topic_id for topic in live.image.topics.values()]))
+    await ctx.facts.commit(ctx.coordinator.groups.strays())
     ctx.coordinator.start(
         lambda: ctx.config.offsets_retention_minutes * 60_000,
         config.offsets_retention_check_interval_ms,

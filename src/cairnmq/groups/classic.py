@@ -42,7 +42,7 @@ class ClassicGroup:
         self.since_ms = 0
         self.members: dict[str, GroupMember] = {}
         self.pending: dict[str, Deadline[ClassicGroup]] = {}  # ids that were given and not used yet
-        self._limits = limits
+        self.limits = limits
         self._deadlines = deadlines
         self._static: dict[str, str] = {}  # instance id -> member id
         self._supporters: Counter[str] = Counter()  # protocol -> how many members know it
@@ -128,8 +128,8 @@ class ClassicGroup:
         member = self.members.get(member_id)
         if self.state is State.PREPARING:
             # Counted are those who have come: after a lower limit the last ones to rejoin are left out.
-            return (member is not None and member.join is not None) or self._joining < self._limits.size_max
-        return member is not None or len(self.members) < self._limits.size_max
+            return (member is not None and member.join is not None) or self._joining < self.limits.size_max
+        return member is not None or len(self.members) < self.limits.size_max
 
     def _speaks(self, command: Join) -> bool:
         """Whether one of the protocols is known to every present member."""
@@ -169,7 +169,7 @@ class ClassicGroup:
         member = self._add(record_of(command, member_id))
         member.is_new = True
         self._park_join(member, ticket, out)
-        self._deadlines.arm(member.session, now_ms + self._limits.new_member_ms)
+        self._deadlines.arm(member.session, now_ms + self.limits.new_member_ms)
         self._rebalance_or_go_on(now_ms, out)
 
     def _replace(self, command: Join, former: str, member_id: str, ticket: Ticket, now_ms: int, out: Outcome) -> None:
@@ -217,6 +217,10 @@ class ClassicGroup:
         else:
             self._prepare(now_ms, out)
 
+    def rebalance(self, now_ms: int, out: Outcome) -> None:
+        """For a reason that lies outside of the group."""
+        self._prepare(now_ms, out)
+
     def _prepare(self, now_ms: int, out: Outcome) -> None:
         """Members must join again; those who wait for an assignment of this generation will not get one."""
         if self.state is State.COMPLETING:
@@ -231,7 +235,7 @@ class ClassicGroup:
         if self._initial:
             # More members are likely to be on their way: one rebalance for all of them.
             self._came_late = False
-            self._initial_delay_ms = self._limits.initial_delay_ms
+            self._initial_delay_ms = self.limits.initial_delay_ms
             self._initial_rest_ms = max(self._rebalance_ms() - self._initial_delay_ms, 0)
             if self._initial_delay_ms == 0:
                 self._complete_join(now_ms, out)
@@ -252,7 +256,7 @@ class ClassicGroup:
     def _join_time_is_up(self, now_ms: int, out: Outcome) -> None:
         if self._initial and self._came_late and self._initial_rest_ms:
             self._came_late = False
-            delay_ms = min(self._limits.initial_delay_ms, self._initial_rest_ms)
+            delay_ms = min(self.limits.initial_delay_ms, self._initial_rest_ms)
             self._initial_rest_ms = max(self._initial_rest_ms - self._initial_delay_ms, 0)
             self._initial_delay_ms = delay_ms
             self._deadlines.arm(self._join_limit, now_ms + delay_ms)

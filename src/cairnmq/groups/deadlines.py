@@ -20,6 +20,7 @@ class Limit(Enum):
     PENDING = auto()  # a member id was given and not used
     JOIN = auto()  # members have not come (back) to the group
     SYNC = auto()  # members have not asked for their assignment
+    REBALANCE = auto()  # a member has not given back what it must
 
 
 class Deadline(Generic[G]):

@@ -7,22 +7,32 @@ not be stored is put back to what was (`reload`), as if the broker had restarted
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from cairnmq.errors import ErrorCode
+from cairnmq.errors import ErrorCode, Refusal
+from cairnmq.groups import hosted, record
 from cairnmq.groups import offsets as offset_facts
-from cairnmq.groups import record
 from cairnmq.groups.classic import ClassicGroup, Outcome
+from cairnmq.groups.consumer_group import ConsumerGroup
+from cairnmq.groups.consumer_messages import JOINS, ConsumerGroupView, Report
+from cairnmq.groups.consumer_record import MEMBER_SPACE, decode_member, drop_member, member_key
 from cairnmq.groups.deadlines import Deadlines
 from cairnmq.groups.facts import Decision, Fact, Ticket
-from cairnmq.groups.messages import Described, Identity, Join, Joined, Left, Limits, State, Sync, Synced
+from cairnmq.groups.messages import Described, Identity, Join, Joined, Left, Limits, Standing, State, Sync, Synced
+from cairnmq.groups.migration import downgraded, may_downgrade, upgraded
 from cairnmq.groups.offsets import OffsetKey, Offsets
 from cairnmq.groups.pending import SPACE as PENDING_SPACE
 from cairnmq.groups.pending import PendingOffsets
 from cairnmq.groups.subscription import CONSUMER
+from cairnmq.groups.topic_pattern import Patterns
+from cairnmq.groups.topic_view import NoTopics, TopicView
 
 CLASSIC = "classic"
+
+AnyGroup: TypeAlias = ClassicGroup | ConsumerGroup
 
 
 class Listed(Struct, frozen=True, gc=False):
@@ -34,32 +44,60 @@ class Listed(Struct, frozen=True, gc=False):
 
 
 class Groups:
+    """`view`: the topics as of now, set by whoever calls."""
+
     def __init__(self, offsets: Offsets, limits: Limits) -> None:
         self.offsets = offsets
         self.limits = limits
+        self.view: TopicView = NoTopics()
         self.pending = PendingOffsets()
         self._stored: dict[str, bytes] = {}
-        self._live: dict[str, ClassicGroup] = {}
-        self._deadlines: Deadlines[ClassicGroup] = Deadlines()
+        self._stored_members: dict[str, dict[str, bytes]] = {}  # of groups of the consumer protocol
+        self._live: dict[str, AnyGroup] = {}
+        self._deadlines: Deadlines[Any] = Deadlines()  # of groups of either kind
+        self._patterns = Patterns()
 
     # ------------------------------------------------------------------------------------------------- stored form
 
     @classmethod
-    def load(cls, stored: Iterable[tuple[bytes, bytes]], offsets: Offsets, limits: Limits) -> Groups:
+    def load(
+        cls,
+        stored: Iterable[tuple[bytes, bytes]],
+        offsets: Offsets,
+        limits: Limits,
+        members: Iterable[tuple[bytes, bytes]] = (),
+    ) -> Groups:
         groups = cls(offsets, limits)
         for key, value in stored:
             groups.apply((record.SPACE, key, value))
+        for key, value in members:
+            groups.apply((MEMBER_SPACE, key, value))
         for group_id, value in groups._stored.items():
             groups._live[group_id] = groups._load(group_id, value)
         return groups
 
-    def _load(self, group_id: str, value: bytes) -> ClassicGroup:
-        return ClassicGroup.load(group_id, record.decode(value), self.limits, self._deadlines)
+    def _load(self, group_id: str, value: bytes) -> AnyGroup:
+        found = record.decode(value)
+        if isinstance(found, record.ClassicRecord):
+            return ClassicGroup.load(group_id, found, self.limits, self._deadlines)
+        members = map(decode_member, self._stored_members.get(group_id, {}).values())
+        return ConsumerGroup.load(group_id, found, members, self.limits, self._deadlines, self._patterns)
+
+    def strays(self) -> list[Fact]:
+        """What a crash in the middle of a change left behind: members of no group."""
+        return [
+            drop_member(group_id, member_id)
+            for group_id, members in self._stored_members.items()
+            if not isinstance(self._live.get(group_id), ConsumerGroup)
+            for member_id in members
+        ]
 
     def apply(self, fact: Fact) -> None:
         space, key, value = fact
         if space == PENDING_SPACE:
             self.pending.apply(fact)
+        elif space == MEMBER_SPACE:
+            self._apply_member(key, value)
         elif space != record.SPACE:
             self.offsets.apply(fact)
         elif value is None:
@@ -67,10 +105,26 @@ class Groups:
         else:
             self._stored[key.decode()] = value
 
+    def _apply_member(self, key: bytes, value: bytes | None) -> None:
+        whose = member_key(key)
+        if value is not None:
+            self._stored_members.setdefault(whose.group, {})[whose.member_id] = value
+            return
+        members = self._stored_members.get(whose.group, {})
+        members.pop(whose.member_id, None)
+        if not members:
+            self._stored_members.pop(whose.group, None)
+
     def resume(self, now_ms: int) -> None:
         """After a load: the sessions of all members begin."""
         for group in self._live.values():
+            self._resume(group, now_ms)
+
+    def _resume(self, group: AnyGroup, now_ms: int) -> None:
+        if isinstance(group, ClassicGroup):
             group.resume(now_ms)
+        else:
+            group.resume(now_ms, self.view)
 
     def reload(self, group_id: str, now_ms: int) -> Outcome:
         """Back to what is stored; whoever waits in the group is sent to find its coordinator again."""
@@ -81,7 +135,7 @@ class Groups:
         value = self._stored.get(group_id)
         if value is not None:
             self._live[group_id] = self._load(group_id, value)
-            self._live[group_id].resume(now_ms)
+            self._resume(self._live[group_id], now_ms)
         return out
 
     def drain(self, now_ms: int) -> Iterator[tuple[str, Outcome]]:
@@ -98,6 +152,13 @@ class Groups:
             out.answers.append((ticket, Joined(error, command.member_id)))
             return out
         group = self._live.get(command.group_id)
+        if isinstance(group, ConsumerGroup):
+            if group.members:
+                hosted.join(group, command, ticket, now_ms, self.view, fresh_id, out)
+                self._finish(group, now_ms, out)
+                return out
+            out.facts.append(record.drop(command.group_id))
+            group = None
         if group is None:
             group = ClassicGroup(command.group_id, self.limits, self._deadlines)
             self._live[command.group_id] = group
@@ -119,6 +180,8 @@ class Groups:
         group = self._live.get(command.group_id)
         if group is None:
             out.answers.append((ticket, Synced(_absent(command.group_id))))
+        elif isinstance(group, ConsumerGroup):
+            hosted.sync(group, command, ticket, now_ms, self.view, out)
         else:
             group.sync(command, ticket, now_ms, out)
         return out
@@ -129,6 +192,8 @@ class Groups:
         group = self._live.get(group_id)
         if group is None:
             return _absent(group_id)
+        if isinstance(group, ConsumerGroup):
+            return hosted.heartbeat(group, member_id, instance_id, generation, now_ms, self.view)
         return group.heartbeat(member_id, instance_id, generation, now_ms)
 
     def leave(self, group_id: str, identities: Sequence[Identity], ticket: Ticket, now_ms: int) -> Outcome:
@@ -140,10 +205,62 @@ class Groups:
                 out.answers.append((ticket, Left(ErrorCode.NONE, [(identity, error) for identity in identities])))
             else:
                 out.answers.append((ticket, Left(error)))
+        elif isinstance(group, ConsumerGroup):
+            hosted.leave(group, identities, ticket, now_ms, self.view, out)
+            self._finish(group, now_ms, out)
         else:
             group.leave(identities, ticket, now_ms, out)
             self._tidy(group)
         return out
+
+    # -------------------------------------------------------------------------------------------- consumer protocol
+
+    def report(self, report: Report, ticket: Ticket, now_ms: int, fresh_id: str) -> Outcome:
+        """A heartbeat of the consumer protocol. The first one makes the group, or changes a classic one over."""
+        out: Outcome = Decision()
+        group = self._live.get(report.group_id)
+        if isinstance(group, ConsumerGroup):
+            group.report(report, ticket, now_ms, self.view, fresh_id, out)
+            self._finish(group, now_ms, out)
+            return out
+        fresh = self._fresh(report, group)
+        if isinstance(fresh, Refusal):
+            out.answers.append((ticket, Standing(fresh.code, fresh.message)))
+            return out
+        fresh.report(report, ticket, now_ms, self.view, fresh_id, out)
+        ((_, answer),) = out.answers
+        if answer.error:
+            fresh.abandon(answer.error, out)  # nothing has happened: the group stays what it is
+            return out
+        if group is not None:
+            group.abandon(ErrorCode.REBALANCE_IN_PROGRESS, out)
+        out.facts += [drop_member(report.group_id, left) for left in self._stored_members.get(report.group_id, ())]
+        self._live[report.group_id] = fresh
+        fresh.resume(now_ms, self.view)
+        fresh.flush(out, former=True)
+        return out
+
+    def _fresh(self, report: Report, classic: ClassicGroup | None) -> ConsumerGroup | Refusal:
+        if report.epoch != JOINS:
+            if classic is None:
+                return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {report.group_id} not found.")
+            return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {report.group_id} is not a consumer group.")
+        if classic is not None and classic.members:
+            return upgraded(classic, self._deadlines, self._patterns, self.view)
+        return ConsumerGroup(report.group_id, self.limits, self._deadlines, self._patterns)
+
+    def _finish(self, group: ConsumerGroup, now_ms: int, out: Outcome) -> None:
+        """What a change of a group of the consumer protocol comes to; without speakers of it, it is a classic one."""
+        if not may_downgrade(group):
+            group.flush(out)
+            return
+        classic = downgraded(group, self._deadlines, now_ms, self.view, out)
+        ahead = replace(classic.record(), generation=classic.generation + 1)
+        out.facts.append(record.put(group.group_id, ahead))
+        stored = self._stored_members.get(group.group_id, {})
+        out.facts += [drop_member(group.group_id, left) for left in {**stored, **dict.fromkeys(group.known())}]
+        group.abandon(ErrorCode.REBALANCE_IN_PROGRESS, out)
+        self._live[group.group_id] = classic
 
     # -------------------------------------------------------------------------------------------------------- time
 
@@ -156,10 +273,15 @@ class Groups:
         """What follows from the time alone, group by group."""
         for deadline in self._deadlines.reached(now_ms):
             out: Outcome = Decision()
-            deadline.group.expire(deadline, now_ms, out)
-            self._tidy(deadline.group)
+            group: AnyGroup = deadline.group
+            if isinstance(group, ConsumerGroup):
+                group.expire(deadline, now_ms, self.view)
+                self._finish(group, now_ms, out)
+            else:
+                group.expire(deadline, now_ms, out)
+                self._tidy(group)
             if out.facts or out.answers:
-                yield deadline.group.group_id, out
+                yield group.group_id, out
 
     def _tidy(self, group: ClassicGroup) -> None:
         """A group that nobody ever joined is no group."""
@@ -181,6 +303,8 @@ class Groups:
     ) -> ErrorCode:
         """Whether such a member may commit offsets. Clients before version 9 do not understand a missing group."""
         group = self._live.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            return group.commit_error(member_id, instance_id, generation, version=version, transactional=transactional)
         if group is not None:
             return group.commit_error(member_id, instance_id, generation, now_ms, transactional=transactional)
         if generation < 0:
@@ -188,6 +312,11 @@ class Groups:
         if group_id in self.offsets.groups():
             return ErrorCode.UNKNOWN_MEMBER_ID
         return ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION
+
+    def fetch_error(self, group_id: str, member_id: str | None, epoch: int) -> ErrorCode:
+        """Whether such a member may read committed offsets; only groups of the consumer protocol ask who it is."""
+        group = self._live.get(group_id)
+        return group.fetch_error(member_id, epoch) if isinstance(group, ConsumerGroup) else ErrorCode.NONE
 
     def delete_offsets_error(self, group_id: str) -> ErrorCode:
         """Whether offsets of this group may be deleted at all."""
@@ -218,7 +347,7 @@ class Groups:
         """
         out: Outcome = Decision()
         group = self._live.get(group_id)
-        aging = group is None or group.state is State.EMPTY or (
+        aging = group is None or isinstance(group, ConsumerGroup) or group.state is State.EMPTY or (
             group.state is State.STABLE and group.subscribed() is not None
         )  # fmt: skip
         if not aging:
@@ -252,13 +381,22 @@ class Groups:
 
     def listed(self) -> Iterator[Listed]:
         for group_id, group in self._live.items():
-            yield Listed(group_id, group.protocol_type or "", group.state, CLASSIC, len(group.members))
+            kind = CONSUMER if isinstance(group, ConsumerGroup) else CLASSIC
+            yield Listed(group_id, group.protocol_type or "", group.state, kind, len(group.members))
         for group_id in self.offsets.groups():
             if group_id not in self._live:
                 yield Listed(group_id, "", State.EMPTY)
 
-    def describe(self, group_id: str) -> Described | None:
+    def describe_consumers(self, group_id: str) -> ConsumerGroupView | None:
+        """A group of the consumer protocol."""
         group = self._live.get(group_id)
+        return group.describe() if isinstance(group, ConsumerGroup) else None
+
+    def describe(self, group_id: str) -> Described | None:
+        """A group of the classic protocol, or of none."""
+        group = self._live.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            return None
         if group is not None:
             return group.describe()
         return Described(group_id, State.EMPTY, "", "") if group_id in self.offsets.groups() else None

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from cairnmq.errors import ErrorCode
+from cairnmq.groups.partitions import Partitions
 
 Protocols: TypeAlias = tuple[tuple[str, bytes], ...]  # (name, metadata) in order of preference
 
@@ -19,12 +20,25 @@ class State(StrEnum):
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
     COMPLETING = "CompletingRebalance"
+    ASSIGNING = "Assigning"  # of the consumer protocol: the target is older than the group
+    RECONCILING = "Reconciling"  # of the consumer protocol: members are on their way to the target
     STABLE = "Stable"
     DEAD = "Dead"
 
 
+class ConsumerLimits(Struct, frozen=True):
+    """The broker's settings for groups of the consumer protocol. `assignors`: the first is the default."""
+
+    session_ms: int = 45_000
+    interval_ms: int = 5_000
+    size_max: int = 2**31 - 1
+    assignors: tuple[str, ...] = ("uniform", "range")
+    may_upgrade: bool = True
+    may_downgrade: bool = True
+
+
 class Limits(Struct, frozen=True):
-    """The broker's settings for classic groups."""
+    """The broker's settings for groups; all but the last are for classic ones."""
 
     session_min_ms: int = 6_000
     session_max_ms: int = 1_800_000
@@ -32,6 +46,7 @@ class Limits(Struct, frozen=True):
     size_max: int = 2**31 - 1
     # A new member does not know its id and cannot send heartbeats while its join is parked; its client may be gone.
     new_member_ms: int = 300_000
+    consumer: ConsumerLimits = ConsumerLimits()
 
 
 class Join(Struct, frozen=True):
@@ -103,7 +118,19 @@ class Left(Struct, frozen=True):
     members: Sequence[tuple[Identity, ErrorCode]] = ()
 
 
-Answer: TypeAlias = Joined | Synced | Left
+class Standing(Struct, frozen=True):
+    """The answer to a heartbeat of the consumer protocol: the epoch that the member is at, and what it may read if that
+    has changed."""
+
+    error: ErrorCode
+    message: str | None = None
+    member_id: str | None = None
+    epoch: int = 0
+    interval_ms: int = 0
+    assigned: Partitions | None = None
+
+
+Answer: TypeAlias = Joined | Synced | Left | Standing
 
 
 class DescribedMember(Struct, frozen=True):

@@ -6,9 +6,12 @@ again.
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import msgspec
 from msgspec import Struct
 
+from cairnmq.groups.consumer_record import ConsumerRecord
 from cairnmq.groups.facts import Fact
 
 SPACE = "group"
@@ -28,7 +31,7 @@ class MemberRecord(Struct, frozen=True, array_like=True):
 
 
 class ClassicRecord(Struct, frozen=True, array_like=True, tag="classic"):
-    """A group of the classic protocol; the tag leaves room for groups of other protocols in the same space.
+    """A group of the classic protocol; the tag tells it from those of other protocols in the same space.
 
     `since_ms`: when it was stored. Offsets of a group without members age from then.
     """
@@ -41,11 +44,13 @@ class ClassicRecord(Struct, frozen=True, array_like=True, tag="classic"):
     members: tuple[MemberRecord, ...] = ()
 
 
+GroupRecord: TypeAlias = ClassicRecord | ConsumerRecord
+
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(ClassicRecord)
+_decoder: msgspec.msgpack.Decoder[GroupRecord] = msgspec.msgpack.Decoder(ClassicRecord | ConsumerRecord)
 
 
-def put(group_id: str, record: ClassicRecord) -> Fact:
+def put(group_id: str, record: GroupRecord) -> Fact:
     return SPACE, group_id.encode(), _encoder.encode(record)
 
 
@@ -53,5 +58,5 @@ def drop(group_id: str) -> Fact:
     return SPACE, group_id.encode(), None
 
 
-def decode(value: bytes) -> ClassicRecord:
+def decode(value: bytes) -> GroupRecord:
     return _decoder.decode(value)

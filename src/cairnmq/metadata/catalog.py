@@ -19,6 +19,7 @@ from cairnmq.metadata.store import ABSENT, Change, Check, Compacted, Conflict, M
 from cairnmq.metadata.topics import BROKER_CONFIGS, NEXT_QUEUE, TOPICS, CreateTopic, Decision
 from cairnmq.settings.alteration import ConfigChange
 from cairnmq.settings.broker import BrokerConfig
+from cairnmq.settings.group import GROUP, group_settings
 from cairnmq.types import OWN_PRODUCERS_FROM, Epoch
 
 NEXT_PRODUCER = "ids/next-producer"
@@ -148,12 +149,19 @@ class Catalog:
         return self._retry(attempt)
 
     def alter_group_configs(
-        self, group: str, changes: Sequence[ConfigChange], *, whole: bool = False, validate_only: bool = False
+        self,
+        group: str,
+        changes: Sequence[ConfigChange],
+        *,
+        broker: BrokerConfig | None = None,
+        whole: bool = False,
+        validate_only: bool = False,
     ) -> Refusal | None:
-        """Change a group's settings."""
+        """Change a group's settings; the broker's are their limits."""
+        settings = GROUP if broker is None else group_settings(broker)
 
         def attempt() -> Refusal | None:
-            ops = groups.alter_group_configs(self.image, group, changes, whole=whole)
+            ops = groups.alter_group_configs(self.image, group, changes, whole=whole, settings=settings)
             if isinstance(ops, Refusal):
                 return ops
             if not validate_only:

@@ -5,7 +5,7 @@ They outlive the group, as in Kafka: a group that does not exist may have settin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -14,15 +14,22 @@ from cairnmq.metadata.image import Image
 from cairnmq.metadata.keys import level, unlevel
 from cairnmq.metadata.store import Delete, Op, Put
 from cairnmq.settings.alteration import ConfigChange, Operation, alter, replacement
+from cairnmq.settings.definition import Setting
 from cairnmq.settings.group import GROUP, default_text, validate, validate_all
 
 GROUP_CONFIGS = "group-configs/"
 
 
 def alter_group_configs(
-    image: Image, group: str, changes: Sequence[ConfigChange], *, whole: bool = False
+    image: Image,
+    group: str,
+    changes: Sequence[ConfigChange],
+    *,
+    whole: bool = False,
+    settings: Mapping[str, Setting] = GROUP,
 ) -> tuple[Op, ...] | Refusal:
-    """Operations that change a group's settings; `whole`: settings that are not named go."""
+    """Operations that change a group's settings; `whole`: settings that are not named go. `settings` is the table of
+    the broker, whose own settings are the limits."""
     refusal = check_group(group)
     if refusal is not None:
         return refusal
@@ -35,12 +42,12 @@ def alter_group_configs(
     configs = alter(
         now,
         replacement(now, changes) if whole else changes,
-        setting=GROUP.get,
-        default=lambda name: default_text(name, {}),
+        setting=settings.get,
+        default=lambda name: default_text(name, {}, settings),
     )
     if isinstance(configs, Refusal):
         return configs
-    refusal = validate_all(configs)
+    refusal = validate_all(configs, settings)
     if refusal is not None:
         return refusal
     if configs == now:

@@ -3,46 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
 
 from cairnmq.errors import ErrorCode, Refusal
+from cairnmq.settings.broker import BrokerConfig
 from cairnmq.settings.definition import ConfigEntry, ConfigSource, ConfigType, Setting, Synonym, nearest, read
 
 _INT = ConfigType.INT
 _SESSION, _HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 
-# The limits are the defaults of Kafka's group.consumer.{min,max}.*. Members of the classic protocol bring their own
-# time-outs, in Kafka too.
-GROUP: dict[str, Setting] = {
-    row.name: row
-    for row in (
+
+def group_settings(broker: BrokerConfig) -> dict[str, Setting]:
+    """The table. Defaults and limits are the broker's; members of the classic protocol bring their own time-outs."""
+    rows = (
         Setting(
             name=_SESSION,
             type=_INT,
-            default="45000",
+            default=str(broker.group_consumer_session_timeout_ms),
             doc="A member of the consumer protocol (KIP-848) that is silent for so long is out of the group.",
-            low=45_000,
-            high=60_000,
+            low=broker.group_consumer_min_session_timeout_ms,
+            high=broker.group_consumer_max_session_timeout_ms,
             dynamic=True,
         ),
         Setting(
             name=_HEARTBEAT,
             type=_INT,
-            default="5000",
+            default=str(broker.group_consumer_heartbeat_interval_ms),
             doc="How often members of the consumer protocol (KIP-848) are told to send heartbeats.",
-            low=5_000,
-            high=15_000,
+            low=broker.group_consumer_min_heartbeat_interval_ms,
+            high=broker.group_consumer_max_heartbeat_interval_ms,
             dynamic=True,
         ),
     )
-}
+    return {row.name: row for row in rows}
+
+
+GROUP: dict[str, Setting] = group_settings(BrokerConfig())
 
 _LATER = ("share.", "streams.", "cairn.")
 
 
-def validate(name: str, text: str) -> Refusal | None:
+def validate(name: str, text: str, settings: Mapping[str, Setting] = GROUP) -> Refusal | None:
     """Whether a group setting may have this text."""
-    setting = GROUP.get(name)
+    setting = settings.get(name)
     if setting is not None:
         value = read(setting, text)
         return value if isinstance(value, Refusal) else None
@@ -51,30 +53,31 @@ def validate(name: str, text: str) -> Refusal | None:
     return Refusal(ErrorCode.INVALID_CONFIG, f"Unknown group setting {name}{nearest(name, GROUP)}")
 
 
-def validate_all(configs: Mapping[str, str]) -> Refusal | None:
+def validate_all(configs: Mapping[str, str], settings: Mapping[str, Setting] = GROUP) -> Refusal | None:
     """Whether a group may have all these settings together."""
     for name, text in configs.items():
-        refusal = validate(name, text)
+        refusal = validate(name, text, settings)
         if refusal is not None:
             return refusal
-    session, heartbeat = (read(GROUP[name], default_text(name, configs)) for name in (_SESSION, _HEARTBEAT))
-    if cast(int, session) <= cast(int, heartbeat):
+    # The broker's own default need not be within what groups may set.
+    session, heartbeat = (int(default_text(name, configs, settings)) for name in (_SESSION, _HEARTBEAT))
+    if session <= heartbeat:
         return Refusal(ErrorCode.INVALID_CONFIG, f"{_SESSION} must be larger than {_HEARTBEAT}")
     return None
 
 
-def default_text(name: str, configs: Mapping[str, str]) -> str:
+def default_text(name: str, configs: Mapping[str, str], settings: Mapping[str, Setting] = GROUP) -> str:
     """The text that holds for a setting: the group's own, or the default."""
-    default = GROUP[name].default
+    default = settings[name].default
     assert default is not None
     return configs.get(name, default)
 
 
-def describe_group(configs: Mapping[str, str]) -> list[ConfigEntry]:
+def describe_group(configs: Mapping[str, str], settings: Mapping[str, Setting] = GROUP) -> list[ConfigEntry]:
     """Every group setting as DescribeConfigs shows it, by name."""
     entries = []
-    for name in sorted(GROUP):
-        setting = GROUP[name]
+    for name in sorted(settings):
+        setting = settings[name]
         synonyms = [Synonym(name, setting.default, ConfigSource.DEFAULT_CONFIG)]
         if name in configs:
             synonyms.insert(0, Synonym(name, configs[name], ConfigSource.DYNAMIC_GROUP_CONFIG))

@@ -20,10 +20,7 @@ controller.socket.timeout.ms create.topic.policy.class.name delegation.token.exp
 delegation.token.expiry.time.ms delegation.token.master.key delegation.token.max.lifetime.ms
 delegation.token.secret.key delete.records.purgatory.purge.interval.requests early.start.listeners
 fetch.purgatory.purge.interval.requests follower.fetch.last.tiered.offset.enable
-group.consumer.assignors group.consumer.heartbeat.interval.ms group.consumer.max.heartbeat.interval.ms
-group.consumer.max.session.timeout.ms group.consumer.max.size group.consumer.migration.policy
-group.consumer.min.heartbeat.interval.ms group.consumer.min.session.timeout.ms
-group.consumer.regex.refresh.interval.ms group.consumer.session.timeout.ms
+group.consumer.regex.refresh.interval.ms
 group.coordinator.append.linger.ms group.coordinator.cached.buffer.max.bytes
 group.coordinator.rebalance.protocols group.coordinator.threads group.share.assignors
 group.share.delivery.count.limit group.share.enable group.share.heartbeat.interval.ms group.share.max.groups

@@ -58,6 +58,8 @@ def test_served_versions() -> None:
         "UpdateFeatures": (0, 2),
         "DescribeCluster": (0, 2),
         "DescribeProducers": (0, 0),
+        "ConsumerGroupHeartbeat": (0, 1),
+        "ConsumerGroupDescribe": (0, 1),
         "ListConfigResources": (0, 1),
         "DescribeTopicPartitions": (0, 0),
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias, cast
 
+from cairnmq.broker.group_operations import operations
 from cairnmq.broker.reply import Reply
 from cairnmq.errors import ErrorCode
 from cairnmq.groups.facts import Fact
@@ -42,9 +43,6 @@ _MISSING_GROUP_IS_AN_ERROR_FROM = 6  # of DescribeGroups; before, it is a dead g
 _PROTOCOL_MAY_BE_NULL_FROM = 7
 _SKIP_ASSIGNMENT_FROM = 9
 _BATCH_LEAVE_FROM = 3
-# Read, delete, describe, describe configs, alter configs: everybody may do everything while nobody is authenticated.
-_GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
-_UNKNOWN_OPERATIONS = -(2**31)
 
 _heartbeats: dict[tuple[ErrorCode, int], list[Buffer]] = {}
 
@@ -161,16 +159,16 @@ def leave(ctx: Context, header: RequestHeader, request: LeaveGroupRequest) -> Re
 
 
 def describe(ctx: Context, header: RequestHeader, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    operations = _GROUP_OPERATIONS if request.include_authorized_operations else _UNKNOWN_OPERATIONS
+    allowed = operations(request.include_authorized_operations)
     return DescribeGroupsResponse(
-        groups=[_described(ctx, group_id, header.api_version, operations) for group_id in request.groups]
+        groups=[_described(ctx, group_id, header.api_version, allowed) for group_id in request.groups]
     )
 
 
-def _described(ctx: Context, group_id: str, version: int, operations: int) -> DescribedGroup:
+def _described(ctx: Context, group_id: str, version: int, allowed: int) -> DescribedGroup:
     group = ctx.coordinator.groups.describe(group_id)
     if group is None:
-        answer = DescribedGroup(group_id=group_id, group_state=State.DEAD, authorized_operations=operations)
+        answer = DescribedGroup(group_id=group_id, group_state=State.DEAD, authorized_operations=allowed)
         if version >= _MISSING_GROUP_IS_AN_ERROR_FROM:
             answer.error_code = ErrorCode.GROUP_ID_NOT_FOUND
             answer.error_message = f"Group {group_id} not found."
@@ -191,7 +189,7 @@ def _described(ctx: Context, group_id: str, version: int, operations: int) -> De
             )
             for member in group.members
         ],
-        authorized_operations=operations,
+        authorized_operations=allowed,
     )
 
 

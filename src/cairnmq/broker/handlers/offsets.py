@@ -111,6 +111,9 @@ def _old_topic(
 def _group(
     ctx: Context, asked: OffsetFetchRequest.OffsetFetchRequestGroup, version: int
 ) -> OffsetFetchResponse.OffsetFetchResponseGroup:
+    error = ctx.coordinator.groups.fetch_error(asked.group_id, asked.member_id, asked.member_epoch)
+    if error:
+        return OffsetFetchResponse.OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error)
     if asked.topics is None:
         topics = _everything(ctx, asked.group_id)
     elif version >= _BY_ID_FROM:

@@ -1,0 +1,184 @@
+"""Who should read what: the server's assignors, `uniform` and `range`. Pure, and bounded in time.
+
+Both give every partition of every subscribed topic to exactly one member that subscribes to it. `uniform` spreads them
+evenly over all topics and moves as few as it can; `range` gives each member a run of neighbours in each topic, the same
+numbers in every topic that has as many partitions and the same subscribers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from cairnmq.groups.partitions import Partitions, gathered
+
+UNIFORM, RANGE = "uniform", "range"
+PASSES = 16  # over all topics of unlike subscriptions; each one only ever makes loads more even
+
+Place: TypeAlias = tuple[bytes, int]
+
+
+class Seat(Struct, frozen=True):
+    """A member as assignors see it: the ids of topics it subscribes to, and what it was to read so far."""
+
+    member_id: str
+    instance_id: str | None
+    topics: frozenset[bytes]
+    target: Partitions = {}
+
+    @property
+    def order(self) -> tuple[bool, str]:
+        """Static members first, by their instance: these names last, so that ranges stay where they are."""
+        return self.instance_id is None, self.instance_id or self.member_id
+
+
+Counts: TypeAlias = Mapping[bytes, int]  # topic id -> how many partitions it has
+Result: TypeAlias = dict[str, Partitions]
+Assignor: TypeAlias = Callable[[Sequence[Seat], Counts], Result]
+
+
+def assign_range(seats: Sequence[Seat], counts: Counts) -> Result:
+    given: dict[str, list[tuple[bytes, range]]] = {seat.member_id: [] for seat in seats}
+    readers = _readers(sorted(seats, key=lambda seat: seat.order), counts)
+    for topic_id, members in readers.items():
+        least, extra = divmod(counts[topic_id], len(members))
+        start = 0
+        for number, member_id in enumerate(members):
+            end = start + least + (number < extra)
+            if end > start:
+                given[member_id].append((topic_id, range(start, end)))
+            start = end
+    return {member_id: gathered(rows) for member_id, rows in given.items()}
+
+
+def assign_uniform(seats: Sequence[Seat], counts: Counts) -> Result:
+    if not seats:
+        return {}
+    first = seats[0].topics
+    if all(seat.topics == first for seat in seats):
+        return _alike(seats, {topic_id: counts[topic_id] for topic_id in first if topic_id in counts})
+    return _unlike(seats, counts)
+
+
+def _alike(seats: Sequence[Seat], counts: Counts) -> Result:
+    """All read the same topics: each gets the average, and those who have more keep one of what is left over."""
+    least, extra = divmod(sum(counts.values()), len(seats))
+    held, free = _held(seats, counts)
+    # Who has most keeps the odd ones. Among equals the order is by name, so that the outcome does not hang on it.
+    ordered = sorted(seats, key=lambda seat: (-len(held[seat.member_id]), seat.member_id))
+    quotas: dict[str, int] = {}
+    for seat in ordered:
+        quotas[seat.member_id] = least + (extra > 0)
+        extra -= extra > 0
+    for member_id, places in held.items():
+        quota = quotas[member_id]
+        if len(places) > quota:
+            places.sort()
+            free += places[quota:]
+            del places[quota:]
+    free.sort(reverse=True)
+    for seat in ordered:
+        places = held[seat.member_id]
+        while len(places) < quotas[seat.member_id]:
+            places.append(free.pop())
+    assert not free, "quotas add up to all partitions"
+    return _result(held)
+
+
+def _unlike(seats: Sequence[Seat], counts: Counts) -> Result:
+    """Subscriptions differ: first what nobody has goes to whoever has least, then topics even out among readers."""
+    readers = _readers(sorted(seats, key=lambda seat: seat.member_id), counts)
+    held, free = _held(seats, {topic_id: counts[topic_id] for topic_id in readers})
+    load = {member_id: len(places) for member_id, places in held.items()}
+    by_topic: dict[bytes, dict[str, list[int]]] = {topic_id: {} for topic_id in readers}
+    for member_id, places in held.items():
+        for topic_id, index in sorted(places):
+            by_topic[topic_id].setdefault(member_id, []).append(index)
+    unread: dict[bytes, list[int]] = {}
+    for topic_id, index in sorted(free):
+        unread.setdefault(topic_id, []).append(index)
+    # Topics with few readers first: the others have more choice later.
+    for topic_id in sorted(unread, key=lambda topic_id: (len(readers[topic_id]), topic_id)):
+        heap = [(load[member_id], member_id) for member_id in readers[topic_id]]
+        heapify(heap)
+        for index in unread[topic_id]:
+            least, member_id = heap[0]
+            by_topic[topic_id].setdefault(member_id, []).append(index)
+            load[member_id] = least + 1
+            heapreplace(heap, (least + 1, member_id))
+    for _ in range(PASSES):
+        if not sum([_even_out(by_topic[topic_id], readers[topic_id], load) for topic_id in readers]):
+            break
+    given: dict[str, list[tuple[bytes, list[int]]]] = {seat.member_id: [] for seat in seats}
+    for topic_id, owners in by_topic.items():
+        for member_id, indexes in owners.items():
+            given[member_id].append((topic_id, indexes))
+    return {member_id: gathered(rows) for member_id, rows in given.items()}
+
+
+def _even_out(owners: dict[str, list[int]], readers: Sequence[str], load: dict[str, int]) -> int:
+    """Moves partitions of one topic from whoever has most to whoever has least; how many it moved."""
+    heavy = [(-load[member_id], member_id) for member_id, indexes in owners.items() if indexes]
+    light = [(load[member_id], member_id) for member_id in readers]
+    heapify(heavy)
+    heapify(light)
+    moved = 0
+    while heavy and light:
+        most, giver = heavy[0]
+        fewest, taker = light[0]
+        if -most != load[giver] or not owners[giver]:
+            heappop(heavy)  # a former load
+            if owners[giver]:
+                heappush(heavy, (-load[giver], giver))
+        elif fewest != load[taker]:
+            heapreplace(light, (load[taker], taker))
+        elif load[giver] - fewest <= 1:
+            break
+        else:
+            owners.setdefault(taker, []).append(owners[giver].pop())
+            load[giver] -= 1
+            load[taker] += 1
+            moved += 1
+    return moved
+
+
+def _readers(seats: Sequence[Seat], counts: Counts) -> dict[bytes, list[str]]:
+    """Topics that exist and somebody reads, with their readers in the order of the seats."""
+    found: dict[bytes, list[str]] = {}
+    for seat in seats:
+        for topic_id in seat.topics:
+            if topic_id in counts:
+                found.setdefault(topic_id, []).append(seat.member_id)
+    return dict(sorted(found.items()))
+
+
+def _held(seats: Sequence[Seat], counts: Counts) -> tuple[dict[str, list[Place]], list[Place]]:
+    """What members may keep of what they had, and what nobody has."""
+    free = {topic_id: set(range(count)) for topic_id, count in counts.items()}
+    held: dict[str, list[Place]] = {}
+    for seat in seats:
+        kept: list[Place] = []
+        for topic_id, indexes in seat.target.items():
+            left = free.get(topic_id)
+            if left is not None and topic_id in seat.topics:
+                mine = indexes & left
+                left -= mine
+                kept += [(topic_id, index) for index in mine]
+        held[seat.member_id] = kept
+    return held, [(topic_id, index) for topic_id, left in free.items() for index in left]
+
+
+def _result(held: Mapping[str, Sequence[Place]]) -> Result:
+    result: Result = {}
+    for member_id, places in held.items():
+        by_topic: dict[bytes, list[int]] = {}
+        for topic_id, index in places:
+            by_topic.setdefault(topic_id, []).append(index)
+        result[member_id] = {topic_id: frozenset(indexes) for topic_id, indexes in by_topic.items()}
+    return result
+
+
+ASSIGNORS: dict[str, Assignor] = {UNIFORM: assign_uniform, RANGE: assign_range}

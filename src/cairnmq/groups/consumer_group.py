@@ -1,0 +1,519 @@
+"""One group of the consumer protocol (KIP-848): the server assigns, and members follow at their own pace.
+
+The group's epoch grows when what it must read or who reads it changes. From it follows the target, who should read
+what. With every heartbeat a member moves towards it: it gives back first, and gets what nobody has any more. So no
+partition ever has two owners, and whoever is not concerned does not stop.
+
+Pure: time, topics and new member ids come in, facts and answers go out. Members of the classic protocol in such a group
+are in hosted.py.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from types import MappingProxyType
+from typing import TypeAlias
+
+from cairnmq.errors import ErrorCode, Refusal
+from cairnmq.groups import partitions as parts
+from cairnmq.groups import record as group_record
+from cairnmq.groups.assignors import ASSIGNORS, Seat
+from cairnmq.groups.classic import Outcome
+from cairnmq.groups.consumer_member import ConsumerMember, Progress
+from cairnmq.groups.consumer_messages import JOINS, LEAVES, LEAVES_FOR_NOW, ConsumerGroupView, Report
+from cairnmq.groups.consumer_record import ConsumerMemberRecord, ConsumerRecord, drop_member, put_member
+from cairnmq.groups.deadlines import Deadline, Deadlines
+from cairnmq.groups.facts import Ticket
+from cairnmq.groups.messages import Limits, Standing, State
+from cairnmq.groups.partitions import NOTHING, Partitions
+from cairnmq.groups.subscription import CONSUMER
+from cairnmq.groups.topic_pattern import Patterns
+from cairnmq.groups.topic_view import TopicView
+
+GroupMember: TypeAlias = "ConsumerMember[ConsumerGroup]"
+
+_SESSION, _INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+
+
+class ConsumerGroup:
+    protocol_type = CONSUMER
+    pending: Mapping[str, object] = MappingProxyType({})  # no id waits to be used: members bring their own
+
+    def __init__(
+        self, group_id: str, limits: Limits, deadlines: Deadlines[ConsumerGroup], patterns: Patterns | None = None
+    ) -> None:
+        self.group_id = group_id
+        self.limits = limits
+        self.epoch = 0
+        self.target_epoch = 0
+        self.since_ms = 0
+        self.members: dict[str, GroupMember] = {}
+        self.deadlines = deadlines
+        self._patterns = patterns or Patterns()
+        self._digest = b""
+        self._static: dict[str, str] = {}  # instance id -> member id
+        self._owners: dict[tuple[bytes, int], str] = {}
+        self._names: Counter[str] = Counter()  # topic -> members that name it
+        self._regexes: Counter[str] = Counter()
+        self._matched: dict[str, frozenset[str]] = {}  # regular expression -> topics, as of `_seen`
+        self._seen = -2  # the version of the topics that `_digest` and `_matched` are of
+        self._hosted = 0  # members that speak the classic protocol
+        self._stored = ConsumerRecord(0, 0, 0)
+        self._changed: dict[str, None] = {}  # members to store; in order
+        self._gone: dict[str, None] = {}
+
+    # -------------------------------------------------------------------------------------------------- stored form
+
+    @classmethod
+    def load(
+        cls,
+        group_id: str,
+        record: ConsumerRecord,
+        members: Iterable[ConsumerMemberRecord],
+        limits: Limits,
+        deadlines: Deadlines[ConsumerGroup],
+        patterns: Patterns | None = None,
+    ) -> ConsumerGroup:
+        """As stored. Sessions run from `resume` on."""
+        group = cls(group_id, limits, deadlines, patterns)
+        group.epoch = record.epoch
+        group.target_epoch = record.target_epoch
+        group.since_ms = record.since_ms
+        group._digest = record.topics
+        group._stored = record
+        for stored in sorted(members, key=lambda row: row.member_id):
+            group.add(ConsumerMember.load(stored, group))
+        group._changed.clear()
+        return group
+
+    def record(self) -> ConsumerRecord:
+        return ConsumerRecord(self.epoch, self.target_epoch, self.since_ms, self._digest)
+
+    def flush(self, out: Outcome, *, former: bool = False) -> None:
+        """The facts of everything that has changed. `former`: the group was of another protocol until now, so its
+        members count from the moment the header says so."""
+        facts = [drop_member(self.group_id, member_id) for member_id in self._gone]
+        facts += [put_member(self.group_id, self.members[member_id].record()) for member_id in self._changed]
+        header = self.record()
+        if former:
+            facts.append(group_record.put(self.group_id, header))
+        elif header != self._stored or len(facts) > 1:
+            owing = ConsumerRecord(self.epoch, min(self.target_epoch, self.epoch - 1), self.since_ms, self._digest)
+            facts.insert(0, group_record.put(self.group_id, owing))
+            if header != owing:
+                facts.append(group_record.put(self.group_id, header))
+        out.facts += facts
+        self._stored = header
+        self._changed.clear()
+        self._gone.clear()
+
+    def resume(self, now_ms: int, view: TopicView) -> None:
+        """After a load: every member has a whole session to be heard of, and its whole time to give back."""
+        self._resolve(view)
+        for member in self.members.values():
+            self.touch(member, now_ms, view)
+            if member.state is Progress.UNREVOKED and member.classic is None:
+                self.deadlines.arm(member.rebalance, now_ms + member.rebalance_ms)
+
+    def abandon(self, error: ErrorCode, out: Outcome) -> None:
+        """This object ends: no deadline of it may act any more. Nobody waits in it."""
+        for member in self.members.values():
+            member.disarm()
+
+    # ---------------------------------------------------------------------------------------------------- heartbeats
+
+    def report(self, report: Report, ticket: Ticket, now_ms: int, view: TopicView, fresh_id: str, out: Outcome) -> None:
+        """`fresh_id` is the member's id if it has none (clients of version 0)."""
+        if report.epoch in (LEAVES, LEAVES_FOR_NOW):
+            answer = self._leave(report, now_ms, view)
+        else:
+            answer = self._beat(report, now_ms, view, fresh_id)
+        if isinstance(answer, Refusal):
+            answer = Standing(answer.code, answer.message)
+        out.answers.append((ticket, answer))
+
+    def _beat(self, report: Report, now_ms: int, view: TopicView, fresh_id: str) -> Standing | Refusal:
+        member_id = report.member_id or fresh_id
+        refusal = self.full(report.member_id) or self._entry_refusal(report, member_id)
+        if refusal is None and report.regex and report.regex not in self._regexes:
+            why = self._patterns.check(report.regex)
+            if why is not None:
+                text = f"SubscribedTopicRegex `{report.regex}` is not a valid regular expression: {why}."
+                refusal = Refusal(ErrorCode.INVALID_REGULAR_EXPRESSION, text)
+        if refusal is not None:
+            return refusal
+        member = self.enter(member_id, report.instance_id)
+        before = member.assigned
+        renewed = self._update(member, report)
+        self.advance(member, renewed, report.owned, now_ms, view)
+        self.touch(member, now_ms, view)
+        whole = report.epoch == JOINS or report.is_full or member.assigned != before
+        return Standing(
+            ErrorCode.NONE,
+            None,
+            member.member_id,
+            member.epoch,
+            self._time(_INTERVAL, view, self.limits.consumer.interval_ms),
+            member.assigned if whole else None,
+        )
+
+    def full(self, member_id: str) -> Refusal | None:
+        size_max = self.limits.consumer.size_max
+        if len(self.members) < size_max or (member_id and member_id in self.members):
+            return None
+        text = f"The consumer group has reached its maximum capacity of {size_max} members."
+        return Refusal(ErrorCode.GROUP_MAX_SIZE_REACHED, text)
+
+    def _entry_refusal(self, report: Report, member_id: str) -> Refusal | None:
+        joins = report.epoch == JOINS
+        if report.instance_id is None:
+            member = self.members.get(member_id)
+            if member is None:
+                return None if joins else self._unknown(member_id)
+            return _epoch_refusal(member, report)
+        holder = self._static.get(report.instance_id)
+        if joins:
+            if holder is None or holder == member_id:
+                return None
+            former = self.members[holder]
+            if former.classic is None and former.epoch != LEAVES_FOR_NOW:
+                text = (
+                    f"Static member {member_id} with instance id {report.instance_id} cannot join the group because "
+                    f"the instance id is owned by {holder} member."
+                )
+                return Refusal(ErrorCode.UNRELEASED_INSTANCE_ID, text)
+            return None
+        return self.stranger(member_id, report.instance_id) or _epoch_refusal(self.members[member_id], report)
+
+    def _unknown(self, member_id: str) -> Refusal:
+        text = f"Member {member_id} is not a member of group {self.group_id}."
+        return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, text)
+
+    def stranger(self, member_id: str, instance_id: str | None) -> Refusal | None:
+        """None for a member; a static member that was replaced is fenced."""
+        if instance_id is None:
+            return None if member_id in self.members else self._unknown(member_id)
+        holder = self._static.get(instance_id)
+        if holder is None:
+            return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+        if holder != member_id:
+            text = f"Static member {member_id} with instance id {instance_id} was fenced by member {holder}."
+            return Refusal(ErrorCode.FENCED_INSTANCE_ID, text)
+        return None
+
+    def holder(self, instance_id: str) -> GroupMember | None:
+        """The member that a static name belongs to."""
+        member_id = self._static.get(instance_id)
+        return None if member_id is None else self.members[member_id]
+
+    def enter(self, member_id: str, instance_id: str | None) -> GroupMember:
+        """The member of this id: as it is, new, or as who takes the place of a static member."""
+        member = self.members.get(member_id)
+        if member is not None:
+            return member
+        holder = self._static.get(instance_id) if instance_id is not None else None
+        member = ConsumerMember(member_id, self)
+        if holder is not None:
+            former = self.members[holder]
+            self.remove(former)
+            member.copy(former.record())
+            member.epoch = member.previous_epoch = JOINS
+        self.add(member)
+        return member
+
+    def _update(self, member: GroupMember, report: Report) -> bool:
+        """Takes over what a heartbeat says; True if the member subscribes to something else now."""
+        said = (
+            member.instance_id if report.instance_id is None else report.instance_id,
+            member.rack_id if report.rack_id is None else report.rack_id,
+            member.rebalance_ms if report.rebalance_ms == -1 else report.rebalance_ms,
+            member.assignor if report.assignor is None else report.assignor,
+            report.client_id,
+            report.client_host,
+            None,
+        )
+        topics = member.topics if report.topics is None else tuple(sorted(set(report.topics)))
+        return self.describe_member(member, said, topics, member.regex if report.regex is None else report.regex)
+
+    def describe_member(
+        self, member: GroupMember, said: tuple[object, ...], topics: tuple[str, ...], regex: str
+    ) -> bool:
+        """Sets what a member says of itself; True if its subscription is another now."""
+        was_hosted = member.classic is not None
+        fields = ("instance_id", "rack_id", "rebalance_ms", "assignor", "client_id", "client_host", "classic")
+        for field, value in zip(fields, said, strict=True):
+            if getattr(member, field) != value:
+                setattr(member, field, value)
+                self._changed[member.member_id] = None
+        self._hosted += (member.classic is not None) - was_hosted
+        if member.instance_id is not None:
+            self._static[member.instance_id] = member.member_id
+        renewed = topics != member.topics or regex != member.regex
+        if renewed:
+            self._unsubscribe(member)
+            member.topics, member.regex = topics, regex
+            self._subscribe(member)
+            self._changed[member.member_id] = None
+        return renewed
+
+    # ----------------------------------------------------------------------------------------------------- the target
+
+    def advance(
+        self, member: GroupMember, renewed: bool, owned: Partitions | None, now_ms: int, view: TopicView
+    ) -> None:
+        """The group's epoch, its target and this member's place, as they follow from topics and subscriptions."""
+        self.refresh(view, bump=renewed or self.epoch == 0)
+        if self.epoch > self.target_epoch:
+            self._assign(view)
+        allowed = self._topic_ids(member, view) if renewed else None
+        before = member.held
+        if member.reconcile(self.target_epoch, owned, self.owner, None if allowed is None else dict.fromkeys(allowed)):
+            self._hold(member, before)
+            self._changed[member.member_id] = None
+            if member.state is not Progress.UNREVOKED:
+                member.rebalance.disarm()
+            elif member.classic is None:
+                self.deadlines.arm(member.rebalance, now_ms + member.rebalance_ms)
+
+    def refresh(self, view: TopicView, *, bump: bool) -> None:
+        """A new epoch if the subscribed topics are not what they were, or for another reason that the caller knows."""
+        if bump or view.version != self._seen:
+            if self._resolve(view):
+                self._seen = view.version
+                digest = self._digested(view)
+                bump = bump or digest != self._digest
+                self._digest = digest
+            if bump:
+                self.epoch += 1
+
+    def _resolve(self, view: TopicView) -> bool:
+        """Which topics the expressions mean now. False if that would take too long at once: then the next heartbeat
+        goes on, and until then what was known holds."""
+        fresh = {}
+        for regex in self._regexes:
+            matched, whole = self._patterns.matching(regex, view.topics)
+            if not whole:
+                return False
+            fresh[regex] = matched
+        self._matched = fresh
+        return True
+
+    def _digested(self, view: TopicView) -> bytes:
+        digest = blake2b(digest_size=8)
+        for name in sorted(self.subscribed()):
+            topic = view.topic(name)
+            if topic is not None:
+                digest.update(f"{name}/{topic.count}/".encode() + topic.topic_id)
+        return digest.digest()
+
+    def subscribed(self) -> frozenset[str]:
+        """Topics that the members read."""
+        return frozenset(self._names).union(*self._matched.values())
+
+    def _assign(self, view: TopicView) -> None:
+        known: dict[tuple[tuple[str, ...], str], frozenset[bytes]] = {}
+        seats = []
+        for member in self.members.values():
+            key = (member.topics, member.regex)
+            if key not in known:
+                known[key] = self._topic_ids(member, view)
+            seats.append(Seat(member.member_id, member.instance_id, known[key], member.target))
+        counts = {}
+        for topic_id in frozenset().union(*known.values()):
+            topic = view.topic_by_id(topic_id)
+            assert topic is not None, "ids come from this view"
+            counts[topic_id] = topic.count
+        for member_id, target in ASSIGNORS[self.assignor](seats, counts).items():
+            member = self.members[member_id]
+            if member.target != target:
+                member.target = target
+                self._changed[member_id] = None
+        self.target_epoch = self.epoch
+
+    def _topic_ids(self, member: GroupMember, view: TopicView) -> frozenset[bytes]:
+        names = {*member.topics, *self._matched.get(member.regex, ())}
+        return frozenset(topic.topic_id for name in names if (topic := view.topic(name)) is not None)
+
+    @property
+    def assignor(self) -> str:
+        """The one that most members prefer; those without a wish do not count."""
+        votes = Counter(member.assignor for member in self.members.values() if member.assignor is not None)
+        return min(votes, key=lambda name: (-votes[name], name)) if votes else self.limits.consumer.assignors[0]
+
+    def owner(self, topic_id: bytes, index: int) -> str | None:
+        return self._owners.get((topic_id, index))
+
+    def _hold(self, member: GroupMember, before: Partitions) -> None:
+        """The index of owners, after a member's partitions have changed."""
+        after = member.held
+        for place in parts.each(parts.minus(before, after)):
+            if self._owners.get(place) == member.member_id:
+                del self._owners[place]
+        for place in parts.each(parts.minus(after, before)):
+            self._owners[place] = member.member_id
+
+    # ------------------------------------------------------------------------------------------------------- leaving
+
+    def _leave(self, report: Report, now_ms: int, view: TopicView) -> Standing | Refusal:
+        refusal = self.stranger(report.member_id, report.instance_id)
+        if refusal is not None:
+            return refusal
+        member = self.members[report.member_id]
+        if report.epoch == LEAVES_FOR_NOW and report.instance_id is not None:
+            # It is back within its session, most likely: its partitions wait for it.
+            before = member.held
+            member.epoch, member.revoking = LEAVES_FOR_NOW, NOTHING
+            self._hold(member, before)
+            member.rebalance.disarm()
+            self._changed[member.member_id] = None
+        else:
+            self.fence([member], now_ms, view)
+        return Standing(ErrorCode.NONE, None, report.member_id, report.epoch)
+
+    def fence(self, members: Iterable[GroupMember], now_ms: int, view: TopicView) -> None:
+        """These are out, and whatever they had is free."""
+        for member in members:
+            self.remove(member)
+        if not self.members:
+            self.since_ms = now_ms
+        self.refresh(view, bump=True)
+
+    def expire(self, deadline: Deadline[ConsumerGroup], now_ms: int, view: TopicView) -> None:
+        """A member has not kept a time limit."""
+        member = self.members.get(deadline.member_id)
+        if member is not None:
+            self.fence([member], now_ms, view)
+
+    # ----------------------------------------------------------------------------------------------------- others' view
+
+    def commit_error(
+        self, member_id: str, instance_id: str | None, epoch: int, *, version: int, transactional: bool = False
+    ) -> ErrorCode:
+        """Whether offsets may be committed."""
+        if epoch < 0 and not self.members:
+            return ErrorCode.NONE
+        if transactional and epoch == -1 and not member_id and instance_id is None:
+            return ErrorCode.NONE
+        member = self.members.get(member_id)
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if not transactional and member.classic is None and version < 9:
+            return ErrorCode.UNSUPPORTED_VERSION
+        return _commit_epoch_error(member, epoch)
+
+    def fetch_error(self, member_id: str | None, epoch: int) -> ErrorCode:
+        """Whether committed offsets may be read; tools read them without saying who they are."""
+        if member_id is None and epoch < 0:
+            return ErrorCode.NONE
+        member = self.members.get(member_id or "")
+        return ErrorCode.UNKNOWN_MEMBER_ID if member is None else _commit_epoch_error(member, epoch)
+
+    @property
+    def state(self) -> State:
+        if not self.members:
+            return State.EMPTY
+        if self.epoch > self.target_epoch:
+            return State.ASSIGNING
+        settled = all(member.is_reconciled(self.target_epoch) for member in self.members.values())
+        return State.STABLE if settled else State.RECONCILING
+
+    @property
+    def unused(self) -> bool:
+        return self.epoch == 0
+
+    @property
+    def only_classic(self) -> bool:
+        """Nobody speaks the consumer protocol any more."""
+        return bool(self.members) and self._hosted == len(self.members)
+
+    def known(self) -> list[str]:
+        """Members that are stored, or on their way to be, or to be no more."""
+        return [*self.members, *self._gone]
+
+    def describe(self) -> ConsumerGroupView:
+        return ConsumerGroupView(
+            self.group_id,
+            self.state,
+            self.epoch,
+            self.target_epoch,
+            self.assignor,
+            [member.view() for member in self.members.values()],
+        )
+
+    # ------------------------------------------------------------------------------------------------------- members
+
+    def touch(self, member: GroupMember, now_ms: int, view: TopicView) -> None:
+        """Heard of: its session begins anew."""
+        if member.classic is not None:
+            session_ms = member.classic.session_ms
+        else:
+            session_ms = self._time(_SESSION, view, self.limits.consumer.session_ms)
+        self.deadlines.arm(member.session, now_ms + session_ms)
+
+    def _time(self, name: str, view: TopicView, default_ms: int) -> int:
+        configs = view.group_configs.get(self.group_id)
+        return int(configs[name]) if configs and name in configs else default_ms
+
+    def add(self, member: GroupMember) -> None:
+        self.members[member.member_id] = member
+        self._hosted += member.classic is not None
+        if member.instance_id is not None:
+            self._static[member.instance_id] = member.member_id
+        self._subscribe(member)
+        self._hold(member, NOTHING)
+        self._changed[member.member_id] = None
+        self._gone.pop(member.member_id, None)
+
+    def remove(self, member: GroupMember) -> None:
+        member.disarm()
+        del self.members[member.member_id]
+        self._hosted -= member.classic is not None
+        if member.instance_id is not None and self._static.get(member.instance_id) == member.member_id:
+            del self._static[member.instance_id]
+        self._unsubscribe(member)
+        for place in parts.each(member.held):
+            if self._owners.get(place) == member.member_id:
+                del self._owners[place]
+        self._changed.pop(member.member_id, None)
+        self._gone[member.member_id] = None
+
+    def _subscribe(self, member: GroupMember) -> None:
+        self._names.update(member.topics)
+        if member.regex:
+            self._regexes[member.regex] += 1
+
+    def _unsubscribe(self, member: GroupMember) -> None:
+        for counter, names in ((self._names, member.topics), (self._regexes, (member.regex,) if member.regex else ())):
+            for name in names:
+                counter[name] -= 1
+                if not counter[name]:
+                    del counter[name]
+        if member.regex and member.regex not in self._regexes:
+            self._matched.pop(member.regex, None)
+
+
+def _epoch_refusal(member: GroupMember, report: Report) -> Refusal | None:
+    """Epoch 0 is taken of a member too: it has given up everything and comes back."""
+    if report.epoch in (JOINS, member.epoch):
+        return None
+    if report.epoch > member.epoch:
+        size = "greater"
+    elif report.epoch == member.previous_epoch and report.owned is not None and parts.within(
+        report.owned, member.assigned
+    ):  # fmt: skip
+        return None  # the answer with the new epoch was lost
+    else:
+        size = "smaller"
+    text = (
+        f"The consumer group member has a {size} member epoch ({report.epoch}) than the one known by the group "
+        f"coordinator ({member.epoch}). The member must abandon all its partitions and rejoin."
+    )
+    return Refusal(ErrorCode.FENCED_MEMBER_EPOCH, text)
+
+
+def _commit_epoch_error(member: GroupMember, epoch: int) -> ErrorCode:
+    if epoch == member.epoch:
+        return ErrorCode.NONE
+    return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
