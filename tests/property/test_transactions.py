@@ -12,7 +12,7 @@ from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from cairnmq.errors import ErrorCode
 from cairnmq.transactions.messages import Add, Answer, Decision, End, Ending, Filter, Init, Limits, Producer
@@ -24,6 +24,8 @@ QUEUES = (1, 2, 3)
 GROUPS = ("g",)
 TIMEOUT_MS, EXPIRATION_MS = 60_000, 1_000_000
 OK = ErrorCode.NONE
+RETRIED = (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_COORDINATOR)
+FINAL = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_TXN_STATE)
 
 
 class Client:
@@ -36,7 +38,8 @@ class Client:
         self.me: Producer | None = None
         self.waiting: Any = None  # the request it waits for
         self.sent: set[int] = set()  # batches of the open transaction that were acknowledged
-        self.fenced = False
+        self.heard: ErrorCode | None = None
+        self.ending: End | None = None  # what it asks for until it knows the result
 
     def __repr__(self) -> str:
         return self.name
@@ -59,9 +62,11 @@ class Queue:
             self.ended[batch] = commit
 
 
-class Machine(RuleBasedStateMachine):
-    clients = Bundle("clients")
+WHO = st.sampled_from([0, 0, 0, 1, 1, 2, 3])
+AT_ONCE = st.sampled_from([True, True, False])  # the answer comes before anything else happens
 
+
+class Machine(RuleBasedStateMachine):
     @initialize(raises=st.booleans())
     def begin(self, raises: bool) -> None:
         self.limits = Limits(timeout_max_ms=TIMEOUT_MS, expiration_ms=EXPIRATION_MS, raises_epochs=raises)
@@ -76,49 +81,55 @@ class Machine(RuleBasedStateMachine):
         self.given: dict[Producer, Client] = {}  # every id and epoch ever answered, and to whom
         self.told: dict[int, bool] = {}  # batch -> how its client was told that it ended
         self.alive: list[Client] = []
+        for transactional_id, modern in (("t", True), ("t", raises), ("u", False)):
+            self.arrive(transactional_id, modern)
 
     # ------------------------------------------------------------------------------------------ what producers do
 
-    @rule(target=clients, transactional_id=st.sampled_from(IDS), modern=st.booleans())
-    def arrive(self, transactional_id: str, modern: bool) -> Client:
+    @rule(transactional_id=st.sampled_from(IDS), modern=st.booleans())
+    def arrive(self, transactional_id: str, modern: bool) -> None:
         """A new instance; an older one of the same id may live on as a zombie."""
         self.count += 1
-        client = Client(f"c{self.count}", transactional_id, modern)
-        self.alive.append(client)
-        self.init(client, False)
-        return client
+        self.alive.append(Client(f"c{self.count}", transactional_id, modern))
+        self.init(0, False, True)
 
-    @rule(client=consumes(clients))
-    def die(self, client: Client) -> None:
-        self.alive.remove(client)
-        client.waiting = None
+    @rule(who=WHO)
+    def die(self, who: int) -> None:
+        if len(self.alive) > 2:
+            self.alive.pop(who % len(self.alive)).waiting = None
 
-    @rule(client=clients, goes_on=st.booleans())
-    def init(self, client: Client, goes_on: bool) -> None:
-        if client.waiting is not None:
-            return
-        command = Init(client.transactional_id, TIMEOUT_MS, client.me if goes_on else None)
-        fresh_id = -1
-        if self.core.init_needs_id(command):
-            self.next_id += 1
-            fresh_id = self.next_id
-        self.ask(client, command, lambda ticket: self.core.init(command, ticket, self.now_ms, fresh_id))
+    @rule(who=WHO, goes_on=st.booleans(), at_once=AT_ONCE)
+    def init(self, who: int, goes_on: bool, at_once: bool) -> None:
+        """`goes_on`: it says who it is (KIP-360). A client asks again when it is told to wait."""
+        client = self.who(who)
+        for _ in range(3 if at_once else 1):
+            if client.waiting is not None:
+                return
+            command = Init(client.transactional_id, TIMEOUT_MS, client.me if goes_on else None)
+            fresh_id = self.fresh_id() if self.core.init_needs_id(command) else -1
+            self.ask(client, command, self.core.init(command, (client, command), self.now_ms, fresh_id), at_once)
+            if client.heard != ErrorCode.CONCURRENT_TRANSACTIONS:
+                return
 
     @rule(
-        client=clients,
+        who=WHO,
         queues=st.sets(st.sampled_from(QUEUES), max_size=2),
         groups=st.sets(st.sampled_from(GROUPS), max_size=1),
+        at_once=AT_ONCE,
     )
-    def add(self, client: Client, queues: set[int], groups: set[str]) -> None:
-        if client.waiting is not None or client.me is None or not queues | groups:
+    def add(self, who: int, queues: set[int], groups: set[str], at_once: bool) -> None:
+        client = self.who(who)
+        if client.waiting is not None or client.ending is not None or client.me is None or not queues | groups:
             return
         command = Add(client.transactional_id, client.me, queues, groups)
-        self.ask(client, command, lambda ticket: self.core.add(command, ticket, self.now_ms))
+        self.ask(client, command, self.core.add(command, (client, command), self.now_ms), at_once)
 
-    @rule(client=clients, queue=st.sampled_from(QUEUES))
-    def send(self, client: Client, queue: int) -> None:
-        """Batches are written at once: the worst case, because the facts about them lag behind."""
-        if client.me is None or client.waiting is not None:
+    @rule(who=WHO, queue=st.sampled_from(QUEUES))
+    def send(self, who: int, queue: int) -> None:
+        """Batches are written at once: the worst case, because the facts about them lag behind. A client that did not
+        wait for an answer is a wrong one, and may send too."""
+        client = self.who(who)
+        if client.me is None or client.ending is not None:
             return
         error = self.core.verify(client.transactional_id, client.me, queue=queue)
         place = self.queues[queue]
@@ -131,42 +142,45 @@ class Machine(RuleBasedStateMachine):
             place.epochs[client.me.producer_id] = client.me.epoch
             client.sent.add(self.count)
 
-    @rule(client=clients, queue=st.sampled_from(QUEUES), commit=st.booleans())
-    def whole_transaction(self, client: Client, queue: int, commit: bool) -> None:
-        """As a client does it, without anything in between: without this, chance rarely gets that far."""
-        self.store(10**6)
-        for _ in range(3):
-            self.init(client, False)
-            self.settle()
-        self.add(client, {queue}, {"g"})
-        self.store(10**6)
-        self.send(client, queue)
-        self.end(client, commit)
+    @rule(who=WHO, queues=st.sets(st.sampled_from(QUEUES), min_size=1), commit=st.booleans(), at_once=AT_ONCE)
+    def transaction(self, who: int, queues: set[int], commit: bool, at_once: bool) -> None:
+        """As a client does it, without anything in between."""
+        self.add(who, queues, set(GROUPS), True)
+        for queue in queues:
+            self.send(who, queue)
+        self.end(who, commit, at_once)
 
-    @rule(client=clients, commit=st.booleans())
-    def end(self, client: Client, commit: bool) -> None:
-        if client.waiting is not None or client.me is None:
-            return
-        self.ask_end(client, End(client.transactional_id, client.me, commit, client.modern))
+    @rule(who=WHO, commit=st.booleans(), at_once=AT_ONCE)
+    def end(self, who: int, commit: bool, at_once: bool) -> None:
+        client = self.who(who)
+        if client.waiting is None and client.me is not None:
+            again = client.ending
+            self.ask_end(client, again or End(client.transactional_id, client.me, commit, client.modern), at_once)
 
-    def ask_end(self, client: Client, command: End) -> None:
-        fresh_id = -1
-        if self.core.end_needs_id(command):
-            self.next_id += 1
-            fresh_id = self.next_id
-        self.ask(client, command, lambda ticket: self.core.end(command, ticket, self.now_ms, fresh_id))
+    def ask_end(self, client: Client, command: End, at_once: bool) -> None:
+        client.ending = command
+        fresh_id = self.fresh_id() if self.core.end_needs_id(command) else -1
+        self.ask(client, command, self.core.end(command, (client, command), self.now_ms, fresh_id), at_once)
 
-    @rule(client=clients)
-    def lose_the_answer(self, client: Client) -> None:
+    @rule(who=WHO, at_once=AT_ONCE)
+    def lose_the_answer(self, who: int, at_once: bool) -> None:
         """A connection breaks: an EndTxn is asked again, with the epoch that the client knows."""
-        command = client.waiting
-        client.waiting = None
+        client = self.who(who)
+        command, client.waiting = client.waiting, None
         if isinstance(command, End):
-            self.ask_end(client, command)
+            self.ask_end(client, command, at_once)
+
+    def who(self, number: int) -> Client:
+        """Counted from the youngest: most of the time somebody who is not fenced."""
+        return self.alive[-1 - number % len(self.alive)]
+
+    def fresh_id(self) -> int:
+        self.next_id += 1
+        return self.next_id
 
     # --------------------------------------------------------------------------------------------- what happens
 
-    @rule(ms=st.sampled_from([1, 1_000, TIMEOUT_MS + 1, EXPIRATION_MS]))
+    @rule(ms=st.sampled_from([1, 1_000, 1_000, 1_000, TIMEOUT_MS + 1, EXPIRATION_MS]))
     def time_passes(self, ms: int) -> None:
         self.now_ms += ms
         for transactional_id, decision in self.core.advance(self.now_ms):
@@ -215,8 +229,6 @@ class Machine(RuleBasedStateMachine):
         """The broker dies. Clients that waited get no answer; what is prepared goes on from the start."""
         self.under_way.clear()
         for client in self.alive:
-            if isinstance(client.waiting, Init):
-                client.me = client.me  # it may have been given an epoch that it never learns
             client.waiting = None
         self.core = self.loaded()
         self.endings = self.core.resume()
@@ -263,9 +275,11 @@ class Machine(RuleBasedStateMachine):
 
     # ------------------------------------------------------------------------------------------------- the store
 
-    def ask(self, client: Client, command: Any, decide: Any) -> None:
-        client.waiting = command
-        self.carry_out(command.transactional_id, decide((client, command)))
+    def ask(self, client: Client, command: Any, decision: Decision, at_once: bool) -> None:
+        client.waiting, client.heard = command, None
+        self.carry_out(command.transactional_id, decision)
+        if at_once:
+            self.settle()
 
     def carry_out(self, transactional_id: str, decision: Decision) -> None:
         if decision.facts or any(at == transactional_id for at, _ in self.under_way):
@@ -281,13 +295,17 @@ class Machine(RuleBasedStateMachine):
                 self.hear(client, command, answer)
 
     def hear(self, client: Client, command: Any, answer: Answer) -> None:
-        if answer.error in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING):
-            client.fenced = True
+        client.heard = answer.error
+        if isinstance(command, End) and answer.error not in RETRIED:
+            client.ending = None
+        if answer.error in FINAL:
+            client.sent.clear()
         if answer.error != OK:
             return
         if isinstance(command, Init):
             self.is_given(client, Producer(answer.producer_id, answer.epoch))
             client.sent.clear()
+            client.ending = None
         elif isinstance(command, End):
             for batch in client.sent:
                 assert self.told.setdefault(batch, command.commit) == command.commit
@@ -299,7 +317,6 @@ class Machine(RuleBasedStateMachine):
         assert self.given.setdefault(producer, client) is client, f"{producer} was given to two"
         assert 0 <= producer.epoch <= EPOCH_LAST_GIVEN
         client.me = producer
-        client.fenced = False
 
     def loaded(self) -> Transactions:
         return Transactions.load(self.stored.items(), self.limits)
