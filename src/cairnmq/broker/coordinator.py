@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter, deque
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
 from uuid import uuid4
 
 from cairnmq.broker.facts import FactLog
+from cairnmq.broker.ordered_writes import OrderedWrites
 from cairnmq.errors import ErrorCode, Fault
 from cairnmq.groups.classic import Outcome
 from cairnmq.groups.consumer_messages import Report
@@ -45,26 +46,6 @@ class SteadyClock:
         return self._base_ms + elapsed_ms
 
 
-class _Write:
-    """Facts of a group on their way, and the answers that wait for them. `stored` is None until it is known."""
-
-    __slots__ = ("waiting", "stored")
-
-    def __init__(self, waiting: Iterable[tuple[Deliver, Answer]]) -> None:
-        self.waiting = list(waiting)
-        self.stored: bool | None = None
-
-
-class _Writes:
-    """The writes of one group, in the order of its decisions. `failed`: its live state is not what is stored."""
-
-    __slots__ = ("queue", "failed")
-
-    def __init__(self) -> None:
-        self.queue: deque[_Write] = deque()
-        self.failed = False
-
-
 class Coordinator:
     """`view` gives the topics as of now."""
 
@@ -75,7 +56,7 @@ class Coordinator:
         self._view = view
         self._facts = facts
         self._clock = clock
-        self._writes: dict[str, _Writes] = {}
+        self._writes: OrderedWrites[Answer] = OrderedWrites("group", facts, self._put_back)
         self._committing: Counter[str] = Counter()  # group -> commits of offsets on their way
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -104,6 +85,7 @@ class Coordinator:
     async def close(self) -> None:
         """What was decided is still stored."""
         self.drain()
+        await self._writes.settled()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # ---------------------------------------------------------------------------------------------------- commands
@@ -170,45 +152,12 @@ class Coordinator:
 
     def _carry_out(self, group_id: str, decision: Outcome) -> None:
         waiting = [(deliver, answer) for deliver, answer in decision.answers if callable(deliver)]
-        under_way = self._writes.get(group_id)
-        if decision.facts:
-            write = _Write(waiting)
-            if under_way is None:
-                under_way = self._writes[group_id] = _Writes()
-            under_way.queue.append(write)
-            self._run(self._store(group_id, write, decision.facts))
-        elif under_way is not None:
-            under_way.queue[-1].waiting += waiting
-        else:
-            for deliver, answer in waiting:
-                deliver(answer)
+        self._writes.submit(group_id, decision.facts, waiting)
         if self.groups.wake_ms < self._timer_ms:
             self._watch()
 
-    async def _store(self, group_id: str, write: _Write, facts: list[Fact]) -> None:
-        try:
-            await self._facts.commit(facts)
-            write.stored = True
-        except Fault as fault:
-            log.error("group %s: %s", group_id, fault)
-            write.stored = False
-        self._release(group_id)
-
-    def _release(self, group_id: str) -> None:
-        """Answers whose turn has come. A failure may become known before earlier facts are stored: it waits for them,
-        and the group is put back only when nothing of it is on its way, so that it ends as what is stored."""
-        under_way = self._writes.get(group_id)
-        if under_way is None:
-            return  # a delivery below let another write finish first
-        while under_way.queue and under_way.queue[0].stored is not None:
-            write = under_way.queue.popleft()
-            under_way.failed = under_way.failed or not write.stored
-            for deliver, answer in write.waiting:
-                deliver(answer if write.stored else None)
-        if not under_way.queue:
-            del self._writes[group_id]
-            if under_way.failed:
-                self._carry_out(group_id, self.groups.reload(group_id, self._clock()))
+    def _put_back(self, group_id: str) -> None:
+        self._carry_out(group_id, self.groups.reload(group_id, self._clock()))
 
     def _run(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)

@@ -59,11 +59,15 @@ class Answer(Struct, frozen=True, gc=False):
 
 
 class Ending(Struct, frozen=True):
-    """A transaction whose result is stored: markers of it belong into these queues, and into these groups."""
+    """A transaction whose result is stored: markers of it belong into these queues, and into these groups.
+
+    `raised`: the producer's epoch is above that of the records, so a queue can tell a late marker.
+    """
 
     transactional_id: str
     producer: Producer
     commit: bool
+    raised: bool
     queues: frozenset[int]
     groups: frozenset[str]
 

@@ -40,7 +40,8 @@ class TransactionRecord(Struct, frozen=True, array_like=True):
 
     `last_epoch`: the epoch before this one, if who had it may ask again for this one. `previous_id`: the producer id
     before the last change; `next_id`: the one to take when the markers are written, because epochs ran out.
-    `queues` and `groups` are those of the open transaction.
+    `queues` and `groups` are those of the open transaction. `raised`: its end was prepared with an epoch above that of
+    its records.
     """
 
     producer_id: int
@@ -54,6 +55,7 @@ class TransactionRecord(Struct, frozen=True, array_like=True):
     next_id: int = NO_ID
     queues: frozenset[int] = frozenset()
     groups: frozenset[str] = frozenset()
+    raised: bool = False
 
     @property
     def exhausted(self) -> bool:

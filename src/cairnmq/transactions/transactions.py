@@ -150,7 +150,9 @@ class Transactions:
         epoch, last_epoch = min(record.epoch + 1, EPOCH_MAX), NO_EPOCH
         if self.limits.raises_epochs:
             epoch, last_epoch = min(epoch + 1, EPOCH_MAX), epoch
-        self._prepare(transactional_id, replace(record, epoch=epoch, last_epoch=last_epoch), False, now_ms, out)
+        self._prepare(
+            transactional_id, replace(record, epoch=epoch, last_epoch=last_epoch, raised=True), False, now_ms, out
+        )
 
     # ------------------------------------------------------------------------------------------------ transactions
 
@@ -253,6 +255,7 @@ class Transactions:
                 epoch=min(record.epoch + 1, EPOCH_MAX),
                 last_epoch=record.epoch,
                 next_id=fresh_id if record.exhausted else NO_ID,
+                raised=True,
             )
         self._prepare(command.transactional_id, record, command.commit, now_ms, out)
         prepared = self._live[command.transactional_id]
@@ -365,6 +368,7 @@ def _completed(prepared: TransactionRecord, now_ms: int) -> TransactionRecord:
         previous_id=prepared.producer_id,
         next_id=NO_ID,
         update_ms=now_ms,
+        raised=False,
         queues=frozenset(),
         groups=frozenset(),
     )
@@ -375,6 +379,7 @@ def _ending(transactional_id: str, record: TransactionRecord) -> Ending:
         transactional_id,
         Producer(record.producer_id, record.epoch),
         record.state is State.PREPARE_COMMIT,
+        record.raised,
         record.queues,
         record.groups,
     )
