@@ -1,4 +1,4 @@
-"""The broker-wide allowance of request bytes in flight: read but not yet answered."""
+"""Broker-wide allowances of bytes: requests that are not answered yet, and answers that clients have not taken yet."""
 
 from __future__ import annotations
 
@@ -6,23 +6,59 @@ from collections import deque
 from collections.abc import Callable
 
 _WAKES = 16
+_SHARE = 8  # one answer gets at most this part of what is left, so that a few slow readers cannot take it all
+_LEAST = 64 * 1024
 
 
 class Budget:
     """Grants are given while anything is left, so one request larger than the whole allowance still passes."""
 
-    __slots__ = ("limit", "used", "_waiting")
+    __slots__ = ("limit", "used", "_waiting", "_privileged")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
         self._waiting: deque[Callable[[], object]] = deque()
+        self._privileged: object | None = None
+
+    @property
+    def full(self) -> bool:
+        return self.used >= self.limit
+
+    @property
+    def wanted(self) -> bool:
+        """Somebody waits."""
+        return bool(self._waiting)
+
+    @property
+    def share(self) -> int:
+        """What one answer may take now."""
+        return max((self.limit - self.used) // _SHARE, _LEAST)
 
     def reserve(self, size: int) -> bool:
         if self.used >= self.limit:
             return False
         self.used += size
         return True
+
+    def reserve_more(self, size: int, holder: object) -> bool:
+        """For who holds a part already. Holders of parts could wait for one another for ever, so one is let through."""
+        if self.used < self.limit or self._privileged in (None, holder):
+            if self.used >= self.limit:
+                self._privileged = holder
+            self.used += size
+            return True
+        return False
+
+    def give_back(self, size: int, holder: object) -> None:
+        """The holder of parts has everything, or gives up."""
+        if self._privileged is holder:
+            self._privileged = None
+        self.release(size)
+
+    def take(self, size: int) -> None:
+        """Without asking: what is there already."""
+        self.used += size
 
     def wait(self, wake: Callable[[], object]) -> None:
         """`wake` is called once, when something may be reserved again."""
@@ -34,7 +70,7 @@ class Budget:
 
     def release(self, size: int) -> None:
         self.used -= size
-        assert self.used >= 0, "released more request bytes than were reserved"
+        assert self.used >= 0, "released more bytes than were reserved"
         if self._waiting and self.used < self.limit:
             # A few at a time, or thousands of waiters would be woken for one small request's worth of room. While
             # anything is in flight another release will follow; when nothing is, nobody may be left waiting.

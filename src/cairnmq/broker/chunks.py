@@ -27,18 +27,26 @@ def unseen(chunk: bytearray) -> bool:
 class Chunks:
     """One pool for all connections: an idle connection holds no chunk at all."""
 
-    __slots__ = ("_kept", "_limits")
+    __slots__ = ("_kept", "_limits", "_large_out", "_large_max")
 
-    def __init__(self, kept_small: int = 256, kept_large: int = 64) -> None:
+    def __init__(self, kept_small: int = 256, kept_large: int = 16, large_max: int = 32) -> None:
         self._kept: dict[int, deque[bytearray]] = {SMALL: deque(), LARGE: deque()}
         self._limits = {SMALL: kept_small, LARGE: kept_large}
+        self._large_out = 0
+        self._large_max = large_max
 
-    def take(self, size: int) -> bytearray | mmap:
-        """A chunk of at least `size` bytes."""
+    def take(self, size: int, wish: int = SMALL) -> bytearray | mmap:
+        """A chunk of at least `size` bytes; of `wish` bytes while not too many have such large ones."""
         if size > LARGE:
             # Anonymous memory costs nothing until it is filled: a client that only announces 100 MB pins no 100 MB.
             return mmap(-1, size)
-        size = SMALL if size <= SMALL else LARGE
+        if self._large_out >= self._large_max:
+            if size > SMALL:
+                return bytearray(size)
+            wish = SMALL
+        size = SMALL if max(size, wish) <= SMALL else LARGE
+        if size == LARGE:
+            self._large_out += 1
         kept = self._kept[size]
         for _ in range(min(_TRIES, len(kept))):
             chunk = kept.popleft()
@@ -49,8 +57,10 @@ class Chunks:
 
     def give(self, chunk: bytearray | mmap) -> None:
         """Take a chunk back, with or without views on it; what exceeds the pool is left to the last view."""
-        if isinstance(chunk, bytearray):
-            kept = self._kept[len(chunk)]
+        kept = self._kept.get(len(chunk))
+        if isinstance(chunk, bytearray) and kept is not None:
+            if len(chunk) == LARGE:
+                self._large_out -= 1
             if len(kept) < self._limits[len(chunk)]:
                 kept.append(chunk)
 

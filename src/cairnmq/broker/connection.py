@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from cairnmq.broker.budget import Budget
 from cairnmq.broker.chunks import LARGE, SMALL
 from cairnmq.broker.reply import Answer, CloseConnection, Reply
 from cairnmq.broker.router import Outcome, Router
 from cairnmq.types import Buffer
-from cairnmq.wire.apis import API_VERSIONS, PRODUCE
+from cairnmq.wire.apis import API_VERSIONS, HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, OFFSET_COMMIT, PRODUCE, SYNC_GROUP
 from cairnmq.wire.codec import Malformed, encode
 from cairnmq.wire.framing import read_request_header, response_frame
 from cairnmq.wire.messages import Message
@@ -38,6 +39,14 @@ _SIZE = Layout(">i")
 _PEEK = Layout(">hhi")
 _SHORTEST = _PEEK.size
 _UNKNOWN = 1 << 62
+_STEP = LARGE  # a frame that arrives in parts pays in parts: announcing one costs a client nothing, so it buys nothing
+OBJECTS = 8  # other requests than Produce become objects, many times as large as their bytes
+# These wait for other members, whose requests must not have to wait for them; what they bring is their group's.
+_GROUP_WAITS = frozenset((JOIN_GROUP, SYNC_GROUP))
+# Their answers are small, and delaying them would harm groups and producers.
+_SMALL_ANSWERS = frozenset((PRODUCE, API_VERSIONS, JOIN_GROUP, SYNC_GROUP, HEARTBEAT, LEAVE_GROUP, OFFSET_COMMIT))
+_PRESSED_SECONDS = 1.0
+_SLOW_BYTES = 64 * 1024  # who moves less between two sweeps is slow, and cut off when others wait for the memory
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -46,8 +55,8 @@ class Limits(msgspec.Struct, frozen=True):
     request_bytes: int = 100 * 1024 * 1024
     requests: int = 128
     outstanding_bytes: int = 32 * 1024 * 1024
-    write_high: int = 256 * 1024
-    write_low: int = 64 * 1024
+    write_high: int = 32 * 1024
+    write_low: int = 16 * 1024
     stall_seconds: float = 30.0
     idle_seconds: float = 600.0
 
@@ -55,14 +64,15 @@ class Limits(msgspec.Struct, frozen=True):
 class Owed:
     """A started request whose answer has not left yet."""
 
-    __slots__ = ("connection", "key", "version", "correlation", "size", "started", "done", "body", "waits_for")
+    __slots__ = ("connection", "key", "version", "correlation", "size", "cost", "started", "done", "body", "waits_for")
 
-    def __init__(self, connection: Connection, key: int, version: int, correlation: int, size: int) -> None:
+    def __init__(self, connection: Connection, key: int, version: int, correlation: int, size: int, cost: int) -> None:
         self.connection = connection
         self.key = key
         self.version = version
         self.correlation = correlation
         self.size = size
+        self.cost = cost
         self.started = perf_counter()
         self.done = False
         self.body: list[Buffer] | None = None
@@ -86,7 +96,7 @@ class Connection(asyncio.BufferedProtocol):
         "_ctx", "_listener", "_router", "_limits", "_loop", "_transport", "peer", "_host",
         "_chunk", "_view", "_start", "_end", "_chunk_size", "_owed", "_owed_bytes", "_reserved",
         "_blocked", "_reading", "_write_paused", "_waiting", "_closing", "_draining", "_pump_due", "_pumping",
-        "heard", "_stalled_since", "_stalled_bytes", "_filled",
+        "heard", "_stalled_since", "_stalled_bytes", "_filled", "_unsent", "_received_then",
     )  # fmt: skip
 
     def __init__(self, listener: Listener, ctx: Context, router: Router, limits: Limits) -> None:
@@ -118,6 +128,8 @@ class Connection(asyncio.BufferedProtocol):
         self.heard = self._loop.time()
         self._stalled_since = 0.0
         self._stalled_bytes = 0
+        self._unsent = 0  # answer bytes that count in the broker's allowance
+        self._received_then = 0
 
     # Life
 
@@ -141,15 +153,17 @@ class Connection(asyncio.BufferedProtocol):
         self._listener.dismiss(self)
         if self._waiting:
             self._ctx.budget.forget(self._woken)
+            self._ctx.answers.forget(self._woken)
             self._waiting = False
+        self._count_unsent(0)
         if self._reserved:
-            self._ctx.budget.release(self._reserved)
-            self._reserved = 0
+            reserved, self._reserved = self._reserved, 0
+            self._ctx.budget.give_back(reserved, self)
         self._drop_chunk()
         for owed in self._owed:
             # What cannot be given up (a batch on its way to the journal) still holds its bytes until it is completed.
             if isinstance(owed.waits_for, Reply) and owed.waits_for.abandon():
-                self._ctx.budget.release(owed.size)
+                self._ctx.budget.release(owed.cost)
 
     def eof_received(self) -> bool:
         return False
@@ -190,11 +204,19 @@ class Connection(asyncio.BufferedProtocol):
             return
         if self._write_paused:
             size = self._transport.get_write_buffer_size()
-            if size < self._stalled_bytes:
+            self._count_unsent(size)
+            needed, patience = 0, self._limits.stall_seconds
+            if self._ctx.answers.wanted:
+                needed, patience = _SLOW_BYTES, min(patience, _PRESSED_SECONDS)
+            if size < self._stalled_bytes - needed:
                 self._stalled_bytes, self._stalled_since = size, now
-            elif now - self._stalled_since >= self._limits.stall_seconds:
+            elif now - self._stalled_since >= patience:
                 log.info("closed connection of %s: it does not read its answers", self.peer)
                 self.abort()
+            return
+        if self._arrives_too_slowly():
+            log.info("closed connection of %s: its request arrives too slowly while others wait", self.peer)
+            self.abort()
             return
         if not self._owed and now - self.heard >= self._limits.idle_seconds:
             log.debug("closed idle connection of %s", self.peer)
@@ -204,11 +226,19 @@ class Connection(asyncio.BufferedProtocol):
             self._chunk_size = SMALL
         self._filled = False
 
+    def _arrives_too_slowly(self) -> bool:
+        """Half a large request holds memory that others wait for."""
+        if not self._reserved or not self._reading or not self._ctx.budget.wanted:
+            return False
+        received = self._end - self._start
+        before, self._received_then = self._received_then, received
+        return received < self._wanted() and received - before < _SLOW_BYTES
+
     # Bytes in
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._chunk is None:
-            self._use(self._listener.chunks.take(self._chunk_size), b"")
+            self._use(self._listener.chunks.take(SMALL, self._chunk_size), b"")
         elif self._end == len(self._chunk) or self._start + self._wanted() > len(self._chunk):
             self._next_chunk()
         return self._view[self._end :]
@@ -244,7 +274,7 @@ class Connection(asyncio.BufferedProtocol):
         head = self._view[self._start : self._end]
         old = self._chunk
         old_view = self._view
-        self._use(self._listener.chunks.take(max(self._chunk_size, self._wanted())), head)
+        self._use(self._listener.chunks.take(self._wanted(), self._chunk_size), head)
         head.release()
         old_view.release()
         assert old is not None
@@ -297,22 +327,27 @@ class Connection(asyncio.BufferedProtocol):
                 self.close(f"a request of {size} bytes (allowed are {_SHORTEST} to {self._limits.request_bytes})")
                 break
             if available < size + 4:
-                # Memory for a large frame is asked for before it exists; small frames pay when they start.
-                if size > LARGE and not self._reserved:
-                    if not self._reserve(size):
+                # Memory for a large frame is asked for before it is filled; small frames pay when they start.
+                if size > SMALL and self._reserved < size and self._reserved - available < _STEP // 2:
+                    if not self._reserve_part(min(size, available + _STEP) - self._reserved):
                         return False
-                    self._reserved = size
                 break
             first = self._start + 4
             key, version, correlation = _PEEK.unpack_from(self._view, first)
             if not self._may_start(key):
                 return False
+            cost = size if key == PRODUCE else size * OBJECTS
+            if key not in _SMALL_ANSWERS and self._ctx.answers.full:
+                self._wait_for(self._ctx.answers)
+                return False
             if self._reserved:
-                self._reserved = 0
-            elif not self._reserve(size):
+                reserved, self._reserved = self._reserved, 0
+                self._ctx.budget.take(cost)
+                self._ctx.budget.give_back(reserved, self)
+            elif not self._reserve(cost):
                 return False
             self._start = first + size
-            self._begin(key, version, correlation, self._view[first : first + size])
+            self._begin(key, version, correlation, self._view[first : first + size], cost)
         return True
 
     def _may_start(self, key: int) -> bool:
@@ -330,11 +365,24 @@ class Connection(asyncio.BufferedProtocol):
     def _reserve(self, size: int) -> bool:
         if self._ctx.budget.reserve(size):
             return True
+        self._wait_for(self._ctx.budget)
+        return False
+
+    def _reserve_part(self, size: int) -> bool:
+        budget = self._ctx.budget
+        if budget.reserve_more(size, self) if self._reserved else budget.reserve(size):
+            if not self._reserved:
+                self._received_then = -_SLOW_BYTES  # it has until the next sweep but one
+            self._reserved += size
+            return True
+        self._wait_for(self._ctx.budget)
+        return False
+
+    def _wait_for(self, budget: Budget) -> None:
         self._pause()
         if not self._waiting:
             self._waiting = True
-            self._ctx.budget.wait(self._woken)
-        return False
+            budget.wait(self._woken)
 
     def _woken(self) -> None:
         self._waiting = False
@@ -357,8 +405,8 @@ class Connection(asyncio.BufferedProtocol):
 
     # Requests
 
-    def _begin(self, key: int, version: int, correlation: int, frame: memoryview) -> None:
-        owed = Owed(self, key, version, correlation, len(frame))
+    def _begin(self, key: int, version: int, correlation: int, frame: memoryview, cost: int) -> None:
+        owed = Owed(self, key, version, correlation, len(frame), cost)
         self._owed.append(owed)
         self._owed_bytes += owed.size
         route = self._router.routes.get(key)
@@ -387,6 +435,9 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 owed.waits_for = outcome
                 outcome.deliver = owed.replied
+                if owed.key in _GROUP_WAITS:
+                    cost, owed.cost = owed.cost, 0
+                    self._ctx.budget.release(cost)
             return
         # Not cancelled when the connection goes: an admin change that has begun is carried to its end.
         future: asyncio.Future[Any] = asyncio.ensure_future(cast(Any, outcome))
@@ -398,7 +449,7 @@ class Connection(asyncio.BufferedProtocol):
         assert not owed.done, "a request is answered once"
         owed.done = True
         owed.waits_for = None
-        self._ctx.budget.release(owed.size)
+        self._ctx.budget.release(owed.cost)
         if failure is None and answer is not None:
             try:
                 owed.body = answer if type(answer) is list else encode(cast(Message, answer), owed.version)
@@ -445,8 +496,18 @@ class Connection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         self._write_paused = True
         self._stalled_bytes = _UNKNOWN  # the next sweep starts the clock
+        self._count_unsent(self._transport.get_write_buffer_size())
+
+    def _count_unsent(self, size: int) -> None:
+        """What the client has not taken yet counts, as of now."""
+        before, self._unsent = self._unsent, size
+        if size > before:
+            self._ctx.answers.take(size - before)
+        elif size < before:
+            self._ctx.answers.release(before - size)
 
     def resume_writing(self) -> None:
         self._write_paused = False
+        self._count_unsent(0)
         if self._blocked:
             self._pump_soon()

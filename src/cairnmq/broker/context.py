@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from cairnmq.broker.catalog import LiveCatalog
     from cairnmq.broker.store import Store
 
-_REQUEST_BYTES_IN_FLIGHT = 256 * 1024 * 1024
-
 
 class Node(Struct, frozen=True):
     """This broker as clients see it."""
@@ -39,8 +37,8 @@ class Node(Struct, frozen=True):
 class Context:
     """`config` is replaced when a dynamic setting changes; read it when needed, never keep it."""
 
-    __slots__ = ("store", "catalog", "config", "node", "metrics", "clock", "budget", "offsets", "facts", "router",
-                 "coordinator")  # fmt: skip
+    __slots__ = ("store", "catalog", "config", "node", "metrics", "clock", "budget", "answers", "offsets", "facts",
+                 "router", "coordinator")  # fmt: skip
 
     def __init__(
         self,
@@ -61,7 +59,8 @@ class Context:
         self.router = router
         self.clock = clock
         self.metrics = Metrics()
-        self.budget = Budget(_REQUEST_BYTES_IN_FLIGHT)
+        self.budget = Budget(config.cairn_request_bytes_max)
+        self.answers = Budget(config.cairn_answer_bytes_max)
         groups = Groups.load(store.load_facts(GROUP_SPACE), offsets, _limits(config), store.load_facts(MEMBER_SPACE))
         self.facts = FactLog(store.put_facts, groups.apply)
         self.coordinator = Coordinator(groups, self.facts, SteadyClock(clock), lambda: catalog.image)

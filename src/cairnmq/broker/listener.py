@@ -18,6 +18,7 @@ log = logging.getLogger("cairnmq.broker")
 
 _SWEEPS_PER_TIMEOUT = 4
 _SWEEP_SECONDS_MAX = 5.0
+_PRESSED_SWEEP_SECONDS = 1.0
 
 
 class Listener:
@@ -70,7 +71,11 @@ class Listener:
         loop = asyncio.get_running_loop()
         self.sweep(loop.time())
         shortest = min(self._limits.idle_seconds, self._limits.stall_seconds)
-        self._sweeper = loop.call_later(min(shortest / _SWEEPS_PER_TIMEOUT, _SWEEP_SECONDS_MAX), self._sweep)
+        delay = min(shortest / _SWEEPS_PER_TIMEOUT, _SWEEP_SECONDS_MAX)
+        # While memory is short, those who hold it without moving are looked for more often.
+        if self._ctx.budget.wanted or self._ctx.answers.wanted:
+            delay = min(delay, _PRESSED_SWEEP_SECONDS)
+        self._sweeper = loop.call_later(delay, self._sweep)
 
     async def close(self, grace_seconds: float) -> None:
         """Stop accepting, let started requests be answered for at most `grace_seconds`, then hang up."""

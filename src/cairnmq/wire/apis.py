@@ -33,6 +33,7 @@ APIS: dict[int, Api] = {
 }
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS = 0, 1, 2, 3, 18
+OFFSET_COMMIT, JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 8, 11, 12, 13, 14
 KEEP_OFFSETS = 20000
 INTERNAL_FROM = 20000  # keys of our own; Kafka's are far below. Both sides know the versions without asking.
 

@@ -61,3 +61,24 @@ def test_a_forgotten_waiter_is_not_woken() -> None:
 def test_releasing_more_than_was_reserved_is_a_bug() -> None:
     with pytest.raises(AssertionError, match="released more"):
         Budget(10).release(1)
+
+
+def test_one_holder_of_a_part_may_go_on_when_all_is_given() -> None:
+    """Else holders of parts would wait for one another for ever."""
+    budget = Budget(100)
+    assert budget.reserve(60) and budget.reserve(60)
+    assert budget.reserve_more(50, "first") and budget.reserve_more(50, "first")
+    assert not budget.reserve_more(50, "second")
+    budget.give_back(160, "first")
+    assert budget.reserve_more(50, "second") and budget.reserve_more(50, "second")
+    budget.give_back(160, "second")
+    assert budget.used == 0
+
+
+def test_what_one_answer_may_take_shrinks_as_little_is_left() -> None:
+    budget = Budget(64 << 20)
+    assert budget.share == 8 << 20
+    budget.take(32 << 20)
+    assert budget.share == 4 << 20
+    budget.take(64 << 20)
+    assert budget.full and budget.share == 64 << 10

@@ -42,3 +42,14 @@ def test_the_pool_is_bounded_and_keeps_nothing_of_odd_size() -> None:
         chunks.give(bytearray(LARGE))
         chunks.give(chunks.take(LARGE + 1))
     assert chunks.kept_bytes == 2 * SMALL + LARGE
+
+
+def test_large_chunks_that_only_save_work_are_few() -> None:
+    chunks = Chunks(large_max=2)
+    busy = [chunks.take(SMALL, LARGE) for _ in range(4)]
+    assert [len(chunk) for chunk in busy] == [LARGE, LARGE, SMALL, SMALL]
+    needed = chunks.take(SMALL + 1)
+    assert len(needed) == SMALL + 1  # no more than is needed
+    for chunk in (*busy, needed):
+        chunks.give(chunk)
+    assert len(chunks.take(SMALL, LARGE)) == LARGE

@@ -106,9 +106,9 @@ def frame(key: int, correlation: int, body: bytes = b"", version: int = 3) -> by
 
 
 class Bench:
-    def __init__(self, limits: Limits, connections_max: int, budget: int) -> None:
+    def __init__(self, limits: Limits, connections_max: int, budget: int, answers: int) -> None:
         self.stub = Stub()
-        self.ctx: Any = SimpleNamespace(metrics=Metrics(), budget=Budget(budget))
+        self.ctx: Any = SimpleNamespace(metrics=Metrics(), budget=Budget(budget), answers=Budget(answers))
         self.listener = Listener(self.ctx, self.stub.router, limits, connections_max)
         self.port = 0
         self.clients: list[Client] = []
@@ -144,9 +144,9 @@ class Bench:
 
 @asynccontextmanager
 async def open_bench(
-    limits: Limits | None = None, *, connections_max: int = 1000, budget: int = 1 << 30
+    limits: Limits | None = None, *, connections_max: int = 1000, budget: int = 1 << 30, answers: int = 1 << 30
 ) -> AsyncIterator[Bench]:
-    bench = Bench(limits or Limits(), connections_max, budget)
+    bench = Bench(limits or Limits(), connections_max, budget, answers)
     bound = socket.socket()
     bound.bind(("127.0.0.1", 0))
     bench.port = bound.getsockname()[1]
