@@ -43,7 +43,7 @@ def parse(data: bytes, name: str, position: int = 0) -> Iterator[Aborted]:
 
 
 def is_sane(row: Aborted) -> bool:
-    return row.producer_id >= 0 and 0 <= row.first < row.last and row.first < row.stable <= row.last + 1
+    return row.producer_id >= 0 and 0 <= row.first < row.last and 0 <= row.stable <= row.last + 1
 
 
 def read_rows(disk: Disk, directory: str, base: int) -> list[Aborted]:

@@ -6,15 +6,19 @@ from random import Random
 
 from msgspec.structs import replace
 
-from cairnmq.codec.records import Record, build_batch
+from cairnmq.codec.batch import CONTROL_BIT, read_header
+from cairnmq.codec.records import Record, build_batch, iter_batches
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.checkpoint import load_checkpoint
 from cairnmq.storage.engine import Engine, EngineConfig, Fetched
+from cairnmq.storage.format import Aborted
+from cairnmq.storage.markers import Marker
 from cairnmq.storage.model import Thresholds
 from cairnmq.storage.queue_log import QueueSpec
 from cairnmq.storage.split_report import Resume
 from cairnmq.storage.splitter import Splitter
 from cairnmq.storage.upkeep import Upkeep
+from cairnmq.storage.write_path import Placed
 from cairnmq.testing.sim_disk import SimDisk
 
 NOW = 10_000
@@ -99,5 +103,61 @@ class Broker:
             fetched = self.engine.read(queue, offset, 1, whole=True, cached=False)
             assert isinstance(fetched, Fetched)
             found.append(int.from_bytes(fetched.buffers[0][:8], "big"))
+            offset = fetched.next_offset
+        return found
+
+    # -------------------------------------------------------------------------------------------- transactions
+
+    def send(self, number: int, pid: int, epoch: int = 0, *, count: int = 1, flush: bool = True) -> int:
+        """A batch of a producer's transaction; returns its base offset."""
+        row = self.engine.queues[number].state.producers.get(pid)
+        fits = row is not None and row.epoch == epoch and row.batches
+        sequence = row.batches[-1][1] + 1 if fits and row is not None else 0
+        records = [Record(offset=0, timestamp=NOW, key=None, value=b"t" * 40)] * count
+        data = build_batch(records, producer_id=pid, producer_epoch=epoch, base_sequence=sequence, transactional=True)
+        placed = self.engine.paths[0].stage(
+            self.engine.queues[number], memoryview(bytearray(data)), -1, NOW, in_transaction=True
+        )
+        assert isinstance(placed, Placed), placed
+        if flush:
+            self.flush()
+        return placed.base_offset
+
+    def mark(self, number: int, pid: int, epoch: int = 0, *, commit: bool, flush: bool = True) -> int:
+        """Ends a producer's transaction; returns the offset behind the marker."""
+        queue = self.engine.queues[number]
+        staged = self.engine.paths[0].stage_marker(queue, Marker(number, pid, epoch, commit, 0), NOW)
+        assert isinstance(staged, int), staged
+        if flush:
+            self.flush()
+        return queue.state.end
+
+    def abort(self, number: int, pid: int, epoch: int = 0) -> Aborted:
+        """A transaction of one batch, aborted at once."""
+        first = self.send(number, pid, epoch)
+        last = self.mark(number, pid, epoch, commit=False) - 1
+        return Aborted(pid, first, last, min([last + 1, *self.engine.queues[number].open_transactions.values()]))
+
+    def aborted(self, number: int, start: int = 0, end: int | None = None) -> list[Aborted]:
+        queue = self.engine.queues[number]
+        found = self.engine.aborted(queue, start, queue.last_stable if end is None else end, cached=False)
+        assert isinstance(found, list)
+        return found
+
+    def committed(self, number: int) -> list[int]:
+        """Base offsets of what a reader of committed records gets, markers left out."""
+        queue = self.engine.queues[number]
+        offset, found = queue.log_start, []
+        while offset < queue.last_stable:
+            fetched = self.engine.read(queue, offset, 150, whole=True, cached=False, committed=True)
+            assert isinstance(fetched, Fetched) and fetched.size
+            rows = self.aborted(number, offset, fetched.next_offset)
+            for buffer in fetched.buffers:
+                for batch in iter_batches(buffer):
+                    header = read_header(batch)
+                    pid, base = header.producer_id, header.base_offset
+                    hidden = any(row.producer_id == pid and row.first <= base <= row.last for row in rows)
+                    if not header.attributes & CONTROL_BIT and not hidden:
+                        found.append(base)
             offset = fetched.next_offset
         return found

@@ -1,0 +1,352 @@
+"""Transactions on queues: what is stable, what is aborted, wherever records and markers lie, and after any restart."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from cairnmq.codec.records import Record, build_batch
+from cairnmq.errors import ErrorCode, Refusal
+from cairnmq.storage.checkpoint import load_checkpoint
+from cairnmq.storage.format import NO_SEGMENTS, Aborted, StartMoved
+from cairnmq.storage.markers import Marker
+from cairnmq.storage.producers import NO_PRODUCERS
+from cairnmq.storage.queue_segment import TXN_INDEX
+from cairnmq.storage.queue_state import QueueState
+from unit.storage.split_room import NOW, Broker
+
+MODELS = ["dedicated", "shared"]
+
+
+@pytest.fixture(params=MODELS)
+def broker(request: pytest.FixtureRequest) -> Broker:
+    return Broker(request.param)
+
+
+def indexes(broker: Broker, number: int = 1) -> list[str]:
+    return [name for name in broker.read_disk.list(f"queues/t-{number}") if name.endswith(TXN_INDEX)]
+
+
+class TestLastStable:
+    def test_is_the_visible_end_without_transactions(self, broker: Broker) -> None:
+        broker.put(1, 1)
+        queue = broker.engine.queues[1]
+        assert queue.last_stable == queue.visible == 2
+        assert queue.state.transactions is None
+
+    def test_stops_at_the_oldest_open_transaction(self, broker: Broker) -> None:
+        queue = broker.engine.queues[1]
+        broker.put(1)
+        broker.send(1, 7)
+        broker.send(1, 8, count=3)
+        broker.put(1)
+        assert (queue.last_stable, queue.visible) == (1, 6)
+        assert queue.open_transactions == {7: 1, 8: 2}
+        broker.mark(1, 7, commit=True)
+        assert queue.last_stable == 2
+        broker.mark(1, 8, commit=False)
+        assert queue.last_stable == queue.visible == 8
+        assert queue.open_transactions == {}
+
+    def test_a_marker_counts_when_it_is_visible(self, broker: Broker) -> None:
+        queue, path = broker.engine.queues[1], broker.engine.paths[0]
+        broker.send(1, 7)
+        broker.put(1)
+        broker.mark(1, 7, commit=True, flush=False)
+        assert queue.last_stable == 0, "staged"
+        write = path.take()
+        assert write is not None
+        path.write(write)
+        path.written(write)
+        assert queue.last_stable == 0, "written"
+        path.synced_to(path.sync())
+        assert queue.last_stable == 3, "synced"
+
+    def test_is_never_below_the_log_start(self, broker: Broker) -> None:
+        queue = broker.engine.queues[1]
+        broker.send(1, 7)
+        broker.put(1, 1)
+        broker.engine.paths[0].stage_fact(queue, StartMoved(2), NOW)
+        broker.flush()
+        assert (queue.last_stable, queue.open_transactions) == (2, {7: 0})
+        broker.mark(1, 7, commit=False)
+        assert queue.last_stable == 4
+
+    def test_has_open(self, broker: Broker) -> None:
+        queue = broker.engine.queues[1]
+        broker.send(1, 7, 3)
+        assert queue.has_open(7, 3)
+        assert not queue.has_open(7, 2) and not queue.has_open(8, 3)
+        broker.mark(1, 7, 4, commit=True)
+        assert not queue.has_open(7, 3) and not queue.has_open(7, 4)
+
+
+class TestAdmission:
+    def stage(self, broker: Broker, marker: Marker) -> int | Refusal:
+        return broker.engine.paths[0].stage_marker(broker.engine.queues[1], marker, NOW)
+
+    def test_a_raised_epoch_begins_at_sequence_0(self, broker: Broker) -> None:
+        broker.send(1, 7, count=2)
+        broker.mark(1, 7, 1, commit=True)
+        row = broker.engine.queues[1].state.producers[7]
+        assert (row.epoch, row.batches, row.coordinator_epoch, row.txn_start) == (1, (), 0, -1)
+        assert broker.send(1, 7, 1) == 3
+
+    def test_without_the_coordinators_word(self, broker: Broker) -> None:
+        with pytest.raises(AssertionError, match="no transaction is known"):
+            stage = broker.engine.paths[0].stage
+            broker.engine.paths[0].stage = lambda *a, in_transaction: stage(*a)  # type: ignore[method-assign]
+            broker.send(1, 7)
+
+    def test_an_older_epoch_is_fenced_even_where_nothing_was_open(self, broker: Broker) -> None:
+        broker.mark(1, 7, 5, commit=False)
+        with pytest.raises(AssertionError, match="INVALID_PRODUCER_EPOCH"):
+            broker.send(1, 7, 4)
+        assert broker.aborted(1) == []
+
+    def test_a_repeated_marker_is_not_stored_again(self, broker: Broker) -> None:
+        broker.send(1, 7)
+        end = broker.mark(1, 7, commit=False)
+        position = broker.engine.paths[0].journal.staged_end
+        assert self.stage(broker, Marker(1, 7, 0, False, 0)) == position
+        assert broker.engine.queues[1].state.end == end
+
+    def test_a_late_marker_of_version_2_leaves_the_later_transaction_alone(self, broker: Broker) -> None:
+        broker.send(1, 7, 0)
+        broker.mark(1, 7, 1, commit=True)
+        broker.send(1, 7, 1)
+        late = self.stage(broker, Marker(1, 7, 1, True, 0, 2))
+        assert isinstance(late, Refusal) and late.code == ErrorCode.INVALID_PRODUCER_EPOCH
+        assert broker.engine.queues[1].has_open(7, 1)
+
+    def test_a_plain_batch_of_the_same_producer(self, broker: Broker) -> None:
+        broker.send(1, 7)
+        queue, path = broker.engine.queues[1], broker.engine.paths[0]
+        data = build_batch([Record(0, NOW, None, b"v")], producer_id=7, producer_epoch=0, base_sequence=1)
+        refused = path.stage(queue, memoryview(bytearray(data)), -1, NOW)
+        assert isinstance(refused, Refusal) and refused.code == ErrorCode.INVALID_TXN_STATE
+
+    def test_append_time(self) -> None:
+        broker = Broker(append_time=True)
+        broker.send(1, 7)
+        broker.mark(1, 7, commit=False)
+        assert len(broker.aborted(1, 0, 1)) == 1
+
+    def test_a_silent_producer_with_an_open_transaction_is_not_forgotten(self, broker: Broker) -> None:
+        broker.send(1, 7)
+        broker.engine.expire_producers(NOW + 10**9, 1000)
+        assert broker.engine.queues[1].open_transactions == {7: 0}
+        broker.mark(1, 7, commit=True)
+        broker.engine.expire_producers(NOW + 10**9, 1000)
+        assert broker.engine.queues[1].state.producers is NO_PRODUCERS
+
+
+class TestAborted:
+    def test_is_found_wherever_the_marker_lies(self, broker: Broker) -> None:
+        broker.put(1)
+        rows = [broker.abort(1, 7)]
+        broker.put(1)
+        broker.split()
+        rows.append(broker.abort(1, 8))
+        broker.split()
+        broker.checkpoint()
+        rows.append(broker.abort(1, 7))
+        broker.put(1)
+        assert broker.aborted(1) == rows
+        assert broker.committed(1) == [0, 3, 8]
+        for start, end, found in ((0, 1, []), (0, 2, rows[:1]), (2, 3, rows[:1]), (3, 4, []), (4, 7, rows[1:])):
+            assert broker.aborted(1, start, end) == found, (start, end)
+
+    def test_overlapping_transactions(self, broker: Broker) -> None:
+        broker.send(1, 7)
+        broker.send(1, 8)
+        broker.send(1, 7)
+        broker.mark(1, 8, commit=True)
+        broker.send(1, 9)
+        broker.mark(1, 7, commit=False)
+        assert broker.aborted(1) == [Aborted(7, 0, 5, 4)]
+        broker.split()
+        assert broker.aborted(1) == [Aborted(7, 0, 5, 4)]
+        assert broker.committed(1) == [1]
+        broker.mark(1, 9, commit=True)
+        assert broker.committed(1) == [1, 4]
+
+    @pytest.mark.parametrize("split", [False, True])
+    @pytest.mark.parametrize("checkpoint", [False, True])
+    def test_survives_a_restart(self, broker: Broker, split: bool, checkpoint: bool) -> None:
+        rows = [broker.abort(1, 7)]
+        if split:
+            broker.split()
+        if checkpoint:
+            broker.checkpoint()
+        rows.append(broker.abort(1, 7))
+        broker.send(1, 8)
+        before = broker.engine.queues[1].state
+        broker.start(2)
+        queue = broker.engine.queues[1]
+        assert (queue.state.producers, queue.open_transactions) == (before.producers, {8: 4})
+        assert broker.aborted(1) == rows
+        broker.split()
+        broker.checkpoint()
+        broker.start(3)
+        assert broker.aborted(1) == rows and broker.engine.queues[1].last_stable == 4
+        broker.mark(1, 8, commit=False)
+        assert broker.aborted(1) == [*rows, Aborted(8, 4, 5, 6)]
+
+    def test_the_file_holds_what_memory_no_longer_does(self) -> None:
+        broker = Broker("dedicated")
+        row = broker.abort(1, 7)
+        assert broker.engine.queues[1].state.aborted == [row]
+        broker.split()
+        assert broker.engine.queues[1].state.transactions is None
+        assert indexes(broker) == ["00000000000000000000.txnindex"]
+        assert broker.aborted(1) == [row]
+        assert load_checkpoint(broker.read_disk).queues == {}
+        broker.checkpoint()
+        assert load_checkpoint(broker.read_disk).queues[1].aborted == ()
+
+    def test_packs_leave_it_to_the_checkpoint(self) -> None:
+        broker = Broker("shared")
+        row = broker.abort(1, 7)
+        broker.split()
+        broker.checkpoint()
+        assert load_checkpoint(broker.read_disk).queues[1].aborted == (row,)
+
+    def test_a_row_goes_to_the_segment_of_its_marker(self) -> None:
+        broker = Broker("dedicated", segment_bytes=250)
+        rows = [broker.abort(1, 7) for _ in range(6)]
+        broker.split()
+        assert len(indexes(broker)) > 2
+        assert broker.aborted(1) == rows
+        for row in rows:
+            assert broker.aborted(1, row.first, row.first + 1) == [row]
+
+    def test_a_reader_that_was_there_before(self) -> None:
+        broker = Broker("dedicated")
+        broker.put(1)
+        broker.split()
+        assert broker.offsets(1) == [0]
+        rows = [broker.abort(1, 7)]
+        broker.split()
+        assert broker.aborted(1) == rows
+        rows.append(broker.abort(1, 7))
+        broker.split()
+        assert broker.aborted(1) == rows
+
+    def test_a_promoted_queue(self) -> None:
+        broker = Broker("auto")
+        rows = []
+        while broker.engine.queues[1].segments_from == NO_SEGMENTS:
+            rows.append(broker.abort(1, 7))
+            broker.split()
+        rows.append(broker.abort(1, 7))
+        broker.split()
+        assert broker.engine.queues[1].packed_end > 0
+        assert broker.aborted(1) == rows
+        broker.checkpoint()
+        broker.start(2)
+        assert broker.aborted(1) == rows
+
+    def test_a_demoted_queue(self) -> None:
+        broker = Broker("dedicated")
+        rows = [broker.abort(1, 7)]
+        broker.split()
+        broker.checkpoint()
+        broker.configure(1, model="auto")
+        broker.upkeep.look(NOW)
+        broker.upkeep.look(NOW)
+        assert broker.upkeep.demote()
+        broker.checkpoint()
+        assert broker.engine.queues[1].segments_from == NO_SEGMENTS
+        assert broker.aborted(1) == rows
+        broker.start(2)
+        assert broker.aborted(1) == rows
+
+    def test_a_moved_start_forgets_what_nobody_can_read(self, broker: Broker) -> None:
+        rows = [broker.abort(1, 7) for _ in range(3)]
+        broker.split()
+        rows.append(broker.abort(1, 7))
+        queue = broker.engine.queues[1]
+        broker.engine.paths[0].stage_fact(queue, StartMoved(rows[1].last), NOW)
+        broker.flush()
+        broker.split()
+        broker.checkpoint()
+        assert broker.aborted(1, queue.log_start) == rows[1:]
+        broker.start(2)
+        assert broker.aborted(1, queue.log_start) == rows[1:]
+
+    def test_an_idle_queue_keeps_nothing(self, broker: Broker) -> None:
+        broker.send(1, 7)
+        broker.mark(1, 7, commit=True)
+        broker.split()
+        assert broker.engine.queues[1].state.transactions is None
+
+
+class TestFailures:
+    def test_a_failed_write_takes_everything_back(self, broker: Broker) -> None:
+        rows = [broker.abort(1, 7)]
+        broker.send(1, 8)
+        broker.send(1, 9)
+        queue, path = broker.engine.queues[1], broker.engine.paths[0]
+        before = QueueState.from_row(queue.state.to_row(1, -1, 0))
+        broker.mark(1, 8, commit=False, flush=False)
+        broker.mark(1, 9, 1, commit=True, flush=False)
+        broker.send(1, 7, flush=False)
+        write = path.take()
+        assert write is not None
+        broker.journal_disk.faults[broker.journal_disk.operations + 1] = errno.ENOSPC
+        broker.journal_disk.faults[broker.journal_disk.operations + 2] = errno.ENOSPC
+        with pytest.raises(OSError):
+            path.write(write)
+        broker.journal_disk.faults.clear()
+        path.failed(write, "no space")
+        assert queue.state == before
+        assert list(queue.open_transactions.items()) == [(8, 2), (9, 3)]
+        assert (queue.last_stable, broker.aborted(1)) == (2, rows)
+        broker.mark(1, 8, commit=False)
+        assert broker.aborted(1) == [*rows, Aborted(8, 2, 4, 3)]
+
+    def test_back_to_the_checkpoint(self, broker: Broker) -> None:
+        rows = [broker.abort(1, 7)]
+        broker.split()
+        broker.checkpoint()
+        broker.send(1, 8)
+        rows.append(broker.abort(1, 7))
+        broker.split()
+        broker.engine.unsplit(*broker.engine.scan_split())
+        assert broker.engine.queues[1].split_end == 2
+        broker.mark(1, 8, commit=False)
+        rows.append(Aborted(8, 2, 5, 6))
+        assert broker.aborted(1) == rows
+        broker.splitter = broker.make_splitter()
+        broker.split()
+        assert broker.aborted(1) == rows
+
+    def test_a_successor_of_the_splitter(self, broker: Broker) -> None:
+        rows = [broker.abort(1, 7)]
+        broker.split()
+        broker.splitter = broker.make_splitter(broker.engine.resume())
+        rows.append(broker.abort(1, 7))
+        broker.split()
+        broker.checkpoint()
+        assert broker.aborted(1) == rows
+        broker.start(2)
+        assert broker.aborted(1) == rows
+        stored = load_checkpoint(broker.read_disk).queues[1].aborted
+        assert list(stored) == ([] if broker.engine.queues[1].segments_from != NO_SEGMENTS else rows)
+
+    def test_rows_behind_the_checkpoint_are_cut_and_written_again(self) -> None:
+        broker = Broker("dedicated")
+        rows = [broker.abort(1, 7)]
+        broker.split()
+        broker.checkpoint()
+        rows.append(broker.abort(1, 7))
+        broker.split()
+        name = f"queues/t-1/{indexes(broker)[0]}"
+        broker.read_disk.open(name, write=True).append([b"torn"])
+        broker.start(2)
+        assert broker.aborted(1) == rows
+        broker.split()
+        assert broker.aborted(1) == rows
+        assert broker.read_disk.open(name).size() == 68
