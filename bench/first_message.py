@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from bench.pipe import Pipe
 from bench.results import now
 from bench.servers import Server
+from cairnmq.cli.bench_pipe import Pipe
 from cairnmq.client.errors import ClientError
 from cairnmq.codec.records import Record, build_batch
 from cairnmq.wire.messages import MetadataRequest, MetadataResponse, ProduceRequest, ProduceResponse
@@ -30,7 +30,7 @@ def seconds_to_first_message(server: Server, topic: str) -> float:
                 if _acknowledged(pipe, topic):
                     return time.perf_counter() - start
                 time.sleep(PAUSE)
-        except OSError:
+        except (OSError, ClientError):
             continue
         finally:
             pipe.close()

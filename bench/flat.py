@@ -11,11 +11,11 @@ from functools import partial
 
 from bench.goals import over_point
 from bench.librdkafka import LoadFailed, create_topics, delete_topic
-from bench.pipe import Pipe
 from bench.results import CAIRN, Points, Run, Store
 from bench.row import Row, beside, rounds
 from bench.servers import BOTH, Server, Servers, turns
 from bench.table import Column, comparison
+from cairnmq.cli.bench_pipe import Pipe
 from cairnmq.client.blocking import Client
 from cairnmq.codec.records import Record, build_batch
 from cairnmq.wire.messages import ProduceRequest, ProduceResponse

@@ -14,12 +14,12 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from bench.first_message import seconds_to_first_message
 from bench.goals import Goal, alone
 from bench.librdkafka import SECONDS, Errors, LoadFailed, consumer, create_topics, producer
-from bench.pipe import Pipe
 from bench.results import CAIRN, Points, Run, Store
 from bench.row import Row, rounds
 from bench.servers import Server, Servers
 from bench.table import cell, table
 from bench.usage import directory_entries
+from cairnmq.cli.bench_pipe import Pipe
 from cairnmq.wire.messages import MetadataRequest, MetadataResponse
 
 TOPICS = 100

@@ -6,11 +6,11 @@ from functools import partial
 
 from bench.first_message import seconds_to_first_message
 from bench.goals import alone
-from bench.pipe import Pipe
 from bench.results import Points, Run, Store
 from bench.row import Row, beside, rounds
 from bench.servers import BOTH, Servers, turns
 from bench.table import Column, comparison
+from cairnmq.cli.bench_pipe import Pipe
 
 POINT = "empty directory"
 COLUMNS = (

@@ -28,10 +28,11 @@ COMMANDS = {
     "dump": "print a journal, queue log, index or checkpoint file as text",
     "verify": "check a data directory offline",
     "import": "read Apache Kafka's log directories into a running broker",
+    "bench": "measure a broker: produce, consume, e2e, sweep",
     "demo": "a broker with topics and live traffic to look at",
     "completion": "print a shell's completion script",
 }
-LATER = ("bench", "lake", "sql", "search")
+LATER = ("lake", "sql", "search")
 
 
 class _Version(argparse.Action):

@@ -1,4 +1,4 @@
-"""A connection for load of our own: pipelined requests, gathered writes, answers in order."""
+"""A connection for load: requests are sent before earlier ones are answered, and record bytes are not copied."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import socket
 
 from cairnmq import __version__
 from cairnmq.client.connection import Connection
+from cairnmq.client.errors import Disconnected
 from cairnmq.types import Buffer
 from cairnmq.wire.messages import Message
 
@@ -13,22 +14,22 @@ IOV_MAX = 1024
 
 
 class Pipe:
-    """Blocking. Whoever sends must also receive: answers wait in the socket until then."""
+    """Blocking. Whoever sends must also receive: answers wait in the socket until then, in the order of requests."""
 
-    def __init__(self, port: int, timeout: float = 60.0) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout)
+    def __init__(self, port: int, timeout: float = 60.0, host: str = "127.0.0.1", client_id: str = "bench") -> None:
+        self.socket = socket.create_connection((host, port), timeout=timeout)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.state = Connection("bench", f"127.0.0.1:{port}", __version__)
+        self.state = Connection(client_id, f"{host}:{port}", __version__)
         hello: list[Buffer] | None = self.state.hello()
         while hello is not None:
             self.write(hello)
             hello = self.state.greeted(self.receive())
 
-    def send(self, request: Message) -> None:
-        self.write(self.state.request(request)[1])
+    def send(self, request: Message, *, answered: bool = True) -> None:
+        self.write(self.state.request(request, answered=answered)[1])
 
     def write(self, frame: list[Buffer]) -> None:
-        """Record bytes are not copied into one buffer: the load program shares the cores with what it measures."""
+        """Gathered: a load program shares the machine with what it measures."""
         left = sum(map(len, frame))
         while left:
             sent = self.socket.sendmsg(frame[:IOV_MAX])
@@ -44,7 +45,7 @@ class Pipe:
         while True:
             count = self.socket.recv_into(self.state.space())
             if not count:
-                raise ConnectionError("the broker closed the connection")
+                raise Disconnected(f"{self.state.address} closed the connection")
             reply = self.state.received(count)
             if reply is not None:
                 return reply.message
