@@ -36,7 +36,7 @@ def server_of(kind: str) -> str:
 
 
 def measure(store: Store, servers: Servers) -> None:
-    megabytes = 50 if store.run.quick else 500
+    megabytes = 50 if store.run.quick else 300
     for number in rounds(store):
         for partitions in PARTITIONS:
             for kind in turns(KINDS, number):

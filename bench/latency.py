@@ -19,6 +19,7 @@ from bench.table import Column, comparison
 RATE = 5000
 PARTITIONS = 10
 WARM_SECONDS = 3
+PAUSED_ROUNDS = 3  # a turn of these takes longer than all others together
 ON, OFF, AFTER = "splitter on", "splitter off for a minute", "the 20 s after that minute"
 COLUMNS = tuple(
     Column(f"{kind}_{name}_ms", f"{title} {name.replace('999', '99.9')} ms")
@@ -88,21 +89,21 @@ def run_paused(servers: Servers, minute: float, after: float) -> Points:
 
 def measure(store: Store, servers: Servers) -> None:
     quick = store.run.quick
-    seconds = 5 if quick else 25
+    seconds = 5 if quick else 15
 
     def warm_up(name: str) -> None:
         """5,000 small requests a second are more than a cold JVM can take: they queue for a second and longer."""
         if name not in warm:
-            for _ in range(1 if quick else 3):
-                latency_of(servers.get(name), 5 if quick else 15)
+            latency_of(servers.get(name), 5 if quick else 15)
             warm.add(name)
 
     warm: set[str] = set()
     for number in rounds(store, 5):
         for name in turns(BOTH, number):
             store.take(name, "on", number, partial(run_on, servers, name, seconds), partial(warm_up, name))
-        act = partial(run_paused, servers, 10 if quick else 60, 5 if quick else 20)
-        store.take(CAIRN, "paused", number, act, partial(warm_up, CAIRN))
+        if number <= PAUSED_ROUNDS:
+            act = partial(run_paused, servers, 10 if quick else 60, 5 if quick else 20)
+            store.take(CAIRN, "paused", number, act, partial(warm_up, CAIRN))
 
 
 def spread(run: Run, keys: Sequence[str]) -> float | None:

@@ -82,7 +82,7 @@ def measure(store: Store, servers: Servers) -> None:
             streets[name] = Street(servers.get(name), 300 if quick else 5000)
 
     def run(name: str) -> Points:
-        return streets[name].run(4 if quick else 20)
+        return streets[name].run(4 if quick else 12)
 
     for number in rounds(store):
         for name in turns(BOTH, number):
