@@ -9,15 +9,20 @@ from msgspec import Struct
 
 from cairnmq.broker.budget import Budget
 from cairnmq.broker.coordinator import Coordinator, SteadyClock
-from cairnmq.broker.facts import FactLog
+from cairnmq.broker.facts import Fact, FactLog
 from cairnmq.broker.metrics import Metrics
 from cairnmq.broker.router import Router
+from cairnmq.broker.transaction_coordinator import TransactionCoordinator
 from cairnmq.groups.consumer_record import MEMBER_SPACE
 from cairnmq.groups.groups import Groups
 from cairnmq.groups.messages import ConsumerLimits, Limits
 from cairnmq.groups.offsets import Offsets
+from cairnmq.groups.pending import SPACE as PENDING_SPACE
 from cairnmq.groups.record import SPACE as GROUP_SPACE
 from cairnmq.settings.broker import BrokerConfig
+from cairnmq.transactions.messages import Limits as TransactionLimits
+from cairnmq.transactions.record import SPACE as TRANSACTION_SPACE
+from cairnmq.transactions.transactions import Transactions
 
 if TYPE_CHECKING:
     from cairnmq.broker.catalog import LiveCatalog
@@ -38,7 +43,7 @@ class Context:
     """`config` is replaced when a dynamic setting changes; read it when needed, never keep it."""
 
     __slots__ = ("store", "catalog", "config", "node", "metrics", "clock", "budget", "answers", "offsets", "facts",
-                 "router", "coordinator")  # fmt: skip
+                 "router", "coordinator", "transactions")  # fmt: skip
 
     def __init__(
         self,
@@ -62,8 +67,25 @@ class Context:
         self.budget = Budget(config.cairn_request_bytes_max)
         self.answers = Budget(config.cairn_answer_bytes_max)
         groups = Groups.load(store.load_facts(GROUP_SPACE), offsets, _limits(config), store.load_facts(MEMBER_SPACE))
-        self.facts = FactLog(store.put_facts, groups.apply)
+        for key, value in store.load_facts(PENDING_SPACE):
+            groups.apply((PENDING_SPACE, key, value))
+        transactions = Transactions.load(store.load_facts(TRANSACTION_SPACE), _transaction_limits(config))
+
+        def apply(fact: Fact) -> None:
+            (transactions if fact[0] == TRANSACTION_SPACE else groups).apply(fact)
+
+        self.facts = FactLog(store.put_facts, apply)
         self.coordinator = Coordinator(groups, self.facts, SteadyClock(clock), lambda: catalog.image)
+        self.transactions = TransactionCoordinator(
+            transactions,
+            self.facts,
+            write_markers=store.write_markers,
+            end_offsets=self.coordinator.end_offsets,
+            next_producer_id=catalog.next_producer_id,
+            clock=SteadyClock(clock),
+            epoch=store.epoch,
+        )
+        store.admits_transaction = self.transactions.admits
 
 
 def _limits(config: BrokerConfig) -> Limits:
@@ -80,4 +102,10 @@ def _limits(config: BrokerConfig) -> Limits:
             may_upgrade=config.group_consumer_migration_policy in ("bidirectional", "upgrade"),
             may_downgrade=config.group_consumer_migration_policy in ("bidirectional", "downgrade"),
         ),
+    )
+
+
+def _transaction_limits(config: BrokerConfig) -> TransactionLimits:
+    return TransactionLimits(
+        timeout_max_ms=config.transaction_max_timeout_ms, expiration_ms=config.transactional_id_expiration_ms
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from uuid import uuid4
 
 from cairnmq.broker.facts import FactLog
@@ -121,9 +121,24 @@ class Coordinator:
         return self.groups.heartbeat(group_id, member_id, instance_id, generation, self._clock())
 
     def commit_error(
-        self, group_id: str, member_id: str, instance_id: str | None, generation: int, version: int
+        self,
+        group_id: str,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        version: int,
+        *,
+        transactional: bool = False,
     ) -> ErrorCode:
-        return self.groups.commit_error(group_id, member_id, instance_id, generation, self._clock(), version=version)
+        return self.groups.commit_error(
+            group_id,
+            member_id,
+            instance_id,
+            generation,
+            self._clock(),
+            version=version,
+            transactional=transactional,
+        )
 
     async def commit(self, group_id: str, facts: Sequence[Fact]) -> bool:
         """Stores what was decided about a group's offsets; False if it could not be stored."""
@@ -138,6 +153,13 @@ class Coordinator:
             if not self._committing[group_id]:
                 del self._committing[group_id]
         return True
+
+    async def end_offsets(self, group_ids: Iterable[str], producer_id: int, commit: bool) -> None:
+        """Offsets that a transaction committed become those of their groups, or are forgotten; raises a Fault if that
+        could not be stored."""
+        groups = self.groups
+        ended = (groups.pending.end(one, producer_id, commit=commit, offsets=groups.offsets) for one in group_ids)
+        await self._facts.commit([fact for facts in ended for fact in facts])
 
     async def delete(self, group_id: str) -> ErrorCode:
         error, decision = self.groups.delete(group_id)

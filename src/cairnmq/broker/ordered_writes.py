@@ -64,6 +64,10 @@ class OrderedWrites(Generic[A]):
             for deliver, answer in waiting:
                 deliver(answer)
 
+    @property
+    def busy(self) -> bool:
+        return bool(self._tasks)
+
     async def settled(self) -> None:
         """Returns when nothing is on its way."""
         while self._tasks:

@@ -199,7 +199,8 @@ async def _open_broker(
     listener = Listener(ctx, ctx.router, _limits(config), config.max_connections)
 
     async def forget_offsets(topic: Topic) -> None:
-        await ctx.facts.commit(offsets.forget_topic(topic.topic_id))
+        pending = ctx.coordinator.groups.pending.forget(lambda key: key.topic_id == topic.topic_id)
+        await ctx.facts.commit([*offsets.forget_topic(topic.topic_id), *pending])
 
     def reconfigure(changed: BrokerConfig) -> None:
         ctx.config = changed
@@ -216,6 +217,11 @@ async def _open_broker(
         lambda topic_id: topic.name if (topic := live.image.topic_by_id(topic_id)) is not None else None,
     )
     stack.push_async_callback(ctx.coordinator.close)
+    ctx.transactions.start(
+        config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+        config.transaction_remove_expired_transaction_cleanup_interval_ms,
+    )
+    stack.push_async_callback(ctx.transactions.close)
     return ctx, listener
 
 

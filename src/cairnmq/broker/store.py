@@ -237,7 +237,8 @@ class Store:
                     if code == ErrorCode.KAFKA_STORAGE_ERROR:
                         stopped = end.message
                 else:
-                    line = synced if queue.config.flush == "commit" else written
+                    # What follows in journal 0 ("complete") must not outlive a marker in another journal.
+                    line = synced if queue.config.flush == "commit" or queue.journal else written
                     line[queue.journal] = max(end, line.get(queue.journal, 0))
             codes.append(code)
         await asyncio.gather(

@@ -99,12 +99,12 @@ ssl.keymanager.algorithm ssl.keystore.certificate.chain ssl.keystore.key ssl.key
 ssl.keystore.password ssl.keystore.type ssl.principal.mapping.rules ssl.protocol ssl.provider
 ssl.secure.random.implementation ssl.trustmanager.algorithm ssl.truststore.certificates
 ssl.truststore.location ssl.truststore.password ssl.truststore.type super.users
-telemetry.max.bytes transaction.abort.timed.out.transaction.cleanup.interval.ms
-transaction.max.timeout.ms transaction.partition.verification.enable
-transaction.remove.expired.transaction.cleanup.interval.ms transaction.state.log.load.buffer.size
+telemetry.max.bytes
+transaction.partition.verification.enable
+transaction.state.log.load.buffer.size
 transaction.state.log.min.isr transaction.state.log.num.partitions
 transaction.state.log.replication.factor transaction.state.log.segment.bytes
-transaction.two.phase.commit.enable transactional.id.expiration.ms unclean.leader.election.interval.ms
+transaction.two.phase.commit.enable unclean.leader.election.interval.ms
 unstable.api.versions.enable unstable.feature.versions.enable zookeeper.clientCnxnSocket
 zookeeper.connection.timeout.ms zookeeper.max.in.flight.requests zookeeper.metadata.migration.enable
 zookeeper.session.timeout.ms zookeeper.set.acl zookeeper.ssl.client.enable
