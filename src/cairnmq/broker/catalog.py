@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
-from cairnmq.errors import Refusal
+from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.metadata.catalog import Catalog
 from cairnmq.metadata.image import Image, Topic
 from cairnmq.metadata.quotas import QuotaChange
-from cairnmq.metadata.topics import CreateTopic
+from cairnmq.metadata.topics import PARTITIONS_MAX, CreateTopic
 from cairnmq.settings.alteration import ConfigChange
 from cairnmq.settings.broker import BrokerConfig
 from cairnmq.settings.topic import effective
@@ -64,6 +64,11 @@ class LiveCatalog:
     async def create_topic(self, request: CreateTopic, *, validate_only: bool = False) -> Topic | Refusal:
         async with self._turn:
             now_ms, config = self._clock(), self._config
+            count = len(request.assignments) or (
+                config.num_partitions if request.partitions < 0 else request.partitions
+            )
+            if refusal := self._too_many(count):
+                return refusal
             topic = await self._call(
                 lambda: self._catalog.create_topic(request, broker=config, now_ms=now_ms, validate_only=validate_only)
             )
@@ -95,6 +100,8 @@ class LiveCatalog:
     ) -> Topic | Refusal:
         async with self._turn:
             before = self.image.topic(name)
+            if before is not None and (refusal := self._too_many(count - before.count)):
+                return refusal
             topic = await self._call(
                 lambda: self._catalog.add_partitions(name, count, assignments=assignments, validate_only=validate_only)
             )
@@ -170,6 +177,13 @@ class LiveCatalog:
             answers = await self._call(lambda: self._catalog.alter_quotas(changes, validate_only=validate_only))
             self.image = self._catalog.image
             return answers
+
+    def _too_many(self, more: int) -> Refusal | None:
+        limit, now = self._config.cairn_partitions_max, len(self._store.queues)
+        if not 0 < more <= PARTITIONS_MAX or now + more <= limit:
+            return None
+        why = f"{more} partitions more than the {now} that exist would exceed cairn.partitions.max={limit}"
+        return Refusal(ErrorCode.POLICY_VIOLATION, why)
 
     def _configure(self, topic: Topic) -> None:
         log_config = effective(topic.configs, self._config)

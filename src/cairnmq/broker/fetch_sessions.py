@@ -89,26 +89,32 @@ class Plan:
 
 
 class FetchSessions:
-    """All sessions of this broker, at most `slots`; the one unused for longest makes room when it is old enough."""
+    """All sessions of this broker, at most `slots`; the one unused for longest makes room when it is old enough.
+
+    Together they hold at most `partitions_max` partitions. Who would exceed that fetches without a session.
+    """
 
     EVICT_MS = 120_000
 
     def __init__(self, new_id: Callable[[], int]) -> None:
         self._new_id = new_id  # a random positive 31-bit number
         self.sessions: dict[int, Session] = {}
+        self.partitions_max = 200_000
+        self.partitions = 0
 
     def plan(self, request: FetchRequest, version: int, slots: int, now_ms: int) -> Plan | ErrorCode:
         by_id = version >= 13
         if request.session_epoch in (FULL, CLOSE) or version < 7:
             if request.session_id and version >= 7:
-                self.sessions.pop(request.session_id, None)
+                self._forget(request.session_id)
             wanted = [Wanted(topic, asked) for topic in request.topics for asked in topic.partitions]
-            if request.session_epoch == CLOSE or version < 7 or not self._room(slots, now_ms):
+            if request.session_epoch == CLOSE or version < 7 or not self._room(slots, len(wanted), now_ms):
                 return Plan(wanted, None, False)
             session = Session(self._free_id(), by_id)
             session.wanted = {one.key: one for one in wanted}
             session.used_ms = now_ms
             self.sessions[session.session_id] = session
+            self.partitions += len(session.wanted)
             return Plan(list(session.wanted.values()), session, False)
         found = self.sessions.get(request.session_id)
         if found is None:
@@ -119,17 +125,28 @@ class FetchSessions:
             return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
         found.epoch = 1 if found.epoch == EPOCH_MAX else found.epoch + 1
         found.used_ms = now_ms
+        before = len(found.wanted)
         found.change(request)
+        self.partitions += len(found.wanted) - before
+        if self.partitions > self.partitions_max and len(found.wanted) > before:
+            self._forget(found.session_id)
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND  # the client asks again for everything, and gets no session
         return Plan(list(found.wanted.values()), found, True)
 
-    def _room(self, slots: int, now_ms: int) -> bool:
-        if len(self.sessions) < slots:
-            return True
-        oldest = min(self.sessions.values(), key=lambda session: session.used_ms, default=None)
-        if oldest is None or now_ms - oldest.used_ms < self.EVICT_MS:
+    def _room(self, slots: int, partitions: int, now_ms: int) -> bool:
+        if not slots or partitions > self.partitions_max:
             return False
-        del self.sessions[oldest.session_id]
+        while len(self.sessions) >= slots or self.partitions + partitions > self.partitions_max:
+            oldest = min(self.sessions.values(), key=lambda session: session.used_ms, default=None)
+            if oldest is None or now_ms - oldest.used_ms < self.EVICT_MS:
+                return False
+            self._forget(oldest.session_id)
         return True
+
+    def _forget(self, session_id: int) -> None:
+        session = self.sessions.pop(session_id, None)
+        if session is not None:
+            self.partitions -= len(session.wanted)
 
     def _free_id(self) -> int:
         while (number := self._new_id()) in self.sessions or number <= 0:

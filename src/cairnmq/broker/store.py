@@ -141,6 +141,7 @@ class Store:
         self.admits_transaction: AdmitsTransaction | None = None
         self.cold_failures: dict[tuple[int, int], Exception] = {}  # (queue, offset) -> for who asks for it next
         self._cold = ThreadPoolExecutor(COLD_READERS, "cold-read")
+        self._unpacker = ThreadPoolExecutor(1, "unpack")  # one: a small batch may expand to all that is allowed
         self._room: deque[Callable[[], None]] = deque()
         self._split_enabled = config.cairn_split_enable
         self._urgent = False
@@ -321,7 +322,10 @@ class Store:
             if not isinstance(fetched, Fetched) or not fetched.buffers:
                 return None
             batch = fetched.buffers[0]
-            found = await self._loop.run_in_executor(self._cold, find_record, batch, timestamp, queue.log_start)
+            most = self._config.cairn_unpacked_bytes_max
+            found = await self._loop.run_in_executor(
+                self._unpacker, find_record, batch, timestamp, queue.log_start, most
+            )
             if found is not None:
                 return found.offset, found.timestamp, found.leader_epoch
             offset = fetched.next_offset
@@ -464,6 +468,7 @@ class Store:
         for loop in self.loops:
             loop.close()
         self._cold.shutdown()
+        self._unpacker.shutdown()
 
     # -------------------------------------------------------------------------------------------------- figures
 

@@ -12,7 +12,7 @@ from functools import partial
 from msgspec import Struct
 
 from cairnmq.codec.batch import TRANSACTIONAL_BIT, read_header
-from cairnmq.codec.records import decode_batch
+from cairnmq.codec.records import UNPACKED_BYTES_MAX, decode_batch
 from cairnmq.errors import Corrupt, ErrorCode, Refusal
 from cairnmq.storage.checkpoint import CheckpointImage, load_checkpoint
 from cairnmq.storage.damage import Damage, DamageList, Place
@@ -486,9 +486,9 @@ class Engine:
         return queue.state.epoch_end(epoch, self.epoch, queue.end)
 
 
-def find_record(batch: Buffer, timestamp: int, log_start: int) -> Found | None:
+def find_record(batch: Buffer, timestamp: int, log_start: int, unpacked_max: int = UNPACKED_BYTES_MAX) -> Found | None:
     """The first record of a batch that reaches `timestamp`. Decompresses, so it takes its time; any thread."""
-    for record in decode_batch(batch):
+    for record in decode_batch(batch, limit=unpacked_max):
         if record.timestamp >= timestamp and record.offset >= log_start:
             return Found(record.offset, record.timestamp, read_header(batch).leader_epoch)
     return None

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from cairnmq.kernels import pick
 from cairnmq.types import Buffer
-from cairnmq.wire.decoders import decoder_source
+from cairnmq.wire.decoders import ITEMS_MAX, decoder_source
 from cairnmq.wire.encoders import encoder_source
 from cairnmq.wire.messages import Message
 from cairnmq.wire.notation import SHAPES, Shape
@@ -36,14 +36,20 @@ _RUNTIME: dict[str, object] = {
     "unpack_from": struct.unpack_from,
     "ONE": [bytes([value]) for value in range(128)],
 }
+# Kernels do not count items; in a message of this size there are never too many of them.
+_KERNEL_BYTES_MAX = ITEMS_MAX * 6
 _decoders: dict[tuple[type[Message], int], Decoder] = {}
+_careful: dict[tuple[type[Message], int], Decoder] = {}
 _encoders: dict[tuple[type[Message], int], Encoder] = {}
 
 
 def decode(cls: type[M], version: int, buf: Buffer, pos: int = 0) -> tuple[M, int]:
     """The message at `pos` and the position behind it; Malformed if that is not what the bytes are."""
     try:
-        decoder = _decoders.get((cls, version)) or _compile_decoder(cls, version)
+        if len(buf) <= _KERNEL_BYTES_MAX:
+            decoder = _decoders.get((cls, version)) or _compile_decoder(cls, version)
+        else:
+            decoder = _careful.get((cls, version)) or _compile_careful(cls, version)
         return decoder(buf if type(buf) is memoryview else memoryview(buf), pos)
     except (IndexError, struct.error) as error:
         raise Malformed(f"{cls.__name__} v{version} is cut short") from error
@@ -85,6 +91,15 @@ _encoder_for = pick(encoder_for)
 def _compile_decoder(cls: type[Message], version: int) -> Decoder:
     decoder = _decoders[cls, version] = _decoder_for(cls.__name__, version, pure_decoder(cls, version))
     return decoder
+
+
+def _compile_careful(cls: type[Message], version: int) -> Decoder:
+    """Answers are believed, so the client keeps its kernels for them."""
+    if not cls.__name__.endswith("Request"):
+        _careful[cls, version] = _decoders.get((cls, version)) or _compile_decoder(cls, version)
+    else:
+        _careful[cls, version] = pure_decoder(cls, version)
+    return _careful[cls, version]
 
 
 def _compile_encoder(cls: type[Message], version: int) -> Encoder:

@@ -2,7 +2,8 @@
 
 Source instead of a loop over fields, because a decoder that knows its version is many times faster: neighbouring fields
 of fixed size, and the length in front of the next field, become one struct call, and nothing is looked up by name.
-Names in the source: b the buffer, e its end, p the position, n a length or count, q the end of the field at p.
+Names in the source: b the buffer, e its end, p the position, n a length or count, q the end of the field at p, c the
+items of arrays so far.
 """
 
 from __future__ import annotations
@@ -10,6 +11,10 @@ from __future__ import annotations
 import struct
 
 from cairnmq.wire.notation import FIXED, Field, Shape
+
+# Of all arrays of a request together. An item of four bytes becomes an object of hundreds, and its answer another one:
+# without this a request of 100 MB would need tens of GB. The largest honest ones name every partition of a broker.
+ITEMS_MAX = 250_000
 
 
 def decoder_source(shape: Shape, version: int) -> tuple[str, dict[str, struct.Struct]]:
@@ -23,6 +28,7 @@ class _DecoderWriter:
         self.shape = shape
         self.version = version
         self.flexible = shape.is_flexible(version)
+        self.counts_items = shape.name.endswith("Request")
         self.structs: dict[str, struct.Struct] = {}
         self.lines: list[str] = []
         self.depth = 1
@@ -32,7 +38,7 @@ class _DecoderWriter:
     def whole(self) -> str:
         message = self.struct(self.shape.name, "C_", self.shape.fields)
         self.line(f"return {message}, p")
-        return "\n".join(["def decode(b, p):", "    e = len(b)", *self.lines, ""])
+        return "\n".join(["def decode(b, p):", "    e = len(b); c = 0", *self.lines, ""])
 
     def line(self, text: str) -> None:
         self.lines.append("    " * self.depth + text)
@@ -124,6 +130,9 @@ class _DecoderWriter:
             self.line("n -= 1")
         smallest = self.smallest_item(field)
         self.fail_if(f"n * {smallest} > e - p", path, "counts more items than there are bytes")
+        if self.counts_items:
+            self.line("c += n")
+            self.fail_if(f"c > {ITEMS_MAX}", path, f"and what is before it have more than {ITEMS_MAX} items")
         if field.type in FIXED and field.type not in ("bool", "uuid"):
             letter = FIXED[field.type]
             self.line(f"{target} = list(unpack_from(f'>{{n}}{letter}', b, p)); p += n * {smallest}")

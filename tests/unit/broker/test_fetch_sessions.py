@@ -112,6 +112,21 @@ def test_only_a_session_that_rests_makes_room() -> None:
     assert desk.plan(0, 0, {0: 0}).session_id == 0, "both were used meanwhile"
 
 
+def test_partitions_of_all_sessions_are_bounded() -> None:
+    desk = Desk()
+    desk.sessions.partitions_max = 3
+    assert desk.plan(0, 0, {0: 0, 1: 0}).session_id == 1
+    assert desk.plan(0, 0, {0: 0, 1: 0}).session_id == 0, "no room is no error: the fetch is answered in full"
+    assert desk.plan(1, 1, {2: 0}).session_id == 1
+    assert desk.ask(1, 2, {3: 0}) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "then the client begins again"
+    assert desk.sessions.partitions == 0
+    assert desk.plan(0, 0, {0: 0, 1: 0, 2: 0, 3: 0}).session_id == 0
+    assert desk.plan(0, 0, {0: 0, 1: 0, 2: 0}).session_id == 2
+    desk.now_ms = FetchSessions.EVICT_MS
+    assert desk.plan(0, 0, {0: 0}).session_id == 3, "one that rests makes room"
+    assert desk.sessions.partitions == 1
+
+
 def test_who_gave_data_waits_for_the_others() -> None:
     desk = Desk()
     plan = desk.plan(0, 0, {0: 0, 1: 0, 2: 0})

@@ -13,6 +13,7 @@ from cairnmq.wire.messages import (
     ApiVersionsResponse,
     ConsumerGroupHeartbeatResponse,
     ConsumerProtocolSubscription,
+    DescribeGroupsRequest,
     DescribeTopicPartitionsRequest,
     FetchRequest,
     FetchResponse,
@@ -227,6 +228,25 @@ def test_the_longest_string_still_passes() -> None:
     for version in (0, 4):
         message = HeartbeatRequest(group_id="x" * 32767)
         assert decode(HeartbeatRequest, version, b"".join(encode(message, version)))[0] == message
+
+
+def test_items_of_all_arrays_of_a_request_are_bounded() -> None:
+    """They become objects many times their size: 100 MB of them would be all the memory there is."""
+    topic = FetchRequest.FetchTopic(topic="t", partitions=[FetchRequest.FetchPartition()] * 25_000)
+    for topics, is_fine in ((9, True), (10, False)):
+        body = b"".join(encode(FetchRequest(topics=[topic] * topics), 12))
+        if is_fine:
+            assert len(decode(FetchRequest, 12, body)[0].topics) == topics
+        else:
+            with pytest.raises(Malformed, match="more than 250000 items"):
+                decode(FetchRequest, 12, body)
+    produced = ProduceRequest.TopicProduceData(
+        name="t", partition_data=[ProduceRequest.PartitionProduceData()] * 250_001
+    )
+    with pytest.raises(Malformed, match="more than 250000 items"):
+        decode(ProduceRequest, 9, b"".join(encode(ProduceRequest(topic_data=[produced]), 9)))
+    with pytest.raises(Malformed, match="more than 250000 items"):
+        decode(DescribeGroupsRequest, 5, b"".join(encode(DescribeGroupsRequest(groups=[""] * 250_001), 5)))
 
 
 @pytest.mark.parametrize("version", [0, 1])

@@ -32,6 +32,9 @@ COLD_FAILURES_MAX = 1000  # remembered for those who ask next; who never asks ag
 # Answers are built in memory, so what one connection can make us hold is bounded below the 50 MB that clients ask for.
 ANSWER_BYTES_MAX = 8 << 20
 NOTHING: list[FetchResponse.AbortedTransaction] = []
+# A parked fetch of many partitions is objects for each of them, so it does not stay for as long as it likes.
+MANY_PARTITIONS = 1000
+MANY_WAIT_MS_MAX = 1000
 
 
 class FetchHandler:
@@ -44,6 +47,7 @@ class FetchHandler:
     def handle(self, ctx: Context, header: RequestHeader, frame: memoryview, position: int) -> Reply | list[Buffer]:
         request, _ = decode(FetchRequest, header.api_version, frame, position)
         slots = ctx.config.max_incremental_fetch_session_cache_slots
+        self.sessions.partitions_max = ctx.config.cairn_fetch_session_partitions_max
         plan = self.sessions.plan(request, header.api_version, slots, ctx.clock())
         if isinstance(plan, ErrorCode):
             return encode(FetchResponse(error_code=plan), header.api_version)
@@ -55,7 +59,7 @@ class _Fetch:
 
     __slots__ = (
         "ctx", "version", "request", "plan", "reply", "queues",
-        "parked", "timer", "woken", "tries", "budget", "expired", "failed",
+        "parked", "timer", "woken", "tries", "budget", "expired", "failed", "delayed",
     )  # fmt: skip
 
     def __init__(self, ctx: Context, version: int, request: FetchRequest, plan: Plan) -> None:
@@ -72,6 +76,7 @@ class _Fetch:
         self.failed: dict[int, Exception] = {}  # cold reads that failed, by place in the request
         self.budget = min(request.max_bytes, ctx.config.fetch_max_bytes, ANSWER_BYTES_MAX)
         self.expired = request.max_wait_ms <= 0
+        self.delayed = False
 
     def _queue(self, wanted: Wanted) -> Queue | ErrorCode:
         image = self.ctx.catalog.image
@@ -93,7 +98,10 @@ class _Fetch:
     # ------------------------------------------------------------------------------------------------ collecting
 
     def _collect(self) -> list[Buffer] | None:
-        """The answer, or None: then the request is parked, or waits for cold reads."""
+        """The answer, or None: then the request is parked, or waits for cold reads or for memory."""
+        if self._must_wait():
+            return None
+        limit = min(self.budget, self.ctx.answers.share)
         total, urgent = 0, not self.plan.wanted
         answers: list[PartitionData] = []
         warms: dict[int, Warm] = {}
@@ -105,7 +113,7 @@ class _Fetch:
                 _refuse(answer, queue)
                 urgent = True
                 continue
-            size = self._read(index, queue, answer, self.budget - total, total == 0, warms)
+            size = self._read(index, queue, answer, limit - total, total == 0, warms)
             total += size
             urgent = urgent or bool(answer.error_code) or answer.diverging_epoch.end_offset >= 0
         if warms and not total:
@@ -116,7 +124,7 @@ class _Fetch:
             # for the next request: cold queues must not starve beside hot ones
             places = list(warms)
             self.ctx.store.warm(list(warms.values()), lambda failures: self._tell_next(places, failures))
-        if urgent or self.expired or total >= min(self.request.min_bytes, self.budget):
+        if urgent or self.expired or total >= min(self.request.min_bytes, limit):
             return self._answer(answers)
         self._park()
         return None
@@ -223,6 +231,26 @@ class _Fetch:
 
     # --------------------------------------------------------------------------------------------------- parking
 
+    def _must_wait(self) -> bool:
+        """While other clients do not take their answers there is no memory for more; then it is looked at again."""
+        if self.delayed:
+            return True
+        if not self.ctx.answers.full:
+            return False
+        self.delayed = True
+        self.ctx.answers.wait(self._go_on)
+        self.reply.on_abandon = self._unpark
+        return True
+
+    def _go_on(self) -> None:
+        self.delayed = False
+        if not self.reply.done:
+            asyncio.get_running_loop().call_soon(self._complete_late)
+
+    def _complete_late(self) -> None:
+        if not self.reply.done:
+            self._complete()
+
     def _park(self) -> None:
         if self.timer is not None:
             return
@@ -233,7 +261,10 @@ class _Fetch:
                 queue.waiters.add(self._wake)
                 self.parked.append(queue)
         loop = asyncio.get_running_loop()
-        self.timer = loop.call_later(self.request.max_wait_ms / 1000, self._expire)
+        wait_ms = self.request.max_wait_ms
+        if len(self.queues) > MANY_PARTITIONS:
+            wait_ms = min(wait_ms, MANY_WAIT_MS_MAX)
+        self.timer = loop.call_later(wait_ms / 1000, self._expire)
         self.reply.on_abandon = self._unpark
 
     def _wake(self) -> None:
@@ -253,6 +284,8 @@ class _Fetch:
             self._complete()
 
     def _unpark(self) -> None:
+        if self.delayed:
+            self.ctx.answers.forget(self._go_on)
         if self.timer is not None:
             self.timer.cancel()
         for queue in self.parked:

@@ -28,6 +28,7 @@ Answer: TypeAlias = ListOffsetsResponse.ListOffsetsPartitionResponse
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 READ_COMMITTED = 1
+SEARCHES_AT_ONCE = 100
 _SINCE_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
 
@@ -54,7 +55,8 @@ async def handle(ctx: Context, header: RequestHeader, request: ListOffsetsReques
             elif not _known_at_once(queue, ctx.store.epoch, wanted.timestamp, committed, answer):
                 searches.append(_search(ctx, queue, wanted.timestamp, committed, answer))
         answered.append(ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=answers))
-    await asyncio.gather(*searches)
+    for first in range(0, len(searches), SEARCHES_AT_ONCE):
+        await asyncio.gather(*searches[first : first + SEARCHES_AT_ONCE])
     return ListOffsetsResponse(topics=answered)
 
 

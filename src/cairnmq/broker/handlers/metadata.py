@@ -42,6 +42,7 @@ _CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 1
 _CACHED_REQUEST_BYTES = 4096
 _CACHED_BYTES = 32 * 1024 * 1024
 _DESCRIBED_PARTITIONS_MAX = 2000
+_CREATED_MAX = 100
 
 
 class MetadataHandler:
@@ -94,7 +95,9 @@ def _to_create(ctx: Context, version: int, request: MetadataRequest) -> list[str
     if not request.topics or not request.allow_auto_topic_creation or not ctx.config.auto_create_topics_enable:
         return []
     names = {topic.name for topic in request.topics if topic.name is not None and topic.topic_id == _NO_ID}
-    return sorted(name for name in names if ctx.catalog.image.topic(name) is None and check_name(name) is None)
+    missing = sorted(name for name in names if ctx.catalog.image.topic(name) is None and check_name(name) is None)
+    # Who asks for more gets the rest by asking again, as clients do: one request must not keep all others waiting.
+    return missing[:_CREATED_MAX]
 
 
 async def _create(ctx: Context, name: str) -> ErrorCode:

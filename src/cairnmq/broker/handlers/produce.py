@@ -140,7 +140,7 @@ class _Produce:
         if acks == 0:
             if failure is not None:
                 raise CloseConnection(f"acks=0 and {failure.code.name}: {failure.message}")
-            return None
+            # Nobody waits for an answer, but until they are written the batches are in memory and must count.
         return self._wait(written, synced)
 
     def _check(self, queue: Queue, records: object) -> Refusal | None:
@@ -173,7 +173,10 @@ class _Produce:
             )
         return None
 
-    def _wait(self, written: dict[int, int], synced: dict[int, int]) -> Reply | list[Buffer]:
+    def _answer(self) -> list[Buffer] | None:
+        return encode(self.response, self.version) if self.request.acks else None
+
+    def _wait(self, written: dict[int, int], synced: dict[int, int]) -> Reply | list[Buffer] | None:
         loops = self.ctx.store.loops
         self.waiting_for = len(written) + len(synced) + 1
         for journal, position in written.items():
@@ -182,7 +185,7 @@ class _Produce:
             loops[journal].path.when_synced(position, self._released)
         self.waiting_for -= 1
         if self.waiting_for == 0:
-            return encode(self.response, self.version)
+            return self._answer()
         return self.reply
 
     def _released(self, met: bool) -> None:
@@ -193,7 +196,7 @@ class _Produce:
                 answer.base_offset = -1
                 answer.error_message = "the journal could not store it; see /health/ready"
         if self.waiting_for == 0 and not self.reply.done:
-            self.reply.complete(encode(self.response, self.version))
+            self.reply.complete(self._answer())
 
 
 def _refused(index: int, code: ErrorCode, message: str) -> PartitionResponse:

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from cairnmq.errors import ErrorCode
+from cairnmq.wire.codec import encode
+from cairnmq.wire.framing import RequestHeader
 from cairnmq.wire.messages import FetchRequest
 from unit.broker.rig import Rig, batch, open_rig, records_of, scenario
 
@@ -315,3 +317,34 @@ async def test_without_a_free_slot_there_is_no_session_and_no_error(tmp_path: Pa
         assert (await session(rig, 0, 0, {0: 0})).session_id > 0
         second = await session(rig, 0, 0, {0: 0})
         assert (second.session_id, second.error_code, answered(second)) == (0, 0, [0])
+
+
+@scenario
+async def test_with_no_memory_for_answers_it_waits_and_with_little_it_gives_less(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        for _ in range(8):
+            await rig.produce("a", batch(bytes(40_000)))
+        answers = rig.ctx.answers
+        answers.take(answers.limit)
+        fetch = asyncio.ensure_future(rig.fetch("a", 0, max_wait_ms=1))
+        await asyncio.sleep(0.02)
+        assert not fetch.done()
+        answers.release(1)
+        assert len(records_of(await fetch)) == 1, "64 KB are always given, and one batch"
+        answers.release(answers.used)
+        assert len(records_of(await rig.fetch("a", 0))) == 8
+
+
+@scenario
+async def test_an_abandoned_fetch_that_waits_for_memory_is_forgotten(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        answers = rig.ctx.answers
+        answers.take(answers.limit)
+        asked = FetchRequest.FetchTopic(topic="a", partitions=[FetchRequest.FetchPartition()])
+        frame = memoryview(b"".join(encode(FetchRequest(topics=[asked]), 12)))
+        reply: Any = rig.ctx.router.routes[1].call(rig.ctx, RequestHeader(1, 12, 1, "test"), frame, 0)
+        assert answers.wanted
+        assert reply.abandon()
+        assert not answers.wanted

@@ -48,6 +48,19 @@ async def test_acks_0_has_no_answer(tmp_path: Path) -> None:
         assert (await rig.produce("a", batch(b"y"))).base_offset == 1
 
 
+@scenario
+async def test_acks_0_is_in_flight_until_it_is_written(tmp_path: Path) -> None:
+    """Else what a slow disk has not taken yet would not count."""
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        asked = asyncio.ensure_future(rig.produce("a", batch(b"x"), acks=0))
+        await asyncio.sleep(0)
+        journal = rig.ctx.store.loops[0].path.journal
+        assert not asked.done() and journal.end < journal.staged_end
+        assert await asked is None
+        assert journal.end == journal.staged_end
+
+
 @pytest.mark.parametrize("topic", ["none", "a b"])
 @scenario
 async def test_acks_0_that_failed_hangs_up(tmp_path: Path, topic: str) -> None:
