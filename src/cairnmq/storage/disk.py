@@ -217,8 +217,7 @@ class RealDisk:
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = os.path.abspath(root)
-        if not os.path.isdir(self.root):
-            _make_durable_dirs(self.root)
+        _make_durable_dirs(self.root)
         # Kept open for life: syncfs reports the writeback failures since its descriptor was opened.
         self._root_fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
         self._device = os.fstat(self._root_fd).st_dev
@@ -337,7 +336,7 @@ class DirectoryLock:
 def lock(path: str | os.PathLike[str], wait_seconds: float = 0.0) -> DirectoryLock:
     """Become the owner of a directory (made if missing); raises Locked if another still is after the wait."""
     directory = os.path.abspath(path)
-    os.makedirs(directory, exist_ok=True)
+    _make_durable_dirs(directory)
     held = DirectoryLock(directory, os.open(os.path.join(directory, LOCK_NAME), os.O_RDWR | os.O_CREAT, 0o644))
     deadline = time.monotonic() + wait_seconds
     while True:
@@ -371,11 +370,15 @@ def _sync_dir(path: str) -> None:
 
 
 def _make_durable_dirs(path: str) -> None:
+    """Each is durable before the next is made. The last one that is there already may be the work of a process that
+    was killed before it synced the name, so that is synced too."""
     parent = os.path.dirname(path)
-    if not os.path.isdir(parent):
+    if not os.path.isdir(path):
         _make_durable_dirs(parent)
-    os.makedirs(path, exist_ok=True)
-    _sync_dir(parent)
+        os.makedirs(path, exist_ok=True)
+    # A parent that we may not read is not one in which we made anything.
+    with contextlib.suppress(PermissionError):
+        _sync_dir(parent)
 
 
 def _honours_syncfs(fd: int) -> bool:

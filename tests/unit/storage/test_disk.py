@@ -464,6 +464,28 @@ class TestRealDisk:
         return synced, flushed
 
 
+class TestDurableDirectories:
+    """After a power loss a name is there if its directory was synced behind it."""
+
+    @pytest.fixture
+    def synced(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        synced: list[str] = []
+        monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
+        return synced
+
+    def test_the_directory_of_a_lock_has_a_durable_name(self, tmp_path: Path, synced: list[str]) -> None:
+        lock(tmp_path / "broker" / "data").close()
+        assert synced[-2:] == [str(tmp_path), str(tmp_path / "broker")]
+
+    @pytest.mark.parametrize("owner", [RealDisk, lock])
+    def test_also_if_a_killed_process_made_it(
+        self, tmp_path: Path, synced: list[str], owner: Callable[[Path], object]
+    ) -> None:
+        (tmp_path / "data").mkdir()
+        owner(tmp_path / "data")
+        assert synced == [str(tmp_path)]
+
+
 class TestLock:
     def test_the_second_owner_is_refused_by_a_sentence(self, tmp_path: Path) -> None:
         held = lock(tmp_path / "data", 0)
