@@ -12,23 +12,27 @@ from msgspec import Struct
 
 from cairnmq.codec.batch import CRC_START, stored_crc
 from cairnmq.codec.crc32c import crc32c
+from cairnmq.codec.records import iter_batches
 from cairnmq.errors import Corrupt
 from cairnmq.storage.disk import Disk
 from cairnmq.storage.format import (
     BATCH,
     ENTRY_SIZE,
     IDENTITY_FILE,
+    NO_SEGMENTS,
     PACK_SUFFIX,
     Entry,
     Extent,
     QueueRow,
     numbered,
     pack_name,
+    txn_index_bytes,
 )
 from cairnmq.storage.journal import JournalReader
 from cairnmq.storage.pack import PackReader, PackWriter
 from cairnmq.storage.pack_check import packed_end
-from cairnmq.storage.queue_segment import LOG, segment_name
+from cairnmq.storage.queue_segment import LOG, TXN_INDEX, segment_name
+from cairnmq.storage.queue_state import QueueState
 from cairnmq.storage.repair import Kept, rebuild_indexes, restore_segment
 from cairnmq.storage.splitter import Splitter
 
@@ -104,7 +108,9 @@ class Mender:
         if file.endswith(PACK_SUFFIX):
             self.mend_pack(numbered([file.rpartition("/")[2]], PACK_SUFFIX)[0])
             return True
-        if not file.endswith(IDENTITY_FILE):  # that one is written again when the log is opened
+        if file.endswith(TXN_INDEX):
+            self.mend_aborted(queue_id, file)
+        elif not file.endswith(IDENTITY_FILE):  # that one is written again when the log is opened
             self.mend_segment(queue_id, file)
         return False
 
@@ -129,6 +135,26 @@ class Mender:
         finally:
             copies.close()
         rebuild_indexes(self.disk, log.directory, base, queue.spec.config.index_interval_bytes)
+        self.splitter.open_log(queue, queue.state.end)  # it knows what the next checkpoint must sync
+
+    def mend_aborted(self, queue_id: int, file: str) -> None:
+        """A segment's aborted transactions, by a replay of everything that the queue holds."""
+        queue = self.splitter.learn(queue_id)
+        if queue is None or queue.segments_from == NO_SEGMENTS:
+            raise Corrupt(f"queue {queue_id} has no segments any more")
+        log = queue.log or self.splitter.open_log(queue, queue.state.end)
+        base = next((b for b in log.bases if segment_name(log.directory, b, TXN_INDEX) == file), None)
+        if base is None:
+            raise Corrupt(f"{file} is gone")
+        end = min((b for b in log.bases if b > base), default=queue.state.end)
+        state = QueueState()
+        for pack, extent in self.splitter.shelf.extents(queue_id):
+            if queue.state.log_start < extent.end_offset <= queue.segments_from:
+                for batch in iter_batches(pack.data(extent)):
+                    state.apply_batch(batch, 0)
+        for entry in self.splitter.stored(queue):
+            state.apply_batch(entry.payload, 0)
+        self.disk.replace(file, txn_index_bytes(row for row in state.aborted if base <= row.last < end))
         self.splitter.open_log(queue, queue.state.end)  # it knows what the next checkpoint must sync
 
     # ----------------------------------------------------------------------------------------------------- packs

@@ -7,12 +7,14 @@ from collections.abc import Iterator, Mapping
 from cairnmq.codec.batch import CRC_START, HEADER_SIZE, read_header
 from cairnmq.codec.crc32c import crc32c
 from cairnmq.errors import Corrupt
+from cairnmq.storage.aborted_check import compare_aborted
 from cairnmq.storage.checkpoint import CheckpointImage
 from cairnmq.storage.disk import Disk
 from cairnmq.storage.finding import Finding, note
 from cairnmq.storage.format import NO_SEGMENTS, PACK_SUFFIX, PACKS, Extent, QueueRow, digits, numbered
 from cairnmq.storage.pack import PackReader
 from cairnmq.storage.pack_shelf import merged
+from cairnmq.storage.queue_state import QueueState
 
 
 def check_packs(
@@ -39,19 +41,25 @@ def check_packs(
         if row is None or (queues is not None and queue_id not in queues):
             continue  # deleted; a merge leaves it behind
         met.add(queue_id)
-        next_offset = -1
+        next_offset = first_offset = -1
+        state = QueueState()
         for pack, extent in extents:
             if extent.end_offset <= row.log_start:
                 continue
             name = f"{root}/{pack.name}"
             if next_offset < 0:
                 next_offset = min(extent.base_offset, row.log_start)
+                first_offset = extent.base_offset
             if extent.base_offset != next_offset and not lost:
                 text = f"goes on at offset {extent.base_offset} instead of {next_offset}"
                 yield Finding(name, f"queue {queue_id} {text}")
             next_offset = extent.end_offset
-            yield from _extent(pack, extent, row, name)
+            yield from _extent(pack, extent, row, name, state)
         end = packed_end(row)
+        if not lost:
+            replayed = [aborted for aborted in state.aborted if aborted.last >= row.log_start]
+            for text in compare_aborted(row.aborted, replayed, first_offset):
+                yield Finding(f"{root}/{PACKS}", f"queue {queue_id}: {text}")
         if not lost and next_offset not in (-1, end):
             yield Finding(f"{root}/{PACKS}", f"queue {queue_id} ends at offset {next_offset}, not at {end}")
         if next_offset == -1:
@@ -69,7 +77,7 @@ def packed_end(row: QueueRow) -> int:
     return row.end if row.segments_from == NO_SEGMENTS else row.segments_from
 
 
-def _extent(pack: PackReader, extent: Extent, row: QueueRow, name: str) -> Iterator[Finding]:
+def _extent(pack: PackReader, extent: Extent, row: QueueRow, name: str, state: QueueState) -> Iterator[Finding]:
     try:
         data = memoryview(pack.data(extent))
     except Corrupt as error:
@@ -85,6 +93,7 @@ def _extent(pack: PackReader, extent: Extent, row: QueueRow, name: str) -> Itera
         if offset >= row.log_start and (not known or known[-1] != header.leader_epoch):
             text = f"the batch at {extent.position + at} has leader epoch {header.leader_epoch}"
             yield Finding(name, f"{text}, the checkpoint says {known[-1] if known else 'none'}")
+        state.apply_batch(batch, 0)
         at, count, offset = at + header.size, count + 1, header.last_offset + 1
         newest = max(newest, header.max_timestamp)
     if (at, count, offset, newest) != (len(data), extent.batches, extent.end_offset, extent.max_timestamp):

@@ -11,13 +11,16 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
+from cairnmq.storage.aborted_check import compare_aborted, compare_open
 from cairnmq.storage.batch_scan import NoBatch, StoredBatch, scan_batches
+from cairnmq.storage.damage import Damage
 from cairnmq.storage.disk import Disk
 from cairnmq.storage.finding import Finding, note
 from cairnmq.storage.format import IDENTITY_FILE, OFFSET_INDEX_ENTRY, TIME_INDEX_ENTRY, QueueRow, numbered
 from cairnmq.storage.journal_check import Unsplit
-from cairnmq.storage.queue_segment import INDEX, LOG, SUFFIXES, TIME_INDEX, segment_name
+from cairnmq.storage.queue_segment import INDEX, LOG, SUFFIXES, TIME_INDEX, TXN_INDEX, segment_name
 from cairnmq.storage.queue_state import QueueState
+from cairnmq.storage.txn_index import read_rows, sound_rows
 
 
 class _Place(Struct, frozen=True, gc=False):
@@ -39,7 +42,7 @@ class QueueCheck:
         self.row = row
         self.unsplit = unsplit
         self.damaged = False
-        self._next = 0
+        self._first = self._next = 0
         self._state = QueueState()
         self._cut = False  # a start cuts the log here; what follows does not count
 
@@ -54,7 +57,7 @@ class QueueCheck:
             yield Finding(self._path(), f"records from offset {start} on are missing: {first}")
         # Segments wholly below the log start are on their way out: a crash may leave any of them.
         bases = bases[max(0, bisect_right(bases, start) - 1) :] if end > start else [b for b in bases if b >= end]
-        first_offset = self._next = bases[0] if bases else end
+        first_offset = self._first = self._next = bases[0] if bases else end
         for index, base in enumerate(bases):
             if self._cut:
                 break
@@ -103,6 +106,7 @@ class QueueCheck:
         if self.damaged == was_damaged:
             # Only entries of batches that came after the checkpoint can be torn.
             is_strict = is_closed or not self.unsplit
+            yield from self._aborted(base)
             yield from self._offset_index(base, places, is_strict)
             yield from self._time_index(base, places, is_strict, newest if is_closed else -1)
 
@@ -144,6 +148,23 @@ class QueueCheck:
                 yield Finding(name, f"offset {found.header.base_offset} is in neither the checkpoint nor the journal")
         elif unsplit.read() != found.data:
             yield Finding(name, f"offset {found.header.base_offset} at {found.position} differs from the journal")
+
+    def _aborted(self, base: int) -> Iterator[Finding]:
+        """Rows of markers behind the checkpoint do not count: a start cuts them."""
+        end = min(self._next, self.row.end)
+        name = self._path(base, TXN_INDEX)
+        try:
+            file = segment_name(self.directory, base, TXN_INDEX)
+            if self.unsplit or not self.disk.exists(file):
+                rows = sound_rows(self.disk, self.directory, base, end)
+            else:
+                rows = read_rows(self.disk, self.directory, base)
+        except Damage as damage:
+            yield Finding(name, f"no row of aborted transactions at {damage.place.position}")
+            return
+        replayed = [row for row in self._state.aborted if base <= row.last < end]
+        for text in compare_aborted(rows, replayed, self._first):
+            yield Finding(name, text)
 
     # ----------------------------------------------------------------------------------------------------- indexes
 
@@ -217,8 +238,11 @@ class QueueCheck:
                         self._path(), f"no batch of producer {stored.producer_id}, which the checkpoint knows"
                     )
                 continue
+            for problem in compare_open(stored, replayed, first_offset):
+                yield Finding(self._path(), problem)
             count = min(len(stored.batches), len(replayed.batches))
-            if stored.epoch != replayed.epoch or stored.batches[-count:] != replayed.batches[-count:]:
+            both = [row.batches[len(row.batches) - count :] for row in (stored, replayed)]
+            if stored.epoch != replayed.epoch or both[0] != both[1]:
                 text = f"producer {stored.producer_id}: the checkpoint has epoch {stored.epoch} and {stored.batches}"
                 yield Finding(self._path(), f"{text}, the log epoch {replayed.epoch} and {replayed.batches}")
 

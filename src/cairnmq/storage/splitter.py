@@ -326,7 +326,7 @@ class Splitter:
         self._open_logs[queue_id] = log
         return QueueSplit(queue_id, queue.state.end, queue.segments_from, log.bases[-1], bool(aborted))
 
-    def _stored(self, queue: SplitQueue) -> Iterator[Entry]:
+    def stored(self, queue: SplitQueue) -> Iterator[Entry]:
         """The batches of a queue's segments from its log start on, as journal entries of them."""
         log = queue.log or self.open_log(queue, queue.state.end)
         expected = max(queue.state.log_start, queue.segments_from)
@@ -363,7 +363,7 @@ class Splitter:
         """Nothing of its segments is damaged or missing."""
         try:
             self._stored_aborted(queue)
-            return sum(1 for _ in self._stored(queue)) >= 0
+            return sum(1 for _ in self.stored(queue)) >= 0
         except Damage as damage:
             self.damages.append((queue.spec.queue_id, damage.place))
             return False
@@ -506,7 +506,7 @@ class Splitter:
         if not queues:
             return
         in_order = sorted(queues, key=lambda queue: queue.spec.queue_id)
-        runs = ((queue.spec.queue_id, list(self._stored(queue))) for queue in in_order)
+        runs = ((queue.spec.queue_id, list(self.stored(queue))) for queue in in_order)
         self._resume.packs.append(self._write_pack((queue_id, run) for queue_id, run in runs if run))
         for queue in queues:
             queue.state.add_aborted(self._stored_aborted(queue))

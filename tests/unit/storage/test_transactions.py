@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from cairnmq.codec.records import Record, build_batch
-from cairnmq.errors import ErrorCode, Refusal
+from cairnmq.errors import Corrupt, ErrorCode, Refusal
 from cairnmq.storage.checkpoint import load_checkpoint
-from cairnmq.storage.format import NO_SEGMENTS, Aborted, StartMoved
+from cairnmq.storage.damage import Damage
+from cairnmq.storage.format import NO_SEGMENTS, Aborted, StartMoved, txn_index_bytes
 from cairnmq.storage.markers import Marker
+from cairnmq.storage.mending import Mender
 from cairnmq.storage.producers import NO_PRODUCERS
 from cairnmq.storage.queue_segment import TXN_INDEX
 from cairnmq.storage.queue_state import QueueState
+from cairnmq.storage.verify import check
 from unit.storage.split_room import NOW, Broker
 
 MODELS = ["dedicated", "shared"]
@@ -350,3 +355,76 @@ class TestFailures:
         broker.split()
         assert broker.aborted(1) == rows
         assert broker.read_disk.open(name).size() == 68
+
+
+def findings(broker: Broker) -> list[str]:
+    return [str(finding) for finding in check(broker.read_disk, broker.journal_disk) if not finding.is_note]
+
+
+class TestDamage:
+    def settled(self, model: str = "dedicated", segment_bytes: int = 400) -> tuple[Broker, list[Aborted]]:
+        broker = Broker(model, segment_bytes=segment_bytes)
+        broker.send(1, 9)
+        rows = [broker.abort(1, 7), broker.abort(1, 8)]
+        broker.mark(1, 9, 1, commit=True)
+        rows.append(broker.abort(1, 7))
+        broker.send(1, 8)
+        broker.split()
+        broker.checkpoint()
+        return broker, rows
+
+    @pytest.mark.parametrize("model", MODELS)
+    def test_verify_finds_nothing_wrong(self, model: str) -> None:
+        broker, rows = self.settled(model)
+        assert findings(broker) == []
+        broker.engine.paths[0].stage_fact(broker.engine.queues[1], StartMoved(rows[0].last), NOW)
+        broker.flush()
+        broker.abort(1, 7)
+        broker.split()
+        assert findings(broker) == []
+        broker.checkpoint()
+        assert findings(broker) == []
+
+    @pytest.mark.parametrize(
+        ("change", "said"),
+        [
+            (lambda rows: rows[1:], "nothing says that producer 7's records 1 to 2 are aborted"),
+            (lambda rows: [replace(rows[0], first=0), *rows[1:]], "is stored where the records say"),
+            (lambda rows: [replace(rows[0], stable=2), *rows[1:]], "last stable offset 2, the records say 0"),
+            (lambda rows: [*rows[:2], Aborted(8, 4, 5, 6), *rows[2:]], "the records do not say so"),
+            (lambda rows: [Aborted(8, 2, 2, 3), *rows], "no row of aborted transactions at 0"),
+        ],
+    )
+    def test_verify_compares_each_index_with_its_log(
+        self, change: Callable[[list[Aborted]], list[Aborted]], said: str
+    ) -> None:
+        broker, rows = self.settled(segment_bytes=100_000)
+        (name,) = indexes(broker)
+        broker.read_disk.replace(f"queues/t-1/{name}", txn_index_bytes(change(rows)))
+        assert len(findings(broker)) == 1 and said in findings(broker)[0]
+
+    def test_verify_compares_what_the_checkpoint_says_of_packs(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(QueueState, "aborted", [])
+        broker, rows = self.settled("shared")
+        monkeypatch.undo()
+        assert len(findings(broker)) == len(rows)
+
+    def test_a_damaged_index_is_named_and_made_again(self) -> None:
+        broker, rows = self.settled()
+        name = f"queues/t-1/{indexes(broker)[0]}"
+        broker.read_disk.replace(name, bytes(68))
+        with pytest.raises(Damage) as raised:
+            broker.aborted(1)
+        assert raised.value.place.file == name
+        assert broker.aborted(1, 6, 8) == rows[2:]
+        Mender(broker.splitter).mend(1, name)
+        broker.engine.mended(1, name)
+        assert broker.aborted(1) == rows
+        broker.checkpoint()
+        assert findings(broker) == []
+
+    def test_an_index_that_retention_deleted_needs_none(self) -> None:
+        broker, _ = self.settled()
+        with pytest.raises(Corrupt, match="is gone"):
+            Mender(broker.splitter).mend(1, "queues/t-1/00000000000000000077.txnindex")
+        assert len(indexes(broker)) >= 2
