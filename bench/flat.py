@@ -13,7 +13,7 @@ from bench.goals import over_point
 from bench.librdkafka import LoadFailed, create_topics, delete_topic
 from bench.results import CAIRN, Points, Run, Store
 from bench.row import Row, beside, rounds
-from bench.servers import BOTH, Server, Servers, turns
+from bench.servers import Server, Servers
 from bench.table import Column, comparison
 from cairnmq.cli.bench_pipe import Pipe
 from cairnmq.client.blocking import Client
@@ -27,8 +27,7 @@ BATCH_RECORDS, VALUE_BYTES = 16, 1010  # 16 KiB with header and record lengths
 REQUEST_BATCHES = 10  # a request has the same shape however many partitions there are
 IN_FLIGHT = 16
 SETTLE_SECONDS = 600.0
-# Kafka maps its index files with a partition's first batch and first writes into them with the second, if 4 KiB lie
-# before it. That costs once; here, where the curve over partitions is asked for, it is shown apart from the load.
+# What a partition costs once is shown apart from the load: here the curve over partitions is asked for.
 SETUP_BATCHES = 2
 COLUMNS = (
     Column("mb_s", "MB/s"),
@@ -50,7 +49,7 @@ def batch() -> bytes:
 
 
 def make_places(server: Server, partitions: int) -> list[Place]:
-    """Topics of at most 1,000 partitions each; Kafka refuses to make 10,000 at once."""
+    """Topics of at most 1,000 partitions each."""
     mark = uuid.uuid4().hex[:6]
     size = min(partitions, TOPIC_PARTITIONS)
     names = [f"flat-{mark}-{number}" for number in range(partitions // size)]
@@ -103,8 +102,8 @@ class RawProducer:
         self.next[number] += BATCH_RECORDS
 
 
-def run_flat(servers: Servers, name: str, partitions: int, megabytes: int) -> Points:
-    return load_flat(servers.get(name), partitions, megabytes)
+def run_flat(servers: Servers, partitions: int, megabytes: int) -> Points:
+    return load_flat(servers.get(CAIRN), partitions, megabytes)
 
 
 def load_flat(server: Server, partitions: int, megabytes: int) -> Points:
@@ -139,19 +138,13 @@ def measure(store: Store, _servers: Servers) -> None:
     megabytes = 200 if quick else 2000
 
     def warm_up(server: Server) -> None:
-        """Both shapes: Kafka's code for a request is compiled after some ten thousand of them."""
         load_flat(server, 10, megabytes)
-        if not quick:
-            load_flat(server, TOPIC_PARTITIONS, megabytes)
 
     with Servers("flat", warm_up) as servers:
         for number in rounds(store):
             for partitions in PARTITIONS[:3] if quick else PARTITIONS:
-                # Kafka with 10,000 partitions and more is not what one node with 1 GB is for.
-                for name in turns(BOTH if partitions <= TOPIC_PARTITIONS else (CAIRN,), number):
-                    point = f"{partitions:,}"
-                    act = partial(run_flat, servers, name, partitions, megabytes)
-                    store.take(name, point, number, act, partial(servers.get, name))
+                act = partial(run_flat, servers, partitions, megabytes)
+                store.take(CAIRN, f"{partitions:,}", number, act, partial(servers.get, CAIRN))
 
 
 def body(run: Run) -> str:
