@@ -24,6 +24,7 @@ from cairnmq.settings.topic_table import TOPIC
 __all__ = ["CreateTopic", "Decision", "Image", "Topic"]
 
 NAME_LENGTH_MAX = 249
+DIRECTORY_LENGTH_MAX = 255
 PARTITIONS_MAX = 1_000_000
 """Of one topic. No rule of Kafka's, but one request must not be able to ask for two thousand million queues."""
 
@@ -82,6 +83,8 @@ def create_topic(
     count = _partition_count(request, broker, node_id)
     if isinstance(count, Refusal):
         return count
+    if _too_long(request.name, count):
+        return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"The name is too long for a topic of {count} partitions")
     configs: dict[str, str] = {}
     for name, text in request.configs.items():
         if text is None:
@@ -115,7 +118,7 @@ def add_partitions(
     if count <= now:
         why = f"already has {now} partitions" if count == now else f"has {now} partitions; {count} is no increase"
         return Refusal(ErrorCode.INVALID_PARTITIONS, f"Topic {name!r} {why}")
-    if count > PARTITIONS_MAX:
+    if count > PARTITIONS_MAX or _too_long(name, count):
         return _too_many(count)
     if assignments is not None:
         if len(assignments) != count - now:
@@ -237,6 +240,11 @@ def _check_assignment(brokers: Sequence[int], node_id: int) -> Refusal | None:
 
 def _unknown(name: str) -> Refusal:
     return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name[:300]!r}")
+
+
+def _too_long(name: str, count: int) -> bool:
+    """A partition has a directory with its topic's name and its number."""
+    return len(f"{name}-{count - 1}") > DIRECTORY_LENGTH_MAX
 
 
 def _too_many(count: int) -> Refusal:

@@ -49,6 +49,7 @@ from cairnmq.types import Buffer
 
 INDEX_BUFFER_BYTES = 4096
 RELATIVE_MAX = 0x7FFFFFFF
+NAME_BYTES_MAX = 255  # of a file or directory
 
 
 class QueueSpec(Struct, frozen=True, gc=False):
@@ -453,7 +454,10 @@ def read_identity(disk: Disk, directory: str) -> QueueIdentity | None:
 
 def retire_directory(disk: Disk, directory: str, queue_id: int) -> str:
     """Renames first, so that a half-deleted directory is never taken for a queue; returns the name to remove."""
-    retired = f"{directory}.{queue_id}{DELETED_SUFFIX}"
+    parent, _, name = directory.rpartition("/")
+    mark = f".{queue_id}{DELETED_SUFFIX}"
+    # The name of a topic may be as long as that of a file, so it is cut; the queue id tells directories apart.
+    retired = f"{parent}/{name[: NAME_BYTES_MAX - len(mark)]}{mark}"
     disk.remove_tree(retired)
     disk.rename(directory, retired)
     return retired

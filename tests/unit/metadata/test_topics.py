@@ -86,6 +86,7 @@ def test_defaults_come_from_the_broker() -> None:
         (CreateTopic(name="new", partitions=0), ErrorCode.INVALID_PARTITIONS),
         (CreateTopic(name="new", partitions=-2), ErrorCode.INVALID_PARTITIONS),
         (CreateTopic(name="new", partitions=PARTITIONS_MAX + 1), ErrorCode.INVALID_PARTITIONS),
+        (CreateTopic(name="n" * 249, partitions=100_001), ErrorCode.INVALID_TOPIC_EXCEPTION),
         (CreateTopic(name="new", partitions=1, replication_factor=0), ErrorCode.INVALID_REPLICATION_FACTOR),
         (CreateTopic(name="new", partitions=1, replication_factor=2), ErrorCode.INVALID_REPLICATION_FACTOR),
         (CreateTopic(name="new", partitions=1, replication_factor=-2), ErrorCode.INVALID_REPLICATION_FACTOR),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -12,8 +13,9 @@ from cairnmq.codec.records import Record, build_batch
 from cairnmq.errors import Corrupt
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.damage import Place
+from cairnmq.storage.disk import RealDisk
 from cairnmq.storage.format import BATCH, OFFSET_INDEX_ENTRY, TIME_INDEX_ENTRY, Entry
-from cairnmq.storage.queue_log import QueueLog, QueueSpec, read_identity
+from cairnmq.storage.queue_log import QueueLog, QueueSpec, read_identity, retire_directory
 from cairnmq.storage.queue_reader import QueueReader
 from cairnmq.storage.queue_segment import Part, Wanted, offset_position, time_hint, walk
 from cairnmq.testing.sim_disk import SimDisk
@@ -323,3 +325,13 @@ def test_a_lost_offset_is_named(disk: SimDisk) -> None:
     filled(disk, 2)
     with pytest.raises(Corrupt, match="offset 9"):
         QueueReader(disk, DIRECTORY).read(Wanted(9, 20, -1, 100), whole=True, cached=False)
+
+
+def test_a_directory_with_the_longest_name_can_be_retired(tmp_path: Path) -> None:
+    """Found by fuzzing: the mark of a deleted queue made the name of a long topic too long, and the splitter died."""
+    disk = RealDisk(str(tmp_path))
+    directory = f"queues/{'a' * 249}-12345"
+    disk.make_dir(directory)
+    retired = retire_directory(disk, directory, 987654321)
+    assert disk.list("queues") == [retired.removeprefix("queues/")]
+    assert retired.endswith(".987654321-deleted") and retired.startswith("queues/aaa")
