@@ -175,7 +175,7 @@ class QueueReader:
         found: list[Aborted] = []
         # a marker lies in the segment of `start` or behind it
         first = self.bases[max(0, bisect_right(self.bases, start) - 1)] if self.bases else 0
-        for base in self._aborting[bisect_left(self._aborting, first) :]:
+        for base in self._aborting[bisect_left(self._aborting, first) : bisect_left(self._aborting, limit)]:
             file = self._aborted.get(base)
             if file is None:
                 try:
@@ -185,7 +185,9 @@ class QueueReader:
                 self._aborted[base] = file
                 while len(self._aborted) > FILES_KEPT:
                     del self._aborted[next(iter(self._aborted))]
-            part = overlap(file, start, end, limit, cached=cached)
+            following = bisect_right(self.bases, base)
+            closed = following < len(self.bases) and self.bases[following] < limit
+            part = overlap(file, start, end, limit, closed=closed, cached=cached)
             if not isinstance(part, Overlap):
                 return part
             found.extend(part.rows)

@@ -34,16 +34,23 @@ def parse(data: bytes, name: str, position: int = 0) -> Iterator[Aborted]:
     """Whole rows; damage is raised where a row cannot be one. `position`: of `data` in the file, for the message."""
     before = -1
     for at in range(0, len(data) - ROW + 1, ROW):
-        version, *fields = TXN_INDEX_ENTRY.unpack_from(data, at)
-        row = Aborted(*fields)
-        if version != TXN_INDEX_VERSION or not is_sane(row) or row.last <= before:
-            raise Damage(Place(name, position + at), "no row of aborted transactions stands there")
+        row = row_at(data, at)
+        if row is None or row.last <= before:
+            raise _damage(name, position + at)
         before = row.last
         yield row
 
 
-def is_sane(row: Aborted) -> bool:
-    return row.producer_id >= 0 and 0 <= row.first < row.last and 0 <= row.stable <= row.last + 1
+def row_at(data: bytes, at: int) -> Aborted | None:
+    """None: these bytes are no row."""
+    version, *fields = TXN_INDEX_ENTRY.unpack_from(data, at)
+    row = Aborted(*fields)
+    sane = row.producer_id >= 0 and 0 <= row.first < row.last and 0 <= row.stable <= row.last + 1
+    return row if sane and version == TXN_INDEX_VERSION else None
+
+
+def _damage(name: str, position: int) -> Damage:
+    return Damage(Place(name, position), "no row of aborted transactions stands there")
 
 
 def read_rows(disk: Disk, directory: str, base: int) -> list[Aborted]:
@@ -78,10 +85,11 @@ def sound_rows(disk: Disk, directory: str, base: int, end: int) -> list[Aborted]
     return rows
 
 
-def overlap(file: File, start: int, end: int, limit: int, *, cached: bool) -> Overlap | Warm:
+def overlap(file: File, start: int, end: int, limit: int, *, closed: bool, cached: bool) -> Overlap | Warm:
     """Those with records from offset `start` up to `end`; markers at `limit` and behind do not count yet.
 
-    By bisection: markers ascend. A `Warm` (only if `cached`): reading it waits for the disk.
+    By bisection: markers ascend. `closed`: all markers of the segment count; else the file may end with what a crash
+    left, until the splitter has cut it. A `Warm` (only if `cached`): reading it waits for the disk.
     """
     size = file.size() // ROW * ROW
 
@@ -92,32 +100,44 @@ def overlap(file: File, start: int, end: int, limit: int, *, cached: bool) -> Ov
         return bytes(data)
 
     try:
-        return _search(read, file.name, size, start, end, limit)
+        return _search(read, file.name, size, start, end, limit, closed)
     except _Cold:
         return partial(file.read, 0, size)
 
 
-def _search(read: Callable[[int, int], bytes], name: str, size: int, start: int, end: int, limit: int) -> Overlap:
+def _search(
+    read: Callable[[int, int], bytes], name: str, size: int, start: int, end: int, limit: int, closed: bool
+) -> Overlap:
     low, high = 0, size // ROW
     while low < high:
         middle = (low + high) // 2
-        row = next(parse(read(middle * ROW, ROW), name, middle * ROW), None)
+        data = read(middle * ROW, ROW)
+        row = row_at(data, 0) if len(data) == ROW else None
         if row is not None and row.last < start:
             low = middle + 1
         else:
             high = middle
     found: list[Aborted] = []
     position = low * ROW
+    bad = -1  # what looks like a torn end, unless a row follows
     while position < size:
         data = read(position, min(ROWS_AT_ONCE * ROW, size - position))
         if len(data) < ROW:
             break  # cut meanwhile
-        for row in parse(data, name, position):
-            if row.last >= limit:
+        for at in range(0, len(data) - ROW + 1, ROW):
+            row = row_at(data, at)
+            if row is None and closed:
+                raise _damage(name, position + at)
+            if row is None:
+                bad = position + at if bad < 0 else bad
+            elif row.last >= limit:
                 return Overlap(found, False)
-            if row.last >= start and row.first < end:
-                found.append(row)
-            if row.stable >= end:
-                return Overlap(found, True)
+            elif bad >= 0:
+                raise _damage(name, bad)
+            else:
+                if row.last >= start and row.first < end:
+                    found.append(row)
+                if row.stable >= end:
+                    return Overlap(found, True)
         position += len(data) // ROW * ROW
     return Overlap(found, False)

@@ -50,24 +50,24 @@ def test_without_a_file_there_are_none() -> None:
 )
 def test_lookups(start: int, end: int, found: list[Aborted], complete: bool) -> None:
     file = disk_with(txn_index_bytes(ROWS)).open(segment_name(DIRECTORY, 0, TXN_INDEX))
-    assert overlap(file, start, end, 1 << 60, cached=False) == Overlap(found, complete)
+    assert overlap(file, start, end, 1 << 60, closed=True, cached=False) == Overlap(found, complete)
     assert overlapping(ROWS, start, end) == found
 
 
 def test_markers_that_are_not_split_yet_do_not_count() -> None:
     file = disk_with(txn_index_bytes(ROWS)).open(segment_name(DIRECTORY, 0, TXN_INDEX))
-    assert overlap(file, 0, 3000, 29, cached=False) == Overlap(ROWS[:2], False)
+    assert overlap(file, 0, 3000, 29, closed=True, cached=False) == Overlap(ROWS[:2], False)
 
 
 def test_a_row_that_is_being_written_does_not_count() -> None:
     file = disk_with(txn_index_bytes(ROWS)[:-1]).open(segment_name(DIRECTORY, 0, TXN_INDEX))
-    assert overlap(file, 2980, 3000, 1 << 60, cached=False) == Overlap(ROWS[298:299], False)
+    assert overlap(file, 2980, 3000, 1 << 60, closed=True, cached=False) == Overlap(ROWS[298:299], False)
 
 
 def test_a_cold_file_is_read_elsewhere() -> None:
     disk = disk_with(txn_index_bytes(ROWS))
     disk.cold = 1.0
-    warm = overlap(disk.open(segment_name(DIRECTORY, 0, TXN_INDEX)), 0, 10, 1 << 60, cached=True)
+    warm = overlap(disk.open(segment_name(DIRECTORY, 0, TXN_INDEX)), 0, 10, 1 << 60, closed=True, cached=True)
     assert callable(warm)
     warm()
 
@@ -88,3 +88,22 @@ def test_another_version_is_damage() -> None:
 
 def test_rows_behind_a_crash_are_left_out() -> None:
     assert sound_rows(disk_with(txn_index_bytes(ROWS)), DIRECTORY, 0, 29) == ROWS[:2]
+
+
+def test_a_torn_end_of_an_open_segment_does_not_count() -> None:
+    torn = txn_index_bytes(ROWS[:20]) + bytes(3 * ROW)
+    file = disk_with(torn).open(segment_name(DIRECTORY, 0, TXN_INDEX))
+    assert overlap(file, 0, 5000, 1 << 60, closed=False, cached=False) == Overlap(ROWS[:20], False)
+    assert overlap(file, 195, 5000, 1 << 60, closed=False, cached=False) == Overlap(ROWS[19:20], False)
+    with pytest.raises(Damage):
+        overlap(file, 195, 5000, 1 << 60, closed=True, cached=False)
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_bad_row_before_a_good_one_is_damage(closed: bool) -> None:
+    data = txn_index_bytes(ROWS[:9]) + bytes(ROW) + txn_index_bytes(ROWS[10:20])
+    file = disk_with(data).open(segment_name(DIRECTORY, 0, TXN_INDEX))
+    for start in (0, 95):
+        with pytest.raises(Damage) as raised:
+            overlap(file, start, 5000, 1 << 60, closed=closed, cached=False)
+        assert raised.value.place.position == 9 * ROW
