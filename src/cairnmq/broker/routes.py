@@ -27,6 +27,9 @@ from cairnmq.broker.handlers import (
     reassignments,
     records,
     topics,
+    transaction_states,
+    transactional_offsets,
+    transactions,
 )
 from cairnmq.broker.handlers.fetch import FetchHandler
 from cairnmq.broker.handlers.log_dirs import LogDirsHandler
@@ -57,6 +60,11 @@ def build_router() -> Router:
     router.add(21, records.handle)
     router.add(22, producers.handle)
     router.add(23, epochs.handle)
+    router.add(24, transactions.add_partitions)
+    router.add(25, transactions.add_offsets)
+    router.add(26, transactions.end)
+    router.add(27, transactions.write_markers)
+    router.add(28, transactional_offsets.commit)
     router.add(29, acls.describe)
     router.add(30, acls.create)
     router.add(31, acls.delete)
@@ -78,6 +86,8 @@ def build_router() -> Router:
     router.add(57, features.handle)
     router.add(60, cluster.handle)
     router.add(61, producer_states.handle)
+    router.add(65, transaction_states.describe)
+    router.add(66, transaction_states.list_transactions)
     router.add(68, consumer_groups.heartbeat)
     router.add(69, consumer_groups.describe)
     router.add(74, config_resources.handle)

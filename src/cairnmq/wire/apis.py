@@ -44,11 +44,10 @@ SERVED: dict[int, tuple[int, int]] = {
     for key in (
         *(PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS),
         *range(8, 17),
-        *range(19, 24),
-        *range(29, 36),
+        *range(19, 36),
         37,
         *range(42, 51),
-        *(55, 57, 60, 61, 68, 69, 74, 75),
+        *(55, 57, 60, 61, 65, 66, 68, 69, 74, 75),
     )
 }
 

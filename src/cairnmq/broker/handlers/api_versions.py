@@ -1,10 +1,11 @@
-"""ApiVersions: what this broker serves, no more. No features are offered, so none is finalized."""
+"""ApiVersions: what this broker serves, no more; the features that are finalized."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
 
+from cairnmq.broker.features import FEATURES
 from cairnmq.errors import ErrorCode
 from cairnmq.wire.framing import RequestHeader
 from cairnmq.wire.messages import ApiVersionsRequest, ApiVersionsResponse
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from cairnmq.broker.context import Context
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+_MINIMUM_OF_ZERO_FROM = 4  # older Java clients do not take a feature whose lowest version is 0
 
 
 def handle(ctx: Context, header: RequestHeader, request: ApiVersionsRequest) -> ApiVersionsResponse:
@@ -25,5 +27,16 @@ def handle(ctx: Context, header: RequestHeader, request: ApiVersionsRequest) -> 
             ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high)
             for key, low, high in ctx.router.advertised()
         ],
+        supported_features=[
+            ApiVersionsResponse.SupportedFeatureKey(name=one.name, min_version=one.min, max_version=one.max)
+            for one in FEATURES
+            if one.min or header.api_version >= _MINIMUM_OF_ZERO_FROM
+        ],
         finalized_features_epoch=0,
+        finalized_features=[
+            ApiVersionsResponse.FinalizedFeatureKey(
+                name=one.name, max_version_level=one.level, min_version_level=one.level
+            )
+            for one in FEATURES
+        ],
     )

@@ -1,4 +1,4 @@
-"""FindCoordinator: the only broker coordinates every group."""
+"""FindCoordinator: the only broker coordinates every group and every transactional id."""
 
 from __future__ import annotations
 
@@ -32,13 +32,6 @@ def handle(ctx: Context, header: RequestHeader, request: FindCoordinatorRequest)
 
 
 def _refusal(key_type: int) -> Refusal | None:
-    if key_type == _GROUP:
+    if key_type in (_GROUP, _TRANSACTION):
         return None
-    if key_type == _TRANSACTION:
-        # 53 is the one code that both librdkafka and Java take for final here, and librdkafka shows the sentence; with
-        # any other code it asks again every 500 ms for ever.
-        return Refusal(
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-            "this broker does not support transactions yet; remove transactional.id (idempotence works without it)",
-        )
     return Refusal(ErrorCode.INVALID_REQUEST, f"coordinators of type {key_type} are not supported")

@@ -1,9 +1,10 @@
-"""UpdateFeatures: this broker offers no feature that could be finalized, so no update can succeed."""
+"""UpdateFeatures: levels of features are fixed here, so the only update that can succeed is none."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cairnmq.broker.features import FEATURES
 from cairnmq.errors import ErrorCode
 from cairnmq.wire.framing import RequestHeader
 from cairnmq.wire.messages import UpdateFeaturesRequest, UpdateFeaturesResponse
@@ -11,13 +12,20 @@ from cairnmq.wire.messages import UpdateFeaturesRequest, UpdateFeaturesResponse
 if TYPE_CHECKING:
     from cairnmq.broker.context import Context
 
+_LEVELS = {feature.name: feature.level for feature in FEATURES}
+
 
 def handle(ctx: Context, header: RequestHeader, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
     """One error for all, as Kafka 4 answers in every version: updates are done together or not at all."""
-    if not request.feature_updates:
-        return UpdateFeaturesResponse(error_message=None)
-    names = ", ".join(update.feature for update in request.feature_updates)
-    return UpdateFeaturesResponse(
-        error_code=ErrorCode.INVALID_UPDATE_VERSION,
-        error_message=f"this broker offers no features that could be updated: {names}",
-    )
+    for update in request.feature_updates:
+        level = _LEVELS.get(update.feature)
+        if level is None:
+            return UpdateFeaturesResponse(
+                error_code=ErrorCode.INVALID_UPDATE_VERSION, error_message=f"there is no feature {update.feature}"
+            )
+        if update.max_version_level != level:
+            return UpdateFeaturesResponse(
+                error_code=ErrorCode.INVALID_UPDATE_VERSION,
+                error_message=f"{update.feature} is {level} here and cannot be changed to {update.max_version_level}",
+            )
+    return UpdateFeaturesResponse(error_message=None)

@@ -72,8 +72,13 @@ def fetch(ctx: Context, header: RequestHeader, request: OffsetFetchRequest) -> O
         topics = _everything(ctx, request.group_id) if request.topics is None else [
             (topic.name, _id_of(ctx, topic.name), topic.partition_indexes) for topic in request.topics
         ]  # fmt: skip
-        return OffsetFetchResponse(topics=[_old_topic(ctx, request.group_id, *topic) for topic in topics])
-    return OffsetFetchResponse(groups=[_group(ctx, group, header.api_version) for group in request.groups])
+        stable = request.require_stable
+        return OffsetFetchResponse(
+            topics=[_old_topic(ctx, request.group_id, *topic, stable=stable) for topic in topics]
+        )
+    return OffsetFetchResponse(
+        groups=[_group(ctx, group, header.api_version, stable=request.require_stable) for group in request.groups]
+    )
 
 
 def _id_of(ctx: Context, name: str) -> bytes:
@@ -91,25 +96,33 @@ def _everything(ctx: Context, group: str) -> list[tuple[str, bytes, list[int]]]:
     return sorted(found)
 
 
+def _unstable(ctx: Context, group: str, topic_id: bytes, index: int, stable: bool) -> ErrorCode:
+    """A transaction has yet to decide about this offset, and the reader wants to wait for that."""
+    wait = stable and ctx.coordinator.groups.pending.has(group, topic_id, index)
+    return ErrorCode.UNSTABLE_OFFSET_COMMIT if wait else ErrorCode.NONE
+
+
 def _old_topic(
-    ctx: Context, group: str, name: str, topic_id: bytes, indexes: list[int]
+    ctx: Context, group: str, name: str, topic_id: bytes, indexes: list[int], *, stable: bool
 ) -> OffsetFetchResponse.OffsetFetchResponseTopic:
     answers = []
     for index in indexes:
-        committed = ctx.offsets.get(group, topic_id, index) or Committed(-1)
+        error = _unstable(ctx, group, topic_id, index, stable)
+        committed = (None if error else ctx.offsets.get(group, topic_id, index)) or Committed(-1)
         answers.append(
             OffsetFetchResponse.OffsetFetchResponsePartition(
                 partition_index=index,
                 committed_offset=committed.offset,
                 committed_leader_epoch=committed.leader_epoch,
                 metadata=committed.metadata,
+                error_code=error,
             )
         )
     return OffsetFetchResponse.OffsetFetchResponseTopic(name=name, partitions=answers)
 
 
 def _group(
-    ctx: Context, asked: OffsetFetchRequest.OffsetFetchRequestGroup, version: int
+    ctx: Context, asked: OffsetFetchRequest.OffsetFetchRequestGroup, version: int, *, stable: bool
 ) -> OffsetFetchResponse.OffsetFetchResponseGroup:
     error = ctx.coordinator.groups.fetch_error(asked.group_id, asked.member_id, asked.member_epoch)
     if error:
@@ -122,24 +135,25 @@ def _group(
         topics = [(topic.name, _id_of(ctx, topic.name), topic.partition_indexes) for topic in asked.topics]
     return OffsetFetchResponse.OffsetFetchResponseGroup(
         group_id=asked.group_id,
-        topics=[_topic(ctx, asked.group_id, *topic, by_id=version >= _BY_ID_FROM) for topic in topics],
+        topics=[_topic(ctx, asked.group_id, *topic, by_id=version >= _BY_ID_FROM, stable=stable) for topic in topics],
     )
 
 
 def _topic(
-    ctx: Context, group: str, name: str, topic_id: bytes, indexes: list[int], *, by_id: bool
+    ctx: Context, group: str, name: str, topic_id: bytes, indexes: list[int], *, by_id: bool, stable: bool
 ) -> OffsetFetchResponse.OffsetFetchResponseTopics:
     unknown = by_id and ctx.catalog.image.topic_by_id(topic_id) is None
     answers = []
     for index in indexes:
-        committed = ctx.offsets.get(group, topic_id, index) or Committed(-1)
+        error = ErrorCode.UNKNOWN_TOPIC_ID if unknown else _unstable(ctx, group, topic_id, index, stable)
+        committed = (None if error else ctx.offsets.get(group, topic_id, index)) or Committed(-1)
         answers.append(
             OffsetFetchResponse.OffsetFetchResponsePartitions(
                 partition_index=index,
-                committed_offset=-1 if unknown else committed.offset,
-                committed_leader_epoch=-1 if unknown else committed.leader_epoch,
-                metadata="" if unknown else committed.metadata,
-                error_code=ErrorCode.UNKNOWN_TOPIC_ID if unknown else ErrorCode.NONE,
+                committed_offset=committed.offset,
+                committed_leader_epoch=committed.leader_epoch,
+                metadata=committed.metadata,
+                error_code=error,
             )
         )
     return OffsetFetchResponse.OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=answers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 from cairnmq.broker.queues import find_queue
@@ -11,6 +12,7 @@ from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.metadata.topics import check_name
 from cairnmq.storage.queue import Queue
 from cairnmq.storage.write_path import Placed
+from cairnmq.transactions.messages import Add, Answer, Producer
 from cairnmq.types import Buffer
 from cairnmq.wire.codec import decode, encode
 from cairnmq.wire.framing import RequestHeader
@@ -25,6 +27,7 @@ TopicResponse: TypeAlias = ProduceResponse.TopicProduceResponse
 ZSTD = 4
 ZSTD_SINCE = 7
 TOPIC_IDS_SINCE = 13
+ABORTABLE_SINCE = 11
 EPOCH_PER_TRANSACTION_SINCE = 12
 
 
@@ -35,6 +38,8 @@ def handle(ctx: Context, header: RequestHeader, frame: memoryview, position: int
         return produce.refuse(ErrorCode.INVALID_TXN_STATE, "transactions are not supported yet")
     if request.acks not in (-1, 0, 1):
         return produce.refuse(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}; 0, 1 or -1 (all)")
+    if request.transactional_id is not None and header.api_version >= EPOCH_PER_TRANSACTION_SINCE:
+        return produce.enter(request.transactional_id)
     return produce.begin()
 
 
@@ -68,14 +73,51 @@ class _Produce:
     def begin(self) -> Reply | list[Buffer] | None:
         """At the backlog's cap producers wait, in order, and are never refused."""
         if self.ctx.store.full:
-            self.ctx.store.when_room(self._resume)
+            self.ctx.store.when_room(lambda: self._resume(self._stage))
             return self.reply
         return self._stage()
 
-    def _resume(self) -> None:
+    def enter(self, transactional_id: str) -> Reply | list[Buffer] | None:
+        """From transaction version 2 on the broker adds queues to the transaction: durably, before it stages anything.
+        Requests of one transactional id keep their order, also those that add nothing."""
+        producer: Producer | None = None
+        queues: set[int] = set()
+        for topic in self.request.topic_data:
+            for data in topic.partition_data:
+                queue = self._queue(topic.name, topic.topic_id, data.index)
+                if isinstance(queue, Refusal) or not isinstance(data.records, memoryview):
+                    continue
+                if len(data.records) >= HEADER_SIZE:
+                    header = read_header(data.records)
+                    if header.attributes & TRANSACTIONAL_BIT:
+                        producer = producer or Producer(header.producer_id, header.producer_epoch)
+                        queues.add(queue.queue_id)
+        if producer is None:
+            return self.begin()
+        at_once: list[Reply | list[Buffer] | None] = []
+        returned = False
+
+        def entered(answer: Answer | None) -> None:
+            def go_on() -> Reply | list[Buffer] | None:
+                code = ErrorCode.COORDINATOR_NOT_AVAILABLE if answer is None else answer.error
+                if code:
+                    code = _known(code, self.version)
+                    return self.refuse(code, f"transactional id {transactional_id}: {code.name}")
+                return self.begin()
+
+            if returned:
+                self._resume(go_on)
+            else:
+                at_once.append(go_on())
+
+        self.ctx.transactions.add(Add(transactional_id, producer, queues), entered)
+        returned = True
+        return at_once[0] if at_once else self.reply
+
+    def _resume(self, step: Callable[[], Reply | list[Buffer] | None]) -> None:
         outcome: Reply | list[Buffer] | None
         try:
-            outcome = self._stage()
+            outcome = step()
         except CloseConnection as failure:
             self.reply.fail(failure)
             return
@@ -164,7 +206,7 @@ class _Produce:
             return None
         if admits is None:
             return Refusal(ErrorCode.INVALID_TXN_STATE, "transactions are not supported yet")
-        if code := admits(transactional_id, pid, epoch, queue.queue_id):
+        if code := _known(admits(transactional_id, pid, epoch, queue.queue_id), self.version):
             return Refusal(code, f"transactional id {transactional_id}, producer {pid}/{epoch}: {code.name}")
         if self.version >= EPOCH_PER_TRANSACTION_SINCE and header.base_sequence and pid not in queue.state.producers:
             # Whatever came before it was lost, or is late: the epoch of this transaction is of no other (KIP-890).
@@ -197,6 +239,17 @@ class _Produce:
                 answer.error_message = "the journal could not store it; see /health/ready"
         if self.waiting_for == 0 and not self.reply.done:
             self.reply.complete(self._answer())
+
+
+def _known(code: ErrorCode, version: int) -> ErrorCode:
+    """A coordinator's error as producers of a version expect it in this answer."""
+    if code is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if code is ErrorCode.INVALID_TXN_STATE and version >= ABORTABLE_SINCE:
+        return ErrorCode.TRANSACTION_ABORTABLE
+    if code is ErrorCode.CONCURRENT_TRANSACTIONS and version < EPOCH_PER_TRANSACTION_SINCE:
+        return ErrorCode.NOT_ENOUGH_REPLICAS  # what they know that says: try again
+    return code
 
 
 def _refused(index: int, code: ErrorCode, message: str) -> PartitionResponse:

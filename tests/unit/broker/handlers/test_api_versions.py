@@ -36,13 +36,17 @@ async def test_produce_is_advertised_from_0_and_telemetry_not_at_all(tmp_path: P
 
 @pytest.mark.parametrize("version", [3, 4])
 @scenario
-async def test_no_feature_is_offered_or_finalized(tmp_path: Path, version: int) -> None:
-    """A finalized transaction.version 2 would make Java stop sending AddPartitionsToTxn."""
+async def test_features(tmp_path: Path, version: int) -> None:
+    """transaction.version 2 makes Java and franz-go leave AddPartitionsToTxn to the broker. Up to version 3 a feature
+    whose lowest version is 0 must not be named as supported (KAFKA-17011)."""
     async with open_rig(tmp_path) as rig:
         request = ApiVersionsRequest(client_software_name="apache-kafka-java", client_software_version="4.2.0")
         answer = await rig.ask(API_VERSIONS, version, request)
-        assert (answer.supported_features, answer.finalized_features, answer.error_code) == ([], [], 0)
-        assert answer.finalized_features_epoch >= 0
+        supported = [(one.name, one.min_version, one.max_version) for one in answer.supported_features]
+        assert supported == ([("transaction.version", 0, 2)] if version >= 4 else [])
+        finalized = [(one.name, one.min_version_level, one.max_version_level) for one in answer.finalized_features]
+        assert finalized == [("transaction.version", 2, 2)]
+        assert answer.finalized_features_epoch >= 0 and answer.error_code == 0
 
 
 @pytest.mark.parametrize("name", ["", "-a", "a-", "a b", "a/b", "ä"])

@@ -34,14 +34,12 @@ async def test_many_groups_each_with_its_key(tmp_path: Path, version: int) -> No
 
 
 @scenario
-async def test_transactions_are_refused_for_good_and_with_a_reason(tmp_path: Path) -> None:
-    """Any other code is retried by librdkafka for ever."""
+async def test_transactional_ids(tmp_path: Path) -> None:
     async with open_rig(tmp_path) as rig:
         old = await rig.ask(KEY, 2, FindCoordinatorRequest(key="t", key_type=1))
-        assert old.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        assert "does not support transactions" in old.error_message
+        assert (old.error_code, old.node_id, old.port) == (0, 1, 9092)
         (new,) = (await rig.ask(KEY, 6, FindCoordinatorRequest(coordinator_keys=["t"], key_type=1))).coordinators
-        assert (new.error_code, new.node_id) == (53, -1)
+        assert (new.key, new.error_code, new.node_id) == ("t", 0, 1)
 
 
 @scenario

@@ -196,17 +196,16 @@ async def test_log_append_time(tmp_path: Path) -> None:
 
 
 @scenario
-async def test_a_transactional_id_is_refused_without_writing(tmp_path: Path) -> None:
+async def test_a_batch_of_no_transaction_is_refused_without_writing(tmp_path: Path) -> None:
     async with open_rig(tmp_path) as rig:
         await rig.create("a")
-        data = ProduceRequest.PartitionProduceData(index=0, records=batch(b"x"))
-        request = ProduceRequest(
-            transactional_id="t",
-            acks=-1,
-            topic_data=[ProduceRequest.TopicProduceData(name="a", partition_data=[data])],
-        )
-        answer = (await rig.ask(0, 9, request)).responses[0].partition_responses[0]
-        assert answer.error_code != 0 and rig.queue("a").end == 0
+        records = batch(b"x", producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+        data = ProduceRequest.PartitionProduceData(index=0, records=records)
+        topic = ProduceRequest.TopicProduceData(name="a", partition_data=[data])
+        for version in (9, 12):
+            request = ProduceRequest(transactional_id="t", acks=-1, topic_data=[topic])
+            answer = (await rig.ask(0, version, request)).responses[0].partition_responses[0]
+            assert answer.error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING and rig.queue("a").end == 0
 
 
 # ----------------------------------------------------------------------------------------------------- idempotence

@@ -51,10 +51,26 @@ async def test_a_known_producer_gets_a_fresh_number(tmp_path: Path) -> None:
 
 
 @scenario
-async def test_transactions_are_refused_with_a_code_that_no_client_retries(tmp_path: Path) -> None:
+async def test_a_transactional_id_has_epochs(tmp_path: Path) -> None:
     async with open_rig(tmp_path) as rig:
-        answer = await rig.ask(KEY, 4, InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=1000))
-        assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        request = InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=1000)
+        first, second = [await rig.ask(KEY, 4, request) for _ in range(2)]
+        assert (first.error_code, first.producer_epoch, second.producer_epoch) == (0, 0, 1)
+        assert first.producer_id == second.producer_id
+        stale = InitProducerIdRequest(
+            transactional_id="t", transaction_timeout_ms=1000, producer_id=first.producer_id, producer_epoch=0
+        )
+        assert (await rig.ask(KEY, 4, stale)).error_code == ErrorCode.PRODUCER_FENCED
+        answer = await rig.ask(KEY, 3, stale)
+        assert answer.error_code == ErrorCode.INVALID_PRODUCER_EPOCH, "older clients do not know the other code"
         assert (answer.producer_id, answer.producer_epoch) == (-1, -1)
+
+
+@scenario
+async def test_what_a_transactional_id_may_not_ask(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
         empty = await rig.ask(KEY, 4, InitProducerIdRequest(transactional_id=""))
         assert empty.error_code == ErrorCode.INVALID_REQUEST
+        for timeout_ms in (0, -1, rig.ctx.config.transaction_max_timeout_ms + 1):
+            long = InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=timeout_ms)
+            assert (await rig.ask(KEY, 4, long)).error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT
