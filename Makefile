@@ -1,7 +1,7 @@
 # Two commands matter: `make run` starts a broker, `make test` runs every test. Both need only python3 (3.11 or newer) and make.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test check fmt sim chaos bench clean
+.PHONY: help run test check fmt sim chaos fuzz bench clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -10,8 +10,10 @@ BUILD_INPUTS := pyproject.toml setup.py tools/setup_venv.sh $(KERNELS)
 
 SEED ?=
 MINUTES ?=
+FRAMES ?=
 ARGS ?=
 ROWS ?=
+KINDS ?=
 QUICK ?=
 SHOW ?=
 
@@ -50,8 +52,12 @@ fmt: $(VENV)/.stamp-dev ## formats the code
 sim: $(VENV)/.stamp-dev ## crash campaign on the simulated disk, 5 minutes or MINUTES=; SEED= alone replays one
 	@$(BIN)/python -m cairnmq.testing.campaign $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-chaos: $(VENV)/.stamp-dev ## kills of real processes under load; SEED= and MINUTES= as above
-	@CAIRN_CHAOS_MINUTES=$(or $(MINUTES),5) CAIRN_CHAOS_SEED=$(SEED) $(BIN)/python -m pytest tests/crash
+chaos: $(VENV)/.stamp-dev ## kills, power cuts, pauses, full and failing disks; SEED=, MINUTES=, KINDS=kills,cuts,...
+	@tools/setup_system.sh
+	@PYTHONPATH=tests $(BIN)/python -m chaos $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(if $(KINDS),--kinds $(KINDS)) $(ARGS)
+
+fuzz: $(VENV)/.stamp-dev ## mutated requests, hostile clients, overload; SEED= and FRAMES= (100,000)
+	@FUZZ_FRAMES=$(or $(FRAMES),100000) FUZZ_SEED=$(SEED) $(BIN)/python -m pytest -s tests/fuzz
 
 bench: $(VENV)/.stamp-dev ## speed beside Apache Kafka, into docs/benchmarks.md; ROWS=sweep,latency,... QUICK=1 SHOW=1
 	@tools/setup_clients.sh
