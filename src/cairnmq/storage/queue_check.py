@@ -100,7 +100,7 @@ class QueueCheck:
             elif problem is None:
                 yield from self._behind_end(found, name, journal_damaged)
             self._next = header.last_offset + 1
-            newest = max(newest, header.max_timestamp)
+            newest = max(newest, header.max_timestamp) if header.count else newest  # empty ones are in no time index
             places.append(_Place(found.position, header.last_offset, header.max_timestamp, newest))
         file.close()
         if self.damaged == was_damaged:
@@ -162,8 +162,10 @@ class QueueCheck:
         except Damage as damage:
             yield Finding(name, f"no row of aborted transactions at {damage.place.position}")
             return
-        replayed = [row for row in self._state.aborted if base <= row.last < end]
-        for text in compare_aborted(rows, replayed, self._first):
+        # of those below the log start a round may have left out some
+        start = max(base, self.row.log_start)
+        replayed = [row for row in self._state.aborted if start <= row.last < end]
+        for text in compare_aborted((row for row in rows if row.last >= start), replayed, self._first):
             yield Finding(name, text)
 
     # ----------------------------------------------------------------------------------------------------- indexes
