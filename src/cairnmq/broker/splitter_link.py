@@ -8,13 +8,14 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from cairnmq.broker.splitter_messages import Begin, Inbox, Order, Report, framed, pair, reports
 
 log = logging.getLogger(__name__)
 
 RESTART_SECONDS_MAX = 5.0
+COMMAND = (sys.executable, "-m", "cairnmq.broker.splitter_process")
 
 
 class SplitterLink:
@@ -26,7 +27,9 @@ class SplitterLink:
         begin: Callable[[bool], Begin],
         on_report: Callable[[Report], None],
         before_successor: Callable[[], Awaitable[None]],
+        command: Sequence[str] = COMMAND,
     ) -> None:
+        self._command = command
         self._lock_fd = lock_fd
         self._begin = begin
         self._on_report = on_report
@@ -50,7 +53,7 @@ class SplitterLink:
         ours, theirs = pair()
         ours.setblocking(False)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "cairnmq.broker.splitter_process", str(theirs.fileno()), str(os.getpid())],
+            [*self._command, str(theirs.fileno()), str(os.getpid())],
             pass_fds=[theirs.fileno(), self._lock_fd],
             stdin=subprocess.DEVNULL,
         )
@@ -85,19 +88,21 @@ class SplitterLink:
             self._loop.remove_writer(self._socket)
 
     def _readable(self) -> None:
-        assert self._socket is not None
-        try:
-            data = self._socket.recv(1 << 20)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if not data:
-            self._ended()
-            return
-        self._delay = 0.05
-        for report in reports(self._inbox.feed(data)):
-            self._on_report(report)
+        """Reads until there is no more: when the other end closes with orders unread, libuv reports an error once, and
+        watches no longer, although reports and the end of the stream are still to be read."""
+        while self._socket is not None:
+            try:
+                data = self._socket.recv(1 << 20)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            if not data:
+                self._ended()
+                return
+            self._delay = 0.05
+            for report in reports(self._inbox.feed(data)):
+                self._on_report(report)
 
     def _ended(self) -> None:
         assert self._socket is not None and self._process is not None
