@@ -9,7 +9,9 @@ from heapq import nlargest
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cairnmq.broker.metrics import Exposition, Sample
+from cairnmq.groups.consumer_messages import ConsumerGroupView
 from cairnmq.groups.messages import State
+from cairnmq.groups.partitions import count
 from cairnmq.metadata.image import Topic
 from cairnmq.types import TopicPartition
 
@@ -20,6 +22,10 @@ Json: TypeAlias = dict[str, Any]
 
 GROUPS_SHOWN = 1_000
 OFFSETS_SHOWN = 100  # of each group; /api/v1/groups/NAME has all
+_STATES = {
+    "classic": (State.EMPTY, State.PREPARING, State.COMPLETING, State.STABLE),
+    "consumer": (State.EMPTY, State.ASSIGNING, State.RECONCILING, State.STABLE),
+}
 LAG_SERIES = 10_000  # a monitoring system pays for every one of them
 
 
@@ -47,12 +53,16 @@ async def groups(ctx: Context) -> list[Json]:
 
 def group(ctx: Context, group_id: str) -> Json | None:
     """One group with all its partitions and members."""
+    rows = _offsets(ctx, group_id)
+    consumers = ctx.coordinator.groups.describe_consumers(group_id)
+    if consumers is not None:
+        return _consumer_group(consumers) | {"lag": sum(row["lag"] for row in rows), "offsets": rows}
     described = ctx.coordinator.groups.describe(group_id)
     if described is None:
         return None
-    rows = _offsets(ctx, group_id)
     return {
         "group": group_id,
+        "type": "classic",
         "state": described.state,
         "protocol": described.protocol_type,
         "assignor": described.protocol,
@@ -70,11 +80,39 @@ def group(ctx: Context, group_id: str) -> Json | None:
     }
 
 
+def _consumer_group(found: ConsumerGroupView) -> Json:
+    return {
+        "group": found.group_id,
+        "type": "consumer",
+        "state": found.state,
+        "protocol": "consumer",
+        "assignor": found.assignor,
+        "epoch": found.epoch,
+        "target_epoch": found.target_epoch,
+        "members": [
+            {
+                "member_id": member.member_id,
+                "instance_id": member.instance_id,
+                "client_id": member.client_id,
+                "host": member.client_host.removeprefix("/"),
+                "rack": member.rack_id,
+                "protocol": "classic" if member.is_classic else "consumer",
+                "epoch": member.epoch,
+                "partitions": count(member.assigned),
+                "target_partitions": count(member.target),
+            }
+            for member in found.members
+        ],
+    }
+
+
 async def group_metrics(ctx: Context, out: Exposition) -> None:
-    states: Counter[State] = Counter({state: 0 for state in State if state is not State.DEAD})
-    states.update(listed.state for listed in ctx.coordinator.groups.listed())
-    out.plain("cairn_groups", "gauge", "Groups by state.",
-              [Sample(count, {"state": state}) for state, count in states.items()])  # fmt: skip
+    states: Counter[tuple[str, State]] = Counter(
+        {(kind, state): 0 for kind, possible in _STATES.items() for state in possible}
+    )
+    states.update((listed.type, listed.state) for listed in ctx.coordinator.groups.listed())
+    out.plain("cairn_groups", "gauge", "Groups by type and state.",
+              [Sample(number, {"type": kind, "state": state}) for (kind, state), number in states.items()])  # fmt: skip
     lags: list[tuple[str, TopicPartition, int]] = []
     omitted = 0
     for group_id in sorted(ctx.offsets.groups()):  # by name, so that a series does not come and go

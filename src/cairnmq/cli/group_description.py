@@ -38,6 +38,7 @@ class Description(Struct, frozen=True):
     members: int
     lag: int
     offsets: list[OffsetRow]
+    type: str = "classic"
 
 
 def describe(client: Client, group: str) -> Description:
@@ -55,6 +56,7 @@ def describe(client: Client, group: str) -> Description:
         len(found.members),
         lag,
         rows,
+        found.type,
     )
 
 
@@ -92,6 +94,7 @@ def write_description(group: Description) -> None:
     write_line(f"group        {group.group}")
     write_line(f"state        {group.state}")
     write_line(f"coordinator  {group.coordinator}")
+    write_line(f"type         {group.type}")
     write_line(f"protocol     {group.protocol_type or '-'}{f', {group.protocol}' if group.protocol else ''}")
     write_line(f"members      {group.members}")
     write_line(f"lag          {group.lag}")

@@ -6,12 +6,14 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from cairnmq.client.errors import Refused
+from cairnmq.client.errors import Refused, Unsupported
 from cairnmq.client.session import Ask, Plan, Session
 from cairnmq.errors import ErrorCode
 from cairnmq.types import TopicPartition
 from cairnmq.wire.codec import Malformed, decode
 from cairnmq.wire.messages import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
     ConsumerProtocolAssignment,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
@@ -21,7 +23,7 @@ from cairnmq.wire.messages import (
     ListGroupsResponse,
 )
 
-DEAD, EMPTY, CONSUMER = "Dead", "Empty", "consumer"
+DEAD, EMPTY, CONSUMER, CLASSIC = "Dead", "Empty", "consumer", "classic"
 
 
 class ListedGroup(Struct, frozen=True):
@@ -44,12 +46,16 @@ class GroupMember(Struct, frozen=True):
 
 
 class GroupDescription(Struct, frozen=True):
+    """`protocol` is the assignor that members of the classic protocol agreed on, or that the server uses for those of
+    the consumer protocol; `type` says which of the two it is."""
+
     group: str
     coordinator: int
     state: str
     protocol_type: str
     protocol: str
     members: tuple[GroupMember, ...]
+    type: str = CLASSIC
 
 
 def list_groups(session: Session, states: Iterable[str] = (), types: Iterable[str] = ()) -> Plan[list[ListedGroup]]:
@@ -79,8 +85,10 @@ def describe_group(session: Session, group: str) -> Plan[GroupDescription]:
         node = yield from session.coordinator(group)
         answer = yield from session.ask(node, DescribeGroupsRequest(groups=[group]), DescribeGroupsResponse)
         (found,) = answer.groups
-        if found.error_code or found.group_state == DEAD:
-            raise Refused(found.error_code or ErrorCode.GROUP_ID_NOT_FOUND, f"group {group}")
+        if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND or found.group_state == DEAD:
+            return (yield from _describe_consumers(session, node, group))
+        if found.error_code:
+            raise Refused(found.error_code, f"group {group}")
         consumers = found.protocol_type == CONSUMER
         members = tuple(
             GroupMember(
@@ -95,6 +103,34 @@ def describe_group(session: Session, group: str) -> Plan[GroupDescription]:
         return GroupDescription(group, node, found.group_state, found.protocol_type, found.protocol_data, members)
 
     return (yield from session.retrying(attempt))
+
+
+def _describe_consumers(session: Session, node: int, group: str) -> Plan[GroupDescription]:
+    """A group of the consumer protocol, which has a request of its own; older brokers do not know it."""
+    try:
+        answer = yield from session.ask(
+            node, ConsumerGroupDescribeRequest(group_ids=[group]), ConsumerGroupDescribeResponse
+        )
+    except Unsupported:
+        raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group}") from None
+    (found,) = answer.groups
+    if found.error_code:
+        raise Refused(found.error_code, f"group {group}")
+    members = tuple(
+        GroupMember(
+            row.member_id,
+            row.instance_id,
+            row.client_id,
+            row.client_host,
+            tuple(
+                TopicPartition(part.topic_name, index)
+                for part in row.assignment.topic_partitions
+                for index in part.partitions
+            ),
+        )
+        for row in found.members
+    )
+    return GroupDescription(group, node, found.group_state, CONSUMER, found.assignor_name, members, CONSUMER)
 
 
 def delete_groups(session: Session, groups: Sequence[str]) -> Plan[dict[str, Refused | None]]:

@@ -16,6 +16,7 @@ from msgspec import Struct
 from cairnmq.groups.partitions import Partitions, gathered
 
 UNIFORM, RANGE = "uniform", "range"
+WORK_MAX = 300_000  # members looked at when partitions are passed along; about a tenth of a second
 PASSES = 16  # over all topics of unlike subscriptions; each one only ever makes loads more even
 
 Place: TypeAlias = tuple[bytes, int]
@@ -112,6 +113,7 @@ def _unlike(seats: Sequence[Seat], counts: Counts) -> Result:
     for _ in range(PASSES):
         if not sum([_even_out(by_topic[topic_id], readers[topic_id], load) for topic_id in readers]):
             break
+    _pass_along(by_topic, readers, load)
     given: dict[str, list[tuple[bytes, list[int]]]] = {seat.member_id: [] for seat in seats}
     for topic_id, owners in by_topic.items():
         for member_id, indexes in owners.items():
@@ -143,6 +145,49 @@ def _even_out(owners: dict[str, list[int]], readers: Sequence[str], load: dict[s
             load[taker] += 1
             moved += 1
     return moved
+
+
+def _pass_along(
+    by_topic: Mapping[bytes, dict[str, list[int]]], readers: Mapping[bytes, Sequence[str]], load: dict[str, int]
+) -> None:
+    """Who has too much may share no topic with who has too little: then it goes through others, each passing one on."""
+    work = 0
+    has: dict[str, set[bytes]] = {member_id: set() for member_id in load}
+    for topic_id, owners in by_topic.items():
+        for member_id, indexes in owners.items():
+            if indexes:
+                has[member_id].add(topic_id)
+    stuck: set[str] = set()
+    while work < WORK_MAX:
+        least = min(load.values())
+        giver = max((one for one in load if one not in stuck), key=lambda one: (load[one], one), default="")
+        if not giver or load[giver] - least <= 1:
+            return
+        came: dict[str, tuple[str, bytes]] = {giver: ("", b"")}
+        seen: set[bytes] = set()
+        line = [giver]
+        for member_id in line:  # grows while it is read
+            for topic_id in sorted(has[member_id] - seen):
+                seen.add(topic_id)
+                work += len(readers[topic_id])
+                for other in readers[topic_id]:
+                    if other not in came:
+                        came[other] = member_id, topic_id
+                        line.append(other)
+        taker = min(line, key=lambda one: (load[one], one))
+        if load[giver] - load[taker] <= 1:
+            stuck.add(giver)
+            continue
+        load[giver] -= 1
+        load[taker] += 1
+        while taker != giver:
+            before, topic_id = came[taker]
+            owners = by_topic[topic_id]
+            owners.setdefault(taker, []).append(owners[before].pop())
+            has[taker].add(topic_id)
+            if not owners[before]:
+                has[before].discard(topic_id)
+            taker = before
 
 
 def _readers(seats: Sequence[Seat], counts: Counts) -> dict[bytes, list[str]]:

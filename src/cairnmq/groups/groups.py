@@ -143,6 +143,12 @@ class Groups:
         for group_id in list(self._live):
             yield group_id, self.reload(group_id, now_ms)
 
+    def held_bytes(self) -> int:
+        """What members of classic groups brought, live and stored."""
+        groups = (group for group in self._live.values() if isinstance(group, ClassicGroup))
+        live = sum(member.held_bytes for group in groups for member in group.members.values())
+        return live + sum(map(len, self._stored.values()))
+
     # ----------------------------------------------------------------------------------------------------- members
 
     def join(self, command: Join, ticket: Ticket, now_ms: int, fresh_id: str) -> Outcome:

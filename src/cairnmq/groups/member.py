@@ -39,6 +39,10 @@ class Member(Generic[G]):
         self.client_id = command.client_id
         self.client_host = command.client_host
 
+    @property
+    def held_bytes(self) -> int:
+        return sum(len(metadata) for _, metadata in self.protocols) + len(self.assignment)
+
     def metadata(self, protocol: str | None) -> bytes:
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 

@@ -71,6 +71,7 @@ class AiokafkaClient:
     lacks: ClassVar[Mapping[str, str]] = {
         "incremental alter": "its admin client has only the older AlterConfigs request",
         "cooperative": "it has only eager assignors",
+        "consumer protocol": "it has only the classic protocol",
     }
 
     def __init__(self, bootstrap: str) -> None:
@@ -85,7 +86,7 @@ class AiokafkaClient:
         try:
             return future.result(SECONDS * 2)
         except KafkaError as problem:
-            raise Refused(problem.errno, str(problem)) from None
+            raise Refused(getattr(problem, "errno", -1), str(problem)) from None
 
     def close(self) -> None:
         self.loop.call_soon_threadsafe(self.loop.stop)

@@ -67,6 +67,7 @@ class KafkaPythonClient:
     name: ClassVar[str] = "kafka_python"
     lacks: ClassVar[Mapping[str, str]] = {
         "null header": "its producer accepts only bytes as a header's value",
+        "consumer protocol": "it has only the classic protocol",
         "describe error": "describe_configs hides the broker's error and returns nothing",
     }
 

@@ -92,6 +92,7 @@ class KcatClient:
         "admin": ONLY_ADMIN,
         "incremental alter": ONLY_ADMIN,
         "commit": "kcat commits only as a member of a group",
+        "consumer protocol": "Debian's kcat has a librdkafka of before KIP-848",
         "delivery report": "kcat does not print the offsets it was given",
         "create time": "kcat cannot set a record's timestamp",
         "seek": "kcat reads once, from where it was started",

@@ -45,6 +45,8 @@ class Wish(NamedTuple):
     pattern: str | None = None
     instance: str | None = None
     cooperative: bool = False
+    protocol: str = "classic"
+    """Or "consumer": the one of KIP-848, whose session and heartbeats are the broker's to set."""
     session_ms: int = 6_000
     heartbeat_ms: int = 200
     metadata_ms: int = 500

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cairnmq.broker import group_status
+from cairnmq.groups.consumer_messages import Report
 from cairnmq.groups.messages import Join, Sync
 from cairnmq.groups.offsets import Committed, OffsetKey, put
 from unit.broker.rig import Rig, batch, open_rig, scenario
@@ -62,7 +63,8 @@ async def test_one_group_with_its_members(tmp_path: Path) -> None:
         code, _, body = await web.get("/api/v1/groups/a%2Fb")
         assert code == 200
         assert json.loads(body) == {
-            "group": "a/b", "state": "Stable", "protocol": "consumer", "assignor": "range", "lag": 0, "offsets": [],
+            "group": "a/b", "type": "classic", "state": "Stable", "protocol": "consumer", "assignor": "range", "lag": 0,
+            "offsets": [],
             "members": [
                 {"member_id": member_id, "instance_id": "i-1", "client_id": "reader", "host": "10.1.2.3"}
             ],
@@ -121,4 +123,26 @@ async def test_series_of_lag_are_bounded_and_the_rest_is_counted(tmp_path: Path)
                 shown = re.findall(rf'^{metric}\{{\w+="(.)",topic="orders",partition="(.)"\}}', text, re.MULTILINE)
                 assert shown == [("a", "0"), ("a", "1"), ("b", "0")]
             assert "\ncairn_group_lag_omitted 3\n" in text
-            assert '\ncairn_groups{state="Empty"} 3\n' in text and '\ncairn_groups{state="Stable"} 0\n' in text
+            assert '\ncairn_groups{type="classic",state="Empty"} 3\n' in text
+            assert '\ncairn_groups{type="consumer",state="Stable"} 0\n' in text
+
+
+@scenario
+async def test_a_group_of_the_consumer_protocol(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig, open_web(tmp_path, rig) as web:
+        await rig.create("orders", partitions=2)
+        told = asyncio.get_running_loop().create_future()
+        report = Report("g", "m", 0, "reader", "/10.1.2.3", None, "r1", 5_000, ["orders"], None, None, {})
+        rig.ctx.coordinator.report(report, told.set_result)
+        assert (await told).epoch == 1
+        (row,) = json.loads((await web.get("/api/v1/groups"))[2])
+        assert (row["type"], row["state"], row["members"]) == ("consumer", "Stable", 1)
+        assert json.loads((await web.get("/api/v1/groups/g"))[2]) == {
+            "group": "g", "type": "consumer", "state": "Stable", "protocol": "consumer", "assignor": "uniform",
+            "epoch": 1, "target_epoch": 1, "lag": 0, "offsets": [],
+            "members": [
+                {"member_id": "m", "instance_id": None, "client_id": "reader", "host": "10.1.2.3", "rack": "r1",
+                 "protocol": "consumer", "epoch": 1, "partitions": 2, "target_partitions": 2}
+            ],
+        }  # fmt: skip
+        assert '\ncairn_groups{type="consumer",state="Stable"} 1\n' in (await web.get("/metrics"))[2].decode()

@@ -106,6 +106,7 @@ def test_describe_a_group_without_members(client: Client, cairn: Run) -> None:
         ["group", "g"],
         ["state", "Empty"],
         ["coordinator", "1"],
+        ["type", "classic"],
         ["protocol", "-"],
         ["members", "0"],
         ["lag", "6"],
@@ -121,7 +122,7 @@ def test_describe_a_group_with_members(client: Client, cairn: Run, member: Consu
     rows = told.pop("offsets")
     assert told == {
         "group": "live", "coordinator": 1, "state": "Stable", "protocol_type": "consumer", "protocol": "range",
-        "members": 1, "lag": 0,
+        "members": 1, "lag": 0, "type": "classic",
     }  # fmt: skip
     assert [(row["topic"], row["partition"], row["committed"], row["end"], row["lag"]) for row in rows] == [
         ("orders", 0, None, 10, None),
@@ -130,7 +131,25 @@ def test_describe_a_group_with_members(client: Client, cairn: Run, member: Consu
     ]
     assert {(row["client_id"], row["host"]) for row in rows} == {("reader", "127.0.0.1")}
     assert all(row["member_id"].startswith("reader-") for row in rows)
-    assert cairn("describe", "live")[8].split()[2] == "-", "no committed offset is no zero"
+    assert cairn("describe", "live")[9].split()[2] == "-", "no committed offset is no zero"
+
+
+def test_describe_a_group_of_the_consumer_protocol(client: Client, cairn: Run, broker: Broker) -> None:
+    member = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "new", "group.protocol": "consumer"})
+    try:
+        member.subscribe(["orders"])
+        for _ in range(100):
+            member.poll(0.1)
+            if member.assignment():
+                break
+        (told,) = json.loads("".join(cairn("describe", "new", "--json")))
+        rows = told.pop("offsets")
+        assert (told["type"], told["state"], told["protocol"], told["members"]) == ("consumer", "Stable", "uniform", 1)
+        assert [(row["topic"], row["partition"]) for row in rows] == [("orders", n) for n in range(3)]
+        assert len({row["member_id"] for row in rows}) == 1
+        assert [line.split()[:3] for line in cairn("list", "--type", "consumer")[1:]] == [["new", "Stable", "consumer"]]
+    finally:
+        member.close()
 
 
 def test_describe_several_and_one_that_is_not_there(client: Client, cairn: Run) -> None:

@@ -11,6 +11,8 @@ from cairnmq.errors import ErrorCode
 from cairnmq.types import TopicPartition
 from cairnmq.wire.codec import encode
 from cairnmq.wire.messages import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
     ConsumerProtocolAssignment,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
@@ -87,6 +89,9 @@ def test_a_group_that_is_not_there_as_old_and_new_brokers_say_it(state: str, err
     def answer(ask: Ask) -> Message:
         if isinstance(ask.request, FindCoordinatorRequest):
             return coordinator(1)
+        if isinstance(ask.request, ConsumerGroupDescribeRequest):
+            row = ConsumerGroupDescribeResponse.DescribedGroup(error_code=ErrorCode.GROUP_ID_NOT_FOUND, group_id="g")
+            return ConsumerGroupDescribeResponse(groups=[row])
         return described(state, error_code=error)
 
     with pytest.raises(Refused) as refused:

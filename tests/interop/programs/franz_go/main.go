@@ -45,9 +45,21 @@ type ask struct {
 	Pattern     *string           `json:"pattern"`
 	Instance    *string           `json:"instance"`
 	Cooperative bool              `json:"cooperative"`
+	Protocol    string            `json:"protocol"`
 	SessionMs   int               `json:"session_ms"`
 	HeartbeatMs int               `json:"heartbeat_ms"`
 	MetadataMs  int               `json:"metadata_ms"`
+
+	// Of transactions.
+	Producer        string   `json:"producer"`
+	TransactionalID string   `json:"transactional_id"`
+	TimeoutMs       int      `json:"timeout_ms"`
+	Values          []string `json:"values"`
+	Commit          bool     `json:"commit"`
+	Committed       bool     `json:"committed"`
+	Source          string   `json:"source"`
+	Target          string   `json:"target"`
+	Batch           int      `json:"batch"`
 
 	// A number for create_topic, a list for read.
 	Partitions json.RawMessage `json:"partitions"`
@@ -65,6 +77,8 @@ type program struct {
 	clients map[string]*kgo.Client
 	readers map[string]*reader
 	members map[string]*member
+
+	transactions transactions
 }
 
 var (
@@ -85,7 +99,10 @@ func printLine(line any) {
 }
 
 func main() {
-	p := &program{map[string]*kgo.Client{}, map[string]*reader{}, map[string]*member{}}
+	p := &program{
+		map[string]*kgo.Client{}, map[string]*reader{}, map[string]*member{},
+		transactions{map[string]*kgo.Client{}, map[string]bool{}},
+	}
 	in := bufio.NewReaderSize(os.Stdin, 1<<20)
 	for {
 		line, err := in.ReadBytes('\n')
@@ -145,6 +162,8 @@ func (p *program) run(ctx context.Context, a *ask) (any, error) {
 		go p.readers[a.Reader].client.Close()
 		delete(p.readers, a.Reader)
 		return nil, nil
+	case "txn.open", "txn.send", "txn.end", "txn.close", "txn.read", "txn.transform":
+		return p.transactions.run(ctx, a)
 	case "member.join":
 		return nil, p.join(a)
 	case "member.seek":

@@ -52,7 +52,9 @@ func (p *program) join(a *ask) error {
 		kgo.OnPartitionsRevoked(m.moved("revoked")),
 		kgo.OnPartitionsLost(m.moved("revoked")),
 	}
-	if a.Cooperative {
+	if a.Protocol == "consumer" {
+		options = append(options, kgo.ServerSideBalancer(), kgo.Balancers(kgo.StickyBalancer()))
+	} else if a.Cooperative {
 		options = append(options, kgo.Balancers(kgo.CooperativeStickyBalancer()))
 	} else {
 		options = append(options, kgo.Balancers(kgo.RangeBalancer()))

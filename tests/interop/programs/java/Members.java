@@ -18,6 +18,7 @@ import java.util.regex.Pattern;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.SubscriptionPattern;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.RebalanceInProgressException;
 import org.apache.kafka.common.errors.RetriableException;
@@ -63,14 +64,19 @@ final class Members {
             Map<String, Object> settings = new HashMap<>();
             settings.put("group.id", ask.get("group").asText());
             settings.put("auto.offset.reset", "earliest");
-            settings.put("session.timeout.ms", session);
-            settings.put("heartbeat.interval.ms", ask.get("heartbeat_ms").asInt());
             settings.put("metadata.max.age.ms", ask.get("metadata_ms").asInt());
             settings.put("fetch.max.wait.ms", 100);
             settings.put("reconnect.backoff.max.ms", 200);
-            settings.put("partition.assignment.strategy", ask.get("cooperative").asBoolean()
-                ? "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
-                : "org.apache.kafka.clients.consumer.RangeAssignor");
+            boolean onServer = ask.get("protocol").asText().equals("consumer");
+            if (onServer) {
+                settings.put("group.protocol", "consumer");
+            } else {
+                settings.put("session.timeout.ms", session);
+                settings.put("heartbeat.interval.ms", ask.get("heartbeat_ms").asInt());
+                settings.put("partition.assignment.strategy", ask.get("cooperative").asBoolean()
+                    ? "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
+                    : "org.apache.kafka.clients.consumer.RangeAssignor");
+            }
             if (!ask.get("instance").isNull()) {
                 settings.put("group.instance.id", ask.get("instance").asText());
             }
@@ -79,6 +85,8 @@ final class Members {
                 List<String> topics = new ArrayList<>();
                 ask.get("topics").forEach(topic -> topics.add(topic.asText()));
                 consumer.subscribe(topics, this);
+            } else if (onServer) {
+                consumer.subscribe(new SubscriptionPattern(ask.get("pattern").asText()), this);
             } else {
                 consumer.subscribe(Pattern.compile(ask.get("pattern").asText()), this);
             }

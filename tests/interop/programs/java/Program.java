@@ -56,6 +56,7 @@ public final class Program {
     private final Map<String, Admin> admins = new HashMap<>();
     private final Map<String, Reader> readers = new HashMap<>();
     private final Members members = new Members();
+    private final Transactions transactions = new Transactions();
 
     private record Reader(KafkaConsumer<byte[], byte[]> consumer, String topic, List<ArrayNode> waiting) {}
 
@@ -120,6 +121,12 @@ public final class Program {
             case "delete_records": return deleteRecords(ask);
             case "commit": return commit(ask);
             case "committed": return committed(ask);
+            case "txn.open": return transactions.open(ask);
+            case "txn.send": return transactions.send(ask);
+            case "txn.end": return transactions.end(ask);
+            case "txn.close": return transactions.close(ask);
+            case "txn.read": return transactions.read(ask);
+            case "txn.transform": return transactions.transform(ask);
             case "member.join": return members.join(ask);
             case "member.seek": return members.seek(ask);
             case "member.leave": return members.leave(ask);

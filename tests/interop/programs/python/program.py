@@ -76,6 +76,10 @@ class LibrdkafkaMember(Member):
         }
         if ask["instance"] is not None:
             settings["group.instance.id"] = ask["instance"]
+        if ask["protocol"] == "consumer":
+            for name in ("session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"):
+                del settings[name]  # these are the broker's
+            settings["group.protocol"] = "consumer"
         consumer = Consumer(settings)
         waiting: list[Shown] = []
 
