@@ -130,12 +130,12 @@ class Reader:
     def _records(self, fetched: Fetched) -> Iterator[tuple[int, Record]]:
         index = fetched.partition
         end = None if self._ends is None else self._ends[index]
-        for batch in fetched.batches:
-            for record in decode_batch(batch):
+        for batch, counts in fetched.judged():
+            for record in decode_batch(batch) if counts else ():
                 if end is not None and record.offset >= end:
                     self.positions[index] = end
                     return
-                if record.offset >= self.positions[index] and not record.control:
+                if record.offset >= self.positions[index]:
                     self.positions[index] = record.offset + 1
                     yield index, record
             # Markers and records that compaction removed leave no record to move past.

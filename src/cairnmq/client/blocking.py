@@ -157,8 +157,11 @@ class Client:
         """The directories of a broker: room and errors."""
         return self._run(cluster.log_dirs(self.session, node))
 
-    def list_offsets(self, topic: str, partitions: Iterable[int], timestamp: int) -> dict[int, data.Listed]:
-        return self._run(data.list_offsets(self.session, topic, partitions, timestamp))
+    def list_offsets(
+        self, topic: str, partitions: Iterable[int], timestamp: int, *, read_committed: bool = False
+    ) -> dict[int, data.Listed]:
+        plan = data.list_offsets(self.session, topic, partitions, timestamp, read_committed=read_committed)
+        return self._run(plan)
 
     def init_producer_id(self) -> data.ProducerId:
         return self._run(data.init_producer_id(self.session))
@@ -182,8 +185,9 @@ class Client:
         min_bytes: int = 1,
         max_bytes: int = 50 * 1024 * 1024,
         partition_max_bytes: int = 1024 * 1024,
+        read_committed: bool = False,
     ) -> list[data.Fetched]:
-        """Reads batches from `{topic: {partition: offset}}`."""
+        """Reads batches from `{topic: {partition: offset}}`; with `read_committed` only those that are decided."""
         plan = data.fetch(
             self.session,
             positions,
@@ -191,6 +195,7 @@ class Client:
             min_bytes=min_bytes,
             max_bytes=max_bytes,
             partition_max_bytes=partition_max_bytes,
+            read_committed=read_committed,
         )
         return self._run(plan)
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
 from cairnmq.client.errors import LEADER_MOVED, Refused
 from cairnmq.client.session import Ask, Plan, Session, Topic
-from cairnmq.codec.batch import read_header
-from cairnmq.codec.records import iter_batches
+from cairnmq.codec.batch import CONTROL_BIT, TRANSACTIONAL_BIT, read_header
+from cairnmq.codec.records import decode_batch, iter_batches
 from cairnmq.errors import ErrorCode
 from cairnmq.types import Buffer, TopicPartition
 from cairnmq.wire.messages import (
@@ -28,6 +28,7 @@ from cairnmq.wire.messages import (
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3  # ListOffsets by a name instead of a time
 _MAX_TIMESTAMP_SINCE = 7
+_ABORT = b"\0\0"  # type of a control record
 
 
 class Listed(Struct, frozen=True):
@@ -53,6 +54,24 @@ class Fetched(Struct, frozen=True):
     high_watermark: int
     log_start: int
     batches: tuple[memoryview, ...]
+    last_stable: int = -1
+    aborted: tuple[tuple[int, int], ...] = ()  # producer id and first offset of each aborted transaction among them
+
+    def judged(self) -> Iterator[tuple[memoryview, bool]]:
+        """Each batch, and whether its records count: markers never do, and of those who read committed records neither
+        does what was aborted."""
+        waiting = sorted(self.aborted, key=lambda row: row[1], reverse=True)
+        aborting: set[int] = set()
+        for batch in self.batches:
+            header = read_header(batch)
+            while waiting and waiting[-1][1] <= header.last_offset:
+                aborting.add(waiting.pop()[0])
+            if header.attributes & CONTROL_BIT:
+                if is_abort(batch):
+                    aborting.discard(header.producer_id)
+                yield batch, False
+            else:
+                yield batch, not (header.attributes & TRANSACTIONAL_BIT and header.producer_id in aborting)
 
 
 class ProducerId(Struct, frozen=True):
@@ -60,8 +79,17 @@ class ProducerId(Struct, frozen=True):
     epoch: int
 
 
-def list_offsets(session: Session, topic: str, partitions: Iterable[int], timestamp: int) -> Plan[dict[int, Listed]]:
-    """The first offset at or after a time, for each partition; LATEST, EARLIEST and MAX_TIMESTAMP stand for times."""
+def is_abort(batch: Buffer) -> bool:
+    """Of a control batch: does it abort a transaction?"""
+    record = next(decode_batch(batch), None)
+    return record is not None and record.key is not None and record.key[2:4] == _ABORT
+
+
+def list_offsets(
+    session: Session, topic: str, partitions: Iterable[int], timestamp: int, *, read_committed: bool = False
+) -> Plan[dict[int, Listed]]:
+    """The first offset at or after a time, for each partition; LATEST, EARLIEST and MAX_TIMESTAMP stand for times.
+    For `read_committed` LATEST is the last stable offset."""
     pending = set(partitions)
     done: dict[int, Listed] = {}
     since = _MAX_TIMESTAMP_SINCE if timestamp == MAX_TIMESTAMP else 0
@@ -72,7 +100,8 @@ def list_offsets(session: Session, topic: str, partitions: Iterable[int], timest
         for node, indexes in _by_leader(session, known, pending).items():
             rows = [ListOffsetsRequest.ListOffsetsPartition(partition_index=i, timestamp=timestamp) for i in indexes]
             named = ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=rows)
-            asks.append(Ask(node, ListOffsetsRequest(replica_id=-1, topics=[named]), since))
+            request = ListOffsetsRequest(replica_id=-1, isolation_level=int(read_committed), topics=[named])
+            asks.append(Ask(node, request, since))
         for answer in (yield from session.ask_all(asks, ListOffsetsResponse)):
             for row in (row for named_row in answer.topics for row in named_row.partitions):
                 if not row.error_code:
@@ -134,11 +163,17 @@ def fetch(
     min_bytes: int,
     max_bytes: int,
     partition_max_bytes: int,
+    read_committed: bool = False,
 ) -> Plan[list[Fetched]]:
-    """Reads from the given offsets. An offset out of range is in the result, not raised: its caller decides."""
+    """Reads from the given offsets. An offset out of range is in the result, not raised: its caller decides.
+
+    `read_committed`: only what is decided; `Fetched.judged` tells what of that was aborted.
+    """
 
     def attempt() -> Plan[list[Fetched]]:
-        asks = yield from _fetch_asks(session, offsets, max_wait_ms, min_bytes, max_bytes, partition_max_bytes)
+        asks = yield from _fetch_asks(
+            session, offsets, max_wait_ms, min_bytes, max_bytes, partition_max_bytes, read_committed
+        )
         found: list[Fetched] = []
         for answer in (yield from session.ask_all(asks, FetchResponse)):
             if answer.error_code:
@@ -228,6 +263,7 @@ def _fetch_asks(
     min_bytes: int,
     max_bytes: int,
     partition_max_bytes: int,
+    read_committed: bool,
 ) -> Plan[list[Ask]]:
     by_node: dict[int, list[tuple[Topic, list[int]]]] = {}
     for name, positions in offsets.items():
@@ -245,7 +281,13 @@ def _fetch_asks(
                 for i in indexes
             ]
             topics.append(FetchRequest.FetchTopic(topic=topic.name, topic_id=topic.topic_id, partitions=rows))
-        request = FetchRequest(max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, topics=topics)
+        request = FetchRequest(
+            max_wait_ms=max_wait_ms,
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
+            isolation_level=int(read_committed),
+            topics=topics,
+        )
         asks.append(Ask(node, request, wait_seconds=max_wait_ms / 1000))
     return asks
 
@@ -259,6 +301,15 @@ def _fetched(session: Session, answer: FetchResponse) -> list[Fetched]:
             assert records is None or isinstance(records, memoryview)
             batches = tuple(iter_batches(records)) if records else ()
             found.append(
-                Fetched(topic, row.partition_index, row.error_code, row.high_watermark, row.log_start_offset, batches)
+                Fetched(
+                    topic,
+                    row.partition_index,
+                    row.error_code,
+                    row.high_watermark,
+                    row.log_start_offset,
+                    batches,
+                    row.last_stable_offset,
+                    tuple((each.producer_id, each.first_offset) for each in row.aborted_transactions or ()),
+                )
             )
     return found
