@@ -76,3 +76,25 @@ class Budget:
             # anything is in flight another release will follow; when nothing is, nobody may be left waiting.
             for _ in range(min(len(self._waiting), _WAKES) if self.used else len(self._waiting)):
                 self._waiting.popleft()()
+
+
+class Tally:
+    """Bytes that come and go unseen: added up as they come, and counted anew when the sum seems to be too much."""
+
+    __slots__ = ("limit", "_count", "_total", "_counted_ms")
+
+    AGAIN_MS = 1000
+
+    def __init__(self, limit: int, count: Callable[[], int]) -> None:
+        self.limit = limit
+        self._count = count
+        self._total = count()
+        self._counted_ms = 0
+
+    def admits(self, size: int, now_ms: int) -> bool:
+        if self._total + size > self.limit and abs(now_ms - self._counted_ms) >= self.AGAIN_MS:
+            self._total, self._counted_ms = self._count(), now_ms
+        if self._total + size > self.limit:
+            return False
+        self._total += size
+        return True

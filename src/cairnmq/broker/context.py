@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from cairnmq.broker.budget import Budget
+from cairnmq.broker.budget import Budget, Tally
 from cairnmq.broker.coordinator import Coordinator, SteadyClock
 from cairnmq.broker.facts import Fact, FactLog
 from cairnmq.broker.metrics import Metrics
@@ -42,8 +42,8 @@ class Node(Struct, frozen=True):
 class Context:
     """`config` is replaced when a dynamic setting changes; read it when needed, never keep it."""
 
-    __slots__ = ("store", "catalog", "config", "node", "metrics", "clock", "budget", "answers", "offsets", "facts",
-                 "router", "coordinator", "transactions")  # fmt: skip
+    __slots__ = ("store", "catalog", "config", "node", "metrics", "clock", "budget", "answers", "group_bytes",
+                 "offsets", "facts", "router", "coordinator", "transactions")  # fmt: skip
 
     def __init__(
         self,
@@ -74,6 +74,7 @@ class Context:
         def apply(fact: Fact) -> None:
             (transactions if fact[0] == TRANSACTION_SPACE else groups).apply(fact)
 
+        self.group_bytes = Tally(config.cairn_group_bytes_max, groups.held_bytes)
         self.facts = FactLog(store.put_facts, apply)
         self.coordinator = Coordinator(groups, self.facts, SteadyClock(clock), lambda: catalog.image)
         self.transactions = TransactionCoordinator(

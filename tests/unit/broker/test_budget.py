@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cairnmq.broker.budget import Budget
+from cairnmq.broker.budget import Budget, Tally
 
 
 def test_one_request_may_exceed_the_allowance_but_not_a_second() -> None:
@@ -82,3 +82,22 @@ def test_what_one_answer_may_take_shrinks_as_little_is_left() -> None:
     assert budget.share == 4 << 20
     budget.take(64 << 20)
     assert budget.full and budget.share == 64 << 10
+
+
+def test_a_tally_counts_anew_before_it_refuses_but_not_all_the_time() -> None:
+    held, counts = [0], []
+
+    def count() -> int:
+        counts.append(1)
+        return held[0]
+
+    tally = Tally(100, count)
+    assert all(tally.admits(10, 5000) for _ in range(10)), "each may have replaced the one before"
+    held[0] = 20
+    assert tally.admits(10, 6000) and len(counts) == 2
+    held[0] = 100
+    assert all(tally.admits(10, 7000) for _ in range(7))
+    assert not any(tally.admits(10, 7000 + late) for late in range(500))
+    assert len(counts) == 3
+    held[0] = 0
+    assert tally.admits(10, 8000)

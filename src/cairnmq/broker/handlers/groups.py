@@ -47,8 +47,10 @@ _BATCH_LEAVE_FROM = 3
 _heartbeats: dict[tuple[ErrorCode, int], list[Buffer]] = {}
 
 
-def join(ctx: Context, header: RequestHeader, request: JoinGroupRequest) -> Reply:
+def join(ctx: Context, header: RequestHeader, request: JoinGroupRequest) -> Reply | JoinGroupResponse:
     version = header.api_version
+    if not ctx.group_bytes.admits(sum(len(protocol.metadata) for protocol in request.protocols), ctx.clock()):
+        return _join_response(None, version)
     command = Join(
         request.group_id,
         request.member_id,
@@ -92,7 +94,9 @@ def _join_response(answer: Joined | None, version: int) -> JoinGroupResponse:
     )
 
 
-def sync(ctx: Context, header: RequestHeader, request: SyncGroupRequest) -> Reply:
+def sync(ctx: Context, header: RequestHeader, request: SyncGroupRequest) -> Reply | SyncGroupResponse:
+    if not ctx.group_bytes.admits(sum(len(given.assignment) for given in request.assignments), ctx.clock()):
+        return SyncGroupResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     command = Sync(
         request.group_id,
         request.generation_id,

@@ -215,3 +215,24 @@ async def test_a_group_named_twice_is_deleted_once(tmp_path: Path) -> None:
         assert await commit(rig) == OK
         told = await rig.ask(DELETE, 2, DeleteGroupsRequest(groups_names=["g", "g"]))
         assert [(row.group_id, row.error_code) for row in told.results] == [("g", OK)]
+
+
+@scenario
+async def test_members_that_bring_too_much_are_sent_away_to_retry(tmp_path: Path) -> None:
+    """What members bring is kept for as long as they live, so it is bounded over all groups."""
+    async with open_rig(tmp_path, {"cairn.group.bytes.max": "10000", "group.initial.rebalance.delay.ms": "0"}) as rig:
+        protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=bytes(6000))
+        asked = {"session_timeout_ms": 10_000, "protocol_type": "consumer", "protocols": [protocol]}
+        first = await rig.ask(11, 3, JoinGroupRequest(group_id="one", **asked))
+        assert first.error_code == 0
+        second = await rig.ask(11, 3, JoinGroupRequest(group_id="two", **asked))
+        assert second.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        given = SyncGroupRequest.SyncGroupRequestAssignment(member_id=first.member_id, assignment=bytes(9000))
+        synced = SyncGroupRequest(
+            group_id="one", generation_id=first.generation_id, member_id=first.member_id, assignments=[given]
+        )
+        assert (await rig.ask(14, 3, synced)).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        left = LeaveGroupRequest(group_id="one", member_id=first.member_id)
+        assert (await rig.ask(13, 1, left)).error_code == 0
+        rig.now_ms += 2000
+        assert (await rig.ask(11, 3, JoinGroupRequest(group_id="two", **asked))).error_code == 0
