@@ -15,6 +15,10 @@ log = logging.getLogger("cairnmq.broker")
 
 _HEAD_BYTES_MAX = 16 * 1024
 _IDLE_SECONDS = 30.0
+_CONNECTIONS_MAX = 256
+# Pages about every topic and group are megabytes on a large broker: a few at a time, until their readers have them.
+_LARGE_PAGES = frozenset((("metrics",), ("api", "v1", "status"), ("api", "v1", "topics"), ("api", "v1", "groups")))
+_LARGE_AT_ONCE = 4
 _JSON = "application/json"
 _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 
@@ -32,6 +36,7 @@ class HttpServer:
         self._status = status
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
+        self._large = asyncio.Semaphore(_LARGE_AT_ONCE)
 
     async def open(self, host: str, port: int) -> int:
         self._server = await asyncio.start_server(self._converse, host, port, limit=_HEAD_BYTES_MAX)
@@ -45,6 +50,9 @@ class HttpServer:
             await self._server.wait_closed()
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._writers) >= _CONNECTIONS_MAX:
+            writer.transport.abort()
+            return
         self._writers.add(writer)
         try:
             while await self._exchange(reader, writer):
@@ -71,17 +79,23 @@ class HttpServer:
         bodied = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
         keep = words[2] == "HTTP/1.1" and headers.get("connection") != "close" and not bodied
         if words[0] not in ("GET", "HEAD"):
-            response = Response(405, b'{"error": "only GET and HEAD"}')
+            await _send(writer, _encoded(Response(405, b'{"error": "only GET and HEAD"}'), False, keep))
+            return keep
+        try:
+            parts = [unquote(part) for part in urlsplit(words[1]).path.split("/") if part]
+        except ValueError:
+            writer.write(_encoded(Response(400, b'{"error": "not a path"}'), False, False))
+            return False
+        if tuple(parts) in _LARGE_PAGES:
+            async with asyncio.timeout(2 * _IDLE_SECONDS), self._large:
+                await _send(writer, _encoded(await self._answer(parts), words[0] == "HEAD", keep))
         else:
-            response = await self._answer(urlsplit(words[1]).path)
-        writer.write(_encoded(response, words[0] == "HEAD", keep))
-        async with asyncio.timeout(_IDLE_SECONDS):
-            await writer.drain()
+            await _send(writer, _encoded(await self._answer(parts), words[0] == "HEAD", keep))
         return keep
 
-    async def _answer(self, path: str) -> Response:
+    async def _answer(self, parts: list[str]) -> Response:
         status = self._status
-        match [unquote(part) for part in path.split("/") if part]:
+        match parts:
             case []:
                 return Response(200, PAGE, "text/html; charset=utf-8")
             case ["metrics"]:
@@ -112,6 +126,12 @@ class HttpServer:
 
 
 _NOT_FOUND = Response(404, b'{"error": "not found"}')
+
+
+async def _send(writer: asyncio.StreamWriter, answer: bytes) -> None:
+    writer.write(answer)
+    async with asyncio.timeout(_IDLE_SECONDS):
+        await writer.drain()
 
 
 def _json(value: object) -> Response:

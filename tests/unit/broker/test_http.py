@@ -219,3 +219,28 @@ async def test_no_second_request_behind_a_body(tmp_path: Path) -> None:
         smuggled = b"GET /health/live HTTP/1.1\r\n\r\n"
         head = b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(smuggled)
         assert (await web.raw(head + smuggled)).count(b"HTTP/1.1") == 1
+
+
+@scenario
+async def test_a_path_that_is_none(tmp_path: Path) -> None:
+    """Found by hostile clients: it ended in an exception that nobody handled."""
+    async with open_web(tmp_path) as web:
+        assert (await web.raw(b"GET //[ HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 400 ")
+
+
+@scenario
+async def test_connections_are_bounded_and_slow_readers_of_large_pages_do_not_block_health(tmp_path: Path) -> None:
+    async with open_web(tmp_path) as web:
+        many = [await asyncio.open_connection("127.0.0.1", web.port) for _ in range(300)]
+        await asyncio.sleep(0.05)
+        closed = [reader for reader, _ in many if reader.at_eof() or reader.exception() is not None]
+        assert 40 <= len(closed) <= 60
+        for _, writer in many:
+            writer.close()
+        await asyncio.sleep(0.05)
+        slow = [await asyncio.open_connection("127.0.0.1", web.port) for _ in range(8)]
+        for _, writer in slow:
+            writer.write(b"GET /metrics HTTP/1.1\r\n\r\n" * 50)
+        assert (await web.get("/health/live"))[0] == 200
+        for _, writer in slow:
+            writer.close()
