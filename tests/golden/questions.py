@@ -7,15 +7,13 @@ brokers have in common (ids, times, places, sentences) and without the order of 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
-from typing import Any, TypeAlias
-
-from msgspec import Struct
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from cairnmq.codec.records import Record, build_batch
 from cairnmq.wire import messages as m
-from cairnmq.wire.apis import APIS
-from cairnmq.wire.messages import Message
+from golden.consumer_questions import consumers
+from golden.question import Question, Script, newest, question
 
 STAMP = 1_700_000_000_000
 SET, UNSET, APPEND, SUBTRACT = range(4)
@@ -30,27 +28,6 @@ OWN = frozenset(
     ).split()
 )
 QUORUM = m.DescribeQuorumResponse.PartitionData  # its high watermark is a count of changes
-
-
-class Question(Struct, frozen=True):
-    """Asked once in each of `versions`; `label` and version name the answer."""
-
-    label: str
-    key: int
-    request: Message
-    versions: tuple[int, ...]
-
-
-Script: TypeAlias = Generator[Question, Message | None, None]
-
-
-def question(label: str, key: int, request: Message, versions: Sequence[int] | None = None) -> Question:
-    every = range(APIS[key].min, APIS[key].max + 1)
-    return Question(f"{APIS[key].name} {label}", key, request, tuple(versions if versions is not None else every))
-
-
-def newest(label: str, key: int, request: Message) -> Question:
-    return question(label, key, request, [APIS[key].max])
 
 
 def plain(value: Any) -> Any:
@@ -73,6 +50,7 @@ def questions() -> Script:
     yield from producing()
     yield from reading()
     yield from members()
+    yield from consumers()
 
 
 def topics() -> Iterator[Question]:

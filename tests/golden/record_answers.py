@@ -1,6 +1,6 @@
 """Records what Apache Kafka answers to questions.py into answers.json: run by hand, against a fresh broker on loopback.
 
-    python tests/golden/record_answers.py 127.0.0.1:9092
+    PYTHONPATH=tests python -m golden.record_answers 127.0.0.1:9092
 
 The broker has node.id=1, one listener, `group.initial.rebalance.delay.ms=0`, and replication factor 1 everywhere.
 """
@@ -13,12 +13,11 @@ import sys
 import time
 from pathlib import Path
 
-from questions import plain, questions
-
 from cairnmq.wire.apis import response_class
 from cairnmq.wire.codec import decode, encode
 from cairnmq.wire.framing import read_response_header, request_frame
 from cairnmq.wire.messages import FindCoordinatorRequest, JoinGroupRequest, Message
+from golden.questions import plain, questions
 
 TARGET = Path(__file__).with_name("answers.json")
 NOT_YET = (14, 15, 16)  # the coordinator's topic is being made

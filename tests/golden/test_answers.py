@@ -19,6 +19,7 @@ ON_PURPOSE: dict[str, str] = {
     "Produce gap": _LOG_START,
     "Produce new epoch in the middle": _LOG_START,
     "Produce old epoch": _LOG_START,
+    "OffsetFetch by a consumer, without a name": "Kafka fails inside; we say that nobody is no member",
     "Fetch of nothing": _NO_PARTITION,
     "Fetch of no partition": _NO_PARTITION,
 }

@@ -127,14 +127,11 @@ def leave(
 
 def _leaving(group: ConsumerGroup, identity: Identity) -> GroupMember | ErrorCode:
     if not identity.member_id and identity.instance_id is not None:
-        # An administrator's request: any static member may be removed so.
+        # An administrator's request.
         holder = group.holder(identity.instance_id)
         return ErrorCode.UNKNOWN_MEMBER_ID if holder is None else holder
     stranger = group.stranger(identity.member_id, identity.instance_id)
-    if stranger is not None:
-        return stranger.code
-    member = group.members[identity.member_id]
-    return ErrorCode.UNKNOWN_MEMBER_ID if member.classic is None else member
+    return group.members[identity.member_id] if stranger is None else stranger.code
 
 
 def _classic_member(
