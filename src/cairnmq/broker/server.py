@@ -7,6 +7,7 @@ import gc
 import json
 import logging
 import os
+import resource
 import secrets
 import signal
 import socket
@@ -46,6 +47,7 @@ log = logging.getLogger("cairnmq.broker")
 _DRAIN_SECONDS = 5.0
 _METADATA_FILE = "meta.db"
 _LOCK_WAIT_SECONDS = 2.0
+_FILES_OF_OUR_OWN = 2000
 _MAPPED = {
     "listen": "listeners",
     "advertise": "advertised.listeners",
@@ -196,7 +198,8 @@ async def _open_broker(
         router=build_router(),
         clock=now_ms,
     )
-    listener = Listener(ctx, ctx.router, _limits(config), config.max_connections)
+    files = _raise_file_limit()
+    listener = Listener(ctx, ctx.router, _limits(config), _connections_max(config, files))
 
     async def forget_offsets(topic: Topic) -> None:
         pending = ctx.coordinator.groups.pending.forget(lambda key: key.topic_id == topic.topic_id)
@@ -204,7 +207,7 @@ async def _open_broker(
 
     def reconfigure(changed: BrokerConfig) -> None:
         ctx.config = changed
-        listener.connections_max = changed.max_connections
+        listener.connections_max = _connections_max(changed, files)
         store.reconfigure(changed)
 
     live.on_deleted = forget_offsets
@@ -343,6 +346,21 @@ def _highest_queue_id(engine: Engine) -> int:
 
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def _raise_file_limit() -> int:
+    """As many open files as the system lets us have; how many that is."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (ValueError, OSError):
+        return soft
+    return hard if hard != resource.RLIM_INFINITY else 1 << 30
+
+
+def _connections_max(config: BrokerConfig, files: int) -> int:
+    """A flood of connections must leave files for the journals and logs."""
+    return min(config.max_connections, files - max(files // 4, min(_FILES_OF_OUR_OWN, files // 2)))
 
 
 def _limits(config: BrokerConfig) -> Limits:

@@ -6,6 +6,7 @@ unless it says that it blocks.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from functools import partial
 
@@ -35,6 +36,8 @@ from cairnmq.storage.split_report import Published, Resume, Round
 from cairnmq.storage.tail import Tail
 from cairnmq.storage.write_path import WritePath
 from cairnmq.types import Buffer
+
+READERS_MAX = 1000
 
 
 class EngineConfig(Struct, frozen=True, kw_only=True):
@@ -102,6 +105,7 @@ class Engine:
             self.damages.add(place)
         self._resume = Resume(dict(self.split))
         self.tail_reads = 0
+        self._read: deque[Queue] = deque()  # queues with a reader, the oldest first
 
     @classmethod
     def open(
@@ -353,10 +357,17 @@ class Engine:
         if offset < packed_end:
             wanted = Wanted(offset, min(limit, packed_end), epoch, max_bytes)
             return self.shelf.read(queue.queue_id, wanted, whole=whole, cached=cached)
-        if queue.reader is None:
-            queue.reader = self._reader_of(queue)
+        reader = queue.reader or self._open_reader(queue)
         wanted = Wanted(offset, limit, epoch, max_bytes)
-        return queue.reader.read(wanted, whole=whole, cached=cached)
+        return reader.read(wanted, whole=whole, cached=cached)
+
+    def _open_reader(self, queue: Queue) -> QueueReader:
+        """Readers keep files open, and a process may not have as many of those as there are queues."""
+        while len(self._read) >= READERS_MAX:
+            self._read.popleft().reader = None  # closed when the last read on it ends
+        self._read.append(queue)
+        queue.reader = self._reader_of(queue)
+        return queue.reader
 
     def _reader_of(self, queue: Queue) -> QueueReader:
         return QueueReader(self.read_disk, queue.spec.directory, queue.config.index_interval_bytes)
@@ -422,9 +433,8 @@ class Engine:
         """
         rows = {row.last: row for row in overlapping(queue.state.aborted, start, end)}
         if queue.segments_from != NO_SEGMENTS and start < queue.split_end and queue.packed_end < queue.split_end:
-            if queue.reader is None:
-                queue.reader = self._reader_of(queue)
-            part = queue.reader.aborted(start, end, queue.split_end, cached=cached)
+            reader = queue.reader or self._open_reader(queue)
+            part = reader.aborted(start, end, queue.split_end, cached=cached)
             if not isinstance(part, list):
                 return part
             rows.update((row.last, row) for row in part)

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from cairnmq.broker.options import Address, ServeOptions
-from cairnmq.broker.server import Unservable, settle
+from cairnmq.broker.server import Unservable, _connections_max, settle
+from cairnmq.settings.broker import BrokerConfig
 
 
 @pytest.fixture
@@ -108,3 +109,9 @@ def test_what_cannot_be_served(options: ServeOptions, environment: dict[str, str
 def test_insecure_is_a_choice() -> None:
     options = ServeOptions(listen=Address("0.0.0.0", 9092), insecure=True, given=frozenset({"listen", "insecure"}))
     assert settle(options, {})[0].listen.host == "0.0.0.0"
+
+
+def test_connections_leave_files_for_journals_and_logs() -> None:
+    config = BrokerConfig()
+    assert [_connections_max(config, files) for files in (256, 1024, 20_000, 1_000_000)] == [128, 512, 15_000, 750_000]
+    assert _connections_max(BrokerConfig(max_connections=7), 1024) == 7

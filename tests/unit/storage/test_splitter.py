@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from cairnmq.errors import Corrupt, Fault
+from cairnmq.storage import engine
 from cairnmq.storage.checkpoint import load_checkpoint
 from cairnmq.storage.format import Keyed, StartMoved
 from cairnmq.storage.upkeep import StartProposal
@@ -232,3 +233,16 @@ def test_nothing_is_deleted_on_the_word_of_a_checkpoint_that_may_be_lost() -> No
         broker.split()
         broker.checkpoint()
         assert broker.offsets(1) == [2, 3]
+
+
+def test_readers_of_queues_that_others_displace_are_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each keeps files open; there may be more queues than a process may have files."""
+    monkeypatch.setattr(engine, "READERS_MAX", 2)
+    broker = Broker()
+    for _ in range(3):
+        broker.put(1, 2, 3)
+    broker.split()
+    for _ in range(2):
+        for number in (1, 2, 3):
+            assert broker.offsets(number) == [0, 1, 2]
+            assert sum(queue.reader is not None for queue in broker.engine.queues.values()) <= 2
