@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import uuid
 from collections.abc import Sequence
 from functools import partial
@@ -19,6 +20,7 @@ TIMES = 10
 PARTITIONS = 10
 WARM_SECONDS = 3
 WINDOW_NS = 250_000_000
+SECOND_WINDOWS = 4
 POINT = "5,000, then 50,000, then 5,000 msg/s"
 COLUMNS = (
     Column("before_p50_ms", "before: p50 ms"),
@@ -42,14 +44,11 @@ def window_p99s(samples: Sequence[Sample], begin: int, end: int) -> list[float]:
 
 
 def seconds_until_normal(before: Sequence[float], after: Sequence[float]) -> float:
-    """Normal is what the slowest window before the burst was; counted to the end of the first such window after it.
-
-    If the very first window is normal, nothing had to be waited for.
-    """
-    limit = max(before)
-    for place, value in enumerate(after):
-        if value <= limit:
-            return (place + 1) * WINDOW_NS / 1e9 if place else 0.0
+    """When a second begins whose windows are, in the middle, at most twice as slow as those before the burst."""
+    limit = 2 * statistics.median(before)
+    for place in range(len(after) - SECOND_WINDOWS + 1):
+        if statistics.median(after[place : place + SECOND_WINDOWS]) <= limit:
+            return place * WINDOW_NS / 1e9
     return len(after) * WINDOW_NS / 1e9
 
 
