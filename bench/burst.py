@@ -69,6 +69,7 @@ def burst(server: Server, seconds: float) -> Values:
     normal = seconds_until_normal(
         window_p99s(loop.samples, before, ends[1]), window_p99s(loop.samples, ends[2], ends[3])
     )
+    loop.close()
     delete_topic(server.bootstrap, topic)
     return {
         **percentiles("before", between(loop.samples, before, ends[1])),

@@ -47,6 +47,7 @@ class Latencies:
         self.read = [Sample(**each) for each in self.reader.result()]
         if len(self.loop.samples) != self.total or len(self.read) != self.total:
             raise LoadFailed(f"{self.total} sent, {len(self.loop.samples)} acknowledged, {len(self.read)} read")
+        self.loop.close()
         delete_topic(self.server.bootstrap, self.topic)
 
     def values(self, begin: int, end: int | None = None) -> Values:

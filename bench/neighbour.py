@@ -70,6 +70,7 @@ class Street:
         while left > 0 and (until is None or until.running):
             loop.run(Phase(min(1.0, left), RATE))
             left -= 1.0
+        loop.close()
         return percentiles("produce", between(loop.samples, 0 if until else begin))
 
 

@@ -88,6 +88,10 @@ class OpenLoop:
             reports.join()
         return begin
 
+    def close(self) -> None:
+        """Before the topic is deleted: a producer that still knows it would ask for it, and so make it anew."""
+        del self.producer
+
     def _timed_report(self, error: object, message: object) -> None:
         due = stamped(message.value())  # type: ignore[attr-defined]
         self.samples.append(Sample(due, time.monotonic_ns() - due))

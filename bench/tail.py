@@ -60,6 +60,7 @@ def paced(server: Server, partitions: int, seconds: float, *, read: bool) -> tup
         loop.run(Phase(seconds, RATE))
     tree.settle()
     used = tree.cpu() - cpu
+    loop.close()
     delete_topic(server.bootstrap, topic)
     return used / (total * SIZE / 1e9), p50
 
