@@ -1,0 +1,60 @@
+"""Hostile clients, all at once: the broker lives within its memory, and a well-behaved client goes on beside them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from broker_process import CAIRN, Broker
+from cairnmq.client.admin import NewTopic
+from cairnmq.client.blocking import Client
+from cairnmq.codec.records import Record, build_batch
+from fuzz.hostile import BIG, OWN
+from fuzz.memory import MemoryWatch, findings_in_log
+from fuzz.neighbour import Neighbour
+
+TESTS = str(Path(__file__).parent.parent)
+SECONDS = 60 if os.environ.get("FUZZ_FRAMES") else 20
+MEMORY_MAX_MB = 256
+SETTINGS = {
+    "cairn.request.bytes.max": str(24 << 20),
+    "cairn.answer.bytes.max": str(24 << 20),
+    "cairn.group.bytes.max": str(16 << 20),
+    "cairn.unpacked.bytes.max": str(16 << 20),
+    "cairn.partitions.max": "2000",
+}
+
+
+def fill(bootstrap: str, topic: str, partitions: int, batches: int) -> None:
+    """Batches of 900 KB, so that answers are large."""
+    data = build_batch([Record(0, 1_700_000_000_000, None, os.urandom(900_000))])
+    with Client.connect(bootstrap) as client:
+        client.create_topics([NewTopic(topic, partitions), NewTopic(OWN, 4)])
+        for number in range(batches):
+            client.produce(topic, number % partitions, data)
+
+
+def test_hostile_clients(make_broker: Callable[..., Broker]) -> None:
+    broker = make_broker(settings=SETTINGS).start()
+    fill(broker.bootstrap, BIG, 4, 60)
+    neighbour = Neighbour(broker.bootstrap)
+    memory = MemoryWatch(broker)
+    assert broker.http is not None
+    line = [sys.executable, "-m", "fuzz.hostile", "--bootstrap", broker.bootstrap, "--http", broker.http]
+    line += ["--seconds", str(SECONDS)]
+    done = subprocess.run(line, cwd=TESTS, capture_output=True, text=True, timeout=SECONDS + 90)
+    peak = memory.stop()
+    measured = neighbour.finish()
+    print(f"\nhostile: {done.stdout.strip()}\nneighbour {measured}, peak memory {peak} MB {memory.of_each}")
+    assert done.returncode == 0, done.stderr
+    assert not json.loads(done.stdout)["problems"], done.stdout
+    assert broker.running, broker.log_tail()
+    assert not findings_in_log(broker), findings_in_log(broker)
+    assert peak <= MEMORY_MAX_MB, f"{peak} MB {memory.of_each}"
+    assert broker.stop() == 0
+    verified = subprocess.run([CAIRN, "verify", str(broker.data)], capture_output=True, text=True)
+    assert verified.returncode == 0, verified.stdout
