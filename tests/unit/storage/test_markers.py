@@ -10,8 +10,8 @@ from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.storage.format import ProducerRow
 from cairnmq.storage.markers import Marker, check_marker, marker_batch, read_marker
 
-# From a segment of Apache Kafka 4.2 (see tests/apache_kafka): offset 3, leader epoch 0, time 1700000000000, producer
-# 5/1, an ABORT by coordinator epoch 7. Only the CRC is computed from the rest.
+# Kafka's layout, written out: offset 3, leader epoch 0, time 1700000000000, producer 5/1, an ABORT by coordinator epoch
+# 7. tests/apache_kafka/test_transaction_files.py compares with a real Kafka's.
 KAFKAS = (
     "0000000000000003 00000042 00000000 02 CRC 0030 00000000 0000018bcfe56800 0000018bcfe56800 "
     "0000000000000005 0001 ffffffff 00000001 20 00 00 00 08 00000000 0c 000000000007 00"
