@@ -13,7 +13,6 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
-from msgspec import Struct
 
 from cairnmq.errors import ErrorCode
 from cairnmq.groups import partitions as parts
@@ -39,6 +38,7 @@ from cairnmq.groups.offsets import Offsets
 from cairnmq.groups.partitions import NOTHING, Partitions
 from cairnmq.groups.record import SPACE
 from cairnmq.groups.subscription import partitions_of, read_assignment
+from cairnmq.testing.fake_topics import FakeTopics
 from cairnmq.wire.codec import encode
 from cairnmq.wire.messages import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
@@ -57,25 +57,6 @@ REPORT_ERRORS = {
 }
 OUT = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.FENCED_INSTANCE_ID,
        ErrorCode.GROUP_ID_NOT_FOUND}  # fmt: skip
-
-
-class FakeTopic(Struct, frozen=True):
-    name: str
-    topic_id: bytes
-    count: int
-
-
-class FakeView:
-    def __init__(self, version: int, topics: dict[str, FakeTopic]) -> None:
-        self.version = version
-        self.topics = topics
-        self.group_configs: dict[str, dict[str, str]] = {}
-
-    def topic(self, name: str) -> FakeTopic | None:
-        return self.topics.get(name)
-
-    def topic_by_id(self, topic_id: bytes) -> FakeTopic | None:
-        return next((topic for topic in self.topics.values() if topic.topic_id == topic_id), None)
 
 
 class Player:
@@ -130,27 +111,24 @@ class Machine(RuleBasedStateMachine):
         self.groups = Groups(Offsets(), self.limits)
         self.under_way: deque[tuple[list[Fact], list[tuple[Any, Answer]]]] = deque()
         self.alive: list[Player] = []
-        self.topics = {"a": FakeTopic("a", b"a" * 16, 3)}
+        self.topics = FakeTopics()
+        self.topics.put("a", 3)
         self.look()
 
     def look(self) -> None:
-        self.count += 1
-        self.groups.view = FakeView(self.count, dict(self.topics))
+        self.groups.view = self.topics.view
 
     # --------------------------------------------------------------------------------------------- what topics do
 
     @rule(name=st.sampled_from(NAMES), count=st.integers(1, 4))
     def change_topic(self, name: str, count: int) -> None:
         """Made, grown, or made anew under another id."""
-        known = self.topics.get(name)
-        self.count += 1
-        topic_id = known.topic_id if known and known.count < count else self.count.to_bytes(16, "big")
-        self.topics[name] = FakeTopic(name, topic_id, count)
+        self.topics.put(name, count)
         self.look()
 
     @rule(name=st.sampled_from(NAMES))
     def delete_topic(self, name: str) -> None:
-        self.topics.pop(name, None)
+        self.topics.delete(name)
         self.look()
 
     # -------------------------------------------------------------------------------------------- what members do
@@ -256,7 +234,7 @@ class Machine(RuleBasedStateMachine):
                 ConsumerProtocolAssignment.TopicPartition(
                     topic=topic.name, partitions=list(range(number, topic.count, len(told.members)))
                 )
-                for topic in self.topics.values()
+                for topic in self.groups.view.topics.values()
             ]
             given[member.member_id] = b"\0\1" + b"".join(
                 encode(ConsumerProtocolAssignment(assigned_partitions=rows), 1)

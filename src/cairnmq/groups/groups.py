@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.groups import hosted, record
@@ -261,8 +260,6 @@ class Groups:
             group.flush(out)
             return
         classic = downgraded(group, self._deadlines, now_ms, self.view, out)
-        ahead = replace(classic.record(), generation=classic.generation + 1)
-        out.facts.append(record.put(group.group_id, ahead))
         stored = self._stored_members.get(group.group_id, {})
         out.facts += [drop_member(group.group_id, left) for left in {**stored, **dict.fromkeys(group.known())}]
         group.abandon(ErrorCode.REBALANCE_IN_PROGRESS, out)

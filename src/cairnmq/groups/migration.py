@@ -14,7 +14,7 @@ from cairnmq.groups.consumer_record import ClassicPart
 from cairnmq.groups.deadlines import Deadlines
 from cairnmq.groups.messages import Limits
 from cairnmq.groups.partitions import NOTHING, Partitions
-from cairnmq.groups.record import ClassicRecord, MemberRecord
+from cairnmq.groups.record import ClassicRecord, MemberRecord, put
 from cairnmq.groups.subscription import (
     CONSUMER,
     partitions_of,
@@ -82,8 +82,8 @@ def downgraded(
 ) -> ClassicGroup:
     """The same members in a classic group, which rebalances at once: nobody reads what the last one had.
 
-    What is stored is one generation ahead. After a crash before the rebalance is done, nobody is in that generation,
-    and all join again.
+    Stored is a group without members. After a crash before that rebalance is done, all join anew; else some would go on
+    with what they have, and nobody would read the rest.
     """
     members = []
     for member in group.members.values():
@@ -103,8 +103,11 @@ def downgraded(
     protocol = next(
         name for name, _ in members[0].protocols if all(name in dict(member.protocols) for member in members)
     )
-    record = ClassicRecord(CONSUMER, group.epoch, protocol, members[0].member_id, now_ms, tuple(members))
+    # Whoever is at this epoch is told of the rebalance by its next heartbeat; others are told that they are late.
+    generation = max(member.epoch for member in group.members.values())
+    record = ClassicRecord(CONSUMER, generation, protocol, members[0].member_id, now_ms, tuple(members))
     classic = ClassicGroup.load(group.group_id, record, group.limits, deadlines)
+    out.facts.append(put(group.group_id, ClassicRecord(CONSUMER, generation, None, None, now_ms)))
     classic.resume(now_ms)
     classic.rebalance(now_ms, out)
     return classic
