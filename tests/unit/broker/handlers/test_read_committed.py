@@ -16,6 +16,7 @@ from cairnmq.storage.markers import Marker
 from cairnmq.wire.messages import (
     DescribeProducersRequest,
     FetchRequest,
+    InitProducerIdRequest,
     ListOffsetsRequest,
     ProduceRequest,
 )
@@ -206,3 +207,29 @@ async def test_a_session_sees_transactions_end(tmp_path: Path) -> None:
         request = FetchRequest(session_id=first.session_id, session_epoch=1, isolation_level=1)
         answer = only(await rig.ask(1, 12, request))
         assert (bases(answer), aborted(answer)) == ([0, 1], [(5, 0)])
+
+
+@scenario
+async def test_with_an_epoch_per_transaction_an_unknown_producer_begins_at_0(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        asked = InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=60_000)
+        known = await rig.ask(22, 5, asked)
+
+        async def sent(sequence: int) -> int:
+            data = batch(
+                b"x",
+                producer_id=known.producer_id,
+                producer_epoch=known.producer_epoch,
+                base_sequence=sequence,
+                transactional=True,
+            )
+            partition = ProduceRequest.PartitionProduceData(index=0, records=data)
+            named = ProduceRequest.TopicProduceData(name="a", partition_data=[partition])
+            request = ProduceRequest(transactional_id="t", acks=-1, timeout_ms=1000, topic_data=[named])
+            code: int = (await rig.ask(0, 12, request)).responses[0].partition_responses[0].error_code
+            return code
+
+        assert await sent(3) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert await sent(0) == ErrorCode.NONE
+        assert rig.queue("a").has_open(known.producer_id, known.producer_epoch)
