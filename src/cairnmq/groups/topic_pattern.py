@@ -6,7 +6,7 @@ match, as Kafka's coordinator has it. Names are ASCII, so sets of characters are
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Container
 from enum import IntEnum, auto
 from typing import TypeAlias
 
@@ -17,6 +17,7 @@ SIZE_MAX = 2_000  # steps of a compiled expression, after repetitions are writte
 REPEAT_MAX = 1_000
 DEPTH_MAX = 100
 CACHE_MAX = 20_000
+KEPT_MAX = 1_000  # compiled expressions
 WORK_MAX = 300_000  # steps and characters looked at in one go; about a tenth of a second
 
 _ALL = (1 << 128) - 1
@@ -462,46 +463,53 @@ def _holds(place: _Place, before: int, after: int) -> bool:
             return _is_word(before) == _is_word(after)
 
 
+class _Known(Struct):
+    """What an expression is known to match of `names`; `more` are names that were looked at since."""
+
+    names: Container[str] = ()
+    matched: frozenset[str] = frozenset()
+    more: dict[str, bool] = {}
+
+
 class Patterns:
-    """The expressions in use, and which names they are known to match: a name is looked at once."""
+    """The expressions in use, and what they are known to match: a name is looked at once."""
 
     def __init__(self) -> None:
         self._compiled: dict[str, TopicPattern] = {}
-        self._known: dict[str, dict[str, bool]] = {}
+        self._known: dict[str, _Known] = {}
 
     def check(self, text: str) -> str | None:
         """What is wrong with an expression."""
-        if text in self._compiled:
-            return None
-        try:
-            self._compiled[text] = TopicPattern(text)
-        except InvalidPattern as invalid:
-            return str(invalid)
-        self._known[text] = {}
+        if text not in self._compiled:
+            try:
+                compiled = TopicPattern(text)
+            except InvalidPattern as invalid:
+                return str(invalid)
+            if len(self._compiled) >= KEPT_MAX:
+                oldest = next(iter(self._compiled))  # if it is still in use, it is compiled again
+                del self._compiled[oldest], self._known[oldest]
+            self._compiled[text], self._known[text] = compiled, _Known()
         return None
 
-    def matching(self, text: str, names: Iterable[str]) -> tuple[frozenset[str], bool]:
-        """The names that match, and whether all were looked at: an expression that costs much is asked for again."""
+    def matching(self, text: str, names: Collection[str]) -> tuple[frozenset[str], bool]:
+        """The names that match, and whether all were looked at: an expression that costs much is asked for again.
+
+        `names` is kept and must not change."""
         assert self.check(text) is None, "an expression that is in use was checked"
         pattern, known = self._compiled[text], self._known[text]
         work_max = pattern.work + WORK_MAX
         found: list[str] = []
-        seen: dict[str, bool] = {}
         whole = True
         for name in names:
-            fits = known.get(name)
+            fits = name in known.matched if name in known.names else known.more.get(name)
             if fits is None:
                 if pattern.work > work_max:
                     whole = False
                     continue
-                fits = pattern.matches(name)
-            seen[name] = fits
+                fits = known.more[name] = pattern.matches(name)
             if fits:
                 found.append(name)
-        self._known[text] = seen  # names of topics that are gone are forgotten
-        return frozenset(found), whole
-
-    def forget(self, used: frozenset[str]) -> None:
-        """Only these are in use."""
-        for text in self._compiled.keys() - used:
-            del self._compiled[text], self._known[text]
+        matched = frozenset(found)
+        if whole:
+            self._known[text] = _Known(names, matched, {})
+        return matched, whole

@@ -94,3 +94,20 @@ def test_an_expression_that_is_wrong_is_told() -> None:
     patterns = Patterns()
     assert patterns.check("a(") == "a ) is missing"
     assert patterns.check("a.*") is None
+    assert patterns.check("a.*") is None, "and is remembered"
+
+
+def test_names_that_come_and_go() -> None:
+    patterns = Patterns()
+    assert patterns.matching("a.*", {"a1": 0, "b1": 0}) == ({"a1"}, True)
+    assert patterns.matching("a.*", {"a1": 0, "a2": 0, "b2": 0}) == ({"a1", "a2"}, True)
+    assert patterns.matching("a.*", {"a2": 0}) == ({"a2"}, True)
+
+
+def test_only_so_many_expressions_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_pattern, "KEPT_MAX", 3)
+    patterns = Patterns()
+    for number in range(10):
+        assert patterns.matching(f"t{number}", [f"t{number}"]) == ({f"t{number}"}, True)
+    assert len(patterns._compiled) == len(patterns._known) == 3
+    assert patterns.matching("t0", ["t0", "t1"]) == ({"t0"}, True)

@@ -1,0 +1,106 @@
+"""ConsumerGroupHeartbeat and ConsumerGroupDescribe on a broker; errors are held against Kafka's in tests/golden."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from cairnmq.errors import ErrorCode
+from cairnmq.wire.messages import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupHeartbeatRequest,
+    IncrementalAlterConfigsRequest,
+    ListGroupsRequest,
+)
+from unit.broker.rig import Rig, open_rig, scenario
+
+HEARTBEAT, DESCRIBE, LIST, ALTER = 68, 69, 16, 44
+GROUP_RESOURCE = 32
+QUICK = {"group.consumer.min.heartbeat.interval.ms": "100", "group.consumer.heartbeat.interval.ms": "300"}
+
+
+def beat(member_id: str, epoch: int = 0, **more: Any) -> ConsumerGroupHeartbeatRequest:
+    first = {"rebalance_timeout_ms": 5_000, "subscribed_topic_names": ["orders"], "topic_partitions": []}
+    return ConsumerGroupHeartbeatRequest(
+        group_id="g", member_id=member_id, member_epoch=epoch, **((first if epoch == 0 else {}) | more)
+    )
+
+
+async def describe(rig: Rig, version: int = 1) -> Any:
+    (group,) = (await rig.ask(DESCRIBE, version, ConsumerGroupDescribeRequest(group_ids=["g"]))).groups
+    return group
+
+
+@scenario
+async def test_a_member_of_version_0_is_given_its_id(tmp_path: Path) -> None:
+    async with open_rig(tmp_path, QUICK) as rig:
+        topic = await rig.create("orders", partitions=2)
+        told = await rig.ask(HEARTBEAT, 0, beat(""))
+        assert (told.error_code, told.member_epoch, told.heartbeat_interval_ms) == (0, 1, 300)
+        assert told.member_id
+        (row,) = told.assignment.topic_partitions
+        assert (row.topic_id, row.partitions) == (topic.topic_id, [0, 1])
+        again = await rig.ask(HEARTBEAT, 0, beat(told.member_id, 1))
+        assert (again.error_code, again.member_id, again.assignment) == (0, told.member_id, None)
+
+
+@scenario
+async def test_a_described_group_names_its_topics(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("orders", partitions=2)
+        await rig.ask(HEARTBEAT, 1, beat("m", instance_id="i", rack_id="r", server_assignor="range"))
+        group = await describe(rig)
+        assert (group.group_state, group.group_epoch, group.assignment_epoch) == ("Stable", 1, 1)
+        assert group.assignor_name == "range"
+        (member,) = group.members
+        assert (member.instance_id, member.rack_id, member.member_epoch, member.member_type) == ("i", "r", 1, 1)
+        for given in (member.assignment, member.target_assignment):
+            assert [(row.topic_name, row.partitions) for row in given.topic_partitions] == [("orders", [0, 1])]
+        assert (await describe(rig, 0)).members[0].member_type == -1
+        (listed,) = (await rig.ask(LIST, 5, ListGroupsRequest(types_filter=["consumer"]))).groups
+        assert (listed.group_id, listed.group_type, listed.group_state) == ("g", "consumer", "Stable")
+
+
+@scenario
+async def test_topics_that_change_are_told_with_the_next_heartbeat(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        told = await rig.ask(HEARTBEAT, 1, beat("m", subscribed_topic_names=None, subscribed_topic_regex="ord.*"))
+        assert told.assignment.topic_partitions == []
+        topic = await rig.create("orders", partitions=1)
+        told = await rig.ask(HEARTBEAT, 1, beat("m", 1))
+        assert [row.topic_id for row in told.assignment.topic_partitions] == [topic.topic_id]
+        assert await rig.ctx.catalog.delete_topic(topic) is None
+        told = await rig.ask(HEARTBEAT, 1, beat("m", 2, topic_partitions=[]))
+        assert (told.error_code, told.assignment.topic_partitions) == (0, [])
+        assert (await describe(rig)).members[0].assignment.topic_partitions == []
+
+
+@scenario
+async def test_settings_of_one_group(tmp_path: Path) -> None:
+    async with open_rig(tmp_path, QUICK) as rig:
+        await rig.create("orders")
+
+        async def set_interval(value: str) -> int:
+            row = IncrementalAlterConfigsRequest.AlterableConfig(name="consumer.heartbeat.interval.ms", value=value)
+            resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
+                resource_type=GROUP_RESOURCE, resource_name="g", configs=[row]
+            )
+            answer = await rig.ask(ALTER, 1, IncrementalAlterConfigsRequest(resources=[resource]))
+            code: int = answer.responses[0].error_code
+            return code
+
+        assert await set_interval("200") == 0, "within what the broker allows"
+        assert await set_interval("50") == ErrorCode.INVALID_CONFIG
+        assert (await rig.ask(HEARTBEAT, 1, beat("m"))).heartbeat_interval_ms == 200
+
+
+@scenario
+async def test_a_restart_keeps_the_group(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("orders", partitions=3)
+        await rig.ask(HEARTBEAT, 1, beat("m"))
+        before = await describe(rig)
+    async with open_rig(tmp_path) as rig:
+        assert await describe(rig) == before
+        told = await rig.ask(HEARTBEAT, 1, beat("m", 1))
+        assert (told.error_code, told.member_epoch, told.assignment) == (0, 1, None)
