@@ -136,14 +136,14 @@ def sealed(codec: int, body: bytes, count: int = 1) -> bytes:
 def bombs() -> list[bytes]:
     """Under a megabyte each, and hundreds of megabytes unpacked."""
     zeros = bytes(1 << 20)
-    gzip = zlib.compressobj(9, zlib.DEFLATED, 31)
-    gzipped = b"".join(gzip.compress(zeros) for _ in range(600)) + gzip.flush()
+    gzip = zlib.compressobj(3, zlib.DEFLATED, 31)
+    gzipped = b"".join(gzip.compress(zeros) for _ in range(200)) + gzip.flush()
     packer = zstandard.ZstdCompressor(level=3).compressobj()
-    zstd = b"".join(packer.compress(zeros) for _ in range(4000)) + packer.flush()
+    zstd = b"".join(packer.compress(zeros) for _ in range(1000)) + packer.flush()
     record = b"\x0c\0\0\0\1\1\0"  # six bytes: no key, no value
-    small = compress(ZSTD, record * 4_000_000)
-    return [sealed(GZIP, gzipped), sealed(ZSTD, zstd), sealed(LZ4, compress(LZ4, bytes(200 << 20))),
-            sealed(ZSTD, small, 4_000_000)]  # fmt: skip
+    small = compress(ZSTD, record * 1_000_000)
+    return [sealed(GZIP, gzipped), sealed(ZSTD, zstd), sealed(LZ4, compress(LZ4, bytes(100 << 20))),
+            sealed(ZSTD, small, 1_000_000)]  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------------------------ attacks

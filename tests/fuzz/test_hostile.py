@@ -25,6 +25,7 @@ SETTINGS = {
     "cairn.answer.bytes.max": str(24 << 20),
     "cairn.group.bytes.max": str(16 << 20),
     "cairn.unpacked.bytes.max": str(16 << 20),
+    "cairn.fetch.session.partitions.max": "20000",
     "cairn.partitions.max": "2000",
 }
 

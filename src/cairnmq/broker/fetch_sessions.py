@@ -99,7 +99,7 @@ class FetchSessions:
     def __init__(self, new_id: Callable[[], int]) -> None:
         self._new_id = new_id  # a random positive 31-bit number
         self.sessions: dict[int, Session] = {}
-        self.partitions_max = 200_000
+        self.partitions_max = 100_000
         self.partitions = 0
 
     def plan(self, request: FetchRequest, version: int, slots: int, now_ms: int) -> Plan | ErrorCode:

@@ -70,7 +70,7 @@ class HttpServer:
         lines = head.decode("latin-1").split("\r\n")
         words = lines[0].split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
-            writer.write(_encoded(Response(400, b'{"error": "not an HTTP/1.x request"}'), False, False))
+            await _send(writer, _encoded(Response(400, b'{"error": "not an HTTP/1.x request"}'), False, False))
             return False
         headers = {
             name.strip().lower(): value.strip().lower() for name, _, value in (x.partition(":") for x in lines[1:])
@@ -84,7 +84,7 @@ class HttpServer:
         try:
             parts = [unquote(part) for part in urlsplit(words[1]).path.split("/") if part]
         except ValueError:
-            writer.write(_encoded(Response(400, b'{"error": "not a path"}'), False, False))
+            await _send(writer, _encoded(Response(400, b'{"error": "not a path"}'), False, False))
             return False
         if tuple(parts) in _LARGE_PAGES:
             async with asyncio.timeout(2 * _IDLE_SECONDS), self._large:
@@ -129,6 +129,8 @@ _NOT_FOUND = Response(404, b'{"error": "not found"}')
 
 
 async def _send(writer: asyncio.StreamWriter, answer: bytes) -> None:
+    if writer.is_closing():  # uvloop bears no writes on a connection that its client has reset
+        raise ConnectionResetError
     writer.write(answer)
     async with asyncio.timeout(_IDLE_SECONDS):
         await writer.drain()

@@ -55,7 +55,7 @@ class BrokerConfig(Struct, frozen=True, kw_only=True):
     max_connections: int = 2**31 - 1
     cairn_request_bytes_max: int = 64 * 1024**2
     cairn_answer_bytes_max: int = 64 * 1024**2
-    cairn_fetch_session_partitions_max: int = 200_000
+    cairn_fetch_session_partitions_max: int = 100_000
     cairn_group_bytes_max: int = 64 * 1024**2
     cairn_unpacked_bytes_max: int = 32 * 1024**2
     cairn_partitions_max: int = 1_000_000

@@ -53,7 +53,7 @@ _ROWS = (
          "Bytes of requests that are read and not answered, over all connections; at this reading pauses.", low=1),
     _row("cairn.answer.bytes.max", _LONG, 64 * 1024**2,
          "Bytes of answers that clients have not taken yet, over all connections; at this fetches wait.", low=1),
-    _row("cairn.fetch.session.partitions.max", _INT, 200_000,
+    _row("cairn.fetch.session.partitions.max", _INT, 100_000,
          "Partitions in all fetch sessions; who exceeds it fetches without a session.", low=0),
     _row("cairn.group.bytes.max", _LONG, 64 * 1024**2,
          "Bytes of metadata and assignments that members of groups may bring; beyond it they are sent away to retry.",

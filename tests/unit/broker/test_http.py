@@ -244,3 +244,19 @@ async def test_connections_are_bounded_and_slow_readers_of_large_pages_do_not_bl
         assert (await web.get("/health/live"))[0] == 200
         for _, writer in slow:
             writer.close()
+
+
+@scenario
+async def test_a_client_that_is_gone_before_its_answer_harms_nobody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Found by hostile clients: pipelined requests on a connection that is reset."""
+    async with open_rig(tmp_path) as rig, open_web(tmp_path, rig) as web:
+        for _ in range(20):
+            _, writer = await asyncio.open_connection("127.0.0.1", web.port)
+            writer.write(b"GET /metrics HTTP/1.1\r\n\r\n" * 100)
+            await asyncio.sleep(0.002)
+            writer.transport.abort()
+        await asyncio.sleep(0.1)
+        assert (await web.get("/health/live"))[0] == 200
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
