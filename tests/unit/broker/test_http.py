@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import socket
+import struct
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -246,17 +248,35 @@ async def test_connections_are_bounded_and_slow_readers_of_large_pages_do_not_bl
             writer.close()
 
 
+class SlowStatus(Status):
+    """Metrics that come when the test says so."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(time.monotonic, str(directory))
+        self.asked = asyncio.Event()
+        self.go_on = asyncio.Event()
+
+    async def metrics(self) -> str:
+        self.asked.set()
+        await self.go_on.wait()
+        return "late"
+
+
 @scenario
-async def test_a_client_that_is_gone_before_its_answer_harms_nobody(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Found by hostile clients: pipelined requests on a connection that is reset."""
-    async with open_rig(tmp_path) as rig, open_web(tmp_path, rig) as web:
-        for _ in range(20):
-            _, writer = await asyncio.open_connection("127.0.0.1", web.port)
-            writer.write(b"GET /metrics HTTP/1.1\r\n\r\n" * 100)
-            await asyncio.sleep(0.002)
-            writer.transport.abort()
-        await asyncio.sleep(0.1)
-        assert (await web.get("/health/live"))[0] == 200
-    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+async def test_a_client_that_is_gone_before_its_answer_harms_nobody(tmp_path: Path) -> None:
+    """Found by hostile clients: the answer was written to a closed connection, and nobody handled what that raises."""
+    unhandled: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: unhandled.append(context))
+    status = SlowStatus(tmp_path)
+    server = HttpServer(status)
+    port = await server.open("127.0.0.1", 0)
+    client = socket.create_connection(("127.0.0.1", port))
+    client.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+    await status.asked.wait()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset, not an end
+    client.close()
+    await asyncio.sleep(0.05)
+    status.go_on.set()
+    await asyncio.sleep(0.05)
+    await server.close()
+    assert not unhandled
