@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from cairnmq.groups.partitions import Partitions, gathered
+from cairnmq.groups.partitions import Partitions, count, each, gathered, union
 
 UNIFORM, RANGE = "uniform", "range"
 WORK_MAX = 300_000  # members looked at when partitions are passed along; about a tenth of a second
@@ -67,37 +67,35 @@ def assign_uniform(seats: Sequence[Seat], counts: Counts) -> Result:
 def _alike(seats: Sequence[Seat], counts: Counts) -> Result:
     """All read the same topics: each gets the average, and those who have more keep one of what is left over."""
     least, extra = divmod(sum(counts.values()), len(seats))
-    held, free = _held(seats, counts)
+    result, free = _kept(seats, counts)
+    sizes = {member_id: count(kept) for member_id, kept in result.items()}
+    short: list[tuple[str, int]] = []
     # Who has most keeps the odd ones. Among equals the order is by name, so that the outcome does not hang on it.
-    ordered = sorted(seats, key=lambda seat: (-len(held[seat.member_id]), seat.member_id))
-    quotas: dict[str, int] = {}
-    for seat in ordered:
-        quotas[seat.member_id] = least + (extra > 0)
+    for member_id in sorted(sizes, key=lambda member_id: (-sizes[member_id], member_id)):
+        quota = least + (extra > 0)
         extra -= extra > 0
-    for member_id, places in held.items():
-        quota = quotas[member_id]
-        if len(places) > quota:
-            places.sort()
+        if sizes[member_id] > quota:
+            places = sorted(each(result[member_id]))
             free += places[quota:]
-            del places[quota:]
+            result[member_id] = _gathered(places[:quota])
+        elif sizes[member_id] < quota:
+            short.append((member_id, quota - sizes[member_id]))
     free.sort(reverse=True)
-    for seat in ordered:
-        places = held[seat.member_id]
-        while len(places) < quotas[seat.member_id]:
-            places.append(free.pop())
+    for member_id, missing in short:
+        result[member_id] = union(result[member_id], _gathered([free.pop() for _ in range(missing)]))
     assert not free, "quotas add up to all partitions"
-    return _result(held)
+    return result
 
 
 def _unlike(seats: Sequence[Seat], counts: Counts) -> Result:
     """Subscriptions differ: first what nobody has goes to whoever has least, then topics even out among readers."""
     readers = _readers(sorted(seats, key=lambda seat: seat.member_id), counts)
-    held, free = _held(seats, {topic_id: counts[topic_id] for topic_id in readers})
-    load = {member_id: len(places) for member_id, places in held.items()}
+    kept, free = _kept(seats, {topic_id: counts[topic_id] for topic_id in readers})
+    load = {member_id: count(mine) for member_id, mine in kept.items()}
     by_topic: dict[bytes, dict[str, list[int]]] = {topic_id: {} for topic_id in readers}
-    for member_id, places in held.items():
-        for topic_id, index in sorted(places):
-            by_topic[topic_id].setdefault(member_id, []).append(index)
+    for member_id, mine in kept.items():
+        for topic_id, some in mine.items():
+            by_topic[topic_id][member_id] = sorted(some)
     unread: dict[bytes, list[int]] = {}
     for topic_id, index in sorted(free):
         unread.setdefault(topic_id, []).append(index)
@@ -200,30 +198,35 @@ def _readers(seats: Sequence[Seat], counts: Counts) -> dict[bytes, list[str]]:
     return dict(sorted(found.items()))
 
 
-def _held(seats: Sequence[Seat], counts: Counts) -> tuple[dict[str, list[Place]], list[Place]]:
-    """What members may keep of what they had, and what nobody has."""
-    free = {topic_id: set(range(count)) for topic_id, count in counts.items()}
-    held: dict[str, list[Place]] = {}
+def _kept(seats: Sequence[Seat], counts: Counts) -> tuple[Result, list[Place]]:
+    """What members may keep of what they had, and what nobody has. Most keep everything: then it is the same object."""
+    left = {topic_id: set(range(number)) for topic_id, number in counts.items()}
+    kept: Result = {}
     for seat in seats:
-        kept: list[Place] = []
+        lost = False
+        mine: dict[bytes, frozenset[int]] = {}
         for topic_id, indexes in seat.target.items():
-            left = free.get(topic_id)
-            if left is not None and topic_id in seat.topics:
-                mine = indexes & left
-                left -= mine
-                kept += [(topic_id, index) for index in mine]
-        held[seat.member_id] = kept
-    return held, [(topic_id, index) for topic_id, left in free.items() for index in left]
+            free = left.get(topic_id) if topic_id in seat.topics else None
+            if free is None:
+                lost = True
+            elif indexes <= free:
+                mine[topic_id] = indexes
+                free -= indexes
+            else:
+                lost = True
+                some = indexes & free
+                if some:
+                    mine[topic_id] = some
+                    free -= some
+        kept[seat.member_id] = mine if lost else seat.target
+    return kept, [(topic_id, index) for topic_id, free in left.items() for index in free]
 
 
-def _result(held: Mapping[str, Sequence[Place]]) -> Result:
-    result: Result = {}
-    for member_id, places in held.items():
-        by_topic: dict[bytes, list[int]] = {}
-        for topic_id, index in places:
-            by_topic.setdefault(topic_id, []).append(index)
-        result[member_id] = {topic_id: frozenset(indexes) for topic_id, indexes in by_topic.items()}
-    return result
+def _gathered(places: Sequence[Place]) -> Partitions:
+    by_topic: dict[bytes, list[int]] = {}
+    for topic_id, index in places:
+        by_topic.setdefault(topic_id, []).append(index)
+    return {topic_id: frozenset(indexes) for topic_id, indexes in by_topic.items()}
 
 
 ASSIGNORS: dict[str, Assignor] = {UNIFORM: assign_uniform, RANGE: assign_range}

@@ -327,7 +327,7 @@ class ConsumerGroup:
             counts[topic_id] = topic.count
         for member_id, target in ASSIGNORS[self.assignor](seats, counts).items():
             member = self.members[member_id]
-            if member.target != target:
+            if member.target is not target and member.target != target:
                 member.target = target
                 self._changed[member_id] = None
         self.target_epoch = self.epoch
