@@ -46,7 +46,7 @@ def wait_until(condition: Callable[[], object], seconds: float, what: str) -> No
 def has_ended(process: psutil.Process) -> bool:
     """Its files are closed; that its new parent, which may be slow, has not asked how it ended is no matter."""
     try:
-        return process.status() == psutil.STATUS_ZOMBIE
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return True
 
