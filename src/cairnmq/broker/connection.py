@@ -45,8 +45,8 @@ OBJECTS = 8  # other requests than Produce become objects, many times as large a
 _GROUP_WAITS = frozenset((JOIN_GROUP, SYNC_GROUP))
 # Their answers are small, and delaying them would harm groups and producers.
 _SMALL_ANSWERS = frozenset((PRODUCE, API_VERSIONS, JOIN_GROUP, SYNC_GROUP, HEARTBEAT, LEAVE_GROUP, OFFSET_COMMIT))
-_PRESSED_SECONDS = 1.0
-_SLOW_BYTES = 64 * 1024  # who moves less between two sweeps is slow, and cut off when others wait for the memory
+_PRESSED_SECONDS = 3.0
+_SLOW_BYTES = 64 * 1024  # who moves less in that time is slow, and cut off when others wait for the memory
 
 
 class Limits(msgspec.Struct, frozen=True):

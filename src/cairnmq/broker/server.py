@@ -12,6 +12,7 @@ import secrets
 import signal
 import socket
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
@@ -48,6 +49,7 @@ _DRAIN_SECONDS = 5.0
 _METADATA_FILE = "meta.db"
 _LOCK_WAIT_SECONDS = 2.0
 _FILES_OF_OUR_OWN = 2000
+_STACK_BYTES = 1 << 20  # of a thread; the usual 8 MiB count where memory is limited (RLIMIT_DATA), used or not
 _MAPPED = {
     "listen": "listeners",
     "advertise": "advertised.listeners",
@@ -69,6 +71,7 @@ def run(options: ServeOptions) -> int:
     """Serve until a signal; the process's exit code."""
     import uvloop
 
+    threading.stack_size(_STACK_BYTES)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
