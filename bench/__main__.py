@@ -6,6 +6,7 @@ import argparse
 import shutil
 import sys
 
+from bench.amplification import AMPLIFICATION
 from bench.burst import BURST
 from bench.durable import DURABLE
 from bench.flat import FLAT
@@ -26,7 +27,7 @@ from bench.sweep import SWEEP
 from bench.table import footing
 from bench.tail import TAIL
 
-ALL = (SWEEP, TAIL, SMALL, DURABLE, SUSTAINED, FLAT, LATENCY, NEIGHBOUR, BURST, MANY, START, RESTART)
+ALL = (SWEEP, TAIL, SMALL, DURABLE, SUSTAINED, FLAT, LATENCY, NEIGHBOUR, BURST, MANY, AMPLIFICATION, START, RESTART)
 ROWS = {row.name: row for row in ALL}
 SUMMARY = "goals"
 PAGE = ROOT / "docs" / "benchmarks.md"
@@ -72,7 +73,8 @@ def quick_warm_up(server: Server) -> None:
 def publish(row: Row, run: Run) -> None:
     """A quick run is for whoever runs it; the page holds full ones."""
     command = f"make bench ROWS={row.name}{' QUICK=1' if run.quick else ''}"
-    text = f"{row.body(run)}\n\n{goal_table(row.goals, run)}\n\n{footing(run, command)}"
+    goals = f"{goal_table(row.goals, run)}\n\n" if row.goals else ""
+    text = f"{row.body(run)}\n\n{goals}{footing(run, command)}"
     sys.stdout.write(f"## {row.name}\n{text}\n\n")
     sys.stdout.flush()
     if run.quick:

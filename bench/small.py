@@ -17,8 +17,6 @@ COLUMNS = (
     Column("produce_msg_s", "msg/s"),
     Column("produce_cpu_s_gb", "broker CPU s/GB"),
     Column("batch_records", "records in a batch", compared=False),
-    Column("warm_produce_msg_s", "again, partitions warm: msg/s"),
-    Column("warm_produce_cpu_s_gb", "warm: CPU s/GB"),
     Column("pss_mb", "PSS MB under load"),
 )
 GOALS = (
@@ -32,7 +30,7 @@ def measure(store: Store, servers: Servers) -> None:
     for number in rounds(store):
         for partitions in PARTITIONS:
             for name in turns(BOTH, number):
-                act = partial(run_sweep, servers, name, Load(partitions, megabytes, SIZE, again=True))
+                act = partial(run_sweep, servers, name, Load(partitions, megabytes, SIZE))
                 store.take(name, f"{partitions:,}", number, act, partial(servers.get, name))
 
 

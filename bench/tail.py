@@ -66,7 +66,7 @@ def paced(server: Server, partitions: int, seconds: float, *, read: bool) -> tup
 
 
 def measure(store: Store, servers: Servers) -> None:
-    seconds = 2 if store.run.quick else 10
+    seconds = 2 if store.run.quick else 6
     for number in rounds(store):
         for partitions in LINGER_MS:
             for name in turns(BOTH, number):
