@@ -56,7 +56,7 @@ class Limits(msgspec.Struct, frozen=True):
     requests: int = 128
     outstanding_bytes: int = 32 * 1024 * 1024
     write_high: int = 32 * 1024
-    write_low: int = 16 * 1024
+    write_low: int = 0  # the last bytes of an answer hold all the memory that it was read into
     stall_seconds: float = 30.0
     idle_seconds: float = 600.0
 
@@ -96,7 +96,7 @@ class Connection(asyncio.BufferedProtocol):
         "_ctx", "_listener", "_router", "_limits", "_loop", "_transport", "peer", "_host",
         "_chunk", "_view", "_start", "_end", "_chunk_size", "_owed", "_owed_bytes", "_reserved",
         "_blocked", "_reading", "_write_paused", "_waiting", "_closing", "_draining", "_pump_due", "_pumping",
-        "heard", "_stalled_since", "_stalled_bytes", "_filled", "_unsent", "_received_then",
+        "heard", "_stalled_since", "_stalled_bytes", "_filled", "_unsent", "_handed", "_received_then",
     )  # fmt: skip
 
     def __init__(self, listener: Listener, ctx: Context, router: Router, limits: Limits) -> None:
@@ -129,6 +129,7 @@ class Connection(asyncio.BufferedProtocol):
         self._stalled_since = 0.0
         self._stalled_bytes = 0
         self._unsent = 0  # answer bytes that count in the broker's allowance
+        self._handed = 0
         self._received_then = 0
 
     # Life
@@ -204,7 +205,6 @@ class Connection(asyncio.BufferedProtocol):
             return
         if self._write_paused:
             size = self._transport.get_write_buffer_size()
-            self._count_unsent(size)
             needed, patience = 0, self._limits.stall_seconds
             if self._ctx.answers.wanted:
                 needed, patience = _SLOW_BYTES, min(patience, _PRESSED_SECONDS)
@@ -475,14 +475,20 @@ class Connection(asyncio.BufferedProtocol):
     def _send_due(self) -> None:
         owing = self._owed
         metrics = self._ctx.metrics
+        if not self._write_paused:
+            self._handed = 0
         while owing and owing[0].done:
             owed = owing.popleft()
             self._owed_bytes -= owed.size
             metrics.requests[owed.key].observe(perf_counter() - owed.started)
             if owed.body is not None:
                 frame = response_frame(owed.key, owed.version, owed.correlation, owed.body)
-                metrics.bytes_out += 4 + _SIZE.unpack_from(frame[0])[0]
+                size = 4 + _SIZE.unpack_from(frame[0])[0]
+                metrics.bytes_out += size
+                self._handed += size
                 self._transport.writelines(frame)
+                if self._write_paused:
+                    self._count_unsent(self._handed)
         self.heard = self._loop.time()
         if self._pumping:
             return
@@ -496,10 +502,9 @@ class Connection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         self._write_paused = True
         self._stalled_bytes = _UNKNOWN  # the next sweep starts the clock
-        self._count_unsent(self._transport.get_write_buffer_size())
 
     def _count_unsent(self, size: int) -> None:
-        """What the client has not taken yet counts, as of now."""
+        """Answers count as a whole until all of them has left: till then all their memory is held."""
         before, self._unsent = self._unsent, size
         if size > before:
             self._ctx.answers.take(size - before)
