@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections import deque
 from collections.abc import Callable
+
+try:
+    _malloc_trim = ctypes.CDLL(None).malloc_trim
+except (OSError, AttributeError):  # not glibc
+    _malloc_trim = None
 
 _WAKES = 16
 _SHARE = 8  # one answer gets at most this part of what is left, so that a few slow readers cannot take it all
@@ -76,6 +82,12 @@ class Budget:
             # anything is in flight another release will follow; when nothing is, nobody may be left waiting.
             for _ in range(min(len(self._waiting), _WAKES) if self.used else len(self._waiting)):
                 self._waiting.popleft()()
+
+
+def trim_heap() -> None:
+    """Gives free memory inside the heap back to the system."""
+    if _malloc_trim is not None:
+        _malloc_trim(0)
 
 
 class Tally:

@@ -8,6 +8,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from cairnmq.broker.chunks import Chunks
+from cairnmq.broker.budget import trim_heap
 from cairnmq.broker.connection import Connection, Limits
 from cairnmq.broker.router import Router
 
@@ -19,6 +20,8 @@ log = logging.getLogger("cairnmq.broker")
 _SWEEPS_PER_TIMEOUT = 4
 _SWEEP_SECONDS_MAX = 5.0
 _PRESSED_SWEEP_SECONDS = 1.0
+_CALM_BYTES = 1 << 20
+_BUSY_BYTES = 64 << 20
 
 
 class Listener:
@@ -35,6 +38,8 @@ class Listener:
         self._draining = False
         self.chunks = Chunks()
         self.connections: set[Connection] = set()
+        self._moved = 0
+        self._trimmed = 0
         for key in router.routes:
             ctx.metrics.request(key)
 
@@ -76,6 +81,16 @@ class Listener:
         if self._ctx.budget.wanted or self._ctx.answers.wanted:
             delay = min(delay, _PRESSED_SWEEP_SECONDS)
         self._sweeper = loop.call_later(delay, self._sweep)
+        self._give_memory_back()
+
+    def _give_memory_back(self) -> None:
+        """What a busy time has used is free, but the heap keeps it. Only in a calm one: using it again costs faults."""
+        moved = self._ctx.metrics.bytes_in + self._ctx.metrics.bytes_out
+        calm = moved - self._moved < _CALM_BYTES
+        self._moved = moved
+        if calm and moved - self._trimmed > _BUSY_BYTES:
+            self._trimmed = moved
+            trim_heap()
 
     async def close(self, grace_seconds: float) -> None:
         """Stop accepting, let started requests be answered for at most `grace_seconds`, then hang up."""

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from cairnmq.broker import listener as listener_module
 from cairnmq.wire.apis import FETCH, METADATA
 from unit.broker.rig import scenario
 from unit.broker.wire_client import open_bench, until
@@ -68,3 +69,14 @@ async def test_draining_ends_when_the_grace_is_over() -> None:
         await bench.stub.until_started(1)
         await bench.listener.close(0.05)
         assert await client.closed()
+
+
+@scenario
+async def test_memory_goes_back_to_the_system_when_a_busy_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    trims: list[int] = []
+    monkeypatch.setattr(listener_module, "trim_heap", lambda: trims.append(1))
+    async with open_bench() as bench:
+        for moved, expected in ((0, 0), (1 << 20, 0), (100 << 20, 0), (200 << 20, 0), (200 << 20, 1), (200 << 20, 1)):
+            bench.ctx.metrics.bytes_in = moved
+            bench.listener._give_memory_back()
+            assert len(trims) == expected, moved
