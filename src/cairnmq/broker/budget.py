@@ -6,11 +6,6 @@ import ctypes
 from collections import deque
 from collections.abc import Callable
 
-try:
-    _malloc_trim = ctypes.CDLL(None).malloc_trim
-except (OSError, AttributeError):  # not glibc
-    _malloc_trim = None
-
 _WAKES = 16
 _SHARE = 8  # one answer gets at most this part of what is left, so that a few slow readers cannot take it all
 _LEAST = 64 * 1024
@@ -85,9 +80,10 @@ class Budget:
 
 
 def trim_heap() -> None:
-    """Gives free memory inside the heap back to the system."""
-    if _malloc_trim is not None:
-        _malloc_trim(0)
+    """Gives free memory inside the heap back to the system, where the C library can."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 class Tally:
