@@ -41,6 +41,7 @@ from cairnmq.storage.format import (
     SEGMENT_ENTRY_SIZE,
     SEGMENT_HEAD,
     TIME_INDEX_ENTRY,
+    TXN_INDEX_ENTRY,
     Entry,
     QueueIdentity,
     decode_fact,
@@ -50,9 +51,9 @@ from cairnmq.storage.format import (
 )
 from cairnmq.storage.pack import PackReader
 from cairnmq.storage.queue_segment import INDEX, LOG, TIME_INDEX, TXN_INDEX
+from cairnmq.storage.txn_index import row_at
 
 KINDS = {BATCH: "batch", FACT: "fact", SEGMENT: "segment"}
-TXN_INDEX_FIELDS = (2, 8, 8, 8, 8)  # version, producer id, first offset, last offset, last stable offset
 MARKERS = {0: "abort", 1: "commit"}  # what control records say; the others are of KRaft
 _MAGIC = ENTRY_MAGIC.to_bytes(2, "big")
 
@@ -226,15 +227,11 @@ def _time_index(disk: Disk, file: File, records: bool) -> Iterator[str]:
 
 
 def _txn_index(disk: Disk, file: File, records: bool) -> Iterator[str]:
-    size = sum(TXN_INDEX_FIELDS)
-    for at, data in _entries(file, size):
-        fields, place = [], 0
-        for width in TXN_INDEX_FIELDS:
-            fields.append(int.from_bytes(data[place : place + width], "big", signed=True))
-            place += width
-        _, producer, first, last, stable = fields
-        yield f"at {at} aborted producer={producer} offsets={first}..{last} last-stable={stable}"
-    yield from _odd_end(file, size)
+    for at, data in _entries(file, TXN_INDEX_ENTRY.size):
+        _, producer, first, last, stable = TXN_INDEX_ENTRY.unpack(data)
+        bad = "" if row_at(data, 0) is not None else " BAD: no row"
+        yield f"at {at} aborted producer={producer} offsets={first}..{last} last-stable={stable}{bad}"
+    yield from _odd_end(file, TXN_INDEX_ENTRY.size)
 
 
 def _entries(file: File, size: int) -> Iterator[tuple[int, bytes]]:

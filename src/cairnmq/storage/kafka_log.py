@@ -18,10 +18,10 @@ from cairnmq.errors import Fault
 from cairnmq.storage.batch_scan import NoBatch, StoredBatch, scan_batches
 from cairnmq.storage.disk import Disk
 from cairnmq.storage.format import digits, numbered
+from cairnmq.storage.markers import ABORT, COMMIT
 from cairnmq.storage.queue_segment import LOG, segment_name
 from cairnmq.types import TopicPartition
 
-ABORT, COMMIT = 0, 1  # types of control records that end a transaction
 _SAME_FROM = 16  # what lies before, base offset and leader epoch, is ours; the rest of a batch is kept
 UNFINISHED = (".swap", ".cleaned")  # of a compaction that a crash interrupted
 

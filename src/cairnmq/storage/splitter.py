@@ -47,6 +47,7 @@ from cairnmq.storage.txn_index import read_rows
 ROUND_BYTES = 16 << 20
 READ_SLACK = 1 << 20  # a round ends with a whole entry inside the one chunk that was read
 OPEN_LOGS_MAX = 4000
+ABORTED_BYTES = 40 << 10  # what an aborted transaction in packs weighs: each is a row of every checkpoint, and memory
 SPOILED = "a sync of the read disk failed: what was split since the checkpoint is split again"
 
 Resolve = Callable[[list[int]], list[QueueSpec]]  # specs of those ids that exist; the others are deleted queues
@@ -225,8 +226,9 @@ class Splitter:
             queue = self.queues[queue_id]
             if queue.segments_from == NO_SEGMENTS:
                 size = sum(len(batch.payload) for batch in batches)
+                weight = queue.packed_bytes + ABORTED_BYTES * len(queue.state.aborted)
                 if queue_id in self._left or not wants_segments(
-                    queue.spec.config.model, size, queue.packed_bytes, self.segmented, self.thresholds
+                    queue.spec.config.model, size, weight, self.segmented, self.thresholds
                 ):
                     queue.packed_bytes += size
                     packed.append(queue_id)

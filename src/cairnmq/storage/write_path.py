@@ -143,7 +143,8 @@ class WritePath:
         if isinstance(verdict, Refusal):
             return verdict
         if verdict is False:
-            return self.journal.staged_end  # the one before is among what is staged
+            # Visible, it is stored; else it is among what is staged.
+            return self.journal.synced if queue.visible == queue.state.end else self.journal.staged_end
         batch = memoryview(marker_batch(marker, now_ms))
         header = read_header(batch)
         if queue.config.append_time:

@@ -15,13 +15,16 @@ from cairnmq.storage.damage import Damage
 from cairnmq.storage.format import NO_SEGMENTS, Aborted, StartMoved, txn_index_bytes
 from cairnmq.storage.markers import Marker
 from cairnmq.storage.mending import Mender
+from cairnmq.storage.model import Thresholds
 from cairnmq.storage.producers import NO_PRODUCERS
 from cairnmq.storage.queue_segment import TXN_INDEX
 from cairnmq.storage.queue_state import QueueState
+from cairnmq.storage.splitter import ABORTED_BYTES
 from cairnmq.storage.verify import check
 from unit.storage.split_room import NOW, Broker
 
 MODELS = ["dedicated", "shared"]
+FOUR_ABORTED = Thresholds(few=0, promote_round_bytes=1 << 30, promote_bytes=4 * ABORTED_BYTES, demote_bytes=300)
 
 
 @pytest.fixture(params=MODELS)
@@ -113,8 +116,15 @@ class TestAdmission:
     def test_a_repeated_marker_is_not_stored_again(self, broker: Broker) -> None:
         broker.send(1, 7)
         end = broker.mark(1, 7, commit=False)
-        position = broker.engine.paths[0].journal.staged_end
-        assert self.stage(broker, Marker(1, 7, 0, False, 0)) == position
+        journal = broker.engine.paths[0].journal
+        assert self.stage(broker, Marker(1, 7, 0, False, 0)) == journal.synced
+        assert broker.engine.queues[1].state.end == end
+
+    def test_a_marker_repeated_at_once_waits_for_the_first(self, broker: Broker) -> None:
+        broker.send(1, 7)
+        end = broker.mark(1, 7, commit=False, flush=False)
+        journal = broker.engine.paths[0].journal
+        assert self.stage(broker, Marker(1, 7, 0, False, 0)) == journal.staged_end > journal.synced
         assert broker.engine.queues[1].state.end == end
 
     def test_a_late_marker_of_version_2_leaves_the_later_transaction_alone(self, broker: Broker) -> None:
@@ -241,6 +251,7 @@ class TestAborted:
 
     def test_a_promoted_queue(self) -> None:
         broker = Broker("auto")
+        broker.splitter.thresholds = FOUR_ABORTED
         rows = []
         while broker.engine.queues[1].segments_from == NO_SEGMENTS:
             rows.append(broker.abort(1, 7))
@@ -252,6 +263,15 @@ class TestAborted:
         broker.checkpoint()
         broker.start(2)
         assert broker.aborted(1) == rows
+
+    def test_many_aborted_ones_promote_a_queue(self) -> None:
+        """In packs each is memory and a row of every checkpoint."""
+        broker = Broker("auto")
+        broker.splitter.thresholds = FOUR_ABORTED
+        for number in range(1, 6):
+            broker.abort(1, 7)
+            broker.split()
+            assert (broker.engine.queues[1].segments_from == NO_SEGMENTS) is (number < 4)
 
     def test_a_demoted_queue(self) -> None:
         broker = Broker("dedicated")
