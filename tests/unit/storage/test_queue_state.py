@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from cairnmq.codec.batch import set_offset_and_epoch
 from cairnmq.codec.records import Record, build_batch
+from cairnmq.storage.format import ProducerRow, QueueRow
 from cairnmq.storage.queue_state import QueueState
 
 
@@ -97,3 +99,11 @@ def test_rows_keep_everything() -> None:
     assert row.queue_id == 8
     assert QueueState.from_row(row) == state
     assert QueueState.from_row(row).producers[4].batches == ((5, 6, 10),)
+
+
+def test_rows_of_before_there_were_transactions() -> None:
+    old = msgspec.msgpack.encode([8, 2, 12, [[1, 0]], [[4, 0, 1234, [[5, 6, 10]]]], 3, 1000])
+    state = QueueState.from_row(msgspec.msgpack.decode(old, type=QueueRow))
+    assert (state.log_start, state.end, state.epochs, state.aborted) == (2, 12, [(1, 0)], [])
+    assert state.producers == {4: ProducerRow(4, 0, 1234, ((5, 6, 10),), -1, -1)}
+    assert state.transactions is None
