@@ -14,3 +14,5 @@ need() { # need PROGRAM PACKAGE
 }
 
 need kcat kcat
+need fusermount3 fuse3 # the file system that loses power (tests/chaos)
+need strace strace    # system calls that fail (tests/chaos)

@@ -21,6 +21,10 @@ class Ledger:
         self.sent: dict[Place, int] = defaultdict(int)
         self.acked: dict[Place, dict[int, int]] = defaultdict(dict)
 
+    def note(self, place: Place, offset: int, number: int) -> None:
+        """An acknowledgement came."""
+        self.acked[place][offset] = number
+
     def findings(self, place: Place, log: list[Got]) -> list[str]:
         """What the log of one partition breaks; [] is what we want. `log` is everything from the log start on."""
         numbers = [int((record.value or b"").rstrip(b".")) for record in log]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
@@ -20,10 +21,19 @@ RETRY = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100, "retry.bac
 class Load:
     """Numbers 0, 1, 2, ... into every partition, as fast as `rate` allows, until stopped; survives the broker."""
 
-    def __init__(self, bootstrap: str, places: list[Place], *, rate: int, idempotent: bool) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        places: list[Place],
+        *,
+        rate: int,
+        idempotent: bool,
+        ledger: Ledger | None = None,
+        settings: Mapping[str, str | int] | None = None,
+    ) -> None:
         self.places = places
         self.rate = rate
-        self.ledger = Ledger(idempotent)
+        self.ledger = ledger if ledger is not None else Ledger(idempotent)
         self.acked_count = 0
         self.problems: list[str] = []
         self.changed = threading.Condition()
@@ -41,6 +51,7 @@ class Load:
                 "topic.metadata.refresh.interval.ms": 500,
                 "error_cb": self.failed,
                 **RETRY,
+                **(settings or {}),
             }
         )
         self.thread = threading.Thread(target=self.run, name="load")
@@ -65,7 +76,7 @@ class Load:
             self.problem(f"{place} number {number} was not delivered: {error}")
             return
         with self.changed:
-            self.ledger.acked[place][message.offset()] = number
+            self.ledger.note(place, message.offset(), number)
             self.acked_count += 1
             self.changed.notify_all()
 

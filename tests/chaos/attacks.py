@@ -1,0 +1,220 @@
+"""Attacks on a broker that real producers, readers and groups use, on a disk that keeps what it was given."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from random import Random
+
+import psutil
+
+from broker_process import Broker, fixed_port, wait_until
+from chaos.power_cuts import settings
+from chaos.promises import KILL, LINES
+from chaos.world import GOES_ON_SECONDS, World
+from crash.killer import RECOVERY_PHASES, Killer
+from faults.disks import fill, small_disk
+from programs import require_program
+
+ROUNDS = 20
+JUDGED_EVERY = 5
+MEGABYTES = 96
+STRACE_SECONDS = 20.0
+PHASES = ("journal-write", "journal-sync", "split-round", "checkpoint-sync", "checkpoint-publish", *RECOVERY_PHASES)
+"""Those that any load comes to; tests/crash has one for the others too."""
+CLEAN = ("fdatasync", "fsync", "ftruncate", "rename", "unlink", "mkdir")
+"""Calls that only files get; a failed write or read could be that of a socket."""
+
+
+class Siege:
+    """One broker with producers of every line that live through everything."""
+
+    def __init__(self, directory: Path, seed: int, tally: Counter[str], *, data: Path | None = None) -> None:
+        self.rng = rng = Random(seed)
+        self.tally = tally
+        self.broker = Broker(directory / "broker", port=fixed_port(), http=False, settings=settings(rng))
+        if data is not None:
+            self.broker.data = data
+        self.broker.journal_dir = self.broker.data.parent / "journals"
+        self.world = World(self.broker, rng, LINES.values(), tally, steady=True)
+        self.events = 0
+
+    @contextmanager
+    def besieged(self) -> Iterator[None]:
+        """Afterwards all answers came, nothing is missing, and the broker stops cleanly."""
+        try:
+            self.broker.start()
+            try:
+                self.world.start(beside=True)
+                self.world.goes_on()
+                yield
+                self.world.finish()
+            finally:
+                self.world.abandon()
+        finally:
+            self.broker.close()
+
+    def passed(self, event: str) -> None:
+        """An event is over and the broker runs."""
+        self.tally[event] += 1
+        self.events += 1
+        self.world.goes_on()
+        if self.events % JUDGED_EVERY == 0:
+            self.world.judge(KILL, time.monotonic())
+
+    # Kills
+
+    def kill_tree(self) -> None:
+        self.broker.kill_tree()
+        self.tally["kill -9"] += 1
+        self.world.verify()
+        self.broker.start()
+
+    def kill_broker(self) -> None:
+        """Its splitter may still be there when the successor starts: nothing waits for it."""
+        self.broker.kill_broker()
+        self.tally["kill -9"] += 1
+        self.broker.start()
+
+    def kill_splitter(self) -> None:
+        wait_until(lambda: self.broker.splitter() is not None, GOES_ON_SECONDS, "a splitter")
+        self.broker.kill_splitter()
+        self.tally["kill -9"] += 1
+
+    def crash_loop(self) -> None:
+        """Killed while it recovers, at any moment, several times."""
+        self.broker.kill_tree()
+        self.tally["kill -9"] += 1
+        for _ in range(self.rng.randint(1, 5)):
+            self.broker.launch()
+            time.sleep(self.rng.uniform(0.0, 0.7))
+            self.rng.choice((self.broker.kill_tree, self.broker.kill_broker))()
+            self.tally["kill -9"] += 1
+            self.tally["kill -9 during a start"] += 1
+        self.broker.start()
+
+    def kill_in_phase(self) -> None:
+        """At a named place in the code, of the broker, its splitter or a recovery."""
+        phase = self.rng.choice(PHASES)
+        Killer(self.broker).kill(phase)
+        self.tally["kill -9"] += 2 if phase in RECOVERY_PHASES else 1
+
+    def kill_in_stop(self) -> None:
+        assert self.broker.process is not None
+        self.broker.process.terminate()
+        time.sleep(self.rng.uniform(0.0, 0.5))
+        self.kill_tree()
+
+    # Pauses
+
+    def pause(self, *, splitter: bool) -> None:
+        """SIGSTOP of one process, or of the broker with a kill at its end instead of SIGCONT."""
+        wait_until(lambda: self.broker.splitter() is not None, GOES_ON_SECONDS, "a splitter")
+        process = self.broker.splitter() if splitter else psutil.Process(self.broker.pid)
+        assert process is not None
+        process.send_signal(signal.SIGSTOP)
+        self.tally["SIGSTOP"] += 1
+        time.sleep(self.rng.choice((0.05, 0.5, 2.0, 5.0)))
+        if self.rng.random() < 0.25:
+            self.kill_tree()
+        else:
+            process.send_signal(signal.SIGCONT)
+
+
+def kills(directory: Path, seed: int, tally: Counter[str], rounds: int = ROUNDS) -> None:
+    siege = Siege(directory, seed, tally)
+    acts = {
+        "kills of the tree": siege.kill_tree,
+        "kills of the broker alone": siege.kill_broker,
+        "kills of the splitter alone": siege.kill_splitter,
+        "crash loops": siege.crash_loop,
+        "kills in a clean stop": siege.kill_in_stop,
+        "kills in a named phase": siege.kill_in_phase,
+    }
+    with siege.besieged():
+        for _ in range(rounds):
+            time.sleep(siege.rng.uniform(0.0, 0.6))
+            name = siege.rng.choice([*acts])
+            acts[name]()
+            siege.passed(name)
+
+
+def pauses(directory: Path, seed: int, tally: Counter[str], rounds: int = ROUNDS // 2) -> None:
+    siege = Siege(directory, seed, tally)
+    with siege.besieged():
+        for _ in range(rounds):
+            time.sleep(siege.rng.uniform(0.0, 0.6))
+            splitter = siege.rng.random() < 0.5
+            siege.pause(splitter=splitter)
+            siege.passed("pauses of the splitter" if splitter else "pauses of the broker")
+
+
+def full_disks(directory: Path, seed: int, tally: Counter[str], rounds: int = ROUNDS // 4) -> None:
+    """Full at any moment; half of the time the broker is killed while it is, and starts on a disk with room."""
+    with ExitStack() as stack:
+        disk = stack.enter_context(small_disk(directory / "disk", MEGABYTES))
+        siege = Siege(directory, seed, tally, data=disk / "data")
+        stack.enter_context(siege.besieged())
+        for _ in range(rounds):
+            time.sleep(siege.rng.uniform(0.0, 1.0))
+            junk = fill(disk)
+            time.sleep(siege.rng.uniform(0.2, 2.0))
+            killed = siege.rng.random() < 0.5
+            if killed:
+                siege.broker.kill_tree()
+                siege.tally["kill -9"] += 1
+                siege.tally["kill -9 on a full disk"] += 1
+            junk.unlink()
+            if killed:
+                siege.world.verify()
+                siege.broker.start()
+            siege.passed("full disks")
+
+
+@contextmanager
+def failing(pid: int, call: str, when: str) -> Iterator[None]:
+    """Every `when`-th such call of a process and its threads fails with EIO."""
+    inject = ["-e", f"trace={call}", "-e", f"inject={call}:error=EIO:when={when}"]
+    command = [require_program("strace"), "-f", "-p", str(pid), *inject]
+    strace = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    assert strace.stderr is not None
+    try:
+        attached = strace.stderr.readline()
+        assert "attached" in attached, attached
+        os.set_blocking(strace.stderr.fileno(), False)
+        yield
+    finally:
+        strace.send_signal(signal.SIGINT)
+        strace.communicate(timeout=STRACE_SECONDS)
+
+
+def io_errors(directory: Path, seed: int, tally: Counter[str], rounds: int = ROUNDS // 2) -> None:
+    siege = Siege(directory, seed, tally)
+    with siege.besieged():
+        for _ in range(rounds):
+            wait_until(lambda: siege.broker.splitter() is not None, GOES_ON_SECONDS, "a splitter")
+            splitter = siege.broker.splitter()
+            in_splitter = siege.rng.random() < 0.5
+            pid = splitter.pid if in_splitter and splitter is not None else siege.broker.pid
+            call = siege.rng.choice(CLEAN)
+            with failing(pid, call, siege.rng.choice(("1", "1+2", "3+3", "2+1"))):
+                time.sleep(siege.rng.uniform(0.3, 1.5))
+                if siege.rng.random() < 0.25:
+                    siege.broker.kill_tree()
+                    siege.tally["kill -9"] += 1
+            if not siege.broker.running:
+                siege.world.verify()
+                siege.broker.start()
+            siege.passed("EIO by strace")
+
+
+def room(directory: Path) -> None:
+    """After an episode that went well nobody needs its files."""
+    shutil.rmtree(directory)

@@ -1,0 +1,101 @@
+"""The durability campaign: episodes of attacks, each from a seed of its own, until the time is over: `make chaos`.
+
+A failing seed is printed with the command that repeats it: the same choices in the same order, not the same instants.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+import tempfile
+import time
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from chaos.attacks import full_disks, io_errors, kills, pauses, room
+from chaos.power_cuts import power_cuts
+from chaos.promises import LINES
+
+MINUTES = 5.0
+
+
+class Episode(Protocol):
+    """Raises AssertionError if a promise was broken."""
+
+    def __call__(self, directory: Path, seed: int, tally: Counter[str], rounds: int = ...) -> None: ...
+
+
+EPISODES: dict[str, Episode] = {
+    "kills": kills,
+    **{f"cuts:{name}": partial(power_cuts, lines=[line]) for name, line in LINES.items()},
+    "cuts:together": partial(power_cuts, lines=[*LINES.values()]),
+    "pauses": pauses,
+    "full": full_disks,
+    "eio": io_errors,
+}
+
+
+def chosen(kinds: str) -> list[str]:
+    """`cuts` is all that begin so."""
+    names = [name for kind in kinds.split(",") for name in EPISODES if name == kind or name.startswith(f"{kind}:")]
+    if not names:
+        raise SystemExit(f"KINDS={kinds}: choose from {', '.join(EPISODES)}, or cuts for all of them")
+    return names
+
+
+def run_episode(name: str, seed: int, tally: Counter[str], root: Path | None = None) -> None:
+    """Its counts are added only if it ends well; its files stay if it does not."""
+    directory = Path(tempfile.mkdtemp(prefix=f"chaos-{name.replace(':', '-')}-{seed}-", dir=root))
+    counts: Counter[str] = Counter()
+    try:
+        EPISODES[name](directory, seed, counts)
+    except BaseException:
+        print(f"{name} failed; its files are in {directory}, and the same choices again are\n"
+              f"  make chaos KINDS={name} SEED={seed} MINUTES=0", flush=True)  # fmt: skip
+        raise
+    room(directory)
+    counts[f"episodes: {name}"] += 1
+    tally.update(counts)
+
+
+def keep(tally: Counter[str], path: Path) -> None:
+    """Adds up what several runs counted."""
+    before = Counter(json.loads(path.read_text())) if path.exists() else Counter()
+    path.write_text(json.dumps(dict(sorted((before + tally).items())), indent=1) + "\n")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
+    parser.add_argument("--seed", type=int, help="the first seed; later episodes count on from it")
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="no episode begins later; 0: one of each kind")
+    parser.add_argument("--kinds", default=",".join(EPISODES), help=", ".join(EPISODES))
+    parser.add_argument("--tally", type=Path, help="a JSON file to which the counts are added")
+    options = parser.parse_args(arguments)
+    seed = options.seed if options.seed is not None else time.time_ns() // 1_000_000
+    names = chosen(options.kinds)
+    for library in ("aiokafka", "kafka", "asyncio"):
+        logging.getLogger(library).setLevel(logging.CRITICAL)  # they tell of every lost connection
+    print(f"chaos: SEED={seed} KINDS={','.join(names)}", flush=True)
+    total: Counter[str] = Counter()
+    started = time.monotonic()
+    number = 0
+    while number < len(names) if options.minutes == 0 else time.monotonic() - started < options.minutes * 60:
+        name = names[number % len(names)]
+        tally: Counter[str] = Counter()
+        run_episode(name, seed + number, tally)
+        total += tally
+        if options.tally is not None:
+            keep(tally, options.tally)
+        number += 1
+        print(f"{time.monotonic() - started:6.0f} s  {name} seed {seed + number - 1}: held", flush=True)
+    for count, value in sorted(total.items()):
+        print(f"{value:10}  {count}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

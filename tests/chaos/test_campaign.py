@@ -1,0 +1,73 @@
+"""About three minutes of the campaign, and that it finds what is wrong: a disk that lies, an answer without a record.
+
+`make chaos` goes on for as long as wanted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from chaos.attacks import Siege
+from chaos.campaign import EPISODES, chosen, keep
+from chaos.counts import BEGIN, END, put
+from chaos.power_cuts import power_cuts
+from chaos.promises import KILL, LINES
+from chaos.world import Broken
+
+ROUNDS = {"kills": 6, "pauses": 3, "full": 2, "eio": 4, "cuts:together": 4}
+CUTS = 2  # of each line alone
+LYING_ROUNDS = 10
+
+
+@pytest.mark.parametrize("kind", EPISODES)
+def test_the_promises_hold(kind: str, tmp_path: Path) -> None:
+    tally: Counter[str] = Counter()
+    seed = time.time_ns() // 1_000_000
+    print(f"make chaos KINDS={kind} SEED={seed} MINUTES=0")
+    EPISODES[kind](tmp_path, seed, tally, ROUNDS.get(kind, CUTS))
+    assert tally["records checked"] > 0 and tally["verify runs"] > 0
+    for line in LINES:
+        if kind == f"cuts:{line}":
+            assert tally[f"power cuts under load: {line}"] == CUTS
+
+
+def test_a_disk_that_lies_about_syncs_is_found(tmp_path: Path) -> None:
+    """Else the cuts would prove nothing: what was acknowledged as synced is lost, or the start says that it is."""
+    with pytest.raises(AssertionError, match=r"lost that were promised|cairn verify|ended with 1|not what was told"):
+        power_cuts(tmp_path, 1, Counter(), LYING_ROUNDS, lines=[LINES["all-commit"]], lies_about=".jnl")
+
+
+def test_an_acknowledgement_without_a_record_is_found(tmp_path: Path) -> None:
+    """The judgement reads real logs: one promise too many, and it says so."""
+    siege = Siege(tmp_path, 1, Counter())
+    with pytest.raises(Broken, match="1 records lost that were promised"), siege.besieged():
+        siege.kill_tree()
+        (ledger,) = (each for each in siege.world.lines if each.line.name == "all-commit")
+        place = next(iter(ledger.sent))
+        ledger.note(place, 10_000_000, 0)
+        siege.world.judge(KILL, time.monotonic())
+
+
+def test_kinds_by_name() -> None:
+    assert chosen("kills,eio") == ["kills", "eio"]
+    assert len(chosen("cuts")) == len(LINES) + 1
+    with pytest.raises(SystemExit, match="choose from"):
+        chosen("earthquakes")
+
+
+def test_counts_add_up_over_runs(tmp_path: Path) -> None:
+    path = tmp_path / "tally.json"
+    for _ in range(2):
+        keep(Counter({"kill -9": 3}), path)
+    assert path.read_text() == '{\n "kill -9": 6\n}\n'
+
+
+def test_counts_go_between_their_marks() -> None:
+    page = f"before\n{BEGIN}old\n{END}\nafter"
+    once = put(page, "Of today.", Counter({"power cuts": 1234}))
+    assert once == f"before\n{BEGIN}Of today.\n\n| what | how often |\n|---|---|\n| power cuts | 1,234 |\n{END}\nafter"
+    assert put(once, "Of today.", Counter({"power cuts": 1234})) == once
