@@ -329,7 +329,7 @@ async def wide_fetchers(scene: Scene) -> None:
             except (OSError, TimeoutError, asyncio.IncompleteReadError):
                 counts["wide fetches without an answer"] += 1
             wire.close()
-            await asyncio.sleep(2)
+            await asyncio.sleep(8)  # each takes a good part of a second of the broker's time
 
     await asyncio.gather(*(one(number % 2 == 0) for number in range(4)))
 
@@ -355,7 +355,7 @@ async def askers(scene: Scene) -> None:
             except (OSError, TimeoutError, asyncio.IncompleteReadError):
                 counts["a million names hung up on"] += 1
             wire.close()
-            await asyncio.sleep(2)
+            await asyncio.sleep(4)
 
 
 async def fat_members(scene: Scene) -> None:

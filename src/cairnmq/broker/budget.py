@@ -9,15 +9,20 @@ from collections.abc import Callable
 _WAKES = 16
 _SHARE = 8  # one answer gets at most this part of what is left, so that a few slow readers cannot take it all
 _LEAST = 64 * 1024
+_SMALL = 64 * 1024
 
 
 class Budget:
-    """Grants are given while anything is left, so one request larger than the whole allowance still passes."""
+    """Grants are given while anything is left, so one request larger than the whole allowance still passes.
 
-    __slots__ = ("limit", "used", "_waiting", "_privileged")
+    Small ones may use a quarter more: those who send or ask for much must not keep the others waiting.
+    """
+
+    __slots__ = ("limit", "used", "_limit_small", "_waiting", "_privileged")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
+        self._limit_small = limit + limit // 4
         self.used = 0
         self._waiting: deque[Callable[[], object]] = deque()
         self._privileged: object | None = None
@@ -37,7 +42,7 @@ class Budget:
         return max((self.limit - self.used) // _SHARE, _LEAST)
 
     def reserve(self, size: int) -> bool:
-        if self.used >= self.limit:
+        if self.used >= (self.limit if size > _SMALL else self._limit_small):
             return False
         self.used += size
         return True

@@ -40,7 +40,9 @@ _PEEK = Layout(">hhi")
 _SHORTEST = _PEEK.size
 _UNKNOWN = 1 << 62
 _STEP = LARGE  # a frame that arrives in parts pays in parts: announcing one costs a client nothing, so it buys nothing
-OBJECTS = 8  # other requests than Produce become objects, many times as large as their bytes
+# Other requests than Produce become objects, many times as large as their bytes; in small ones that is not much.
+OBJECTS = 24
+FEW_BYTES = 4096
 # These wait for other members, whose requests must not have to wait for them; what they bring is their group's.
 _GROUP_WAITS = frozenset((JOIN_GROUP, SYNC_GROUP))
 # Their answers are small, and delaying them would harm groups and producers.
@@ -336,7 +338,7 @@ class Connection(asyncio.BufferedProtocol):
             key, version, correlation = _PEEK.unpack_from(self._view, first)
             if not self._may_start(key):
                 return False
-            cost = size if key == PRODUCE else size * OBJECTS
+            cost = size if key == PRODUCE or size <= FEW_BYTES else size * OBJECTS
             if key not in _SMALL_ANSWERS and self._ctx.answers.full:
                 self._wait_for(self._ctx.answers)
                 return False

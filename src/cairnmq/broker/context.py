@@ -43,7 +43,7 @@ class Context:
     """`config` is replaced when a dynamic setting changes; read it when needed, never keep it."""
 
     __slots__ = ("store", "catalog", "config", "node", "metrics", "clock", "budget", "answers", "group_bytes",
-                 "offsets", "facts", "router", "coordinator", "transactions")  # fmt: skip
+                 "large_polls", "offsets", "facts", "router", "coordinator", "transactions")  # fmt: skip
 
     def __init__(
         self,
@@ -66,6 +66,7 @@ class Context:
         self.metrics = Metrics()
         self.budget = Budget(config.cairn_request_bytes_max)
         self.answers = Budget(config.cairn_answer_bytes_max)
+        self.large_polls: set[Callable[[], None]] = set()  # answer parked fetches of many partitions now
         groups = Groups.load(store.load_facts(GROUP_SPACE), offsets, _limits(config), store.load_facts(MEMBER_SPACE))
         for key, value in store.load_facts(PENDING_SPACE):
             groups.apply((PENDING_SPACE, key, value))

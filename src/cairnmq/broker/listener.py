@@ -80,6 +80,8 @@ class Listener:
         # While memory is short, those who hold it without moving are looked for more often.
         if self._ctx.budget.wanted or self._ctx.answers.wanted:
             delay = min(delay, _PRESSED_SWEEP_SECONDS)
+            for answer_now in tuple(self._ctx.large_polls):
+                answer_now()
         self._sweeper = loop.call_later(delay, self._sweep)
         self._give_memory_back()
 

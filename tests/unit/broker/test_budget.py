@@ -101,3 +101,11 @@ def test_a_tally_counts_anew_before_it_refuses_but_not_all_the_time() -> None:
     assert len(counts) == 3
     held[0] = 0
     assert tally.admits(10, 8000)
+
+
+def test_small_requests_have_room_when_large_ones_have_none() -> None:
+    budget = Budget(4_000_000)
+    assert budget.reserve(4_000_000)
+    assert not budget.reserve(100_000)
+    assert all(budget.reserve(50_000) for _ in range(20))
+    assert not budget.reserve(50_000)

@@ -375,9 +375,9 @@ async def test_a_client_that_sends_on_is_stopped_by_its_tcp_window() -> None:
 async def test_request_bytes_in_flight_are_bounded_over_all_connections() -> None:
     async with open_bench(budget=50_000) as bench:
         first, second = await bench.connect(), await bench.connect()
-        first.send(PRODUCE, 1, bytes(60_000))
+        first.send(PRODUCE, 1, bytes(70_000))
         await bench.stub.until_started(1)
-        second.send(PRODUCE, 2, bytes(60_000))
+        second.send(PRODUCE, 2, bytes(70_000))
         second_large = await bench.connect()
         second_large.send(PRODUCE, 3, bytes(3_000_000))
         for _ in range(3):
@@ -449,14 +449,14 @@ async def test_half_a_large_request_is_cut_off_when_others_wait_for_its_memory()
         slow.raw(struct.pack(">i", 5_000_000) + bytes(100))
         await until(lambda: bench.ctx.budget.used > 1_000_000)
         bench.listener.sweep(asyncio.get_running_loop().time())
-        other.send(METADATA, 1, b"me")
+        other.send(METADATA, 1, bytes(100_000))
         await until(lambda: bench.ctx.budget.wanted)
         bench.listener.sweep(asyncio.get_running_loop().time())  # the first one only looks
         slow.raw(b"x")
         await asyncio.sleep(0.05)
         bench.listener.sweep(asyncio.get_running_loop().time())
         assert await slow.closed()
-        assert await other.receive() == (1, b"me")
+        assert await other.receive() == (1, bytes(100_000))
 
 
 @scenario

@@ -108,7 +108,9 @@ def frame(key: int, correlation: int, body: bytes = b"", version: int = 3) -> by
 class Bench:
     def __init__(self, limits: Limits, connections_max: int, budget: int, answers: int) -> None:
         self.stub = Stub()
-        self.ctx: Any = SimpleNamespace(metrics=Metrics(), budget=Budget(budget), answers=Budget(answers))
+        self.ctx: Any = SimpleNamespace(
+            metrics=Metrics(), budget=Budget(budget), answers=Budget(answers), large_polls=set()
+        )
         self.listener = Listener(self.ctx, self.stub.router, limits, connections_max)
         self.port = 0
         self.clients: list[Client] = []

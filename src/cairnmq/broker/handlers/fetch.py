@@ -33,6 +33,7 @@ COLD_FAILURES_MAX = 1000  # remembered for those who ask next; who never asks ag
 ANSWER_BYTES_MAX = 8 << 20
 NOTHING: list[FetchResponse.AbortedTransaction] = []
 # A parked fetch of many partitions is objects for each of them, so it does not stay for as long as it likes.
+FEW_PARTITIONS = 100  # above these it is answered early when others wait for the memory
 MANY_PARTITIONS = 1000
 MANY_WAIT_MS_MAX = 1000
 
@@ -265,6 +266,8 @@ class _Fetch:
         if len(self.queues) > MANY_PARTITIONS:
             wait_ms = min(wait_ms, MANY_WAIT_MS_MAX)
         self.timer = loop.call_later(wait_ms / 1000, self._expire)
+        if len(self.queues) > FEW_PARTITIONS:
+            self.ctx.large_polls.add(self._expire)
         self.reply.on_abandon = self._unpark
 
     def _wake(self) -> None:
@@ -288,6 +291,7 @@ class _Fetch:
             self.ctx.answers.forget(self._go_on)
         if self.timer is not None:
             self.timer.cancel()
+            self.ctx.large_polls.discard(self._expire)
         for queue in self.parked:
             if queue.waiters is not None:
                 queue.waiters.discard(self._wake)

@@ -348,3 +348,21 @@ async def test_an_abandoned_fetch_that_waits_for_memory_is_forgotten(tmp_path: P
         assert answers.wanted
         assert reply.abandon()
         assert not answers.wanted
+
+
+@scenario
+async def test_a_parked_fetch_of_many_partitions_can_be_answered_early(tmp_path: Path) -> None:
+    """It is objects for each of them; when others wait for that memory it goes, whatever wait it asked for."""
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a", 4)
+        asked = [FetchRequest.FetchPartition(partition=number % 4) for number in range(200)]
+        wait = {"max_wait_ms": 2**31 - 1, "min_bytes": 1}
+        few = FetchRequest(**wait, topics=[FetchRequest.FetchTopic(topic="a", partitions=asked[:4])])
+        many = FetchRequest(**wait, topics=[FetchRequest.FetchTopic(topic="a", partitions=asked)])
+        parked = [asyncio.ensure_future(rig.ask(1, 12, request)) for request in (few, many)]
+        await asyncio.sleep(0.01)
+        (answer_now,) = rig.ctx.large_polls
+        answer_now()
+        assert len((await parked[1]).responses[0].partitions) == 200
+        assert not rig.ctx.large_polls and not parked[0].done()
+        parked[0].cancel()
