@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from msgspec import Struct
 
 from cairnmq.codec.batch import HEADER_SIZE
@@ -37,16 +39,17 @@ class Marker(Struct, frozen=True):
 
 def marker_batch(marker: Marker, now_ms: int) -> bytearray:
     """Byte for byte what Apache Kafka writes; offset and leader epoch are patched when it is staged."""
-    key = MARKER_KEY.pack(0, COMMIT if marker.commit else ABORT)
-    value = MARKER_VALUE.pack(0, marker.coordinator_epoch)
     return bytearray(
-        build_batch(
-            [Record(offset=0, timestamp=now_ms, key=key, value=value, control=True)],
-            producer_id=marker.producer_id,
-            producer_epoch=marker.producer_epoch,
-            transactional=True,
-        )
+        _marker_bytes(marker.producer_id, marker.producer_epoch, marker.commit, marker.coordinator_epoch, now_ms)
     )
+
+
+@lru_cache(maxsize=16)  # a transaction has the same one on all its queues
+def _marker_bytes(producer_id: int, epoch: int, commit: bool, coordinator_epoch: int, now_ms: int) -> bytes:
+    key = MARKER_KEY.pack(0, COMMIT if commit else ABORT)
+    value = MARKER_VALUE.pack(0, coordinator_epoch)
+    record = Record(offset=0, timestamp=now_ms, key=key, value=value, control=True)
+    return build_batch([record], producer_id=producer_id, producer_epoch=epoch, transactional=True)
 
 
 def check_marker(known: ProducerRow | None, marker: Marker) -> bool | Refusal:
