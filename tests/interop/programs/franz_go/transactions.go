@@ -121,6 +121,17 @@ func readCommitted(ctx context.Context, a *ask) (any, error) {
 func transform(a *ask) (any, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(a.Seconds*float64(time.Second)))
 	defer cancel()
+	for ctx.Err() == nil {
+		// A session whose end is not known is over; the next one begins at the group's offsets.
+		if done, err := transformOnce(ctx, a); err == nil {
+			return done, nil
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	return nil, ctx.Err()
+}
+
+func transformOnce(ctx context.Context, a *ask) (int64, error) {
 	session, err := kgo.NewGroupTransactSession(
 		kgo.SeedBrokers(a.Bootstrap),
 		kgo.TransactionalID(a.TransactionalID),
@@ -133,11 +144,19 @@ func transform(a *ask) (any, error) {
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchMaxWait(200*time.Millisecond),
 		kgo.RequireStableFetchOffsets(),
+		// A session that ended while the broker was away could not leave: the next one waits for this.
+		kgo.SessionTimeout(2*time.Second),
+		kgo.HeartbeatInterval(200*time.Millisecond),
+		kgo.RebalanceTimeout(4*time.Second),
 	)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	defer session.Close()
+	// Ends what a session before this one has left open: until then the group's offsets are not stable.
+	if _, _, err := session.Client().ProducerID(ctx); err != nil {
+		return 0, err
+	}
 	admin := kadm.NewClient(session.Client())
 	for ctx.Err() == nil {
 		polled, stop := context.WithTimeout(ctx, 500*time.Millisecond)
@@ -156,17 +175,16 @@ func transform(a *ask) (any, error) {
 			continue
 		}
 		if err := session.Begin(); err != nil {
-			return nil, err
+			return 0, err
 		}
 		var records []*kgo.Record
 		fetches.EachRecord(func(record *kgo.Record) {
 			records = append(records, &kgo.Record{Topic: a.Target, Partition: record.Partition, Value: record.Value})
 		})
 		sent := session.Client().ProduceSync(ctx, records...).FirstErr()
-		// What is not committed is read again: the session goes back to the group's offsets.
-		if _, err := session.End(ctx, kgo.TransactionEndTry(sent == nil)); err != nil && ctx.Err() != nil {
-			return nil, err
+		if _, err := session.End(ctx, kgo.TransactionEndTry(sent == nil)); err != nil {
+			return 0, err
 		}
 	}
-	return nil, ctx.Err()
+	return 0, ctx.Err()
 }

@@ -1,0 +1,98 @@
+"""Transactional producers of every client that has them, each behind the same few words.
+
+They live in a process: one that all tests share, or one of its own that can be killed. The words are lines (process.py)
+that the programs understand.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from interop.clients.process import PROGRAMS_DIR, ClientProcess, shared_process
+from programs import require_program
+
+PYTHON_PROGRAM = Path(__file__).parents[1] / "programs" / "python" / "transactional.py"
+IN_PYTHON = ("librdkafka", "aiokafka")
+TRANSACTORS = (*IN_PYTHON, "java", "franz_go")
+numbers = itertools.count()
+
+
+def command_of(client: str) -> list[str]:
+    if client in IN_PYTHON:
+        return [sys.executable, str(PYTHON_PROGRAM), client]
+    return [require_program(str(PROGRAMS_DIR / client))]
+
+
+class Read(NamedTuple):
+    partition: int
+    offset: int
+    value: str
+
+
+class Transactor:
+    """One client; its producers are told apart by numbers."""
+
+    def __init__(self, client: str, bootstrap: str, *, own: bool = False) -> None:
+        self.client = client
+        self.bootstrap = bootstrap
+        self.process = ClientProcess(command_of(client)) if own else shared_process(command_of(client))
+
+    def ask(self, op: str, **arguments: object) -> object:
+        return self.process.ask(f"txn.{op}", bootstrap=self.bootstrap, **arguments)
+
+    def producer(self, transactional_id: str, timeout_ms: int = 20_000) -> TransactionalProducer:
+        return TransactionalProducer(self, transactional_id, timeout_ms)
+
+    def read(self, topic: str, *, committed: bool = True) -> list[Read]:
+        """Everything up to the present end, or to the last stable offset."""
+        found = self.ask("read", topic=topic, committed=committed)
+        assert isinstance(found, list)
+        return [Read(*line) for line in found]
+
+    def values(self, topic: str, *, committed: bool = True) -> list[str]:
+        return sorted(record.value for record in self.read(topic, committed=committed))
+
+    def transform(
+        self,
+        transactional_id: str,
+        group: str,
+        source: str,
+        target: str,
+        count: int,
+        batch: int = 20,
+        seconds: float = 50,
+    ) -> None:
+        """Copies a topic of `count` records into another one, exactly once, as a member of a group."""
+        self.ask(
+            "transform",
+            transactional_id=transactional_id,
+            group=group,
+            source=source,
+            target=target,
+            count=count,
+            batch=batch,
+            seconds=seconds,
+            timeout_ms=10_000,
+        )
+
+
+class TransactionalProducer:
+    """Initialized when it is made; that ends whatever an earlier one with the same id has left open."""
+
+    def __init__(self, transactor: Transactor, transactional_id: str, timeout_ms: int) -> None:
+        self.transactor = transactor
+        self.name = f"producer-{next(numbers)}"
+        transactor.ask("open", producer=self.name, transactional_id=transactional_id, timeout_ms=timeout_ms)
+
+    def send(self, topic: str, partition: int, *values: str) -> None:
+        """Into the open transaction, which the first of them begins; acknowledged when this returns."""
+        self.transactor.ask("send", producer=self.name, topic=topic, partition=partition, values=list(values))
+
+    def end(self, *, commit: bool) -> None:
+        self.transactor.ask("end", producer=self.name, commit=commit)
+
+    def close(self) -> None:
+        self.transactor.ask("close", producer=self.name)

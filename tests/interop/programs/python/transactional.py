@@ -1,0 +1,366 @@
+"""Transactions of a Python client in a process of its own (the lines: tests/interop/clients/process.py).
+
+python transactional.py librdkafka|aiokafka. The ops are those of the other programs: txn.open, txn.send, txn.end,
+txn.close, txn.read, txn.transform.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+import time
+import traceback
+import uuid
+from typing import Any, Protocol
+
+SECONDS = 20.0
+# When every broker is away, librdkafka 2.16 begins anew and forgets the handle that a transaction's offsets wait for:
+# send_offsets_to_transaction then never returns.
+NEVER_ANEW = {"metadata.recovery.strategy": "none"}
+
+Ask = dict[str, Any]
+Found = list[tuple[int, int, str]]
+
+
+class Refused(Exception):
+    """The client's own error, with Kafka's code if it has one."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Transactor(Protocol):
+    async def open(self, ask: Ask) -> None: ...
+
+    async def send(self, ask: Ask) -> None: ...
+
+    async def end(self, ask: Ask) -> None: ...
+
+    async def close(self, ask: Ask) -> None: ...
+
+    async def read(self, ask: Ask) -> Found: ...
+
+    async def transform(self, ask: Ask) -> int: ...
+
+
+class LibrdkafkaTransactor:
+    FENCED = -144  # librdkafka's name for whatever says that a newer instance exists
+
+    def __init__(self) -> None:
+        self.producers: dict[str, Any] = {}
+        self.begun: set[str] = set()
+
+    def producer(self, ask: Ask, timeout_ms: int) -> Any:
+        from confluent_kafka import Producer
+
+        return Producer(
+            {
+                "bootstrap.servers": ask["bootstrap"],
+                "transactional.id": ask["transactional_id"],
+                "transaction.timeout.ms": timeout_ms,
+                "message.timeout.ms": timeout_ms,
+                "socket.timeout.ms": min(timeout_ms, 5_000),
+                "linger.ms": 5,
+                "reconnect.backoff.max.ms": 200,
+                "log_level": 0,
+                **NEVER_ANEW,
+            }
+        )
+
+    async def open(self, ask: Ask) -> None:
+        producer = self.producer(ask, ask["timeout_ms"])
+        self.told(producer.init_transactions)
+        self.producers[ask["producer"]] = producer
+
+    def told(self, call: Any) -> None:
+        """What may be asked again is asked again."""
+        from confluent_kafka import KafkaException
+
+        deadline = time.monotonic() + SECONDS
+        while True:
+            try:
+                call(5.0)
+                return
+            except KafkaException as problem:
+                error = problem.args[0]
+                if not error.retriable() or time.monotonic() > deadline:
+                    raise Refused(90 if error.code() == self.FENCED else error.code(), str(error)) from problem
+
+    async def send(self, ask: Ask) -> None:
+        producer = self.producers[ask["producer"]]
+        if ask["producer"] not in self.begun:
+            producer.begin_transaction()
+            self.begun.add(ask["producer"])
+        failures: list[Any] = []
+        for value in ask["values"]:
+            producer.produce(
+                ask["topic"],
+                value.encode(),
+                partition=ask["partition"],
+                on_delivery=lambda error, _: failures.append(error) if error else None,
+            )
+        assert producer.flush(SECONDS) == 0, "not everything was sent in time"
+        if failures:
+            raise Refused(failures[0].code(), str(failures[0]))
+
+    async def end(self, ask: Ask) -> None:
+        producer = self.producers[ask["producer"]]
+        self.begun.discard(ask["producer"])
+        self.told(producer.commit_transaction if ask["commit"] else producer.abort_transaction)
+
+    async def close(self, ask: Ask) -> None:
+        self.begun.discard(ask["producer"])
+        del self.producers[ask["producer"]]
+
+    async def read(self, ask: Ask) -> Found:
+        from confluent_kafka import Consumer, TopicPartition
+
+        consumer = Consumer(
+            {
+                "bootstrap.servers": ask["bootstrap"],
+                "group.id": str(uuid.uuid4()),
+                "isolation.level": "read_committed" if ask["committed"] else "read_uncommitted",
+                "auto.offset.reset": "earliest",
+                "enable.partition.eof": True,
+            }
+        )
+        partitions = consumer.list_topics(ask["topic"], SECONDS).topics[ask["topic"]].partitions
+        consumer.assign([TopicPartition(ask["topic"], partition, 0) for partition in partitions])
+        found: Found = []
+        rest = set(partitions)
+        deadline = time.monotonic() + SECONDS
+        while rest:
+            assert time.monotonic() < deadline, f"no end of partitions {rest} in time"
+            message = consumer.poll(0.2)
+            if message is None:
+                continue
+            if message.error() is not None:
+                rest.discard(message.partition())
+            else:
+                found.append((message.partition(), message.offset(), message.value().decode()))
+        consumer.close()
+        return found
+
+    async def transform(self, ask: Ask) -> int:
+        from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+        consumer = Consumer(
+            {
+                "bootstrap.servers": ask["bootstrap"],
+                "group.id": ask["group"],
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "socket.timeout.ms": 5_000,
+                "reconnect.backoff.max.ms": 200,
+                "log_level": 0,
+                **NEVER_ANEW,
+            }
+        )
+        consumer.subscribe([ask["source"]])
+        partitions = consumer.list_topics(ask["source"], SECONDS).topics[ask["source"]].partitions
+        places = [TopicPartition(ask["source"], partition) for partition in partitions]
+        producer: Any = None
+        deadline = time.monotonic() + ask["seconds"]
+        try:
+            while time.monotonic() < deadline:
+                try:
+                    if producer is None:
+                        producer = self.producer(ask, 10_000)
+                        self.told(producer.init_transactions)
+                    messages = consumer.consume(ask["batch"], 0.2)
+                    records = [message for message in messages if message.error() is None]
+                    if not records:
+                        done = sum(max(place.offset, 0) for place in consumer.committed(places, 5))
+                        if done >= ask["count"]:
+                            return done
+                        continue
+                    producer.begin_transaction()
+                    ends: dict[int, int] = {}
+                    for record in records:
+                        producer.produce(ask["target"], record.value(), partition=record.partition())
+                        ends[record.partition()] = record.offset() + 1
+                    offsets = [TopicPartition(ask["source"], partition, end) for partition, end in ends.items()]
+                    metadata = consumer.consumer_group_metadata()
+                    self.told(lambda seconds: producer.send_offsets_to_transaction(offsets, metadata, seconds))  # noqa: B023
+                    self.told(producer.commit_transaction)
+                except (Refused, KafkaException):
+                    # Whether it was committed is not known, or it was not: the group's offsets tell.
+                    producer = None
+                    self.go_back(consumer, deadline)
+        finally:
+            consumer.close()
+        raise AssertionError("not all was transformed in time")
+
+    def go_back(self, consumer: Any, deadline: float) -> None:
+        from confluent_kafka import KafkaException, TopicPartition
+
+        while time.monotonic() < deadline:
+            try:
+                for place in consumer.committed(consumer.assignment(), 5):
+                    consumer.seek(TopicPartition(place.topic, place.partition, max(place.offset, 0)))
+                return
+            except KafkaException:
+                time.sleep(0.1)
+
+
+class AiokafkaTransactor:
+    def __init__(self) -> None:
+        self.producers: dict[str, Any] = {}
+        self.begun: set[str] = set()
+
+    async def producer(self, ask: Ask, timeout_ms: int) -> Any:
+        from aiokafka import AIOKafkaProducer
+
+        producer = AIOKafkaProducer(
+            bootstrap_servers=ask["bootstrap"],
+            transactional_id=ask["transactional_id"],
+            transaction_timeout_ms=timeout_ms,
+            request_timeout_ms=5_000,
+        )
+        await asyncio.wait_for(producer.start(), SECONDS)
+        return producer
+
+    async def open(self, ask: Ask) -> None:
+        self.producers[ask["producer"]] = await self.producer(ask, ask["timeout_ms"])
+
+    async def send(self, ask: Ask) -> None:
+        producer = self.producers[ask["producer"]]
+        if ask["producer"] not in self.begun:
+            await producer.begin_transaction()
+            self.begun.add(ask["producer"])
+        sent = [
+            await producer.send(ask["topic"], value.encode(), partition=ask["partition"]) for value in ask["values"]
+        ]
+        await asyncio.wait_for(asyncio.gather(*sent), SECONDS)
+
+    async def end(self, ask: Ask) -> None:
+        producer = self.producers[ask["producer"]]
+        self.begun.discard(ask["producer"])
+        await asyncio.wait_for(
+            producer.commit_transaction() if ask["commit"] else producer.abort_transaction(), SECONDS
+        )
+
+    async def close(self, ask: Ask) -> None:
+        self.begun.discard(ask["producer"])
+        await self.drop(self.producers.pop(ask["producer"]))
+
+    async def drop(self, producer: Any) -> None:
+        """Without waiting for an end that may not come."""
+        try:
+            await asyncio.wait_for(producer.stop(), 1.0)
+        except (Exception, asyncio.CancelledError):  # noqa: BLE001
+            return
+
+    async def read(self, ask: Ask) -> Found:
+        from aiokafka import AIOKafkaConsumer, TopicPartition
+
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=ask["bootstrap"],
+            isolation_level="read_committed" if ask["committed"] else "read_uncommitted",
+            auto_offset_reset="earliest",
+            fetch_max_wait_ms=100,
+        )
+        await consumer.start()
+        found: Found = []
+        try:
+            partitions = await consumer._client._wait_on_metadata(ask["topic"])
+            places = [TopicPartition(ask["topic"], partition) for partition in partitions]
+            consumer.assign(places)
+            ends = await consumer.end_offsets(places)
+            await consumer.seek_to_beginning(*places)
+            async with asyncio.timeout(SECONDS):
+                while any([await consumer.position(place) < end for place, end in ends.items()]):
+                    for records in (await consumer.getmany(timeout_ms=200)).values():
+                        found += [(record.partition, record.offset, record.value.decode()) for record in records]
+        finally:
+            await consumer.stop()
+        return found
+
+    async def transform(self, ask: Ask) -> int:
+        from aiokafka import AIOKafkaConsumer, TopicPartition
+        from aiokafka.errors import KafkaError
+
+        consumer = AIOKafkaConsumer(
+            ask["source"],
+            bootstrap_servers=ask["bootstrap"],
+            group_id=ask["group"],
+            isolation_level="read_committed",
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            request_timeout_ms=5_000,
+            fetch_max_wait_ms=100,
+        )
+        await consumer.start()
+        partitions = await consumer._client._wait_on_metadata(ask["source"])
+        producer: Any = None
+        deadline = time.monotonic() + ask["seconds"]
+        try:
+            while time.monotonic() < deadline:
+                try:
+                    if producer is None:
+                        producer = await self.producer(ask, 10_000)
+                    fetched = await consumer.getmany(timeout_ms=200, max_records=ask["batch"])
+                    if not any(fetched.values()):
+                        places = [TopicPartition(ask["source"], partition) for partition in partitions]
+                        done = sum([await consumer.committed(place) or 0 for place in places])
+                        if done >= ask["count"]:
+                            return done
+                        continue
+                    await producer.begin_transaction()
+                    for records in fetched.values():
+                        for record in records:
+                            await producer.send(ask["target"], record.value, partition=record.partition)
+                    offsets = {place: records[-1].offset + 1 for place, records in fetched.items() if records}
+                    async with asyncio.timeout(SECONDS):
+                        await producer.send_offsets_to_transaction(offsets, ask["group"])
+                        await producer.commit_transaction()
+                except (KafkaError, TimeoutError, AssertionError):
+                    # Whether it was committed is not known, or it was not: the group's offsets tell.
+                    if producer is not None:
+                        await self.drop(producer)
+                        producer = None
+                    await self.go_back(consumer, deadline)
+        finally:
+            if producer is not None:
+                await self.drop(producer)
+            await consumer.stop()
+        raise AssertionError("not all was transformed in time")
+
+    async def go_back(self, consumer: Any, deadline: float) -> None:
+        from aiokafka.errors import KafkaError
+
+        while time.monotonic() < deadline:
+            try:
+                for place in consumer.assignment():
+                    consumer.seek(place, await consumer.committed(place) or 0)
+                return
+            except KafkaError:
+                await asyncio.sleep(0.1)
+
+
+async def answer(transactor: Transactor, ask: Ask) -> dict[str, Any]:
+    try:
+        return {"answer": await getattr(transactor, ask["op"].removeprefix("txn."))(ask)}
+    except Refused as refusal:
+        return {"refused": [refusal.code, str(refusal)]}
+    except Exception as problem:  # noqa: BLE001
+        # aiokafka has a class of its own for a fenced producer, without the code.
+        code = 90 if type(problem).__name__ == "ProducerFenced" else getattr(problem, "errno", None)
+        if isinstance(code, int) and code > 0 and type(problem).__module__.startswith("aiokafka"):
+            return {"refused": [code, repr(problem)]}
+        return {"broken": traceback.format_exc()}
+
+
+async def main(transactor: Transactor) -> None:
+    loop = asyncio.get_running_loop()
+    while line := await loop.run_in_executor(None, sys.stdin.readline):
+        sys.stdout.write(json.dumps(await answer(transactor, json.loads(line))) + "\n")
+        sys.stdout.flush()
+
+
+logging.disable(logging.CRITICAL)  # that a broker is away is what the test is about
+asyncio.run(main({"librdkafka": LibrdkafkaTransactor, "aiokafka": AiokafkaTransactor}[sys.argv[1]]()))
