@@ -46,6 +46,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="begin at this group's committed offsets (-o where there are none) and commit what was printed. "
         "This consumer takes all partitions for itself: several with one group do not share the work yet",
     )
+    parser.add_argument(
+        "--read-committed", action="store_true", help="nothing of transactions that were aborted or are not ended yet"
+    )
     parser.add_argument("-e", "--exit-at-end", action="store_true", help="stop at the end of what exists now")
     add_format(parser)
     add_connection(parser)
@@ -64,7 +67,14 @@ def run(arguments: argparse.Namespace) -> int:
     with connect(arguments) as client:
         known = [partition.index for partition in client.topic(arguments.topic).partitions]
         wanted = flattened(arguments.partition) or known
-        reader = Reader(client, arguments.topic, wanted, arguments.offset, arguments.group)
+        reader = Reader(
+            client,
+            arguments.topic,
+            wanted,
+            arguments.offset,
+            arguments.group,
+            read_committed=arguments.read_committed,
+        )
         if arguments.exit_at_end:
             reader.stop_at_end()
         committer = Committer(client, arguments.topic, arguments.group)
@@ -93,11 +103,19 @@ class Reader:
     """Positions in the partitions of one topic, moved on by what is read."""
 
     def __init__(
-        self, client: Client, topic: str, partitions: list[int], start: OffsetSpec, group: str | None = None
+        self,
+        client: Client,
+        topic: str,
+        partitions: list[int],
+        start: OffsetSpec,
+        group: str | None = None,
+        *,
+        read_committed: bool = False,
     ) -> None:
         self.topic = topic
         self._client = client
-        self._bounds = find_bounds(client, topic, partitions, start)
+        self._read_committed = read_committed
+        self._bounds = find_bounds(client, topic, partitions, start, read_committed=read_committed)
         self.positions = {index: place(start, bounds) for index, bounds in self._bounds.items()}
         self._ends: dict[int, int] | None = None
         if start.kind == AT:
@@ -117,7 +135,7 @@ class Reader:
 
     def read(self) -> Iterator[tuple[int, Record]]:
         """One round of fetching; each record is handed out once, its position already moved past it."""
-        for fetched in self._client.fetch({self.topic: self.active}):
+        for fetched in self._client.fetch({self.topic: self.active}, read_committed=self._read_committed):
             if fetched.error == ErrorCode.OFFSET_OUT_OF_RANGE:
                 self._move_into_range(fetched.partition)
             elif fetched.error:

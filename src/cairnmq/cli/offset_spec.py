@@ -74,13 +74,19 @@ def place(spec: OffsetSpec, bounds: Bounds) -> int:
 
 
 def find_bounds(
-    client: Client, topic: str, partitions: Iterable[int], spec: OffsetSpec | None = None
+    client: Client,
+    topic: str,
+    partitions: Iterable[int],
+    spec: OffsetSpec | None = None,
+    *,
+    read_committed: bool = False,
 ) -> dict[int, Bounds]:
-    """Start, end and, where the spec needs it, the place of a time, from the brokers."""
+    """Start, end and, where the spec needs it, the place of a time, from the brokers. For `read_committed` the end is
+    where the first open transaction begins."""
     from cairnmq.client.data import EARLIEST, LATEST
 
     indexes = list(partitions)
     starts = client.list_offsets(topic, indexes, EARLIEST)
-    ends = client.list_offsets(topic, indexes, LATEST)
+    ends = client.list_offsets(topic, indexes, LATEST, read_committed=read_committed)
     found = client.list_offsets(topic, indexes, spec.value) if spec is not None and spec.kind == TIME else {}
     return {i: Bounds(starts[i].offset, ends[i].offset, found[i].offset if i in found else -1) for i in indexes}

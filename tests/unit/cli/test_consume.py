@@ -137,6 +137,34 @@ def test_markers_are_not_messages(consume: Consume) -> None:
     assert consume(Log([BATCHES[0], marker], ends=[4]), "-o", "start", "-e")[1] == b"a\nb\nc\n"
 
 
+@pytest.mark.parametrize("committed", [False, True])
+def test_aborted_records_are_left_out_only_if_asked(consume: Consume, committed: bool) -> None:
+    """The end of those who read committed records is where the first open transaction begins."""
+
+    class Transactions(Log):
+        def fetch(self, request: FetchRequest) -> Message:
+            response = super().fetch(request)
+            assert isinstance(response, FetchResponse)
+            if request.isolation_level:
+                aborted = FetchResponse.AbortedTransaction(producer_id=7, first_offset=1)
+                response.responses[0].partitions[0].aborted_transactions = [aborted]
+            return response
+
+        def list_offsets(self, request: ListOffsetsRequest) -> Message:
+            self.ends = [3] if request.isolation_level else [4]
+            return super().list_offsets(request)
+
+    def sent(offset: int, value: bytes) -> bytes:
+        of_producer = {"producer_id": 7, "producer_epoch": 0, "base_sequence": offset, "transactional": True}
+        return build_batch([Record(0, 5, None, value)], base_offset=offset, **of_producer)  # type: ignore[arg-type]
+
+    marker = Record(0, 5, bytes(4), bytes(6), control=True)
+    ended = build_batch([marker], base_offset=2, producer_id=7, producer_epoch=0, transactional=True)
+    log = Transactions([records(0, "a"), sent(1, b"aborted"), ended, sent(3, b"open")], ends=[4])
+    words = ["--read-committed"] if committed else []
+    assert consume(log, "-o", "start", "-e", *words)[1] == (b"a\n" if committed else b"a\naborted\nopen\n")
+
+
 def test_an_offset_that_is_gone_is_noted(consume: Consume) -> None:
     log = Log([BATCHES[1]], start=3, ends=[5])
     code, out, errors = consume(log, "-o", "1", "-e")
