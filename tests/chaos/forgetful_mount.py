@@ -26,7 +26,6 @@ from chaos.fuse import FuseServer
 TESTS = Path(__file__).resolve().parents[1]
 ANSWER_SECONDS = 60.0
 FUSERMOUNT = "fusermount3"
-MISSING = "no file system in user space: {} (Debian package fuse3; `make test` installs it where it may)"
 
 
 def mount(place: Path) -> int:
@@ -53,6 +52,10 @@ def mount(place: Path) -> int:
 def unmount(place: Path) -> None:
     """Lazily: a dead broker's last reference may still be on its way out."""
     subprocess.run([FUSERMOUNT, "-u", "-z", "--", str(place)], timeout=20, check=True, capture_output=True)
+
+
+class NoMount(Exception):
+    """Says what is missing."""
 
 
 class Machine:
@@ -108,7 +111,9 @@ class ForgetfulMount:
             env={**os.environ, "PYTHONPATH": str(TESTS)},
             text=True,
         )
-        self.answer()
+        if "refused" in (first := self.answer()):
+            self.process.wait(ANSWER_SECONDS)
+            raise NoMount(first["refused"])
 
     def answer(self) -> dict[str, Any]:
         assert self.process.stdout is not None
@@ -134,21 +139,30 @@ class ForgetfulMount:
 @contextmanager
 def forgetful_mount(place: Path, lies_about: str = "") -> Iterator[ForgetfulMount]:
     """Where none can be mounted, a test is skipped on a desk and fails under CI=true."""
-    reason = None
-    if shutil.which(FUSERMOUNT) is None:
-        reason = MISSING.format(f"{FUSERMOUNT} is not installed")
-    elif not os.access("/dev/fuse", os.R_OK | os.W_OK):
-        reason = MISSING.format("/dev/fuse is missing or not ours to open")
-    if reason is not None:
+    try:
+        if shutil.which(FUSERMOUNT) is None:
+            raise NoMount(f"{FUSERMOUNT} is not installed")
+        mounted = ForgetfulMount(place, lies_about)
+    except NoMount as problem:
+        reason = f"no file system in user space: {problem} (Debian package fuse3; `make test` installs it where it may)"
         if os.environ.get("CI") == "true":
             pytest.fail(reason, pytrace=False)
         pytest.skip(reason)
-    mounted = ForgetfulMount(place, lies_about)
     try:
         yield mounted
     finally:
         mounted.close()
 
 
+def main() -> int:
+    try:
+        machine = Machine(Path(sys.argv[1]), sys.argv[2])
+    except OSError as error:
+        print(json.dumps({"refused": str(error)}), flush=True)
+        return 1
+    machine.run()
+    return 0
+
+
 if __name__ == "__main__":
-    Machine(Path(sys.argv[1]), sys.argv[2]).run()
+    sys.exit(main())

@@ -156,3 +156,18 @@ def test_one_that_lies_about_syncs(tmp_path: Path) -> None:
             assert (disk.place / "0.log").read_bytes() == b"x" * 10_000
             lost += (disk.place / "0.jnl").read_bytes() != b"x" * 10_000
     assert lost > len(SEEDS) / 4
+
+
+@pytest.mark.parametrize(("ci", "outcome"), [("true", pytest.fail.Exception), ("", pytest.skip.Exception)])
+def test_without_fuse_a_desk_skips_and_ci_fails_and_both_name_the_package(
+    ci: str, outcome: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CI", ci)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(outcome, match="fusermount3 is not installed .*package fuse3"), forgetful_mount(tmp_path / "a"):
+        pass
+    refusing = tmp_path / "fusermount3"
+    refusing.write_text("#!/bin/sh\necho 'mount failed: Operation not permitted' >&2\nexit 1\n")
+    refusing.chmod(0o755)
+    with pytest.raises(outcome, match="Operation not permitted .*package fuse3"), forgetful_mount(tmp_path / "b"):
+        pass

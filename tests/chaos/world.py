@@ -26,6 +26,7 @@ STEADY_RATE, BURST_RATE = 200, 1_500  # records a second of each line
 GOES_ON_SECONDS = 30.0
 SLACK_SECONDS = 1.5
 VERIFY_SECONDS = 120
+READ_TRIES = 10
 OTHER_CLIENTS: tuple[type[AiokafkaClient | KafkaPythonClient], ...] = (AiokafkaClient, KafkaPythonClient)
 MODELS = ("auto", "shared", "dedicated")
 
@@ -183,16 +184,16 @@ class World:
 
     def read(self, place: Place) -> tuple[int, list[Got]]:
         """The log start, and all that is visible now; under load there is no end to wait for."""
-        start, end = self.client.bounds(*place)
-        reader = self.client.reader(*place, start, 100)
-        try:
-            records = reader.take(end - start, GOES_ON_SECONDS)
-        except Refused:
-            # Records were deleted between the two questions; the meddler does not do it all the time.
-            return self.read(place)
-        finally:
-            reader.close()
-        return start, records
+        for _ in range(READ_TRIES):
+            start, end = self.client.bounds(*place)
+            reader = self.client.reader(*place, start, 100)
+            try:
+                return start, reader.take(end - start, GOES_ON_SECONDS)
+            except Refused:
+                continue  # records were deleted between the two questions; that does not happen all the time
+            finally:
+                reader.close()
+        raise Broken(f"{place}: cannot be read from its start")
 
     def judge_group(self) -> list[str]:
         """What was confirmed, or read once, is there."""
