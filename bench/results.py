@@ -20,6 +20,7 @@ Points = dict[str, Values]
 ROOT = Path(__file__).parent.parent
 HOME = ROOT / ".bench"
 BUSY_PERCENT_MAX = 15
+BUSY_PATIENCE = 10
 PROBE_MEGABYTES = 128
 CAIRN, KAFKA = "CairnMQ", "Apache Kafka"
 
@@ -67,9 +68,15 @@ class Store:
     """The file of one row. A finished run, or one of other code, is begun anew."""
 
     def __init__(
-        self, row: str, quick: bool, home: Path = HOME, probe: Callable[[], Values] = lambda: probe_all(HOME)
+        self,
+        row: str,
+        quick: bool,
+        home: Path = HOME,
+        probe: Callable[[], Values] = lambda: probe_all(HOME),
+        busy: Callable[[], float] = busy_percent,
     ) -> None:
         self.probe = probe
+        self.busy = busy
         self.path = home / "results" / f"{row}{'-quick' if quick else ''}.json"
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.run = Run(row, quick, commit(), machine(), now())
@@ -100,6 +107,10 @@ class Store:
 
     def turn(self, server: str, name: str, number: int, measure: Callable[[], Points]) -> None:
         probes = self.probe()
+        for _ in range(BUSY_PATIENCE):  # a server may still be deleting files of the turn before
+            if probes["busy_percent"] <= BUSY_PERCENT_MAX:
+                break
+            probes["busy_percent"] = self.busy()
         if probes["busy_percent"] > BUSY_PERCENT_MAX:
             say(f"WARNING: the machine is {probes['busy_percent']:.0f} % busy with something else: no fair figures")
         meter = CpuMeter()
