@@ -58,9 +58,13 @@ class Budget:
 
     def give_back(self, size: int, holder: object) -> None:
         """The holder of parts has everything, or gives up."""
-        if self._privileged is holder:
+        was_privileged = self._privileged is holder
+        if was_privileged:
             self._privileged = None
         self.release(size)
+        if was_privileged and self.full:
+            for _ in range(len(self._waiting)):  # among them is the next to be let through
+                self._waiting.popleft()()
 
     def take(self, size: int) -> None:
         """Without asking: what is there already."""

@@ -39,7 +39,7 @@ _SIZE = Layout(">i")
 _PEEK = Layout(">hhi")
 _SHORTEST = _PEEK.size
 _UNKNOWN = 1 << 62
-_STEP = LARGE  # a frame that arrives in parts pays in parts: announcing one costs a client nothing, so it buys nothing
+_STEP = LARGE  # a frame that arrives in parts pays in parts, as much again as is there, but at most this at once
 # Other requests than Produce become objects, many times as large as their bytes; in small ones that is not much.
 OBJECTS = 24
 FEW_BYTES = 4096
@@ -330,8 +330,9 @@ class Connection(asyncio.BufferedProtocol):
                 break
             if available < size + 4:
                 # Memory for a large frame is asked for before it is filled; small frames pay when they start.
-                if size > SMALL and self._reserved < size and self._reserved - available < _STEP // 2:
-                    if not self._reserve_part(min(size, available + _STEP) - self._reserved):
+                step = min(max(available, SMALL), _STEP)
+                if size > SMALL and self._reserved < size and self._reserved - available < step // 2:
+                    if not self._reserve_part(min(size, available + step) - self._reserved):
                         return False
                 break
             first = self._start + 4

@@ -109,3 +109,12 @@ def test_small_requests_have_room_when_large_ones_have_none() -> None:
     assert not budget.reserve(100_000)
     assert all(budget.reserve(50_000) for _ in range(20))
     assert not budget.reserve(50_000)
+
+
+def test_when_the_one_let_through_is_done_the_next_is_woken_although_nothing_is_left() -> None:
+    budget, woken = Budget(100), []
+    assert budget.reserve(60) and budget.reserve(60) and budget.reserve_more(50, "first")
+    budget.wait(lambda: woken.append("second"))
+    budget.take(110)  # the request of the first begins
+    budget.give_back(110, "first")
+    assert woken == ["second"] and budget.reserve_more(50, "second")

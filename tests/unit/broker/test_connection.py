@@ -403,7 +403,7 @@ async def test_a_lost_connection_gives_its_bytes_back_and_abandons_what_it_parke
         large = await bench.connect()
         large.raw(struct.pack(">i", 5_000_000) + bytes(100))
         await bench.turn()
-        assert 1_000_000 < bench.ctx.budget.used < 2_000_000  # what is only announced is not there yet
+        assert bench.ctx.budget.used < 200_000  # what is only announced is not there yet
         client.writer.transport.abort()
         large.writer.transport.abort()
         await until(lambda: not bench.listener.connections)
@@ -444,10 +444,10 @@ async def test_large_requests_that_wait_for_one_another_are_let_through_one_by_o
 
 @scenario
 async def test_half_a_large_request_is_cut_off_when_others_wait_for_its_memory() -> None:
-    async with open_bench(budget=1_000_000) as bench:
+    async with open_bench(budget=60_000) as bench:
         slow, other = await bench.connect(), await bench.connect()
         slow.raw(struct.pack(">i", 5_000_000) + bytes(100))
-        await until(lambda: bench.ctx.budget.used > 1_000_000)
+        await until(lambda: bench.ctx.budget.full)
         bench.listener.sweep(asyncio.get_running_loop().time())
         other.send(METADATA, 1, bytes(100_000))
         await until(lambda: bench.ctx.budget.wanted)
