@@ -16,13 +16,12 @@ from conftest import QUICK_GROUPS
 from interop.clients.contract import Refused, Sent
 from interop.clients.librdkafka import LibrdkafkaClient
 from interop.clients.process import PROGRAMS_DIR
-from interop.clients.transactors import TRANSACTORS, Transactor
+from interop.clients.transactors import Transactor
 from interop.conftest import unused_name
 from programs import require_program
 
 FENCED = 90
 SETTINGS = {**QUICK_GROUPS, "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100"}
-ALL = pytest.mark.parametrize("client", TRANSACTORS)
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +31,12 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     made.start()
     yield made
     made.close()
+
+
+@pytest.fixture
+def client(request: pytest.FixtureRequest) -> str:
+    """Its name: transactional producers live in processes of their own."""
+    return str(request.param)
 
 
 @pytest.fixture
@@ -45,7 +50,10 @@ def made_topic(request: pytest.FixtureRequest, broker: Broker, partitions: int =
     return name
 
 
-@ALL
+@pytest.mark.case(
+    "Transactions: readers of committed records see whole ones, in order, and nothing of aborted ones",
+    needs=("transactions",),
+)
 def test_commit_and_abort(client: str, broker: Broker, topic: str) -> None:
     """Readers of committed records see whole transactions, in order, and nothing of aborted ones."""
     transactor = Transactor(client, broker.bootstrap)
@@ -63,7 +71,9 @@ def test_commit_and_abort(client: str, broker: Broker, topic: str) -> None:
     producer.close()
 
 
-@ALL
+@pytest.mark.case(
+    "Transactions: nothing behind an open one is seen by readers of committed records", needs=("transactions",)
+)
 def test_nothing_is_seen_before_the_end(client: str, broker: Broker, topic: str) -> None:
     transactor = Transactor(client, broker.bootstrap)
     plain = LibrdkafkaClient(broker.bootstrap)
@@ -77,7 +87,10 @@ def test_nothing_is_seen_before_the_end(client: str, broker: Broker, topic: str)
     producer.close()
 
 
-@ALL
+@pytest.mark.case(
+    "Transactions: a second producer with the same id fences the first, whose records are never seen",
+    needs=("transactions",),
+)
 def test_a_zombie_is_fenced(client: str, broker: Broker, topic: str) -> None:
     transactor = Transactor(client, broker.bootstrap)
     zombie = transactor.producer(topic)
@@ -93,7 +106,7 @@ def test_a_zombie_is_fenced(client: str, broker: Broker, topic: str) -> None:
     heir.close()
 
 
-@ALL
+@pytest.mark.case("Transactions: one that takes too long is aborted, and its producer is told", needs=("transactions",))
 def test_time_is_up(client: str, broker: Broker, topic: str) -> None:
     transactor = Transactor(client, broker.bootstrap)
     slow = transactor.producer(topic, timeout_ms=1_000)
@@ -110,7 +123,9 @@ def test_time_is_up(client: str, broker: Broker, topic: str) -> None:
     again.close()
 
 
-@ALL
+@pytest.mark.case(
+    "Transactions: consume, transform, produce: records and offsets are committed together", needs=("transactions",)
+)
 def test_transform(client: str, broker: Broker, request: pytest.FixtureRequest) -> None:
     """Records and the offsets of what they were made from are committed together."""
     source, target = made_topic(request, broker), made_topic(request, broker)
@@ -122,7 +137,9 @@ def test_transform(client: str, broker: Broker, request: pytest.FixtureRequest) 
     assert [plain.committed(f"group-{target}", source, partition) for partition in (0, 1)] == [100, 100]
 
 
-@ALL
+@pytest.mark.case(
+    "Transactions: the broker is killed (kill -9) between records, before an end and behind it", needs=("transactions",)
+)
 def test_the_broker_dies_in_a_transaction(
     client: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -149,7 +166,10 @@ def test_the_broker_dies_in_a_transaction(
         broker.close()
 
 
-@ALL
+@pytest.mark.case(
+    "Transactions: the broker is killed four times under consume, transform, produce: exactly once",
+    needs=("transactions",),
+)
 def test_the_broker_dies_under_a_transformer(
     client: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

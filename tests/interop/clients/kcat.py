@@ -95,6 +95,7 @@ class KcatClient:
         "consumer protocol": "Debian's kcat has a librdkafka of before KIP-848",
         "delivery report": "kcat does not print the offsets it was given",
         "create time": "kcat cannot set a record's timestamp",
+        "transactions": "kcat has no transactions",
         "seek": "kcat reads once, from where it was started",
         "clean end": "told to end, kcat commits a record that it has read and not printed",
     }

@@ -16,7 +16,6 @@ from programs import require_program
 
 PYTHON_PROGRAM = Path(__file__).parents[1] / "programs" / "python" / "transactional.py"
 IN_PYTHON = ("librdkafka", "aiokafka")
-TRANSACTORS = (*IN_PYTHON, "java", "franz_go")
 numbers = itertools.count()
 
 
