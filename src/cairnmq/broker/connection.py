@@ -24,7 +24,19 @@ from cairnmq.broker.chunks import LARGE, SMALL
 from cairnmq.broker.reply import Answer, CloseConnection, Reply
 from cairnmq.broker.router import Outcome, Router
 from cairnmq.types import Buffer
-from cairnmq.wire.apis import API_VERSIONS, HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, OFFSET_COMMIT, PRODUCE, SYNC_GROUP
+from cairnmq.wire.apis import (
+    API_VERSIONS,
+    CONSUMER_GROUP_HEARTBEAT,
+    FIND_COORDINATOR,
+    HEARTBEAT,
+    INIT_PRODUCER_ID,
+    JOIN_GROUP,
+    LEAVE_GROUP,
+    OFFSET_COMMIT,
+    PRODUCE,
+    SYNC_GROUP,
+    TRANSACTIONS,
+)
 from cairnmq.wire.codec import Malformed, encode
 from cairnmq.wire.framing import read_request_header, response_frame
 from cairnmq.wire.messages import Message
@@ -46,7 +58,10 @@ FEW_BYTES = 4096
 # These wait for other members, whose requests must not have to wait for them; what they bring is their group's.
 _GROUP_WAITS = frozenset((JOIN_GROUP, SYNC_GROUP))
 # Their answers are small, and delaying them would harm groups and producers.
-_SMALL_ANSWERS = frozenset((PRODUCE, API_VERSIONS, JOIN_GROUP, SYNC_GROUP, HEARTBEAT, LEAVE_GROUP, OFFSET_COMMIT))
+_SMALL_ANSWERS = frozenset(
+    (PRODUCE, API_VERSIONS, OFFSET_COMMIT, FIND_COORDINATOR, JOIN_GROUP, SYNC_GROUP, HEARTBEAT, LEAVE_GROUP)
+    + (CONSUMER_GROUP_HEARTBEAT, INIT_PRODUCER_ID, *TRANSACTIONS)
+)
 _PRESSED_SECONDS = 3.0
 _SLOW_BYTES = 64 * 1024  # who moves less in that time is slow, and cut off when others wait for the memory
 

@@ -33,7 +33,9 @@ APIS: dict[int, Api] = {
 }
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS = 0, 1, 2, 3, 18
-OFFSET_COMMIT, JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 8, 11, 12, 13, 14
+OFFSET_COMMIT, FIND_COORDINATOR, JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 8, 10, 11, 12, 13, 14
+CONSUMER_GROUP_HEARTBEAT, INIT_PRODUCER_ID = 68, 22
+TRANSACTIONS = range(24, 29)  # AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, WriteTxnMarkers, TxnOffsetCommit
 KEEP_OFFSETS = 20000
 INTERNAL_FROM = 20000  # keys of our own; Kafka's are far below. Both sides know the versions without asking.
 
