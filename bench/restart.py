@@ -69,7 +69,7 @@ def measure(store: Store, _servers: Servers) -> None:
 
     def before(servers: Servers, name: str) -> None:
         if name not in known:
-            known[name] = Killed(servers.fresh(name), 500 if quick else 5000, 100 if quick else UNSPLIT_MB)
+            known[name] = Killed(servers.fresh(name), 200 if quick else 5000, 50 if quick else UNSPLIT_MB)
         known[name].make_ready()
 
     def run(name: str) -> Points:

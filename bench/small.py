@@ -26,7 +26,7 @@ GOALS = (
 
 
 def measure(store: Store, servers: Servers) -> None:
-    megabytes = 50 if store.run.quick else 250
+    megabytes = 20 if store.run.quick else 250
     for number in rounds(store):
         for partitions in PARTITIONS:
             for name in turns(BOTH, number):

@@ -30,7 +30,7 @@ GOALS = (
 
 
 def measure(store: Store, servers: Servers) -> None:
-    megabytes = 500 if store.run.quick else 10_000
+    megabytes = 200 if store.run.quick else 10_000
     for number in rounds(store):
         for partitions in PARTITIONS:
             for name in turns(BOTH, number):

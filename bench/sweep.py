@@ -39,7 +39,7 @@ def run_sweep(servers: Servers, name: str, load: Load) -> Points:
 
 
 def measure(store: Store, servers: Servers) -> None:
-    megabytes = 200 if store.run.quick else 1000
+    megabytes = 100 if store.run.quick else 1000
     for number in rounds(store):
         for partitions in PARTITIONS:
             for name in turns(BOTH, number):
