@@ -192,7 +192,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._closing = True
         if reason:
-            log.info("closed connection of %s: %s", self.peer, reason)
+            self._listener.note_closed(self.peer, reason)
         self._transport.close()
 
     def abort(self) -> None:

@@ -20,6 +20,7 @@ log = logging.getLogger("cairnmq.broker")
 _SWEEPS_PER_TIMEOUT = 4
 _SWEEP_SECONDS_MAX = 5.0
 _PRESSED_SWEEP_SECONDS = 1.0
+_NOTES_PER_SECOND = 20
 _CALM_BYTES = 1 << 20
 _BUSY_BYTES = 64 << 20
 
@@ -38,6 +39,8 @@ class Listener:
         self._draining = False
         self.chunks = Chunks()
         self.connections: set[Connection] = set()
+        self._notes = 0
+        self._notes_since = 0.0
         self._moved = 0
         self._trimmed = 0
         for key in router.routes:
@@ -60,6 +63,17 @@ class Listener:
         self._ctx.metrics.connections = len(self.connections)
         self._ctx.metrics.connections_total += 1
         return True
+
+    def note_closed(self, peer: str, reason: str) -> None:
+        """Into the log, but for floods: a client that sends nonsense all the time must not fill the disk with it."""
+        now = asyncio.get_running_loop().time()
+        if now - self._notes_since >= 1.0:
+            if self._notes > _NOTES_PER_SECOND:
+                log.info("closed %d more connections for such reasons", self._notes - _NOTES_PER_SECOND)
+            self._notes_since, self._notes = now, 0
+        self._notes += 1
+        if self._notes <= _NOTES_PER_SECOND:
+            log.info("closed connection of %s: %s", peer, reason)
 
     def dismiss(self, connection: Connection) -> None:
         self.connections.discard(connection)

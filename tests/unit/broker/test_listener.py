@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import pytest
 
@@ -80,3 +81,18 @@ async def test_memory_goes_back_to_the_system_when_a_busy_time_is_over(monkeypat
             bench.ctx.metrics.bytes_in = moved
             bench.listener._give_memory_back()
             assert len(trims) == expected, moved
+
+
+@scenario
+async def test_a_flood_of_nonsense_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with open_bench() as bench:
+        for number in range(500):
+            bench.listener.note_closed(f"client {number}", "nonsense")
+        assert len(caplog.records) == 20
+        bench.listener._notes_since -= 2
+        bench.listener.note_closed("another", "nonsense")
+        assert [record.getMessage() for record in caplog.records[20:]] == [
+            "closed 480 more connections for such reasons",
+            "closed connection of another: nonsense",
+        ]
