@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 from msgspec.structs import replace
 
 from cairnmq.errors import Fault
-from cairnmq.storage import pack_merge, recovery, splitter
+from cairnmq.storage import mending, pack_merge, recovery, splitter
+from cairnmq.storage.admission import Span
 from cairnmq.storage.checkpoint import CheckpointLog
 from cairnmq.storage.disk import Disk, File
+from cairnmq.storage.doubt import doubt_name
 from cairnmq.storage.engine import Engine
 from cairnmq.storage.format import NO_SEGMENTS, CheckpointRows, QueueRow, journal_segment, pack_name
 from cairnmq.storage.journal import Group, Journal, JournalReader
-from cairnmq.storage.pack import PackWriter
+from cairnmq.storage.mending import Mender
+from cairnmq.storage.pack import PackReader, PackWriter
+from cairnmq.storage.queue import Queue
 from cairnmq.storage.queue_log import QueueLog
+from cairnmq.storage.queue_segment import LOG, segment_name
 from cairnmq.storage.queue_state import QueueState
+from cairnmq.storage.repair import restore_segment
 from cairnmq.storage.split_report import Published, Resume
 from cairnmq.storage.splitter import SplitQueue, Splitter
-from cairnmq.storage.write_path import Released, WritePath
+from cairnmq.storage.write_path import Released, Write, WritePath
 from cairnmq.testing.campaign import run_seed
 from cairnmq.testing.oracle import Violation
-from cairnmq.testing.sim_disk import SimDisk
+from cairnmq.testing.sim_disk import SimDisk, SimFile
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 SEEDS = 60
@@ -294,6 +300,120 @@ def demoted_directory_goes_at_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Splitter, "leave", hasty)
 
 
+def _files_not_synced(ending: str) -> Plant:
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        sync = SimFile.sync
+        patch.setattr(SimFile, "sync", lambda file: None if file.name.endswith(ending) else sync(file))
+
+    return plant
+
+
+def mended_journal_without_its_name(patch: pytest.MonkeyPatch) -> None:
+    mend = Journal.mend
+
+    def nameless(journal: Journal) -> int:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(SimDisk, "sync_dir", lambda disk, name: None)
+            return mend(journal)
+
+    patch.setattr(Journal, "mend", nameless)
+
+
+def doubt_forgotten_before_it_is_mended(patch: pytest.MonkeyPatch) -> None:
+    mend = Journal.mend
+
+    def hasty(journal: Journal) -> int:
+        journal.disk.remove(doubt_name(str(journal.number)))
+        return mend(journal)
+
+    patch.setattr(Journal, "mend", hasty)
+
+
+def mended_pack_not_synced(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(mending, "PackWriter", UnsyncedPack)
+
+
+def damaged_pack_goes_at_once(patch: pytest.MonkeyPatch) -> None:
+    mend_pack = Mender.mend_pack
+
+    def hasty(mender: Mender, number: int) -> None:
+        mend_pack(mender, number)
+        mender.disk.remove(pack_name(number))
+
+    patch.setattr(Mender, "mend_pack", hasty)
+
+
+def damaged_table_believed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(PackReader, "_checked", lambda pack, index, rows: rows)
+
+
+def damaged_segment_goes_first(patch: pytest.MonkeyPatch) -> None:
+    def hasty(disk: Disk, directory: str, base: int, *rest: object) -> None:
+        restore_segment(disk, directory, base, *rest)  # type: ignore[arg-type]
+        name = segment_name(directory, base, LOG)
+        data = disk.open(name).read(0, disk.open(name).size())
+        disk.remove(name)
+        file = disk.create(name)
+        file.append([data])
+        file.sync()
+        disk.sync_dir(directory)
+
+    patch.setattr(mending, "restore_segment", hasty)
+
+
+def import_visible_before_sync(patch: pytest.MonkeyPatch) -> None:
+    stage_kept = WritePath.stage_kept
+
+    def eager(path: WritePath, *what: object) -> object:
+        staged = stage_kept(path, *what)  # type: ignore[arg-type]
+        for each in path._staged:
+            each.durable = False
+        return staged
+
+    patch.setattr(WritePath, "stage_kept", eager)
+
+
+def import_opens_without_a_fact(patch: pytest.MonkeyPatch) -> None:
+    stage_kept = WritePath.stage_kept
+
+    def forgetful(path: WritePath, queue: Queue, batches: Sequence[memoryview], span: Span, now_ms: int) -> object:
+        if queue.state.end == 0 < span.start and path.stopped is None:
+            queue.state.end = span.start
+            path._opened.append((queue, span.start))
+        return stage_kept(path, queue, batches, span, now_ms)
+
+    patch.setattr(WritePath, "stage_kept", forgetful)
+
+
+def failed_import_leaves_the_queue_open(patch: pytest.MonkeyPatch) -> None:
+    failed = WritePath.failed
+
+    def forgetful(path: WritePath, write: Write, reason: str) -> None:
+        write.opened, path._opened = [], []
+        failed(path, write, reason)
+
+    patch.setattr(WritePath, "failed", forgetful)
+
+
+def import_leaves_gaps_out(patch: pytest.MonkeyPatch) -> None:
+    def leap(path: WritePath, queue: Queue, end: int, timestamp: int, now_ms: int) -> int:
+        queue.state.end = max(end, queue.state.end)
+        return 0
+
+    patch.setattr(WritePath, "_stage_gap", leap)
+
+
+def opened_queue_not_replayed(patch: pytest.MonkeyPatch) -> None:
+    move_start = QueueState.move_start
+
+    def forgetful(state: QueueState, offset: int) -> None:
+        end = state.end
+        move_start(state, offset)
+        state.end = end
+
+    patch.setattr(QueueState, "move_start", forgetful)
+
+
 BUGS: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
@@ -327,8 +447,21 @@ BUGS: dict[str, Plant] = {
         successor_forgets_packs,
         packs_not_in_the_checkpoint,
         demoted_directory_goes_at_once,
+        mended_journal_without_its_name,
+        doubt_forgotten_before_it_is_mended,
+        mended_pack_not_synced,
+        damaged_pack_goes_at_once,
+        damaged_table_believed,
+        damaged_segment_goes_first,
+        import_visible_before_sync,
+        import_opens_without_a_fact,
+        failed_import_leaves_the_queue_open,
+        import_leaves_gaps_out,
+        opened_queue_not_replayed,
     )
 } | {
+    "mended_journal_not_synced": _files_not_synced(".jnl.new"),
+    "mended_segment_not_synced": _files_not_synced(".log.new"),
     "producers_not_stored": _rows_with(lambda row: replace(row, producers=())),
     "epochs_not_stored": _rows_with(lambda row: replace(row, epochs=())),
     "log_start_not_stored": _rows_with(lambda row: replace(row, log_start=0)),

@@ -288,7 +288,7 @@ class SplitterProcess:
             self.send(Damaged(str(place), place))
             self.to_mend.append((queue_id, place.file))
         self.splitter.damages.clear()
-        while self.to_mend and not self.splitter.has_merge:
+        while self.to_mend and not self.splitter.has_merge and not self.upkeep.is_merging:
             queue_id, file = self.to_mend.popleft()
             if file in self.tried:
                 continue

@@ -164,7 +164,7 @@ class Mender:
         splitter = self.splitter
         if number not in splitter.checkpoints.image.packs or splitter.has_merge:
             raise Corrupt(f"{pack_name(number)} cannot be replaced now")
-        pack = next((pack for pack in splitter.shelf.packs if pack.number == number), None)
+        pack = splitter.shelf.check(number)
         new = splitter.take_pack_number()
         copies = JournalCopies(splitter.journal_disk, splitter.positions, None)
         writer = PackWriter(self.disk, new)

@@ -1,7 +1,7 @@
 """One pack: the batches of many queues in one file, sorted by queue and offset, with a table of extents at its end.
 
-A pack is written once, from front to back, and never changed. Its table stays on disk: in memory is every 64th entry,
-so a queue that rests in packs costs nothing. Layout: docs/format.md.
+A pack is written once, from front to back, and never changed. Its table stays on disk: in memory are every 64th entry
+and a checksum, so a queue that rests in packs costs nothing. Layout: docs/format.md.
 """
 
 from __future__ import annotations
@@ -139,6 +139,7 @@ class PackReader:
         self.table, self.count, self._table_crc = read_pack_foot(head, foot, self.size, number, self.name)
         self._queues = array("Q")  # of every SPARSE-th extent
         self._offsets = array("q")
+        self._crcs = array("I")  # of the table from each of them to the next: a row says whose records an extent holds
         self._block = (-1, b"")  # the part of the table looked at last: a fetch asks for one queue after the other
         crc = 0
         for block in self._blocks():
@@ -147,6 +148,7 @@ class PackReader:
                 fields = EXTENT.unpack_from(block, at)
                 self._queues.append(fields[0])
                 self._offsets.append(fields[1])
+                self._crcs.append(crc32c(block[at : at + SPARSE * EXTENT.size]))
         if crc != self._table_crc:
             raise Corrupt(f"{self.name} is damaged: its table of extents does not match its checksum")
 
@@ -161,8 +163,29 @@ class PackReader:
             yield self.file.read(at, min(step, end - at))
 
     def __iter__(self) -> Iterator[Extent]:
+        first = 0
         for block in self._blocks():
-            yield from read_extents(block)
+            for at in range(0, len(block), SPARSE * EXTENT.size):
+                yield from read_extents(self._checked(first, block[at : at + SPARSE * EXTENT.size]))
+                first += 1
+
+    def check_table(self) -> None:
+        """Damage, if it is not any more what it was when the pack was opened."""
+        for _ in self:
+            pass
+
+    def _checked(self, index: int, rows: bytes) -> bytes:
+        if crc32c(rows) != self._crcs[index]:
+            place = Place(self.name, self.table + index * SPARSE * EXTENT.size)
+            raise Damage(place, "its table of extents does not match its checksum")
+        return rows
+
+    def _rows(self, index: int, *, cached: bool = False) -> bytes | None:
+        """The part of the table that begins with a sparse entry; None, only if `cached`: it would wait."""
+        at = self.table + index * SPARSE * EXTENT.size
+        size = min(SPARSE * EXTENT.size, self.table + self.count * EXTENT.size - at)
+        rows = self.file.read_cached(at, size) if cached else self.file.read(at, size)
+        return self._checked(index, bytes(rows)) if rows is not None else None
 
     def find(self, queue_id: int, offset: int, *, cached: bool = False) -> Extent | bool:
         """The extent that holds `offset`; False if this pack has none, True if finding out would wait for the disk."""
@@ -171,9 +194,7 @@ class PackReader:
             return False
         held, block = self._block
         if held != index:
-            at = self.table + index * SPARSE * EXTENT.size
-            size = min(SPARSE * EXTENT.size, self.table + self.count * EXTENT.size - at)
-            read = self.file.read_cached(at, size) if cached else self.file.read(at, size)
+            read = self._rows(index, cached=cached)
             if read is None:
                 return True
             block = read
@@ -205,16 +226,14 @@ class PackReader:
         """All extents of a queue, in offset order."""
         found: list[Extent] = []
         first = max(0, bisect_right(self._queues, queue_id - 1) - 1)
-        at = self.table + first * SPARSE * EXTENT.size
-        end = self.table + self.count * EXTENT.size
-        while at < end:
-            size = min(SPARSE * EXTENT.size, end - at)
-            for extent in read_extents(self.file.read(at, size)):
+        for index in range(first, len(self._queues)):
+            rows = self._rows(index)
+            assert rows is not None
+            for extent in read_extents(rows):
                 if extent.queue_id > queue_id:
                     return found
                 if extent.queue_id == queue_id:
                     found.append(extent)
-            at += size
         return found
 
     def data(self, extent: Extent) -> bytes:

@@ -66,6 +66,18 @@ class PackShelf:
         kept = set(self._numbers)
         self._places = {key: place for key, place in self._places.items() if place[0].number in kept}
 
+    def check(self, number: int) -> PackReader | None:
+        """The pack, if its table still reads as it did when it was opened; else it is a broken one from now on."""
+        pack = next((pack for pack in self.packs if pack.number == number), None)
+        if pack is not None:
+            try:
+                pack.check_table()
+            except Damage as damage:
+                self.packs = [other for other in self.packs if other is not pack]
+                self.broken[number] = str(damage)
+                return None
+        return pack
+
     def damages(self) -> list[DamagePlace]:
         """Packs that could not be opened; which queues are in them, their own tables would say."""
         return [
@@ -100,9 +112,14 @@ class PackShelf:
         packs = self.packs
         # who reads on finds the next records in the next pack, or soon behind it
         last = self._last.get(queue_id, max(0, len(packs) - 1))
+        lost: Damage | None = None  # of a table that may have led to it
         for index in (*range(last, len(packs)), *range(min(last, len(packs)) - 1, -1, -1)):
             pack = packs[index]
-            extent = pack.find(queue_id, offset, cached=cached)
+            try:
+                extent = pack.find(queue_id, offset, cached=cached)
+            except Damage as damage:
+                lost = damage
+                continue
             if extent is True:
                 return None
             if isinstance(extent, Extent):
@@ -117,6 +134,10 @@ class PackShelf:
                 if len(self._last) > PLACES_KEPT:
                     self._last.pop(next(iter(self._last)), None)
                 return place
+        if lost is not None:
+            raise Damage(
+                DamagePlace(lost.place.file, lost.place.position, str(queue_id), offset), "no other pack has it"
+            )
         if self.broken:
             number, why = next(iter(self.broken.items()))
             position = 0 if self.disk.exists(pack_name(number)) else -1

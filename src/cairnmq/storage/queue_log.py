@@ -268,7 +268,7 @@ class QueueLog:
         self._first_timestamp = next((place.max_timestamp for place in walk(file, 0, self.size)), -1)
         self._max_timestamp = self._indexed_timestamp
         for place in walk(file, offset_position(self.disk, self.directory, base, self._indexed_offset), self.size):
-            if place.max_timestamp > self._max_timestamp:
+            if place.max_timestamp > self._max_timestamp and place.count:
                 self._max_timestamp, self._max_timestamp_offset = place.max_timestamp, place.last_offset
 
     @property

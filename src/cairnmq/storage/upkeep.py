@@ -165,6 +165,11 @@ class Upkeep:
 
     # ------------------------------------------------------------------------------------------------- merging
 
+    @property
+    def is_merging(self) -> bool:
+        """A merge is under way: its packs must stay what they are until it is done."""
+        return self._job is not None
+
     def step(self) -> bool:
         """A little of what there is to do; True if there is more. Merged packs count after the next checkpoint."""
         if self._job is None:

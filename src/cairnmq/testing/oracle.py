@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from cairnmq.codec.batch import read_header
+from cairnmq.codec.batch import CONTROL_BIT, empty_batch, read_header, set_offset_and_epoch
 from cairnmq.storage.format import BATCH, FACT, Entry, Keyed, StartMoved, decode_fact, read_entry
 
 KEPT_PER_PRODUCER = 5
@@ -62,6 +62,9 @@ class QueueModel:
         if pid >= 0:
             epoch, kept = self.producers.get(pid, (header.producer_epoch, ()))
             demand(header.producer_epoch >= epoch, where, "producer", pid, "goes back to epoch", header.producer_epoch)
+            if header.attributes & CONTROL_BIT:  # the end of a transaction, which may raise the epoch
+                self.producers[pid] = (header.producer_epoch, kept if header.producer_epoch == epoch else ())
+                return
             last = (header.base_sequence + header.count - 1) % 2**31
             batch = (header.base_sequence, last, header.base_offset)
             kept = kept if header.producer_epoch == epoch else ()
@@ -72,10 +75,18 @@ class QueueModel:
             demand(before < serial, where, "producer", pid, "batch", serial, "twice or out of order")
             self.serials[pid] = serial
 
+    def add_gap(self, end: int, epoch: int, timestamp: int, where: str) -> None:
+        """Offsets that an import brings without records, up to `end`."""
+        if self.end < end:
+            batch = empty_batch(self.end, end - 1, timestamp)
+            set_offset_and_epoch(batch, self.end, epoch)
+            self.add(bytes(batch), where)
+
     def move_start(self, offset: int) -> None:
         if offset <= self.log_start:
             return
         self.log_start = offset
+        self.end = max(self.end, offset)  # of an import: a log whose first records are gone begins there
         before = [epoch for epoch, start in self.epochs if start <= offset]
         behind = [(epoch, start) for epoch, start in self.epochs if start > offset]
         self.epochs = ([(before[-1], offset)] if before else []) + behind
@@ -87,13 +98,13 @@ class QueueModel:
 
 def serial_of(data: bytes) -> int:
     """The simulator's producers number their batches, in the last bytes of the last value, before its header count."""
-    return int(data[-1 - SERIAL_DIGITS : -1])
+    return -1 if read_header(data).attributes & CONTROL_BIT else int(data[-1 - SERIAL_DIGITS : -1])
 
 
 def batch_key(data: bytes) -> tuple[int, int, int]:
     """Which batch it is, wherever it is stored."""
     header = read_header(data)
-    return header.producer_id, header.producer_epoch, serial_of(data)
+    return header.producer_id, header.producer_epoch, serial_of(data) if header.count else 0
 
 
 class Fold:

@@ -14,10 +14,10 @@ IN_FLIGHT_MAX = 5
 
 
 def plain_batch(rng: Random, serial: int, now_ms: int) -> bytes:
-    return build_batch(_records(rng, serial, now_ms))
+    return build_batch(records_of(rng, serial, now_ms))
 
 
-def _records(rng: Random, serial: int, now_ms: int) -> list[Record]:
+def records_of(rng: Random, serial: int, now_ms: int) -> list[Record]:
     sizes = rng.choice(((3,), (3, 30, 200), (40, 600)))
     number = str(serial).zfill(SERIAL_DIGITS).encode()
     return [
@@ -63,7 +63,7 @@ class Sender:
         if self._window and self._serial - self._window[0].serial >= IN_FLIGHT_MAX - 1:
             return None  # the broker remembers no more batches than this
         self._serial += 1
-        batch = Batch(self._serial, 0, _records(rng, self._serial, now_ms), b"", True)
+        batch = Batch(self._serial, 0, records_of(rng, self._serial, now_ms), b"", True)
         self._number(batch)
         self._window.append(batch)
         return batch

@@ -173,6 +173,10 @@ class SimDisk:
         """Flip bits of one byte, as a failing device does: durable, and seen by nobody until it is read."""
         self._file(name).damage(position, flip)
 
+    def is_synced(self, name: str) -> bool:
+        """Nothing of this file can be lost."""
+        return self._file(name).is_synced()
+
     # Operations
 
     def _begin(self, kind: str, name: str) -> bool:

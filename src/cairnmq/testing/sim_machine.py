@@ -24,6 +24,7 @@ from cairnmq.storage.write_path import Write, WritePath
 from cairnmq.testing.oracle import KILL, POWER, JournalModel, QueueModel, demand
 from cairnmq.testing.sim_checks import check_content, check_logs, check_state, check_verify, home, name
 from cairnmq.testing.sim_clients import Sender
+from cairnmq.testing.sim_damage import INDEXES, PACK, SEGMENT, UNDONE, Hurt, mend
 from cairnmq.testing.sim_disk import SimDisk
 
 Disks = tuple[SimDisk, SimDisk]  # of the journals, of the queue logs
@@ -50,6 +51,7 @@ class Tally(Struct):
     in_rounds: int = 0
     in_checkpoints: int = 0
     in_deletions: int = 0
+    in_mending: int = 0
     kills: int = 0
     power_losses: int = 0
     recoveries_struck: int = 0
@@ -58,7 +60,11 @@ class Tally(Struct):
     failed_syncs: int = 0
     mends: int = 0
     resumes: int = 0
+    mended_segments: int = 0
+    mended_packs: int = 0
+    mended_indexes: int = 0
     batches: int = 0
+    imports: int = 0
     rounds: int = 0
     checkpoints: int = 0
     merges: int = 0
@@ -154,6 +160,7 @@ class Machine:
         self.strike_in = 0
         self.splitter_strike_in = 0
         self.kills = True
+        self.hurt: Hurt | None = None  # damage that is not mended yet
         self.journals = self.shape.journals
         self._open(KILL)
 
@@ -185,7 +192,7 @@ class Machine:
     ) -> tuple[Engine, Disks, list[JournalModel], str]:
         """Opens the disks until that succeeds (it may be struck itself); checks what was found."""
         promised = [model.promised(event, self.now) for model in models]
-        if rng.random() < 0.1:
+        if rng.random() < 0.1 and self.hurt is None:
             check_verify(disks[0], disks[1], self.specs)
         if rng.random() < 0.2:
             self.journals = rng.randint(1, self.shape.journals)
@@ -195,6 +202,8 @@ class Machine:
             arm(disks, countdown)
             try:
                 engine = self._engine(*disks, self.epoch)
+                if self.hurt is not None:
+                    engine = self._mend_recovered(engine, disks, self.hurt)
                 break
             except Struck:
                 self.tally.recoveries_struck += 1
@@ -219,6 +228,26 @@ class Machine:
         self._check_recovered(engine, after)
         return engine, disks, after, event
 
+    def _mend_recovered(self, engine: Engine, disks: Disks, hurt: Hurt) -> Engine:
+        """What was damaged before the stop, and perhaps half mended."""
+        splitter = self._splitter(*disks, len(engine.paths))
+        done = self._mend_with(splitter, hurt)
+        if done == UNDONE:
+            self.epoch += 1
+            return self._engine(*disks, self.epoch)
+        if done == PACK:
+            self._checkpoint_on(engine, splitter)
+        engine.mended(hurt.queue_id, hurt.file)
+        splitter.close()
+        return engine
+
+    def _mend_with(self, splitter: Splitter, hurt: Hurt) -> str:
+        done = mend(splitter, hurt)
+        self.tally.mended_segments += done == SEGMENT
+        self.tally.mended_packs += done == PACK
+        self.tally.mended_indexes += done == INDEXES
+        return done
+
     def _check_recovered(self, engine: Engine, models: list[JournalModel]) -> None:
         keyed: dict[tuple[str, bytes], bytes] = {}
         for model in models:
@@ -235,6 +264,7 @@ class Machine:
         disks = (self.journal_disk, self.read_disk)
         self.engine, disks, self.models, event = self._recover(disks, self.models, event, self.rng)
         self.journal_disk, self.read_disk = disks
+        self.hurt = None
         for disk in disks:
             disk.cold = 0.2
             disk.observe = self._observe
@@ -274,6 +304,7 @@ class Machine:
         """In the middle of an operation of the main world."""
         if self.rng.random() < self.shape.branch_share:
             self.tally.struck(disk.last_operation, on_journals=disk is self.journal_disk)
+            self.tally.in_mending += self.hurt is not None
             self._branch(self._event())
         if self.splitter_strike_in:
             self.splitter_strike_in -= 1

@@ -8,17 +8,13 @@ from __future__ import annotations
 import errno
 from bisect import bisect_right
 from collections.abc import Callable
-from random import Random
+from contextlib import suppress
 
-from msgspec.structs import replace
-
-from cairnmq.errors import Fault, Refusal
-from cairnmq.settings.topic import LogConfig
+from cairnmq.errors import Corrupt, Fault, Refusal
 from cairnmq.storage.checkpoint import load_checkpoint
 from cairnmq.storage.format import DOUBT_FILE, Keyed, StartMoved
 from cairnmq.storage.journal import JournalReader
 from cairnmq.storage.queue import Queue
-from cairnmq.storage.queue_log import QueueSpec
 from cairnmq.storage.split_report import Round
 from cairnmq.storage.splitter import Splitter
 from cairnmq.storage.upkeep import Upkeep
@@ -26,25 +22,13 @@ from cairnmq.storage.write_path import Placed, WritePath
 from cairnmq.testing.oracle import JournalModel, QueueModel, batch_key, demand, entries_of
 from cairnmq.testing.sim_checks import check_logs, check_state, name
 from cairnmq.testing.sim_clients import Sender, plain_batch
+from cairnmq.testing.sim_damage import PACK, UNDONE, hurt_something
+from cairnmq.testing.sim_imports import bring
 from cairnmq.testing.sim_machine import EVENTS, Lane, Machine, SplitterDied, Struck, Tally, after_event
 from cairnmq.testing.sim_readers import look_up, read
+from cairnmq.testing.sim_topics import configure, drop_topic, new_topic
 
 SLACK_MS = 20  # threads get their turn within this time
-
-
-def draw_config(rng: Random) -> LogConfig:
-    return LogConfig(
-        segment_bytes=rng.choice((2800, 5000, 12_000)),
-        segment_ms=rng.choice((200, 10**9)),
-        index_interval_bytes=rng.choice((1, 300, 4096)),
-        retention_ms=rng.choice((-1, -1, 400)),
-        retention_bytes=rng.choice((-1, -1, 4000)),
-        append_time=rng.random() < 0.25,
-        flush=rng.choice(("commit", "commit", "interval", "none")),
-        flush_ms=rng.choice((20, 100, 500)),
-        flush_messages=rng.choice((4, 2**63 - 1)),
-        model=rng.choice(("auto", "auto", "shared", "dedicated")),
-    )
 
 
 class World(Machine):
@@ -53,7 +37,7 @@ class World(Machine):
     def __init__(self, seed: int, *, branch_share: float = 0.25, trace: Callable[[str], None] | None = None) -> None:
         super().__init__(seed, branch_share=branch_share, trace=trace)
         for _ in range(self.rng.randint(1, 3)):
-            self._new_topic()
+            new_topic(self)
 
     # ------------------------------------------------------------------------------------------------- the steps
 
@@ -91,21 +75,23 @@ class World(Machine):
             (2, self._wait),
             (12, self._read),
             (4, self._look_up),
-            (1, self._new_topic),
-            (1, self._drop_topic),
-            (1, self._configure),
+            (1, lambda: new_topic(self)),
+            (1, lambda: drop_topic(self)),
+            (1, lambda: configure(self)),
             (2, self._kill_splitter),
             (1, self._stop),
+            (6, self._import),
+            (4, self._damage),
         ]
 
-    def _queue(self) -> Queue | None:
+    def any_queue(self) -> Queue | None:
         queues = list(self.engine.queues.values())
         return self.rng.choice(queues) if queues else None
 
     # the clients
 
     def _produce(self) -> None:
-        queue = self._queue()
+        queue = self.any_queue()
         if queue is None:
             return
         self.serial += 1
@@ -151,10 +137,10 @@ class World(Machine):
             demand(known == [placed.base_offset], name(queue), "calls", key, "a duplicate of", placed, "not", known)
             end = path.journal.staged_end
         if acks:
-            self._await(path, model, end, durable, answer)
+            self.wait_for(path, model, end, durable, answer)
         return None
 
-    def _await(
+    def wait_for(
         self,
         path: WritePath,
         model: JournalModel,
@@ -175,8 +161,15 @@ class World(Machine):
 
         (path.when_synced if durable else path.when_written)(end, released)
 
+    def _import(self) -> None:
+        """Mostly into queues that hold nothing yet, as people do it."""
+        queue = self.any_queue()
+        empty = [each for each in self.engine.queues.values() if not each.state.end]
+        if queue is not None:
+            bring(self, self.rng.choice(empty) if empty and self.rng.random() < 0.7 else queue)
+
     def _trim(self) -> None:
-        queue = self._queue()
+        queue = self.any_queue()
         if queue is None or queue.visible <= queue.log_start:
             return
         offset = self.rng.choice((queue.visible, self.rng.randint(queue.log_start + 1, queue.visible)))
@@ -192,7 +185,7 @@ class World(Machine):
         path = self.lanes[number].path
         end = path.stage_fact(queue, fact, self.now)
         if not isinstance(end, Refusal):
-            self._await(path, self.models[number], end, True, None)
+            self.wait_for(path, self.models[number], end, True, None)
 
     # the journals
 
@@ -241,7 +234,7 @@ class World(Machine):
         for staged in write.staged:
             end = staged.position + staged.size
             lane.batch_ends.append(end)
-            bound = lane.bounds.pop(end)
+            bound = lane.bounds.pop(end, 0)  # what an import brings is due at once
             if bound is not None:
                 model.promise_by(end, self.now + bound + SLACK_MS)
         return True
@@ -348,7 +341,7 @@ class World(Machine):
 
     # the splitter
 
-    def _with_splitter(self, act: Callable[[Splitter], None], faulty: float = 0.03) -> None:
+    def with_splitter(self, act: Callable[[Splitter], None], faulty: float = 0.03) -> None:
         """Runs the splitter; it may die alone, or its disk may refuse, and then a successor goes on."""
         disk = self.read_disk
         if self.rng.random() < 0.04:
@@ -409,14 +402,14 @@ class World(Machine):
                 check_logs(self.read_disk, done, self.specs)
                 self.reports.append(done)
 
-        self._with_splitter(act)
+        self.with_splitter(act)
 
     def _checkpoint(self) -> None:
         def act(splitter: Splitter) -> None:
             self.reports.append(splitter.checkpoint(self.now))
             self.tally.checkpoints += 1
 
-        self._with_splitter(act, faulty=0.2)
+        self.with_splitter(act, faulty=0.2)
 
     def _tidy(self) -> None:
         def act(splitter: Splitter) -> None:
@@ -425,7 +418,7 @@ class World(Machine):
             self.upkeep.step()
             self.tally.merges += splitter.has_merge and not had
 
-        self._with_splitter(act)
+        self.with_splitter(act)
 
     def _acknowledge(self) -> None:
         """The splitter hears that the broker goes by a checkpoint."""
@@ -434,7 +427,7 @@ class World(Machine):
             if self.acks:
                 splitter.seen(self.acks.pop(0))
 
-        self._with_splitter(act)
+        self.with_splitter(act)
 
     def _deliver(self) -> None:
         if not self.reports:
@@ -467,58 +460,41 @@ class World(Machine):
                 self.tally.demotions += 1
                 self.reports.append(splitter.checkpoint(self.now))
 
-        self._with_splitter(act)
+        self.with_splitter(act)
 
-    # topics
+    def _damage(self) -> None:
+        """A file is damaged, which readers notice, and the splitter mends it, or its successor does."""
 
-    def _new_topic(self) -> None:
-        if len(self.specs) >= 6:
-            return
-        names = [topic for topic in ("alpha", "beta", "gamma") if all(s.topic != topic for s in self.specs.values())]
-        if not names:
-            return
-        config = draw_config(self.rng)
-        topic_id = self.rng.randbytes(16)
-        specs = []
-        for partition in range(self.rng.randint(1, 3)):
-            specs.append(QueueSpec(self.next_queue, names[0], partition, topic_id, config))
-            self.next_queue += 1
-        self.specs.update((spec.queue_id, spec) for spec in specs)
-        self.engine.add_queues(specs)
+        def act(splitter: Splitter) -> None:
+            if self.hurt is None:
+                self.hurt = hurt_something(self.rng, splitter, self.engine.shelf.numbers)
+            for queue in self.engine.queues.values() if self.hurt is not None else ():
+                with suppress(Corrupt):  # never something else than was written
+                    read(self, queue)
+            done = self._mend_with(splitter, self.hurt) if self.hurt is not None else ""
+            if done == PACK:
+                self.reports.append(splitter.checkpoint(self.now))
+            while self.reports:
+                self._deliver()
+            if self.hurt is not None:
+                self.engine.mended(self.hurt.queue_id, self.hurt.file)
+            self.hurt = None
+            if done == UNDONE:
+                self._splitter_gone()
 
-    def _drop_topic(self) -> None:
-        topics = sorted({spec.topic for spec in self.specs.values()})
-        if len(topics) < 2:
-            return
-        topic = self.rng.choice(topics)
-        gone = [spec for spec in self.specs.values() if spec.topic == topic]
-        for spec in gone:
-            del self.specs[spec.queue_id]
-            for lane in self.lanes:
-                lane.visible_by.pop(spec.queue_id, None)
-        self.engine.drop_queues([spec.queue_id for spec in gone])
-        if self.splitter is not None:
-            self._with_splitter(lambda splitter: splitter.drop([(s.queue_id, s.directory) for s in gone]))
-
-    def _configure(self) -> None:
-        queue = self._queue()
-        if queue is None:
-            return
-        spec = replace(queue.spec, config=draw_config(self.rng))
-        self.specs[spec.queue_id] = spec
-        self.engine.configure(spec)
-        if self.splitter is not None:
-            self.splitter.configure(spec)
+        self.with_splitter(act, faulty=0.2)
+        while self.hurt is not None:
+            self.with_splitter(act)
 
     # readers
 
     def _read(self) -> None:
-        queue = self._queue()
+        queue = self.any_queue()
         if queue is not None:
             read(self, queue)
 
     def _look_up(self) -> None:
-        queue = self._queue()
+        queue = self.any_queue()
         if queue is not None:
             look_up(self, queue)
 

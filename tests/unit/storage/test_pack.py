@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 
 import pytest
@@ -12,7 +13,8 @@ from cairnmq.codec.batch import set_offset_and_epoch
 from cairnmq.codec.records import Record, build_batch
 from cairnmq.errors import Corrupt
 from cairnmq.storage import pack as pack_module
-from cairnmq.storage.format import BATCH, PACK_HEAD_SIZE, Entry, pack_name
+from cairnmq.storage.damage import Damage, Place
+from cairnmq.storage.format import BATCH, EXTENT, PACK_HEAD_SIZE, Entry, pack_name
 from cairnmq.storage.pack import PackReader, PackWriter
 from cairnmq.storage.pack_merge import MergeJob, PackSize, plan
 from cairnmq.storage.pack_shelf import PackShelf
@@ -137,6 +139,29 @@ def test_every_byte_is_covered(disk: SimDisk) -> None:
             pack = PackReader.open(other, 1)
             for extent in pack:
                 pack.data(extent)
+
+
+def test_a_table_that_rots_while_the_pack_is_open_is_noticed(disk: SimDisk) -> None:
+    """A row says whose records they are: believed as it is, one queue's would be served as another's."""
+    write(disk, 1, {4: [batch(0, 2)], 5: [batch(0, 2)]})
+    write(disk, 2, {5: [batch(2)]})
+    for position in range(PackReader.open(disk, 1).table, PackReader.open(disk, 1).table + 2 * EXTENT.size):
+        shelf = PackShelf(disk, [1, 2])
+        pack = shelf.packs[0]
+        disk.damage(pack.name, position)
+        for act in (partial(pack.find, 4, 0), partial(pack.of_queue, 5), partial(list, pack)):
+            with pytest.raises(Damage, match="table of extents"):
+                act()
+        with pytest.raises(Damage) as told:
+            shelf.read(4, Wanted(0, 2, 1, 1000), whole=True, cached=False)
+        assert told.value.place == Place(pack.name, pack.table, "4", 0)
+        assert read_all(shelf, 5, 2, 3), "the other pack is as good as ever"
+        job = MergeJob(disk, shelf.packs, 3, lambda queue_id: 0)
+        with pytest.raises(Damage):
+            job.step(MB)
+        job.abandon()
+        assert shelf.check(2) is not None and shelf.check(1) is None and list(shelf.broken) == [1]
+        disk.damage(pack.name, position)
 
 
 def test_a_pack_that_was_cut_is_damage(disk: SimDisk) -> None:
