@@ -8,14 +8,22 @@ import time
 
 from cairnmq.testing.sim_machine import Tally
 from cairnmq.testing.sim_storage import World
+from cairnmq.testing.sim_transactions import TransactionWorld
 
 STEPS = 400
 MINUTES = 5
 
 
-def run_seed(seed: int, *, steps: int = STEPS, branch_share: float = 0.25, trace: bool = False) -> Tally:
+def run_seed(
+    seed: int,
+    *,
+    steps: int = STEPS,
+    branch_share: float = 0.25,
+    trace: bool = False,
+    world: type[World] = World,
+) -> Tally:
     """One world from its seed. The same seed and steps give the same run, to the byte."""
-    return World(seed, branch_share=branch_share, trace=print if trace else None).run(steps)
+    return world(seed, branch_share=branch_share, trace=print if trace else None).run(steps)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -33,7 +41,8 @@ def main(arguments: list[str] | None = None) -> int:
     total, seeds, started, told = Tally(), 0, time.monotonic(), 0.0
     while True:
         try:
-            total.add(run_seed(seed, steps=options.steps, trace=options.trace))
+            world = TransactionWorld if seed % 2 else World
+            total.add(run_seed(seed, steps=options.steps, trace=options.trace, world=world))
         except Exception:
             again = f"python -m cairnmq.testing.campaign --seed {seed} --steps {options.steps} --trace"
             print(f"seed {seed} failed after {total.crash_points} good crash points; replay it with\n  {again}")

@@ -1,0 +1,161 @@
+"""Transactions on the simulated machine: seeds that must stay clean, and planted bugs that must be found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import pytest
+from msgspec.structs import replace
+
+from cairnmq.errors import Fault
+from cairnmq.storage import queue_log, queue_state, write_path
+from cairnmq.storage.checkpoint import CheckpointLog
+from cairnmq.storage.engine import Engine
+from cairnmq.storage.format import Aborted, CheckpointRows, ProducerRow, QueueRow
+from cairnmq.storage.markers import Marker, check_marker
+from cairnmq.storage.producers import after_marker
+from cairnmq.storage.queue import Queue
+from cairnmq.storage.queue_log import QueueLog
+from cairnmq.storage.queue_reader import QueueReader
+from cairnmq.storage.queue_state import QueueState
+from cairnmq.storage.queue_transactions import Transactions
+from cairnmq.storage.splitter import Splitter
+from cairnmq.testing.oracle import Violation
+from cairnmq.testing.sim_machine import Tally
+from cairnmq.testing.sim_transactions import TransactionWorld
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+SEEDS = 60
+STEPS = 400
+
+
+@pytest.mark.parametrize("first", range(1000, 1040, 10))
+def test_no_crash_breaks_a_promise(first: int) -> None:
+    total = Tally()
+    for seed in range(first, first + 10):
+        try:
+            total.add(TransactionWorld(seed).run(STEPS))
+        except Exception as error:
+            error.add_note(f"seed {seed} of TransactionWorld")
+            raise
+    assert total.crash_points > 1000
+    assert min(total.failed_writes, total.splitter_deaths, total.unsplits, total.demotions) > 0
+
+
+def test_every_single_operation_is_a_crash_point() -> None:
+    assert TransactionWorld(4242, branch_share=1.0).run(250).crash_points > 300
+
+
+def marker_counts_before_it_is_visible(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(QueueState, "ends", lambda state, first, marker: None)
+
+
+def last_stable_is_the_visible_end(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Queue, "last_stable", property(lambda queue: queue.visible))
+
+
+def failed_write_keeps_its_markers(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Transactions, "take_back", lambda transactions, end: None)
+
+
+def failed_write_keeps_transactions_ended(patch: pytest.MonkeyPatch) -> None:
+    def restore(state: QueueState, producer_id: int, before: ProducerRow | None) -> None:
+        if before is not None:
+            state.producers[producer_id] = before
+        else:
+            state.producers.pop(producer_id, None)
+
+    patch.setattr(QueueState, "restore", restore)
+
+
+def marker_leaves_the_epoch(patch: pytest.MonkeyPatch) -> None:
+    def after(known: ProducerRow | None, pid: int, epoch: int, coordinator: int, now: int) -> ProducerRow:
+        return after_marker(known, pid, known.epoch if known is not None else epoch, coordinator, now)
+
+    patch.setattr(queue_state, "after_marker", after)
+
+
+def late_marker_ends_a_later_transaction(patch: pytest.MonkeyPatch) -> None:
+    def check(known: ProducerRow | None, marker: Marker) -> object:
+        return check_marker(known, replace(marker, transaction_version=1))
+
+    patch.setattr(write_path, "check_marker", check)
+
+
+def rows_of_aborted_not_synced(patch: pytest.MonkeyPatch) -> None:
+    note = QueueLog._note_aborted
+
+    def unsynced(log: QueueLog, rows: Iterable[Aborted]) -> None:
+        before = set(log._unsynced)
+        note(log, rows)
+        log._unsynced = before
+
+    patch.setattr(QueueLog, "_note_aborted", unsynced)
+
+
+def rows_of_aborted_not_cut(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(QueueLog, "_cut_aborted", lambda log, base, offset: None)
+
+
+def rows_of_aborted_not_written(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(queue_log, "txn_index_bytes", lambda rows: b"")
+
+
+def reader_knows_only_old_files(patch: pytest.MonkeyPatch) -> None:
+    saw = QueueReader.saw_segment
+    patch.setattr(QueueReader, "saw_segment", lambda reader, base, *, aborted=False: saw(reader, base))
+
+
+def demotion_forgets_aborted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Splitter, "_stored_aborted", lambda splitter, queue: [])
+
+
+def unsplit_forgets_aborted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Engine, "_recall_aborted", staticmethod(lambda queue, rows: None))
+
+
+def _rows_with(change: Callable[[QueueRow], QueueRow]) -> Plant:
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        publish = CheckpointLog.publish
+
+        def changed(log: CheckpointLog, rows: CheckpointRows) -> None:
+            publish(log, replace(rows, queues=[change(row) for row in rows.queues]))
+
+        patch.setattr(CheckpointLog, "publish", changed)
+
+    return plant
+
+
+BUGS: dict[str, Plant] = {
+    plant.__name__: plant
+    for plant in (
+        marker_counts_before_it_is_visible,
+        last_stable_is_the_visible_end,
+        failed_write_keeps_its_markers,
+        failed_write_keeps_transactions_ended,
+        marker_leaves_the_epoch,
+        late_marker_ends_a_later_transaction,
+        rows_of_aborted_not_synced,
+        rows_of_aborted_not_cut,
+        rows_of_aborted_not_written,
+        reader_knows_only_old_files,
+        demotion_forgets_aborted,
+        unsplit_forgets_aborted,
+    )
+} | {
+    "aborted_not_stored": _rows_with(lambda row: replace(row, aborted=())),
+    "open_not_stored": _rows_with(
+        lambda row: replace(row, producers=tuple(replace(p, txn_start=-1) for p in row.producers))
+    ),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    BUGS[bug](monkeypatch)
+    for seed in range(SEEDS):
+        try:
+            TransactionWorld(seed).run(STEPS)
+        except (Violation, Fault, AssertionError, FileNotFoundError):
+            return
+    pytest.fail(f"{SEEDS} seeds did not find it")
