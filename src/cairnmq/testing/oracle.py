@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from cairnmq.codec.batch import CONTROL_BIT, read_header
+from cairnmq.codec.batch import CONTROL_BIT, empty_batch, read_header, set_offset_and_epoch
 from cairnmq.storage.format import BATCH, FACT, Entry, Keyed, StartMoved, decode_fact, read_entry
 
 KEPT_PER_PRODUCER = 5
@@ -75,10 +75,18 @@ class QueueModel:
             demand(before < serial, where, "producer", pid, "batch", serial, "twice or out of order")
             self.serials[pid] = serial
 
+    def add_gap(self, end: int, epoch: int, timestamp: int, where: str) -> None:
+        """Offsets that an import brings without records, up to `end`."""
+        if self.end < end:
+            batch = empty_batch(self.end, end - 1, timestamp)
+            set_offset_and_epoch(batch, self.end, epoch)
+            self.add(bytes(batch), where)
+
     def move_start(self, offset: int) -> None:
         if offset <= self.log_start:
             return
         self.log_start = offset
+        self.end = max(self.end, offset)  # of an import: a log whose first records are gone begins there
         before = [epoch for epoch, start in self.epochs if start <= offset]
         behind = [(epoch, start) for epoch, start in self.epochs if start > offset]
         self.epochs = ([(before[-1], offset)] if before else []) + behind
@@ -96,7 +104,7 @@ def serial_of(data: bytes) -> int:
 def batch_key(data: bytes) -> tuple[int, int, int]:
     """Which batch it is, wherever it is stored."""
     header = read_header(data)
-    return header.producer_id, header.producer_epoch, serial_of(data)
+    return header.producer_id, header.producer_epoch, serial_of(data) if header.count else 0
 
 
 class Fold:
