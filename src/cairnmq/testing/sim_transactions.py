@@ -84,10 +84,6 @@ class TransactionWorld(World):
             self.next_pid += 1
         return self.rng.choice(self.clients)
 
-    def _some_queue(self) -> Queue | None:
-        queues = list(self.engine.queues.values())
-        return self.rng.choice(queues) if queues else None
-
     def _transact(self) -> None:
         client = self._client()
         for queue_id in client.queues - set(self.engine.queues):
@@ -100,7 +96,7 @@ class TransactionWorld(World):
             client.ending = (client.epoch + raised, self.rng.random() < 0.5)
             self._mark(client)
         else:
-            queue = self._some_queue()
+            queue = self.any_queue()
             if queue is not None:
                 self._write_in(client, queue)
 
@@ -152,7 +148,8 @@ class TransactionWorld(World):
                 client.marked(queue.queue_id)
 
         if queue.state.end == before:
-            self._when_stored(queue, end, answered)
+            durable = queue.config.flush == "commit"
+            self.wait_for(lane.path, self.models[queue.journal], end, durable, answered)
             return
         batch = marker_batch(marker, self.now)
         if queue.config.append_time:
@@ -170,27 +167,11 @@ class TransactionWorld(World):
         if durable:
             lane.visible_by.setdefault(queue.queue_id, []).append((held.end, end))
         self.tally.batches += 1
-        self._when_stored(queue, end, answer)
-
-    def _when_stored(self, queue: Queue, end: int, answer: Callable[[bool], None] | None) -> None:
-        """What is acknowledged must survive from then on, as the ack table says for acks=all."""
-        path, model, durable = (
-            self.lanes[queue.journal].path,
-            self.models[queue.journal],
-            queue.config.flush == "commit",
-        )
-
-        def released(met: bool) -> None:
-            if met and durable:
-                model.promise(end)
-            if answer is not None:
-                answer(met)
-
-        (path.when_synced if durable else path.when_written)(end, released)
+        self.wait_for(lane.path, self.models[queue.journal], end, durable, answer)
 
     def _haunt(self) -> None:
         """A zombie of an older epoch, and a late marker of version 2: neither may do anything."""
-        queue = self._some_queue()
+        queue = self.any_queue()
         if queue is None or not self.clients:
             return
         client = self.rng.choice(self.clients)
@@ -218,7 +199,7 @@ class TransactionWorld(World):
     # ------------------------------------------------------------------------------------------------- the readers
 
     def _read_committed(self) -> None:
-        queue = self._some_queue()
+        queue = self.any_queue()
         if queue is None:
             return
         held = self.live.get(queue.queue_id) or QueueModel()
