@@ -182,9 +182,7 @@ class QueueReader:
                     file = self.disk.open(segment_name(self.directory, base, TXN_INDEX))
                 except FileNotFoundError:
                     continue  # retention has deleted the segment
-                self._aborted[base] = file
-                while len(self._aborted) > FILES_KEPT:
-                    del self._aborted[next(iter(self._aborted))]
+                self._aborted = {base: file}  # one: what is read next is mostly in the same segment
             following = bisect_right(self.bases, base)
             closed = following < len(self.bases) and self.bases[following] < limit
             part = overlap(file, start, end, limit, closed=closed, cached=cached)
