@@ -25,6 +25,9 @@ from cairnmq.groups.subscription import (
 from cairnmq.groups.topic_pattern import Patterns
 from cairnmq.groups.topic_view import TopicView
 
+# Assignors whose members do without the user data of an assignment; librdkafka echoes that of the subscription there.
+_STANDARD = frozenset(("range", "roundrobin", "sticky", "cooperative-sticky"))
+
 
 def upgraded(
     classic: ClassicGroup, deadlines: Deadlines[ConsumerGroup], patterns: Patterns, view: TopicView
@@ -40,7 +43,7 @@ def upgraded(
         if subscription is None or assignment is None:
             why = why or "the embedded consumer protocol is malformed"
             continue
-        if assignment.user_data:
+        if assignment.user_data and classic.protocol not in _STANDARD:
             why = why or "an unsupported custom assignor is in use; switch to a default assignor first"
         # During a rebalance assignments are being made; what members said they have is what counts then.
         rows = assignment.assigned_partitions or subscription.owned_partitions

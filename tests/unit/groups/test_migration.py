@@ -11,6 +11,7 @@ from cairnmq.groups.messages import ConsumerLimits, Identity, State
 from cairnmq.wire.codec import encode
 from cairnmq.wire.messages import ConsumerProtocolAssignment
 from unit.groups.hall import GROUP, LIMITS, REBALANCE_MS, SESSION_MS, Hall
+from unit.groups.room import subscription
 
 OK, AGAIN = ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS
 
@@ -121,10 +122,18 @@ def test_groups_that_cannot_change_over() -> None:
     hall.classic_join("old", protocols=(("x", b"\0"),))
     assert "malformed" in (hall.join("new").message or "")
     hall = Hall()
-    hall.classic_join("old")
+    hall.classic_join("old", protocols=(("own", subscription("orders")),))
     hall.classic_sync("old", {"old": given(0, user_data=b"mine")})
     assert "custom assignor" in (hall.join("new").message or "")
     assert hall.kind == ("classic", State.STABLE)
+
+
+def test_user_data_that_librdkafka_echoes_is_no_hindrance() -> None:
+    hall = Hall()
+    hall.classic_join("old", protocols=(("cooperative-sticky", subscription("orders")),))
+    hall.classic_sync("old", {"old": given(0, 1, 2, 3, user_data=b"echo")})
+    assert hall.join("new").error == OK
+    assert hall.kind[0] == "consumer"
 
 
 def test_who_waits_in_the_classic_group_is_told_to_come_again() -> None:
