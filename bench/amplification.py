@@ -8,7 +8,7 @@ from functools import partial
 
 import psutil
 
-from bench.flat import RawProducer, batch, make_places
+from bench.flat import REQUEST_BATCHES, RawProducer, batch, make_places
 from bench.results import CAIRN, Points, Run, Store
 from bench.row import Row, rounds
 from bench.servers import Server, Servers
@@ -25,26 +25,34 @@ COLUMNS = (
     Column("segmented", "queues with own segments", compared=False),
 )
 
-Send = Callable[[Server, int, int], None]
+Send = Callable[[Server, int, int], int]
+"""To so many partitions so many megabytes; says how many bytes were sent."""
 
 
-def as_fast_as_it_goes(server: Server, partitions: int, megabytes: int) -> None:
+def in_batches(megabytes: int) -> int:
+    """A whole number of requests."""
+    return megabytes * 1_000_000 // len(batch()) // REQUEST_BATCHES * REQUEST_BATCHES
+
+
+def as_fast_as_it_goes(server: Server, partitions: int, megabytes: int) -> int:
     sender = RawProducer(server.port, make_places(server, partitions))
-    sender.send(megabytes * 1_000_000 // len(batch()))
+    sender.send(in_batches(megabytes))
     sender.pipe.close()
+    return in_batches(megabytes) * len(batch())
 
 
-def slowly(server: Server, partitions: int, megabytes: int) -> None:
+def slowly(server: Server, partitions: int, megabytes: int) -> int:
     """A part of the partitions each second: rounds are small, and their packs are merged more often."""
     places = make_places(server, partitions)
     senders = [RawProducer(server.port, places[part::SLOW_PARTS]) for part in range(SLOW_PARTS)]
-    share = SLOW_MB_S * 1_000_000 // len(batch())
-    for second in range(megabytes // SLOW_MB_S):
+    share, seconds = in_batches(SLOW_MB_S), megabytes // SLOW_MB_S
+    for second in range(seconds):
         until = time.monotonic() + 1
         senders[second % SLOW_PARTS].send(share)
         time.sleep(max(0.0, until - time.monotonic()))
     for sender in senders:
         sender.pipe.close()
+    return seconds * share * len(batch())
 
 
 def run_point(servers: Servers, name: str, send: Send, partitions: int, megabytes: int) -> Points:
@@ -53,14 +61,13 @@ def run_point(servers: Servers, name: str, send: Send, partitions: int, megabyte
     (splitter,) = [process for process in processes if "splitter_process" in " ".join(process.cmdline())]
     before = [process.io_counters() for process in processes]
     split = splitter.io_counters().write_chars
-    send(server, partitions, megabytes)
+    produced = send(server, partitions, megabytes)
     rest(splitter)
     after = [process.io_counters() for process in processes]
-    produced = megabytes * 1_000_000
     disk = sum(now.write_bytes - then.write_bytes for now, then in zip(after, before, strict=True))
     queues = server.data / "queues"
     values = {
-        "produced_mb": float(megabytes),
+        "produced_mb": produced / 1e6,
         "split_x": (splitter.io_counters().write_chars - split) / produced,
         "disk_x": disk / produced,
         "packs": float(len(list((server.data / "packs").glob("*.pack")))),
