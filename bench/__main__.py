@@ -8,6 +8,7 @@ import sys
 
 from bench.amplification import AMPLIFICATION
 from bench.burst import BURST
+from bench.compaction import COMPACTION
 from bench.durable import DURABLE
 from bench.flat import FLAT
 from bench.goals import goal_table, summary
@@ -27,7 +28,22 @@ from bench.sweep import SWEEP
 from bench.table import footing
 from bench.tail import TAIL
 
-ALL = (SWEEP, TAIL, SMALL, DURABLE, SUSTAINED, FLAT, LATENCY, NEIGHBOUR, BURST, MANY, AMPLIFICATION, START, RESTART)
+ALL = (
+    SWEEP,
+    TAIL,
+    SMALL,
+    DURABLE,
+    SUSTAINED,
+    FLAT,
+    LATENCY,
+    NEIGHBOUR,
+    BURST,
+    MANY,
+    AMPLIFICATION,
+    START,
+    RESTART,
+    COMPACTION,
+)
 ROWS = {row.name: row for row in ALL}
 SUMMARY = "goals"
 PAGE = ROOT / "docs" / "benchmarks.md"

@@ -17,6 +17,7 @@ KERNELS = (
     "cairnmq.codec._batch",
     "cairnmq.storage._admission",
     "cairnmq.storage._entries",
+    "cairnmq.storage._key_map",
     "cairnmq.wire._codec",
 )
 

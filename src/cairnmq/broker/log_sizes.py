@@ -46,7 +46,8 @@ class LogSizes:
                 sizes = await asyncio.to_thread(_sizes, store, [queue for queue, _ in doubtful])
                 for (queue, known), size in zip(doubtful, sizes, strict=True):
                     known.size = size
-                    known.settled = covered[queue.journal] >= known.seen_at
+                    # compaction changes the size whenever it likes
+                    known.settled = covered[queue.journal] >= known.seen_at and not queue.config.compact
             return [self._size(queue) for queue in queues]
 
     def _doubted(self, store: Store, queue: Queue) -> _Known | None:

@@ -143,7 +143,16 @@ class Mended(Struct, frozen=True, array_like=True, tag=20):
     file: str
 
 
-Report = Mended | Spoiled | Damaged | Shelved | Ask | Split | Checkpointed | Proposals | Trouble | Finished
+class Compacted(Struct, frozen=True, array_like=True, tag=30):
+    """What compaction has done since this splitter started, and what waits for it."""
+
+    passes: int
+    read_bytes: int
+    written_bytes: int
+    dirty_ratio: float
+
+
+Report = Compacted | Mended | Spoiled | Damaged | Shelved | Ask | Split | Checkpointed | Proposals | Trouble | Finished
 
 encode = msgspec.msgpack.Encoder().encode
 _orders: msgspec.msgpack.Decoder[Order] = msgspec.msgpack.Decoder(Order)

@@ -20,6 +20,7 @@ from cairnmq.broker.splitter_messages import (
     Ask,
     Begin,
     Checkpointed,
+    Compacted,
     Configure,
     Damaged,
     Drop,
@@ -90,6 +91,7 @@ class SplitterProcess:
         self.tried: set[str] = set()
         self.retry_at = 0.0
         self.full = False  # until the reserve is held again
+        self.reported = Compacted(0, 0, 0, 0.0)
 
     # ------------------------------------------------------------------------------------------------- messages
 
@@ -159,7 +161,7 @@ class SplitterProcess:
         if resume is not None:
             splitter.replay(now_ms())
             self.send(Shelved(splitter.shelf.numbers))
-        self.upkeep = Upkeep(splitter)
+        self.upkeep = Upkeep(splitter, seed=os.urandom(16))
         self.mender = Mender(splitter)
         self.to_mend.extend((0, place.file) for place in splitter.shelf.damages())
         return splitter
@@ -277,10 +279,26 @@ class SplitterProcess:
         """A step of merging; True if there is more. Damage found there stops neither splitting nor checkpoints."""
         self.mend()
         try:
-            return self.upkeep.step()
+            if self.upkeep.step():
+                return True
         except Corrupt as error:
             self.send(Damaged(f"{error}; packs with it are not merged any more"))
+        return self.compact()
+
+    def compact(self) -> bool:
+        """A slice of compaction; True if there is more."""
+        try:
+            more = self.upkeep.compact(now_ms())
+        except Corrupt as error:
+            self.send(Damaged(f"{error}; its queue is not compacted"))
             return False
+        compactor = self.upkeep.compactor
+        tally = compactor.tally
+        report = Compacted(tally.passes, tally.read_bytes, tally.written_bytes, round(compactor.dirty_ratio, 3))
+        if report != self.reported:
+            self.reported = report
+            self.send(report)
+        return more
 
     def mend(self) -> None:
         """Damage that was found since, here or by the broker's reads."""

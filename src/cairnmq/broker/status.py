@@ -241,6 +241,11 @@ def _storage_metrics(ctx: Context, out: Exposition) -> None:
     out.counter("cairn_damages_total", "Places where stored bytes did not read back.", stats.damage_count)
     out.counter("cairn_splitter_restarts_total", "Times the splitter was started again.", stats.splitter_restarts)
     out.gauge("cairn_checkpoint_seconds", "Duration of the last checkpoint.", stats.checkpoint_seconds)
+    done = stats.compaction
+    out.counter("cairn_compaction_passes_total", "Passes of compaction over a queue.", done.passes)
+    out.counter("cairn_compaction_read_bytes_total", "Bytes of queue logs that were compacted.", done.read_bytes)
+    out.counter("cairn_compaction_written_bytes_total", "Bytes that were left of them.", done.written_bytes)
+    out.gauge("cairn_compaction_dirty_ratio", "Dirty share of the dirtiest queue that waits.", done.dirty_ratio)
     out.histogram(
         "cairn_flush_seconds", "Duration of journal syncs.", [(labels, each.sync_seconds) for labels, each in rows]
     )

@@ -20,6 +20,7 @@ from cairnmq.broker.splitter_messages import (
     Ask,
     Begin,
     Checkpointed,
+    Compacted,
     Configure,
     Damaged,
     Drop,
@@ -108,6 +109,7 @@ class StoreStats(Struct, frozen=True):
     recovery_bytes: int
     tail_reads: int
     cold_reads: int
+    compaction: Compacted
     damage_count: int  # places found since the start
     damages: list[Place]  # those that are not repaired, the latest of them
     reasons: list[str]  # why the broker is not ready; empty when it is
@@ -145,6 +147,7 @@ class Store:
         self._room: deque[Callable[[], None]] = deque()
         self._split_enabled = config.cairn_split_enable
         self._urgent = False
+        self._compaction = Compacted(0, 0, 0, 0.0)
         self._trouble = ""
         self._spoiled = False
         self._finished = asyncio.Event()
@@ -440,6 +443,8 @@ class Store:
             self._trouble = report.reason
             if report.reason:
                 log.error("%s", report.reason)
+        elif isinstance(report, Compacted):
+            self._compaction = report
         elif isinstance(report, Finished):
             self._finished.set()
 
@@ -499,6 +504,7 @@ class Store:
             checkpoint_seconds=self._checkpoint_seconds,
             splitter_pid=self._link.pid,
             splitter_restarts=self._link.restarts,
+            compaction=self._compaction,
             splitter_trouble=self._trouble,
             split_enabled=self._split_enabled,
             recovery_seconds=self._recovery_seconds,

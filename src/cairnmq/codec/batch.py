@@ -28,6 +28,7 @@ CODEC_MASK = 0x07
 APPEND_TIME_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
+DELETE_HORIZON_BIT = 0x40  # compaction has set one (KIP-534); it stands in the base timestamp
 
 _OFFSET_LENGTH = Layout(">qi")
 _OFFSET = Layout(">q")
@@ -106,6 +107,18 @@ def empty_batch(first: int, last: int, timestamp: int) -> bytearray:
     batch = bytearray(HEADER_SIZE)
     fields = (0, last - first, timestamp, timestamp, -1, -1, -1, 0)
     HEADER.pack_into(batch, 0, first, HEADER_SIZE - LENGTH_OVERHEAD, -1, MAGIC, 0, *fields)
+    _CRC.pack_into(batch, 17, crc32c(memoryview(batch)[CRC_START:]))
+    return batch
+
+
+def hollow_batch(header: BatchHeader, timestamp: int) -> bytearray:
+    """A batch without its records: offsets, producer and sequence stay, as Kafka's compaction leaves it."""
+    batch = bytearray(HEADER_SIZE)
+    kept = header.attributes & (APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT)
+    fields = (kept, header.last_offset_delta, timestamp, timestamp)
+    producer = (header.producer_id, header.producer_epoch, header.base_sequence, 0)
+    start = (header.base_offset, HEADER_SIZE - LENGTH_OVERHEAD, header.leader_epoch, MAGIC)
+    HEADER.pack_into(batch, 0, *start, 0, *fields, *producer)
     _CRC.pack_into(batch, 17, crc32c(memoryview(batch)[CRC_START:]))
     return batch
 

@@ -14,6 +14,7 @@ from cairnmq.codec.batch import (
     CODEC_MASK,
     CONTROL_BIT,
     CRC_START,
+    DELETE_HORIZON_BIT,
     HEADER,
     HEADER_SIZE,
     LENGTH_OVERHEAD,
@@ -118,6 +119,46 @@ def build_batch(
     return bytes(batch)
 
 
+def rebuilt_batch(
+    header: BatchHeader, body: bytes, count: int, *, max_timestamp: int, delete_horizon: int | None = None
+) -> bytes:
+    """The batch with only these of its records, with their offsets, packed as before.
+
+    `delete_horizon` (KIP-534) becomes the base timestamp; what records say relative to that changes with it.
+    """
+    attributes, base_timestamp = header.attributes, header.base_timestamp
+    if delete_horizon is not None:
+        attributes |= DELETE_HORIZON_BIT
+        body = _shifted(body, count, base_timestamp - delete_horizon)
+        base_timestamp = delete_horizon
+    packed = compress(attributes & CODEC_MASK, body)
+    batch = bytearray(HEADER_SIZE + len(packed))
+    batch[HEADER_SIZE:] = packed
+    start = (header.base_offset, len(batch) - LENGTH_OVERHEAD, header.leader_epoch, MAGIC)
+    fields = (attributes, header.last_offset_delta, base_timestamp, max_timestamp)
+    producer = (header.producer_id, header.producer_epoch, header.base_sequence, count)
+    HEADER.pack_into(batch, 0, *start, 0, *fields, *producer)
+    HEADER.pack_into(batch, 0, *start, crc32c(memoryview(batch)[CRC_START:]), *fields, *producer)
+    return bytes(batch)
+
+
+def _shifted(body: bytes, count: int, by: int) -> bytes:
+    """Records with their relative timestamps moved."""
+    moved = bytearray()
+    position = 0
+    for _ in range(count):
+        size, position = read_varint(body, position)
+        end = position + size
+        delta, rest = read_varint(body, position + 1)
+        fields = bytearray(body[position : position + 1])
+        _put_varint(fields, delta + by)
+        fields += body[rest:end]
+        _put_varint(moved, len(fields))
+        moved += fields
+        position = end
+    return bytes(moved)
+
+
 def _old_format(offset: int, magic: int) -> Undecodable:
     return Undecodable(
         f"batch at offset {offset} has format {magic}; only format {MAGIC} (Kafka 0.11 and later) is read"
@@ -129,16 +170,16 @@ def _decode_records(header: BatchHeader, body: bytes) -> Iterator[Record]:
     control = bool(header.attributes & CONTROL_BIT)
     position = 0
     for _ in range(header.count):
-        size, position = _varint(body, position)
+        size, position = read_varint(body, position)
         end = position + size
         if size < 0 or end > len(body):
             raise Undecodable(f"a record claims {size} bytes and {len(body) - position} are left")
         position += 1  # record attributes: unused since Kafka 0.11
-        timestamp, position = _varint(body, position)
-        delta, position = _varint(body, position)
+        timestamp, position = read_varint(body, position)
+        delta, position = read_varint(body, position)
         key, position = _bytes(body, position, end)
         value, position = _bytes(body, position, end)
-        count, position = _varint(body, position)
+        count, position = read_varint(body, position)
         headers: Headers = ()
         if count:
             headers, position = _headers(body, position, end, count)
@@ -156,7 +197,7 @@ def _decode_records(header: BatchHeader, body: bytes) -> Iterator[Record]:
         raise Undecodable(f"{len(body) - position} bytes follow the last of its {header.count} records")
 
 
-def _varint(body: bytes, position: int) -> tuple[int, int]:
+def read_varint(body: bytes, position: int) -> tuple[int, int]:
     """A zigzag varint and the position after it."""
     byte = body[position]
     position += 1
@@ -181,7 +222,7 @@ def _bytes(body: bytes, position: int, end: int) -> tuple[bytes | None, int]:
         size = (byte >> 1) ^ -(byte & 1)
         position += 1
     else:
-        size, position = _varint(body, position)
+        size, position = read_varint(body, position)
     if size < 0:
         return None, position
     stop = position + size

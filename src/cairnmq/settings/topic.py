@@ -37,6 +37,11 @@ class LogConfig(Struct, frozen=True, kw_only=True, gc=False):
     min_insync_replicas: int = 1
     compression_type: str = "producer"
     model: Model = "auto"
+    compact: bool = False
+    delete_retention_ms: int = 24 * 3600 * 1000
+    compaction_lag_min_ms: int = 0
+    compaction_lag_max_ms: int = 2**63 - 1
+    dirty_ratio_min: float = 0.5
 
 
 def validate(name: str, value: str) -> Refusal | None:
@@ -68,13 +73,17 @@ def effective(configs: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
         return cast(int, _value(name, configs, broker))
 
     small = "internal.segment.bytes"
+    policies = cast(tuple[str, ...], _value("cleanup.policy", configs, broker))
+    model = cast(Model, _value("cairn.model", configs, broker))  # packs of compacted topics only where asked for
+    compact, lag_max_ms = "compact" in policies, number("max.compaction.lag.ms")
     return LogConfig(
         segment_bytes=number(small if small in configs else "segment.bytes"),
-        segment_ms=number("segment.ms"),
+        # only closed segments are compacted, so they close in time for it
+        segment_ms=min(number("segment.ms"), lag_max_ms) if compact else number("segment.ms"),
         index_interval_bytes=number("index.interval.bytes"),
         index_bytes_max=number("segment.index.bytes"),
-        retention_ms=number("retention.ms"),
-        retention_bytes=number("retention.bytes"),
+        retention_ms=number("retention.ms") if "delete" in policies else -1,
+        retention_bytes=number("retention.bytes") if "delete" in policies else -1,
         max_message_bytes=number("max.message.bytes"),
         append_time=_value("message.timestamp.type", configs, broker) == "LogAppendTime",
         timestamp_before_max_ms=number("message.timestamp.before.max.ms"),
@@ -85,7 +94,12 @@ def effective(configs: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
         file_delete_delay_ms=number("file.delete.delay.ms"),
         min_insync_replicas=number("min.insync.replicas"),
         compression_type=cast(str, _value("compression.type", configs, broker)),
-        model=cast(Model, _value("cairn.model", configs, broker)),
+        model="dedicated" if compact and model == "auto" else model,
+        compact=compact,
+        delete_retention_ms=number("delete.retention.ms"),
+        compaction_lag_min_ms=number("min.compaction.lag.ms"),
+        compaction_lag_max_ms=lag_max_ms,
+        dirty_ratio_min=cast(float, _value("min.cleanable.dirty.ratio", configs, broker)),
     )
 
 

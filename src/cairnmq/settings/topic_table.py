@@ -78,9 +78,7 @@ def _gzip_level(value: Value) -> str | None:
 
 
 def _policy(value: Value) -> str | None:
-    if value == ("delete",):
-        return None
-    return "must not be empty" if not value else "compacted topics are not supported yet; use delete"
+    return None if value else "must not be empty"
 
 
 _NO_CLUSTER = "replication between brokers is not supported yet"

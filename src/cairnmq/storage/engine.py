@@ -207,6 +207,10 @@ class Engine:
             if queue is not None:
                 queue.segments_from, queue.reader = NO_SEGMENTS, None
                 self._recall_aborted(queue, published.aborted.get(queue_id, ()))
+        for queue_id in published.compacted:
+            queue = self.queues.get(queue_id)
+            if queue is not None:
+                queue.reader = None  # what it has open and remembers is of the old files
         self._resume = Resume(dict(self.split))
         for number, position in published.positions.items():
             assert position <= self.split[number]

@@ -16,6 +16,9 @@ POINTS = (
     "checkpoint-publish",
     "retention-delete",
     "journal-delete",
+    "compaction-write",
+    "compaction-swap",
+    "compaction-delete",
     "recovery-scan",
     "recovery-cut",
 )

@@ -213,6 +213,22 @@ class Aborted(Struct, frozen=True, gc=False, array_like=True):
     stable: int
 
 
+class CompactionRow(Struct, frozen=True, gc=False, array_like=True):
+    """How far a queue is compacted. `swaps`: segments (first offsets) that are one now, under the first's name; the
+    others are on their way out."""
+
+    clean_end: int = 0  # no key occurs twice below
+    rewritten_end: int = 0  # below, the journals hold something else than the queue log
+    swaps: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def superseded(self) -> set[int]:
+        return {base for swap in self.swaps for base in swap[1:]}
+
+
+NOT_COMPACTED = CompactionRow()
+
+
 class QueueRow(Struct, frozen=True, gc=False, array_like=True):
     """Per-queue facts as of the split position."""
 
@@ -224,6 +240,7 @@ class QueueRow(Struct, frozen=True, gc=False, array_like=True):
     segments_from: int = NO_SEGMENTS  # records below lie in packs, from here on in segments of the queue's own
     packed_bytes: int = 0  # put into packs so far
     aborted: tuple[Aborted, ...] = ()  # whose markers lie in packs
+    compaction: CompactionRow = NOT_COMPACTED
 
 
 class CheckpointRows(Struct, frozen=True, gc=False, array_like=True):

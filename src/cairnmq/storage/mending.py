@@ -127,6 +127,8 @@ class Mender:
         first = max(queue.state.log_start, queue.segments_from)
         base = next((b for b in log.bases if segment_name(log.directory, b, LOG) == file), first)
         end = min((b for b in log.bases if b > base), default=queue.state.end)
+        if base < queue.compaction.rewritten_end:
+            raise Corrupt(f"{file} was compacted: journals hold what it was made of, not what was left")
         copies = JournalCopies(self.splitter.journal_disk, self.splitter.positions, [queue_id])
         try:
             restore_segment(
@@ -204,6 +206,8 @@ class Mender:
         for queue_id in sorted(rows):
             held = [extent for _, extent in self.splitter.shelf.extents(queue_id)]
             for first, end in gaps(rows[queue_id], held):
+                if first < rows[queue_id].compaction.rewritten_end:
+                    raise Corrupt(f"{pack_name(number)} holds records of queue {queue_id} that were compacted")
                 run = copies.run(queue_id, first, end)
                 writer.add_batches(queue_id, run)
 

@@ -58,7 +58,7 @@ def check_packs(
         end = packed_end(row)
         if not lost:
             replayed = [aborted for aborted in state.aborted if aborted.last >= row.log_start]
-            for text in compare_aborted(row.aborted, replayed, first_offset):
+            for text in compare_aborted(row.aborted, replayed, max(first_offset, row.compaction.rewritten_end)):
                 yield Finding(f"{root}/{PACKS}", f"queue {queue_id}: {text}")
         if not lost and next_offset not in (-1, end):
             yield Finding(f"{root}/{PACKS}", f"queue {queue_id} ends at offset {next_offset}, not at {end}")

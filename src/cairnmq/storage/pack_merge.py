@@ -7,12 +7,13 @@ packs stays small. Records nobody can ask for any more (deleted queues, below th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from msgspec import Struct
 
 from cairnmq.storage.disk import Disk
-from cairnmq.storage.format import Extent
 from cairnmq.storage.pack import PackReader, PackWriter
+from cairnmq.storage.pack_compaction import ExtentCleaning
 from cairnmq.storage.pack_shelf import merged
 
 FANOUT = 8
@@ -57,12 +58,20 @@ def _tier(size: int, fanout: int) -> int:
 
 
 LogStart = Callable[[int], int | None]  # of a queue, as checkpointed; None: the queue is deleted
+Cleaning = Callable[[int], ExtentCleaning | None]  # how a queue's extents are compacted; None: they are copied
 
 
 class MergeJob:
     """One merge. `step` until it says that it is done; the result counts when a checkpoint names it."""
 
-    def __init__(self, disk: Disk, packs: list[PackReader], number: int, log_start: LogStart) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        packs: list[PackReader],
+        number: int,
+        log_start: LogStart,
+        cleaning: Cleaning = lambda queue_id: None,
+    ) -> None:
         self.inputs = [pack.number for pack in packs]
         self.output: int | None = None  # none is needed when nothing in the inputs is alive
         self.read_bytes = 0
@@ -70,23 +79,32 @@ class MergeJob:
         self._number = number
         self._writer: PackWriter | None = None
         self._unsynced = 0
-        self._extents = self._alive(packs, log_start)
+        self.cleaned: list[ExtentCleaning] = []
+        self._work = self._run(packs, log_start, cleaning)
 
-    @staticmethod
-    def _alive(packs: list[PackReader], log_start: LogStart) -> Iterator[tuple[PackReader, Extent]]:
+    def _run(self, packs: list[PackReader], log_start: LogStart, cleaning: Cleaning) -> Iterator[int]:
+        """Yields bytes read."""
         for queue_id, extents in merged(packs):
             start = log_start(queue_id)
-            if start is not None:
-                yield from ((pack, extent) for pack, extent in extents if extent.end_offset > start)
+            alive = [place for place in extents if start is not None and place[1].end_offset > start]
+            if not alive:
+                continue
+            if self._writer is None:
+                self._writer = PackWriter(self._disk, self._number)
+            how = cleaning(queue_id)
+            if how is not None and how.can(alive):
+                yield from how.run(alive, partial(self._writer.add_batches, queue_id))
+                self.cleaned.append(how)
+                continue
+            for pack, extent in alive:
+                self._writer.add_extent(extent, pack.data(extent))
+                yield extent.size
 
     def step(self, max_bytes: int) -> bool:
         """Copies about `max_bytes`; True when the merged pack is whole and synced."""
         copied = 0
-        for pack, extent in self._extents:
-            if self._writer is None:
-                self._writer = PackWriter(self._disk, self._number)
-            self._writer.add_extent(extent, pack.data(extent))
-            copied += extent.size
+        for size in self._work:
+            copied += size
             if copied >= max_bytes:
                 break
         self.read_bytes += copied

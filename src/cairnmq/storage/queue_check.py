@@ -16,9 +16,9 @@ from cairnmq.storage.batch_scan import NoBatch, StoredBatch, scan_batches
 from cairnmq.storage.damage import Damage
 from cairnmq.storage.disk import Disk
 from cairnmq.storage.finding import Finding, note
-from cairnmq.storage.format import IDENTITY_FILE, OFFSET_INDEX_ENTRY, TIME_INDEX_ENTRY, QueueRow, numbered
+from cairnmq.storage.format import IDENTITY_FILE, OFFSET_INDEX_ENTRY, TIME_INDEX_ENTRY, QueueRow, digits, numbered
 from cairnmq.storage.journal_check import Unsplit
-from cairnmq.storage.queue_segment import INDEX, LOG, SUFFIXES, TIME_INDEX, TXN_INDEX, segment_name
+from cairnmq.storage.queue_segment import CLEANED, INDEX, LOG, SUFFIXES, TIME_INDEX, TXN_INDEX, segment_name
 from cairnmq.storage.queue_state import QueueState
 from cairnmq.storage.txn_index import read_rows, sound_rows
 
@@ -45,12 +45,14 @@ class QueueCheck:
         self._first = self._next = 0
         self._state = QueueState()
         self._cut = False  # a start cuts the log here; what follows does not count
+        self._unfinished: set[int] = set()  # segments in the middle of a swap: their indexes may be those of either
 
     def findings(self, journal_damaged: bool) -> Iterator[Finding]:
         start, end = self.row.log_start, self.row.end
         names = self.disk.list(self.directory)
         bases = numbered(names, LOG)
         yield from self._strange_files(names, bases)
+        bases = self._after_swaps(names, bases)
         if end > start and (not bases or bases[0] > start):
             self.damaged = True
             first = f"the first segment is {bases[0]}" if bases else "there is no segment"
@@ -76,6 +78,13 @@ class QueueCheck:
         for name in names:
             if name not in known:
                 yield note(f"{self._path()}/{name}", "belongs to no segment")
+
+    def _after_swaps(self, names: list[str], bases: list[int]) -> list[int]:
+        """Segments that count: until the compacted one has taken its place, the old ones do."""
+        self._unfinished = {base for base in bases for suffix in SUFFIXES if digits(base, suffix) + CLEANED in names}
+        swaps = [swap for swap in self.row.compaction.swaps if digits(swap[0], LOG) + CLEANED not in names]
+        superseded = {base for swap in swaps for base in swap[1:]}
+        return [base for base in bases if base not in superseded]
 
     # ----------------------------------------------------------------------------------------------------- batches
 
@@ -103,7 +112,7 @@ class QueueCheck:
             newest = max(newest, header.max_timestamp) if header.count else newest  # empty ones are in no time index
             places.append(_Place(found.position, header.last_offset, header.max_timestamp, newest))
         file.close()
-        if self.damaged == was_damaged:
+        if self.damaged == was_damaged and base not in self._unfinished:
             # Only entries of batches that came after the checkpoint can be torn.
             is_strict = is_closed or not self.unsplit
             yield from self._aborted(base)
@@ -165,7 +174,8 @@ class QueueCheck:
         # of those below the log start a round may have left out some
         start = max(base, self.row.log_start)
         replayed = [row for row in self._state.aborted if start <= row.last < end]
-        for text in compare_aborted((row for row in rows if row.last >= start), replayed, self._first):
+        first = max(self._first, self.row.compaction.rewritten_end)  # compaction takes aborted records away
+        for text in compare_aborted((row for row in rows if row.last >= start), replayed, first):
             yield Finding(name, text)
 
     # ----------------------------------------------------------------------------------------------------- indexes
@@ -240,9 +250,11 @@ class QueueCheck:
                         self._path(), f"no batch of producer {stored.producer_id}, which the checkpoint knows"
                     )
                 continue
-            for problem in compare_open(stored, replayed, first_offset):
+            for problem in compare_open(stored, replayed, max(first_offset, self.row.compaction.rewritten_end)):
                 yield Finding(self._path(), problem)
             count = min(len(stored.batches), len(replayed.batches))
+            if self.row.compaction.rewritten_end:
+                count = min(count, 1)  # only a producer's last batch is sure to stay
             both = [row.batches[len(row.batches) - count :] for row in (stored, replayed)]
             if stored.epoch != replayed.epoch or both[0] != both[1]:
                 text = f"producer {stored.producer_id}: the checkpoint has epoch {stored.epoch} and {stored.batches}"

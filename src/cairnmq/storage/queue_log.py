@@ -7,7 +7,7 @@ would cost more than the data. Everything behind the checkpoint is cut and writt
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby
 
@@ -27,11 +27,13 @@ from cairnmq.storage.format import (
     Aborted,
     Entry,
     QueueIdentity,
+    digits,
     numbered,
     queue_directory,
     txn_index_bytes,
 )
 from cairnmq.storage.queue_segment import (
+    CLEANED,
     INDEX,
     LOG,
     SUFFIXES,
@@ -92,15 +94,16 @@ class QueueLog:
 
     # ------------------------------------------------------------------------------------------------- opening
 
-    def open_at(self, offset: int, checkpointed: tuple[int, int]) -> None:
+    def open_at(self, offset: int, checkpointed: tuple[int, int], superseded: Collection[int] = ()) -> None:
         """Ready to append `offset`: whatever lies there or behind is cut, because it will be split again.
 
         `checkpointed`: log start and end that the checkpoint claims; between them records must be there.
+        `superseded`: segments whose records are in compacted ones.
         """
         log_start, end = checkpointed
         holds_data = end > log_start
         self._claim_directory(holds_data)
-        self.bases = numbered(self.disk.list(self.directory), LOG)
+        self.bases = [base for base in numbered(self.disk.list(self.directory), LOG) if base not in superseded]
         if holds_data and (not self.bases or self.bases[0] > log_start):
             self._note_damage(self.directory, -1, log_start, min([end, *self.bases]))
         while self.bases and self.bases[-1] >= offset:
@@ -434,6 +437,30 @@ class QueueLog:
             name = segment_name(self.directory, base, suffix)
             self._unsynced.discard(name)
             self.disk.remove(name)
+
+    # ------------------------------------------------------------------------------------------------ compacting
+
+    def remove_unfinished(self, kept: Collection[int] = ()) -> None:
+        """Compacted files that count for nothing, but not those of the segments `kept`."""
+        for name in self.disk.list(self.directory):
+            if name.endswith(CLEANED) and not any(name.startswith(digits(base, ".")) for base in kept):
+                self.disk.remove(f"{self.directory}/{name}")
+
+    def swap_in(self, bases: Sequence[int]) -> None:
+        """Compacted files take the names of the first segment; the others' files stay for those who read them."""
+        for suffix in SUFFIXES:
+            name = segment_name(self.directory, bases[0], suffix)
+            if self.disk.exists(name + CLEANED):
+                self.disk.rename(name + CLEANED, name)
+        self.bases = [base for base in self.bases if base not in bases[1:]]
+        self.new_names = True
+
+    def remove_superseded(self, bases: Sequence[int]) -> None:
+        """The new names are on disk before the old ones go: a power loss must not undo only the former."""
+        self.disk.sync_dir(self.directory)
+        for base in bases[1:]:
+            self._remove_segment(base)
+        self.new_names = True
 
     def close_file(self) -> None:
         if self._file is not None:

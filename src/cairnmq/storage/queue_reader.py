@@ -7,7 +7,9 @@ lock is needed. Sequential readers are remembered by their next offset and need 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -34,6 +36,9 @@ from cairnmq.storage.txn_index import Overlap, overlap
 
 PLACES_KEPT = 64
 FILES_KEPT = 4
+LOOKUPS_MAX = 3
+
+T = TypeVar("T")
 
 
 class QueueReader:
@@ -49,6 +54,7 @@ class QueueReader:
         self._aborted: dict[int, File] = {}
         self._files: dict[int, File] = {}
         self._places: dict[int, tuple[int, int]] = {}  # next offset -> (segment, position)
+        self._doubted: set[int] = set()  # the offset whose place seemed to be damaged
         self._mended: set[int] = set()  # segments whose indexes were made again
         self.refresh()
 
@@ -91,6 +97,13 @@ class QueueReader:
                 part = self._read_at(*place, wanted, whole=whole, cached=cached)
             except FileNotFoundError:
                 part = None  # the end of a segment that retention has deleted since
+            except Damage:
+                # A compacted file may have the name now: the place is forgotten, and looked up once more.
+                if offset in self._doubted:
+                    self._doubted.discard(offset)
+                    raise
+                self._doubted = {offset, *self._doubted} if len(self._doubted) < PLACES_KEPT else {offset}
+                continue
             if part is not None:
                 return part
             # the remembered place is the end of its segment: a newer segment goes on
@@ -181,7 +194,11 @@ class QueueReader:
                 try:
                     file = self.disk.open(segment_name(self.directory, base, TXN_INDEX))
                 except FileNotFoundError:
-                    continue  # retention has deleted the segment
+                    self.refresh()
+                    if base in self._aborting:
+                        raise
+                    # retention has deleted the segment, or its rows are in a compacted one now
+                    return self.aborted(start, end, limit, cached=cached)
                 self._aborted = {base: file}  # one: what is read next is mostly in the same segment
             following = bisect_right(self.bases, base)
             closed = following < len(self.bases) and self.bases[following] < limit
@@ -195,6 +212,18 @@ class QueueReader:
 
     def find_time(self, timestamp: int, limit: int) -> BatchPlace | None:
         """The first batch below `limit` (an offset) whose maximum timestamp reaches `timestamp`. Blocks."""
+        return self._while_files_go(partial(self._find_time, timestamp, limit))
+
+    def _while_files_go(self, look: Callable[[], T]) -> T:
+        """Retention and compaction do not wait for a lookup: it begins again with the files that are there."""
+        for _ in range(LOOKUPS_MAX):
+            try:
+                return look()
+            except FileNotFoundError:
+                self._files.clear()  # another file may have the name of one that is open
+        return look()
+
+    def _find_time(self, timestamp: int, limit: int) -> BatchPlace | None:
         self.refresh()
         for index, base in enumerate(self._below(limit)):
             end = self._end(index, limit)
@@ -206,6 +235,9 @@ class QueueReader:
 
     def largest_timestamp(self, limit: int) -> int:
         """The largest timestamp below `limit`; -1 in an empty log. Blocks."""
+        return self._while_files_go(partial(self._largest_timestamp, limit))
+
+    def _largest_timestamp(self, limit: int) -> int:
         self.refresh()
         largest = -1
         for index, base in enumerate(self._below(limit)):

@@ -26,6 +26,7 @@ WINDOW_BYTES = 64 << 10
 WALK_BYTES_MAX = 4 << 20  # who walks further than this has no good index
 LOG, INDEX, TIME_INDEX, TXN_INDEX = ".log", ".index", ".timeindex", ".txnindex"
 SUFFIXES = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
+CLEANED = ".cleaned"  # behind the suffix: a compacted segment's files before they take their place
 
 
 class BatchPlace(Struct, frozen=True, gc=False):

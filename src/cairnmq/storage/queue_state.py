@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from cairnmq.codec.batch import CONTROL_BIT, HEADER, TRANSACTIONAL_BIT
 from cairnmq.errors import Corrupt
-from cairnmq.storage.format import Aborted, Entry, ProducerRow, QueueRow
+from cairnmq.storage.format import NOT_COMPACTED, Aborted, CompactionRow, Entry, ProducerRow, QueueRow
 from cairnmq.storage.markers import read_marker
 from cairnmq.storage.producers import NO_PRODUCERS, Producers, after, after_marker
 from cairnmq.storage.queue_transactions import Transactions
@@ -216,9 +216,13 @@ class QueueState:
             until = start
         return -1, until
 
-    def to_row(self, queue_id: int, segments_from: int, packed_bytes: int) -> QueueRow:
+    def to_row(
+        self, queue_id: int, segments_from: int, packed_bytes: int, compaction: CompactionRow = NOT_COMPACTED
+    ) -> QueueRow:
         epochs, producers, aborted = tuple(self.epochs), tuple(self.producers.values()), tuple(self.aborted)
-        return QueueRow(queue_id, self.log_start, self.end, epochs, producers, segments_from, packed_bytes, aborted)
+        return QueueRow(
+            queue_id, self.log_start, self.end, epochs, producers, segments_from, packed_bytes, aborted, compaction
+        )
 
     @classmethod
     def from_row(cls, row: QueueRow) -> QueueState:

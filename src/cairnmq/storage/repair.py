@@ -181,7 +181,7 @@ def rebuild_indexes(disk: Disk, directory: str, base: int, interval: int = INDEX
     disk.replace(segment_name(directory, base, TIME_INDEX), times)
 
 
-def index_bytes(places: list[BatchPlace], base: int, interval: int) -> tuple[bytes, bytes]:
+def index_bytes(places: Iterable[BatchPlace], base: int, interval: int) -> tuple[bytes, bytes]:
     """Offset and time index of a closed segment with these batches, by Kafka's rule: an entry for the first batch
     behind every `interval` bytes; the time index ends with the largest timestamp."""
     offsets, times = bytearray(), bytearray()

@@ -19,6 +19,7 @@ from cairnmq.storage.format import (
     BATCH,
     FACT,
     NO_SEGMENTS,
+    NOT_COMPACTED,
     PACK_SUFFIX,
     PACKS,
     QUEUES,
@@ -42,6 +43,7 @@ from cairnmq.storage.queue_log import QueueLog, QueueSpec, read_identity, retire
 from cairnmq.storage.queue_segment import LOG, find_offset, segment_name, sound_walk
 from cairnmq.storage.queue_state import QueueState
 from cairnmq.storage.split_report import Published, QueueSplit, Resume, Round
+from cairnmq.storage.swaps import LeftBehind, Swaps
 from cairnmq.storage.txn_index import read_rows
 
 ROUND_BYTES = 16 << 20
@@ -56,7 +58,9 @@ Resolve = Callable[[list[int]], list[QueueSpec]]  # specs of those ids that exis
 class SplitQueue:
     """A queue the splitter has met since it started."""
 
-    __slots__ = ("spec", "state", "log", "dirty", "checkpointed_start", "segments_from", "packed_bytes", "idle_end")
+    __slots__ = (
+        "spec", "state", "log", "dirty", "checkpointed_start", "segments_from", "packed_bytes", "idle_end", "compaction"
+    )  # fmt: skip
 
     def __init__(self, spec: QueueSpec, row: QueueRow | None) -> None:
         self.spec = spec
@@ -67,6 +71,7 @@ class SplitQueue:
         self.segments_from = row.segments_from if row is not None else NO_SEGMENTS
         self.packed_bytes = row.packed_bytes if row is not None else 0
         self.idle_end = -1  # the end when upkeep looked last
+        self.compaction = row.compaction if row is not None else NOT_COMPACTED
 
 
 class Splitter:
@@ -116,7 +121,9 @@ class Splitter:
         # queues with segments of their own
         self.segmented = sum(row.segments_from != NO_SEGMENTS for row in image.queues.values())
         self._left: set[int] = set()  # demoted, but their old directory may still be read
-        self._unseen: list[tuple[int, list[int], list[int]]] = []  # serial, packs and demoted queues it left behind
+        self._unseen: list[LeftBehind] = []
+        self.swaps = Swaps(self.queues)
+        self.written: set[int] = set()  # compacted queues that upkeep should look at
         # why nothing may be split or checkpointed before the broker starts again
         self.spoiled = SPOILED if read_disk.exists(doubt_name("")) else None
 
@@ -310,7 +317,9 @@ class Splitter:
         self.checkpoints.settle()
         row = self.checkpoints.image.queues.get(queue.spec.queue_id)
         log = QueueLog(self.read_disk, queue.spec)
-        log.open_at(offset, _claim(row, queue.segments_from))
+        if queue.log is None:
+            self.swaps.opened(queue, log)
+        log.open_at(offset, _claim(row, queue.segments_from), queue.compaction.superseded)
         queue.log = log
         self.damages.extend((queue.spec.queue_id, place) for place in log.damages)
         if row is not None:
@@ -383,9 +392,10 @@ class Splitter:
 
     def checkpoint(self, now_ms: int, *, clean: bool = False) -> Published:
         """Syncs the read disk, then publishes."""
+        swapped = self.swaps.into_rows()
         dirty = [queue for queue in self.queues.values() if queue.dirty]
         files = list(self._new_packs)
-        directories: dict[str, None] = dict.fromkeys([PACKS, ""] if files or self._merges else [])
+        directories: dict[str, None] = dict.fromkeys([*swapped, *([PACKS, ""] if files or self._merges else [])])
         for queue in dirty:
             if queue.log is not None:
                 more, names = queue.log.sync_parts()
@@ -404,7 +414,7 @@ class Splitter:
         for queue in dirty:
             queue.state.producers = live(queue.state.producers, now_ms, self.producer_expiration_ms)
         rows = CheckpointRows(
-            queues=[q.state.to_row(q.spec.queue_id, q.segments_from, q.packed_bytes) for q in dirty],
+            queues=[q.state.to_row(q.spec.queue_id, q.segments_from, q.packed_bytes, q.compaction) for q in dirty],
             gone=self._forgotten,
             keyed=[Keyed(space, key, value) for (space, key), value in self._keyed.items()],
             marks=[self._mark(number) for number in self.positions],
@@ -414,11 +424,13 @@ class Splitter:
         )
         reach("checkpoint-publish")
         self.checkpoints.publish(rows)
-        published = self._published()
         for queue in dirty:
             queue.dirty = False
             if queue.log is not None:
                 queue.log.synced()
+        self.swaps.published()
+        self.written.update(queue.spec.queue_id for queue in dirty if queue.spec.config.compact)
+        published = self._published()
         self._keyed.clear()
         self._forgotten = []
         self.checkpointed = dict(self.positions)
@@ -440,11 +452,13 @@ class Splitter:
         """Of replaced packs and demoted queues, the files stay until the readers have gone over to the new ones."""
         self.serial += 1
         left = [number for inputs, _ in self._merges for number in inputs]
-        self._unseen.append((self.serial, left, self._demoted))
+        swapped = self.swaps.tell()
+        self._unseen.append((self.serial, left, self._demoted, swapped))
         self.shelf.replace(self._shelved())
+        compacted = [queue_id for queue_id, _ in swapped]
         known = ((queue_id, self.queues.get(queue_id)) for queue_id in self._demoted)
         aborted = {queue_id: queue.state.aborted.copy() for queue_id, queue in known if queue and queue.state.aborted}
-        published = Published(self.serial, dict(self.positions), self.shelf.numbers, self._demoted, aborted)
+        published = Published(self.serial, dict(self.positions), self.shelf.numbers, self._demoted, aborted, compacted)
         self._new_packs, self._merges, self._demoted = [], [], []
         self._resume = Resume(dict(self.positions))
         return published
@@ -452,7 +466,7 @@ class Splitter:
     def seen(self, serial: int) -> None:
         """The readers go by this checkpoint: what it and those before it left behind can go."""
         while self._unseen and self._unseen[0][0] <= serial:
-            _, packs, demoted = self._unseen.pop(0)
+            _, packs, demoted, swapped = self._unseen.pop(0)
             for number in packs:
                 self.read_disk.remove(pack_name(number))
             for queue_id in demoted:
@@ -460,6 +474,7 @@ class Splitter:
                 self._left.discard(queue_id)
                 if queue is not None:
                     self.read_disk.remove_tree(queue.spec.directory)
+            self.swaps.seen(swapped)
 
     def _mark(self, journal: int) -> JournalMark:
         reader = self.readers.get(journal)
@@ -471,7 +486,8 @@ class Splitter:
 
     @property
     def uncheckpointed(self) -> bool:
-        return self.positions != self.checkpointed or bool(self._forgotten or self._merges or self._demoted)
+        changes = self._forgotten or self._merges or self._demoted or self.swaps
+        return bool(changes) or self.positions != self.checkpointed
 
     # ------------------------------------------------------------------------------------ retention and deletion
 
@@ -554,6 +570,7 @@ class Splitter:
         queue = self.queues.get(spec.queue_id)
         if queue is not None:
             queue.spec = spec
+            self.written.add(spec.queue_id)
             if queue.log is not None:
                 queue.log.spec = spec
 

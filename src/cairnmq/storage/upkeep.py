@@ -13,11 +13,14 @@ from itertools import islice
 from msgspec import Struct
 
 from cairnmq.errors import Corrupt
+from cairnmq.settings.topic import LogConfig
+from cairnmq.storage.compaction import Compactor
 from cairnmq.storage.format import DELETED_SUFFIX, EXTENT, NO_SEGMENTS, QUEUES
 from cairnmq.storage.model import wants_packs
 from cairnmq.storage.pack import PackReader
 from cairnmq.storage.pack_check import packed_end
-from cairnmq.storage.pack_merge import MergeJob, PackSize, plan
+from cairnmq.storage.pack_compaction import DirtyQueue, ExtentCleaning, dirty_queue, packs_to_compact
+from cairnmq.storage.pack_merge import MERGED_BYTES_MAX, MergeJob, PackSize, plan
 from cairnmq.storage.pack_shelf import merged
 from cairnmq.storage.queue_log import QueueLog, QueueSpec, read_identity
 from cairnmq.storage.queue_segment import LOG, newest_time, segment_name, time_hint, walk
@@ -40,7 +43,8 @@ class StartProposal(Struct, frozen=True, gc=False, array_like=True):
 class Upkeep:
     """One splitter's. `look` now and then, `step` while it says there is more to do."""
 
-    def __init__(self, splitter: Splitter, fanout: int | None = None) -> None:
+    def __init__(self, splitter: Splitter, fanout: int | None = None, seed: bytes = bytes(16)) -> None:
+        """`seed`: 16 random bytes for the hashes of keys."""
         self.splitter = splitter
         self.disk = splitter.read_disk
         self.fanout = fanout
@@ -50,6 +54,12 @@ class Upkeep:
         self._damaged: set[int] = set()  # packs that cannot be merged
         self._demotable: list[SplitQueue] = []
         self._indexed: set[str] = set()  # closed segments whose indexes were looked at
+        self.compactor = Compactor(splitter, seed)
+        self._packed: dict[int, LogConfig] = {}  # compacted queues in packs, as of the last look
+        self._dirty: list[DirtyQueue] = []  # those of them that are due
+        self._looked_at_ms = 0
+        # compacted queue -> last segment, clean end and settings when it was looked at
+        self._closed: dict[int, tuple[int, int, LogConfig]] = {}
 
     # ------------------------------------------------------------------------------------------------ retention
 
@@ -101,9 +111,11 @@ class Upkeep:
         if (
             is_idle
             and not queue.dirty
+            and not self.compactor.is_busy_with(queue)
             and wants_packs(queue.spec.config.model, size, self.splitter.segmented, self.splitter.thresholds)
         ):
             self._demotable.append(queue)
+        self.compactor.consider(queue, segments, now_ms)
         if queue.state.log_start < queue.segments_from:
             packed = (extent for _, extent in self.splitter.shelf.extents(queue.spec.queue_id))
             older = [SegmentAge(e.base_offset, e.end_offset, e.size, e.max_timestamp) for e in packed]
@@ -142,6 +154,8 @@ class Upkeep:
         """Also counts what is dead in each pack. A queue with segments of its own has had its look."""
         image = self.splitter.checkpoints.image
         packs = [pack for pack in self.splitter.shelf.packs if pack.number in image.packs]
+        places = {pack.number: image.packs.index(pack.number) for pack in packs}
+        self._packed, self._dirty, self._looked_at_ms = {}, [], now_ms
         dead = dict.fromkeys((pack.number for pack in packs), 0)
         rows = merged(packs)
         while some := list(islice(rows, RESOLVE_QUEUES)):
@@ -161,7 +175,29 @@ class Upkeep:
                         if extent.end_offset > row.log_start
                     ]
                     yield _propose(spec, ages, row.log_start, row.end, now_ms)
+                if spec is not None and row is not None and spec.config.compact:
+                    self._packed[queue_id] = spec.config
+                    alive = [(places[pack.number], e) for pack, e in extents if e.end_offset > row.log_start]
+                    found = dirty_queue(row, spec.config, alive, now_ms)
+                    self._dirty.extend([found] if found is not None else [])
         self._dead = dead
+
+    # ----------------------------------------------------------------------------------------------- compaction
+
+    def compact(self, now_ms: int) -> bool:
+        """A slice of compaction; True if there is more to do. What is done counts after the next checkpoint."""
+        for queue_id in self.splitter.written:
+            queue = self.splitter.queues.get(queue_id)
+            if queue is None or queue.log is None or not queue.log.bases:
+                continue
+            closed = queue.log.bases[-1], queue.compaction.clean_end, queue.spec.config
+            if self._closed.get(queue_id) != closed:
+                self._closed[queue_id] = closed
+                log = queue.log
+                ages = [self._age(log, index, queue.state.end) for index in range(len(log.bases))]
+                self.compactor.consider(queue, ages, now_ms)
+        self.splitter.written.clear()
+        return self.compactor.step(now_ms)
 
     # ------------------------------------------------------------------------------------------------- merging
 
@@ -176,7 +212,8 @@ class Upkeep:
             packs = self._next_merge()
             if not packs:
                 return False
-            self._job = MergeJob(self.disk, packs, self.splitter.take_pack_number(), self._log_start)
+            number = self.splitter.take_pack_number()
+            self._job = MergeJob(self.disk, packs, number, self._log_start, self._cleaning)
         job = self._job
         try:
             if not job.step(STEP_BYTES):
@@ -190,6 +227,7 @@ class Upkeep:
         self._job = None
         self.merged_bytes += job.read_bytes
         self.splitter.replaced(job.inputs, job.output)
+        self._note_cleaned(job)
         return False
 
     def _next_merge(self) -> list[PackReader]:
@@ -201,7 +239,41 @@ class Upkeep:
             chosen = plan(run, self.fanout) if self.fanout else plan(run)
             if chosen:
                 return [shelf[number] for number in chosen]
-        return []
+        return self._packs_to_compact(shelf)
+
+    def _packs_to_compact(self, shelf: dict[int, PackReader]) -> list[PackReader]:
+        """For compaction's sake; what the last look found is used once, because places on the shelf change."""
+        dirty, self._dirty = self._dirty, []
+        numbers = self.splitter.checkpoints.image.packs
+        sizes = [shelf[number].size if number in shelf else 0 for number in numbers]
+        run = packs_to_compact(dirty, sizes, MERGED_BYTES_MAX)
+        chosen = numbers[run[0] : run[1] + 1] if run is not None else []
+        if any(number not in shelf or number in self._damaged for number in chosen):
+            return []
+        return [shelf[number] for number in chosen]
+
+    def _cleaning(self, queue_id: int) -> ExtentCleaning | None:
+        config, row = self._packed.get(queue_id), self.splitter.checkpoints.image.queues.get(queue_id)
+        if config is None or row is None:
+            return None
+        compactor = self.compactor
+        return ExtentCleaning(
+            row,
+            config,
+            seed=compactor.seed,
+            keys_max=compactor.keys_max,
+            now_ms=self._looked_at_ms,
+            tally=compactor.tally,
+        )
+
+    def _note_cleaned(self, job: MergeJob) -> None:
+        """In the same checkpoint as the merge."""
+        for done in job.cleaned:
+            queue = self.splitter.learn(done.row.queue_id)
+            if queue is not None:
+                self.compactor.tally.passes += 1
+                clean_end = done.end if done.covers_all else queue.compaction.clean_end
+                self.splitter.swaps.repacked(queue, max(clean_end, queue.compaction.clean_end), done.end)
 
     def _sound_runs(self, shelf: dict[int, PackReader]) -> Iterator[list[PackSize]]:
         """Neighbours without a damaged pack between them."""

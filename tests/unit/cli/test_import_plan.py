@@ -73,7 +73,9 @@ def test_settings() -> None:
 def test_what_kafka_kept_for_ever_is_kept(tmp_path: Path) -> None:
     """Without its policy the topic would lose everything older than the default retention."""
     notes: list[str] = []
-    assert settings_of("t", {"cleanup.policy": "compact"}, notes) == {"retention.ms": "-1", "retention.bytes": "-1"}
+    assert settings_of("t", {"cleanup.policy": "compact"}, notes) == {"cleanup.policy": "compact"}
+    assert notes == []
+    assert settings_of("t", {"cleanup.policy": "later"}, notes) == {"retention.ms": "-1", "retention.bytes": "-1"}
     assert "t: kept for ever" in notes[1]
     assert settings_of("t", {"cleanup.policy": "delete", "retention.ms": "9"}, []) == {
         "cleanup.policy": "delete",

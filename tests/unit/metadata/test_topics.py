@@ -101,7 +101,7 @@ def test_defaults_come_from_the_broker() -> None:
         (CreateTopic(name="new", configs={"no.such": "1"}), ErrorCode.INVALID_CONFIG),
         (CreateTopic(name="new", configs={"segment.bytes": "1"}), ErrorCode.INVALID_CONFIG),
         (CreateTopic(name="new", configs={"segment.bytes": None}), ErrorCode.INVALID_CONFIG),
-        (CreateTopic(name="new", configs={"cleanup.policy": "compact"}), ErrorCode.INVALID_CONFIG),
+        (CreateTopic(name="new", configs={"cleanup.policy": "forget"}), ErrorCode.INVALID_CONFIG),
         (
             CreateTopic(name="new", configs={"min.compaction.lag.ms": "9", "max.compaction.lag.ms": "8"}),
             ErrorCode.INVALID_CONFIG,
@@ -182,7 +182,7 @@ def test_nothing_different_is_nothing_to_write() -> None:
         ("there", ConfigChange("flush.ms", 0, None), ErrorCode.INVALID_REQUEST),
         ("there", ConfigChange("flush.ms", 2, "1"), ErrorCode.INVALID_CONFIG),
         ("there", ConfigChange("flush.ms", 4, "1"), ErrorCode.INVALID_REQUEST),
-        ("there", ConfigChange("cleanup.policy", 2, "compact"), ErrorCode.INVALID_CONFIG),
+        ("there", ConfigChange("cleanup.policy", 2, "forget"), ErrorCode.INVALID_CONFIG),
         ("there", ConfigChange("cleanup.policy", 3, "delete"), ErrorCode.INVALID_CONFIG),
     ],
 )
@@ -215,7 +215,7 @@ def test_broker_settings_of_one_and_of_all() -> None:
         ConfigChange("no.such.name", 0, "3"),
         ConfigChange("num.io.threads", 0, "3"),
         ConfigChange("log.segment.bytes", 0, "3"),
-        ConfigChange("log.cleanup.policy", 2, "compact"),
+        ConfigChange("log.cleanup.policy", 2, "forget"),
     ],
 )
 def test_broker_settings_that_cannot_change(change: ConfigChange) -> None:

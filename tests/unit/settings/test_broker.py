@@ -46,7 +46,7 @@ def test_layers() -> None:
         ("log.retention.hours", "0"),
         ("log.retention.minutes", "-2"),
         ("log.roll.hours", "0"),
-        ("log.cleanup.policy", "compact"),
+        ("log.cleanup.policy", "forget"),
         ("default.replication.factor", "3"),
         ("cairn.journals", "0"),
         ("cairn.journals", "17"),

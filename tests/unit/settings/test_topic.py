@@ -8,7 +8,7 @@ from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.settings.broker import BrokerConfig, broker_config
 from cairnmq.settings.definition import ConfigEntry, ConfigSource, ConfigType, Synonym
 from cairnmq.settings.topic import LogConfig, default_text, describe_topic, effective, validate, validate_all
-from cairnmq.settings.topic_table import TOPIC
+from cairnmq.settings.topic_table import MODELS, TOPIC
 
 DEFAULT = BrokerConfig()
 
@@ -63,9 +63,6 @@ def test_kafkas_limits(name: str, good: list[str], bad: list[str]) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "word"),
     [
-        ("cleanup.policy", "compact", "compact"),
-        ("cleanup.policy", "delete,compact", "compact"),
-        ("cleanup.policy", "compact,delete", "compact"),
         ("cleanup.policy", "", "empty"),
         ("cleanup.policy", "forget", "one of"),
         ("compression.type", "gzip", "producer"),
@@ -101,6 +98,18 @@ def test_defaults_of_the_struct_are_those_of_the_table() -> None:
     assert effective({}, DEFAULT) == LogConfig()
 
 
+def test_the_cleanup_policy_decides_what_retention_means() -> None:
+    times = {"retention.ms": "5", "retention.bytes": "6", "segment.ms": "100", "max.compaction.lag.ms": "50"}
+    kept = effective({**times, "cleanup.policy": "compact"}, DEFAULT)
+    assert (kept.compact, kept.retention_ms, kept.retention_bytes, kept.segment_ms) == (True, -1, -1, 50)
+    both = effective({**times, "cleanup.policy": "compact,delete"}, DEFAULT)
+    assert (both.compact, both.retention_ms, both.retention_bytes, both.segment_ms) == (True, 5, 6, 50)
+    only = effective({**times, "cleanup.policy": "delete"}, DEFAULT)
+    assert (only.compact, only.retention_ms, only.retention_bytes, only.segment_ms) == (False, 5, 6, 100)
+    models = {model: effective({"cleanup.policy": "compact", "cairn.model": model}, DEFAULT).model for model in MODELS}
+    assert models == {"auto": "dedicated", "dedicated": "dedicated", "shared": "shared"}
+
+
 def test_every_field_follows_its_setting() -> None:
     configs = {
         "segment.bytes": "2000000",
@@ -119,6 +128,10 @@ def test_every_field_follows_its_setting() -> None:
         "file.delete.delay.ms": "21",
         "min.insync.replicas": "22",
         "compression.type": "producer",
+        "delete.retention.ms": "23",
+        "min.compaction.lag.ms": "24",
+        "max.compaction.lag.ms": "25",
+        "min.cleanable.dirty.ratio": "0.26",
     }
     assert validate_all(configs, DEFAULT) is None
     assert effective(configs, DEFAULT) == LogConfig(
@@ -137,6 +150,10 @@ def test_every_field_follows_its_setting() -> None:
         flush_messages=20,
         file_delete_delay_ms=21,
         min_insync_replicas=22,
+        delete_retention_ms=23,
+        compaction_lag_min_ms=24,
+        compaction_lag_max_ms=25,
+        dirty_ratio_min=0.26,
     )
 
 

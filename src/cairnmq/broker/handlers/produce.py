@@ -10,6 +10,7 @@ from cairnmq.broker.reply import CloseConnection, Reply
 from cairnmq.codec.batch import CODEC_MASK, HEADER_SIZE, TRANSACTIONAL_BIT, BatchHeader, read_header
 from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.metadata.topics import check_name
+from cairnmq.storage.compaction_admission import refuse_keyless
 from cairnmq.storage.queue import Queue
 from cairnmq.storage.write_path import Placed
 from cairnmq.transactions.messages import Add, Answer, Producer
@@ -195,6 +196,8 @@ class _Produce:
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"min.insync.replicas={queue.config.min_insync_replicas}, but a single node has one replica",
             )
+        if queue.config.compact and (refusal := refuse_keyless(records, queue.config)) is not None:
+            return refusal
         if self.request.transactional_id is not None:
             return self._check_transaction(queue, self.request.transactional_id, read_header(records))
         return None

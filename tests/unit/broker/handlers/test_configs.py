@@ -137,7 +137,7 @@ async def test_validation_changes_nothing(tmp_path: Path) -> None:
         ([("retention.ms", 9, "1")], ErrorCode.INVALID_REQUEST),
         ([("retention.ms", SET, "1"), ("retention.ms", SET, "2")], ErrorCode.INVALID_REQUEST),
         ([("retention.ms", APPEND, "1")], ErrorCode.INVALID_CONFIG),
-        ([("cleanup.policy", APPEND, "compact")], ErrorCode.INVALID_CONFIG),
+        ([("cleanup.policy", APPEND, "forget")], ErrorCode.INVALID_CONFIG),
     ],
 )
 @scenario

@@ -83,7 +83,7 @@ async def test_refusals(tmp_path: Path) -> None:
             (wanted("unknown", no_such="1"), ErrorCode.INVALID_CONFIG),
             (wanted("text", retention_ms="soon"), ErrorCode.INVALID_CONFIG),
             (wanted("null", retention_ms=None), ErrorCode.INVALID_CONFIG),
-            (wanted("compact", cleanup_policy="compact"), ErrorCode.INVALID_CONFIG),
+            (wanted("policy", cleanup_policy="forget"), ErrorCode.INVALID_CONFIG),
             (both, ErrorCode.INVALID_REQUEST),
             (elsewhere, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
             (doubled, ErrorCode.INVALID_REPLICA_ASSIGNMENT),

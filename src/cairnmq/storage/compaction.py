@@ -1,0 +1,124 @@
+"""Compaction in the splitter: which queue is next, and its pass, a slice at a time. Why and how: docs/compaction.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from cairnmq.errors import Corrupt
+from cairnmq.storage.compaction_job import CompactionJob, Tally
+from cairnmq.storage.compaction_plan import Due, Stretch, due
+from cairnmq.storage.damage import Damage
+from cairnmq.storage.queue_segment import LOG, place_at, segment_name
+from cairnmq.storage.reserve import FULL
+from cairnmq.storage.retention import SegmentAge
+from cairnmq.storage.splitter import SplitQueue, Splitter
+
+KEYS_MAX = 2_000_000  # of 32 bytes each, with the room that a hash table needs: 64 MiB
+SLICE_BYTES = 4 << 20
+REST_MS = 60_000  # of a queue whose pass could not be done, or came to nothing
+NO_LAG = 1 << 62
+
+
+class _Candidate(Struct):
+    queue: SplitQueue
+    segments: list[Stretch]
+    due: Due
+
+
+class Compactor:
+    """One splitter's, over queues with segments of their own; packs are compacted by merges."""
+
+    def __init__(self, splitter: Splitter, seed: bytes, keys_max: int = KEYS_MAX) -> None:
+        self.splitter = splitter
+        self.seed = seed
+        self.keys_max = keys_max
+        self.tally = Tally()
+        self._candidates: dict[int, _Candidate] = {}
+        self._rest_until: dict[int, int] = {}
+        self._job: CompactionJob | None = None
+
+    def consider(self, queue: SplitQueue, ages: Sequence[SegmentAge], now_ms: int) -> None:
+        """`ages`: of all its segments, in order."""
+        queue_id, config = queue.spec.queue_id, queue.spec.config
+        self._candidates.pop(queue_id, None)
+        row = self.splitter.checkpoints.image.queues.get(queue_id)
+        if not config.compact or row is None or self._is_resting(queue_id, now_ms):
+            return
+        closed = [age for age in ages[:-1] if age.end <= row.end]
+        segments = [Stretch(a.base, a.end, a.size, self._oldest(queue, a.base), a.max_timestamp) for a in closed]
+        found = due(segments, queue.compaction.clean_end, config, now_ms)
+        if found is not None:
+            below = [segment for segment in segments if segment.end <= found.end]
+            self._candidates[queue_id] = _Candidate(queue, below, found)
+
+    def _oldest(self, queue: SplitQueue, base: int) -> int:
+        """The time of a segment's first batch; only looked up if it matters."""
+        if queue.spec.config.compaction_lag_max_ms >= NO_LAG:
+            return -1
+        file = self.splitter.read_disk.open(segment_name(queue.spec.directory, base, LOG))
+        place = place_at(file, 0)
+        file.close()
+        return place.max_timestamp if place is not None else -1
+
+    def _is_resting(self, queue_id: int, now_ms: int) -> bool:
+        return now_ms < self._rest_until.get(queue_id, 0)
+
+    @property
+    def dirty_ratio(self) -> float:
+        """Of the dirtiest queue that waits; 0 if none does."""
+        return max((candidate.due.ratio for candidate in self._candidates.values()), default=0.0)
+
+    def step(self, now_ms: int, max_bytes: int = SLICE_BYTES) -> bool:
+        """A slice of the pass at hand, or of the next one; True if there is more to do."""
+        if self._job is None:
+            self._job = self._next_job(now_ms)
+            if self._job is None:
+                return False
+        job, queue_id = self._job, self._job.queue.spec.queue_id
+        try:
+            if not job.step(max_bytes):
+                return True
+            if not job.came_further:
+                self._rest_until[queue_id] = now_ms + REST_MS
+        except Corrupt as error:
+            self._rest_until[queue_id] = now_ms + REST_MS
+            if not isinstance(error, Damage):
+                raise
+            self.splitter.damages.append((queue_id, error.place))
+        except OSError as error:
+            self._rest_until[queue_id] = now_ms + REST_MS
+            if error.errno not in FULL:
+                raise
+        finally:
+            if job.is_over:
+                self._job = None
+        return bool(self._candidates)
+
+    def _next_job(self, now_ms: int) -> CompactionJob | None:
+        while self._candidates:
+            best = max(
+                self._candidates, key=lambda q: (self._candidates[q].due.is_overdue, self._candidates[q].due.ratio)
+            )
+            chosen = self._candidates.pop(best)
+            if not self.splitter.swaps.busy(chosen.queue):
+                return CompactionJob(
+                    self.splitter,
+                    chosen.queue,
+                    chosen.segments,
+                    chosen.due.end,
+                    keys_max=self.keys_max,
+                    seed=self.seed,
+                    now_ms=now_ms,
+                    tally=self.tally,
+                )
+        return None
+
+    def is_busy_with(self, queue: SplitQueue) -> bool:
+        return self._job is not None and self._job.queue is queue or self.splitter.swaps.busy(queue)
+
+    def abandon(self) -> None:
+        if self._job is not None:
+            self._job.abandon()
+            self._job = None

@@ -1,0 +1,251 @@
+"""One pass of compaction over a queue's own segments, in small steps between the splitter's rounds.
+
+New files are written beside the old ones; what makes them count is the splitter's checkpoint (docs/compaction.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+
+from msgspec import Struct
+
+from cairnmq.codec.batch import offset_and_size, read_header
+from cairnmq.errors import Corrupt
+from cairnmq.storage.aborted_ranges import AbortedRanges, aborted_ranges
+from cairnmq.storage.compaction_plan import Stretch, fits
+from cairnmq.storage.compaction_sieve import KeyMap, Pass, Sieve, Weaver, note_keys
+from cairnmq.storage.damage import Damage, Place
+from cairnmq.storage.disk import Disk, File
+from cairnmq.storage.fault_point import reach
+from cairnmq.storage.format import txn_index_bytes
+from cairnmq.storage.queue_segment import (
+    CLEANED,
+    INDEX,
+    LOG,
+    SUFFIXES,
+    TIME_INDEX,
+    TXN_INDEX,
+    Part,
+    Wanted,
+    find_offset,
+    read_batches,
+    segment_name,
+    walk,
+)
+from cairnmq.storage.repair import index_bytes
+from cairnmq.storage.splitter import SplitQueue, Splitter
+from cairnmq.storage.txn_index import read_rows
+
+READ_BYTES = 1 << 20
+SYNC_BYTES = 64 << 20
+
+
+class Tally(Struct):
+    """What compaction has done since the splitter started."""
+
+    passes: int = 0
+    read_bytes: int = 0  # of segments and packs that were filtered
+    written_bytes: int = 0
+    keys_peak: int = 0
+
+
+class GivenUp(Exception):
+    """The queue changed under the pass: it begins again another time."""
+
+
+def parts(disk: Disk, directory: str, base: int, first: int, limit: int) -> Iterator[memoryview]:
+    """Runs of sound batches of a segment, from the one holding offset `first` up to `limit`."""
+    file = disk.open(segment_name(directory, base, LOG))
+    try:
+        position, expected = 0, base
+        if first > base:
+            place = find_offset(disk, directory, base, file, first)
+            if place is None:
+                raise Damage(Place(file.name, file.size(), directory, first, limit))
+            position, expected = place.position, place.base_offset
+        while expected < limit:
+            part = read_batches(file, position, None, Wanted(expected, limit, -1, READ_BYTES), whole=True, cached=False)
+            if not isinstance(part, Part) or not len(part.data):
+                raise Damage(Place(file.name, position, directory.rpartition("/")[2], expected, limit))
+            yield part.data
+            position, expected = position + len(part.data), part.next_offset
+    finally:
+        file.close()
+
+
+def batches_of(part: memoryview) -> Iterator[memoryview]:
+    at = 0
+    while at < len(part):
+        size = offset_and_size(part, at)[1]
+        yield part[at : at + size]
+        at += size
+
+
+class CompactionJob:
+    """`step` until it says that it is done. `segments`: all closed ones below `end`, in order."""
+
+    def __init__(
+        self,
+        splitter: Splitter,
+        queue: SplitQueue,
+        segments: list[Stretch],
+        end: int,
+        *,
+        keys_max: int,
+        seed: bytes,
+        now_ms: int,
+        tally: Tally,
+    ) -> None:
+        self.splitter = splitter
+        self.queue = queue
+        self.disk = splitter.read_disk
+        self._segments = segments
+        self._end = end
+        self._keys = KeyMap(keys_max, seed)
+        self._now_ms = now_ms
+        self._tally = tally
+        self._aborted = AbortedRanges()
+        self._file: File | None = None
+        self._base = -1
+        self._unsynced = 0
+        self.is_over = False
+        self.came_further = False
+        self._work = self._run()
+
+    def step(self, max_bytes: int) -> bool:
+        """Reads about `max_bytes`; True when the pass is done, or given up."""
+        read = 0
+        try:
+            self._look()
+            for size in self._work:
+                read += size
+                if read >= max_bytes:
+                    return False
+        except GivenUp:
+            self.abandon()
+        except (Corrupt, OSError):
+            self.abandon()
+            raise
+        self.is_over = True
+        return True
+
+    def abandon(self) -> None:
+        self.is_over = True
+        self._work.close()
+        self._drop_file()
+
+    def _look(self) -> None:
+        queue = self.queue
+        if (
+            self.splitter.queues.get(queue.spec.queue_id) is not queue
+            or queue.log is None
+            or not queue.spec.config.compact
+            or any(segment.base not in queue.log.bases for segment in self._segments)
+        ):
+            raise GivenUp
+
+    # ------------------------------------------------------------------------------------------------- the phases
+
+    def _run(self) -> Generator[int, None, None]:
+        queue, clean_end = self.queue, self.queue.compaction.clean_end
+        assert queue.log is not None
+        self._aborted = aborted_ranges(self.disk, queue.spec.directory, queue.log.bases, queue.state.aborted)
+        # what becomes of the records of an open transaction is not decided
+        end = min([self._end, *queue.state.open_transactions.values()])
+        end = yield from self._note_keys(clean_end, end)
+        self._tally.keys_peak = max(self._tally.keys_peak, self._keys.count)
+        course = Pass(
+            self._keys,
+            end,
+            self._now_ms,
+            queue.spec.config.delete_retention_ms,
+            self._aborted,
+            dict(queue.state.producers),
+            covers_all=queue.state.log_start >= queue.segments_from,
+        )
+        sieve, weaver = Sieve(course), Weaver(queue.spec.queue_id)
+        taken = [segment for segment in self._segments if segment.base < end]
+        yield from self._rewrite(taken, sieve, weaver)
+        self.splitter.swaps.cleaned_to(queue, max(end, clean_end))
+        self.came_further = end > clean_end
+        self._tally.passes += 1
+
+    def _note_keys(self, clean_end: int, end: int) -> Generator[int, None, int]:
+        """The offset up to which the map holds all keys."""
+        directory = self.queue.spec.directory
+        for segment in self._segments:
+            if segment.end <= clean_end:
+                continue
+            for part in parts(self.disk, directory, segment.base, max(segment.base, clean_end), segment.end):
+                for batch in batches_of(part):
+                    offset = offset_and_size(batch, 0)[0]
+                    if offset >= end or not note_keys(self._keys, batch, self._aborted):
+                        return min(offset, end)
+                yield len(part)
+        return end
+
+    def _rewrite(self, segments: list[Stretch], sieve: Sieve, weaver: Weaver) -> Iterator[int]:
+        """What is left of neighbours goes into one file as long as the next fits in."""
+        directory, config = self.queue.spec.directory, self.queue.spec.config
+        joined: list[Stretch] = []
+        for segment in segments:
+            if self._file is not None and not fits(segment, self._base, self._file.size(), config):
+                self._close_file(joined, sieve, weaver)
+                joined = []
+            file = self._file or self._new_file(segment.base)
+            joined.append(segment)
+            for part in parts(self.disk, directory, segment.base, segment.base, segment.end):
+                out = [
+                    entry.payload
+                    for batch in batches_of(part)
+                    for entry in weaver.add(read_header(batch), sieve.strain(batch))
+                ]
+                self._unsynced += file.append(out) if out else 0
+                self._tally.read_bytes += len(part)
+                reach("compaction-write")
+                if self._unsynced >= SYNC_BYTES:
+                    file.sync()  # in portions: one sync of it all would hold up the disk
+                    self._unsynced = 0
+                yield len(part)
+        if joined:
+            self._close_file(joined, sieve, weaver)
+
+    def _new_file(self, base: int) -> File:
+        self._base = base
+        name = segment_name(self.queue.spec.directory, base, LOG) + CLEANED
+        self.disk.remove(name)
+        self._file = self.disk.create(name)
+        self._unsynced = 0
+        return self._file
+
+    def _close_file(self, joined: list[Stretch], sieve: Sieve, weaver: Weaver) -> None:
+        """The file and its indexes are whole and synced: they take these segments' place at the next checkpoint."""
+        file, directory = self._file, self.queue.spec.directory
+        assert file is not None
+        file.append([entry.payload for entry in weaver.finish()])
+        file.sync()
+        self._tally.written_bytes += file.size()
+        indexes = index_bytes(walk(file, 0), self._base, self.queue.spec.config.index_interval_bytes)
+        files = dict(zip((INDEX, TIME_INDEX), indexes, strict=True))
+        if any(self.disk.exists(segment_name(directory, segment.base, TXN_INDEX)) for segment in joined):
+            rows = [row for segment in joined for row in read_rows(self.disk, directory, segment.base)]
+            # of an aborted transaction without a marker, readers would never hear the end
+            files[TXN_INDEX] = txn_index_bytes([row for row in rows if row.last not in sieve.gone_markers])
+        for suffix, data in files.items():
+            name = segment_name(directory, self._base, suffix) + CLEANED
+            self.disk.remove(name)
+            index = self.disk.create(name)
+            index.append([data])
+            index.sync()
+            index.close()
+        file.close()
+        self._look()
+        self._file = None
+        self.splitter.swaps.give(self.queue, [segment.base for segment in joined], joined[-1].end)
+
+    def _drop_file(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+            for suffix in SUFFIXES:
+                self.disk.remove(segment_name(self.queue.spec.directory, self._base, suffix) + CLEANED)
