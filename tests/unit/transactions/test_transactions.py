@@ -1,0 +1,190 @@
+"""Decisions about transactional ids, one rule each; any order of them is tests/property/test_transactions.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cairnmq.errors import ErrorCode
+from cairnmq.transactions.messages import Add, Answer, Decision, End, Filter, Init, Limits, Producer
+from cairnmq.transactions.record import EPOCH_LAST_GIVEN, EPOCH_MAX, State, TransactionRecord, put
+from cairnmq.transactions.transactions import Transactions
+
+OK, BUSY, FENCED = ErrorCode.NONE, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.PRODUCER_FENCED
+WRONG_STATE, UNMAPPED = ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_ID_MAPPING
+NOW_MS, TIMEOUT_MS = 1_000_000, 60_000
+FRESH = 500
+
+
+class Desk:
+    """A core whose facts are stored when the test says so."""
+
+    def __init__(self, **limits: Any) -> None:
+        self.core = Transactions(Limits(**limits))
+
+    def store(self, decision: Decision) -> Decision:
+        for fact in decision.facts:
+            self.core.apply(fact)
+        return decision
+
+    def init(self, known: Producer | None = None, now_ms: int = NOW_MS) -> Answer:
+        return answer(self.store(self.core.init(Init("t", TIMEOUT_MS, known), None, now_ms, FRESH)))
+
+    def add(self, producer: Producer, *queues: int) -> Answer:
+        return answer(self.store(self.core.add(Add("t", producer, queues), None, NOW_MS)))
+
+    def end(self, producer: Producer, *, commit: bool = True, raises: bool = True) -> Decision:
+        return self.store(self.core.end(End("t", producer, commit, raises), "end", NOW_MS, FRESH + 1))
+
+    def finish(self, decision: Decision) -> Decision:
+        (ending,) = decision.endings
+        return self.store(self.core.written(ending, NOW_MS))
+
+    @property
+    def record(self) -> TransactionRecord:
+        record = self.core.describe("t")
+        assert record is not None
+        return record
+
+    def put(self, record: TransactionRecord) -> None:
+        self.core.apply(put("t", record))
+        self.core.reload("t")
+
+
+def answer(decision: Decision) -> Answer:
+    ((_, told),) = decision.answers
+    return told
+
+
+def given(told: Answer) -> Producer:
+    assert told.error == OK
+    return Producer(told.producer_id, told.epoch)
+
+
+def test_only_what_is_stored_lets_batches_in() -> None:
+    """A queue that is added, but not durably, could be left with records that no marker is ever led to."""
+    desk = Desk()
+    me = given(desk.init())
+    desk.add(me, 1)
+    under_way = desk.core.add(Add("t", me, (2,)), None, NOW_MS)
+    assert desk.record.queues == {1, 2}
+    assert desk.core.verify("t", me, queue=1) == OK
+    assert desk.core.verify("t", me, queue=2) == WRONG_STATE
+    desk.store(under_way)
+    assert desk.core.verify("t", me, queue=2) == OK
+
+
+def test_a_decided_end_keeps_batches_out_before_it_is_stored() -> None:
+    """Otherwise one could be staged behind the marker."""
+    desk = Desk()
+    me = given(desk.init())
+    desk.add(me, 1)
+    desk.core.end(End("t", me, True, False), None, NOW_MS, -1)
+    assert desk.core.verify("t", me, queue=1) == BUSY
+    assert desk.add(me, 2).error == BUSY
+
+
+def test_an_end_is_answered_when_its_markers_are_written() -> None:
+    desk = Desk()
+    me = given(desk.init())
+    desk.add(me, 1, 2)
+    decision = desk.end(me)
+    assert decision.answers == [] and desk.record.state is State.PREPARE_COMMIT
+    (ending,) = decision.endings
+    assert (ending.queues, ending.commit, ending.raised) == ({1, 2}, True, True)
+    assert ending.producer == Producer(me.producer_id, me.epoch + 1), "above that of the records"
+    assert desk.finish(decision).answers == [("end", Answer(OK, me.producer_id, me.epoch + 1))]
+    assert desk.core.written(ending, NOW_MS).facts == [], "a late report changes nothing"
+
+
+def test_markers_of_version_1_have_the_epoch_of_the_records() -> None:
+    desk = Desk()
+    me = given(desk.init())
+    desk.add(me, 1)
+    (ending,) = desk.end(me, raises=False).endings
+    assert (ending.producer, ending.raised) == (me, False)
+
+
+def test_a_fence_is_above_every_epoch_that_was_given() -> None:
+    for raises, raised_by in ((False, 1), (True, 2)):
+        desk = Desk(raises_epochs=raises)
+        me = given(desk.init())
+        desk.add(me, 1)
+        assert desk.init().error == BUSY
+        assert (desk.record.state, desk.record.epoch) == (State.PREPARE_ABORT, me.epoch + raised_by)
+        (ending,) = desk.core.resume()
+        assert ending.raised and not ending.commit and ending.producer.epoch > me.epoch
+
+
+def test_an_old_epoch_cannot_abort_a_later_transaction() -> None:
+    desk = Desk()
+    zombie = given(desk.init())
+    heir = given(desk.init())
+    desk.add(heir, 1)
+    assert desk.init(zombie).error == FENCED
+    assert desk.record.state is State.ONGOING
+
+
+def test_only_the_time_of_an_open_transaction_ends_it() -> None:
+    desk = Desk()
+    me = given(desk.init())
+    assert list(desk.core.advance(NOW_MS + 10 * TIMEOUT_MS)) == []
+    desk.add(me, 1)
+    assert list(desk.core.advance(NOW_MS + TIMEOUT_MS)) == []
+    ((name, decision),) = desk.core.advance(NOW_MS + TIMEOUT_MS + 1)
+    assert name == "t" and decision.endings and desk.record.state is State.PREPARE_ABORT
+    assert list(desk.core.advance(NOW_MS + 10 * TIMEOUT_MS)) == []
+
+
+def test_the_last_epoch_is_kept_for_fencing() -> None:
+    desk = Desk()
+    first = given(desk.init())
+    desk.put(TransactionRecord(first.producer_id, EPOCH_LAST_GIVEN, State.EMPTY, TIMEOUT_MS, NOW_MS))
+    me = Producer(first.producer_id, EPOCH_LAST_GIVEN)
+    desk.add(me, 1)
+    assert desk.init().error == BUSY
+    assert (desk.record.producer_id, desk.record.epoch) == (first.producer_id, EPOCH_MAX)
+    (ending,) = desk.core.resume()
+    desk.store(desk.core.written(ending, NOW_MS))
+    assert given(desk.init()) == Producer(FRESH, 0), "a new id begins where epochs have run out"
+
+
+def test_who_ran_out_of_epochs_may_ask_again() -> None:
+    desk = Desk()
+    first = given(desk.init())
+    desk.put(TransactionRecord(first.producer_id, EPOCH_LAST_GIVEN, State.EMPTY, TIMEOUT_MS, NOW_MS))
+    me = Producer(first.producer_id, EPOCH_LAST_GIVEN)
+    assert given(desk.init(me)) == Producer(FRESH, 0)
+    assert given(desk.init(me)) == Producer(FRESH, 0), "the answer was lost"
+
+
+def test_without_an_id_at_hand_the_client_asks_again() -> None:
+    core = Transactions(Limits())
+    command = Init("t", TIMEOUT_MS)
+    assert core.init_needs_id(command)
+    assert answer(core.init(command, None, NOW_MS, -1)).error == BUSY
+    assert core.describe("t") is None
+
+
+def test_a_write_that_failed_puts_back_what_is_stored() -> None:
+    desk = Desk()
+    me = given(desk.init())
+    desk.add(me, 1)
+    desk.core.end(End("t", me, True, True), "end", NOW_MS, -1)
+    back = desk.core.reload("t")
+    assert back.answers == [("end", Answer(ErrorCode.NOT_COORDINATOR))] and back.endings == []
+    assert (desk.record.state, desk.record.epoch) == (State.ONGOING, me.epoch)
+    assert list(desk.core.advance(NOW_MS + TIMEOUT_MS + 1)), "its time limit holds again"
+
+
+def test_ids_that_nobody_uses_are_forgotten_unless_a_transaction_is_open() -> None:
+    desk = Desk(expiration_ms=1_000)
+    me = given(desk.init())
+    assert list(desk.core.expire(NOW_MS + 999)) == []
+    desk.add(me, 1)
+    assert list(desk.core.expire(NOW_MS + 10_000)) == []
+    desk.finish(desk.end(me))
+    ((_, decision),) = desk.core.expire(NOW_MS + 10_000)
+    desk.store(decision)
+    assert desk.core.describe("t") is None
+    assert desk.add(me, 1).error == UNMAPPED
+    assert dict(desk.core.listed(Filter(), NOW_MS)) == {}
