@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 
 _WAKES = 16
-_SHARE = 8  # one answer gets at most this part of what is left, so that a few slow readers cannot take it all
+_SHARE = 6  # one answer gets at most this part of what is left, so that a few slow readers cannot take it all
 _LEAST = 64 * 1024
 _SMALL = 64 * 1024
 

@@ -53,8 +53,8 @@ class BrokerConfig(Struct, frozen=True, kw_only=True):
     socket_request_max_bytes: int = 100 * 1024 * 1024
     connections_max_idle_ms: int = 600_000
     max_connections: int = 2**31 - 1
-    cairn_request_bytes_max: int = 64 * 1024**2
-    cairn_answer_bytes_max: int = 64 * 1024**2
+    cairn_request_bytes_max: int = 48 * 1024**2
+    cairn_answer_bytes_max: int = 48 * 1024**2
     cairn_fetch_session_partitions_max: int = 100_000
     cairn_group_bytes_max: int = 64 * 1024**2
     cairn_unpacked_bytes_max: int = 32 * 1024**2

@@ -76,9 +76,9 @@ def test_one_holder_of_a_part_may_go_on_when_all_is_given() -> None:
 
 
 def test_what_one_answer_may_take_shrinks_as_little_is_left() -> None:
-    budget = Budget(64 << 20)
+    budget = Budget(48 << 20)
     assert budget.share == 8 << 20
-    budget.take(32 << 20)
+    budget.take(24 << 20)
     assert budget.share == 4 << 20
     budget.take(64 << 20)
     assert budget.full and budget.share == 64 << 10
