@@ -28,6 +28,7 @@ log = logging.getLogger("cairnmq.broker")
 TICK_MS = 20  # deadlines closer together than this are handled in one go
 LATE_MS = 1_000
 EXPIRY_SLICE = 200
+NAME_IN_ID_MAX = 249  # a client's name may be as long as a string can be; with more behind it nobody could be told it
 
 Deliver = Callable[[Answer | None], None]  # None: what the answer rests on could not be stored, or the broker stops
 
@@ -95,7 +96,7 @@ class Coordinator:
             deliver(None)
             return
         self.groups.view = self._view()
-        fresh_id = f"{command.instance_id or command.client_id}-{uuid4()}"
+        fresh_id = f"{(command.instance_id or command.client_id)[:NAME_IN_ID_MAX]}-{uuid4()}"
         self._carry_out(command.group_id, self.groups.join(command, deliver, self._clock(), fresh_id))
 
     def report(self, report: Report, deliver: Deliver) -> None:

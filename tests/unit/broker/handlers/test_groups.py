@@ -236,3 +236,13 @@ async def test_members_that_bring_too_much_are_sent_away_to_retry(tmp_path: Path
         assert (await rig.ask(13, 1, left)).error_code == 0
         rig.now_ms += 2000
         assert (await rig.ask(11, 3, JoinGroupRequest(group_id="two", **asked))).error_code == 0
+
+
+@scenario
+async def test_a_member_with_the_longest_name_can_be_told_its_id(tmp_path: Path) -> None:
+    """Found by fuzzing: its id was too long to be sent, and so nobody could describe the group any more."""
+    async with open_rig(tmp_path, AT_ONCE) as rig:
+        joined = await rig.ask(JOIN, 5, joining(group_instance_id="x" * 32767))
+        assert joined.error_code == OK and joined.member_id.startswith("xxx") and len(joined.member_id) < 300
+        described = await rig.ask(DESCRIBE, 4, DescribeGroupsRequest(groups=["g"]))
+        assert [member.member_id for member in described.groups[0].members] == [joined.member_id]
