@@ -259,6 +259,7 @@ class SplitterProcess:
         self.maybe_checkpoint(now)
         if not self.paused and self.tidy():
             return 0.0
+        self.maybe_checkpoint(now)  # a merge that ended just now waits for one, and the next merge for that
         waits = [self.next_retention - now, 60.0]
         if self.uncheckpointed_since is not None:
             waits.append(self.uncheckpointed_since + self.begin.checkpoint_ms / 1000 - now)

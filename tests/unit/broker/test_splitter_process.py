@@ -34,6 +34,7 @@ from cairnmq.storage.checkpoint import load_checkpoint
 from cairnmq.storage.disk import File, RealDisk
 from cairnmq.storage.engine import Engine, EngineConfig
 from cairnmq.storage.format import DOUBT_FILE, PACKS
+from cairnmq.storage.pack_merge import FANOUT
 from cairnmq.storage.queue_log import QueueSpec
 from cairnmq.storage.split_report import Resume
 
@@ -178,3 +179,21 @@ def test_a_deleted_topic_soon_frees_its_packs(desk: Desk) -> None:
     process.obey(Drop([(PACKED.queue_id, PACKED.directory)]))
     work(lambda: not any(packs.glob("*.pack")))
     assert process.next_retention > time.monotonic() + 10, "and then it rests again"
+
+
+def test_a_merge_that_ended_soon_counts(desk: Desk) -> None:
+    """Also while nothing else happens: the next merge waits for its checkpoint."""
+    process = desk.process
+    process.next_retention = time.monotonic() + 1000
+    desk.specs = [PACKED]
+    for _ in range(FANOUT):
+        desk.put()
+        process.limits = {0: desk.engine.splittable(0)}
+        process.splitter.split(0, process.limits[0], NOW)
+        process.splitter.checkpoint(NOW)
+    pause: float | None = None
+    for _ in range(100):
+        pause = process.work()
+        if process.splitter.has_merge:
+            break
+    assert process.splitter.has_merge and pause is not None and pause <= process.begin.checkpoint_ms / 1000
