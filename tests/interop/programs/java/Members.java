@@ -15,6 +15,7 @@ import java.util.Map;
 import java.util.Queue;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.regex.Pattern;
+import org.apache.kafka.clients.consumer.CommitFailedException;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
@@ -115,6 +116,9 @@ final class Members {
                 }
             } catch (WakeupException woken) {
                 return;
+            } catch (CommitFailedException refused) {
+                // Its epoch had just moved on; whoever reads these records again repeats the commit.
+                Program.print(tell("uncommitted").put("text", String.valueOf(refused.getMessage())));
             } catch (RebalanceInProgressException | RetriableException again) {
                 return;
             }
