@@ -36,7 +36,8 @@ class Files:
 @pytest.fixture(scope="module")
 def files(source: Source, module_broker: Callable[[], Broker]) -> Files:
     broker = module_broker()
-    cairn("import", str(source.logs), "-b", broker.bootstrap, "-c", DEDICATED)
+    as_it_is = ("-c", "min.compaction.lag.ms=9000000000000000000")  # else compaction would go on here
+    cairn("import", str(source.logs), "-b", broker.bootstrap, "-c", DEDICATED, *as_it_is)
     small = ("-c", "internal.segment.bytes=60000", "-c", "index.interval.bytes=500")
     cairn("topic", "create", OWN, "-p", "5", "-b", broker.bootstrap, "-c", DEDICATED, *small)
     for partition, codec in enumerate(CODECS):

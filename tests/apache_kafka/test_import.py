@@ -20,12 +20,13 @@ from programs import require_program
 HEADER = struct.Struct(">qiibIhiqqqhii")
 COUNT_AT, PRODUCER_AT, KEPT_FROM = 57, 43, 16
 SMALL = ("--request-bytes", "40000")
+AS_IT_IS = ("-c", "min.compaction.lag.ms=9000000000000000000")  # else compaction would go on here
 
 
 @pytest.fixture(scope="module")
 def imported(source: Source, module_broker: Callable[[], Broker]) -> Broker:
     broker = module_broker()
-    done = cairn("import", str(source.logs), "-b", broker.bootstrap)
+    done = cairn("import", str(source.logs), "-b", broker.bootstrap, *AS_IT_IS)
     assert "created codecs with 5 partitions" in done.stderr
     return broker
 
@@ -134,7 +135,7 @@ def test_the_files_are_sound_afterwards(imported: Broker) -> None:
 def test_kill_9_in_the_middle_and_again(source: Source, make_broker: Callable[..., Broker]) -> None:
     """Each start dies at another place of the write path; the same command goes on until all is there."""
     broker = make_broker()
-    arguments = ("import", str(source.logs), *SMALL, "--timeout", "5")
+    arguments = ("import", str(source.logs), *SMALL, *AS_IT_IS, "--timeout", "5")
     for point in ("journal-write:5", "journal-sync:4", "journal-write:4"):
         broker.start(cairn_fault_point=point)
         failed = cairn(*arguments, "-b", broker.bootstrap, code=1)

@@ -15,7 +15,7 @@ from cairnmq.storage.reserve import FULL
 from cairnmq.storage.retention import SegmentAge
 from cairnmq.storage.splitter import SplitQueue, Splitter
 
-KEYS_MAX = 2_000_000  # of 32 bytes each, with the room that a hash table needs: 64 MiB
+KEYS_MAX = 1_500_000  # so many fit into a table of 48 MiB, and 24 more while it grows to that
 SLICE_BYTES = 4 << 20
 REST_MS = 60_000  # of a queue whose pass could not be done, or came to nothing
 NO_LAG = 1 << 62
