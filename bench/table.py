@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from bench.results import BUSY_PERCENT_MAX as BUSY
 from bench.results import CAIRN, KAFKA, Run
 
 
@@ -61,6 +62,8 @@ def footing(run: Run, command: str) -> str:
     """What was run, when, and what the machine could do meanwhile."""
     rounds = max(turn.round for turn in run.measurements)
     probes = {key: [turn.probes[key] for turn in run.measurements] for key in run.measurements[0].probes}
+    busy = statistics.median(probes["busy_percent"])
+    shared = " **The machine was busy with other things during this run: compare with care.**" if busy > BUSY else ""
     cold = " A quick run does not warm Kafka up: no comparison." if run.quick else ""
     return (
         f"`{command}`, {run.started} to {run.finished or 'unfinished'}, commit {run.commit}, "
@@ -68,5 +71,5 @@ def footing(run: Run, command: str) -> str:
         f"Probes before each turn: fdatasync p50 {cell(probes['fdatasync_p50_ms'])} ms, slowest of 40 "
         f"{cell(probes['fdatasync_max_ms'])} ms; sequential write {cell(probes['write_mb_s'])} MB/s; load average "
         f"{cell(probes['load_average'])}; CPU busy with other things "
-        f"{cell(probes['busy_percent'])} %. CPU steal during turns {cell(probes['steal_percent'])} %.{cold}"
+        f"{cell(probes['busy_percent'])} %. CPU steal during turns {cell(probes['steal_percent'])} %.{cold}{shared}"
     )

@@ -72,6 +72,14 @@ def test_footing_names_command_code_and_probes() -> None:
         assert part in text
 
 
+def test_footing_warns_of_a_busy_machine() -> None:
+    run = run_of(THREE)
+    assert "busy with other things during" not in footing(run, "make bench")
+    for turn in run.measurements:
+        turn.probes = PROBES | {"busy_percent": 60.0}
+    assert "busy with other things during" in footing(run, "make bench")
+
+
 def test_only_the_rows_own_part_of_the_page_changes() -> None:
     page = "a\n<!-- bench:one -->\nold\n<!-- /bench:one -->\nb\n<!-- bench:two -->\nkept\n<!-- /bench:two -->\n"
     changed = put(page, "one", r"new \1")
