@@ -65,7 +65,7 @@ class Desk:
         self.inbox = Inbox()
         self.process = SplitterProcess(theirs)
         self.specs = [SPEC]
-        self.process.resolve = lambda ids: self.specs  # type: ignore[method-assign]
+        self.process.resolve = lambda queue_ids: self.specs  # type: ignore[method-assign]
         self.process.begin = Begin(self.journal_dir, self.data_dir, None, {0: 0}, 60_000, 60_000, False, None)
         self.process.splitter = self.process.open_splitter(None)
 
