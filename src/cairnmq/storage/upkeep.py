@@ -188,7 +188,7 @@ class Upkeep:
         """A slice of compaction; True if there is more to do. What is done counts after the next checkpoint."""
         for queue_id in self.splitter.written:
             queue = self.splitter.queues.get(queue_id)
-            if queue is None or queue.log is None or not queue.log.bases:
+            if queue is None or queue.log is None or not queue.log.bases or not queue.spec.config.compact:
                 continue
             closed = queue.log.bases[-1], queue.compaction.clean_end, queue.spec.config
             if self._closed.get(queue_id) != closed:
@@ -294,7 +294,8 @@ class Upkeep:
 
     def demote(self) -> bool:
         """Puts segments of small idle queues into a pack; True if it did, and then a checkpoint must follow at once."""
-        chosen = [q for q in self._demotable if q.state.end == q.idle_end and q.segments_from != NO_SEGMENTS]
+        idle = [q for q in self._demotable if q.state.end == q.idle_end and q.segments_from != NO_SEGMENTS]
+        chosen = [queue for queue in idle if not self.compactor.is_busy_with(queue)]
         self._demotable = chosen[DEMOTE_QUEUES:]
         if chosen:
             self.splitter.demote(chosen[:DEMOTE_QUEUES])
