@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from cairnmq.broker.budget import Budget
-from cairnmq.broker.chunks import LARGE, SMALL
 from cairnmq.broker.reply import Answer, CloseConnection, Reply
 from cairnmq.broker.router import Outcome, Router
+from cairnmq.storage.chunks import LARGE, SMALL
 from cairnmq.types import Buffer
 from cairnmq.wire.apis import (
     API_VERSIONS,

@@ -7,10 +7,10 @@ import logging
 import socket
 from typing import TYPE_CHECKING
 
-from cairnmq.broker.chunks import Chunks
 from cairnmq.broker.budget import trim_heap
 from cairnmq.broker.connection import Connection, Limits
 from cairnmq.broker.router import Router
+from cairnmq.storage.chunks import Chunks
 
 if TYPE_CHECKING:
     from cairnmq.broker.context import Context

@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
 from cairnmq.errors import Locked
-from cairnmq.types import Buffers
+from cairnmq.storage.chunks import LARGE, Arena, Chunks
+from cairnmq.types import Buffer, Buffers
 
 Names: TypeAlias = list[str]
 
@@ -31,6 +32,7 @@ _IOV_MAX = os.sysconf("SC_IOV_MAX")
 _LOCK_POLL_SECONDS = 0.02
 _RWF_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 _fdatasync = getattr(os, "fdatasync", os.fsync)
+_CHUNKS_KEPT = 8
 
 # File systems whose syncfs waits for the data of every file and flushes the device: ext4, xfs, btrfs.
 _SYNCFS_MAGICS = frozenset({0xEF53, 0x58465342, 0x9123683E})
@@ -52,8 +54,8 @@ class File(Protocol):
     def read(self, position: int, size: int) -> bytes:
         """Up to size bytes; fewer only at the end of the file."""
 
-    def read_cached(self, position: int, size: int) -> bytes | None:
-        """What read would return, or None where that would wait for the device."""
+    def read_cached(self, position: int, size: int) -> Buffer | None:
+        """What read would return, or None where that would wait for the device. From one thread only."""
 
     def read_into(self, position: int, view: memoryview) -> int:
         """Fill the view; returns fewer bytes than it holds only at the end of the file."""
@@ -108,11 +110,12 @@ class Disk(Protocol):
 class RealFile:
     """A file of the operating system. Closes itself when the last reference goes."""
 
-    __slots__ = ("_fd", "name")
+    __slots__ = ("_arena", "_fd", "name")
 
-    def __init__(self, name: str, fd: int) -> None:
+    def __init__(self, name: str, fd: int, arena: Arena) -> None:
         self.name = name
         self._fd = fd
+        self._arena = arena
 
     def __del__(self) -> None:
         self.close()
@@ -165,23 +168,25 @@ class RealFile:
             got += len(data)
         return b"".join(parts)
 
-    def read_cached(self, position: int, size: int) -> bytes | None:
+    def read_cached(self, position: int, size: int) -> Buffer | None:
         if not _RWF_NOWAIT:
             return self.read(position, size)
-        data = bytearray(size)
+        arena = self._arena
+        room = arena.room(size) if size <= LARGE else memoryview(bytearray(size))
         try:
-            count = os.preadv(self._fd, [data], position, _RWF_NOWAIT)
+            count = os.preadv(self._fd, [room], position, _RWF_NOWAIT)
         except BlockingIOError:
             return None
         except OSError as error:
             if error.errno in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
                 return self.read(position, size)
             raise
-        if count < size:
-            if position + count < self.size():
-                return None
-            del data[count:]
-        return bytes(data)
+        if count < size and position + count < self.size():
+            return None
+        if count < size // 2:
+            # Many a reader asks for much more than there is: it must not hold the room that it asked for.
+            return bytes(room[:count])
+        return arena.keep(count) if size <= LARGE else room
 
     def read_into(self, position: int, view: memoryview) -> int:
         size = len(view)
@@ -222,6 +227,7 @@ class RealDisk:
         self._root_fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
         self._device = os.fstat(self._root_fd).st_dev
         self._has_syncfs = _honours_syncfs(self._root_fd)
+        self._arena = Arena(Chunks(kept_small=0, kept_large=_CHUNKS_KEPT))
 
     def __del__(self) -> None:
         fd, self._root_fd = getattr(self, "_root_fd", -1), -1
@@ -235,10 +241,12 @@ class RealDisk:
         return f"{self.root}/{name}"
 
     def create(self, name: str) -> RealFile:
-        return RealFile(name, os.open(self._path(name), os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o644))
+        return RealFile(
+            name, os.open(self._path(name), os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o644), self._arena
+        )
 
     def open(self, name: str, *, write: bool = False) -> RealFile:
-        return RealFile(name, os.open(self._path(name), os.O_RDWR | os.O_APPEND if write else os.O_RDONLY))
+        return RealFile(name, os.open(self._path(name), os.O_RDWR | os.O_APPEND if write else os.O_RDONLY), self._arena)
 
     def exists(self, name: str) -> bool:
         return os.path.exists(self._path(name))
@@ -273,7 +281,7 @@ class RealDisk:
     def replace(self, name: str, data: bytes) -> None:
         temporary = name + TEMPORARY_SUFFIX
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC
-        file = RealFile(temporary, os.open(self._path(temporary), flags, 0o644))
+        file = RealFile(temporary, os.open(self._path(temporary), flags, 0o644), self._arena)
         try:
             file.append([data])
             os.fsync(file.fileno())

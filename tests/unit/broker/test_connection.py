@@ -9,10 +9,10 @@ import struct
 
 import pytest
 
-from cairnmq.broker.chunks import LARGE, SMALL
 from cairnmq.broker.connection import Limits
 from cairnmq.broker.reply import CloseConnection
 from cairnmq.errors import ErrorCode
+from cairnmq.storage.chunks import LARGE, SMALL
 from cairnmq.types import Buffer
 from cairnmq.wire.apis import API_VERSIONS, FETCH, JOIN_GROUP, METADATA, PRODUCE
 from cairnmq.wire.codec import Malformed, decode

@@ -114,8 +114,12 @@ class _Fetch:
                 _refuse(answer, queue)
                 urgent = True
                 continue
-            size = self._read(index, queue, answer, limit - total, total == 0, warms)
+            room = limit - total
+            size = self._read(index, queue, answer, room, total == 0, warms)
             total += size
+            if size and room < wanted.max_bytes:
+                # It got what was left. Others would read to find that their next batch does not fit into the rest.
+                limit = total
             urgent = urgent or bool(answer.error_code) or answer.diverging_epoch.end_offset >= 0
         if warms and not total:
             places = list(warms)

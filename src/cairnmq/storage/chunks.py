@@ -1,7 +1,8 @@
-"""Receive buffers that are handed out again only when nobody can still see their bytes.
+"""Buffers that are handed out again only when nobody can still see their bytes.
 
-Request bytes travel to the journal as memoryviews, so a chunk must never be written over while a view on it lives.
-CPython refuses to resize a bytearray that has exported views; that refusal is the (exact, cheap) test used here.
+Request bytes travel to the journal, and record bytes from a file to a socket, as memoryviews, so a chunk must never be
+written over while a view on it lives. CPython refuses to resize a bytearray that has exported views; that refusal is
+the (exact, cheap) test used here. Memory that is used again needs no page faults, which cost more than a copy.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def unseen(chunk: bytearray) -> bool:
 
 
 class Chunks:
-    """One pool for all connections: an idle connection holds no chunk at all."""
+    """A pool; who is idle holds no chunk at all."""
 
     __slots__ = ("_kept", "_limits", "_large_out", "_large_max")
 
@@ -42,7 +43,7 @@ class Chunks:
             return mmap(-1, size)
         if self._large_out >= self._large_max:
             if size > SMALL:
-                return bytearray(size)
+                return mmap(-1, size)  # given back to the system at once, where the heap would keep it
             wish = SMALL
         size = SMALL if max(size, wish) <= SMALL else LARGE
         if size == LARGE:
@@ -67,3 +68,28 @@ class Chunks:
     @property
     def kept_bytes(self) -> int:
         return sum(size * len(kept) for size, kept in self._kept.items())
+
+
+class Arena:
+    """Room for small reads side by side in large chunks; a chunk is used again when the last of its views is gone."""
+
+    __slots__ = ("_at", "_chunks", "_view")
+
+    def __init__(self, chunks: Chunks) -> None:
+        self._chunks = chunks
+        self._view = memoryview(bytearray())
+        self._at = 0
+
+    def room(self, size: int) -> memoryview:
+        """For up to LARGE bytes. `keep` says how many of them are used; before that there is no other call."""
+        if self._at + size > len(self._view):
+            chunk = self._chunks.take(LARGE)
+            self._view = memoryview(chunk)
+            self._at = 0
+            self._chunks.give(chunk)  # nobody gets it while there are views, this one among them
+        return self._view[self._at : self._at + size]
+
+    def keep(self, size: int) -> memoryview:
+        kept = self._view[self._at : self._at + size]
+        self._at += size
+        return kept
