@@ -285,6 +285,8 @@ async def test_old_offsets_go_but_not_while_a_commit_of_the_group_is_on_its_way(
     desk.now_ms += 1000
     await asyncio.sleep(0.02)
     assert [facts for facts, _ in desk.journal.writes[1:2]] == [[("offset", fresh[1], None)]]
+    desk.coordinator.drain()
+    await turn()  # a round that had just decided writes too
     for _, future in desk.journal.writes[1:]:
         future.set_result(None)
     await desk.coordinator.close()
