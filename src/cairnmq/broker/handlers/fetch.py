@@ -31,6 +31,7 @@ WARM_TRIES = 3
 COLD_FAILURES_MAX = 1000  # remembered for those who ask next; who never asks again must not fill memory
 # Answers are built in memory, so what one connection can make us hold is bounded below the 50 MB that clients ask for.
 ANSWER_BYTES_MAX = 8 << 20
+DOES_NOT_FIT = -1  # instead of a size
 NOTHING: list[FetchResponse.AbortedTransaction] = []
 # A parked fetch of many partitions is objects for each of them, so it does not stay for as long as it likes.
 FEW_PARTITIONS = 100  # above these it is answered early when others wait for the memory
@@ -116,9 +117,9 @@ class _Fetch:
                 continue
             room = limit - total
             size = self._read(index, queue, answer, room, total == 0, warms)
-            total += size
+            total += max(size, 0)
             if size and room < wanted.max_bytes:
-                # It got what was left. Others would read to find that their next batch does not fit into the rest.
+                # What is left is too little, or used. Others would read it to find that their next batch does not fit.
                 limit = total
             urgent = urgent or bool(answer.error_code) or answer.diverging_epoch.end_offset >= 0
         if warms and not total:
@@ -180,7 +181,7 @@ class _Fetch:
             return 0
         if isinstance(fetched, Fetched):
             answer.records = fetched.buffers
-            return fetched.size
+            return fetched.size or DOES_NOT_FIT
         if isinstance(fetched, Refusal):
             _refuse(answer, fetched.code)
             answer.log_start_offset = queue.log_start

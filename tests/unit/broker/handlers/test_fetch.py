@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from cairnmq.errors import ErrorCode
+from cairnmq.storage.queue import Queue
 from cairnmq.wire.codec import encode
 from cairnmq.wire.framing import RequestHeader
 from cairnmq.wire.messages import FetchRequest
@@ -88,6 +89,27 @@ async def test_later_partitions_get_what_fits_and_never_a_part_of_a_batch(tmp_pa
         sizes = [len(partition.records) for partition in response.responses[0].partitions]
         assert sizes == [0, 2 * size, size]
         assert [partition.partition_index for partition in response.responses[0].partitions] == [0, 1, 2]
+
+
+@scenario
+async def test_nobody_reads_for_what_is_left_of_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a", partitions=5)
+        for partition in range(5):
+            await rig.produce("a", batch(b"x" * 1000), partition=partition)
+        reads = []
+        read = rig.ctx.store.read
+
+        def counted(queue: Queue, *args: Any, **kwargs: Any) -> Any:
+            reads.append(queue.partition)
+            return read(queue, *args, **kwargs)
+
+        monkeypatch.setattr(rig.ctx.store, "read", counted)
+        asked = [FetchRequest.FetchPartition(partition=i, fetch_offset=0, partition_max_bytes=2000) for i in range(5)]
+        topics = [FetchRequest.FetchTopic(topic="a", partitions=asked)]
+        response = await rig.ask(1, 11, FetchRequest(max_wait_ms=0, max_bytes=1500, topics=topics))
+        assert [bool(len(partition.records)) for partition in response.responses[0].partitions] == [True] + 4 * [False]
+        assert reads == [0]
 
 
 @scenario
