@@ -92,10 +92,10 @@ def rest(splitter: psutil.Process) -> None:
 def measure(store: Store, _servers: Servers) -> None:
     share = 10 if store.run.quick else 1
     points: tuple[tuple[str, Send, int, int], ...] = (
-        ("10 large queues", as_fast_as_it_goes, 10, 1000 // share),
-        ("1,000 small queues", as_fast_as_it_goes, 1000, 1000 // share),
-        ("10,000 small queues", as_fast_as_it_goes, 10_000, 1000 // share),
-        (f"1,000 small queues, {SLOW_MB_S} MB/s", slowly, 1000, 200 // share),
+        ("10 large queues", as_fast_as_it_goes, 10, 500 // share),
+        ("1,000 small queues", as_fast_as_it_goes, 1000, 500 // share),
+        ("10,000 small queues", as_fast_as_it_goes, 10_000, 500 // share),
+        (f"1,000 small queues, {SLOW_MB_S} MB/s", slowly, 1000, 100 // share),
     )
     with Servers("amplification") as servers:
         for number in rounds(store, full=1):
