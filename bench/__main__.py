@@ -78,7 +78,7 @@ def main() -> int:
 def warm_up(server: Server) -> None:
     """The JVM compiles what runs often: its first gigabytes take twice the CPU of later ones."""
     run_load(server, Load(10, 3000, consume=True))
-    run_load(server, Load(1000, 1000, consume=True))
+    run_load(server, Load(1000, 500, consume=True))
 
 
 def quick_warm_up(server: Server) -> None:
