@@ -51,7 +51,7 @@ _SIZE = Layout(">i")
 _PEEK = Layout(">hhi")
 _SHORTEST = _PEEK.size
 _UNKNOWN = 1 << 62
-_STEP = LARGE  # a frame that arrives in parts pays in parts, as much again as is there, but at most this at once
+_STEP = LARGE  # larger frames pay in parts: as much again as is there, but at most this at once
 # Other requests than Produce become objects, many times as large as their bytes; in small ones that is not much.
 OBJECTS = 24
 FEW_BYTES = 4096
@@ -71,7 +71,7 @@ class Limits(msgspec.Struct, frozen=True):
 
     request_bytes: int = 100 * 1024 * 1024
     requests: int = 128
-    outstanding_bytes: int = 32 * 1024 * 1024
+    outstanding_bytes: int = 8 * 1024 * 1024  # more only fills memory and caches: the journal takes a few at a time
     write_high: int = 32 * 1024
     write_low: int = 0  # the last bytes of an answer hold all the memory that it was read into
     stall_seconds: float = 30.0
@@ -345,7 +345,7 @@ class Connection(asyncio.BufferedProtocol):
                 break
             if available < size + 4:
                 # Memory for a large frame is asked for before it is filled; small frames pay when they start.
-                step = min(max(available, SMALL), _STEP)
+                step = _STEP if size <= _STEP else min(max(available, SMALL), _STEP)
                 if size > SMALL and self._reserved < size and self._reserved - available < step // 2:
                     if not self._reserve_part(min(size, available + step) - self._reserved):
                         return False
