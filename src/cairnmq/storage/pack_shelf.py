@@ -46,7 +46,11 @@ class PackShelf:
         return sum(pack.size for pack in self.packs)
 
     def add(self, number: int) -> None:
-        self.packs = [*self.packs, PackReader.open(self.disk, number)]
+        """One more. If it cannot be opened, it is tried again with the next `replace`."""
+        try:
+            self.packs = [*self.packs, PackReader.open(self.disk, number)]
+        except (Corrupt, OSError) as error:
+            self.broken[number] = str(error)
         self._numbers.append(number)
 
     def replace(self, numbers: Iterable[int]) -> None:

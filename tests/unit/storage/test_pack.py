@@ -173,6 +173,20 @@ def test_a_pack_that_was_cut_is_damage(disk: SimDisk) -> None:
             PackReader.open(disk, 1)
 
 
+def test_a_new_pack_that_cannot_be_opened_costs_only_its_own_records(disk: SimDisk) -> None:
+    write(disk, 1, {7: [batch(0)]})
+    write(disk, 2, {7: [batch(1)]})
+    name = pack_name(2)
+    whole = disk.open(name).size()
+    disk.open(name, write=True).truncate(whole - 1)
+    shelf = PackShelf(disk, [1])
+    shelf.add(2)
+    assert (shelf.numbers, list(shelf.broken)) == ([1, 2], [2])
+    assert read_all(shelf, 7, 0, 1) == batch(0).payload
+    with pytest.raises(Damage):
+        read_all(shelf, 7, 1, 2)
+
+
 # -------------------------------------------------------------------------------------------------------- merging
 
 
