@@ -135,9 +135,7 @@ class Attack:
                 except TimeoutError:
                     quiet = all(each.key == PRODUCE for each in burst)
                     self.counts["unanswered" if quiet or wild else "parked"] += 1
-                    if quiet and not wild:
-                        break  # acks=0
-                    return True
+                    return True  # on a new connection: an answer that is only late would be taken for that of the next
                 self.counts["answers"] += 1
                 if not wild:
                     self._check(burst, data)
