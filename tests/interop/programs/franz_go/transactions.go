@@ -76,7 +76,7 @@ func readCommitted(ctx context.Context, a *ask) (any, error) {
 	client, err := kgo.NewClient(
 		kgo.SeedBrokers(a.Bootstrap), kgo.ConsumeTopics(a.Topic), kgo.FetchIsolationLevel(level),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(200*time.Millisecond),
-		kgo.KeepControlRecords(),
+		kgo.KeepControlRecords(), // the last one of a partition says that everything before it was seen or left out
 	)
 	if err != nil {
 		return nil, err
@@ -106,12 +106,6 @@ func readCommitted(ctx context.Context, a *ask) (any, error) {
 			at[record.Partition] = record.Offset + 1
 			if !record.Attrs.IsControl() {
 				found = append(found, []any{record.Partition, record.Offset, string(record.Value)})
-			}
-		})
-		// Aborted records are left out by the client: a position behind them is all it shows.
-		fetches.EachPartition(func(part kgo.FetchTopicPartition) {
-			if len(part.Records) == 0 && part.Err == nil && part.LastStableOffset > at[part.Partition] && a.Committed {
-				at[part.Partition] = part.LastStableOffset
 			}
 		})
 	}

@@ -248,10 +248,10 @@ class AiokafkaTransactor:
         self.begun.discard(ask["producer"])
         await self.drop(self.producers.pop(ask["producer"]))
 
-    async def drop(self, producer: Any) -> None:
+    async def drop(self, client: Any) -> None:
         """Without waiting for an end that may not come."""
         try:
-            await asyncio.wait_for(producer.stop(), 1.0)
+            await asyncio.wait_for(client.stop(), 1.0)
         except (Exception, asyncio.CancelledError):  # noqa: BLE001
             return
 
@@ -327,7 +327,7 @@ class AiokafkaTransactor:
         finally:
             if producer is not None:
                 await self.drop(producer)
-            await consumer.stop()
+            await self.drop(consumer)  # its stop may be cancelled by a fetch of its own, when the broker was away
         raise AssertionError("not all was transformed in time")
 
     async def go_back(self, consumer: Any, deadline: float) -> None:
