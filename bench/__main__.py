@@ -8,7 +8,6 @@ import sys
 
 from bench.amplification import AMPLIFICATION
 from bench.burst import BURST
-from bench.compaction import COMPACTION
 from bench.durable import DURABLE
 from bench.flat import FLAT
 from bench.goals import goal_table, summary
@@ -42,7 +41,6 @@ ALL = (
     AMPLIFICATION,
     START,
     RESTART,
-    COMPACTION,
 )
 ROWS = {row.name: row for row in ALL}
 SUMMARY = "goals"
