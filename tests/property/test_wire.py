@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from cairnmq.wire import messages
 from cairnmq.wire.codec import Malformed, decode, encode
+from cairnmq.wire.encoders import SENTENCE_MAX
 from cairnmq.wire.framing import read_request_header, request_frame
 from cairnmq.wire.notation import SHAPES, Field, Shape
 
@@ -61,7 +62,8 @@ def structs(shape: Shape, name: str) -> st.SearchStrategy[Any]:
 
 
 def fitted(shape: Shape, version: int, name: str, message: Any) -> Any:
-    """The message as far as this version can say it: what it does not have at its default, no null it forbids."""
+    """The message as far as this version can say it: what it does not have at its default, no null it forbids, no
+    sentence longer than anybody reads."""
     fields = shape.structs[name] if name else shape.fields
     kept = {}
     for field in fields:
@@ -74,6 +76,8 @@ def fitted(shape: Shape, version: int, name: str, message: Any) -> Any:
         elif field.is_struct:
             inner = [fitted(shape, version, field.type, item) for item in (value if field.array else [value])]
             value = inner if field.array else inner[0]
+        elif field.type == "str" and field.name.endswith("error_message"):
+            value = value[:SENTENCE_MAX]
         kept[field.name] = value
     return type(message)(**kept)
 

@@ -68,28 +68,3 @@ class Chunks:
     @property
     def kept_bytes(self) -> int:
         return sum(size * len(kept) for size, kept in self._kept.items())
-
-
-class Arena:
-    """Room for small reads side by side in large chunks; a chunk is used again when the last of its views is gone."""
-
-    __slots__ = ("_at", "_chunks", "_view")
-
-    def __init__(self, chunks: Chunks) -> None:
-        self._chunks = chunks
-        self._view = memoryview(bytearray())
-        self._at = 0
-
-    def room(self, size: int) -> memoryview:
-        """For up to LARGE bytes. `keep` says how many of them are used; before that there is no other call."""
-        if self._at + size > len(self._view):
-            chunk = self._chunks.take(LARGE)
-            self._view = memoryview(chunk)
-            self._at = 0
-            self._chunks.give(chunk)  # nobody gets it while there are views, this one among them
-        return self._view[self._at : self._at + size]
-
-    def keep(self, size: int) -> memoryview:
-        kept = self._view[self._at : self._at + size]
-        self._at += size
-        return kept

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
 from cairnmq.errors import Locked
-from cairnmq.storage.chunks import LARGE, Arena, Chunks
+from cairnmq.storage.chunks import LARGE, Chunks
 from cairnmq.types import Buffer, Buffers
 
 Names: TypeAlias = list[str]
@@ -32,6 +32,8 @@ _IOV_MAX = os.sysconf("SC_IOV_MAX")
 _LOCK_POLL_SECONDS = 0.02
 _RWF_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 _fdatasync = getattr(os, "fdatasync", os.fsync)
+# Reads from this size on use chunks: the allocator gives such memory back to the system, and fetches it page by page.
+_CHUNK_BYTES_MIN = LARGE // 2
 _CHUNKS_KEPT = 8
 
 # File systems whose syncfs waits for the data of every file and flushes the device: ext4, xfs, btrfs.
@@ -110,12 +112,12 @@ class Disk(Protocol):
 class RealFile:
     """A file of the operating system. Closes itself when the last reference goes."""
 
-    __slots__ = ("_arena", "_fd", "name")
+    __slots__ = ("_chunks", "_fd", "name")
 
-    def __init__(self, name: str, fd: int, arena: Arena) -> None:
+    def __init__(self, name: str, fd: int, chunks: Chunks) -> None:
         self.name = name
         self._fd = fd
-        self._arena = arena
+        self._chunks = chunks
 
     def __del__(self) -> None:
         self.close()
@@ -171,8 +173,8 @@ class RealFile:
     def read_cached(self, position: int, size: int) -> Buffer | None:
         if not _RWF_NOWAIT:
             return self.read(position, size)
-        arena = self._arena
-        room = arena.room(size) if size <= LARGE else memoryview(bytearray(size))
+        chunk = self._chunks.take(size) if _CHUNK_BYTES_MIN <= size <= LARGE else bytearray(size)
+        room = memoryview(chunk)[:size]
         try:
             count = os.preadv(self._fd, [room], position, _RWF_NOWAIT)
         except BlockingIOError:
@@ -181,12 +183,15 @@ class RealFile:
             if error.errno in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
                 return self.read(position, size)
             raise
+        finally:
+            if len(chunk) == LARGE:
+                self._chunks.give(chunk)  # nobody gets it while there are views
         if count < size and position + count < self.size():
             return None
-        if count < size // 2:
+        if count < len(chunk) // 2:
             # Many a reader asks for much more than there is: it must not hold the room that it asked for.
             return bytes(room[:count])
-        return arena.keep(count) if size <= LARGE else room
+        return room[:count]
 
     def read_into(self, position: int, view: memoryview) -> int:
         size = len(view)
@@ -227,7 +232,7 @@ class RealDisk:
         self._root_fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
         self._device = os.fstat(self._root_fd).st_dev
         self._has_syncfs = _honours_syncfs(self._root_fd)
-        self._arena = Arena(Chunks(kept_small=0, kept_large=_CHUNKS_KEPT))
+        self._chunks = Chunks(kept_small=0, kept_large=_CHUNKS_KEPT)
 
     def __del__(self) -> None:
         fd, self._root_fd = getattr(self, "_root_fd", -1), -1
@@ -242,11 +247,13 @@ class RealDisk:
 
     def create(self, name: str) -> RealFile:
         return RealFile(
-            name, os.open(self._path(name), os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o644), self._arena
+            name, os.open(self._path(name), os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o644), self._chunks
         )
 
     def open(self, name: str, *, write: bool = False) -> RealFile:
-        return RealFile(name, os.open(self._path(name), os.O_RDWR | os.O_APPEND if write else os.O_RDONLY), self._arena)
+        return RealFile(
+            name, os.open(self._path(name), os.O_RDWR | os.O_APPEND if write else os.O_RDONLY), self._chunks
+        )
 
     def exists(self, name: str) -> bool:
         return os.path.exists(self._path(name))
@@ -281,7 +288,7 @@ class RealDisk:
     def replace(self, name: str, data: bytes) -> None:
         temporary = name + TEMPORARY_SUFFIX
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC
-        file = RealFile(temporary, os.open(self._path(temporary), flags, 0o644), self._arena)
+        file = RealFile(temporary, os.open(self._path(temporary), flags, 0o644), self._chunks)
         try:
             file.append([data])
             os.fsync(file.fileno())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cairnmq.storage.chunks import LARGE, SMALL, Arena, Chunks, unseen
+from cairnmq.storage.chunks import LARGE, SMALL, Chunks, unseen
 
 
 def test_a_view_a_slice_and_a_slice_of_a_slice_are_seen() -> None:
@@ -53,25 +53,3 @@ def test_large_chunks_that_only_save_work_are_few() -> None:
     for chunk in (*busy, needed):
         chunks.give(chunk)
     assert len(chunks.take(SMALL, LARGE)) == LARGE
-
-
-def test_an_arena_puts_small_reads_side_by_side() -> None:
-    arena = Arena(Chunks(kept_small=0, kept_large=1))
-    views = []
-    for number in range(3):
-        arena.room(1000)[:10] = bytes([number]) * 10
-        views.append(arena.keep(10))
-    assert [bytes(view) for view in views] == [bytes([number]) * 10 for number in range(3)]
-    assert len({id(view.obj) for view in views}) == 1
-
-
-def test_an_arena_writes_over_nothing_that_is_seen() -> None:
-    arena = Arena(Chunks(kept_small=0, kept_large=2))
-    seen = []
-    for number in range(10):
-        arena.room(LARGE)[:] = bytes([number]) * LARGE
-        seen.append(arena.keep(LARGE))
-    assert all(bytes(view) == bytes([number]) * LARGE for number, view in enumerate(seen))
-    chunks = {id(view.obj) for view in seen[:2]}
-    seen.clear()
-    assert id(arena.room(LARGE).obj) in chunks, "what nobody sees is used again"
