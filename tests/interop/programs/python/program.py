@@ -41,12 +41,22 @@ class Member(threading.Thread):
         self.ask = ask
         self.leaving = threading.Event()
         self.seeks: queue.SimpleQueue[tuple[str, int, int]] = queue.SimpleQueue()
+        self.owned: set[Place] = set()
 
     def tell(self, event: str, **more: Any) -> None:
         print_line({"event": event, "member": self.ask["member"], "at": time.time_ns() // 1000, **more})
 
     def moved(self, event: str, places: Iterable[Place]) -> None:
-        self.tell(event, partitions=list(places))
+        named = list(places)
+        if event == "assigned":
+            self.owned.update(named)
+        else:
+            self.owned.difference_update(named)
+        self.tell(event, partitions=named)
+
+    def left(self) -> None:
+        """Told as a move, of what it got while it was leaving too: not every client calls back at its end."""
+        self.moved("revoked", sorted(self.owned))
 
     def show(self, records: list[Shown]) -> None:
         self.tell("records", records=records)
@@ -172,9 +182,8 @@ class AiokafkaMember(Member):
                         await consumer.commit()
                     except KafkaError as problem:
                         self.uncommitted(problem)
-        owned = [(place.topic, place.partition) for place in consumer.assignment()]
         await consumer.stop()
-        self.moved("revoked", owned)
+        self.left()
 
 
 class KafkaPythonMember(Member):
@@ -246,9 +255,8 @@ class KafkaPythonMember(Member):
                     consumer.commit()
                 except KafkaError as problem:
                     self.uncommitted(problem)
-        owned = [(place.topic, place.partition) for place in consumer.assignment()]
         consumer.close()
-        self.moved("revoked", owned)
+        self.left()
 
 
 KINDS = {"librdkafka": LibrdkafkaMember, "aiokafka": AiokafkaMember, "kafka_python": KafkaPythonMember}
