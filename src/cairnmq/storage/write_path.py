@@ -128,7 +128,7 @@ class WritePath:
         self._staged.append(
             _Staged(queue, offset, end, position, size, max_timestamp, durable, pid, known, epochs_before)
         )
-        self._plan_sync(queue, count, durable, now_ms)
+        self._plan_sync(queue, count, acks, now_ms)
         return Placed(offset, append_time, position + size)
 
     def stage_marker(self, queue: Queue, marker: Marker, now_ms: int) -> int | Refusal:
@@ -151,7 +151,7 @@ class WritePath:
             set_append_time(batch, header.attributes, now_ms)
         durable = queue.config.flush == "commit"
         end = self._stage_at_end(queue, batch, header, now_ms, durable)
-        self._plan_sync(queue, 1, durable, now_ms)
+        self._plan_sync(queue, 1, -1, now_ms)
         return end
 
     def stage_kept(self, queue: Queue, batches: Sequence[memoryview], span: Span, now_ms: int) -> int | Refusal:
@@ -215,11 +215,13 @@ class WritePath:
         self._staged_sync_by_ms = now_ms
         return end
 
-    def _plan_sync(self, queue: Queue, count: int, durable: bool, now_ms: int) -> None:
-        """`commit` records with acks=all ask for a sync at once, the others within the topic's interval."""
+    def _plan_sync(self, queue: Queue, count: int, acks: int, now_ms: int) -> None:
+        """acks=all asks for a sync at once on `commit` and for none soon on `none`; whatever else within `flush.ms`."""
         config = queue.spec.config
         flush = config.flush
-        by = now_ms if durable else now_ms + (config.flush_ms if flush != "none" else NONE_FLUSH_MS)
+        by = now_ms + config.flush_ms
+        if acks == -1 and flush != "interval":
+            by = now_ms + (0 if flush == "commit" else NONE_FLUSH_MS)
         if flush == "interval":
             queue.unsynced_messages += count
             if queue.unsynced_messages >= config.flush_messages:

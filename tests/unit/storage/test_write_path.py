@@ -171,7 +171,11 @@ def test_a_moved_start_counts_when_written() -> None:
 
 @pytest.mark.parametrize(
     ("flush", "acks", "wait"),
-    [("commit", -1, 0), ("commit", 1, 70), ("interval", -1, 70), ("interval", 0, 70), ("none", -1, NONE_FLUSH_MS)],
+    [
+        *(("commit", -1, 0), ("commit", 1, 70), ("commit", 0, 70)),
+        *(("interval", -1, 70), ("interval", 0, 70)),
+        *(("none", -1, NONE_FLUSH_MS), ("none", 1, 70), ("none", 0, 70)),
+    ],
 )
 def test_when_a_sync_is_due(flush: Flush, acks: int, wait: int) -> None:
     on = Journaled(flush, flush_ms=70)
