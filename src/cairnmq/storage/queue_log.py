@@ -213,7 +213,10 @@ class QueueLog:
                 break
             times.append((timestamp, relative))
         while times:
-            place = find_offset(self.disk, self.directory, base, log, base + times[-1][1])
+            try:
+                place = find_offset(self.disk, self.directory, base, log, base + times[-1][1])
+            except Damage:
+                place = None  # a reader will name it; here it only makes the entry one that nothing confirms
             if self._is_batch(place, base + times[-1][1]) and place and place.max_timestamp == times[-1][0]:
                 break
             times.pop()

@@ -181,6 +181,21 @@ def test_missing_records_are_damage(disk: SimDisk) -> None:
     assert bases(disk) == [6]
 
 
+def test_damage_in_the_batch_of_a_time_entry_does_not_keep_a_log_from_being_opened(disk: SimDisk) -> None:
+    """Who could not open it could not mend it either. Many batches of one time follow the last entry of the index."""
+    log = opened(disk, index_interval_bytes=1)
+    log.append([batch(2 * n, timestamp=1000 + min(n, 5)) for n in range(12)])
+    checkpoint(disk, log)
+    name = f"{DIRECTORY}/{0:020d}.log"
+    for place in list(walk(disk.open(name), 0)):
+        for position in range(place.position, place.position + place.size, 3):
+            disk.damage(name, position)
+            again = opened(disk, 24, (0, 24), index_interval_bytes=1)
+            again.close_file()
+            disk.damage(name, position)
+            checkpoint(disk, opened(disk, 24, (0, 24), index_interval_bytes=1))
+
+
 def test_a_directory_of_another_queue_is_put_aside(disk: SimDisk) -> None:
     filled(disk, 3)
     opened(disk, queue_id=2)
