@@ -74,7 +74,7 @@ def burst(server: Server, seconds: float) -> Values:
     return {
         **percentiles("before", between(loop.samples, before, ends[1])),
         **percentiles("burst", between(loop.samples, ends[1], ends[2])),
-        **percentiles("after", between(loop.samples, ends[2] + int(normal * 1e9))),
+        **percentiles("after", between(loop.samples, ends[2])),
         "normal_s": normal,
     }
 

@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from cairnmq.broker.handlers.metadata import MetadataHandler
 from cairnmq.errors import ErrorCode
 from cairnmq.wire.apis import METADATA
+from cairnmq.wire.codec import encode
+from cairnmq.wire.framing import RequestHeader
 from cairnmq.wire.messages import DescribeTopicPartitionsRequest, MetadataRequest
 from unit.broker.rig import Rig, open_rig, scenario
 
@@ -163,6 +166,23 @@ async def test_versions_and_flags_are_kept_apart(tmp_path: Path) -> None:
         for _ in range(2):
             for version in range(1, 14):
                 assert names(await ask(rig, version, ["a"])) == [("a", 0)]
+
+
+@scenario
+async def test_a_question_asked_again_is_not_encoded_again(tmp_path: Path) -> None:
+    """All partitions of 100,000 are megabytes: they are encoded once for each version and image."""
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a", 1000)
+        handler = MetadataHandler()
+
+        def answered(version: int) -> object:
+            frame = memoryview(b"".join(encode(MetadataRequest(topics=None), version)))
+            return handler.handle(rig.ctx, RequestHeader(METADATA, version, 1, "test"), frame, 0)
+
+        first, older = answered(13), answered(9)
+        assert answered(13) is first and answered(9) is older and older is not first
+        await rig.create("b")
+        assert answered(13) is not first
 
 
 # ----------------------------------------------------------------------------------------- DescribeTopicPartitions
