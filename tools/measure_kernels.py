@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from cairnmq import kernels
-from cairnmq.codec import batch
-from cairnmq.codec.records import Record, build_batch
+from cairnmq.codec import batch, columns
+from cairnmq.codec.records import Record, build_batch, open_batch
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage import admission, entries
 from cairnmq.wire import codec
@@ -62,6 +62,15 @@ def storage() -> None:
     compare("`sound_batches`, 500 small batches", batch.sound_batches, kernels.pick(batch.sound_batches), *walked)
 
 
+def spark() -> None:
+    opened = open_batch(bytes(make_batch(150)))
+
+    def fill(append: Callable[..., None]) -> None:
+        append(columns.Columns(), *opened, 0, 1 << 40)
+
+    compare("`columns.append`, 150 records", partial(fill, columns.append), partial(fill, kernels.pick(columns.append)))
+
+
 def wire(partitions: int) -> None:
     data = bytes(make_batch(1))
     numbers = range(partitions)
@@ -93,6 +102,7 @@ def wire(partitions: int) -> None:
 def main() -> None:
     print(f"{kernels.summary()}\n\n| what | pure, us | kernel, us | times |\n|---|---|---|---|")
     storage()
+    spark()
     for partitions in (1, 1000):
         wire(partitions)
 

@@ -14,5 +14,6 @@ need() { # need PROGRAM PACKAGE
 }
 
 need kcat kcat
+need java default-jdk-headless # Spark
 need fusermount3 fuse3 # the file system that loses power (tests/chaos)
 need strace strace    # system calls that fail (tests/chaos)

@@ -15,6 +15,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 KERNELS = (
     "cairnmq.codec._batch",
+    "cairnmq.codec._columns",
     "cairnmq.storage._admission",
     "cairnmq.storage._entries",
     "cairnmq.storage._key_map",

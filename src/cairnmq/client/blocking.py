@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from cairnmq import __version__
-from cairnmq.client import admin, cluster, data, groups, kept_offsets, offsets
+from cairnmq.client import admin, cluster, data, groups, kept_offsets, offsets, transactions
 from cairnmq.client.connection import Connection
 from cairnmq.client.errors import ClientError, Disconnected, GaveUp, Refused, Unreachable
 from cairnmq.client.session import Ask, Cluster, Node, Pause, Plan, Session, Topic
@@ -172,10 +172,22 @@ class Client:
         return self.produce_all({place: batch}, acks).get(place)
 
     def produce_all(
-        self, batches: Mapping[TopicPartition, Buffer], acks: int = -1
+        self, batches: Mapping[TopicPartition, Buffer], acks: int = -1, transactional_id: str | None = None
     ) -> dict[TopicPartition, data.Produced]:
         """Appends one batch to each of several partitions at once."""
-        return self._run(data.produce(self.session, batches, acks, self._timeout_ms))
+        plan = data.produce(self.session, batches, acks, self._timeout_ms, transactional_id=transactional_id)
+        return self._run(plan)
+
+    def begin_transactions(self, transactional_id: str, timeout_ms: int) -> transactions.Transaction:
+        """Takes over a transactional id: whoever used it before is fenced, and what was left open is aborted."""
+        return self._run(transactions.begin(self.session, transactional_id, timeout_ms))
+
+    def end_transaction(self, transaction: transactions.Transaction, *, commit: bool) -> None:
+        self._run(transactions.end(self.session, transaction, commit=commit))
+
+    def open_transactions(self, prefix: str) -> list[transactions.OpenTransaction]:
+        """Of transactional ids that begin so."""
+        return self._run(transactions.list_open(self.session, prefix))
 
     def fetch(
         self,

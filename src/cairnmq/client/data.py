@@ -28,6 +28,7 @@ from cairnmq.wire.messages import (
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3  # ListOffsets by a name instead of a time
 _MAX_TIMESTAMP_SINCE = 7
+_ADDS_PARTITIONS_SINCE = 12  # the version of Produce that needs no AddPartitionsToTxn before it
 _ABORT = b"\0\0"  # type of a control record
 
 
@@ -115,9 +116,18 @@ def list_offsets(
 
 
 def produce(
-    session: Session, batches: Mapping[TopicPartition, Buffer], acks: int, timeout_ms: int, *, create: bool = True
+    session: Session,
+    batches: Mapping[TopicPartition, Buffer],
+    acks: int,
+    timeout_ms: int,
+    *,
+    create: bool = True,
+    transactional_id: str | None = None,
 ) -> Plan[dict[TopicPartition, Produced]]:
-    """Appends one batch to each partition. With acks=0 nothing is known afterwards, and nothing is returned."""
+    """Appends one batch to each partition. With acks=0 nothing is known afterwards, and nothing is returned.
+
+    With a transactional id the batches must be transactional; the broker takes their partitions into the transaction.
+    """
     pending = dict(batches)
     done: dict[TopicPartition, Produced] = {}
 
@@ -138,8 +148,11 @@ def produce(
                     for place in places
                 ]
                 data.append(ProduceRequest.TopicProduceData(name=name, topic_id=ids[name], partition_data=rows))
-            request = ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=data)
-            asks.append(Ask(node, request, answered=acks != 0))
+            request = ProduceRequest(
+                transactional_id=transactional_id, acks=acks, timeout_ms=timeout_ms, topic_data=data
+            )
+            since = 0 if transactional_id is None else _ADDS_PARTITIONS_SINCE
+            asks.append(Ask(node, request, since, answered=acks != 0))
         if acks == 0:
             yield asks
             return done

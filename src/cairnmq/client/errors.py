@@ -69,6 +69,7 @@ RETRIABLE = (
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
         ErrorCode.NOT_CONTROLLER,
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
     }
 )
 
@@ -96,6 +97,9 @@ _SENTENCES: dict[int, str] = {
     ErrorCode.INVALID_PARTITIONS: "cannot have that number of partitions (1 or more, and it never shrinks)",
     ErrorCode.INVALID_REPLICATION_FACTOR: "cannot have that many replicas: there are fewer brokers",
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "does not take this compression",
+    ErrorCode.INVALID_PRODUCER_EPOCH: "is used by a newer producer, or took longer than its time limit",
+    ErrorCode.PRODUCER_FENCED: "is used by a newer producer, or took longer than its time limit",
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: "asks for a longer time limit than the broker's transaction.max.timeout.ms",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "is not yours to use (no permission)",
     ErrorCode.UNSUPPORTED_VERSION: "is served by a broker that does not know this request",
 }

@@ -36,6 +36,7 @@ R = TypeVar("R")
 
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 1.0
+GROUP, TRANSACTION = 0, 1  # what a coordinator is asked for
 CREATION_ATTEMPTS = 8  # an auto-created topic may be unknown for a moment; a broker that creates none always says so
 
 
@@ -113,7 +114,7 @@ class Session:
         self.nodes: dict[int, Node] = {}
         self._topics: dict[str, Topic] = {}
         self._names: dict[bytes, str] = {}
-        self._coordinators: dict[str, int] = {}
+        self._coordinators: dict[tuple[int, str], int] = {}
 
     def ask(self, node: int | None, request: Message, answer: type[R], min_version: int = 0) -> Plan[R]:
         """Asks one broker and gives its answer."""
@@ -174,17 +175,18 @@ class Session:
         """The topic's name from an answer that carries either a name or an id, by its version."""
         return name or self._names.get(topic_id, "")
 
-    def coordinator(self, group: str) -> Plan[int]:
-        """The node that keeps a group's offsets."""
-        if group in self._coordinators:
-            return self._coordinators[group]
-        request = FindCoordinatorRequest(key=group, key_type=0, coordinator_keys=[group])
+    def coordinator(self, key: str, kind: int = GROUP) -> Plan[int]:
+        """The node that keeps a group's offsets, or a transactional id's state."""
+        if (kind, key) in self._coordinators:
+            return self._coordinators[kind, key]
+        request = FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key])
         answer = yield from self.ask(None, request, FindCoordinatorResponse)
         found = answer.coordinators[0] if answer.coordinators else answer
         if found.error_code:
-            raise Refused(found.error_code, f"group {group}", found.error_message)
+            what = "group" if kind == GROUP else "transactional id"
+            raise Refused(found.error_code, f"{what} {key}", found.error_message)
         self.nodes.setdefault(found.node_id, Node(found.node_id, found.host, found.port))
-        self._coordinators[group] = found.node_id
+        self._coordinators[kind, key] = found.node_id
         return found.node_id
 
     def forget(self) -> None:

@@ -24,7 +24,7 @@ from cairnmq.codec.batch import (
     offset_and_size,
     read_header,
 )
-from cairnmq.codec.compression import Undecodable, compress, decompress
+from cairnmq.codec.compression import NONE, Undecodable, compress, decompress
 from cairnmq.codec.crc32c import crc32c
 from cairnmq.types import Buffer
 
@@ -64,6 +64,14 @@ def iter_batches(buffer: Buffer) -> Iterator[memoryview]:
 
 def decode_batch(buffer: Buffer, *, limit: int = UNPACKED_BYTES_MAX, check_crc: bool = True) -> Iterator[Record]:
     """The records of one batch, decompressed. With LogAppendTime all carry the batch's time."""
+    header, body = open_batch(buffer, limit=limit, check_crc=check_crc)
+    yield from decode_records(header, body)
+
+
+def open_batch(
+    buffer: Buffer, *, limit: int = UNPACKED_BYTES_MAX, check_crc: bool = True
+) -> tuple[BatchHeader, Buffer]:
+    """Header and decompressed records of one batch; what was not compressed is not copied."""
     if len(buffer) < HEADER_SIZE:
         raise Undecodable(f"{len(buffer)} bytes are no batch; a header alone has {HEADER_SIZE}")
     header = read_header(buffer)
@@ -74,9 +82,20 @@ def decode_batch(buffer: Buffer, *, limit: int = UNPACKED_BYTES_MAX, check_crc: 
     view = memoryview(buffer)[: header.size]
     if check_crc and crc32c(view[CRC_START:]) != header.crc:
         raise Undecodable(f"batch at offset {header.base_offset} is damaged: its CRC does not match")
+    body = view[HEADER_SIZE:]
+    codec = header.attributes & CODEC_MASK
+    if codec == NONE and len(body) <= limit:
+        return header, body
     try:
-        body = decompress(header.attributes & CODEC_MASK, view[HEADER_SIZE:], limit)
-        yield from _decode_records(header, body)
+        return header, decompress(codec, body, limit)
+    except Undecodable as error:
+        raise Undecodable(f"batch at offset {header.base_offset}: {error}") from None
+
+
+def decode_records(header: BatchHeader, body: Buffer) -> Iterator[Record]:
+    """The records of a batch that `open_batch` has opened."""
+    try:
+        yield from _decode_records(header, bytes(body))
     except Undecodable as error:
         raise Undecodable(f"batch at offset {header.base_offset}: {error}") from None
     except IndexError:

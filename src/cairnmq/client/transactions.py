@@ -1,0 +1,99 @@
+"""Plans for transactions. Pure; session.py says what a plan is."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from cairnmq.client.errors import Refused
+from cairnmq.client.session import TRANSACTION, Plan, Session
+from cairnmq.wire.messages import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+
+ONGOING = "Ongoing"
+
+
+class Transaction(Struct, frozen=True):
+    """All that is needed to end it: any process may."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+
+
+class OpenTransaction(Struct, frozen=True):
+    """One that the broker waits for the end of; it aborts it by itself when its time is over."""
+
+    transaction: Transaction
+    start_ms: int
+    timeout_ms: int
+
+
+def begin(session: Session, transactional_id: str, timeout_ms: int) -> Plan[Transaction]:
+    """Nothing is open until the first batch comes."""
+
+    def attempt() -> Plan[Transaction]:
+        node = yield from session.coordinator(transactional_id, TRANSACTION)
+        request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
+        answer = yield from session.ask(node, request, InitProducerIdResponse)
+        if answer.error_code:
+            raise Refused(answer.error_code, f"transactional id {transactional_id}")
+        return Transaction(transactional_id, answer.producer_id, answer.producer_epoch)
+
+    return (yield from session.retrying(attempt))
+
+
+def end(session: Session, transaction: Transaction, *, commit: bool) -> Plan[None]:
+    """Ending it the same way twice is harmless."""
+
+    def attempt() -> Plan[None]:
+        node = yield from session.coordinator(transaction.transactional_id, TRANSACTION)
+        request = EndTxnRequest(
+            transactional_id=transaction.transactional_id,
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.epoch,
+            committed=commit,
+        )
+        answer = yield from session.ask(node, request, EndTxnResponse)
+        if answer.error_code:
+            raise Refused(answer.error_code, f"transaction {transaction.transactional_id}")
+
+    return (yield from session.retrying(attempt))
+
+
+def list_open(session: Session, prefix: str) -> Plan[list[OpenTransaction]]:
+    """By transactional id; of every broker."""
+
+    def attempt() -> Plan[list[OpenTransaction]]:
+        yield from session.metadata([])
+        request = ListTransactionsRequest(state_filters=[ONGOING])
+        found: list[OpenTransaction] = []
+        for node in session.nodes:
+            answer = yield from session.ask(node, request, ListTransactionsResponse)
+            if answer.error_code:
+                raise Refused(answer.error_code, "transactions")
+            ids = [row.transactional_id for row in answer.transaction_states]
+            wanted = sorted(each for each in ids if each.startswith(prefix))
+            if not wanted:
+                continue
+            described = DescribeTransactionsRequest(transactional_ids=wanted)
+            details = yield from session.ask(node, described, DescribeTransactionsResponse)
+            found += [
+                OpenTransaction(
+                    Transaction(row.transactional_id, row.producer_id, row.producer_epoch),
+                    row.transaction_start_time_ms,
+                    row.transaction_timeout_ms,
+                )
+                for row in details.transaction_states
+                if not row.error_code and row.transaction_state == ONGOING
+            ]
+        return found
+
+    return (yield from session.retrying(attempt))

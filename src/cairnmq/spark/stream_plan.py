@@ -1,0 +1,92 @@
+"""What a streaming query reads next. Decides; what it must know it asks of a view of the topics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from cairnmq.client.data import EARLIEST
+from cairnmq.spark.batch_plan import starting
+from cairnmq.spark.options import ReadOptions
+from cairnmq.spark.progress import Progress, behind, capped, continued, limited, unknown
+from cairnmq.spark.ranges import Range, ranges_between, tasks
+
+
+class View(Protocol):
+    """What the plan asks; topic_view.py asks a broker for it."""
+
+    def topics(self, *, missing_is_fatal: bool = True) -> dict[str, tuple[str, tuple[int, ...]]]: ...
+
+    def lookup(self, topic: str, partitions: Sequence[int], time: int) -> Mapping[int, int]: ...
+
+    def latest(self, *, missing_is_fatal: bool = True) -> Progress: ...
+
+    def wait_for_more(self, progress: Progress) -> None: ...
+
+    def publish(self, group: str, progress: Progress) -> None: ...
+
+
+class StreamPlan:
+    """Lives as long as the query's driver process."""
+
+    def __init__(self, options: ReadOptions, view: View, clock: Callable[[], float]) -> None:
+        self._options = options
+        self._view = view
+        self._clock = clock
+        self._target: Progress | None = None
+        self._published: Progress | None = None
+        self._began_waiting: float | None = None
+        self.newest: Progress | None = None  # what there was when it was last looked
+
+    def initial(self) -> Progress:
+        return starting(self._options, self._view.topics(), self._view.lookup)
+
+    def stop_at_present(self) -> None:
+        """AvailableNow: what comes from here on is for the next run."""
+        self._target = self._view.latest(missing_is_fatal=False)
+
+    def latest(self, start: Progress, most: int | None) -> Progress:
+        """The end of the next micro-batch, `start` itself if there is none. All before `start` was processed."""
+        self.finished(start)
+        begin, latest = self._look(start)
+        if self._target is None and not _records(begin, latest):
+            self._view.wait_for_more(begin)
+            begin, latest = self._look(start)
+        left = _records(begin, latest)
+        if not left or not self._is_enough(left):
+            return start
+        self._began_waiting = None
+        return limited(begin, latest, most)
+
+    def tasks(self, start: Progress, end: Progress) -> list[tuple[Range, ...]]:
+        """Ranges of a micro-batch, which may have been planned by an earlier run."""
+        begin = self._continued(start, end)
+        return tasks(ranges_between(begin, end), self._options.min_partitions, self._options.max_records)
+
+    def finished(self, progress: Progress) -> None:
+        """Everything before this was processed: said to the group, if there is one."""
+        if self._options.group is not None and progress != self._published:
+            self._view.publish(self._options.group, progress)
+            self._published = progress
+
+    def _look(self, start: Progress) -> tuple[Progress, Progress]:
+        self.newest = self._view.latest(missing_is_fatal=False)
+        latest = self.newest if self._target is None else capped(self.newest, self._target)
+        return self._continued(start, latest), latest
+
+    def _continued(self, start: Progress, latest: Progress) -> Progress:
+        first = {name: self._view.lookup(name, indexes, EARLIEST) for name, indexes in unknown(start, latest).items()}
+        return continued(start, latest, first, self._options.fail_on_data_loss)
+
+    def _is_enough(self, records: int) -> bool:
+        limits = self._options.limits
+        if limits.min_offsets is None or records >= limits.min_offsets or self._target is not None:
+            return True
+        now = self._clock()
+        if self._began_waiting is None:
+            self._began_waiting = now
+        return now - self._began_waiting >= limits.max_delay
+
+
+def _records(begin: Progress, latest: Progress) -> int:
+    return sum(sum(part.values()) for part in behind(begin, latest).values())

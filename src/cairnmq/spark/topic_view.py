@@ -1,0 +1,115 @@
+"""What the driver sees of topics: which there are, where they begin and end, whether anything new has come."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from cairnmq.client.blocking import Client
+from cairnmq.client.data import LATEST
+from cairnmq.client.errors import ClientError
+from cairnmq.client.session import Topic
+from cairnmq.spark.errors import SparkSourceError
+from cairnmq.spark.options import Connection, Selection
+from cairnmq.spark.progress import Progress, TopicProgress
+from cairnmq.types import TopicPartition
+
+POLL_MS = 200
+
+
+def connect(connection: Connection) -> Client:
+    try:
+        return Client.connect(connection.bootstrap, connection.client_id, connection.timeout)
+    except ClientError as error:
+        sentence = str(error).replace("use -b HOST:PORT", "see the option kafka.bootstrap.servers")
+        raise SparkSourceError(sentence) from None
+
+
+class TopicView:
+    """Connects when first asked. Not for tasks, which know what to read."""
+
+    def __init__(self, connection: Connection, selection: Selection, read_committed: bool) -> None:
+        self._connection = connection
+        self._selection = selection
+        self._read_committed = read_committed
+        self._client: Client | None = None
+
+    @property
+    def client(self) -> Client:
+        if self._client is None:
+            self._client = connect(self._connection)
+        return self._client
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def topics(self, *, missing_is_fatal: bool = True) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Id and partitions of each topic that is to be read, as they are now."""
+        selection = self._selection
+        if selection.pattern:
+            pattern = re.compile(selection.pattern)
+            cluster = self.client.metadata(None)
+            found = {
+                name: topic
+                for name, topic in cluster.topics.items()
+                if pattern.fullmatch(name) and not topic.error and not topic.internal and not name.startswith("__")
+            }
+            return {name: _described(topic) for name, topic in sorted(found.items())}
+        wanted = selection.topics or tuple(selection.assigned)
+        self.client.session.forget()
+        described = {}
+        for name in wanted:
+            try:
+                topic = self.client.topic(name)
+            except ClientError as error:
+                if missing_is_fatal:
+                    raise SparkSourceError(str(error)) from None
+                continue
+            described[name] = _described(topic)
+            if selection.assigned:
+                for index in selection.assigned[name]:
+                    topic.partition(index)
+                described[name] = (described[name][0], selection.assigned[name])
+        return described
+
+    def lookup(self, topic: str, partitions: Sequence[int], time: int) -> Mapping[int, int]:
+        """Offsets at a time, or at EARLIEST or LATEST: with committed reads that is the end of what is decided."""
+        found = self.client.list_offsets(topic, partitions, time, read_committed=self._read_committed)
+        return {index: listed.offset for index, listed in found.items()}
+
+    def latest(self, *, missing_is_fatal: bool = True) -> Progress:
+        topics = self.topics(missing_is_fatal=missing_is_fatal)
+        return Progress(
+            {
+                name: TopicProgress(topic_id, dict(sorted(self.lookup(name, partitions, LATEST).items())))
+                for name, (topic_id, partitions) in topics.items()
+            }
+        )
+
+    def publish(self, group: str, progress: Progress) -> None:
+        """Commits offsets for a group that nobody joins, so that tools see how far the query is."""
+        offsets = {
+            TopicPartition(name, index): offset
+            for name, topic in progress.topics.items()
+            for index, offset in topic.offsets.items()
+        }
+        if offsets:
+            self.client.offset_commit(group, offsets)
+
+    def wait_for_more(self, progress: Progress) -> None:
+        """Returns when there is a record behind what was read, or after a moment."""
+        positions = {name: topic.offsets for name, topic in progress.topics.items() if topic.offsets}
+        if positions:
+            self.client.fetch(
+                positions,
+                max_wait_ms=POLL_MS,
+                max_bytes=1,
+                partition_max_bytes=1,
+                read_committed=self._read_committed,
+            )
+
+
+def _described(topic: Topic) -> tuple[str, tuple[int, ...]]:
+    return topic.topic_id.hex(), tuple(partition.index for partition in topic.partitions)

@@ -1,0 +1,130 @@
+"""Options: what they mean, and the sentence for what they cannot."""
+
+from __future__ import annotations
+
+import pytest
+
+from cairnmq.spark.errors import OptionError
+from cairnmq.spark.options import COLUMNS, columns_of, read_options, write_options
+from cairnmq.spark.position import Position
+
+LEAST = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "a"}
+SINK = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
+
+
+def test_the_defaults_of_a_batch_query() -> None:
+    options = read_options(LEAST, stream=False)
+    assert (options.starting, options.ending) == (Position("earliest"), Position("latest"))
+    assert options.columns == COLUMNS
+    assert options.read_committed and options.fail_on_data_loss
+    assert (options.min_partitions, options.max_records, options.group) == (None, None, None)
+
+
+def test_a_stream_begins_at_the_end() -> None:
+    assert read_options(LEAST, stream=True).starting == Position("latest")
+
+
+def test_names_are_read_in_any_case() -> None:
+    """Spark hands options on in small letters at times."""
+    options = read_options(
+        {"KAFKA.bootstrap.SERVERS": "h:1", "SUBSCRIBE": "a, b,a", "MinPartitions": "4"}, stream=False
+    )
+    assert options.selection.topics == ("a", "b")
+    assert options.min_partitions == 4
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"startingOfsets": "earliest"}, "unknown option startingOfsets; did you mean startingOffsets?"),
+        ({"kafka.bootstrap.server": "x"}, "did you mean kafka.bootstrap.servers?"),
+        ({"zzz": "1"}, "unknown option zzz"),
+        ({"kafka.auto.offset.reset": "latest"}, "cannot be set"),
+        ({"kafka.sasl.mechanism": "PLAIN"}, "TLS and SASL are not built yet"),
+        ({"kafka.security.protocol": "SSL"}, "TLS and SASL are not built yet"),
+        ({"archive": "file:///x"}, "option archive is not built yet"),
+        ({"assign": '{"a": [0]}'}, "found subscribe and assign"),
+        ({"path": "/x"}, "there is no path"),
+        ({"startingOffsets": "latest"}, "cannot be latest"),
+        ({"startingOffsets": "newest"}, "startingOffsets is not readable"),
+        ({"startingOffsets": '{"a": {"0": -3}}'}, "a-0 cannot be at -3"),
+        ({"endingOffsets": "earliest"}, "cannot be earliest"),
+        ({"endingOffsets": '{"a": {"0": -2}}'}, "cannot be earliest"),
+        ({"includeHeaders": "yes"}, "must be true or false"),
+        ({"minPartitions": "0"}, "at least 1"),
+        ({"minPartitions": "many"}, "whole number"),
+        ({"columns": "key,vaule"}, "no column vaule; did you mean value?"),
+        ({"columns": "key,key"}, "each column once"),
+        ({"isolation": "serializable"}, "read_committed, read_uncommitted"),
+        ({"maxOffsetsPerTrigger": "5"}, "option maxOffsetsPerTrigger is for a streaming query"),
+        ({"group": "g"}, "option group is for a streaming query"),
+        ({"subscribe": " "}, "option subscribe is empty"),
+    ],
+)
+def test_what_a_batch_query_is_told(given: dict[str, str], sentence: str) -> None:
+    with pytest.raises(OptionError, match=sentence.replace("?", r"\?")):
+        read_options({**LEAST, **given}, stream=False)
+
+
+def test_what_is_missing() -> None:
+    with pytest.raises(OptionError, match=r"kafka\.bootstrap\.servers is missing"):
+        read_options({"subscribe": "a"}, stream=False)
+    with pytest.raises(OptionError, match="found none of them"):
+        read_options({"kafka.bootstrap.servers": "h:1"}, stream=False)
+    with pytest.raises(OptionError, match="endingOffsets is for a batch query"):
+        read_options({**LEAST, "endingOffsets": "latest"}, stream=True)
+
+
+def test_other_ways_to_say_what_is_read() -> None:
+    base = {"kafka.bootstrap.servers": "h:1"}
+    assigned = read_options({**base, "assign": '{"a": [3, 1, 1], "b": [0]}'}, stream=False).selection.assigned
+    assert assigned == {"a": (1, 3), "b": (0,)}
+    assert read_options({**base, "subscribePattern": "a.*"}, stream=False).selection.pattern == "a.*"
+    for bad in ({"assign": "a"}, {"assign": '{"a": [-1]}'}, {"assign": "{}"}, {"subscribePattern": "("}):
+        with pytest.raises(OptionError):
+            read_options({**base, **bad}, stream=False)
+
+
+def test_a_time_goes_before_times_and_those_before_offsets() -> None:
+    every = {"startingTimestamp": "7", "startingOffsetsByTimestamp": '{"a": {"0": 5}}', "startingOffsets": "earliest"}
+    assert read_options({**LEAST, **every}, stream=False).starting == Position("timestamp", timestamp=7)
+    del every["startingTimestamp"]
+    assert read_options({**LEAST, **every}, stream=False).starting == Position("timestamps", {"a": {0: 5}})
+
+
+def test_limits() -> None:
+    given = {"maxOffsetsPerTrigger": "10", "minOffsetsPerTrigger": "3", "maxTriggerDelay": "90s"}
+    limits = read_options({**LEAST, **given}, stream=True).limits
+    assert (limits.max_offsets, limits.min_offsets, limits.max_delay) == (10, 3, 90.0)
+    for text, seconds in (("250ms", 0.25), ("15m", 900.0), ("2h", 7200.0), ("1d", 86400.0), ("1500", 1.5)):
+        found = read_options({**LEAST, "maxTriggerDelay": text}, stream=True).limits.max_delay
+        assert found == pytest.approx(seconds)
+    with pytest.raises(OptionError, match="a time like"):
+        read_options({**LEAST, "maxTriggerDelay": "soon"}, stream=True)
+
+
+def test_isolation_by_our_name_and_by_kafka_s() -> None:
+    assert not read_options({**LEAST, "isolation": "read_uncommitted"}, stream=False).read_committed
+    assert not read_options({**LEAST, "kafka.isolation.level": "read_uncommitted"}, stream=False).read_committed
+
+
+def test_what_tunes_kafka_s_client_is_left_alone() -> None:
+    given = {"kafka.fetch.min.bytes": "1", "kafkaConsumer.pollTimeoutMs": "512", "kafka.group.id": "g"}
+    assert read_options({**LEAST, **given}, stream=False).group is None
+
+
+def test_columns() -> None:
+    assert columns_of({**LEAST, "includeHeaders": "true"}) == (*COLUMNS, "headers")
+    assert columns_of({**LEAST, "columns": "offset, value"}) == ("offset", "value")
+    with pytest.raises(OptionError, match="unknown option"):
+        columns_of({**LEAST, "include_headers": "true"})
+
+
+def test_delivery() -> None:
+    assert write_options(SINK, stream=True).delivery == "exactly_once"
+    assert write_options(SINK, stream=False).delivery == "at_least_once"
+    with pytest.raises(OptionError, match=r"needs kafka\.acks=all"):
+        write_options({**SINK, "kafka.acks": "1"}, stream=True)
+    with pytest.raises(OptionError, match="unknown option subscribe"):
+        write_options(LEAST, stream=False)
+    assert write_options({**SINK, "kafka.compression.type": "zstd"}, stream=False).codec == 4

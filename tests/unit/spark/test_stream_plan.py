@@ -1,0 +1,170 @@
+"""A streaming query's decisions on topics that only exist here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from cairnmq.client.data import EARLIEST
+from cairnmq.spark.errors import DataLoss, SparkSourceError
+from cairnmq.spark.options import ReadOptions, read_options
+from cairnmq.spark.progress import Progress, TopicProgress, lag
+from cairnmq.spark.ranges import Range
+from cairnmq.spark.stream_plan import StreamPlan
+
+
+class FakeView:
+    """Topics by name: id and the end of each partition; all begin at 0."""
+
+    def __init__(self, **topics: tuple[str, list[int]]) -> None:
+        self.held = topics
+        self.published: list[Progress] = []
+        self.waits = 0
+        self.while_waiting: dict[str, tuple[str, list[int]]] = {}
+
+    def topics(self, *, missing_is_fatal: bool = True) -> dict[str, tuple[str, tuple[int, ...]]]:
+        return {name: (topic_id, tuple(range(len(ends)))) for name, (topic_id, ends) in self.held.items()}
+
+    def lookup(self, topic: str, partitions: Sequence[int], time: int) -> Mapping[int, int]:
+        return {index: 0 if time == EARLIEST else self.held[topic][1][index] for index in partitions}
+
+    def latest(self, *, missing_is_fatal: bool = True) -> Progress:
+        return progress(**self.held)
+
+    def wait_for_more(self, progress: Progress) -> None:
+        self.waits += 1
+        self.held.update(self.while_waiting)
+
+    def publish(self, group: str, progress: Progress) -> None:
+        self.published.append(progress)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def progress(**topics: tuple[str, list[int]]) -> Progress:
+    return Progress({name: TopicProgress(topic_id, dict(enumerate(ends))) for name, (topic_id, ends) in topics.items()})
+
+
+def options(**more: str) -> ReadOptions:
+    named = {"kafka.bootstrap.servers": "h:1", "subscribe": "a", "startingOffsets": "earliest", **more}
+    return read_options(named, stream=True)
+
+
+def plan_of(view: FakeView, clock: Clock | None = None, **more: str) -> StreamPlan:
+    return StreamPlan(options(**more), view, clock or Clock())
+
+
+def test_it_begins_where_it_was_told() -> None:
+    view = FakeView(a=("x", [5, 7]))
+    assert plan_of(view).initial() == progress(a=("x", [0, 0]))
+    assert plan_of(view, startingOffsets="latest").initial() == progress(a=("x", [5, 7]))
+
+
+def test_a_batch_takes_all_there_is_or_as_much_as_it_may() -> None:
+    view = FakeView(a=("x", [10, 30]))
+    plan, start = plan_of(view), progress(a=("x", [0, 0]))
+    assert plan.latest(start, None) == progress(a=("x", [10, 30]))
+    assert plan.latest(start, 8) == progress(a=("x", [2, 6]))
+    assert plan.newest == progress(a=("x", [10, 30]))
+
+
+def test_with_nothing_new_it_waits_once_and_gives_back_the_same() -> None:
+    view = FakeView(a=("x", [10]))
+    start = progress(a=("x", [10]))
+    assert plan_of(view).latest(start, None) is start
+    view.while_waiting = {"a": ("x", [11])}
+    assert plan_of(view).latest(start, None) == progress(a=("x", [11]))
+    assert view.waits == 2
+
+
+def test_available_now_ends_at_what_there_was_and_never_waits() -> None:
+    view = FakeView(a=("x", [10]))
+    plan = plan_of(view)
+    plan.stop_at_present()
+    view.held = {"a": ("x", [50, 5])}
+    end = plan.latest(progress(a=("x", [0])), None)
+    assert end == progress(a=("x", [10]))
+    assert plan.latest(end, None) is end
+    assert view.waits == 0
+
+
+def test_new_partitions_begin_at_their_first_record() -> None:
+    view = FakeView(a=("x", [10, 4]))
+    plan, start = plan_of(view), progress(a=("x", [10]))
+    end = plan.latest(start, None)
+    assert end == progress(a=("x", [10, 4]))
+    assert plan.tasks(start, end) == [(Range("a", "x", 1, 0, 4),)]
+
+
+def test_new_topics_of_a_pattern_too() -> None:
+    view = FakeView(a=("x", [3]), b=("y", [2]))
+    plan, start = plan_of(view), progress(a=("x", [1]))
+    ranges = plan.tasks(start, plan.latest(start, None))
+    assert ranges == [(Range("a", "x", 0, 1, 3), Range("b", "y", 0, 0, 2))]
+
+
+@pytest.mark.parametrize(
+    ("now", "sentence"),
+    [
+        ({"a": ("other", [50])}, "topic a was deleted and created again"),
+        ({}, "topic a was deleted while"),
+        ({"a": ("x", [5])}, "a-0 ends at 5, the query had read up to 10"),
+    ],
+)
+def test_what_is_gone_is_an_error(now: dict[str, tuple[str, list[int]]], sentence: str) -> None:
+    start = progress(a=("x", [10]))
+    with pytest.raises(DataLoss, match=sentence):
+        plan_of(FakeView(**now)).latest(start, None)
+
+
+def test_unless_the_query_may_lose_data() -> None:
+    start = progress(a=("x", [10]))
+    plan = plan_of(FakeView(a=("other", [3])), failOnDataLoss="false")
+    end = plan.latest(start, None)
+    assert end == progress(a=("other", [3]))
+    assert plan.tasks(start, end) == [(Range("a", "other", 0, 0, 3),)]
+    assert plan_of(FakeView(), failOnDataLoss="false").latest(start, None) is start
+
+
+def test_a_batch_of_an_earlier_run_is_planned_as_it_was() -> None:
+    view = FakeView(a=("x", [99]))
+    ranges = plan_of(view).tasks(progress(a=("x", [3])), progress(a=("x", [7])))
+    assert ranges == [(Range("a", "x", 0, 3, 7),)]
+
+
+def test_it_waits_for_enough_records_but_not_for_ever() -> None:
+    view, clock = FakeView(a=("x", [4])), Clock()
+    plan, start = plan_of(view, clock, minOffsetsPerTrigger="10", maxTriggerDelay="60s"), progress(a=("x", [0]))
+    assert plan.latest(start, None) is start
+    clock.now = 59.0
+    assert plan.latest(start, None) is start
+    clock.now = 60.0
+    assert plan.latest(start, None) == progress(a=("x", [4]))
+    view.held = {"a": ("x", [14])}
+    assert plan.latest(progress(a=("x", [4])), None) == progress(a=("x", [14]))
+
+
+def test_a_group_is_told_what_was_processed_once() -> None:
+    view = FakeView(a=("x", [10]))
+    plan, start = plan_of(view, group="g"), progress(a=("x", [0]))
+    end = plan.latest(start, None)
+    plan.finished(end)
+    plan.latest(end, None)
+    assert view.published == [start, end]
+
+
+def test_lag_from_what_spark_reports() -> None:
+    source = {"endOffset": progress(a=("x", [3, 9])).to_json(), "latestOffset": progress(a=("x", [10, 9])).to_json()}
+    assert lag(source) == {"a": {0: 7, 1: 0}}
+    assert lag({"endOffset": None, "latestOffset": None}) == {}
+
+
+def test_offsets_of_another_source_are_refused() -> None:
+    with pytest.raises(SparkSourceError, match="made by another source"):
+        Progress.of_json({"a": {"0": 5}})
