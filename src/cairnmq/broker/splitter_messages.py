@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterable
 
 import msgspec
 from msgspec import Struct
 
+from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.damage import Place
 from cairnmq.storage.queue_log import QueueSpec
 from cairnmq.storage.split_report import Published, Resume, Round
@@ -34,10 +36,37 @@ class Advance(Struct, frozen=True, array_like=True, tag=2):
     limits: dict[int, int]
 
 
+class TopicSpecs(Struct, frozen=True, array_like=True):
+    """Queues of one topic; what they have in common is told once, and held once by the one who is told."""
+
+    topic: str
+    topic_id: bytes
+    config: LogConfig
+    queues: list[tuple[int, int]]
+    """(queue id, partition)"""
+
+
 class Specs(Struct, frozen=True, array_like=True, tag=3):
     """Answer to Ask: the queues that exist."""
 
-    specs: list[QueueSpec]
+    topics: list[TopicSpecs]
+
+    @classmethod
+    def of(cls, specs: Iterable[QueueSpec]) -> Specs:
+        topics: dict[tuple[bytes, int], TopicSpecs] = {}
+        for spec in specs:
+            same = (spec.topic_id, id(spec.config))  # settings that change meanwhile are a second group
+            if same not in topics:
+                topics[same] = TopicSpecs(spec.topic, spec.topic_id, spec.config, [])
+            topics[same].queues.append((spec.queue_id, spec.partition))
+        return cls(list(topics.values()))
+
+    def specs(self) -> list[QueueSpec]:
+        return [
+            QueueSpec(queue_id, topic.topic, partition, topic.topic_id, topic.config)
+            for topic in self.topics
+            for queue_id, partition in topic.queues
+        ]
 
 
 class Drop(Struct, frozen=True, array_like=True, tag=4):

@@ -117,7 +117,7 @@ class SplitterProcess:
                 order = self.waiting.popleft()
                 if isinstance(order, Specs):
                     self.waiting.extendleft(reversed(held))
-                    return order.specs
+                    return order.specs()
                 held.append(order)
             self.receive(60.0)
 

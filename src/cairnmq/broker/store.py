@@ -417,7 +417,7 @@ class Store:
                 self._trouble = ""  # what was in doubt is on disk
         elif isinstance(report, Ask):
             known = (self.queues.get(queue_id) for queue_id in report.queue_ids)
-            self._link.send(Specs([queue.spec for queue in known if queue is not None]))
+            self._link.send(Specs.of(queue.spec for queue in known if queue is not None))
         elif isinstance(report, Proposals):
             for start in report.starts:
                 queue = self.queues.get(start.queue_id)
