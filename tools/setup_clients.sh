@@ -61,6 +61,7 @@ build_java() {
   javac -cp "$lib/*" -d "$classes" "$programs"/java/*.java
   local java="java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto -Xmx512m -cp '$lib/*:$classes'"
   launcher java "$java -Dorg.slf4j.simpleLogger.defaultLogLevel=off Program"
+  launcher kafka_streams "$java -Dorg.slf4j.simpleLogger.defaultLogLevel=warn Streams"
   # Kafka's own command-line tools lie in the same jars: kafka_tool CLASS ARGUMENT...
   launcher kafka_tool "$java -Dorg.slf4j.simpleLogger.defaultLogLevel=error"
 }
