@@ -7,8 +7,8 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from random import Random
 
@@ -29,7 +29,10 @@ STRACE_SECONDS = 20.0
 PHASES = ("journal-write", "journal-sync", "split-round", "checkpoint-sync", "checkpoint-publish", *RECOVERY_PHASES)
 """Those that any load comes to; tests/crash has one for the others too."""
 CLEAN = ("fdatasync", "fsync", "ftruncate", "rename", "unlink", "mkdir")
-"""Calls that only files get; a failed write or read could be that of a socket."""
+"""Calls that only files get."""
+READS, WRITES = "pread64,preadv,preadv2", "writev"
+"""The metadata's database reads so too, and sockets are written so too: these fail for single files."""
+FILES_MAX = 100
 
 
 class Siege:
@@ -177,10 +180,23 @@ def full_disks(directory: Path, seed: int, tally: Counter[str], rounds: int = RO
             siege.passed("full disks")
 
 
+def newest_files(broker: Broker) -> list[Path]:
+    """Journal segments and queue logs as they are now; those that are written and read most."""
+    assert broker.journal_dir is not None
+    found: list[tuple[float, Path]] = []
+    for directory in (broker.journal_dir, broker.data / "queues", broker.data / "packs"):
+        for path in directory.rglob("*"):
+            with suppress(FileNotFoundError):  # they come and go
+                if path.is_file():
+                    found.append((path.stat().st_mtime, path))
+    return [path for _, path in sorted(found, reverse=True)[:FILES_MAX]]
+
+
 @contextmanager
-def failing(pid: int, call: str, when: str, told: Path) -> Iterator[None]:
+def failing(pid: int, call: str, when: str, told: Path, only: Iterable[Path] = ()) -> Iterator[None]:
     """Some such calls of a process and its threads fail with EIO; `told` is strace's account of them."""
     inject = ["-e", f"trace={call}", "-e", f"inject={call}:error=EIO:when={when}"]
+    inject += [argument for path in only for argument in ("-P", str(path))]
     command = [require_program("strace"), "-f", "-o", str(told), "-p", str(pid), *inject]
     strace = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     assert strace.stderr is not None
@@ -201,14 +217,17 @@ def io_errors(directory: Path, seed: int, tally: Counter[str], rounds: int = ROU
             splitter = siege.broker.splitter()
             in_splitter = siege.rng.random() < 0.5
             pid = splitter.pid if in_splitter and splitter is not None else siege.broker.pid
-            call = siege.rng.choice(CLEAN)
+            call = siege.rng.choice((*CLEAN, READS, READS, READS, WRITES, WRITES, WRITES))
             told = directory / "strace.log"
-            with failing(pid, call, siege.rng.choice(("1", "1+2", "3+3", "2+1")), told):
+            only = newest_files(siege.broker) if call in (READS, WRITES) else []
+            with failing(pid, call, siege.rng.choice(("1", "1+2", "3+3", "2+1")), told, only):
                 time.sleep(siege.rng.uniform(0.3, 1.5))
                 if siege.rng.random() < 0.25:
                     siege.broker.kill_tree()
                     siege.tally["kill -9"] += 1
-            siege.tally["calls that failed with EIO"] += told.read_text().count("(INJECTED)")
+            failed = told.read_text().count("(INJECTED)")
+            what = {READS: "reads", WRITES: "writes"}.get(call, "syncs, cuts and names")
+            siege.tally[f"{what} that failed with EIO"] += failed
             if not siege.broker.running:
                 siege.world.verify()
                 siege.broker.start()
