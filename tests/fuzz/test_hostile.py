@@ -19,7 +19,7 @@ from fuzz.neighbour import Neighbour
 
 TESTS = str(Path(__file__).parent.parent)
 SECONDS = 60 if os.environ.get("FUZZ_FRAMES") else 20
-MEMORY_MAX_MB = 512  # all attacks at once; 202 to 305 MB were seen. Overload alone stays within 256: test_overload.py
+MEMORY_MAX_MB = 256
 SETTINGS = {
     "cairn.request.bytes.max": str(24 << 20),
     "cairn.answer.bytes.max": str(24 << 20),

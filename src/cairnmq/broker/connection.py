@@ -52,9 +52,11 @@ _PEEK = Layout(">hhi")
 _SHORTEST = _PEEK.size
 _UNKNOWN = 1 << 62
 _STEP = LARGE  # larger frames pay in parts: as much again as is there, but at most this at once
-# Other requests than Produce become objects, many times as large as their bytes; in small ones that is not much.
+# Other requests than Produce become objects, many times as large as their bytes; in small ones that is not much. They
+# have an allowance of their own, so that who sends one that uses it up keeps only others of its kind waiting.
 OBJECTS = 24
 FEW_BYTES = 4096
+PARKED_PART = 4  # what is left of them while a fetch is parked
 # These wait for other members, whose requests must not have to wait for them; what they bring is their group's.
 _GROUP_WAITS = frozenset((JOIN_GROUP, SYNC_GROUP))
 # Their answers are small, and delaying them would harm groups and producers.
@@ -81,15 +83,21 @@ class Limits(msgspec.Struct, frozen=True):
 class Owed:
     """A started request whose answer has not left yet."""
 
-    __slots__ = ("connection", "key", "version", "correlation", "size", "cost", "started", "done", "body", "waits_for")
+    __slots__ = (
+        "connection", "key", "version", "correlation", "size", "cost", "objects",
+        "started", "done", "body", "waits_for",
+    )  # fmt: skip
 
-    def __init__(self, connection: Connection, key: int, version: int, correlation: int, size: int, cost: int) -> None:
+    def __init__(
+        self, connection: Connection, key: int, version: int, correlation: int, size: int, objects: int
+    ) -> None:
         self.connection = connection
         self.key = key
         self.version = version
         self.correlation = correlation
         self.size = size
-        self.cost = cost
+        self.cost = size
+        self.objects = objects
         self.started = perf_counter()
         self.done = False
         self.body: list[Buffer] | None = None
@@ -170,8 +178,8 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = True
         self._listener.dismiss(self)
         if self._waiting:
-            self._ctx.budget.forget(self._woken)
-            self._ctx.answers.forget(self._woken)
+            for budget in (self._ctx.budget, self._ctx.objects, self._ctx.answers):
+                budget.forget(self._woken)
             self._waiting = False
         self._count_unsent(0)
         if self._reserved:
@@ -181,7 +189,7 @@ class Connection(asyncio.BufferedProtocol):
         for owed in self._owed:
             # What cannot be given up (a batch on its way to the journal) still holds its bytes until it is completed.
             if isinstance(owed.waits_for, Reply) and owed.waits_for.abandon():
-                self._ctx.budget.release(owed.cost)
+                self._give_back(owed)
 
     def eof_received(self) -> bool:
         return False
@@ -354,18 +362,23 @@ class Connection(asyncio.BufferedProtocol):
             key, version, correlation = _PEEK.unpack_from(self._view, first)
             if not self._may_start(key):
                 return False
-            cost = size if key == PRODUCE or size <= FEW_BYTES else size * OBJECTS
+            objects = 0 if key == PRODUCE or size <= FEW_BYTES else size * OBJECTS
             if key not in _SMALL_ANSWERS and self._ctx.answers.full:
                 self._wait_for(self._ctx.answers)
                 return False
+            if objects and self._ctx.objects.full:
+                self._wait_for(self._ctx.objects)
+                return False
             if self._reserved:
                 reserved, self._reserved = self._reserved, 0
-                self._ctx.budget.take(cost)
+                self._ctx.budget.take(size)
                 self._ctx.budget.give_back(reserved, self)
-            elif not self._reserve(cost):
+            elif not self._reserve(size):
                 return False
+            if objects:
+                self._ctx.objects.take(objects)
             self._start = first + size
-            self._begin(key, version, correlation, self._view[first : first + size], cost)
+            self._begin(key, version, correlation, self._view[first : first + size], objects)
         return True
 
     def _may_start(self, key: int) -> bool:
@@ -423,8 +436,8 @@ class Connection(asyncio.BufferedProtocol):
 
     # Requests
 
-    def _begin(self, key: int, version: int, correlation: int, frame: memoryview, cost: int) -> None:
-        owed = Owed(self, key, version, correlation, len(frame), cost)
+    def _begin(self, key: int, version: int, correlation: int, frame: memoryview, objects: int) -> None:
+        owed = Owed(self, key, version, correlation, len(frame), objects)
         self._owed.append(owed)
         self._owed_bytes += owed.size
         route = self._router.routes.get(key)
@@ -454,8 +467,9 @@ class Connection(asyncio.BufferedProtocol):
                 owed.waits_for = outcome
                 outcome.deliver = owed.replied
                 if owed.key in _GROUP_WAITS:
-                    cost, owed.cost = owed.cost, 0
-                    self._ctx.budget.release(cost)
+                    self._give_back(owed)
+                elif owed.objects:
+                    self._give_back_objects(owed, owed.objects - owed.objects // PARKED_PART)
             return
         # Not cancelled when the connection goes: an admin change that has begun is carried to its end.
         future: asyncio.Future[Any] = asyncio.ensure_future(cast(Any, outcome))
@@ -467,7 +481,7 @@ class Connection(asyncio.BufferedProtocol):
         assert not owed.done, "a request is answered once"
         owed.done = True
         owed.waits_for = None
-        self._ctx.budget.release(owed.cost)
+        self._give_back(owed)
         if failure is None and answer is not None:
             try:
                 owed.body = answer if type(answer) is list else encode(cast(Message, answer), owed.version)
@@ -477,6 +491,16 @@ class Connection(asyncio.BufferedProtocol):
             self._failed(owed, failure)
         if self._open():
             self._send_due()
+
+    def _give_back(self, owed: Owed) -> None:
+        cost, owed.cost = owed.cost, 0
+        self._ctx.budget.release(cost)
+        if owed.objects:
+            self._give_back_objects(owed, owed.objects)
+
+    def _give_back_objects(self, owed: Owed, size: int) -> None:
+        owed.objects -= size
+        self._ctx.objects.release(size)
 
     def _failed(self, owed: Owed, failure: BaseException) -> None:
         if isinstance(failure, CloseConnection):

@@ -42,8 +42,8 @@ class Node(Struct, frozen=True):
 class Context:
     """`config` is replaced when a dynamic setting changes; read it when needed, never keep it."""
 
-    __slots__ = ("store", "catalog", "config", "node", "metrics", "clock", "budget", "answers", "group_bytes",
-                 "large_polls", "offsets", "facts", "router", "coordinator", "transactions")  # fmt: skip
+    __slots__ = ("store", "catalog", "config", "node", "metrics", "clock", "budget", "objects", "answers",
+                 "group_bytes", "large_polls", "offsets", "facts", "router", "coordinator", "transactions")  # fmt: skip
 
     def __init__(
         self,
@@ -65,6 +65,7 @@ class Context:
         self.clock = clock
         self.metrics = Metrics()
         self.budget = Budget(config.cairn_request_bytes_max)
+        self.objects = Budget(config.cairn_request_bytes_max // 2)
         self.answers = Budget(config.cairn_answer_bytes_max)
         self.large_polls: set[Callable[[], None]] = set()  # answer parked fetches of many partitions now
         groups = Groups.load(store.load_facts(GROUP_SPACE), offsets, _limits(config), store.load_facts(MEMBER_SPACE))
@@ -92,6 +93,7 @@ class Context:
 
 def _limits(config: BrokerConfig) -> Limits:
     return Limits(
+        groups_max=config.cairn_groups_max,
         session_min_ms=config.group_min_session_timeout_ms,
         session_max_ms=config.group_max_session_timeout_ms,
         initial_delay_ms=config.group_initial_rebalance_delay_ms,
@@ -109,5 +111,7 @@ def _limits(config: BrokerConfig) -> Limits:
 
 def _transaction_limits(config: BrokerConfig) -> TransactionLimits:
     return TransactionLimits(
-        timeout_max_ms=config.transaction_max_timeout_ms, expiration_ms=config.transactional_id_expiration_ms
+        timeout_max_ms=config.transaction_max_timeout_ms,
+        expiration_ms=config.transactional_id_expiration_ms,
+        ids_max=config.cairn_transactional_ids_max,
     )

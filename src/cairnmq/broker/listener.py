@@ -92,7 +92,7 @@ class Listener:
         shortest = min(self._limits.idle_seconds, self._limits.stall_seconds)
         delay = min(shortest / _SWEEPS_PER_TIMEOUT, _SWEEP_SECONDS_MAX)
         # While memory is short, those who hold it without moving are looked for more often.
-        if self._ctx.budget.wanted or self._ctx.answers.wanted:
+        if any(budget.wanted for budget in (self._ctx.budget, self._ctx.objects, self._ctx.answers)):
             delay = min(delay, _PRESSED_SWEEP_SECONDS)
             for answer_now in tuple(self._ctx.large_polls):
                 answer_now()

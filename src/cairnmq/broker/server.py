@@ -129,6 +129,7 @@ async def serve(options: ServeOptions) -> None:
         # What exists now lives as long as the process: the collector need not look at it again.
         gc.freeze()
         gc.set_threshold(50_000, 20, 100)
+        _limit_buffers(bound, ctx.config)
         await listener.open(bound)
         bootstrap = str(Address(ctx.node.host, ctx.node.port))
         _announce(bootstrap, http_address, options.ready_file)
@@ -384,6 +385,16 @@ def _bind(address: Address) -> socket.socket:
         bound.close()
         raise Unservable(f"cannot listen on {address}: {error.strerror or error}") from error
     return bound
+
+
+def _limit_buffers(bound: socket.socket, config: BrokerConfig) -> None:
+    """Connections have what their listener has."""
+    for option, size in (
+        (socket.SO_SNDBUF, config.socket_send_buffer_bytes),
+        (socket.SO_RCVBUF, config.socket_receive_buffer_bytes),
+    ):
+        if size >= 0:
+            bound.setsockopt(socket.SOL_SOCKET, option, size)
 
 
 def _node(options: ServeOptions, cluster_id: str, bound: socket.socket) -> Node:

@@ -218,6 +218,7 @@ def _connection_metrics(ctx: Context, out: Exposition) -> None:
     out.counter("cairn_connections_refused_total", "Connections over max.connections.", metrics.refused)
     out.counter("cairn_malformed_requests_total", "Requests that could not be read.", metrics.malformed)
     out.gauge("cairn_request_bytes_in_flight", "Bytes of requests not yet answered.", ctx.budget.used)
+    out.gauge("cairn_request_object_bytes", "Memory that decoded requests may take (an estimate).", ctx.objects.used)
     out.gauge("cairn_answer_bytes_unsent", "Bytes of answers that clients have not taken.", ctx.answers.used)
 
 

@@ -38,7 +38,11 @@ def compress(codec: int, data: Buffer) -> bytes:
 
 def decompress(codec: int, data: Buffer, limit: int) -> bytes:
     """The original bytes; Undecodable if damaged or larger than `limit`."""
-    return _entry(codec)[1](data, limit)
+    try:
+        return _entry(codec)[1](data, limit)
+    except Undecodable as error:
+        # The frames below hold what was unpacked so far, and would for as long as somebody has the error.
+        raise error.with_traceback(None)  # noqa: B904 - it is the same error
 
 
 def _entry(codec: int) -> tuple[Callable[[Buffer], bytes], Callable[[Buffer, int], bytes]]:
@@ -83,16 +87,18 @@ def _gzip_back(data: Buffer, limit: int) -> bytes:
     room = limit
     while True:  # one turn per member: Java reads concatenated members, so they occur
         member = zlib.decompressobj(_GZIP_WINDOW)
-        try:
-            part = member.decompress(rest, room + 1)
-        except zlib.error as error:
-            raise _damaged(GZIP, error) from None
-        room -= len(part)
-        if room < 0:
-            raise _too_large(GZIP, limit)
-        if not member.eof:
-            raise _damaged(GZIP, "it ends early")
-        parts.append(part)
+        while not member.eof:
+            try:
+                part = member.decompress(rest, _CHUNK)
+            except zlib.error as error:
+                raise _damaged(GZIP, error) from None
+            rest = member.unconsumed_tail
+            room -= len(part)
+            if room < 0:
+                raise _too_large(GZIP, limit)
+            if not part and not member.eof:
+                raise _damaged(GZIP, "it ends early")
+            parts.append(part)
         rest = member.unused_data
         if not rest:
             return b"".join(parts)
@@ -146,16 +152,18 @@ def _lz4_back(data: Buffer, limit: int) -> bytes:
     room = limit
     while True:  # one turn per frame
         frame = lz4.LZ4FrameDecompressor()
-        try:
-            part = frame.decompress(rest, max_length=room + 1)
-        except RuntimeError as error:
-            raise _damaged(LZ4, error) from None
-        room -= len(part)
-        if room < 0:
-            raise _too_large(LZ4, limit)
-        if not frame.eof:
-            raise _damaged(LZ4, "it ends early")
-        parts.append(part)
+        while not frame.eof:
+            try:
+                part = frame.decompress(rest, max_length=_CHUNK)
+            except RuntimeError as error:
+                raise _damaged(LZ4, error) from None
+            rest = b""
+            room -= len(part)
+            if room < 0:
+                raise _too_large(LZ4, limit)
+            if not part and not frame.eof:
+                raise _damaged(LZ4, "it ends early")
+            parts.append(part)
         rest = frame.unused_data
         if not rest:
             return b"".join(parts)

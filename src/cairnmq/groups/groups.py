@@ -178,7 +178,12 @@ class Groups:
             return ErrorCode.INVALID_SESSION_TIMEOUT
         if command.member_id and command.group_id not in self._live:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        return ErrorCode.NONE
+        return self._room_error(command.group_id, self._live)
+
+    def _room_error(self, group_id: str, groups: Collection[str]) -> ErrorCode:
+        """Anyone may name new groups, and each of them is kept."""
+        is_new = group_id not in groups and len(groups) >= self.limits.groups_max
+        return ErrorCode.POLICY_VIOLATION if is_new else ErrorCode.NONE
 
     def sync(self, command: Sync, ticket: Ticket, now_ms: int) -> Outcome:
         out: Outcome = Decision()
@@ -250,6 +255,10 @@ class Groups:
             if classic is None:
                 return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {report.group_id} not found.")
             return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {report.group_id} is not a consumer group.")
+        if self._room_error(report.group_id, self._live):
+            return Refusal(
+                ErrorCode.POLICY_VIOLATION, f"There are {len(self._live)} groups; cairn.groups.max allows no more."
+            )
         if classic is not None and classic.members:
             return upgraded(classic, self._deadlines, self._patterns, self.view)
         return ConsumerGroup(report.group_id, self.limits, self._deadlines, self._patterns)
@@ -311,7 +320,7 @@ class Groups:
         if group is not None:
             return group.commit_error(member_id, instance_id, generation, now_ms, transactional=transactional)
         if generation < 0:
-            return ErrorCode.NONE
+            return self._room_error(group_id, self.offsets.groups())
         if group_id in self.offsets.groups():
             return ErrorCode.UNKNOWN_MEMBER_ID
         return ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION

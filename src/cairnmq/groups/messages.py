@@ -38,8 +38,9 @@ class ConsumerLimits(Struct, frozen=True):
 
 
 class Limits(Struct, frozen=True):
-    """The broker's settings for groups; all but the last are for classic ones."""
+    """The broker's settings for groups; all but the first and the last are for classic ones."""
 
+    groups_max: int = 100_000
     session_min_ms: int = 6_000
     session_max_ms: int = 1_800_000
     initial_delay_ms: int = 3_000

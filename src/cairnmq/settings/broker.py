@@ -51,12 +51,16 @@ class BrokerConfig(Struct, frozen=True, kw_only=True):
     default_replication_factor: int = 1
     delete_topic_enable: bool = True
     socket_request_max_bytes: int = 100 * 1024 * 1024
+    socket_send_buffer_bytes: int = -1
+    socket_receive_buffer_bytes: int = -1
     connections_max_idle_ms: int = 600_000
     max_connections: int = 2**31 - 1
     cairn_request_bytes_max: int = 48 * 1024**2
     cairn_answer_bytes_max: int = 48 * 1024**2
     cairn_fetch_session_partitions_max: int = 100_000
     cairn_group_bytes_max: int = 64 * 1024**2
+    cairn_groups_max: int = 100_000
+    cairn_transactional_ids_max: int = 100_000
     cairn_unpacked_bytes_max: int = 32 * 1024**2
     cairn_partitions_max: int = 1_000_000
     fetch_max_bytes: int = 55 * 1024 * 1024

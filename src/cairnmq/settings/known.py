@@ -92,8 +92,8 @@ share.coordinator.state.topic.num.partitions share.coordinator.state.topic.prune
 share.coordinator.state.topic.replication.factor share.coordinator.state.topic.segment.bytes
 share.coordinator.threads share.coordinator.write.timeout.ms
 share.fetch.purgatory.purge.interval.requests socket.connection.setup.timeout.max.ms
-socket.connection.setup.timeout.ms socket.listen.backlog.size socket.receive.buffer.bytes
-socket.send.buffer.bytes ssl.allow.dn.changes ssl.allow.san.changes ssl.cipher.suites ssl.client.auth
+socket.connection.setup.timeout.ms socket.listen.backlog.size
+ssl.allow.dn.changes ssl.allow.san.changes ssl.cipher.suites ssl.client.auth
 ssl.enabled.protocols ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.key.password
 ssl.keymanager.algorithm ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location
 ssl.keystore.password ssl.keystore.type ssl.principal.mapping.rules ssl.protocol ssl.provider

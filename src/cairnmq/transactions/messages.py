@@ -18,6 +18,7 @@ class Limits(Struct, frozen=True):
 
     timeout_max_ms: int = 900_000
     expiration_ms: int = 604_800_000
+    ids_max: int = 100_000
     raises_epochs: bool = True
 
 

@@ -103,6 +103,8 @@ class Transactions:
             return _answer(out, ticket, ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         record = self._live.get(command.transactional_id)
         if record is None:
+            if len(self._live) >= self.limits.ids_max:
+                return _answer(out, ticket, ErrorCode.POLICY_VIOLATION)
             if fresh_id == NO_ID:
                 return _answer(out, ticket, _BUSY)
             record = TransactionRecord(fresh_id, NO_EPOCH, State.EMPTY, command.timeout_ms, now_ms)

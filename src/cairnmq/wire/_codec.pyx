@@ -13,10 +13,12 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
+from cairnmq.wire.decoders import ITEMS_MAX
 from cairnmq.wire.messages import FetchRequest, FetchResponse, ProduceRequest, ProduceResponse
 
 include "../codec/struct_field.pxi"
 
+cdef int64_t ITEMS = ITEMS_MAX
 cdef bytes NO_ID = bytes(16)
 cdef object REPLICA_STATE = FetchRequest().replica_state
 cdef object DIVERGING_EPOCH = FetchResponse.PartitionData().diverging_epoch
@@ -110,6 +112,7 @@ cdef class Reader:
     cdef bint flexible
     cdef const uint8_t* data
     cdef Py_ssize_t at, end
+    cdef int64_t items
 
     cdef int need(self, int64_t size) except -1:
         if size < 0 or size > self.end - self.at:
@@ -169,6 +172,9 @@ cdef class Reader:
         """Of an array's items, none of which is shorter than `smallest`."""
         cdef int64_t size = self.length(True)
         if size < 0 or size * smallest > self.end - self.at:
+            raise Unusual
+        self.items += size
+        if self.items > ITEMS:
             raise Unusual
         return size
 

@@ -7,26 +7,64 @@ alive). Nothing is allocated for a count before it is known that the bytes for i
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from msgspec import Struct
 
 from cairnmq.kernels import pick
 from cairnmq.types import Buffer
-from cairnmq.wire.decoders import ITEMS_MAX, decoder_source
-from cairnmq.wire.encoders import encoder_source
+from cairnmq.wire.decoders import decoder_source
+from cairnmq.wire.encoders import Structs, encoder_source, items_source
 from cairnmq.wire.messages import Message
 from cairnmq.wire.notation import SHAPES, Shape
 from cairnmq.wire.primitives import Malformed, read_uvarint, skip_tags, tag_section, uvarint
 
-__all__ = ["Malformed", "decode", "encode", "prepare"]
+__all__ = ["Encoded", "Malformed", "decode", "encode", "prepare"]
 
 M = TypeVar("M", bound=Message)
 Decoder = Callable[[memoryview, int], tuple[Any, int]]
 Encoder = Callable[[Any], list[Buffer]]
 
+
+class Encoded:
+    """Items of an answer's array that are bytes already, in place of the list of them.
+
+    An answer that would be too large as objects, or take too long at once, is encoded piece by piece.
+    """
+
+    __slots__ = ("_count", "_encode", "_cls", "_version", "buffers")
+
+    def __init__(self, cls: type[Message], field: str, version: int) -> None:
+        self._encode = _item_encoders.get((cls, field, version)) or _compile_items(cls, field, version)
+        self._cls = cls
+        self._version = version
+        self._count = 0
+        self.buffers: list[Buffer] = []
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, items: Sequence[Struct]) -> None:
+        self._count += len(items)
+        self.buffers += self._encode(items)
+
+    def add_from(self, body: list[Buffer], count: int) -> None:
+        """The items of a whole answer that ends with the array and has no other field set."""
+        flexible = SHAPES[self._cls.__name__].is_flexible(self._version)
+        empty = sum(map(len, encode(self._cls(), self._version)))
+        # Empty, it ends with the count; if flexible that is one byte, and one that says no tags follows.
+        head = empty - 2 + len(uvarint(count + 1)) if flexible else empty
+        buffers = list(body)
+        buffers[0] = memoryview(buffers[0])[head:]
+        if flexible:
+            buffers[-1] = memoryview(buffers[-1])[:-1]
+        self._count += count
+        self.buffers += buffers
+
+
 _RUNTIME: dict[str, object] = {
+    "Encoded": Encoded,
     "Malformed": Malformed,
     "read_uvarint": read_uvarint,
     "skip_tags": skip_tags,
@@ -36,20 +74,15 @@ _RUNTIME: dict[str, object] = {
     "unpack_from": struct.unpack_from,
     "ONE": [bytes([value]) for value in range(128)],
 }
-# Kernels do not count items; in a message of this size there are never too many of them.
-_KERNEL_BYTES_MAX = ITEMS_MAX * 6
 _decoders: dict[tuple[type[Message], int], Decoder] = {}
-_careful: dict[tuple[type[Message], int], Decoder] = {}
 _encoders: dict[tuple[type[Message], int], Encoder] = {}
+_item_encoders: dict[tuple[type[Message], str, int], Encoder] = {}
 
 
 def decode(cls: type[M], version: int, buf: Buffer, pos: int = 0) -> tuple[M, int]:
     """The message at `pos` and the position behind it; Malformed if that is not what the bytes are."""
     try:
-        if len(buf) <= _KERNEL_BYTES_MAX:
-            decoder = _decoders.get((cls, version)) or _compile_decoder(cls, version)
-        else:
-            decoder = _careful.get((cls, version)) or _compile_careful(cls, version)
+        decoder = _decoders.get((cls, version)) or _compile_decoder(cls, version)
         return decoder(buf if type(buf) is memoryview else memoryview(buf), pos)
     except (IndexError, struct.error) as error:
         raise Malformed(f"{cls.__name__} v{version} is cut short") from error
@@ -93,17 +126,14 @@ def _compile_decoder(cls: type[Message], version: int) -> Decoder:
     return decoder
 
 
-def _compile_careful(cls: type[Message], version: int) -> Decoder:
-    """Answers are believed, so the client keeps its kernels for them."""
-    if not cls.__name__.endswith("Request"):
-        _careful[cls, version] = _decoders.get((cls, version)) or _compile_decoder(cls, version)
-    else:
-        _careful[cls, version] = pure_decoder(cls, version)
-    return _careful[cls, version]
-
-
 def _compile_encoder(cls: type[Message], version: int) -> Encoder:
     encoder = _encoders[cls, version] = _encoder_for(cls.__name__, version, pure_encoder(cls, version))
+    return encoder
+
+
+def _compile_items(cls: type[Message], field: str, version: int) -> Encoder:
+    shape = SHAPES[cls.__name__]
+    encoder = _item_encoders[cls, field, version] = _run_encoder(items_source(shape, field, version), cls, version)
     return encoder
 
 
@@ -121,9 +151,13 @@ def pure_encoder(cls: type[Message], version: int) -> Encoder:
     shape = SHAPES[cls.__name__]
     if version not in shape.versions:
         raise ValueError(f"{cls.__name__} has no version {version}")
-    source, structs = encoder_source(shape, version)
+    return _run_encoder(encoder_source(shape, version), cls, version)
+
+
+def _run_encoder(written: tuple[str, Structs], cls: type[Message], version: int) -> Encoder:
+    source, structs = written
     calls = {name: [s.pack for s in made] if isinstance(made, list) else made.pack for name, made in structs.items()}
-    encoder: Encoder = _run(source, "encode", cls, version, shape, calls)
+    encoder: Encoder = _run(source, "encode", cls, version, SHAPES[cls.__name__], calls)
     return encoder
 
 

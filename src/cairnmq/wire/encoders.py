@@ -34,6 +34,12 @@ def encoder_source(shape: Shape, version: int) -> tuple[str, Structs]:
     return writer.whole(), writer.structs
 
 
+def items_source(shape: Shape, field: str, version: int) -> tuple[str, Structs]:
+    """The same for a list of items of one of its arrays, without their count."""
+    writer = _EncoderWriter(shape, version)
+    return writer.items(next(each for each in shape.fields if each.name == field)), writer.structs
+
+
 class _EncoderWriter:
     def __init__(self, shape: Shape, version: int) -> None:
         self.shape = shape
@@ -51,6 +57,17 @@ class _EncoderWriter:
     def whole(self) -> str:
         self.struct(self.shape.fields, "m", "")
         self.flush()
+        return self.function()
+
+    def items(self, field: Field) -> str:
+        self.line("for x in m:")
+        self.depth += 1
+        self.item(field.type, "x")
+        self.flush()
+        self.depth -= 1
+        return self.function()
+
+    def function(self) -> str:
         head = ["def encode(m):", "    o = []; w = o.append"]
         if self.has_records:
             head.append("    out = []")
@@ -170,6 +187,9 @@ class _EncoderWriter:
         if fixed:
             self.line(f"if {items}: {self.write}(pack(f'>{{len({items})}}{FIXED[field.type]}', *{items}))")
             return
+        if self.depth == 1 and field.is_struct and self.shape.name.endswith("Response"):
+            put = "out.append(b''.join(o)); o.clear(); out" if self.has_records else "o"
+            self.line(f"if type({items}) is Encoded: {put}.extend({items}.buffers); {items} = ()")
         item = self.name("x")
         self.line(f"for {item} in {items}:")
         self.depth += 1

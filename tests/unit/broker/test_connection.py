@@ -460,6 +460,34 @@ async def test_half_a_large_request_is_cut_off_when_others_wait_for_its_memory()
 
 
 @scenario
+async def test_what_requests_become_is_bounded_and_producers_do_not_wait_for_it() -> None:
+    """A request of 100 KB may be 2.4 MB of objects: the next such one waits, a Produce or a small one does not."""
+    async with open_bench(budget=500_000) as bench:
+        wide = [await bench.connect() for _ in range(3)]
+        for number, client in enumerate(wide):
+            client.send(FETCH, number, bytes(100_000), version=4)
+        await bench.stub.until_started(1)
+        await until(lambda: bench.ctx.objects.wanted)
+        other = await bench.connect()
+        other.send(METADATA, 1, bytes(1000))
+        assert (await other.receive())[0] == 1
+        producer = await bench.connect()
+        producer.send(PRODUCE, 9, bytes(100_000))
+        (_, produced) = await bench.stub.until_started(2)
+        assert produced.correlation == 9
+        produced.answer()
+        assert (await producer.receive())[0] == 9
+        wide.pop().writer.transport.abort()  # one that waits
+        bench.stub.started[0].answer()
+        (_, _, second) = await bench.stub.until_started(3)
+        assert 500_000 < bench.ctx.objects.used < 700_000, "parked, it is less"
+        second.answer()
+        assert [(await client.receive())[0] for client in wide] == [0, 1]
+        await until(lambda: not bench.ctx.budget.used)
+        assert bench.ctx.objects.used == 0 and not bench.ctx.objects.wanted
+
+
+@scenario
 async def test_a_parked_join_does_not_hold_what_other_members_need() -> None:
     """It waits for them; if its bytes counted meanwhile, theirs could not be read."""
     async with open_bench(budget=10_000) as bench:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from cairnmq.broker.options import Address, ServeOptions
-from cairnmq.broker.server import Unservable, _connections_max, settle
+from cairnmq.broker.server import Unservable, _connections_max, _limit_buffers, settle
 from cairnmq.settings.broker import BrokerConfig
 
 
@@ -115,3 +115,18 @@ def test_connections_leave_files_for_journals_and_logs() -> None:
     config = BrokerConfig()
     assert [_connections_max(config, files) for files in (256, 1024, 20_000, 1_000_000)] == [128, 512, 15_000, 750_000]
     assert _connections_max(BrokerConfig(max_connections=7), 1024) == 7
+
+
+def test_the_buffers_of_connections_are_those_of_their_listener() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        as_system_likes = bound.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+        _limit_buffers(bound, BrokerConfig())
+        assert bound.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == as_system_likes
+        _limit_buffers(bound, BrokerConfig(socket_send_buffer_bytes=20_000, socket_receive_buffer_bytes=30_000))
+        with socket.create_connection(bound.getsockname()):
+            accepted, _ = bound.accept()
+            with accepted:
+                sizes = [
+                    accepted.getsockopt(socket.SOL_SOCKET, option) for option in (socket.SO_SNDBUF, socket.SO_RCVBUF)
+                ]
+    assert 20_000 <= sizes[0] <= 40_000 and 30_000 <= sizes[1] <= 60_000  # Linux doubles what it is told

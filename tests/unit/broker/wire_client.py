@@ -109,7 +109,7 @@ class Bench:
     def __init__(self, limits: Limits, connections_max: int, budget: int, answers: int) -> None:
         self.stub = Stub()
         self.ctx: Any = SimpleNamespace(
-            metrics=Metrics(), budget=Budget(budget), answers=Budget(answers), large_polls=set()
+            metrics=Metrics(), budget=Budget(budget), objects=Budget(budget), answers=Budget(answers), large_polls=set()
         )
         self.listener = Listener(self.ctx, self.stub.router, limits, connections_max)
         self.port = 0

@@ -6,8 +6,9 @@ import pytest
 
 from cairnmq.errors import ErrorCode
 from cairnmq.groups.groups import Groups, Listed
-from cairnmq.groups.messages import Identity, Limits, State
+from cairnmq.groups.messages import Identity, Join, Joined, Limits, State
 from cairnmq.groups.offsets import Committed, OffsetKey, put
+from unit.groups.hall import Hall
 from unit.groups.room import GROUP, RANGE, SESSION_MS, Room, subscription
 
 OK = ErrorCode.NONE
@@ -347,3 +348,20 @@ def test_a_static_member_that_came_back_reads_what_it_says_now() -> None:
     answer = room.join("a", member_id="", instance_id="i", protocols=(("range", subscription("payments")),))
     assert answer is not None and answer.error == OK and room.state is State.STABLE
     assert room.groups.reads(GROUP, "payments")
+
+
+def test_no_more_groups_than_allowed() -> None:
+    room = Room(Limits(initial_delay_ms=0, groups_max=1)).stable("a")
+    room.rejoin("a")
+    new = Join("other", "", None, "b", "/10.0.0.1", SESSION_MS, SESSION_MS, "consumer", RANGE, needs_id=False)
+    ((_, told),) = room.groups.join(new, "b", room.now_ms, "b-1").answers
+    assert isinstance(told, Joined) and told.error == ErrorCode.POLICY_VIOLATION
+    assert room.groups.commit_error("other", "", None, -1, room.now_ms, version=9) == OK, "none has offsets yet"
+    commit(room, group="other")
+    assert room.groups.commit_error("other", "", None, -1, room.now_ms, version=9) == OK
+    assert room.groups.commit_error("third", "", None, -1, room.now_ms, version=9) == ErrorCode.POLICY_VIOLATION
+
+
+def test_no_more_groups_of_the_consumer_protocol_than_allowed() -> None:
+    told = Hall(Limits(groups_max=0)).join("a")
+    assert told.error == ErrorCode.POLICY_VIOLATION and "cairn.groups.max" in (told.message or "")

@@ -188,3 +188,11 @@ def test_ids_that_nobody_uses_are_forgotten_unless_a_transaction_is_open() -> No
     assert desk.core.describe("t") is None
     assert desk.add(me, 1).error == UNMAPPED
     assert dict(desk.core.listed(Filter(), NOW_MS)) == {}
+
+
+def test_no_more_ids_than_allowed() -> None:
+    desk = Desk(ids_max=1)
+    producer = given(desk.init())
+    other = desk.core.init(Init("u", TIMEOUT_MS, None), None, NOW_MS, FRESH)
+    assert answer(other).error == ErrorCode.POLICY_VIOLATION and not other.facts
+    assert given(desk.init(producer)).epoch == producer.epoch + 1

@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 
 from cairnmq.types import Buffer
-from cairnmq.wire.codec import Malformed, decode, encode
+from cairnmq.wire.codec import Encoded, Malformed, decode, encode
 from cairnmq.wire.messages import (
     AlterClientQuotasResponse,
     ApiVersionsResponse,
@@ -20,6 +20,7 @@ from cairnmq.wire.messages import (
     HeartbeatRequest,
     Message,
     MetadataRequest,
+    MetadataResponse,
     ProduceRequest,
     ProduceResponse,
     SaslHandshakeRequest,
@@ -247,6 +248,35 @@ def test_items_of_all_arrays_of_a_request_are_bounded() -> None:
         decode(ProduceRequest, 9, b"".join(encode(ProduceRequest(topic_data=[produced]), 9)))
     with pytest.raises(Malformed, match="more than 250000 items"):
         decode(DescribeGroupsRequest, 5, b"".join(encode(DescribeGroupsRequest(groups=[""] * 250_001), 5)))
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+def test_an_answer_may_be_encoded_in_pieces(version: int) -> None:
+    partitions = [
+        FetchResponse.PartitionData(number, records=[b"ab", b"c"] if number % 2 else b"") for number in range(4)
+    ]
+    topics = [FetchResponse.FetchableTopicResponse(f"t{number}", bytes(16), partitions) for number in range(200)]
+    whole = b"".join(encode(FetchResponse(session_id=7, responses=topics), version))
+    pieces = Encoded(FetchResponse, "responses", version)
+    pieces.add(topics[:1])
+    pieces.add([])
+    pieces.add_from(encode(FetchResponse(responses=topics[1:150]), version), 149)
+    pieces.add_from(encode(FetchResponse(responses=[]), version), 0)
+    pieces.add(topics[150:])
+    message = FetchResponse(session_id=7, responses=pieces)  # type: ignore[arg-type]
+    assert b"".join(encode(message, version)) == whole
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_an_answer_without_records_may_be_encoded_in_pieces(version: int) -> None:
+    broker = MetadataResponse.MetadataResponseBroker(1, "here", 9092, None)
+    topics = [MetadataResponse.MetadataResponseTopic(name=f"t{number}") for number in range(200)]
+    whole = encode(MetadataResponse(brokers=[broker], cluster_id="c", topics=topics), version)
+    pieces = Encoded(MetadataResponse, "topics", version)
+    for topic in topics:
+        pieces.add([topic])
+    message = MetadataResponse(brokers=[broker], cluster_id="c", topics=pieces)  # type: ignore[arg-type]
+    assert encode(message, version) == whole
 
 
 @pytest.mark.parametrize("version", [0, 1])

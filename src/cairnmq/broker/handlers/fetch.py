@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from random import SystemRandom
 from typing import TYPE_CHECKING, TypeAlias
 
 from cairnmq.broker.fetch_sessions import FetchSessions, Plan, Wanted
 from cairnmq.broker.queues import epoch_error, find_queue
 from cairnmq.broker.reply import Reply
+from cairnmq.broker.router import Outcome
+from cairnmq.broker.wide_fetch import fetch_in_turns, is_wide
 from cairnmq.errors import ErrorCode, Fault, Refusal
 from cairnmq.storage.engine import Fetched
 from cairnmq.storage.queue import Queue
@@ -46,14 +49,21 @@ class FetchHandler:
         random = SystemRandom()
         self.sessions = FetchSessions(lambda: random.getrandbits(31))
 
-    def handle(self, ctx: Context, header: RequestHeader, frame: memoryview, position: int) -> Reply | list[Buffer]:
+    def handle(self, ctx: Context, header: RequestHeader, frame: memoryview, position: int) -> Outcome:
         request, _ = decode(FetchRequest, header.api_version, frame, position)
         slots = ctx.config.max_incremental_fetch_session_cache_slots
         self.sessions.partitions_max = ctx.config.cairn_fetch_session_partitions_max
         plan = self.sessions.plan(request, header.api_version, slots, ctx.clock())
         if isinstance(plan, ErrorCode):
             return encode(FetchResponse(error_code=plan), header.api_version)
+        if plan.session is None and is_wide(request):
+            return fetch_in_turns(request, header.api_version, partial(_piece, ctx, header.api_version))
         return _Fetch(ctx, header.api_version, request, plan).begin()
+
+
+def _piece(ctx: Context, version: int, request: FetchRequest, size: int) -> _Fetch:
+    wanted = [Wanted(topic, asked) for topic in request.topics for asked in topic.partitions]
+    return _Fetch(ctx, version, request, Plan(wanted, None, False), size)
 
 
 class _Fetch:
@@ -61,10 +71,10 @@ class _Fetch:
 
     __slots__ = (
         "ctx", "version", "request", "plan", "reply", "queues",
-        "parked", "timer", "woken", "tries", "budget", "expired", "failed", "delayed",
+        "parked", "timer", "woken", "tries", "budget", "expired", "failed", "delayed", "size", "urgent",
     )  # fmt: skip
 
-    def __init__(self, ctx: Context, version: int, request: FetchRequest, plan: Plan) -> None:
+    def __init__(self, ctx: Context, version: int, request: FetchRequest, plan: Plan, size: int = 0) -> None:
         self.ctx = ctx
         self.version = version
         self.request = request
@@ -79,6 +89,8 @@ class _Fetch:
         self.budget = min(request.max_bytes, ctx.config.fetch_max_bytes, ANSWER_BYTES_MAX)
         self.expired = request.max_wait_ms <= 0
         self.delayed = False
+        self.size = size  # of records before, if this is a piece of a wide fetch, and in the end with its own
+        self.urgent = False
 
     def _queue(self, wanted: Wanted) -> Queue | ErrorCode:
         image = self.ctx.catalog.image
@@ -104,7 +116,7 @@ class _Fetch:
         if self._must_wait():
             return None
         limit = min(self.budget, self.ctx.answers.share)
-        total, urgent = 0, not self.plan.wanted
+        total, urgent = self.size, not self.plan.wanted
         answers: list[PartitionData] = []
         warms: dict[int, Warm] = {}
         aborted = NOTHING if self.request.isolation_level == READ_COMMITTED else None
@@ -144,6 +156,7 @@ class _Fetch:
             places = list(warms)
             self.ctx.store.warm(list(warms.values()), lambda failures: self._tell_next(places, failures))
         if urgent or self.expired or total >= min(self.request.min_bytes, limit):
+            self.size, self.urgent = total, urgent
             return self._answer(answers)
         self._park()
         return None

@@ -1,19 +1,21 @@
 """Metadata and DescribeTopicPartitions: which topics there are and who leads their partitions.
 
 Clients ask the same question again and again, and an answer for many partitions is expensive to encode: whole encoded
-answers are kept by the bytes of the request until the image changes.
+answers are kept by the bytes of the request until the image changes. Very large ones are made piece by piece, with
+turns of the loop for others in between.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from cairnmq.errors import ErrorCode, Fault, Refusal
 from cairnmq.metadata.image import Image, Topic
 from cairnmq.metadata.topics import CreateTopic, check_name
 from cairnmq.types import Buffer
-from cairnmq.wire.codec import decode, encode
+from cairnmq.wire.codec import Encoded, decode, encode
 from cairnmq.wire.framing import RequestHeader
 from cairnmq.wire.messages import (
     DescribeTopicPartitionsRequest,
@@ -43,6 +45,8 @@ _CACHED_REQUEST_BYTES = 4096
 _CACHED_BYTES = 32 * 1024 * 1024
 _DESCRIBED_PARTITIONS_MAX = 2000
 _CREATED_MAX = 100
+TURN_ITEMS = 4000  # so many topics and partitions are answered before others get a turn of the loop
+_FEW_TOPICS = 10
 
 
 class MetadataHandler:
@@ -51,6 +55,7 @@ class MetadataHandler:
     def __init__(self) -> None:
         self._image: Image | None = None
         self._answers: dict[tuple[int, bytes], list[Buffer]] = {}
+        self._coming: dict[tuple[int, bytes], asyncio.Task[list[Buffer]]] = {}
         self._bytes = 0
 
     def handle(
@@ -60,6 +65,7 @@ class MetadataHandler:
         if image is not self._image:
             self._image = image
             self._forget()
+            self._coming.clear()
         asked = bytes(frame[position:]) if len(frame) - position <= _CACHED_REQUEST_BYTES else b""
         known = self._answers.get((header.api_version, asked)) if asked else None
         if known is not None:
@@ -68,14 +74,53 @@ class MetadataHandler:
         missing = _to_create(ctx, header.api_version, request)
         if missing:
             return self._create_and_answer(ctx, header.api_version, request, missing)
-        response = answer(ctx, header.api_version, request, {})
+        if _is_large(image, request):
+            return self._large(ctx, header.api_version, request, asked)
+        response = answer(ctx, header.api_version, request, list(_topics(ctx, header.api_version, request, {})))
         body = encode(response, header.api_version)
         if asked and all(topic.error_code == 0 for topic in response.topics):
-            self._bytes += _CACHED_REQUEST_BYTES + sum(map(len, body))
-            if self._bytes > _CACHED_BYTES:
-                self._forget()
-            self._answers[header.api_version, asked] = body
+            self._keep(header.api_version, asked, body)
         return body
+
+    def _large(self, ctx: Context, version: int, request: MetadataRequest, asked: bytes) -> Awaitable[list[Buffer]]:
+        """Who asks the same meanwhile waits for the same answer."""
+        coming = self._coming.get((version, asked)) if asked else None
+        if coming is None:
+            coming = asyncio.ensure_future(self._in_turns(ctx, version, request, asked, {}))
+            if asked:
+                self._coming[version, asked] = coming
+        return coming
+
+    async def _in_turns(
+        self, ctx: Context, version: int, request: MetadataRequest, asked: bytes, refused: dict[str, ErrorCode]
+    ) -> list[Buffer]:
+        image, is_good = self._image, True
+        try:
+            pieces = Encoded(MetadataResponse, "topics", version)
+            part: list[TopicAnswer] = []
+            items = 0
+            for topic in _topics(ctx, version, request, refused):
+                part.append(topic)
+                is_good = is_good and not topic.error_code
+                items += 1 + len(topic.partitions)
+                if items >= TURN_ITEMS:
+                    pieces.add(part)
+                    part, items = [], 0
+                    await asyncio.sleep(0)
+            pieces.add(part)
+            body = encode(answer(ctx, version, request, cast("list[TopicAnswer]", pieces)), version)
+            if asked and is_good and image is self._image:
+                self._keep(version, asked, body)
+            return body
+        finally:
+            if asked and image is self._image:
+                del self._coming[version, asked]
+
+    def _keep(self, version: int, asked: bytes, body: list[Buffer]) -> None:
+        self._bytes += _CACHED_REQUEST_BYTES + sum(map(len, body))
+        if self._bytes > _CACHED_BYTES:
+            self._forget()
+        self._answers[version, asked] = body
 
     def _forget(self) -> None:
         self._answers.clear()
@@ -88,16 +133,31 @@ class MetadataHandler:
         for name, code in zip(names, await asyncio.gather(*(_create(ctx, name) for name in names)), strict=True):
             if code:
                 refused[name] = code
-        return encode(answer(ctx, version, request, refused), version)
+        if _is_large(ctx.catalog.image, request):
+            return await self._in_turns(ctx, version, request, b"", refused)
+        return encode(answer(ctx, version, request, list(_topics(ctx, version, request, refused))), version)
+
+
+def _is_large(image: Image, request: MetadataRequest) -> bool:
+    """Known cheaply: no topic has more partitions than were ever made."""
+    if not request.topics:
+        return image.next_queue_id > TURN_ITEMS
+    return len(request.topics) > _FEW_TOPICS and len(request.topics) + image.next_queue_id > TURN_ITEMS
 
 
 def _to_create(ctx: Context, version: int, request: MetadataRequest) -> list[str]:
     if not request.topics or not request.allow_auto_topic_creation or not ctx.config.auto_create_topics_enable:
         return []
-    names = {topic.name for topic in request.topics if topic.name is not None and topic.topic_id == _NO_ID}
-    missing = sorted(name for name in names if ctx.catalog.image.topic(name) is None and check_name(name) is None)
-    # Who asks for more gets the rest by asking again, as clients do: one request must not keep all others waiting.
-    return missing[:_CREATED_MAX]
+    missing: dict[str, None] = {}
+    for topic in request.topics:
+        name = topic.name
+        if name is None or topic.topic_id != _NO_ID or ctx.catalog.image.topic(name) is not None or check_name(name):
+            continue
+        missing[name] = None
+        if len(missing) == _CREATED_MAX:
+            # Who asks for more gets the rest by asking again, as clients do: one request must not keep all waiting.
+            break
+    return list(missing)
 
 
 async def _create(ctx: Context, name: str) -> ErrorCode:
@@ -111,8 +171,7 @@ async def _create(ctx: Context, name: str) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def answer(ctx: Context, version: int, request: MetadataRequest, refused: dict[str, ErrorCode]) -> MetadataResponse:
-    """The answer from the current image; `refused` holds why topics could not be created."""
+def answer(ctx: Context, version: int, request: MetadataRequest, topics: list[TopicAnswer]) -> MetadataResponse:
     node = ctx.node
     return MetadataResponse(
         brokers=[
@@ -122,40 +181,41 @@ def answer(ctx: Context, version: int, request: MetadataRequest, refused: dict[s
         ],
         cluster_id=node.cluster_id,
         controller_id=node.node_id,
-        topics=_topics(ctx, version, request, refused),
+        topics=topics,
         cluster_authorized_operations=(
             _CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _UNKNOWN_OPERATIONS
         ),
     )
 
 
-def _topics(ctx: Context, version: int, request: MetadataRequest, refused: dict[str, ErrorCode]) -> list[TopicAnswer]:
+def _topics(
+    ctx: Context, version: int, request: MetadataRequest, refused: dict[str, ErrorCode]
+) -> Iterator[TopicAnswer]:
+    """From the current image; `refused` holds why topics could not be created."""
     image = ctx.catalog.image
     operations = _TOPIC_OPERATIONS if request.include_topic_authorized_operations else _UNKNOWN_OPERATIONS
     # Version 0 has no null: there an empty list means all topics.
     if request.topics is None or (version == 0 and not request.topics):
-        return [_topic(ctx, topic, operations) for _, topic in sorted(image.topics.items())]
-    answers: list[TopicAnswer] = []
-    seen: set[tuple[str | None, bytes]] = set()
+        yield from (_topic(ctx, topic, operations) for _, topic in sorted(image.topics.items()))
+        return
+    seen: set[str | bytes | None] = set()
     for asked in request.topics:
-        if (asked.name, asked.topic_id) in seen:
-            continue
-        seen.add((asked.name, asked.topic_id))
-        if version < 12 and (asked.name is None or asked.topic_id != _NO_ID):
-            answers.append(
-                TopicAnswer(error_code=ErrorCode.INVALID_REQUEST, name=asked.name or "", topic_id=asked.topic_id)
-            )
-            continue
         by_id = asked.topic_id != _NO_ID
+        key = asked.topic_id if by_id else asked.name
+        if key in seen:
+            continue
+        seen.add(key)
+        if version < 12 and (asked.name is None or by_id):
+            yield TopicAnswer(error_code=ErrorCode.INVALID_REQUEST, name=asked.name or "", topic_id=asked.topic_id)
+            continue
         topic = image.topic_by_id(asked.topic_id) if by_id else image.topic(asked.name or "")
         if topic is not None:
-            answers.append(_topic(ctx, topic, operations))
+            yield _topic(ctx, topic, operations)
         elif by_id:
-            answers.append(TopicAnswer(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id))
+            yield TopicAnswer(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id)
         else:
             name = asked.name or ""
-            answers.append(TopicAnswer(error_code=refused.get(name) or unknown_name(name), name=name))
-    return answers
+            yield TopicAnswer(error_code=refused.get(name) or unknown_name(name), name=name)
 
 
 def unknown_name(name: str) -> ErrorCode:

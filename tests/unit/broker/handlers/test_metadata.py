@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from copy import copy
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cairnmq.broker.handlers import metadata
 from cairnmq.broker.handlers.metadata import MetadataHandler
 from cairnmq.errors import ErrorCode
 from cairnmq.wire.apis import METADATA
@@ -17,6 +19,7 @@ from cairnmq.wire.messages import DescribeTopicPartitionsRequest, MetadataReques
 from unit.broker.rig import Rig, open_rig, scenario
 
 DESCRIBE_TOPIC_PARTITIONS = 75
+ORDINARY = metadata.TURN_ITEMS
 Asked = MetadataRequest.MetadataRequestTopic
 
 
@@ -46,6 +49,33 @@ async def test_version_0_knows_no_null_there_empty_is_all(tmp_path: Path) -> Non
     async with open_rig(tmp_path) as rig:
         await rig.create("a")
         assert names(await ask(rig, 0, [])) == [("a", 0)]
+
+
+@pytest.mark.parametrize("version", range(14))
+@scenario
+async def test_large_answers_are_the_same_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    """And who asks the same meanwhile gets the same."""
+    async with open_rig(tmp_path, {"auto.create.topics.enable": "false"}) as rig:
+        for number in range(30):
+            await rig.create(f"t{number}", partitions=3)
+        some = [f"t{number}" for number in (*range(20), *range(5))] + ["a b", *(f"none-{n}" for n in range(20))]
+        every: list[str] | None = [] if version == 0 else None
+        answers = []
+        for items in (ORDINARY, 7):
+            monkeypatch.setattr(metadata, "TURN_ITEMS", items)
+            monkeypatch.setattr(rig.ctx.catalog, "image", copy(rig.ctx.catalog.image))  # or it would know the answer
+            answers.append(
+                await asyncio.gather(
+                    ask(rig, version, some),
+                    ask(rig, version, every),
+                    ask(rig, version, every),
+                )
+            )
+            answers.append([*answers.pop(), await ask(rig, version, every)])
+        assert answers[0] == answers[1]
+        assert len(answers[1][0].topics) == 41 and len(answers[1][1].topics) == 30
 
 
 @scenario
