@@ -15,16 +15,19 @@ _SMALL = 64 * 1024
 class Budget:
     """Grants are given while anything is left, so one request larger than the whole allowance still passes.
 
-    Small ones may use a quarter more: those who send or ask for much must not keep the others waiting.
+    Small ones may use a quarter more, whatever the large ones have: those who send or ask for much must not keep the
+    others waiting.
     """
 
-    __slots__ = ("limit", "used", "_limit_small", "_waiting", "_privileged")
+    __slots__ = ("limit", "used", "_small_used", "_small_limit", "_waiting", "_small_waiting", "_privileged")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._limit_small = limit + limit // 4
         self.used = 0
+        self._small_limit = limit // 4
+        self._small_used = 0  # of those that are given back in one piece
         self._waiting: deque[Callable[[], object]] = deque()
+        self._small_waiting: deque[Callable[[], object]] = deque()
         self._privileged: object | None = None
 
     @property
@@ -34,7 +37,7 @@ class Budget:
     @property
     def wanted(self) -> bool:
         """Somebody waits."""
-        return bool(self._waiting)
+        return bool(self._waiting or self._small_waiting)
 
     @property
     def share(self) -> int:
@@ -42,7 +45,11 @@ class Budget:
         return max((self.limit - self.used) // _SHARE, _LEAST)
 
     def reserve(self, size: int) -> bool:
-        if self.used >= (self.limit if size > _SMALL else self._limit_small):
+        if size <= _SMALL:
+            if self.used >= self.limit and self._small_used >= self._small_limit:
+                return False
+            self._small_used += size
+        elif self.used >= self.limit:
             return False
         self.used += size
         return True
@@ -70,22 +77,30 @@ class Budget:
         """Without asking: what is there already."""
         self.used += size
 
-    def wait(self, wake: Callable[[], object]) -> None:
-        """`wake` is called once, when something may be reserved again."""
-        self._waiting.append(wake)
+    def wait(self, wake: Callable[[], object], size: int = _SMALL + 1) -> None:
+        """`wake` is called once, when so much may be reserved again."""
+        (self._waiting if size > _SMALL else self._small_waiting).append(wake)
 
     def forget(self, wake: Callable[[], object]) -> None:
-        if wake in self._waiting:
-            self._waiting.remove(wake)
+        for waiting in (self._waiting, self._small_waiting):
+            if wake in waiting:
+                waiting.remove(wake)
 
     def release(self, size: int) -> None:
         self.used -= size
         assert self.used >= 0, "released more bytes than were reserved"
+        if size <= _SMALL:
+            self._small_used = max(self._small_used - size, 0)
+        if self._small_waiting and (self.used < self.limit or self._small_used < self._small_limit):
+            self._wake(self._small_waiting)
         if self._waiting and self.used < self.limit:
-            # A few at a time, or thousands of waiters would be woken for one small request's worth of room. While
-            # anything is in flight another release will follow; when nothing is, nobody may be left waiting.
-            for _ in range(min(len(self._waiting), _WAKES) if self.used else len(self._waiting)):
-                self._waiting.popleft()()
+            self._wake(self._waiting)
+
+    def _wake(self, waiting: deque[Callable[[], object]]) -> None:
+        # A few at a time, or thousands of waiters would be woken for one small request's worth of room. While
+        # anything is in flight another release will follow; when nothing is, nobody may be left waiting.
+        for _ in range(min(len(waiting), _WAKES) if self.used else len(waiting)):
+            waiting.popleft()()
 
 
 def trim_heap() -> None:

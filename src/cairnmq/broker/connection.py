@@ -364,10 +364,10 @@ class Connection(asyncio.BufferedProtocol):
                 return False
             objects = 0 if key == PRODUCE or size <= FEW_BYTES else size * OBJECTS
             if key not in _SMALL_ANSWERS and self._ctx.answers.full:
-                self._wait_for(self._ctx.answers)
+                self._wait_for(self._ctx.answers, LARGE)
                 return False
             if objects and self._ctx.objects.full:
-                self._wait_for(self._ctx.objects)
+                self._wait_for(self._ctx.objects, objects)
                 return False
             if self._reserved:
                 reserved, self._reserved = self._reserved, 0
@@ -396,7 +396,7 @@ class Connection(asyncio.BufferedProtocol):
     def _reserve(self, size: int) -> bool:
         if self._ctx.budget.reserve(size):
             return True
-        self._wait_for(self._ctx.budget)
+        self._wait_for(self._ctx.budget, size)
         return False
 
     def _reserve_part(self, size: int) -> bool:
@@ -406,14 +406,14 @@ class Connection(asyncio.BufferedProtocol):
                 self._received_then = -_SLOW_BYTES  # it has until the next sweep but one
             self._reserved += size
             return True
-        self._wait_for(self._ctx.budget)
+        self._wait_for(self._ctx.budget, LARGE)
         return False
 
-    def _wait_for(self, budget: Budget) -> None:
+    def _wait_for(self, budget: Budget, size: int) -> None:
         self._pause()
         if not self._waiting:
             self._waiting = True
-            budget.wait(self._woken)
+            budget.wait(self._woken, size)
 
     def _woken(self) -> None:
         self._waiting = False

@@ -35,7 +35,8 @@ class HttpServer:
     def __init__(self, status: Status) -> None:
         self._status = status
         self._server: asyncio.Server | None = None
-        self._writers: set[asyncio.StreamWriter] = set()
+        self._conversations: set[asyncio.Task[None]] = set()
+        self._closed = False
         self._large = asyncio.Semaphore(_LARGE_AT_ONCE)
         self._building = asyncio.Lock()
 
@@ -45,23 +46,29 @@ class HttpServer:
 
     async def close(self) -> None:
         if self._server is not None:
+            self._closed = True
             self._server.close()
-            for writer in list(self._writers):
-                writer.close()
+            for conversation in self._conversations:
+                conversation.cancel()
+            await asyncio.gather(*self._conversations)
             await self._server.wait_closed()
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._writers) >= _CONNECTIONS_MAX:
+        conversation = asyncio.current_task()
+        if len(self._conversations) >= _CONNECTIONS_MAX or conversation is None:
             writer.transport.abort()
             return
-        self._writers.add(writer)
+        self._conversations.add(conversation)
         try:
             while await self._exchange(reader, writer):
                 pass
         except (TimeoutError, ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             log.debug("an HTTP client went away or sent too much")
+        except asyncio.CancelledError:
+            if not self._closed:
+                raise
         finally:
-            self._writers.discard(writer)
+            self._conversations.discard(conversation)
             writer.close()
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:

@@ -15,15 +15,32 @@ def test_one_request_may_exceed_the_allowance_but_not_a_second() -> None:
     assert budget.reserve(1)
 
 
-def test_waiters_are_woken_when_there_is_room_and_only_then() -> None:
+@pytest.mark.parametrize("size", [1, 1 << 20])
+def test_waiters_are_woken_when_there_is_room_and_only_then(size: int) -> None:
     budget, woken = Budget(100), []
     budget.reserve(100)
     budget.reserve(0)
-    budget.wait(lambda: woken.append("a"))
+    budget.wait(lambda: woken.append("a"), size)
     budget.release(0)
     assert woken == []
     budget.release(1)
     assert woken == ["a"]
+
+
+def test_small_ones_have_a_quarter_whatever_the_large_ones_take() -> None:
+    budget, woken = Budget(1 << 20), []
+    assert budget.reserve(3 << 20), "it may exceed the allowance"
+    assert not budget.reserve(1 << 17)
+    for _ in range(8):
+        assert budget.reserve(32 << 10)
+    assert not budget.reserve(32 << 10)
+    budget.wait(lambda: woken.append("large"), 1 << 20)
+    budget.wait(lambda: woken.append("small"), 32 << 10)
+    budget.release(32 << 10)
+    assert woken == ["small"] and budget.wanted
+    assert budget.reserve(32 << 10)
+    budget.release(3 << 20)
+    assert woken == ["small", "large"] and not budget.wanted
 
 
 def test_nobody_is_left_waiting_when_nothing_is_in_flight() -> None:

@@ -280,3 +280,26 @@ async def test_a_client_that_is_gone_before_its_answer_harms_nobody(tmp_path: Pa
     await asyncio.sleep(0.05)
     await server.close()
     assert not unhandled
+
+
+@scenario
+async def test_a_stop_ends_those_who_still_wait(tmp_path: Path) -> None:
+    """Found by floods of the status port: each of them was an exception in the log when the process ended."""
+    before = asyncio.all_tasks()
+    unhandled: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: unhandled.append(context))
+    status = SlowStatus(tmp_path)
+    server = HttpServer(status)
+    port = await server.open("127.0.0.1", 0)
+    clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(8)]
+    for number, (_, writer) in enumerate(clients):
+        writer.write(b"GET /metrics HTTP/1.1\r\n\r\n" if number else b"GET")
+    await status.asked.wait()
+    await asyncio.sleep(0.02)
+    await server.close()
+    assert [await reader.read() for reader, _ in clients] == [b""] * 8
+    for _, writer in clients:
+        writer.close()
+    await asyncio.sleep(0)
+    assert not unhandled
+    assert asyncio.all_tasks() == before
