@@ -221,7 +221,7 @@ def io_errors(directory: Path, seed: int, tally: Counter[str], rounds: int = ROU
             told = directory / "strace.log"
             only = newest_files(siege.broker) if call in (READS, WRITES) else []
             with failing(pid, call, siege.rng.choice(("1", "1+2", "3+3", "2+1")), told, only):
-                time.sleep(siege.rng.uniform(0.3, 1.5))
+                time.sleep(siege.rng.uniform(0.3, 1.5) if not only else siege.rng.uniform(1.0, 4.0))
                 if siege.rng.random() < 0.25:
                     siege.broker.kill_tree()
                     siege.tally["kill -9"] += 1
