@@ -8,13 +8,16 @@ import sys
 
 from bench.amplification import AMPLIFICATION
 from bench.burst import BURST
+from bench.compaction import COMPACTION
 from bench.durable import DURABLE
 from bench.flat import FLAT
 from bench.goals import goal_table, summary
+from bench.groups import GROUPS
 from bench.latency import LATENCY
 from bench.load import Load, run_load
 from bench.many import MANY
 from bench.neighbour import NEIGHBOUR
+from bench.offsets import OFFSETS
 from bench.page import put
 from bench.restart import RESTART
 from bench.results import HOME, ROOT, Run, Store, say
@@ -26,6 +29,7 @@ from bench.sustained import SUSTAINED
 from bench.sweep import SWEEP
 from bench.table import footing
 from bench.tail import TAIL
+from bench.transactions import TRANSACTIONS
 
 ALL = (
     SWEEP,
@@ -41,6 +45,10 @@ ALL = (
     AMPLIFICATION,
     START,
     RESTART,
+    TRANSACTIONS,
+    GROUPS,
+    OFFSETS,
+    COMPACTION,
 )
 ROWS = {row.name: row for row in ALL}
 SUMMARY = "goals"

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
 from confluent_kafka import TopicPartition
 
+from bench.commits import commit_all
 from bench.librdkafka import SECONDS, Errors, LoadFailed, consumer, producer
 from bench.load import read_records
 from bench.pace import SIZE, OpenLoop, Phase, Sample, stamped
 from bench.results import ROOT
 
 QUIET_SECONDS = 30.0
+MEMBER_QUIET_SECONDS = 3.0
 
 
 class Child:
@@ -119,13 +124,65 @@ def flood(bootstrap: str, topic: str, partitions: str, seconds: str) -> float:
     return count / (time.perf_counter() - start)
 
 
+def transact(bootstrap: str, topic: str, partitions: str, producers: str, seconds: str) -> list[float]:
+    """Producers, one transaction after another each: a record for every partition; seconds that each one took."""
+    senders = []
+    for number in range(int(producers)):
+        sender = producer(bootstrap, **{"transactional.id": f"{topic}-{number}", "linger.ms": 0, "acks": "all"})
+        sender.init_transactions(SECONDS)
+        senders.append(sender)
+    say_ready()
+    value, end = os.urandom(100), time.perf_counter() + float(seconds)
+
+    def run(sender: Any) -> list[float]:
+        took: list[float] = []
+        while (start := time.perf_counter()) < end:
+            sender.begin_transaction()
+            for partition in range(int(partitions)):
+                sender.produce(topic, value, partition=partition)
+            sender.commit_transaction(SECONDS)
+            took.append(time.perf_counter() - start)
+        return took
+
+    with ThreadPoolExecutor(len(senders)) as pool:
+        return [seconds for some in pool.map(run, senders) for seconds in some]
+
+
+def member(bootstrap: str, topic: str, group: str) -> tuple[int, float]:
+    """A member of a group that commits every second; how many records it read, and when the last one (by the machine's
+    monotonic clock). It ends when nothing came for a while."""
+    reader = consumer(bootstrap, **{"group.id": group, "enable.auto.commit": True, "auto.commit.interval.ms": 1000})
+    has_part = threading.Event()
+    reader.subscribe([topic], on_assign=lambda _, partitions: has_part.set() if partitions else None)
+    count, last = 0, 0.0
+    deadline = time.monotonic() + SECONDS
+    while not has_part.is_set() and time.monotonic() < deadline:
+        if reader.poll(0.1) is not None:
+            count, last = count + 1, time.monotonic()
+    say_ready()
+    while time.monotonic() < deadline and (not last or time.monotonic() - last < MEMBER_QUIET_SECONDS):
+        for message in reader.consume(10_000, 0.2):
+            if message.error():
+                raise LoadFailed(str(message.error()))
+            count, last = count + 1, time.monotonic()
+    reader.close()
+    return count, last
+
+
+def commit(bootstrap: str, topic: str, groups: str, seconds: str) -> int:
+    """Groups that commit an offset each, one after another; how many commits were answered with no error."""
+    return asyncio.run(commit_all(bootstrap, topic, int(groups), float(seconds), say_ready))
+
+
 def assigned(bootstrap: str, topic: str, partitions: int) -> Any:
     reader = consumer(bootstrap, **{"fetch.wait.max.ms": 500})
     reader.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
     return reader
 
 
-PROGRAMS: dict[str, Callable[..., object]] = {"follow": follow, "read": read, "pace": pace, "flood": flood}
+PROGRAMS: dict[str, Callable[..., object]] = {
+    program.__name__: program for program in (follow, read, pace, flood, transact, member, commit)
+}
 
 if __name__ == "__main__":
     sys.stdout.buffer.write(msgspec.json.encode(PROGRAMS[sys.argv[1]](*sys.argv[2:])))

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -70,12 +70,12 @@ class Server(Protocol):
 
 
 class CairnServer:
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, settings: Mapping[str, str]) -> None:
         self.name = CAIRN
         self.directory = directory
         self.port = fixed_port()
         self.bootstrap = f"127.0.0.1:{self.port}"
-        self.broker = Broker(directory, port=self.port)
+        self.broker = Broker(directory, port=self.port, settings=settings)
         self.data = self.broker.data
 
     def prepare(self) -> None:
@@ -115,8 +115,9 @@ class CairnServer:
 
 
 class KafkaServer(ApacheKafka):
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory, properties=KAFKA_PROPERTIES, jvm=KAFKA_JVM)
+    def __init__(self, directory: Path, settings: Mapping[str, str]) -> None:
+        more = "".join(f"{key}={value}\n" for key, value in settings.items())
+        super().__init__(directory, properties=KAFKA_PROPERTIES + more, jvm=KAFKA_JVM)
         self.name = KAFKA
         self.directory = directory
         self.data = self.logs
@@ -141,15 +142,30 @@ class KafkaServer(ApacheKafka):
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
-MAKE: dict[str, Callable[[Path], Server]] = {CAIRN: CairnServer, KAFKA: KafkaServer}
+MAKE: dict[str, Callable[[Path, Mapping[str, str]], Server]] = {CAIRN: CairnServer, KAFKA: KafkaServer}
+
+# Equal durability: neither syncs anything before it answers, or both sync everything, what they keep of groups and
+# transactions included.
+UNSYNCED, SYNCED = "no fsync", "fsync"
+DURABILITY = {
+    UNSYNCED: {CAIRN: {"cairn.flush": "none"}},
+    SYNCED: {KAFKA: {"log.flush.interval.messages": "1"}},
+}
 
 
 class Servers:
     """The servers of one row: each is started (and warmed up) when its first turn comes, and lives until the end."""
 
-    def __init__(self, row: str, warm_up: Callable[[Server], None] | None = None) -> None:
+    def __init__(
+        self,
+        row: str,
+        warm_up: Callable[[Server], None] | None = None,
+        settings: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> None:
+        """`settings`: by server, beside its defaults."""
         self.row = row
         self.warm_up = warm_up
+        self.settings = settings or {}
         self.running: dict[str, Server] = {}
         self.count = 0
 
@@ -170,7 +186,7 @@ class Servers:
         self.count += 1
         directory = HOME / "work" / f"{self.row}-{name.replace(' ', '-').lower()}-{self.count}"
         shutil.rmtree(directory, ignore_errors=True)
-        self.running[name] = MAKE[name](directory)
+        self.running[name] = MAKE[name](directory, self.settings.get(name, {}))
         return self.running[name]
 
     def end(self, name: str) -> None:

@@ -14,6 +14,8 @@ from cairnmq.testing.oracle import Violation
 from cairnmq.testing.sim_machine import Tally
 from cairnmq.testing.sim_storage import World
 
+OF_COORDINATORS = {"compactions", "commits", "rebalances", "ended_transactions"}  # see test_coordinators.py
+
 
 @pytest.mark.parametrize("first", range(0, 80, 20))
 def test_no_crash_breaks_a_promise(first: int) -> None:
@@ -26,7 +28,7 @@ def test_no_crash_breaks_a_promise(first: int) -> None:
             raise
     assert total.crash_points > 2000
     # each of these kinds of trouble was really met
-    for field in total.__struct_fields__:
+    for field in set(total.__struct_fields__) - OF_COORDINATORS:
         assert getattr(total, field) > 0, field
 
 

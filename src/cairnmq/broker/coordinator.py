@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from uuid import uuid4
 
 from cairnmq.broker.facts import FactLog
@@ -28,6 +29,7 @@ log = logging.getLogger("cairnmq.broker")
 TICK_MS = 20  # deadlines closer together than this are handled in one go
 LATE_MS = 1_000
 EXPIRY_SLICE = 200
+CLOSE_SECONDS = 5.0
 NAME_IN_ID_MAX = 249  # a client's name may be as long as a string can be; with more behind it nobody could be told it
 
 Deliver = Callable[[Answer | None], None]  # None: what the answer rests on could not be stored, or the broker stops
@@ -84,9 +86,11 @@ class Coordinator:
             self._carry_out(group_id, decision)
 
     async def close(self) -> None:
-        """What was decided is still stored."""
+        """What was decided is still stored; what the disk does not take in time is left to recovery."""
         self.drain()
-        await self._writes.settled()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self._writes.settled()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # ---------------------------------------------------------------------------------------------------- commands

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Generic, TypeVar
 
 from cairnmq.broker.facts import Fact, FactLog
@@ -44,7 +45,7 @@ class OrderedWrites(Generic[A]):
         self._facts = facts
         self._put_back = put_back
         self._writes: dict[str, _Writes[A]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._settling: list[asyncio.Future[None]] = []
 
     def submit(self, key: str, facts: Sequence[Fact], waiting: Iterable[tuple[Callable[[A | None], None], A]]) -> None:
         """Each of `waiting` is called with its answer when the facts, and those submitted before, are durable; with
@@ -55,9 +56,7 @@ class OrderedWrites(Generic[A]):
             if under_way is None:
                 under_way = self._writes[key] = _Writes()
             under_way.queue.append(write)
-            task = asyncio.get_running_loop().create_task(self._store(key, write, facts))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._facts.submit(facts, partial(self._ended, key, write))
         elif under_way is not None and under_way.queue:
             under_way.queue[-1].waiting += waiting
         else:
@@ -66,20 +65,19 @@ class OrderedWrites(Generic[A]):
 
     @property
     def busy(self) -> bool:
-        return bool(self._tasks)
+        return bool(self._writes)
 
     async def settled(self) -> None:
-        """Returns when nothing is on its way."""
-        while self._tasks:
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+        """Returns when nothing is on its way; what a disk refuses to sync stays on its way."""
+        while self._writes:
+            settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._settling.append(settled)
+            await settled
 
-    async def _store(self, key: str, write: _Write[A], facts: Sequence[Fact]) -> None:
-        try:
-            await self._facts.commit(facts)
-            write.stored = True
-        except Fault as fault:
+    def _ended(self, key: str, write: _Write[A], fault: Fault | None) -> None:
+        if fault is not None:
             log.error("%s %s: %s", self._what, key, fault)
-            write.stored = False
+        write.stored = fault is None
         self._release(key)
 
     def _release(self, key: str) -> None:
@@ -97,3 +95,6 @@ class OrderedWrites(Generic[A]):
             del self._writes[key]
             if under_way.failed:
                 self._put_back(key)
+        if not self._writes:
+            while self._settling:
+                self._settling.pop().set_result(None)

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from msgspec import Struct
 from msgspec.structs import replace
 
+from cairnmq.broker.facts import Fact, Stored
 from cairnmq.broker.journal_loop import JournalLoop
 from cairnmq.broker.metrics import Histogram
 from cairnmq.broker.splitter_link import SplitterLink
@@ -226,43 +227,28 @@ class Store:
         Returns when all are as durable as acks=all is on their topics. A queue that is deleted has nothing to end.
         StorageStopped: a journal could not take them; any of them may be there, and writing them all again is right.
         """
-        codes: list[ErrorCode] = []
-        written: dict[int, int] = {}
-        synced: dict[int, int] = {}
-        now_ms = self.clock()
-        stopped = ""
-        for marker in markers:
-            queue = self.queues.get(marker.queue_id)
-            code = ErrorCode.NONE
-            if queue is not None:
-                end = self.engine.path_of(queue).stage_marker(queue, marker, now_ms)
-                if isinstance(end, Refusal):
-                    code = end.code
-                    if code == ErrorCode.KAFKA_STORAGE_ERROR:
-                        stopped = end.message
-                else:
-                    # What follows in journal 0 ("complete") must not outlive a marker in another journal.
-                    line = synced if queue.config.flush == "commit" or queue.journal else written
-                    line[queue.journal] = max(end, line.get(queue.journal, 0))
-            codes.append(code)
+        staged = self.engine.stage_markers(markers, self.clock())
         await asyncio.gather(
-            *(self.durable(journal, end) for journal, end in synced.items()),
-            *(self.durable(journal, end, synced=False) for journal, end in written.items()),
+            *(self.durable(journal, end) for journal, end in staged.synced.items()),
+            *(self.durable(journal, end, synced=False) for journal, end in staged.written.items()),
         )
-        if stopped:
-            raise StorageStopped(stopped)
-        return codes
+        if staged.stopped:
+            raise StorageStopped(staged.stopped)
+        return staged.codes
 
-    async def put_facts(self, facts: list[tuple[str, bytes, bytes | None]]) -> None:
-        """Keyed facts, all of them in journal 0 so that replay keeps their order; returns when they are durable."""
+    def put_facts(self, facts: Sequence[Fact], stored: Stored) -> None:
+        """Keyed facts, all of them in journal 0 so that replay keeps their order; `stored` hears when they are durable,
+        and of a failure only if they are not in the journal."""
         path = self.engine.paths[0]
         end = 0
         for space, key, value in facts:
             staged = path.stage_fact(None, Keyed(space, key, value), self.clock())
             if isinstance(staged, Refusal):
-                raise StorageStopped(staged.message)
+                self._loop.call_soon(stored, StorageStopped(staged.message))
+                return
             end = staged
-        await self.durable(0, end)
+        path.when_kept(end, lambda met: stored(None if met else StorageStopped("journal 0 could not store it")))
+        self.loops[0].staged()
 
     def load_facts(self, space: str) -> Iterable[tuple[bytes, bytes]]:
         return [(key, value) for (where, key), value in self.engine.keyed.items() if where == space]

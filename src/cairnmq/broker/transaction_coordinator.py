@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import suppress
 
 from cairnmq.broker.facts import FactLog
 from cairnmq.broker.ordered_writes import OrderedWrites
@@ -20,6 +21,7 @@ from cairnmq.transactions.transactions import Transactions
 log = logging.getLogger("cairnmq.broker")
 
 RETRY_SECONDS = 1.0
+CLOSE_SECONDS = 5.0
 
 Deliver = Callable[[Answer | None], None]  # None: what the answer rests on could not be stored
 WriteMarkers = Callable[[Sequence[Marker]], Awaitable[Sequence[ErrorCode]]]
@@ -69,9 +71,11 @@ class TransactionCoordinator:
         for watch in self._watches:
             watch.cancel()
         self._watches = []
-        while self._endings or self._writes.busy:
-            await self._writes.settled()
-            await asyncio.gather(*self._endings, return_exceptions=True)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                while self._endings or self._writes.busy:
+                    await self._writes.settled()
+                    await asyncio.gather(*self._endings, return_exceptions=True)
 
     # ---------------------------------------------------------------------------------------------------- commands
 

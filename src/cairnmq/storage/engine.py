@@ -7,7 +7,7 @@ unless it says that it blocks.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from msgspec import Struct
@@ -22,6 +22,7 @@ from cairnmq.storage.doubt import doubt_name
 from cairnmq.storage.fault_point import reach
 from cairnmq.storage.format import BATCH, ENTRY_SIZE, NO_SEGMENTS, Aborted
 from cairnmq.storage.journal import JournalReader
+from cairnmq.storage.markers import Marker, StagedMarkers
 from cairnmq.storage.pack_shelf import PackShelf
 from cairnmq.storage.producers import live
 from cairnmq.storage.queue import Queue
@@ -173,6 +174,26 @@ class Engine:
 
     def path_of(self, queue: Queue) -> WritePath:
         return self.paths[queue.journal]
+
+    def stage_markers(self, markers: Sequence[Marker], now_ms: int) -> StagedMarkers:
+        """Ends transactions: as durable as acks=all is on their topics. A queue that is deleted has nothing to end."""
+        done = StagedMarkers([], [], {}, {})
+        for marker in markers:
+            queue = self.queues.get(marker.queue_id)
+            end = self.path_of(queue).stage_marker(queue, marker, now_ms) if queue is not None else 0
+            if isinstance(end, Refusal):
+                done.codes.append(end.code)
+                done.ends.append(0)
+                if end.code == ErrorCode.KAFKA_STORAGE_ERROR:
+                    done.stopped = end.message
+                continue
+            done.codes.append(ErrorCode.NONE)
+            done.ends.append(end)
+            if queue is not None:
+                # What follows in journal 0 ("complete") must not outlive a marker in another journal.
+                line = done.synced if queue.config.flush == "commit" or queue.journal else done.written
+                line[queue.journal] = max(end, line.get(queue.journal, 0))
+        return done
 
     def expire_producers(self, now_ms: int, expiration_ms: int) -> None:
         for queue in self.queues.values():

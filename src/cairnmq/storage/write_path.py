@@ -86,6 +86,7 @@ class WritePath:
         self._opened: list[tuple[Queue, int]] = []  # queues that begin behind 0, and where
         self._written_line: deque[tuple[int, Released]] = deque()
         self._synced_line: deque[tuple[int, Released]] = deque()
+        self._kept_line: deque[tuple[int, Released]] = deque()
         self._pending: deque[Pending] = deque()
 
     # -------------------------------------------------------------------------------------------------- staging
@@ -308,6 +309,7 @@ class WritePath:
                 queue.pending = None
             advanced.append(queue)
         _release(self._synced_line, position, True)
+        _release(self._kept_line, position, True)
         return advanced
 
     def mended(self, position: int) -> list[Queue]:
@@ -325,7 +327,7 @@ class WritePath:
         for queue, _ in write.opened + self._opened:
             queue.state.end = queue.end  # only one that never held anything can be opened
         self._forget_staged()
-        for line in (self._written_line, self._synced_line):
+        for line in (self._written_line, self._synced_line, self._kept_line):
             while line and line[-1][0] > write.group.start:
                 line.pop()[1](False)
 
@@ -359,6 +361,14 @@ class WritePath:
             released(True)
         else:
             self._synced_line.append((position, released))
+
+    def when_kept(self, position: int, released: Released) -> None:
+        """Like `when_synced`, but False says that it was taken back for sure: what is written when a sync fails may
+        turn out to be there, so who has to go by what the journal holds must wait on."""
+        if self.journal.synced >= position:
+            released(True)
+        else:
+            self._kept_line.append((position, released))
 
 
 def _release(line: deque[tuple[int, Released]], position: int, met: bool) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 import time
 
+from cairnmq.testing.sim_coordinators import CoordinatorWorld
 from cairnmq.testing.sim_machine import Tally
 from cairnmq.testing.sim_storage import World
-from cairnmq.testing.sim_transactions import TransactionWorld
 
 STEPS = 400
 MINUTES = 5
@@ -33,6 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--steps", type=int, default=STEPS, help=f"steps per seed (default {STEPS})")
     parser.add_argument("--trace", action="store_true", help="print what happens to the machine")
     options = parser.parse_args(arguments)
+    logging.disable(logging.ERROR)  # what disks refuse is all that happens here
     minutes = options.minutes
     if minutes is None:
         minutes = MINUTES if options.seed is None else 0
@@ -41,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
     total, seeds, started, told = Tally(), 0, time.monotonic(), 0.0
     while True:
         try:
-            world = TransactionWorld if seed % 2 else World
+            world = CoordinatorWorld if seed % 2 else World
             total.add(run_seed(seed, steps=options.steps, trace=options.trace, world=world))
         except Exception:
             again = f"python -m cairnmq.testing.campaign --seed {seed} --steps {options.steps} --trace"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 from msgspec import Struct
@@ -13,19 +13,23 @@ from cairnmq.testing.oracle import SERIAL_DIGITS
 IN_FLIGHT_MAX = 5
 
 
-def plain_batch(rng: Random, serial: int, now_ms: int) -> bytes:
-    return build_batch(records_of(rng, serial, now_ms))
+def plain_batch(rng: Random, serial: int, now_ms: int, keys: Sequence[bytes] = ()) -> bytes:
+    return build_batch(records_of(rng, serial, now_ms, keys))
 
 
-def records_of(rng: Random, serial: int, now_ms: int) -> list[Record]:
+def records_of(rng: Random, serial: int, now_ms: int, keys: Sequence[bytes] = ()) -> list[Record]:
+    """`keys`: what records may be about; then some of them are tombstones. The last one bears the serial number."""
     sizes = rng.choice(((3,), (3, 30, 200), (40, 600)))
     number = str(serial).zfill(SERIAL_DIGITS).encode()
-    return [
-        Record(
-            offset=0, timestamp=now_ms - rng.randint(0, 300), key=None, value=rng.randbytes(rng.choice(sizes)) + number
-        )
-        for _ in range(rng.randint(1, 4))
-    ]
+    count = rng.randint(1, 4)
+    records = []
+    for left in reversed(range(count)):
+        timestamp = now_ms - rng.randint(0, 300)
+        value = rng.randbytes(rng.choice(sizes)) + number
+        key = rng.choice(keys) if keys else None
+        gone = left and key is not None and rng.random() < 0.3
+        records.append(Record(offset=0, timestamp=timestamp, key=key, value=None if gone else value))
+    return records
 
 
 class Batch(Struct):
@@ -41,8 +45,9 @@ class Batch(Struct):
 class Sender:
     """An idempotent producer on one queue. What it has no answer for it sends again, in order."""
 
-    def __init__(self, pid: int, queue_id: int) -> None:
+    def __init__(self, pid: int, queue_id: int, keys: Sequence[bytes] = ()) -> None:
         self.pid = pid
+        self.keys = keys
         self.queue_id = queue_id
         self.epoch = 0
         self.power_lost = False  # records it believes stored may be gone, so its sequence may no longer fit
@@ -63,7 +68,7 @@ class Sender:
         if self._window and self._serial - self._window[0].serial >= IN_FLIGHT_MAX - 1:
             return None  # the broker remembers no more batches than this
         self._serial += 1
-        batch = Batch(self._serial, 0, records_of(rng, self._serial, now_ms), b"", True)
+        batch = Batch(self._serial, 0, records_of(rng, self._serial, now_ms, self.keys), b"", True)
         self._number(batch)
         self._window.append(batch)
         return batch

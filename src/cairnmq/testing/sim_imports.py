@@ -55,7 +55,7 @@ def _log(rng: Random, start: int, world: World) -> tuple[list[memoryview], int]:
     for _ in range(rng.randint(0, 3)):
         at += rng.choice((0, 0, 1, 30))
         world.serial += 1
-        records = records_of(rng, world.serial, world.now)
+        records = records_of(rng, world.serial, world.now, world.keys)
         pid, epoch, sequence = rng.choice(((-1, -1, -1), (KAFKA_PRODUCER + world.serial, 0, rng.randrange(1000))))
         batch = bytearray(build_batch(records, producer_id=pid, producer_epoch=epoch, base_sequence=sequence))
         set_offset_and_epoch(batch, at, rng.randrange(9))

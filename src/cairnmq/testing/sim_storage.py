@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from cairnmq.errors import Corrupt, Fault, Refusal
+from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.checkpoint import load_checkpoint
 from cairnmq.storage.format import DOUBT_FILE, Keyed, StartMoved
 from cairnmq.storage.journal import JournalReader
@@ -26,7 +27,7 @@ from cairnmq.testing.sim_damage import PACK, UNDONE, hurt_something
 from cairnmq.testing.sim_imports import bring
 from cairnmq.testing.sim_machine import EVENTS, Lane, Machine, SplitterDied, Struck, Tally, after_event
 from cairnmq.testing.sim_readers import look_up, read
-from cairnmq.testing.sim_topics import configure, drop_topic, new_topic
+from cairnmq.testing.sim_topics import configure, draw_config, drop_topic, new_topic
 
 SLACK_MS = 20  # threads get their turn within this time
 
@@ -84,6 +85,12 @@ class World(Machine):
             (4, self._damage),
         ]
 
+    def draw_config(self) -> LogConfig:
+        return draw_config(self.rng)
+
+    def topic_dropped(self, topic_id: bytes) -> None:
+        """A topic was deleted a moment ago."""
+
     def any_queue(self) -> Queue | None:
         queues = list(self.engine.queues.values())
         return self.rng.choice(queues) if queues else None
@@ -95,12 +102,12 @@ class World(Machine):
         if queue is None:
             return
         self.serial += 1
-        self._stage(queue, plain_batch(self.rng, self.serial, self.now), self.rng.choice((0, 1, -1)), None)
+        self._stage(queue, plain_batch(self.rng, self.serial, self.now, self.keys), self.rng.choice((0, 1, -1)), None)
 
     def _send(self) -> None:
         self.senders = [sender for sender in self.senders if sender.queue_id in self.specs]
         if len(self.senders) < 3 and self.specs and self.rng.random() < 0.3:
-            self.senders.append(Sender(self.next_pid, self.rng.choice(list(self.specs))))
+            self.senders.append(Sender(self.next_pid, self.rng.choice(list(self.specs)), self.keys))
             self.next_pid += 1
         if not self.senders:
             return
@@ -470,7 +477,7 @@ class World(Machine):
                 self.hurt = hurt_something(self.rng, splitter, self.engine.shelf.numbers)
             for queue in self.engine.queues.values() if self.hurt is not None else ():
                 with suppress(Corrupt):  # never something else than was written
-                    read(self, queue)
+                    self._read_in(queue)
             done = self._mend_with(splitter, self.hurt) if self.hurt is not None else ""
             if done == PACK:
                 self.reports.append(splitter.checkpoint(self.now))
@@ -491,12 +498,18 @@ class World(Machine):
     def _read(self) -> None:
         queue = self.any_queue()
         if queue is not None:
-            read(self, queue)
+            self._read_in(queue)
+
+    def _read_in(self, queue: Queue) -> None:
+        read(self, queue)
 
     def _look_up(self) -> None:
         queue = self.any_queue()
         if queue is not None:
-            look_up(self, queue)
+            self._look_up_in(queue)
+
+    def _look_up_in(self, queue: Queue) -> None:
+        look_up(self, queue)
 
     # the end of a life
 

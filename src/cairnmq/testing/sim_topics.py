@@ -35,7 +35,7 @@ def new_topic(world: World) -> None:
     names = [topic for topic in ("alpha", "beta", "gamma") if all(s.topic != topic for s in world.specs.values())]
     if not names:
         return
-    config = draw_config(world.rng)
+    config = world.draw_config()
     topic_id = world.rng.randbytes(16)
     specs = []
     for partition in range(world.rng.randint(1, 3)):
@@ -56,6 +56,7 @@ def drop_topic(world: World) -> None:
         for lane in world.lanes:
             lane.visible_by.pop(spec.queue_id, None)
     world.engine.drop_queues([spec.queue_id for spec in gone])
+    world.topic_dropped(gone[0].topic_id)
     if world.splitter is not None:
         world.with_splitter(lambda splitter: splitter.drop([(s.queue_id, s.directory) for s in gone]))
 
@@ -64,7 +65,7 @@ def configure(world: World) -> None:
     queue = world.any_queue()
     if queue is None:
         return
-    spec = replace(queue.spec, config=draw_config(world.rng))
+    spec = replace(queue.spec, config=world.draw_config())
     world.specs[spec.queue_id] = spec
     world.engine.configure(spec)
     if world.splitter is not None:

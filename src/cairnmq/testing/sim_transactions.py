@@ -8,7 +8,7 @@ stored, and repeats some that are.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
 
 from cairnmq.codec.batch import (
@@ -44,10 +44,13 @@ class Client:
         self.ending: tuple[int, bool] | None = None  # epoch of the markers, whether they commit
         self.under_way: set[int] = set()  # queues whose marker was staged, and no answer came yet
 
-    def records(self, rng: Random, now_ms: int) -> list[Record]:
+    def records(self, rng: Random, now_ms: int, keys: Sequence[bytes]) -> list[Record]:
         self.serial += 1
         value = rng.randbytes(rng.choice((3, 40, 300))) + str(self.serial).zfill(SERIAL_DIGITS).encode()
-        return [Record(offset=0, timestamp=now_ms, key=None, value=value) for _ in range(rng.randint(1, 3))]
+        return [
+            Record(offset=0, timestamp=now_ms, key=rng.choice(keys) if keys else None, value=value)
+            for _ in range(rng.randint(1, 3))
+        ]
 
     def marker(self, queue_id: int, epoch: int, commit: bool) -> Marker:
         return Marker(queue_id, self.pid, epoch, commit, 0, self.version)
@@ -106,7 +109,7 @@ class TransactionWorld(World):
         fits = row is not None and row.epoch == client.epoch and row.batches
         sequence = row.batches[-1][1] + 1 if row is not None and fits else 0
         data = build_batch(
-            client.records(self.rng, self.now),
+            client.records(self.rng, self.now, self.keys),
             producer_id=client.pid,
             producer_epoch=client.epoch,
             base_sequence=sequence,
@@ -182,7 +185,7 @@ class TransactionWorld(World):
         before = (queue.state.end, dict(queue.open_transactions))
         if row.epoch > 0:
             data = build_batch(
-                client.records(self.rng, self.now),
+                client.records(self.rng, self.now, self.keys),
                 producer_id=client.pid,
                 producer_epoch=row.epoch - 1,
                 base_sequence=0,
@@ -200,8 +203,10 @@ class TransactionWorld(World):
 
     def _read_committed(self) -> None:
         queue = self.any_queue()
-        if queue is None:
-            return
+        if queue is not None:
+            self._read_committed_in(queue)
+
+    def _read_committed_in(self, queue: Queue) -> None:
         held = self.live.get(queue.queue_id) or QueueModel()
         stable = queue.last_stable
         offset = self.rng.randint(queue.log_start, max(stable, queue.log_start))
@@ -242,13 +247,17 @@ class TransactionWorld(World):
         super()._check_live()
         for queue in self.engine.queues.values():
             held = self.live.get(queue.queue_id) or QueueModel()
-            check_transactions(self.engine, queue, held)
+            self._check_transactions(self.engine, queue, held)
 
     def _check_recovered(self, engine: Engine, models: list[JournalModel]) -> None:
         super()._check_recovered(engine, models)
         for queue in engine.queues.values():
             expected = home(queue, models).settled.queues.get(queue.queue_id) or QueueModel()
-            check_transactions(engine, queue, expected)
+            self._check_transactions(engine, queue, expected)
+
+    def _check_transactions(self, engine: Engine, queue: Queue, expected: QueueModel) -> None:
+        check_transactions(engine, queue, expected)
+        check_aborted(engine, queue, expected)
 
 
 def replay(batches: Iterable[tuple[int, int, bytes]]) -> tuple[dict[int, int], list[Aborted]]:
@@ -298,11 +307,16 @@ def hide(data: bytes, rows: list[Aborted]) -> list[tuple[int, bool]]:
 
 
 def check_transactions(engine: Engine, queue: Queue, expected: QueueModel) -> None:
-    open_, aborted = replay(expected.batches)
+    open_, _ = replay(expected.batches)
     demand(queue.open_transactions == open_, name(queue), "open:", queue.open_transactions, "not", open_)
     visible, _ = replay(batch for batch in expected.batches if batch[1] <= queue.visible)
     stable = max(queue.log_start, min([queue.visible, *visible.values()]))
     demand(queue.last_stable == stable, name(queue), "stable to", queue.last_stable, "not", stable)
+
+
+def check_aborted(engine: Engine, queue: Queue, expected: QueueModel) -> None:
+    _, aborted = replay(expected.batches)
+    stable = queue.last_stable
     for start in {queue.log_start, (queue.log_start + stable) // 2}:
         want = [row for row in aborted if row.last >= start and row.first < stable]
         found = engine.aborted(queue, start, stable, cached=False)

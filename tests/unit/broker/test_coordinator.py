@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from cairnmq.broker.coordinator import LATE_MS, Coordinator, SteadyClock
-from cairnmq.broker.facts import Fact, FactLog
+from cairnmq.broker.facts import Fact, FactLog, Stored
 from cairnmq.errors import ErrorCode, Fault
 from cairnmq.groups.groups import Groups
 from cairnmq.groups.messages import Answer, Identity, Join, Joined, Limits, State, Sync, Synced
@@ -21,19 +22,17 @@ class Journal:
     """Writes end when the test says, in the order it says."""
 
     def __init__(self) -> None:
-        self.writes: list[tuple[list[Fact], asyncio.Future[None]]] = []
+        self.writes: list[tuple[Sequence[Fact], Stored]] = []
 
-    async def put(self, facts: list[Fact]) -> None:
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.writes.append((facts, future))
-        await future
+    def put(self, facts: Sequence[Fact], stored: Stored) -> None:
+        self.writes.append((facts, stored))
 
     async def stored(self, number: int = -1) -> None:
-        self.writes[number][1].set_result(None)
+        self.writes[number][1](None)
         await turn()
 
     async def fails(self, number: int = -1) -> None:
-        self.writes[number][1].set_exception(Fault("the disk is full"))
+        self.writes[number][1](Fault("the disk is full"))
         await turn()
 
 
@@ -287,8 +286,8 @@ async def test_old_offsets_go_but_not_while_a_commit_of_the_group_is_on_its_way(
     assert [facts for facts, _ in desk.journal.writes[1:2]] == [[("offset", fresh[1], None)]]
     desk.coordinator.drain()
     await turn()  # a round that had just decided writes too
-    for _, future in desk.journal.writes[1:]:
-        future.set_result(None)
+    for _, stored in desk.journal.writes[1:]:
+        stored(None)
     await desk.coordinator.close()
 
 

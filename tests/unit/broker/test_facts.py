@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
-from cairnmq.broker.facts import Fact, FactLog
+from cairnmq.broker.facts import Fact, FactLog, Stored
 from cairnmq.errors import Fault
 from unit.broker.rig import scenario
 
@@ -19,12 +20,10 @@ class Journal:
     """Writes complete when, and in the order in which, the test says."""
 
     def __init__(self) -> None:
-        self.writes: list[asyncio.Future[None]] = []
+        self.writes: list[Stored] = []
 
-    async def put(self, facts: list[Fact]) -> None:
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.writes.append(future)
-        await future
+    def put(self, facts: Sequence[Fact], stored: Stored) -> None:
+        self.writes.append(stored)
 
 
 @scenario
@@ -34,7 +33,7 @@ async def test_nothing_is_applied_before_it_is_durable() -> None:
     commit = asyncio.create_task(log.commit([fact("a")]))
     await asyncio.sleep(0)
     assert applied == []
-    journal.writes[0].set_result(None)
+    journal.writes[0](None)
     await commit
     assert applied == [fact("a")]
 
@@ -47,11 +46,11 @@ async def test_order_is_that_of_submission_not_of_completion() -> None:
     first = asyncio.create_task(log.commit([fact("a")]))
     second = asyncio.create_task(log.commit([fact("b")]))
     await asyncio.sleep(0)
-    journal.writes[1].set_result(None)
+    journal.writes[1](None)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert applied == [] and not second.done()
-    journal.writes[0].set_result(None)
+    journal.writes[0](None)
     await asyncio.gather(first, second)
     assert applied == [fact("a"), fact("b")]
 
@@ -63,8 +62,8 @@ async def test_a_failed_write_is_told_not_applied_and_does_not_block_others() ->
     first = asyncio.create_task(log.commit([fact("a")]))
     second = asyncio.create_task(log.commit([fact("b")]))
     await asyncio.sleep(0)
-    journal.writes[1].set_result(None)
-    journal.writes[0].set_exception(Fault("the disk is full"))
+    journal.writes[1](None)
+    journal.writes[0](Fault("the disk is full"))
     with pytest.raises(Fault, match="full"):
         await first
     await second

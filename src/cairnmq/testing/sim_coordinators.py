@@ -1,0 +1,439 @@
+"""The whole broker but its loop on the simulated machine: groups and transactions decide, their facts go through the
+journal, answers wait for them, markers follow; everything is lost in a stop but the disks, and loaded again.
+
+The cores, the order of facts and answers (`broker/facts.py`, `broker/ordered_writes.py`) and storage are the real ones;
+what the event loop does between them is played here, step by step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import count
+
+from cairnmq.broker.facts import Fact, FactLog, Stored
+from cairnmq.broker.ordered_writes import OrderedWrites
+from cairnmq.codec.batch import read_header, set_append_time, set_offset_and_epoch
+from cairnmq.codec.records import build_batch
+from cairnmq.errors import ErrorCode, Fault, Refusal
+from cairnmq.groups.classic import Outcome
+from cairnmq.groups.consumer_record import MEMBER_SPACE
+from cairnmq.groups.groups import Groups
+from cairnmq.groups.messages import Answer as GroupAnswer
+from cairnmq.groups.messages import ConsumerLimits, Limits
+from cairnmq.groups.offsets import SPACE as OFFSET_SPACE
+from cairnmq.groups.offsets import Committed, OffsetKey, Offsets
+from cairnmq.groups.offsets import put as put_offset
+from cairnmq.groups.partitions import stored as in_order
+from cairnmq.groups.pending import SPACE as PENDING_SPACE
+from cairnmq.groups.pending import PendingKey
+from cairnmq.groups.pending import put as put_pending
+from cairnmq.groups.record import SPACE as GROUP_SPACE
+from cairnmq.storage.engine import Engine
+from cairnmq.storage.format import Keyed
+from cairnmq.storage.markers import Marker, marker_batch
+from cairnmq.storage.queue import Queue
+from cairnmq.storage.write_path import Placed
+from cairnmq.testing.fake_topics import FakeTopic, FakeView
+from cairnmq.testing.oracle import JournalModel, QueueModel, demand
+from cairnmq.testing.sim_checks import home, name
+from cairnmq.testing.sim_clients import records_of
+from cairnmq.testing.sim_compaction import CompactionWorld
+from cairnmq.testing.sim_ledger import Ledger, check_open
+from cairnmq.testing.sim_members import SESSION_MS, Member, new_member, owners
+from cairnmq.testing.sim_producers import TransactionalProducer
+from cairnmq.transactions.messages import Answer, Decision, Ending
+from cairnmq.transactions.messages import Limits as TransactionLimits
+from cairnmq.transactions.record import SPACE as TRANSACTION_SPACE
+from cairnmq.transactions.record import TransactionRecord
+from cairnmq.transactions.transactions import Transactions
+
+GROUPS = ("g", "h")
+IDS = ("t", "u")
+SOURCE = b"source".ljust(16)  # a topic that is never deleted: what transactions read
+LIMITS = Limits(initial_delay_ms=0, new_member_ms=10_000, consumer=ConsumerLimits(session_ms=SESSION_MS))
+TRANSACTION_LIMITS = TransactionLimits()
+MEMBERS_MAX, PRODUCERS_MAX = 5, 3
+
+
+class CoordinatorWorld(CompactionWorld):
+    """The workload of `CompactionWorld`, with groups and transactions as their coordinators run them."""
+
+    def __init__(self, seed: int, *, branch_share: float = 0.25, trace: Callable[[str], None] | None = None) -> None:
+        self.ledger = Ledger()
+        self.members: list[Member] = []
+        self.producers: list[TransactionalProducer] = []
+        self.numbers = count(1)  # of transactions
+        self.members_born = 0
+        self.view_version = 0
+        self.view_of: tuple[object, ...] = ()
+        super().__init__(seed, branch_share=branch_share, trace=trace)
+
+    def _actions(self) -> list[tuple[int, Callable[[], None]]]:
+        return [
+            *super()._actions(),
+            (40, self._member_acts),
+            (20, self._commit),
+            (60, self._producer_acts),
+            (6, self._retry_endings),
+            (3, self._time_limits),
+            (8, self._fetch_offsets),
+            (60, self._flush),
+        ]
+
+    # ------------------------------------------------------------------------------------------ a broker's life
+
+    def _open(self, event: str) -> None:
+        super()._open(event)
+        keyed = self.engine.keyed
+        self.groups, self.transactions = loaded(keyed)
+        self.later: list[Callable[[], None]] = []  # what the event loop would call soon
+        self.facts = FactLog(self._put_facts, self._apply)
+        self.group_writes: OrderedWrites[GroupAnswer] = OrderedWrites("group", self.facts, self._put_group_back)
+        self.transaction_writes: OrderedWrites[Answer | Ending] = OrderedWrites(
+            "transactional id", self.facts, self._put_transaction_back
+        )
+        self.unfinished: list[Ending] = []  # whose markers could not be written
+        self.ledger.recovered(self.groups._stored)
+        for member in self.members:
+            member.forget()
+        for producer in self.producers:
+            producer.forget()
+        self._look()
+        topic_ids = [SOURCE, *(spec.topic_id for spec in self.specs.values())]
+        for facts in (self.groups.offsets.forget_unknown(topic_ids), self.groups.strays()):
+            self._submit(facts, lambda fault: None)
+        self.groups.resume(self.now)
+        for ending in self.transactions.resume():
+            self._end(ending)
+
+    def run_later(self) -> None:
+        while self.later:
+            self.later.pop(0)()
+
+    def _stop(self) -> None:
+        """What was decided is still stored, and its markers are written."""
+        for _ in range(5):
+            for lane, model in zip(self.lanes, self.models, strict=False):
+                self._write_all(lane, model)
+                self._sync_all(lane, model)
+            self.run_later()
+        super()._stop()
+
+    def _flush(self) -> None:
+        """Journals catch up: without this, chance rarely gets a transaction to its end."""
+        for lane, model in zip(self.lanes, self.models, strict=False):
+            self._write_all(lane, model)
+            if lane.path.sync_by_ms is not None:
+                self._sync_all(lane, model)
+
+    def _apply(self, fact: Fact) -> None:
+        (self.transactions if fact[0] == TRANSACTION_SPACE else self.groups).apply(fact)
+
+    def _submit(self, facts: Sequence[Fact], stored: Stored) -> None:
+        if facts:
+            self.facts.submit(facts, stored)
+
+    def _put_facts(self, facts: Sequence[Fact], stored: Stored) -> None:
+        path, model, end = self.lanes[0].path, self.models[0], 0
+        for fact in facts:
+            self.ledger.decided(fact)
+            staged = path.stage_fact(None, Keyed(*fact), self.now)
+            if isinstance(staged, Refusal):
+                self.later.append(partial(stored, Fault(staged.message)))
+                return
+            end = staged
+
+        def released(met: bool) -> None:
+            self.waiting -= 1
+            if met:
+                model.promise(end)
+            stored(None if met else Fault("taken back"))
+
+        self.waiting += 1
+        path.when_kept(end, released)
+
+    # ----------------------------------------------------------------------------------------------------- groups
+
+    def _look(self) -> None:
+        """What groups see of the topics."""
+        counts: dict[tuple[str, bytes], int] = {}
+        for spec in self.specs.values():
+            counts[spec.topic, spec.topic_id] = counts.get((spec.topic, spec.topic_id), 0) + 1
+        if self.view_of != (now := tuple(counts.items())):
+            self.view_of, self.view_version = now, self.view_version + 1
+        topics = {topic: FakeTopic(topic, topic_id, count) for (topic, topic_id), count in counts.items()}
+        self.groups.view = FakeView(self.view_version, topics)
+
+    def topic_dropped(self, topic_id: bytes) -> None:
+        super().topic_dropped(topic_id)
+        self.ledger.forget_topic(topic_id)
+        self._submit(self.groups.offsets.forget_topic(topic_id), lambda fault: None)
+
+    def _member_acts(self) -> None:
+        self._look()
+        topics = sorted(self.groups.view.topics)
+        if not topics:
+            return
+        if len(self.members) < MEMBERS_MAX and self.rng.random() < 0.25 or not self.members:
+            self.members_born += 1
+            self.members.append(new_member(self.rng, self.members_born, GROUPS, topics))
+        member = self.rng.choice(self.members)
+        ends = self.rng.random()
+        if ends < 0.06:
+            self.members.remove(member)
+            if ends < 0.04:  # the others vanish without a word
+                self._carry_out_group(member.group, member.leave(self.groups, self.now))
+            return
+        decision = member.act(self.groups, self.now, self.ledger)
+        if decision is not None:
+            self.tally.rebalances += any(fact[0] == GROUP_SPACE for fact in decision.facts)
+            self._carry_out_group(member.group, decision)
+
+    def _carry_out_group(self, group: str, decision: Outcome) -> None:
+        waiting = [(deliver, answer) for deliver, answer in decision.answers if callable(deliver)]
+        self.group_writes.submit(group, decision.facts, waiting)
+
+    def _put_group_back(self, group: str) -> None:
+        self.ledger.taken_back(group, self.groups._stored.get(group))
+        self._carry_out_group(group, self.groups.reload(group, self.now))
+
+    def _commit(self) -> None:
+        """Whatever a member owns, further than anybody has committed before."""
+        member = self.rng.choice(self.members) if self.members else None
+        places = [(topic, index) for topic, indexes in in_order(member.owned) for index in indexes] if member else ()
+        if member is None or not places:
+            return
+        error = self.groups.commit_error(
+            member.group, member.member_id, member.instance, member.number, self.now, version=9
+        )
+        if error:
+            return
+        known = {spec.topic_id for spec in self.specs.values()}
+        facts, keys = [], []
+        self.serial += 1
+        for topic_id, index in places:
+            if topic_id in known:
+                keys.append(OffsetKey(member.group, topic_id, index))
+                self.ledger.tried.setdefault(keys[-1], []).append(self.serial)
+                facts.append(put_offset(keys[-1], Committed(self.serial, commit_ms=self.now)))
+        offset = self.serial
+
+        def stored(fault: Fault | None) -> None:
+            if fault is None:
+                self.tally.commits += 1
+                for key in keys:
+                    self.ledger.acknowledged(key, offset)
+
+        self._submit(facts, stored)
+
+    def _fetch_offsets(self) -> None:
+        self.ledger.check_offsets(self.groups.offsets, seen=True)
+
+    def _time_limits(self) -> None:
+        self._look()
+        for group, decision in self.groups.advance(self.now):
+            self._carry_out_group(group, decision)
+        for transactional_id, ended in self.transactions.advance(self.now):
+            self._carry_out_transaction(transactional_id, ended)
+
+    # ----------------------------------------------------------------------------------------------- transactions
+
+    def _producer(self) -> TransactionalProducer:
+        """A new one of an id that is taken makes a zombie of the other."""
+        if len(self.producers) < PRODUCERS_MAX and self.rng.random() < 0.1 or not self.producers:
+            self.producers.append(TransactionalProducer(self.rng.choice(IDS), self.rng.random() < 0.5, self.numbers))
+        if len(self.producers) == PRODUCERS_MAX and self.rng.random() < 0.02:
+            self.producers.pop(0)
+        return self.rng.choice(self.producers)
+
+    def _producer_acts(self) -> None:
+        rng, core, producer = self.rng, self.transactions, self._producer()
+        if producer.waiting:
+            if rng.random() < 0.05:
+                producer.forget()  # the connection broke
+            elif producer.me is not None and producer.queues and producer.ending is None and rng.random() < 0.3:
+                self._write_in_transaction(producer)  # a wrong client: it does not wait
+            return
+        me = producer.transactional_id
+        if producer.me is None:
+            self.next_pid += 1
+            self._carry_out_transaction(me, producer.init(core, self.now, self.next_pid - 1))
+        elif producer.ending is not None or (producer.begun and rng.random() < 0.25):
+            commit = rng.random() < 0.6
+            self._carry_out_transaction(me, producer.end(core, self.now, commit, self.ledger))
+        elif producer.in_group and rng.random() < 0.5:
+            self._commit_in_transaction(producer)
+        elif producer.queues and rng.random() < 0.6:
+            self._write_in_transaction(producer)
+        else:
+            queue = self.any_queue()
+            queues = [queue.queue_id] if queue is not None else []
+            groups = [f"of-{me}"] if rng.random() < 0.4 or not queues else []
+            self._carry_out_transaction(me, producer.add(core, self.now, queues, groups))
+
+    def _write_in_transaction(self, producer: TransactionalProducer) -> None:
+        queue = self.engine.queues.get(self.rng.choice(sorted(producer.queues)))
+        assert producer.me is not None
+        if queue is None:
+            return
+        pid, epoch = producer.me.producer_id, producer.me.epoch
+        error = self.transactions.verify(producer.transactional_id, producer.me, queue=queue.queue_id)
+        if error:
+            if error is not ErrorCode.INVALID_TXN_STATE:  # that one is for who did not wait
+                producer.out()
+            return
+        lane, row = self.lanes[queue.journal], queue.state.producers.get(pid)
+        sequence = row.batches[-1][1] + 1 if row is not None and row.epoch == epoch and row.batches else 0
+        self.serial += 1
+        data = build_batch(
+            records_of(self.rng, self.serial, self.now, self.keys), producer_id=pid, producer_epoch=epoch,
+            base_sequence=sequence, transactional=True,
+        )  # fmt: skip
+        batch = memoryview(bytearray(data))
+        placed = lane.path.stage(queue, batch, -1, self.now, in_transaction=True)
+        if isinstance(placed, Refusal):
+            demand(lane.path.stopped is not None, name(queue), "refuses a transaction:", placed.message)
+            return
+        assert isinstance(placed, Placed), placed
+        self.ledger.wrote(pid, self.serial, producer.transaction)
+        self._staged(queue, bytes(batch), placed.end, None)
+
+    def _commit_in_transaction(self, producer: TransactionalProducer) -> None:
+        group, transaction = f"of-{producer.transactional_id}", producer.transaction
+        assert producer.me is not None
+        if self.transactions.verify(producer.transactional_id, producer.me, group=group):
+            producer.out()
+            return
+        where = OffsetKey(group, SOURCE, 0)
+        fact = put_pending(
+            PendingKey(group, producer.me.producer_id, SOURCE, 0), Committed(transaction, commit_ms=self.now)
+        )
+
+        def stored(fault: Fault | None) -> None:
+            if fault is None and producer.transaction == transaction and producer.ending is None:
+                self.ledger.offset_of[transaction] = where
+
+        self._submit([fact], stored)
+
+    def _carry_out_transaction(self, transactional_id: str, decision: Decision) -> None:
+        waiting = [(deliver, answer) for deliver, answer in decision.answers if callable(deliver)]
+        endings = [(self._begin, ending) for ending in decision.endings]
+        self.transaction_writes.submit(transactional_id, decision.facts, [*waiting, *endings])
+
+    def _put_transaction_back(self, transactional_id: str) -> None:
+        self._carry_out_transaction(transactional_id, self.transactions.reload(transactional_id))
+
+    def _begin(self, ending: Answer | Ending | None) -> None:
+        if isinstance(ending, Ending):
+            self.later.append(partial(self._end, ending))
+
+    def _end(self, ending: Ending) -> None:
+        """Markers and offsets under way at the same time; when all are stored the transaction is complete."""
+        producer, version = ending.producer, 2 if ending.raised else 1
+        markers = [
+            Marker(queue_id, producer.producer_id, producer.epoch, ending.commit, self.epoch, version)
+            for queue_id in sorted(ending.queues)
+        ]
+        ends = {
+            m.queue_id: self.engine.queues[m.queue_id].state.end for m in markers if m.queue_id in self.engine.queues
+        }
+        staged = self.engine.stage_markers(markers, self.now)
+        for marker, end in zip(markers, staged.ends, strict=True):
+            queue = self.engine.queues.get(marker.queue_id)
+            if queue is not None and queue.state.end > ends[marker.queue_id]:
+                self._marked(queue, marker, ends[marker.queue_id], end)
+        groups = self.groups
+        facts = [
+            fact
+            for group in sorted(ending.groups)
+            for fact in groups.pending.end(group, producer.producer_id, commit=ending.commit, offsets=groups.offsets)
+        ]
+        lines = [(True, *line) for line in staged.synced.items()] + [(False, *line) for line in staged.written.items()]
+        left, failed = len(lines) + 1, bool(staged.stopped)
+
+        def done(met: bool) -> None:
+            nonlocal left, failed
+            left, failed = left - 1, failed or not met
+            if left:
+                return
+            if failed:
+                self.unfinished.append(ending)
+                return
+            self.tally.ended_transactions += 1
+            self._carry_out_transaction(ending.transactional_id, self.transactions.written(ending, self.now))
+
+        for synced, journal, end in lines:
+            self.wait_for(self.lanes[journal].path, self.models[journal], end, synced, done)
+        if facts:
+            self.facts.submit(facts, lambda fault: done(fault is None))
+        else:
+            done(True)
+
+    def _marked(self, queue: Queue, marker: Marker, offset: int, end: int) -> None:
+        """What the model must know of a marker that was staged."""
+        batch = marker_batch(marker, self.now)
+        if queue.config.append_time:
+            set_append_time(batch, read_header(batch).attributes, self.now)
+        set_offset_and_epoch(batch, offset, self.lanes[queue.journal].path.journal.epoch)
+        self._staged(queue, bytes(batch), end, None)
+
+    def _retry_endings(self) -> None:
+        self.run_later()
+        unfinished, self.unfinished = self.unfinished, []
+        for ending in unfinished:
+            self._end(ending)
+
+    # ------------------------------------------------------------------------------------------------- the judge
+
+    def _check(self) -> None:
+        self.run_later()
+        super()._check()
+
+    def _check_live(self) -> None:
+        super()._check_live()
+        for place, who in owners(self.members, self.groups).items():
+            demand(len(who) == 1, place, "is read by", who)
+        for queue in self.engine.queues.values():
+            held = self.live.get(queue.queue_id)
+            if held is not None:
+                self.ledger.check_queue(name(queue), held.readable())
+            self._check_hanging(queue, {one.producer_id: one for one in self.transactions._stored.values()})
+        self.ledger.check_groups(self.groups._stored)
+        self.ledger.check_transactional_offsets(self.groups.offsets)
+        journal = self.lanes[0].path.journal
+        if self.facts.is_idle and journal.staged_end == journal.end and self.lanes[0].put is None:
+            again, transactions = loaded(self.models[0].tip().keyed)
+            demand(stored_of(again) == stored_of(self.groups), "groups are not what a replay of the journal gives")
+            demand(transactions._stored == self.transactions._stored, "transactions are not what a replay gives")
+
+    def _check_recovered(self, engine: Engine, models: list[JournalModel]) -> None:
+        super()._check_recovered(engine, models)
+        groups, transactions = loaded(engine.keyed)
+        self.ledger.check_groups(groups._stored)
+        self.ledger.check_offsets(groups.offsets, seen=False)
+        records = {one.producer_id: one for one in transactions._stored.values()}
+        for queue in engine.queues.values():
+            expected = home(queue, models).settled.queues.get(queue.queue_id) or QueueModel()
+            self.ledger.check_queue(name(queue), expected.readable())
+            self._check_hanging(queue, records)
+        self.ledger.check_transactional_offsets(groups.offsets)
+
+    def _check_hanging(self, queue: Queue, records: dict[int, TransactionRecord]) -> None:
+        check_open(name(queue), queue.queue_id, queue.open_transactions.keys() & self.ledger.producers, records)
+
+
+def stored_of(groups: Groups) -> tuple[object, ...]:
+    return groups._stored, groups._stored_members, groups.offsets._groups, groups.pending._groups
+
+
+def loaded(keyed: dict[tuple[str, bytes], bytes]) -> tuple[Groups, Transactions]:
+    """As the broker loads them when it starts."""
+
+    def of(wanted: str) -> list[tuple[bytes, bytes]]:
+        return [(key, value) for (space, key), value in keyed.items() if space == wanted]
+
+    groups = Groups.load(of(GROUP_SPACE), Offsets.load(of(OFFSET_SPACE)), LIMITS, of(MEMBER_SPACE))
+    for key, value in of(PENDING_SPACE):
+        groups.apply((PENDING_SPACE, key, value))
+    return groups, Transactions.load(of(TRANSACTION_SPACE), TRANSACTION_LIMITS)

@@ -1,0 +1,155 @@
+"""Groups, transactions and compaction with storage on the simulated machine: seeds that must stay clean, and planted
+bugs that must be found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import pytest
+from msgspec.structs import replace
+
+from cairnmq.broker.facts import Fact, FactLog, Stored
+from cairnmq.broker.ordered_writes import OrderedWrites
+from cairnmq.errors import ErrorCode, Fault
+from cairnmq.groups.classic import ClassicGroup
+from cairnmq.groups.consumer_group import ConsumerGroup
+from cairnmq.groups.offsets import Offsets
+from cairnmq.groups.pending import PendingOffsets
+from cairnmq.storage.engine import Engine
+from cairnmq.storage.markers import Marker, StagedMarkers
+from cairnmq.storage.write_path import WritePath
+from cairnmq.testing.oracle import Violation
+from cairnmq.testing.sim_coordinators import CoordinatorWorld
+from cairnmq.testing.sim_machine import Tally
+from cairnmq.transactions.messages import Producer
+from cairnmq.transactions.transactions import Transactions
+from sim.test_compaction import BUGS as COMPACTION_BUGS
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+SEEDS = 60
+BETWEEN_JOURNALS = ("complete_outlives_a_marker", "a_queue_counts_before_it_is_stored")  # within one, order is enough
+
+
+@pytest.mark.parametrize("first", range(2000, 2020, 10))
+def test_no_crash_breaks_a_promise(first: int) -> None:
+    total = Tally()
+    for seed in range(first, first + 10):
+        try:
+            total.add(CoordinatorWorld(seed).run(400))
+        except Exception as error:
+            error.add_note(f"seed {seed} of CoordinatorWorld")
+            raise
+    assert total.crash_points > 1000
+    assert min(total.compactions, total.commits, total.rebalances, total.ended_transactions) > 10, total
+
+
+def answers_before_their_facts_are_stored(patch: pytest.MonkeyPatch) -> None:
+    def submit(self: OrderedWrites[object], key: str, facts: Sequence[Fact], waiting: Iterable[object]) -> None:
+        for deliver, answer in waiting:  # type: ignore[misc]
+            deliver(answer)
+        if facts:
+            self._facts.submit(facts, lambda fault: None)
+
+    patch.setattr(OrderedWrites, "submit", submit)
+
+
+def facts_count_before_they_are_stored(patch: pytest.MonkeyPatch) -> None:
+    submit = FactLog.submit
+
+    def hasty(log: FactLog, facts: Sequence[Fact], stored: Stored) -> None:
+        for fact in facts:
+            log._apply(fact)
+        submit(log, facts, stored)
+
+    patch.setattr(FactLog, "submit", hasty)
+
+
+def commits_are_acknowledged_when_written(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(WritePath, "when_kept", WritePath.when_written)
+
+
+def what_a_failed_sync_left_is_called_gone(patch: pytest.MonkeyPatch) -> None:
+    """It is in the journal, and comes back with the next start."""
+    patch.setattr(WritePath, "when_kept", WritePath.when_synced)
+
+
+def complete_outlives_a_marker(patch: pytest.MonkeyPatch) -> None:
+    stage = Engine.stage_markers
+
+    def hasty(engine: Engine, markers: Sequence[Marker], now_ms: int) -> StagedMarkers:
+        staged = stage(engine, markers, now_ms)
+        return replace(staged, synced={}, written={})
+
+    patch.setattr(Engine, "stage_markers", hasty)
+
+
+def a_queue_counts_before_it_is_stored(patch: pytest.MonkeyPatch) -> None:
+    def verify(
+        core: Transactions,
+        transactional_id: str,
+        producer: Producer,
+        *,
+        queue: int | None = None,
+        group: str | None = None,
+    ) -> ErrorCode:
+        live = core._live.get(transactional_id)
+        own = live is not None and (live.producer_id, live.epoch) == (producer.producer_id, producer.epoch)
+        return ErrorCode.NONE if own else ErrorCode.PRODUCER_FENCED
+
+    patch.setattr(Transactions, "verify", verify)
+
+
+def pending_offsets_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(PendingOffsets, "end", lambda pending, group, producer_id, **rest: [])
+
+
+def pending_offsets_count_at_once(patch: pytest.MonkeyPatch) -> None:
+    end = PendingOffsets.end
+
+    def always(pending: PendingOffsets, group: str, producer_id: int, *, commit: bool, offsets: Offsets) -> list[Fact]:
+        return end(pending, group, producer_id, commit=True, offsets=offsets)
+
+    patch.setattr(PendingOffsets, "end", always)
+
+
+def a_loaded_group_begins_anew(patch: pytest.MonkeyPatch) -> None:
+    record = ClassicGroup.record
+    patch.setattr(ClassicGroup, "record", lambda group: replace(record(group), generation=group.generation % 3))
+
+
+def epochs_are_not_stored(patch: pytest.MonkeyPatch) -> None:
+    record = ConsumerGroup.record
+    patch.setattr(ConsumerGroup, "record", lambda group: replace(record(group), epoch=1, target_epoch=1))
+
+
+BUGS: dict[str, Plant] = {
+    plant.__name__: plant
+    for plant in (
+        answers_before_their_facts_are_stored,
+        facts_count_before_they_are_stored,
+        commits_are_acknowledged_when_written,
+        what_a_failed_sync_left_is_called_gone,
+        complete_outlives_a_marker,
+        a_queue_counts_before_it_is_stored,
+        pending_offsets_are_forgotten,
+        pending_offsets_count_at_once,
+        a_loaded_group_begins_anew,
+        epochs_are_not_stored,
+    )
+} | {
+    bug: COMPACTION_BUGS[bug]
+    for bug in ("swapped_before_the_checkpoint", "the_map_forgets_keys", "compacted_files_are_not_synced")
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    BUGS[bug](monkeypatch)
+    for seed in range(SEEDS):
+        try:
+            world = CoordinatorWorld(seed)
+            if bug not in BETWEEN_JOURNALS or world.shape.journals > 1:
+                world.run(400)
+        except (Violation, Fault, AssertionError, FileNotFoundError):
+            return
+    pytest.fail(f"{SEEDS} seeds did not find it")
