@@ -52,8 +52,9 @@ fmt: $(VENV)/.stamp-dev ## formats the code
 sim: $(VENV)/.stamp-dev ## crash campaign on the simulated disk, 5 minutes or MINUTES=; SEED= alone replays one
 	@$(BIN)/python -m cairnmq.testing.campaign $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-chaos: $(VENV)/.stamp-dev ## kills, power cuts, pauses, full and failing disks; SEED=, MINUTES=, KINDS=kills,cuts,...
+chaos: $(VENV)/.stamp-dev ## kills, power cuts, pauses, full and failing disks, transactions; SEED=, MINUTES=, KINDS=kills,bank,...
 	@tools/setup_system.sh
+	@tools/setup_clients.sh
 	@PYTHONPATH=tests $(BIN)/python -m chaos $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(if $(KINDS),--kinds $(KINDS)) $(ARGS)
 
 fuzz: $(VENV)/.stamp-dev ## mutated requests, hostile clients, overload; SEED= and FRAMES= (100,000)

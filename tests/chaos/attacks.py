@@ -12,13 +12,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from random import Random
 
-import psutil
-
 from broker_process import Broker, fixed_port, wait_until
+from chaos.attacker import Attacker
 from chaos.power_cuts import settings
 from chaos.promises import KILL, LINES
 from chaos.world import GOES_ON_SECONDS, World
-from crash.killer import RECOVERY_PHASES, Killer
 from faults.disks import fill, small_disk
 from programs import require_program
 
@@ -26,8 +24,6 @@ ROUNDS = 20
 JUDGED_EVERY = 5
 MEGABYTES = 96
 STRACE_SECONDS = 20.0
-PHASES = ("journal-write", "journal-sync", "split-round", "checkpoint-sync", "checkpoint-publish", *RECOVERY_PHASES)
-"""Those that any load comes to; tests/crash has one for the others too."""
 CLEAN = ("fdatasync", "fsync", "ftruncate", "rename", "unlink", "mkdir")
 """Calls that only files get."""
 READS, WRITES = "pread64,preadv,preadv2", "writev"
@@ -35,13 +31,13 @@ READS, WRITES = "pread64,preadv,preadv2", "writev"
 FILES_MAX = 100
 
 
-class Siege:
+class Siege(Attacker):
     """One broker with producers of every line that live through everything."""
 
     def __init__(self, directory: Path, seed: int, tally: Counter[str], *, data: Path | None = None) -> None:
-        self.rng = rng = Random(seed)
-        self.tally = tally
-        self.broker = Broker(directory / "broker", port=fixed_port(), http=False, settings=settings(rng))
+        rng = Random(seed)
+        broker = Broker(directory / "broker", port=fixed_port(), http=False, settings=settings(rng))
+        super().__init__(broker, rng, tally)
         if data is not None:
             self.broker.data = data
         self.broker.journal_dir = self.broker.data.parent / "journals"
@@ -70,64 +66,6 @@ class Siege:
         self.world.goes_on()
         if self.events % JUDGED_EVERY == 0:
             self.world.judge(KILL, time.monotonic())
-
-    # Kills
-
-    def kill_tree(self) -> None:
-        self.broker.kill_tree()
-        self.tally["kill -9"] += 1
-        self.world.verify()
-        self.broker.start()
-
-    def kill_broker(self) -> None:
-        """Its splitter may still be there when the successor starts: nothing waits for it."""
-        self.broker.kill_broker()
-        self.tally["kill -9"] += 1
-        self.broker.start()
-
-    def kill_splitter(self) -> None:
-        wait_until(lambda: self.broker.splitter() is not None, GOES_ON_SECONDS, "a splitter")
-        self.broker.kill_splitter()
-        self.tally["kill -9"] += 1
-
-    def crash_loop(self) -> None:
-        """Killed while it recovers, at any moment, several times."""
-        self.broker.kill_tree()
-        self.tally["kill -9"] += 1
-        for _ in range(self.rng.randint(1, 5)):
-            self.broker.launch()
-            time.sleep(self.rng.uniform(0.0, 0.7))
-            self.rng.choice((self.broker.kill_tree, self.broker.kill_broker))()
-            self.tally["kill -9"] += 1
-            self.tally["kill -9 during a start"] += 1
-        self.broker.start()
-
-    def kill_in_phase(self) -> None:
-        """At a named place in the code, of the broker, its splitter or a recovery."""
-        phase = self.rng.choice(PHASES)
-        Killer(self.broker).kill(phase)
-        self.tally["kill -9"] += 2 if phase in RECOVERY_PHASES else 1
-
-    def kill_in_stop(self) -> None:
-        assert self.broker.process is not None
-        self.broker.process.terminate()
-        time.sleep(self.rng.uniform(0.0, 0.5))
-        self.kill_tree()
-
-    # Pauses
-
-    def pause(self, *, splitter: bool) -> None:
-        """SIGSTOP of one process, or of the broker with a kill at its end instead of SIGCONT."""
-        wait_until(lambda: self.broker.splitter() is not None, GOES_ON_SECONDS, "a splitter")
-        process = self.broker.splitter() if splitter else psutil.Process(self.broker.pid)
-        assert process is not None
-        process.send_signal(signal.SIGSTOP)
-        self.tally["SIGSTOP"] += 1
-        time.sleep(self.rng.choice((0.05, 0.5, 2.0, 5.0)))
-        if self.rng.random() < 0.25:
-            self.kill_tree()
-        else:
-            process.send_signal(signal.SIGCONT)
 
 
 def kills(directory: Path, seed: int, tally: Counter[str], rounds: int = ROUNDS) -> None:

@@ -17,8 +17,11 @@ from pathlib import Path
 from typing import Protocol
 
 from chaos.attacks import full_disks, io_errors, kills, pauses, room
+from chaos.bank import bank
+from chaos.exactly_once import CLIENTS
 from chaos.power_cuts import power_cuts
 from chaos.promises import LINES
+from chaos.transform import transform
 
 MINUTES = 5.0
 
@@ -36,14 +39,16 @@ EPISODES: dict[str, Episode] = {
     "pauses": pauses,
     "full": full_disks,
     "eio": io_errors,
+    **{f"bank:{client}": partial(bank, client=client) for client in CLIENTS},
+    **{f"transform:{client}": partial(transform, client=client) for client in CLIENTS},
 }
 
 
 def chosen(kinds: str) -> list[str]:
-    """`cuts` is all that begin so."""
+    """`cuts`, `bank` and `transform` are all that begin so."""
     names = [name for kind in kinds.split(",") for name in EPISODES if name == kind or name.startswith(f"{kind}:")]
     if not names:
-        raise SystemExit(f"KINDS={kinds}: choose from {', '.join(EPISODES)}, or cuts for all of them")
+        raise SystemExit(f"KINDS={kinds}: choose from {', '.join(EPISODES)}, or cuts, bank, transform for all of them")
     return names
 
 

@@ -12,13 +12,16 @@ from pathlib import Path
 import pytest
 
 from chaos.attacks import Siege
+from chaos.bank import audit, open_bank
 from chaos.campaign import EPISODES, chosen, keep
 from chaos.counts import BEGIN, END, put
+from chaos.exactly_once import CLIENTS, Stage
 from chaos.power_cuts import power_cuts
 from chaos.promises import KILL, LINES
 from chaos.world import Broken
 
 ROUNDS = {"kills": 6, "pauses": 3, "full": 2, "eio": 4, "cuts:together": 4}
+ROUNDS |= {f"{workload}:{client}": 3 for workload in ("bank", "transform") for client in CLIENTS}
 CUTS = 2  # of each line alone
 LYING_ROUNDS = 10
 
@@ -52,9 +55,23 @@ def test_an_acknowledgement_without_a_record_is_found(tmp_path: Path) -> None:
         siege.world.judge(KILL, time.monotonic())
 
 
+def test_a_reader_that_is_given_aborted_records_is_found(tmp_path: Path) -> None:
+    """The history checker looks at what real clients did: readers of committed records who are given all there is."""
+    stage = Stage("bank", tmp_path, 1, Counter())
+    with pytest.raises(Broken, match="read though aborted"), stage.played():
+        open_bank(stage, "librdkafka")
+        stage.goes_on(20)
+        follower = stage.follower
+        assert follower is not None
+        read = follower.transactor.read
+        follower.transactor.read = lambda topic, *, committed=True: read(topic, committed=False)
+        audit(stage)
+
+
 def test_kinds_by_name() -> None:
     assert chosen("kills,eio") == ["kills", "eio"]
     assert len(chosen("cuts")) == len(LINES) + 1
+    assert chosen("bank") == ["bank:librdkafka", "bank:aiokafka", "bank:java"]
     with pytest.raises(SystemExit, match="choose from"):
         chosen("earthquakes")
 

@@ -35,6 +35,17 @@ class Broken(AssertionError):
     """A promise was broken."""
 
 
+def verify(broker: Broker, tally: Counter[str]) -> None:
+    """Holds `cairn verify` against its files while no process of it lives."""
+    command = [CAIRN, "verify", str(broker.data)]
+    if broker.journal_dir is not None:
+        command += ["--journal-dir", str(broker.journal_dir)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=VERIFY_SECONDS, check=False)
+    tally["verify runs"] += 1
+    if done.returncode != 0:
+        raise Broken(f"cairn verify:\n{done.stdout}{done.stderr}")
+
+
 class LineLoad(Load):
     """The producer of one line. One that is not to survive the broker takes lost answers as they are."""
 
@@ -154,13 +165,7 @@ class World:
 
     def verify(self) -> None:
         """While no process of the broker lives."""
-        command = [CAIRN, "verify", str(self.broker.data)]
-        if self.broker.journal_dir is not None:
-            command += ["--journal-dir", str(self.broker.journal_dir)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=VERIFY_SECONDS, check=False)
-        self.tally["verify runs"] += 1
-        if done.returncode != 0:
-            raise Broken(f"cairn verify:\n{done.stdout}{done.stderr}")
+        verify(self.broker, self.tally)
 
     def judge(self, event: str, at: float) -> None:
         """The broker runs again after an event at that time; raises Broken."""

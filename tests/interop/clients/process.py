@@ -62,6 +62,8 @@ class ClientProcess:
             except queue.Empty:
                 self.kill()  # its next answer would be taken for that of another question
                 raise AssertionError(f"no answer to {op} in {ANSWER_SECONDS:g} s") from None
+        if answer is None:
+            self.answers.put(None)  # whoever asks next need not wait either
         assert answer is not None, f"the client's program ended ({self.process.poll()}) instead of answering {op}"
         if "refused" in answer:
             raise Refused(*answer["refused"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,6 +42,9 @@ class Transactor:
 
     def ask(self, op: str, **arguments: object) -> object:
         return self.process.ask(f"txn.{op}", bootstrap=self.bootstrap, **arguments)
+
+    def reader(self, topic: str, group: str | None = None, count: int = 500) -> CommittedReader:
+        return CommittedReader(self, topic, group, count)
 
     def producer(self, transactional_id: str, timeout_ms: int = 20_000) -> TransactionalProducer:
         return TransactionalProducer(self, transactional_id, timeout_ms)
@@ -86,12 +90,43 @@ class TransactionalProducer:
         self.name = f"producer-{next(numbers)}"
         transactor.ask("open", producer=self.name, transactional_id=transactional_id, timeout_ms=timeout_ms)
 
-    def send(self, topic: str, partition: int, *values: str) -> None:
-        """Into the open transaction, which the first of them begins; acknowledged when this returns."""
-        self.transactor.ask("send", producer=self.name, topic=topic, partition=partition, values=list(values))
+    def send(self, topic: str, partition: int, *values: str) -> list[int]:
+        """Into the open transaction, which the first of them begins; acknowledged at these offsets."""
+        offsets = self.transactor.ask("send", producer=self.name, topic=topic, partition=partition, values=list(values))
+        assert isinstance(offsets, list)
+        return offsets
+
+    def commit_offsets(self, reader: CommittedReader, ends: Mapping[int, int]) -> None:
+        """Of the reader's group, in the open transaction, by partition."""
+        pairs = [[partition, end] for partition, end in ends.items()]
+        self.transactor.ask("offsets", producer=self.name, reader=reader.name, topic=reader.topic, ends=pairs)
 
     def end(self, *, commit: bool) -> None:
         self.transactor.ask("end", producer=self.name, commit=commit)
 
     def close(self) -> None:
         self.transactor.ask("close", producer=self.name)
+
+
+class CommittedReader:
+    """A consumer of committed records that stays: of all partitions from their beginning, or a member of a group.
+
+    Only librdkafka, aiokafka and Java have it.
+    """
+
+    def __init__(self, transactor: Transactor, topic: str, group: str | None, count: int) -> None:
+        self.transactor = transactor
+        self.topic = topic
+        self.count = count
+        self.name = f"reader-{next(numbers)}"
+        transactor.ask("follow", reader=self.name, topic=topic, group=group, count=count)
+
+    def poll(self) -> list[Read]:
+        """What there is, at most `count` records; waits a little if there is nothing."""
+        found = self.transactor.ask("poll", reader=self.name, count=self.count)
+        assert isinstance(found, list)
+        return [Read(*line) for line in found]
+
+    def rewind(self) -> None:
+        """To what the group has committed, for the partitions that this member has now."""
+        self.transactor.ask("rewind", reader=self.name)

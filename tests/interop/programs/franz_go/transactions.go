@@ -47,7 +47,14 @@ func (t *transactions) run(ctx context.Context, a *ask) (any, error) {
 		for _, value := range a.Values {
 			records = append(records, &kgo.Record{Topic: a.Topic, Partition: a.Partition, Value: []byte(value)})
 		}
-		return nil, client.ProduceSync(ctx, records...).FirstErr()
+		if err := client.ProduceSync(ctx, records...).FirstErr(); err != nil {
+			return nil, err
+		}
+		offsets := []int64{}
+		for _, record := range records {
+			offsets = append(offsets, record.Offset)
+		}
+		return offsets, nil
 	case "txn.end":
 		delete(t.begun, a.Producer)
 		end := kgo.TryAbort

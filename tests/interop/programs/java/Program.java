@@ -127,6 +127,10 @@ public final class Program {
             case "txn.close": return transactions.close(ask);
             case "txn.read": return transactions.read(ask);
             case "txn.transform": return transactions.transform(ask);
+            case "txn.follow": return transactions.follow(ask);
+            case "txn.poll": return transactions.poll(ask);
+            case "txn.rewind": return transactions.rewind(ask);
+            case "txn.offsets": return transactions.offsets(ask);
             case "member.join": return members.join(ask);
             case "member.seek": return members.seek(ask);
             case "member.leave": return members.leave(ask);

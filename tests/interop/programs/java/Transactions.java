@@ -28,6 +28,7 @@ final class Transactions {
     private static final int MILLIS = 20_000;
     private final Map<String, KafkaProducer<byte[], byte[]>> producers = new HashMap<>();
     private final Set<String> begun = new HashSet<>();
+    private final Map<String, KafkaConsumer<byte[], byte[]>> readers = new HashMap<>();
 
     private static KafkaProducer<byte[], byte[]> open(JsonNode ask, String id, int timeoutMs) {
         Properties settings = new Properties();
@@ -62,10 +63,11 @@ final class Transactions {
                 ask.get("topic").asText(), ask.get("partition").asInt(), null, bytes)));
         }
         producer.flush();
+        List<Long> offsets = new ArrayList<>();
         for (Future<RecordMetadata> one : sent) {
-            one.get();
+            offsets.add(one.get().offset());
         }
-        return null;
+        return offsets;
     }
 
     Object end(JsonNode ask) {
@@ -103,13 +105,62 @@ final class Transactions {
             consumer.seekToBeginning(places);
             Map<TopicPartition, Long> ends = consumer.endOffsets(places);
             while (places.stream().anyMatch(place -> consumer.position(place) < ends.get(place))) {
-                for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(200))) {
-                    String value = new String(record.value(), StandardCharsets.UTF_8);
-                    found.add(List.of(record.partition(), record.offset(), value));
-                }
+                found.addAll(polled(consumer));
             }
         }
         return found;
+    }
+
+    private static List<List<Object>> polled(KafkaConsumer<byte[], byte[]> consumer) {
+        List<List<Object>> found = new ArrayList<>();
+        for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(200))) {
+            String value = new String(record.value(), StandardCharsets.UTF_8);
+            found.add(List.of(record.partition(), record.offset(), value));
+        }
+        return found;
+    }
+
+    /** A reader of committed records that stays: of all partitions from their beginning, or in a group. */
+    Object follow(JsonNode ask) {
+        String topic = ask.get("topic").asText();
+        Map<String, Object> options = new HashMap<>(Map.of(
+            "isolation.level", "read_committed", "auto.offset.reset", "earliest", "reconnect.backoff.max.ms", 200,
+            "request.timeout.ms", MILLIS / 4, "fetch.max.wait.ms", 100));
+        if (!ask.get("group").isNull()) {
+            options.putAll(Map.of(
+                "group.id", ask.get("group").asText(), "session.timeout.ms", 4_000, "heartbeat.interval.ms", 500,
+                "max.poll.records", ask.get("count").asInt()));
+        }
+        KafkaConsumer<byte[], byte[]> consumer = Program.consumer(ask, options);
+        if (ask.get("group").isNull()) {
+            List<TopicPartition> places = places(consumer, topic);
+            consumer.assign(places);
+            consumer.seekToBeginning(places);
+        } else {
+            consumer.subscribe(List.of(topic));
+        }
+        readers.put(ask.get("reader").asText(), consumer);
+        return null;
+    }
+
+    Object poll(JsonNode ask) {
+        return polled(readers.get(ask.get("reader").asText()));
+    }
+
+    Object rewind(JsonNode ask) {
+        goBack(readers.get(ask.get("reader").asText()), System.nanoTime() + MILLIS * 1_000_000L);
+        return null;
+    }
+
+    Object offsets(JsonNode ask) {
+        Map<TopicPartition, OffsetAndMetadata> offsets = new HashMap<>();
+        for (JsonNode pair : ask.get("ends")) {
+            offsets.put(new TopicPartition(ask.get("topic").asText(), pair.get(0).asInt()),
+                new OffsetAndMetadata(pair.get(1).asLong()));
+        }
+        producers.get(ask.get("producer").asText()).sendOffsetsToTransaction(
+            offsets, readers.get(ask.get("reader").asText()).groupMetadata());
+        return null;
     }
 
     private static List<TopicPartition> places(KafkaConsumer<byte[], byte[]> consumer, String topic) {
@@ -189,5 +240,6 @@ final class Transactions {
                 continue;
             }
         }
+        throw new TimeoutException("the group's offsets were not told in time");
     }
 }

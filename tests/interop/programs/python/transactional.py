@@ -1,7 +1,7 @@
 """Transactions of a Python client in a process of its own (the lines: tests/interop/clients/process.py).
 
 python transactional.py librdkafka|aiokafka. The ops are those of the other programs: txn.open, txn.send, txn.end,
-txn.close, txn.read, txn.transform.
+txn.close, txn.read, txn.transform, and the steps of a transformer: txn.follow, txn.poll, txn.offsets, txn.rewind.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Refused(Exception):
 class Transactor(Protocol):
     async def open(self, ask: Ask) -> None: ...
 
-    async def send(self, ask: Ask) -> None: ...
+    async def send(self, ask: Ask) -> list[int]: ...
 
     async def end(self, ask: Ask) -> None: ...
 
@@ -45,6 +45,14 @@ class Transactor(Protocol):
 
     async def transform(self, ask: Ask) -> int: ...
 
+    async def follow(self, ask: Ask) -> None: ...
+
+    async def poll(self, ask: Ask) -> Found: ...
+
+    async def rewind(self, ask: Ask) -> None: ...
+
+    async def offsets(self, ask: Ask) -> None: ...
+
 
 class LibrdkafkaTransactor:
     FENCED = -144  # librdkafka's name for whatever says that a newer instance exists
@@ -52,6 +60,7 @@ class LibrdkafkaTransactor:
     def __init__(self) -> None:
         self.producers: dict[str, Any] = {}
         self.begun: set[str] = set()
+        self.readers: dict[str, Any] = {}
 
     def producer(self, ask: Ask, timeout_ms: int) -> Any:
         from confluent_kafka import Producer
@@ -89,22 +98,26 @@ class LibrdkafkaTransactor:
                 if not error.retriable() or time.monotonic() > deadline:
                     raise Refused(90 if error.code() == self.FENCED else error.code(), str(error)) from problem
 
-    async def send(self, ask: Ask) -> None:
+    async def send(self, ask: Ask) -> list[int]:
         producer = self.producers[ask["producer"]]
         if ask["producer"] not in self.begun:
             producer.begin_transaction()
             self.begun.add(ask["producer"])
         failures: list[Any] = []
+        offsets: list[int] = []
+
+        def delivered(error: Any, message: Any) -> None:
+            if error is None:
+                offsets.append(message.offset())
+            else:
+                failures.append(error)
+
         for value in ask["values"]:
-            producer.produce(
-                ask["topic"],
-                value.encode(),
-                partition=ask["partition"],
-                on_delivery=lambda error, _: failures.append(error) if error else None,
-            )
+            producer.produce(ask["topic"], value.encode(), partition=ask["partition"], on_delivery=delivered)
         assert producer.flush(SECONDS) == 0, "not everything was sent in time"
         if failures:
             raise Refused(failures[0].code(), str(failures[0]))
+        return offsets
 
     async def end(self, ask: Ask) -> None:
         producer = self.producers[ask["producer"]]
@@ -144,22 +157,58 @@ class LibrdkafkaTransactor:
         consumer.close()
         return found
 
-    async def transform(self, ask: Ask) -> int:
-        from confluent_kafka import Consumer, KafkaException, TopicPartition
+    def consumer(self, ask: Ask, **options: Any) -> Any:
+        from confluent_kafka import Consumer
 
-        consumer = Consumer(
-            {
-                "bootstrap.servers": ask["bootstrap"],
-                "group.id": ask["group"],
-                "isolation.level": "read_committed",
-                "auto.offset.reset": "earliest",
-                "enable.auto.commit": False,
-                "socket.timeout.ms": 5_000,
-                "reconnect.backoff.max.ms": 200,
-                "log_level": 0,
-                **NEVER_ANEW,
-            }
+        settings = {
+            "bootstrap.servers": ask["bootstrap"],
+            "group.id": ask["group"] or str(uuid.uuid4()),
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "socket.timeout.ms": 5_000,
+            "reconnect.backoff.max.ms": 200,
+            "log_level": 0,
+        }
+        return Consumer({**settings, **NEVER_ANEW, **options})
+
+    async def follow(self, ask: Ask) -> None:
+        from confluent_kafka import TopicPartition
+
+        consumer = self.consumer(
+            ask, **{"session.timeout.ms": 4_000, "heartbeat.interval.ms": 500, "fetch.wait.max.ms": 100}
         )
+        if ask["group"] is None:
+            partitions = consumer.list_topics(ask["topic"], SECONDS).topics[ask["topic"]].partitions
+            consumer.assign([TopicPartition(ask["topic"], partition, 0) for partition in partitions])
+        else:
+            # With a callback partitions come and go only inside of a poll, not between it and its offsets.
+            consumer.subscribe([ask["topic"]], on_revoke=lambda *_: None)
+        self.readers[ask["reader"]] = consumer
+
+    async def poll(self, ask: Ask) -> Found:
+        messages = self.readers[ask["reader"]].consume(ask["count"], 0.2)
+        return [
+            (message.partition(), message.offset(), message.value().decode())
+            for message in messages
+            if message.error() is None
+        ]
+
+    async def rewind(self, ask: Ask) -> None:
+        self.go_back(self.readers[ask["reader"]], time.monotonic() + SECONDS)
+
+    async def offsets(self, ask: Ask) -> None:
+        from confluent_kafka import TopicPartition
+
+        producer = self.producers[ask["producer"]]
+        offsets = [TopicPartition(ask["topic"], partition, end) for partition, end in ask["ends"]]
+        metadata = self.readers[ask["reader"]].consumer_group_metadata()
+        self.told(lambda seconds: producer.send_offsets_to_transaction(offsets, metadata, seconds))
+
+    async def transform(self, ask: Ask) -> int:
+        from confluent_kafka import KafkaException, TopicPartition
+
+        consumer = self.consumer(ask)
         consumer.subscribe([ask["source"]])
         partitions = consumer.list_topics(ask["source"], SECONDS).topics[ask["source"]].partitions
         places = [TopicPartition(ask["source"], partition) for partition in partitions]
@@ -205,12 +254,15 @@ class LibrdkafkaTransactor:
                 return
             except KafkaException:
                 time.sleep(0.1)
+        raise AssertionError("the group's offsets were not told in time")
 
 
 class AiokafkaTransactor:
     def __init__(self) -> None:
         self.producers: dict[str, Any] = {}
         self.begun: set[str] = set()
+        self.readers: dict[str, Any] = {}
+        self.groups: dict[str, str] = {}
 
     async def producer(self, ask: Ask, timeout_ms: int) -> Any:
         from aiokafka import AIOKafkaProducer
@@ -227,7 +279,7 @@ class AiokafkaTransactor:
     async def open(self, ask: Ask) -> None:
         self.producers[ask["producer"]] = await self.producer(ask, ask["timeout_ms"])
 
-    async def send(self, ask: Ask) -> None:
+    async def send(self, ask: Ask) -> list[int]:
         producer = self.producers[ask["producer"]]
         if ask["producer"] not in self.begun:
             await producer.begin_transaction()
@@ -235,7 +287,7 @@ class AiokafkaTransactor:
         sent = [
             await producer.send(ask["topic"], value.encode(), partition=ask["partition"]) for value in ask["values"]
         ]
-        await asyncio.wait_for(asyncio.gather(*sent), SECONDS)
+        return [told.offset for told in await asyncio.wait_for(asyncio.gather(*sent), SECONDS)]
 
     async def end(self, ask: Ask) -> None:
         producer = self.producers[ask["producer"]]
@@ -280,12 +332,11 @@ class AiokafkaTransactor:
             await consumer.stop()
         return found
 
-    async def transform(self, ask: Ask) -> int:
-        from aiokafka import AIOKafkaConsumer, TopicPartition
-        from aiokafka.errors import KafkaError
+    def consumer(self, ask: Ask, *topics: str, **options: Any) -> Any:
+        from aiokafka import AIOKafkaConsumer
 
-        consumer = AIOKafkaConsumer(
-            ask["source"],
+        return AIOKafkaConsumer(
+            *topics,
             bootstrap_servers=ask["bootstrap"],
             group_id=ask["group"],
             isolation_level="read_committed",
@@ -293,7 +344,42 @@ class AiokafkaTransactor:
             enable_auto_commit=False,
             request_timeout_ms=5_000,
             fetch_max_wait_ms=100,
+            **options,
         )
+
+    async def follow(self, ask: Ask) -> None:
+        from aiokafka import TopicPartition
+
+        if ask["group"] is None:
+            consumer = self.consumer(ask)
+            await consumer.start()
+            partitions = await consumer._client._wait_on_metadata(ask["topic"])
+            consumer.assign([TopicPartition(ask["topic"], partition) for partition in partitions])
+        else:
+            consumer = self.consumer(ask, ask["topic"], session_timeout_ms=4_000, heartbeat_interval_ms=500)
+            await consumer.start()
+            self.groups[ask["reader"]] = ask["group"]
+        self.readers[ask["reader"]] = consumer
+
+    async def poll(self, ask: Ask) -> Found:
+        fetched = await self.readers[ask["reader"]].getmany(timeout_ms=200, max_records=ask["count"])
+        return [(record.partition, record.offset, record.value.decode()) for got in fetched.values() for record in got]
+
+    async def rewind(self, ask: Ask) -> None:
+        await self.go_back(self.readers[ask["reader"]], time.monotonic() + SECONDS)
+
+    async def offsets(self, ask: Ask) -> None:
+        from aiokafka import TopicPartition
+
+        offsets = {TopicPartition(ask["topic"], partition): end for partition, end in ask["ends"]}
+        told = self.producers[ask["producer"]].send_offsets_to_transaction(offsets, self.groups[ask["reader"]])
+        await asyncio.wait_for(told, SECONDS)
+
+    async def transform(self, ask: Ask) -> int:
+        from aiokafka import TopicPartition
+        from aiokafka.errors import KafkaError
+
+        consumer = self.consumer(ask, ask["source"])
         await consumer.start()
         partitions = await consumer._client._wait_on_metadata(ask["source"])
         producer: Any = None
@@ -302,7 +388,9 @@ class AiokafkaTransactor:
             while time.monotonic() < deadline:
                 try:
                     if producer is None:
+                        # Only now is the end of the last transaction decided: aiokafka does not ask for stable offsets.
                         producer = await self.producer(ask, 10_000)
+                        await self.go_back(consumer, deadline)
                     fetched = await consumer.getmany(timeout_ms=200, max_records=ask["batch"])
                     if not any(fetched.values()):
                         places = [TopicPartition(ask["source"], partition) for partition in partitions]
@@ -323,7 +411,6 @@ class AiokafkaTransactor:
                     if producer is not None:
                         await self.drop(producer)
                         producer = None
-                    await self.go_back(consumer, deadline)
         finally:
             if producer is not None:
                 await self.drop(producer)
@@ -340,6 +427,7 @@ class AiokafkaTransactor:
                 return
             except KafkaError:
                 await asyncio.sleep(0.1)
+        raise AssertionError("the group's offsets were not told in time")
 
 
 async def answer(transactor: Transactor, ask: Ask) -> dict[str, Any]:
