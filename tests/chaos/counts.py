@@ -1,4 +1,4 @@
-"""The counts of finished campaigns as a table of docs/reliability.md: `python -m chaos.counts TALLY... --note TEXT`."""
+"""Counts of finished campaigns as a table of docs/reliability.md: `python -m chaos.counts TALLY... --note TEXT`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from collections import Counter
 from pathlib import Path
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reliability.md"
-BEGIN, END = "<!-- counts -->\n", "<!-- end of counts -->"
+TABLES = ("counts", "counts under transactions")
+
+
+def marks(name: str) -> tuple[str, str]:
+    """What stands before and behind a table of the page."""
+    return f"<!-- {name} -->\n", f"<!-- end of {name} -->"
 
 
 def table(counts: Counter[str]) -> str:
@@ -16,20 +21,22 @@ def table(counts: Counter[str]) -> str:
     return "\n".join(["| what | how often |", "|---|---|", *rows]) + "\n"
 
 
-def put(page: str, note: str, counts: Counter[str]) -> str:
-    before, _, rest = page.partition(BEGIN)
-    return f"{before}{BEGIN}{note}\n\n{table(counts)}{END}{rest.partition(END)[2]}"
+def put(page: str, name: str, note: str, counts: Counter[str]) -> str:
+    begin, end = marks(name)
+    before, _, rest = page.partition(begin)
+    return f"{before}{begin}{note}\n\n{table(counts)}{end}{rest.partition(end)[2]}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tallies", nargs="+", type=Path)
+    parser.add_argument("--table", choices=TABLES, default=TABLES[0])
     parser.add_argument("--note", required=True, help="when, where and of which commit")
     options = parser.parse_args()
     counts: Counter[str] = Counter()
     for tally in options.tallies:
         counts.update(json.loads(tally.read_text()))
-    PAGE.write_text(put(PAGE.read_text(), options.note, counts))
+    PAGE.write_text(put(PAGE.read_text(), options.table, options.note, counts))
 
 
 if __name__ == "__main__":

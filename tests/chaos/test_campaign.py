@@ -14,7 +14,7 @@ import pytest
 from chaos.attacks import Siege
 from chaos.bank import audit, open_bank
 from chaos.campaign import EPISODES, chosen, keep
-from chaos.counts import BEGIN, END, put
+from chaos.counts import PAGE, TABLES, marks, put
 from chaos.exactly_once import CLIENTS, Stage
 from chaos.power_cuts import power_cuts
 from chaos.promises import KILL, LINES
@@ -84,7 +84,14 @@ def test_counts_add_up_over_runs(tmp_path: Path) -> None:
 
 
 def test_counts_go_between_their_marks() -> None:
-    page = f"before\n{BEGIN}old\n{END}\nafter"
-    once = put(page, "Of today.", Counter({"power cuts": 1234}))
-    assert once == f"before\n{BEGIN}Of today.\n\n| what | how often |\n|---|---|\n| power cuts | 1,234 |\n{END}\nafter"
-    assert put(once, "Of today.", Counter({"power cuts": 1234})) == once
+    begin, end = marks("counts")
+    page = f"before\n{begin}old\n{end}\nafter"
+    once = put(page, "counts", "Of today.", Counter({"power cuts": 1234}))
+    assert once == f"before\n{begin}Of today.\n\n| what | how often |\n|---|---|\n| power cuts | 1,234 |\n{end}\nafter"
+    assert put(once, "counts", "Of today.", Counter({"power cuts": 1234})) == once
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_table_has_its_place(name: str) -> None:
+    begin, end = marks(name)
+    assert begin in PAGE.read_text() and end in PAGE.read_text()
