@@ -14,6 +14,7 @@ from typing import TypeVar
 F = TypeVar("F", bound=Callable[..., object])
 
 KERNELS = (
+    "cairnmq.broker._fetch_rows",
     "cairnmq.codec._batch",
     "cairnmq.codec._columns",
     "cairnmq.storage._admission",

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,13 +18,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cairnmq import kernels
+from cairnmq.broker import fetch_rows
 from cairnmq.codec import batch
 from cairnmq.codec.batch import CRC_START, HEADER_SIZE
 from cairnmq.codec.crc32c import crc32c
 from cairnmq.errors import Refusal
+from cairnmq.metadata.image import Topic
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage import admission, entries
 from cairnmq.storage.format import FACT, segment_entry, whole_frame
+from cairnmq.storage.queue import Queue
+from cairnmq.storage.queue_log import QueueSpec
+from cairnmq.storage.queue_state import QueueState
 from cairnmq.wire import codec
 from cairnmq.wire.messages import FetchRequest, FetchResponse, Message, ProduceRequest, ProduceResponse
 
@@ -237,6 +243,42 @@ def test_crcs_of_every_size(size: int) -> None:
     entry = whole_frame(FACT, 1, 2, 3, payload[:size], SEED) + payload[:size]
     found, end = kernel_of(entries.scan_entries)(memoryview(entry), 0, 0, SEED, 1 << 40, 9)
     assert len(found) == 1 and end == len(entry)
+
+
+# ---------------------------------------------------------------------------------------------------------- fetch
+
+
+@st.composite
+def fetches(draw: st.DrawFn) -> tuple[Any, Topic, list[FetchRequest.FetchPartition]]:
+    """A topic, some of whose queues are there, and what a fetch asks of it."""
+    ranges = draw(st.sampled_from([((5, 4),), ((5, 2), (9, 2)), ()]))
+    topic = Topic("t", bytes(16), ranges)
+    live: dict[int, Queue] = {}
+    for queue_id in draw(st.sets(st.integers(4, 11))):
+        start, end = sorted(draw(st.tuples(*2 * [st.integers(0, 4)])))
+        queue = Queue(QueueSpec(queue_id, "t", 0, bytes(16), LogConfig()), QueueState(start, end), 0)
+        queue.visible = draw(st.integers(start, end))
+        if draw(st.booleans()):
+            queue.state.ends(start, end)  # a transaction that is not decided yet
+        live[queue_id] = queue
+    few, epochs = st.integers(-1, 5), st.sampled_from([-1, -1, 0])
+    asked = draw(st.lists(st.builds(FetchRequest.FetchPartition, few, few, few, epochs), max_size=6))
+    return SimpleNamespace(store=SimpleNamespace(queues=live, epoch=draw(few))), topic, asked
+
+
+@settings(max_examples=300, deadline=None)
+@given(fetch=fetches(), known=st.booleans(), gone=st.integers(4, 11), full=st.booleans(), committed=st.booleans())
+def test_rows_of_a_fetch(fetch: Any, known: bool, gone: int, full: bool, committed: bool) -> None:
+    ctx, topic, asked = fetch
+    queues = fetch_rows.find_queues(ctx, topic if known else None, asked)
+    assert kernel_of(fetch_rows.find_queues)(ctx, topic if known else None, asked) == queues
+    live = {queue_id: queue for queue_id, queue in ctx.store.queues.items() if queue_id != gone}
+    for skipped in range(len(asked) + 1):
+        answers: list[Any] = [None] * skipped
+        others = list(answers)
+        at = fetch_rows.pass_over(asked, queues, live, answers, full, committed)
+        assert kernel_of(fetch_rows.pass_over)(asked, queues, live, others, full, committed) == at
+        assert len(answers) == at and others == answers
 
 
 # ----------------------------------------------------------------------------------------------------------- wire

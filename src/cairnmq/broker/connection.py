@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 from collections import deque
 from mmap import mmap
@@ -38,7 +39,7 @@ from cairnmq.wire.apis import (
     TRANSACTIONS,
 )
 from cairnmq.wire.codec import Malformed, encode
-from cairnmq.wire.framing import read_request_header, response_frame
+from cairnmq.wire.framing import behind, read_request_header, response_frame
 from cairnmq.wire.messages import Message
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ _SMALL_ANSWERS = frozenset(
     (PRODUCE, API_VERSIONS, OFFSET_COMMIT, FIND_COORDINATOR, JOIN_GROUP, SYNC_GROUP, HEARTBEAT, LEAVE_GROUP)
     + (CONSUMER_GROUP_HEARTBEAT, INIT_PRODUCER_ID, *TRANSACTIONS)
 )
+_COPIED_MAX = LARGE // 2
+_IOV_MAX = os.sysconf("SC_IOV_MAX")
 _PRESSED_SECONDS = 3.0
 _SLOW_BYTES = 64 * 1024  # who moves less in that time is slow, and cut off when others wait for the memory
 
@@ -118,7 +121,7 @@ class Connection(asyncio.BufferedProtocol):
     """Lives on the loop thread; `Listener` owns it and sweeps it."""
 
     __slots__ = (
-        "_ctx", "_listener", "_router", "_limits", "_loop", "_transport", "peer", "_host",
+        "_ctx", "_listener", "_router", "_limits", "_loop", "_transport", "_fd", "peer", "_host",
         "_chunk", "_view", "_start", "_end", "_chunk_size", "_owed", "_owed_bytes", "_reserved",
         "_blocked", "_reading", "_write_paused", "_waiting", "_closing", "_draining", "_pump_due", "_pumping",
         "heard", "_stalled_since", "_stalled_bytes", "_filled", "_unsent", "_handed", "_received_then",
@@ -131,6 +134,7 @@ class Connection(asyncio.BufferedProtocol):
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._transport = cast(asyncio.Transport, None)
+        self._fd = -1
         self.peer = "?"
         self._host = ""
         self._chunk: bytearray | mmap | None = None
@@ -172,10 +176,12 @@ class Connection(asyncio.BufferedProtocol):
         if raw is not None and raw.family in (socket.AF_INET, socket.AF_INET6):
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            self._fd = raw.fileno()
         self._transport.set_write_buffer_limits(self._limits.write_high, self._limits.write_low)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._closing = True
+        self._fd = -1
         self._listener.dismiss(self)
         if self._waiting:
             for budget in (self._ctx.budget, self._ctx.objects, self._ctx.answers):
@@ -523,12 +529,14 @@ class Connection(asyncio.BufferedProtocol):
             owed = owing.popleft()
             self._owed_bytes -= owed.size
             metrics.requests[owed.key].observe(perf_counter() - owed.started)
-            if owed.body is not None:
-                frame = response_frame(owed.key, owed.version, owed.correlation, owed.body)
+            body, owed.body = owed.body, None  # whoever still knows the request does not hold its answer
+            if body is not None:
+                frame = response_frame(owed.key, owed.version, owed.correlation, body)
                 size = 4 + _SIZE.unpack_from(frame[0])[0]
                 metrics.bytes_out += size
                 self._handed += size
-                self._transport.writelines(frame)
+                self._hand_over(frame, size)
+                del body, frame
                 if self._write_paused:
                     self._count_unsent(self._handed)
         self.heard = self._loop.time()
@@ -538,6 +546,23 @@ class Connection(asyncio.BufferedProtocol):
             self._pump_soon()
         else:
             self._rest()
+
+    def _hand_over(self, frame: list[Buffer], size: int) -> None:
+        """A large answer goes to the system at once. The transport gets what that does not take: if it is little, in
+        memory of its own, because the last bytes of a chunk hold all of it until they have left."""
+        if size < SMALL or self._fd < 0:
+            self._transport.writelines(frame)
+            return
+        sent = 0
+        if not self._transport.get_write_buffer_size():
+            try:
+                sent = os.writev(self._fd, frame[:_IOV_MAX])
+            except OSError:
+                pass  # it takes nothing now, or never again, which the transport will find out
+            if sent == size:
+                return
+        rest = behind(frame, sent)
+        self._transport.writelines(rest if size - sent > _COPIED_MAX else [b"".join(rest)])
 
     # Flow control of the transport
 

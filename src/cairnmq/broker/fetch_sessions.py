@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cairnmq.errors import ErrorCode
+from cairnmq.metadata.image import Image
+from cairnmq.storage.queue import Queue
 from cairnmq.wire.messages import FetchRequest, FetchResponse
 
 FULL = 0
@@ -15,26 +17,24 @@ Key = tuple[str, bytes, int]  # topic name (or ""), topic id (or zeros), partiti
 
 
 class Wanted:
-    """One partition of a fetch, and what the client was last told about it."""
+    """One partition of a session: what is asked of it, and what the client was last told about it."""
 
-    __slots__ = ("topic", "topic_id", "partition", "epoch", "offset", "max_bytes", "last_epoch", "told")
+    __slots__ = ("topic", "topic_id", "asked", "told", "queue", "image")
 
     def __init__(self, topic: FetchRequest.FetchTopic, asked: FetchRequest.FetchPartition) -> None:
         self.topic = topic.topic
         self.topic_id = topic.topic_id
-        self.partition = asked.partition
         self.told: tuple[int, int] | None = None  # (high watermark, log start)
+        self.queue: Queue | ErrorCode = ErrorCode.NONE
         self.update(asked)
 
     def update(self, asked: FetchRequest.FetchPartition) -> None:
-        self.epoch = asked.current_leader_epoch
-        self.offset = asked.fetch_offset
-        self.max_bytes = asked.partition_max_bytes
-        self.last_epoch = asked.last_fetched_epoch
+        self.asked = asked
+        self.image: Image | None = None  # by which `queue` was found
 
     @property
     def key(self) -> Key:
-        return self.topic, self.topic_id, self.partition
+        return self.topic, self.topic_id, self.asked.partition
 
 
 class Session:
@@ -67,14 +67,23 @@ class Session:
 
 
 class Plan:
-    """What one fetch request is to read. `session` is None when the client wants, or gets, none."""
+    """What one fetch request is to read: `asked`, which are either those of a session (`wanted`) or, when the client
+    wants or gets none, those of its `topics`."""
 
-    __slots__ = ("wanted", "session", "incremental")
+    __slots__ = ("asked", "topics", "wanted", "session", "incremental")
 
-    def __init__(self, wanted: list[Wanted], session: Session | None, incremental: bool) -> None:
-        self.wanted = wanted
+    def __init__(self, topics: list[FetchRequest.FetchTopic], session: Session | None, incremental: bool) -> None:
+        self.topics = topics
         self.session = session
         self.incremental = incremental
+        self.wanted: list[Wanted] = []
+        if session is not None:
+            self.wanted.extend(session.wanted.values())
+            self.asked = [wanted.asked for wanted in self.wanted]
+        elif len(topics) == 1:
+            self.asked = topics[0].partitions
+        else:
+            self.asked = [asked for topic in topics for asked in topic.partitions]
 
     @property
     def session_id(self) -> int:
@@ -107,15 +116,15 @@ class FetchSessions:
         if request.session_epoch in (FULL, CLOSE) or version < 7:
             if request.session_id and version >= 7:
                 self._forget(request.session_id)
-            wanted = [Wanted(topic, asked) for topic in request.topics for asked in topic.partitions]
-            if request.session_epoch == CLOSE or version < 7 or not self._room(slots, len(wanted), now_ms):
-                return Plan(wanted, None, False)
+            count = sum(len(topic.partitions) for topic in request.topics)
+            if request.session_epoch == CLOSE or version < 7 or not self._room(slots, count, now_ms):
+                return Plan(request.topics, None, False)
             session = Session(self._free_id(), by_id)
-            session.wanted = {one.key: one for one in wanted}
+            session.change(request)
             session.used_ms = now_ms
             self.sessions[session.session_id] = session
             self.partitions += len(session.wanted)
-            return Plan(list(session.wanted.values()), session, False)
+            return Plan([], session, False)
         found = self.sessions.get(request.session_id)
         if found is None:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
@@ -131,7 +140,7 @@ class FetchSessions:
         if self.partitions > self.partitions_max and len(found.wanted) > before:
             self._forget(found.session_id)
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND  # the client asks again for everything, and gets no session
-        return Plan(list(found.wanted.values()), found, True)
+        return Plan([], found, True)
 
     def _room(self, slots: int, partitions: int, now_ms: int) -> bool:
         if not slots or partitions > self.partitions_max:

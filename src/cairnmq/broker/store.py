@@ -42,6 +42,7 @@ from cairnmq.broker.splitter_messages import (
 from cairnmq.errors import ErrorCode, Fault, Refusal
 from cairnmq.settings.broker import BrokerConfig
 from cairnmq.settings.topic import LogConfig
+from cairnmq.storage.chunks import Chunks, Tray
 from cairnmq.storage.damage import Damage, Place
 from cairnmq.storage.engine import Engine, Fetched, find_record
 from cairnmq.storage.format import DOUBT_FILE, Aborted, Keyed, StartMoved
@@ -58,6 +59,7 @@ SPOILED_SECONDS = 1.0  # after a failed sync: time for a disk to recover, and no
 ADVANCE_BYTES = 8 << 20
 URGENT_SHARE = 0.5  # of the backlog's cap, from where the splitter runs at normal priority
 COLD_READERS = 4
+CHUNKS_KEPT = 12  # the records of one full answer, and what is left over in each of its chunks
 FINISH_SECONDS = 120.0
 PRODUCER_EXPIRY_SECONDS = 600.0
 
@@ -143,6 +145,7 @@ class Store:
         # By the transaction coordinator: may this producer write to this queue in a transaction? None: nobody may.
         self.admits_transaction: AdmitsTransaction | None = None
         self.cold_failures: dict[tuple[int, int], Exception] = {}  # (queue, offset) -> for who asks for it next
+        self._chunks = Chunks(kept_small=0, kept_large=CHUNKS_KEPT)
         self._cold = ThreadPoolExecutor(COLD_READERS, "cold-read")
         self._unpacker = ThreadPoolExecutor(1, "unpack")  # one: a small batch may expand to all that is allowed
         self._room: deque[Callable[[], None]] = deque()
@@ -275,9 +278,13 @@ class Store:
     # ----------------------------------------------------------------------------------------------- reading
 
     def read(
-        self, queue: Queue, offset: int, max_bytes: int, *, whole: bool, committed: bool = False
+        self, queue: Queue, offset: int, max_bytes: int, tray: Tray, *, whole: bool, committed: bool = False
     ) -> Fetched | Refusal | Warm:
-        return self.engine.read(queue, offset, max_bytes, whole=whole, cached=True, committed=committed)
+        return self.engine.read(queue, offset, max_bytes, whole=whole, cached=True, committed=committed, tray=tray)
+
+    def tray(self) -> Tray:
+        """For the records of one answer."""
+        return Tray(self._chunks)
 
     def aborted(self, queue: Queue, start: int, end: int) -> list[Aborted] | Warm:
         return self.engine.aborted(queue, start, end, cached=True)

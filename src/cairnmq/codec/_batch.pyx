@@ -34,13 +34,13 @@ def sound_batches(data, Py_ssize_t max_bytes, int64_t offset, int64_t limit, int
                 or (base != next_offset if at else not base <= offset <= last)
                 or (epoch >= 0 and <int32_t>cairn_u32(p + 12) != epoch)
             ):
-                return at, next_offset, True
+                return at, next_offset, True, 0
             if size > room - at:
-                break
+                return at, next_offset, False, size
             if crc32c(p + CRC_START, size - CRC_START, 0) != cairn_u32(p + 17):
-                return at, next_offset, True
+                return at, next_offset, True, 0
             next_offset = last + 1
             at += size
-        return at, next_offset, False
+        return at, next_offset, False, 0
     finally:
         PyBuffer_Release(&buffer)

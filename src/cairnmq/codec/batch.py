@@ -73,9 +73,9 @@ def offset_and_size(buffer: Buffer, position: int) -> tuple[int, int]:
     return offset, length + LENGTH_OVERHEAD
 
 
-def sound_batches(data: Buffer, max_bytes: int, offset: int, limit: int, epoch: int) -> tuple[int, int, bool]:
-    """How many bytes of `data` are whole sound batches below offset `limit`, the offset behind them, and whether a
-    damaged one follows.
+def sound_batches(data: Buffer, max_bytes: int, offset: int, limit: int, epoch: int) -> tuple[int, int, bool, int]:
+    """How many bytes of `data` are whole sound batches below offset `limit`, the offset behind them, whether a damaged
+    one follows, and the size of one that is cut off, as its header says it (0: unknown).
 
     The first holds `offset`, each goes on where the one before ends, all have this leader epoch (any, if negative)
     and the right checksum: so every bit of a batch is looked at. Pure twin of _batch.pyx.
@@ -92,14 +92,14 @@ def sound_batches(data: Buffer, max_bytes: int, offset: int, limit: int, epoch: 
             or (base != next_offset if at else not base <= offset <= base + delta)
             or (0 <= epoch != leader)
         ):
-            return at, next_offset, True
+            return at, next_offset, True, 0
         if at + size > room:
-            break
+            return at, next_offset, False, size
         if crc32c(view[at + CRC_START : at + size]) != crc:
-            return at, next_offset, True
+            return at, next_offset, True, 0
         next_offset = base + delta + 1
         at += size
-    return at, next_offset, False
+    return at, next_offset, False, 0
 
 
 def empty_batch(first: int, last: int, timestamp: int) -> bytearray:

@@ -68,3 +68,42 @@ class Chunks:
     @property
     def kept_bytes(self) -> int:
         return sum(size * len(kept) for size, kept in self._kept.items())
+
+
+class Tray:
+    """The reads of one answer, side by side in as few chunks as they need.
+
+    What `take` gives may be written over by the next read, except what `keep` was told of.
+    """
+
+    __slots__ = ("_chunks", "_chunk", "_view", "_used")
+
+    def __init__(self, chunks: Chunks) -> None:
+        self._chunks = chunks
+        self._chunk: bytearray | mmap | None = None
+        self._view = memoryview(b"")
+        self._used = 0
+
+    def fits(self, size: int) -> bool:
+        return size <= len(self._view) - self._used
+
+    def take(self, size: int) -> memoryview:
+        """At most `LARGE` bytes."""
+        if not self.fits(size):
+            self.close()
+            self._chunk = self._chunks.take(size, LARGE)
+            self._view = memoryview(self._chunk)
+        return self._view[self._used : self._used + size]
+
+    def keep(self, view: memoryview) -> None:
+        """The beginning of what was taken last; of anything else it knows nothing."""
+        if view.obj is self._chunk:
+            self._used += len(view)
+
+    def close(self) -> None:
+        """The pool gets the last chunk back; views on it stay good."""
+        if self._chunk is not None:
+            self._chunks.give(self._chunk)
+            self._chunk = None
+            self._view = memoryview(b"")
+            self._used = 0

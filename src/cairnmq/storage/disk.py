@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
 from cairnmq.errors import Locked
-from cairnmq.storage.chunks import LARGE, Chunks
+from cairnmq.storage.chunks import LARGE, Tray
 from cairnmq.types import Buffer, Buffers
 
 Names: TypeAlias = list[str]
@@ -32,9 +32,6 @@ _IOV_MAX = os.sysconf("SC_IOV_MAX")
 _LOCK_POLL_SECONDS = 0.02
 _RWF_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 _fdatasync = getattr(os, "fdatasync", os.fsync)
-# Reads from this size on use chunks: the allocator gives such memory back to the system, and fetches it page by page.
-_CHUNK_BYTES_MIN = LARGE // 2
-_CHUNKS_KEPT = 8
 
 # File systems whose syncfs waits for the data of every file and flushes the device: ext4, xfs, btrfs.
 _SYNCFS_MAGICS = frozenset({0xEF53, 0x58465342, 0x9123683E})
@@ -56,8 +53,11 @@ class File(Protocol):
     def read(self, position: int, size: int) -> bytes:
         """Up to size bytes; fewer only at the end of the file."""
 
-    def read_cached(self, position: int, size: int) -> Buffer | None:
-        """What read would return, or None where that would wait for the device. From one thread only."""
+    def read_cached(self, position: int, size: int, tray: Tray | None = None) -> Buffer | None:
+        """What read would return, or None where that would wait for the device.
+
+        If there is a tray it may lie there: then who called says how much of it is to be kept.
+        """
 
     def read_into(self, position: int, view: memoryview) -> int:
         """Fill the view; returns fewer bytes than it holds only at the end of the file."""
@@ -112,12 +112,11 @@ class Disk(Protocol):
 class RealFile:
     """A file of the operating system. Closes itself when the last reference goes."""
 
-    __slots__ = ("_chunks", "_fd", "name")
+    __slots__ = ("_fd", "name")
 
-    def __init__(self, name: str, fd: int, chunks: Chunks) -> None:
+    def __init__(self, name: str, fd: int) -> None:
         self.name = name
         self._fd = fd
-        self._chunks = chunks
 
     def __del__(self) -> None:
         self.close()
@@ -170,11 +169,14 @@ class RealFile:
             got += len(data)
         return b"".join(parts)
 
-    def read_cached(self, position: int, size: int) -> Buffer | None:
+    def read_cached(self, position: int, size: int, tray: Tray | None = None) -> Buffer | None:
         if not _RWF_NOWAIT:
             return self.read(position, size)
-        chunk = self._chunks.take(size) if _CHUNK_BYTES_MIN <= size <= LARGE else bytearray(size)
-        room = memoryview(chunk)[:size]
+        if tray is not None and not tray.fits(size):
+            size = min(size, self.size() - position)  # many a reader asks for much more than there is
+        if size <= 0:
+            return b""
+        room = tray.take(size) if tray is not None and size <= LARGE else memoryview(bytearray(size))
         try:
             count = os.preadv(self._fd, [room], position, _RWF_NOWAIT)
         except BlockingIOError:
@@ -183,14 +185,10 @@ class RealFile:
             if error.errno in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
                 return self.read(position, size)
             raise
-        finally:
-            if len(chunk) == LARGE:
-                self._chunks.give(chunk)  # nobody gets it while there are views
         if count < size and position + count < self.size():
             return None
-        if count < len(chunk) // 2:
-            # Many a reader asks for much more than there is: it must not hold the room that it asked for.
-            return bytes(room[:count])
+        if tray is None and count < size // 2:
+            return bytes(room[:count])  # it must not hold the room that it asked for
         return room[:count]
 
     def read_into(self, position: int, view: memoryview) -> int:
@@ -232,7 +230,6 @@ class RealDisk:
         self._root_fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
         self._device = os.fstat(self._root_fd).st_dev
         self._has_syncfs = _honours_syncfs(self._root_fd)
-        self._chunks = Chunks(kept_small=0, kept_large=_CHUNKS_KEPT)
 
     def __del__(self) -> None:
         fd, self._root_fd = getattr(self, "_root_fd", -1), -1
@@ -246,14 +243,10 @@ class RealDisk:
         return f"{self.root}/{name}"
 
     def create(self, name: str) -> RealFile:
-        return RealFile(
-            name, os.open(self._path(name), os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o644), self._chunks
-        )
+        return RealFile(name, os.open(self._path(name), os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o644))
 
     def open(self, name: str, *, write: bool = False) -> RealFile:
-        return RealFile(
-            name, os.open(self._path(name), os.O_RDWR | os.O_APPEND if write else os.O_RDONLY), self._chunks
-        )
+        return RealFile(name, os.open(self._path(name), os.O_RDWR | os.O_APPEND if write else os.O_RDONLY))
 
     def exists(self, name: str) -> bool:
         return os.path.exists(self._path(name))
@@ -288,7 +281,7 @@ class RealDisk:
     def replace(self, name: str, data: bytes) -> None:
         temporary = name + TEMPORARY_SUFFIX
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC
-        file = RealFile(temporary, os.open(self._path(temporary), flags, 0o644), self._chunks)
+        file = RealFile(temporary, os.open(self._path(temporary), flags, 0o644))
         try:
             file.append([data])
             os.fsync(file.fileno())

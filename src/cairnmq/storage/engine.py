@@ -16,6 +16,7 @@ from cairnmq.codec.batch import TRANSACTIONAL_BIT, read_header
 from cairnmq.codec.records import UNPACKED_BYTES_MAX, decode_batch
 from cairnmq.errors import Corrupt, ErrorCode, Refusal
 from cairnmq.storage.checkpoint import CheckpointImage, load_checkpoint
+from cairnmq.storage.chunks import Tray
 from cairnmq.storage.damage import Damage, DamageList, Place
 from cairnmq.storage.disk import Disk
 from cairnmq.storage.doubt import doubt_name
@@ -331,12 +332,20 @@ class Engine:
     # ---------------------------------------------------------------------------------------------------- reading
 
     def read(
-        self, queue: Queue, offset: int, max_bytes: int, *, whole: bool, cached: bool, committed: bool = False
+        self,
+        queue: Queue,
+        offset: int,
+        max_bytes: int,
+        *,
+        whole: bool,
+        cached: bool,
+        committed: bool = False,
+        tray: Tray | None = None,
     ) -> Fetched | Refusal | Warm:
         """Visible batches from the one holding `offset` on; a `Warm` (only if `cached`) when that waits for the disk.
 
         At least one batch if `whole`, whatever `max_bytes` says. `committed`: only those below the last stable offset;
-        which of them are aborted, `aborted` says.
+        which of them are aborted, `aborted` says. With a `tray` they lie there as far as they fit.
         """
         if offset < queue.log_start or offset > queue.end:
             return Refusal(
@@ -352,6 +361,7 @@ class Engine:
                     fetched.next_offset,
                     split,
                     max_bytes - fetched.size,
+                    tray,
                     whole=whole and not fetched.size,
                     cached=cached,
                 )
@@ -367,23 +377,23 @@ class Engine:
             fetched.size += len(part.data)
             fetched.next_offset = part.next_offset
         if fetched.next_offset < until:
-            warm = self._read_tail(queue, fetched, until, max_bytes, whole, cached)
+            warm = self._read_tail(queue, fetched, until, max_bytes, whole, cached, tray)
             if warm is not None and not fetched.size:
                 return warm
         return fetched
 
     def _read_split(
-        self, queue: Queue, offset: int, until: int, max_bytes: int, *, whole: bool, cached: bool
+        self, queue: Queue, offset: int, until: int, max_bytes: int, tray: Tray | None, *, whole: bool, cached: bool
     ) -> Part | Warm:
         """From a pack or from the queue's own segments."""
         epoch, limit = queue.state.epoch_of(offset)
         limit = min(limit, until)
         packed_end = queue.packed_end
         if offset < packed_end:
-            wanted = Wanted(offset, min(limit, packed_end), epoch, max_bytes)
+            wanted = Wanted(offset, min(limit, packed_end), epoch, max_bytes, tray)
             return self.shelf.read(queue.queue_id, wanted, whole=whole, cached=cached)
         reader = queue.reader or self._open_reader(queue)
-        wanted = Wanted(offset, limit, epoch, max_bytes)
+        wanted = Wanted(offset, limit, epoch, max_bytes, tray)
         return reader.read(wanted, whole=whole, cached=cached)
 
     def _open_reader(self, queue: Queue) -> QueueReader:
@@ -398,7 +408,14 @@ class Engine:
         return QueueReader(self.read_disk, queue.spec.directory, queue.config.index_interval_bytes)
 
     def _read_tail(
-        self, queue: Queue, fetched: Fetched, limit: int, max_bytes: int, whole: bool, cached: bool
+        self,
+        queue: Queue,
+        fetched: Fetched,
+        limit: int,
+        max_bytes: int,
+        whole: bool,
+        cached: bool,
+        tray: Tray | None,
     ) -> Warm | None:
         """Adds batches straight from the journal, as far as that does not wait for the disk."""
         tail = queue.tail
@@ -429,11 +446,13 @@ class Engine:
                 end = start + sizes[index]
                 index += 1
             file, at = journal.locate(start)
-            data = file.read_cached(at, end - start) if cached else file.read(at, end - start)
+            data = file.read_cached(at, end - start, tray) if cached else file.read(at, end - start)
             if data is None:
                 return partial(file.read, at, end - start)
             self.tail_reads += 1
             view = memoryview(data)
+            if tray is not None:
+                tray.keep(view)
             for i in range(first, index):
                 begin, size = positions[i] - start, sizes[i]
                 batch = view[begin : begin + size]

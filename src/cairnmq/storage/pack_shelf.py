@@ -21,7 +21,7 @@ from cairnmq.storage.queue_segment import BatchPlace, Part, Wanted, Warm, is_sou
 
 PLACES_KEPT = 8192
 
-Place = tuple[PackReader, int, int]  # pack, position of the next batch, end of the extent
+Place = tuple[PackReader, int, int, int]  # pack, position and size (0: not known) of the next batch, end of the extent
 
 
 class PackShelf:
@@ -99,16 +99,16 @@ class PackShelf:
         place = self._places.get((queue_id, offset)) or self._remember(queue_id, offset, cached=cached)
         if place is None:
             return partial(self._remember, queue_id, offset)
-        pack, position, end = place
+        pack, position, first, end = place
         try:
-            part = read_batches(pack.file, position, end - position, wanted, whole=whole, cached=cached)
+            part = read_batches(pack.file, position, end - position, wanted, whole=whole, cached=cached, first=first)
         except Damage:
             self._places.pop((queue_id, offset), None)
             raise self._damage_in(pack, queue_id, position, end, offset) from None
         if part is None:
             raise Damage(DamagePlace(pack.name, position, str(queue_id), offset, offset + 1), "the file ends there")
         if isinstance(part, Part) and 0 < len(part.data) < end - position:
-            self._keep(queue_id, part.next_offset, (pack, position + len(part.data), end))
+            self._keep(queue_id, part.next_offset, (pack, position + len(part.data), part.following, end))
         return part
 
     def _remember(self, queue_id: int, offset: int, *, cached: bool = False) -> Place | None:
@@ -132,7 +132,7 @@ class PackShelf:
                     if cached:
                         return None
                     position = _position_of(pack, extent, offset)
-                place = (pack, position, extent.position + extent.size)
+                place = (pack, position, 0, extent.position + extent.size)
                 self._keep(queue_id, offset, place)
                 self._last[queue_id] = index
                 if len(self._last) > PLACES_KEPT:

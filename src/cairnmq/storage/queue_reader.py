@@ -39,6 +39,7 @@ FILES_KEPT = 4
 LOOKUPS_MAX = 3
 
 T = TypeVar("T")
+Spot = tuple[int, int, int]  # segment, position, size of the batch there (0: not known)
 
 
 class QueueReader:
@@ -53,7 +54,7 @@ class QueueReader:
         self._aborting: list[int] = []  # segments with aborted transactions
         self._aborted: dict[int, File] = {}
         self._files: dict[int, File] = {}
-        self._places: dict[int, tuple[int, int]] = {}  # next offset -> (segment, position)
+        self._places: dict[int, Spot] = {}  # by next offset
         self._doubted: set[int] = set()  # the offset whose place seemed to be damaged
         self._mended: set[int] = set()  # segments whose indexes were made again
         self.refresh()
@@ -94,7 +95,7 @@ class QueueReader:
                     return lambda: self._remember(offset)
                 place = self._remember(offset)
             try:
-                part = self._read_at(*place, wanted, whole=whole, cached=cached)
+                part = self._read_at(place, wanted, whole=whole, cached=cached)
             except FileNotFoundError:
                 part = None  # the end of a segment that retention has deleted since
             except Damage:
@@ -121,8 +122,8 @@ class QueueReader:
         file = self._file(self.bases[index])
         return Damage(Place(file.name, file.size(), queue, offset, end), "the file ends there")
 
-    def _remember(self, offset: int) -> tuple[int, int]:
-        """(segment, position) of the batch holding `offset`. Blocks."""
+    def _remember(self, offset: int) -> Spot:
+        """Where the batch holding `offset` is. Blocks."""
         for _ in range(2):
             index = bisect_right(self.bases, offset) - 1
             if index >= 0:
@@ -136,8 +137,7 @@ class QueueReader:
                     self._files.pop(base, None)  # it may be repaired: then another file has its name
                     raise self._bounded(damage, base) from None
                 if found is not None:
-                    self._keep(offset, base, found.position)
-                    return base, found.position
+                    return self._keep(offset, base, found.position, found.size)
             self.refresh()
         raise self._missing(offset, offset + 1)
 
@@ -157,30 +157,32 @@ class QueueReader:
             except (OSError, Corrupt):
                 return  # it is only a hint, and what is wrong with the log its readers say
 
-    def _keep(self, offset: int, base: int, position: int) -> None:
+    def _keep(self, offset: int, base: int, position: int, size: int) -> Spot:
         places = self._places
-        places[offset] = (base, position)
+        spot = places[offset] = (base, position, size)
         while len(places) > PLACES_KEPT:
             places.pop(next(iter(places)), None)
+        return spot
 
-    def _read_at(self, base: int, position: int, wanted: Wanted, *, whole: bool, cached: bool) -> Part | Warm | None:
+    def _read_at(self, spot: Spot, wanted: Wanted, *, whole: bool, cached: bool) -> Part | Warm | None:
         """None: there is nothing at this position."""
+        base, position, first = spot
         file = self._file(base)
         following = bisect_right(self.bases, base)
         if following < len(self.bases) and self.bases[following] < wanted.limit:
             # behind damage the splitter begins a new segment, whatever the damaged one still holds
             if self.bases[following] <= wanted.offset:
                 return None
-            wanted = Wanted(wanted.offset, self.bases[following], wanted.epoch, wanted.max_bytes)
+            wanted = replace(wanted, limit=self.bases[following])
         try:
-            part = read_batches(file, position, None, wanted, whole=whole, cached=cached)
+            part = read_batches(file, position, None, wanted, whole=whole, cached=cached, first=first)
         except Damage:
             self._places.pop(wanted.offset, None)
             self._files.pop(base, None)
             damage = damage_at(self.disk, self.directory, base, file, position, wanted.offset)
             raise self._bounded(damage, base) from None
         if isinstance(part, Part) and len(part.data):
-            self._keep(part.next_offset, base, position + len(part.data))
+            self._keep(part.next_offset, base, position + len(part.data), part.following)
         return part
 
     def aborted(self, start: int, end: int, limit: int, *, cached: bool) -> list[Aborted] | Warm:

@@ -16,6 +16,7 @@ from cairnmq.codec import batch
 from cairnmq.codec.batch import CRC_START, HEADER, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, stored_crc
 from cairnmq.codec.crc32c import crc32c
 from cairnmq.kernels import pick
+from cairnmq.storage.chunks import Tray
 from cairnmq.storage.damage import Damage, Place
 from cairnmq.storage.disk import Disk, File
 from cairnmq.storage.format import OFFSET_INDEX_ENTRY, TIME_INDEX_ENTRY, digits
@@ -45,22 +46,26 @@ class Wanted(Struct, frozen=True, gc=False):
     """What a read of split records asks for: `max_bytes` of the batches from the one holding `offset` on.
 
     They end before the offset `limit`, and up to there all have the leader epoch `epoch` (any, if negative).
+    `tray`: where they are to lie, if that matters.
     """
 
     offset: int
     limit: int
     epoch: int
     max_bytes: int
+    tray: Tray | None = None
 
 
 class Part(Struct, frozen=True, gc=False):
-    """Whole batches, and the offset behind them."""
+    """Whole batches, the offset behind them, and what the header there says of its batch's size (0: unknown)."""
 
     data: memoryview
     next_offset: int
+    following: int = 0
 
 
 OnLie = Callable[[], None]
+NOTHING = memoryview(b"")
 Warm = Callable[[], object]  # a blocking read that brings what is needed into the page cache
 
 
@@ -88,32 +93,46 @@ def walk(file: File, position: int, end: int | None = None) -> Iterator[BatchPla
 
 
 def read_batches(
-    file: File, position: int, room: int | None, wanted: Wanted, *, whole: bool, cached: bool
+    file: File, position: int, room: int | None, wanted: Wanted, *, whole: bool, cached: bool, first: int = 0
 ) -> Part | Warm | None:
     """Whole batches at `position`, checked bit by bit; at least one if `whole`, however large.
 
-    `room`: how far they may reach in the file. An empty part means: the next batch does not fit. None: nothing is
-    there. A `Warm` (only if `cached`): reading it waits for the disk.
+    `room`: how far they may reach in the file. `first`: the size of the first one, if the read before has seen it. An
+    empty part means: the next batch does not fit. None: nothing is there. A `Warm` (only if `cached`): reading it waits
+    for the disk.
     """
-    max_bytes = wanted.max_bytes
+    max_bytes, tray = wanted.max_bytes, wanted.tray
     size = max(max_bytes, HEADER_SIZE)
+    if first > max_bytes:
+        if not whole:
+            return Part(NOTHING, -1)
+        first = 0
+    elif first:
+        # No part of a batch is read that is then cut off, if all are as large as this one.
+        size = min(size, max_bytes // first * first + HEADER_SIZE)
     while True:
         if room is not None:
             size = min(size, room)
-        data = file.read_cached(position, size) if cached else file.read(position, size)
+        data = file.read_cached(position, size, tray) if cached else file.read(position, size)
         if data is None:
             return partial(file.read, position, size)
         if len(data) < HEADER_SIZE:
             return None
-        at, next_offset, damaged = sound_batches(data, size, wanted.offset, wanted.limit, wanted.epoch)
+        at, next_offset, damaged, following = sound_batches(data, size, wanted.offset, wanted.limit, wanted.epoch)
         if at:
-            return Part(memoryview(data)[:at], next_offset)
+            view = memoryview(data)[:at]
+            if tray is not None:
+                tray.keep(view)
+            return Part(view, next_offset, following)
         needed = HEADER.unpack_from(data)[1] + LENGTH_OVERHEAD
         end = room if room is not None else file.size() - position
         if damaged or needed > end:
             raise Damage(Place(file.name, position, "", wanted.offset))
+        if first and needed <= max_bytes:
+            first, size = 0, max_bytes  # it was said to be smaller
+            continue
         if not whole or size >= needed:
-            return Part(memoryview(b""), -1)
+            return Part(NOTHING, -1)
         size = needed
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import TypeAlias
 
+from cairnmq.storage.chunks import Tray
 from cairnmq.storage.disk import TEMPORARY_SUFFIX, File, Names
 from cairnmq.testing.sim_content import Content
 from cairnmq.types import Buffers
@@ -71,7 +72,7 @@ class SimFile:
     def read(self, position: int, size: int) -> bytes:
         return self._check().read(position, size)
 
-    def read_cached(self, position: int, size: int) -> bytes | None:
+    def read_cached(self, position: int, size: int, tray: Tray | None = None) -> bytes | None:
         content = self._check()
         if self._disk.cold and self._disk.rng.random() < self._disk.cold:
             return None

@@ -72,17 +72,26 @@ def request_frame(
     size = _REQUEST.size + len(name) + len(tags) + sum(map(len, body))
     length = -1 if client_id is None else len(name)
     head = _REQUEST_START.pack(size, api_key, version, correlation_id, length) + name + tags
-    return _behind(head, body)
+    return _joined(head, body)
 
 
 def response_frame(api_key: int, version: int, correlation_id: int, body: list[Buffer]) -> list[Buffer]:
     size = sum(map(len, body))
     if response_header_version(api_key, version) == 1:
-        return _behind(_RESPONSE_1.pack(size + 5, correlation_id), body)
-    return _behind(_RESPONSE_0.pack(size + 4, correlation_id), body)
+        return _joined(_RESPONSE_1.pack(size + 5, correlation_id), body)
+    return _joined(_RESPONSE_0.pack(size + 4, correlation_id), body)
 
 
-def _behind(head: bytes, body: list[Buffer]) -> list[Buffer]:
+def behind(frame: list[Buffer], sent: int) -> list[Buffer]:
+    """What is left of a frame when its first bytes have been sent."""
+    for index, part in enumerate(frame):
+        if sent < len(part):
+            return [memoryview(part)[sent:], *frame[index + 1 :]]
+        sent -= len(part)
+    return []
+
+
+def _joined(head: bytes, body: list[Buffer]) -> list[Buffer]:
     # The encoder's first piece is a small one of its own making unless records are all there is: one buffer less.
     if body and type(body[0]) is bytes and len(body[0]) <= 1024:
         return [head + body[0], *body[1:]]

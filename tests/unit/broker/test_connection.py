@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import socket
 import struct
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from cairnmq.broker.connection import Limits
 from cairnmq.broker.reply import CloseConnection
 from cairnmq.errors import ErrorCode
-from cairnmq.storage.chunks import LARGE, SMALL
+from cairnmq.storage.chunks import LARGE, SMALL, unseen
 from cairnmq.types import Buffer
 from cairnmq.wire.apis import API_VERSIONS, FETCH, JOIN_GROUP, METADATA, PRODUCE
 from cairnmq.wire.codec import Malformed, decode
@@ -541,6 +542,24 @@ async def test_an_answer_of_thousands_of_pieces() -> None:
         pieces: list[Buffer] = [memoryview(bytes([n % 251]) * (n % 1000)) for n in range(6000)]
         parked.reply.complete(pieces)
         assert await client.receive() == (1, b"".join(pieces))
+
+
+@pytest.mark.parametrize(("size", "send_buffer"), [(100_000, 1 << 20), (400_000, 4096)])
+@scenario
+async def test_a_large_answer_holds_its_chunk_no_longer_than_it_must(size: int, send_buffer: int) -> None:
+    """It leaves at once; of what a slow reader has not taken yet the bytes are held, not the chunk they lie in."""
+    async with open_bench() as bench:
+        client = await bench.connect(receive_buffer=4096)
+        client.send(FETCH, 1, version=4)
+        (parked,) = await bench.stub.until_started(1)
+        transport = bench.connection()._transport
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
+        chunk = bytearray(LARGE)
+        parked.reply.complete([memoryview(chunk)[:size]])
+        parked.reply.answer = None
+        assert (transport.get_write_buffer_size() > 0) == (send_buffer < size)
+        assert unseen(chunk)
+        assert await client.receive() == (1, bytes(size))
 
 
 @scenario

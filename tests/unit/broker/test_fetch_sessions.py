@@ -37,7 +37,7 @@ class Desk:
 
 
 def wanted(plan: Plan) -> dict[int, int]:
-    return {each.partition: each.offset for each in plan.wanted}
+    return {each.partition: each.fetch_offset for each in plan.asked}
 
 
 def test_a_session_remembers_what_later_requests_leave_out() -> None:
@@ -132,7 +132,7 @@ def test_who_gave_data_waits_for_the_others() -> None:
     plan = desk.plan(0, 0, {0: 0, 1: 0, 2: 0})
     assert plan.session is not None
     plan.session.rotate(plan.wanted[0])
-    assert [each.partition for each in desk.plan(1, 1).wanted] == [1, 2, 0]
+    assert [each.partition for each in desk.plan(1, 1).asked] == [1, 2, 0]
 
 
 def test_an_incremental_answer_leaves_out_what_the_client_knows() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cairnmq.storage.chunks import LARGE, SMALL, Chunks, unseen
+from cairnmq.storage.chunks import LARGE, SMALL, Chunks, Tray, unseen
 
 
 def test_a_view_a_slice_and_a_slice_of_a_slice_are_seen() -> None:
@@ -53,3 +53,33 @@ def test_large_chunks_that_only_save_work_are_few() -> None:
     for chunk in (*busy, needed):
         chunks.give(chunk)
     assert len(chunks.take(SMALL, LARGE)) == LARGE
+
+
+def test_reads_of_an_answer_lie_side_by_side() -> None:
+    chunks = Chunks()
+    tray = Tray(chunks)
+    kept = []
+    for fill in (b"a", b"b", b"c"):
+        room = tray.take(1000)
+        room[:] = fill * 1000
+        tray.keep(room[:10])
+        kept.append(room[:10])
+        room.release()
+    tray.keep(memoryview(bytearray(10)))  # of a read that did not come from the tray
+    assert [bytes(view) for view in kept] == [b"a" * 10, b"b" * 10, b"c" * 10]
+    (chunk,) = {id(view.obj): view.obj for view in kept}.values()
+    tray.close()
+    assert chunks.take(LARGE) is not chunk, "an answer that did not leave yet holds it"
+    kept.clear()
+    assert chunks.take(LARGE) is chunk
+
+
+def test_a_tray_takes_another_chunk_for_what_does_not_fit() -> None:
+    tray = Tray(Chunks())
+    tray.keep(tray.take(LARGE - 10))
+    assert tray.fits(10) and not tray.fits(11)
+    assert len(tray.take(10)) == 10
+    assert len(tray.take(11)) == 11 and tray.fits(LARGE)
+    tray.close()
+    assert not tray.fits(1)
+    tray.close()

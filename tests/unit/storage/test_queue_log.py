@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from cairnmq.codec.batch import set_offset_and_epoch
+from cairnmq.codec.batch import HEADER_SIZE, set_offset_and_epoch
 from cairnmq.codec.records import Record, build_batch
 from cairnmq.errors import Corrupt
 from cairnmq.settings.topic import LogConfig
@@ -18,7 +18,7 @@ from cairnmq.storage.format import BATCH, OFFSET_INDEX_ENTRY, TIME_INDEX_ENTRY, 
 from cairnmq.storage.queue_log import QueueLog, QueueSpec, read_identity, retire_directory
 from cairnmq.storage.queue_reader import QueueReader
 from cairnmq.storage.queue_segment import Part, Wanted, offset_position, time_hint, walk
-from cairnmq.testing.sim_disk import SimDisk
+from cairnmq.testing.sim_disk import SimDisk, SimFile
 
 DIRECTORY = "queues/t-0"
 
@@ -283,6 +283,36 @@ def test_one_batch_at_least_if_asked_for(disk: SimDisk) -> None:
     reader = QueueReader(disk, DIRECTORY)
     assert read(reader, 0, 1, 4) == ([0], 2)
     assert read(reader, 0, 1, 4, whole=False)[0] == []
+
+
+def test_no_byte_is_read_only_to_be_cut_off(disk: SimDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a read has seen of the batch behind it bounds the next one."""
+    size = len(batch(0).payload)
+    filled(disk, 7, segment_bytes=100 * size)
+    reader = QueueReader(disk, DIRECTORY)
+    assert read(reader, 0, size * 5 // 2, 14) == ([0, 2], 4)
+    asked = []
+    plain = SimFile.read
+
+    def counted(self: SimFile, position: int, length: int) -> bytes:
+        asked.append(length)
+        return plain(self, position, length)
+
+    monkeypatch.setattr(SimFile, "read", counted)
+    assert read(reader, 4, size - 1, 14, whole=False)[0] == [] and asked == [], "it is known not to fit"
+    assert read(reader, 4, size * 5 // 2, 14) == ([4, 6], 8)
+    assert read(reader, 8, size * 5 // 2, 14) == ([8, 10], 12)
+    assert asked == 2 * [2 * size + HEADER_SIZE]
+
+
+def test_what_is_said_of_the_next_batch_is_only_a_hint(disk: SimDisk) -> None:
+    size = len(batch(0).payload)
+    filled(disk, 6)
+    for hint in (1, 61, size - 1, size + 1, 3 * size, 10 * size, 1 << 31):
+        reader = QueueReader(disk, DIRECTORY)
+        assert read(reader, 0, size, 12) == ([0], 2)
+        reader._places[2] = (0, size, hint)
+        assert read(reader, 2, 2 * size, 12) in (([2], 4), ([2, 4], 6))
 
 
 def test_garbage_behind_the_limit_is_never_read(disk: SimDisk) -> None:

@@ -8,6 +8,7 @@ from cairnmq.types import Buffer
 from cairnmq.wire.codec import Malformed
 from cairnmq.wire.framing import (
     RequestHeader,
+    behind,
     read_request_header,
     read_response_header,
     request_frame,
@@ -84,3 +85,10 @@ def test_large_bodies_are_not_copied_behind_the_header() -> None:
     frame = response_frame(1, 12, 7, body)
     assert [piece for piece in frame if piece is body[0] or piece is body[1]] == body
     assert len(response_frame(1, 12, 7, [b"small", body[1]])) == 2
+
+
+def test_what_is_left_of_a_frame() -> None:
+    frame: list[Buffer] = [b"head", memoryview(b""), memoryview(b"records"), b"!"]
+    whole = b"".join(frame)
+    for sent in range(len(whole) + 1):
+        assert b"".join(behind(frame, sent)) == whole[sent:]

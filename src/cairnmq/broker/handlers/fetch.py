@@ -5,19 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 from functools import partial
+from itertools import islice
 from random import SystemRandom
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
+from cairnmq.broker import fetch_rows
+from cairnmq.broker.fetch_rows import NO_RECORDS, NONE_ABORTED
 from cairnmq.broker.fetch_sessions import FetchSessions, Plan, Wanted
-from cairnmq.broker.queues import epoch_error, find_queue
 from cairnmq.broker.reply import Reply
 from cairnmq.broker.router import Outcome
 from cairnmq.broker.wide_fetch import fetch_in_turns, is_wide
 from cairnmq.errors import ErrorCode, Fault, Refusal
+from cairnmq.kernels import pick
+from cairnmq.metadata.image import Image
+from cairnmq.storage.chunks import SMALL, Tray
 from cairnmq.storage.engine import Fetched
 from cairnmq.storage.queue import Queue
 from cairnmq.storage.queue_segment import Warm
-from cairnmq.types import Buffer
+from cairnmq.types import Buffer, Buffers
 from cairnmq.wire.codec import decode, encode
 from cairnmq.wire.framing import RequestHeader
 from cairnmq.wire.messages import FetchRequest, FetchResponse
@@ -27,6 +32,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+find_queues, pass_over = pick(fetch_rows.find_queues), pick(fetch_rows.pass_over)
+
+Asked: TypeAlias = FetchRequest.FetchPartition
 PartitionData: TypeAlias = FetchResponse.PartitionData
 TOPIC_IDS_SINCE = 13
 READ_COMMITTED = 1
@@ -35,7 +43,7 @@ COLD_FAILURES_MAX = 1000  # remembered for those who ask next; who never asks ag
 # Answers are built in memory, so what one connection can make us hold is bounded below the 50 MB that clients ask for.
 ANSWER_BYTES_MAX = 8 << 20
 DOES_NOT_FIT = -1  # instead of a size
-NOTHING: list[FetchResponse.AbortedTransaction] = []
+LEAST_ON_TRAY = SMALL  # a smaller answer gets memory of its own: it must not hold a whole chunk
 # A parked fetch of many partitions is objects for each of them, so it does not stay for as long as it likes.
 FEW_PARTITIONS = 100  # above these it is answered early when others wait for the memory
 MANY_PARTITIONS = 1000
@@ -62,8 +70,7 @@ class FetchHandler:
 
 
 def _piece(ctx: Context, version: int, request: FetchRequest, size: int) -> _Fetch:
-    wanted = [Wanted(topic, asked) for topic in request.topics for asked in topic.partitions]
-    return _Fetch(ctx, version, request, Plan(wanted, None, False), size)
+    return _Fetch(ctx, version, request, Plan(request.topics, None, False), size)
 
 
 class _Fetch:
@@ -80,7 +87,7 @@ class _Fetch:
         self.request = request
         self.plan = plan
         self.reply = Reply()
-        self.queues: list[Queue | ErrorCode] = [self._queue(wanted) for wanted in plan.wanted]
+        self.queues = self._queues()
         self.parked: list[Queue] = []
         self.timer: asyncio.TimerHandle | None = None
         self.woken = False
@@ -92,18 +99,28 @@ class _Fetch:
         self.size = size  # of records before, if this is a piece of a wide fetch, and in the end with its own
         self.urgent = False
 
-    def _queue(self, wanted: Wanted) -> Queue | ErrorCode:
-        image = self.ctx.catalog.image
-        if self.version >= TOPIC_IDS_SINCE:
-            topic = image.topic_by_id(wanted.topic_id)
-            if topic is None:
-                return ErrorCode.UNKNOWN_TOPIC_ID
-        else:
-            topic = image.topic(wanted.topic)
-        queue = find_queue(self.ctx, topic, wanted.partition)
-        if queue is None:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return epoch_error(self.ctx, wanted.epoch) or queue
+    def _queues(self) -> list[Queue | ErrorCode]:
+        plan, image = self.plan, self.ctx.catalog.image
+        if plan.session is not None:
+            return [one.queue if one.image is image else self._find(one, image) for one in plan.wanted]
+        found: list[Queue | ErrorCode] = []
+        for topic in plan.topics:
+            found += self._of_topic(image, topic.topic, topic.topic_id, topic.partitions)
+        return found
+
+    def _find(self, wanted: Wanted, image: Image) -> Queue | ErrorCode:
+        (wanted.queue,) = self._of_topic(image, wanted.topic, wanted.topic_id, [wanted.asked])
+        if isinstance(wanted.queue, Queue):
+            wanted.image = image  # a queue that is not there may come without a new image
+        return wanted.queue
+
+    def _of_topic(self, image: Image, name: str, topic_id: bytes, asked: list[Asked]) -> list[Queue | ErrorCode]:
+        if self.version < TOPIC_IDS_SINCE:
+            return find_queues(self.ctx, image.topic(name), asked)
+        topic = image.topic_by_id(topic_id)
+        if topic is None:
+            return [ErrorCode.UNKNOWN_TOPIC_ID] * len(asked)
+        return find_queues(self.ctx, topic, asked)
 
     def begin(self) -> Reply | list[Buffer]:
         body = self._collect()
@@ -115,35 +132,36 @@ class _Fetch:
         """The answer, or None: then the request is parked, or waits for cold reads or for memory."""
         if self._must_wait():
             return None
+        tray = self.ctx.store.tray()
+        try:
+            return self._collect_on(tray)
+        finally:
+            tray.close()
+
+    def _collect_on(self, tray: Tray) -> list[Buffer] | None:
         limit = min(self.budget, self.ctx.answers.share)
-        total, urgent = self.size, not self.plan.wanted
+        asked, queues, live = self.plan.asked, self.queues, self.ctx.store.queues
+        total, urgent = self.size, not asked
         answers: list[PartitionData] = []
+        served: list[PartitionData] = []
         warms: dict[int, Warm] = {}
-        aborted = NOTHING if self.request.isolation_level == READ_COMMITTED else None
-        for index, (wanted, queue) in enumerate(zip(self.plan.wanted, self.queues, strict=True)):
-            if 0 < limit <= total and isinstance(queue, Queue) and self._may_wait(wanted, queue):
-                # Most of a thousand partitions come here: one call, nothing else.
-                answers.append(
-                    PartitionData(
-                        partition_index=wanted.partition,
-                        high_watermark=queue.visible,
-                        last_stable_offset=queue.last_stable,
-                        log_start_offset=queue.log_start,
-                        aborted_transactions=aborted,
-                        records=b"",
-                    )
-                )
-                continue
-            answer = PartitionData(partition_index=wanted.partition, aborted_transactions=aborted)
+        committed = self.request.isolation_level == READ_COMMITTED
+        while (index := pass_over(asked, queues, live, answers, 0 < limit <= total, committed)) < len(asked):
+            one, queue = asked[index], queues[index]
+            answer = PartitionData(
+                partition_index=one.partition, aborted_transactions=NONE_ABORTED if committed else None
+            )
             answers.append(answer)
             if isinstance(queue, ErrorCode):
                 _refuse(answer, queue)
                 urgent = True
                 continue
             room = limit - total
-            size = self._read(index, queue, answer, room, total == 0, warms)
-            total += max(size, 0)
-            if size and room < wanted.max_bytes:
+            size = self._read(index, queue, answer, room, total == 0, warms, tray)
+            if size > 0:
+                total += size
+                served.append(answer)
+            if size and room < one.partition_max_bytes:
                 # What is left is too little, or used. Others would read it to find that their next batch does not fit.
                 limit = total
             urgent = urgent or bool(answer.error_code) or answer.diverging_epoch.end_offset >= 0
@@ -156,39 +174,42 @@ class _Fetch:
             places = list(warms)
             self.ctx.store.warm(list(warms.values()), lambda failures: self._tell_next(places, failures))
         if urgent or self.expired or total >= min(self.request.min_bytes, limit):
+            if total - self.size < LEAST_ON_TRAY:
+                for answer in served:
+                    answer.records = b"".join(cast(Buffers, answer.records))
             self.size, self.urgent = total, urgent
             return self._answer(answers)
         self._park()
         return None
 
-    def _may_wait(self, wanted: Wanted, queue: Queue) -> bool:
-        """Nothing has to be told about it before the next answer."""
-        return (
-            wanted.last_epoch < 0
-            and queue.log_start <= wanted.offset <= queue.end
-            and self.ctx.store.queues.get(queue.queue_id) is queue
-        )
-
     def _read(
-        self, index: int, queue: Queue, answer: PartitionData, room: int, first: bool, warms: dict[int, Warm]
+        self,
+        index: int,
+        queue: Queue,
+        answer: PartitionData,
+        room: int,
+        first: bool,
+        warms: dict[int, Warm],
+        tray: Tray,
     ) -> int:
-        wanted = self.plan.wanted[index]
+        one = self.plan.asked[index]
+        offset = one.fetch_offset
         answer.high_watermark = queue.visible
         answer.last_stable_offset = queue.last_stable
         answer.log_start_offset = queue.log_start
         committed = self.request.isolation_level == READ_COMMITTED
         until = answer.last_stable_offset if committed else queue.visible
-        answer.records = b""
+        answer.records = NO_RECORDS
         store = self.ctx.store
-        if self.ctx.store.queues.get(queue.queue_id) is not queue:
+        if store.queues.get(queue.queue_id) is not queue:
             _refuse(answer, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return 0
-        if wanted.last_epoch >= 0:
-            epoch, end = store.epoch_end(queue, wanted.last_epoch)
-            if 0 <= epoch < wanted.last_epoch or 0 <= end < wanted.offset:
+        if one.last_fetched_epoch >= 0:
+            epoch, end = store.epoch_end(queue, one.last_fetched_epoch)
+            if 0 <= epoch < one.last_fetched_epoch or 0 <= end < offset:
                 answer.diverging_epoch = FetchResponse.EpochEndOffset(epoch=epoch, end_offset=end)
                 return 0
-        if until <= wanted.offset <= queue.end:
+        if until <= offset <= queue.end:
             return 0
         if room <= 0 and not first:
             return 0
@@ -196,20 +217,20 @@ class _Fetch:
             if index in self.failed:
                 raise self.failed[index]
             if store.cold_failures:
-                _raise(store.cold_failures.pop((queue.queue_id, wanted.offset), None))
-            most = min(wanted.max_bytes, max(room, 0))
-            fetched = store.read(queue, wanted.offset, most, whole=first, committed=committed)
+                _raise(store.cold_failures.pop((queue.queue_id, offset), None))
+            most = min(one.partition_max_bytes, max(room, 0))
+            fetched = store.read(queue, offset, most, tray, whole=first, committed=committed)
             if committed and isinstance(fetched, Fetched) and fetched.size:
-                aborted = store.aborted(queue, wanted.offset, fetched.next_offset)
+                aborted = store.aborted(queue, offset, fetched.next_offset)
                 if isinstance(aborted, list):
                     answer.aborted_transactions = [
                         FetchResponse.AbortedTransaction(producer_id=row.producer_id, first_offset=row.first)
                         for row in aborted
-                    ] or NOTHING
+                    ] or NONE_ABORTED
                 else:
                     fetched = aborted
         except (Fault, OSError) as error:
-            log.error("cannot read %s-%d at offset %d: %s", queue.topic, queue.partition, wanted.offset, error)
+            log.error("cannot read %s-%d at offset %d: %s", queue.topic, queue.partition, offset, error)
             store.found_damage(queue, error)
             _refuse(answer, ErrorCode.KAFKA_STORAGE_ERROR)
             return 0
@@ -229,7 +250,7 @@ class _Fetch:
         for index, failure in zip(places, failures, strict=True):
             queue = self.queues[index]
             if failure is not None and isinstance(queue, Queue) and len(told) < COLD_FAILURES_MAX:
-                told[queue.queue_id, self.plan.wanted[index].offset] = failure
+                told[queue.queue_id, self.plan.asked[index].fetch_offset] = failure
 
     def _again(self, places: list[int], failures: list[Exception | None]) -> None:
         """Cold reads are done: what they read is in the page cache now."""
@@ -253,12 +274,21 @@ class _Fetch:
             self.reply.complete(body)
 
     def _answer(self, answers: list[PartitionData]) -> list[Buffer]:
-        topics: dict[tuple[str, bytes], FetchResponse.FetchableTopicResponse] = {}
         session = self.plan.session
+        if session is None:
+            rows = iter(answers)
+            every = [
+                FetchResponse.FetchableTopicResponse(
+                    topic=topic.topic, topic_id=topic.topic_id, partitions=list(islice(rows, len(topic.partitions)))
+                )
+                for topic in self.plan.topics
+            ]
+            return encode(FetchResponse(responses=every), self.version)
+        topics: dict[tuple[str, bytes], FetchResponse.FetchableTopicResponse] = {}
         for wanted, answer in zip(self.plan.wanted, answers, strict=True):
             if self.plan.leaves_out(wanted, answer):
                 continue
-            if session is not None and answer.records and wanted.key in session.wanted:
+            if answer.records and wanted.key in session.wanted:
                 session.rotate(wanted)
             topic = topics.get((wanted.topic, wanted.topic_id))
             if topic is None:
@@ -342,7 +372,7 @@ class _Fetch:
 def _refuse(answer: PartitionData, code: ErrorCode) -> None:
     answer.error_code = code
     answer.high_watermark = answer.last_stable_offset = answer.log_start_offset = -1
-    answer.records = b""
+    answer.records = NO_RECORDS
 
 
 def _raise(failure: Exception | None) -> None:
