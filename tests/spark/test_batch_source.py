@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 
-from pyspark.sql import DataFrame, DataFrameReader
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
+from broker_process import Broker, wait_until
+from cairnmq.codec.compression import CODEC_NAMES
+from cairnmq.spark import topic
 from interop.clients.contract import Got, Sent
 from interop.clients.librdkafka import LibrdkafkaClient
+from interop.clients.transactors import Transactor
 
 Read = Callable[..., DataFrameReader]
 
@@ -16,15 +23,190 @@ def rows(frame: DataFrame) -> list[Got]:
     """In order of partition and offset."""
     found = []
     for row in frame.collect():
-        headers = tuple((name, bytes(v) if v is not None else None) for name, v in row.headers or ())
+        headers = tuple((name, None if value is None else bytes(value)) for name, value in row.headers or ())
         key, value = (None if text is None else bytes(text) for text in (row.key, row.value))
-        millis = int(row.timestamp.timestamp() * 1000)
+        millis = round(row.timestamp.timestamp() * 1000)
         found.append(Got(row.partition, row.offset, millis, key, value, headers, bool(row.timestampType)))
     return sorted(found)
 
 
-def test_first(read: Read, kafka: LibrdkafkaClient) -> None:
-    kafka.create_topic("first", partitions=2)
-    kafka.produce("first", [Sent(b"v%d" % i, b"k", (("h", b"x"),), partition=i % 2) for i in range(20)])
-    found = rows(read(subscribe="first", includeHeaders=True).load())
-    assert found == sorted(kafka.read("first", (0, 1)))
+def mixed(count: int, partitions: int = 1) -> list[Sent]:
+    """Keys, values and headers that are missing, empty, or not text; sizes that differ."""
+    return [
+        Sent(
+            None if i % 7 == 3 else b"value-%d" % i * (i % 5),
+            None if i % 3 == 0 else b"" if i % 3 == 1 else bytes([255, i % 256]),
+            ((), (("h", b"x%d" % i),), (("h", None), ("h", b""), ("ü", b"\xff")))[i % 3],
+            1_700_000_000_000 + i,
+            i % partitions,
+        )
+        for i in range(count)
+    ]
+
+
+@pytest.mark.parametrize("codec", CODEC_NAMES)
+def test_records_of_any_codec(read: Read, kafka: LibrdkafkaClient, codec: str) -> None:
+    name = f"batch-{codec}"
+    kafka.create_topic(name, partitions=3)
+    kafka.produce(name, mixed(600, 3), codec=codec)
+    found = rows(read(subscribe=name, includeHeaders="true").load())
+    assert found == sorted(kafka.read(name, range(3)))
+    assert len(found) == 600
+
+
+def test_times_given_by_the_broker(read: Read, kafka: LibrdkafkaClient) -> None:
+    kafka.create_topic("batch-append", configs={"message.timestamp.type": "LogAppendTime"})
+    kafka.produce("batch-append", mixed(10))
+    found = rows(read(subscribe="batch-append", includeHeaders="true").load())
+    assert found == kafka.read("batch-append")
+    assert all(row.append_time for row in found)
+
+
+def test_aborted_records_are_unseen(read: Read, kafka: LibrdkafkaClient, shared_broker: Broker) -> None:
+    kafka.create_topic("batch-txn")
+    producer = Transactor("librdkafka", shared_broker.bootstrap).producer("batch-txn-id")
+    for number in range(6):
+        producer.send("batch-txn", 0, f"{number}a", f"{number}b")
+        producer.end(commit=number % 2 == 0)
+    committed = read(subscribe="batch-txn", includeHeaders="true")
+    assert rows(committed.load()) == kafka.read("batch-txn")
+    assert [row.value for row in rows(committed.load())] == [b"0a", b"0b", b"2a", b"2b", b"4a", b"4b"]
+    assert read(subscribe="batch-txn", isolation="read_uncommitted").load().count() == 12
+    producer.send("batch-txn", 0, "open")
+    assert committed.load().count() == 6
+    producer.end(commit=True)
+    assert committed.load().count() == 7
+    producer.close()
+
+
+def test_a_compacted_topic(read: Read, make_broker: Callable[..., Broker]) -> None:
+    quick = {"log.retention.check.interval.ms": "300", "cairn.checkpoint.ms": "300"}
+    broker = make_broker(settings=quick).start()
+    kafka = LibrdkafkaClient(broker.bootstrap)
+    configs = {"cleanup.policy": "compact", "internal.segment.bytes": "100000", "min.cleanable.dirty.ratio": "0.01"}
+    kafka.create_topic("table", configs={**configs, "cairn.model": "dedicated"})
+    for _ in range(8):
+        kafka.produce("table", [Sent(b"x" * 100, b"key-%d" % (i % 50)) for i in range(500)])
+    wait_until(lambda: len(kafka.read("table")) < 4000, 60, "compaction")
+    found = rows(read(subscribe="table", includeHeaders="true", **{"kafka.bootstrap.servers": broker.bootstrap}).load())
+    # It may go on between the two reads: what is newest of each key stays.
+    assert {row.key: row for row in found} == {row.key: row for row in kafka.read("table")}
+    assert len(found) < 4000
+    kafka.close()
+
+
+def test_large_values(read: Read, kafka: LibrdkafkaClient) -> None:
+    kafka.create_topic("batch-large", configs={"max.message.bytes": "3000000"})
+    sizes = [1_000_000, 1, 2_500_000, 0, 1_048_576] * 2
+    kafka.produce("batch-large", [Sent(bytes([i]) * size) for i, size in enumerate(sizes)], size_max=2_900_000)
+    found = rows(read(subscribe="batch-large", includeHeaders="true").load())
+    assert found == kafka.read("batch-large", size_max=3_000_000)
+
+
+def test_a_thousand_partitions(read: Read, kafka: LibrdkafkaClient) -> None:
+    kafka.create_topic("batch-wide", partitions=1000)
+    kafka.produce("batch-wide", [Sent(b"%d" % i, partition=i % 1000) for i in range(3000)])
+    frame = read(subscribe="batch-wide", includeHeaders="true").load()
+    assert rows(frame) == sorted(kafka.read("batch-wide", range(1000)))
+    assert frame.rdd.getNumPartitions() == 1, "short ranges share a task"
+
+
+def test_ranges(read: Read, kafka: LibrdkafkaClient) -> None:
+    kafka.create_topic("batch-range", partitions=2)
+    kafka.produce("batch-range", [Sent(b"%d" % i, timestamp=1000 + i, partition=i % 2) for i in range(100)])
+
+    def values(**options: object) -> list[int]:
+        return sorted(int(row.value) for row in read(subscribe="batch-range", **options).load().collect())
+
+    every = list(range(100))
+    offsets = {
+        "startingOffsets": '{"batch-range": {"0": 10, "1": -2}}',
+        "endingOffsets": '{"batch-range": {"0": 12, "1": 3}}',
+    }
+    assert values(**offsets) == [1, 3, 5, 20, 22]
+    assert values(startingTimestamp=1090) == every[90:]
+    assert values(startingTimestamp=1010, endingTimestamp=1020) == every[10:20]
+    by_time = '{"batch-range": {"0": 1098, "1": 1001}}'
+    assert values(startingOffsetsByTimestamp=by_time) == [*range(1, 98, 2), 98, 99]
+    assert values(startingTimestamp=5000, startingOffsetsByTimestampStrategy="latest") == []
+    assert values(endingTimestamp=5000) == every
+    pieces = read(subscribe="batch-range", minPartitions=7).load()
+    assert pieces.rdd.getNumPartitions() == 7
+    assert sorted(int(row.value) for row in pieces.collect()) == every
+    assert read(subscribe="batch-range", maxRecordsPerPartition=30).load().rdd.getNumPartitions() == 4
+    assert read(assign='{"batch-range": [1]}').load().count() == 50
+
+
+def test_a_pattern(read: Read, kafka: LibrdkafkaClient) -> None:
+    for name in ("pattern-a", "pattern-b", "other-pattern-c"):
+        kafka.create_topic(name)
+        kafka.produce(name, [Sent(name.encode())])
+    found = read(subscribePattern="pattern-[a-z]").load().collect()
+    assert sorted((row.topic, bytes(row.value)) for row in found) == [
+        (n, n.encode()) for n in ("pattern-a", "pattern-b")
+    ]
+    assert read(subscribe="pattern-a,other-pattern-c").load().count() == 2
+
+
+def test_one_dataframe_filtered_in_several_ways(read: Read, kafka: LibrdkafkaClient) -> None:
+    """Spark 4.3.0 loses rows here for sources that take filters."""
+    kafka.create_topic("batch-filter")
+    kafka.produce("batch-filter", [Sent(b"%d" % i) for i in range(100)])
+    frame = read(subscribe="batch-filter").load()
+    assert frame.filter("offset >= 90").count() == 10
+    assert frame.count() == 100
+    assert frame.filter("offset >= 90").union(frame.filter("offset < 5")).count() == 15
+    assert frame.select("offset").agg({"offset": "sum"}).collect()[0][0] == 4950
+
+
+def test_columns_sql_and_a_schema_of_one_s_own(
+    read: Read, kafka: LibrdkafkaClient, spark: SparkSession, shared_broker: Broker
+) -> None:
+    kafka.create_topic("batch-sql")
+    kafka.produce("batch-sql", [Sent(b"v", b"k", timestamp=1_700_000_000_123)])
+    assert read(subscribe="batch-sql", columns="offset,value").load().collect() == [(0, bytearray(b"v"))]
+    assert read(subscribe="batch-sql").schema("value binary, partition int").load().collect() == [(bytearray(b"v"), 0)]
+    assert topic(spark, "batch-sql", bootstrap=shared_broker.bootstrap, columns=["key"]).collect() == [
+        (bytearray(b"k"),)
+    ]
+    assert topic(spark, "batch-sql", bootstrap=shared_broker.bootstrap, since=1_700_000_000_124).count() == 0
+    options = f"OPTIONS ('kafka.bootstrap.servers' '{shared_broker.bootstrap}', subscribe 'batch-sql')"
+    spark.sql(f"CREATE TEMPORARY VIEW batch_view USING cairnmq {options}")
+    time = datetime(2023, 11, 14, 22, 13, 20, 123000, UTC).timestamp()
+    (row,) = spark.sql("SELECT string(key) AS key, timestamp FROM batch_view WHERE offset = 0").collect()
+    assert (row.key, row.timestamp.timestamp()) == ("k", time)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"subscribe": "batch-missing"}, "topic batch-missing does not exist"),
+        ({"subscribe": "x", "startingofset": "earliest"}, "unknown option startingofset; did you mean startingOffsets"),
+        ({"subscribe": "x", "kafka.bootstrap.servers": "127.0.0.1:1"}, "cannot reach 127.0.0.1:1"),
+        (
+            {"subscribe": "errors", "startingOffsets": '{"errors": {"0": 2}}'},
+            "records of errors-0 from offset 2 on are gone",
+        ),
+        (
+            {"subscribe": "errors", "endingOffsets": '{"errors": {"0": 99}}'},
+            "wants errors-0 at offset 99, and it ends at 10",
+        ),
+        ({"assign": '{"errors": [4]}'}, "there is no partition 4"),
+    ],
+)
+def test_errors(read: Read, kafka: LibrdkafkaClient, options: dict[str, str], sentence: str) -> None:
+    if kafka.partitions("errors") == 0:
+        kafka.create_topic("errors")
+        kafka.produce("errors", [Sent(b"%d" % i) for i in range(10)])
+        kafka.delete_records("errors", 0, 5)
+    with pytest.raises(PySparkException) as told:
+        read(**options).load().count()
+    assert sentence in str(told.value)
+
+
+def test_what_is_gone_is_left_out_on_request(read: Read, kafka: LibrdkafkaClient) -> None:
+    kafka.create_topic("batch-gone")
+    kafka.produce("batch-gone", [Sent(b"%d" % i) for i in range(10)])
+    kafka.delete_records("batch-gone", 0, 5)
+    wide = {"startingOffsets": '{"batch-gone": {"0": 2}}', "endingOffsets": '{"batch-gone": {"0": 99}}'}
+    assert read(subscribe="batch-gone", failOnDataLoss="false", **wide).load().count() == 5

@@ -46,6 +46,8 @@ WITHOUT_MEANING = frozenset(
 _IGNORED = (
     *("groupIdPrefix", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs"),
     "partition.metadata.cache.ttl.ms",
+    # What Spark's catalog notes of every table.
+    *("provider", "owner", "location", "comment", "external", "is_managed_location", "collation", "table_type"),
 )
 _REFUSED = frozenset(
     """auto.offset.reset key.deserializer value.deserializer key.serializer value.serializer enable.auto.commit
@@ -106,11 +108,18 @@ class _Reader:
     """Options by name, whatever the case of their letters."""
 
     def __init__(self, options: Mapping[str, str], known: tuple[str, ...]) -> None:
-        self._given = {name.lower(): (name, str(text)) for name, text in options.items()}
-        names = {name.lower(): name for name in known}
+        given = {name.lower(): (name, str(text)) for name, text in options.items()}
+        # Spark's catalog hands on the options of a table as option.NAME, sometimes beside the plain ones.
+        repeated = {name.removeprefix("option."): found for name, found in given.items() if name.startswith("option.")}
+        self._given = {**repeated, **{name: found for name, found in given.items() if not name.startswith("option.")}}
+        names = {name.lower() for name in known}
         for lowered, (name, _) in self._given.items():
             if lowered not in names:
                 _judge_unknown(name, known)
+
+    @property
+    def empty(self) -> bool:
+        return not self._given
 
     def text(self, name: str) -> str | None:
         found = self._given.get(name.lower())
@@ -209,6 +218,8 @@ def _check_place(reader: _Reader, names: tuple[str, ...], place: str) -> None:
 def _connection(reader: _Reader, client_id: str) -> Connection:
     bootstrap = reader.text("kafka.bootstrap.servers")
     if not bootstrap:
+        if reader.empty:  # Spark 4.3.0 hands on none of those that a table of the catalog was created with
+            raise OptionError("there are no options: a table loses them, so use CREATE TEMPORARY VIEW instead")
         raise OptionError('option kafka.bootstrap.servers is missing: .option("kafka.bootstrap.servers", "HOST:PORT")')
     if reader.text("path") is not None:
         raise OptionError("there is no path to load or save: name the topic with the options subscribe or topic")

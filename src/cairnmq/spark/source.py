@@ -27,9 +27,10 @@ from cairnmq.client.errors import ClientError
 from cairnmq.settings.definition import nearest
 from cairnmq.spark.batch_plan import plan_batch
 from cairnmq.spark.errors import OptionError, SparkSourceError
-from cairnmq.spark.options import HEADERS, ReadOptions, columns_of, read_options
+from cairnmq.spark.options import HEADERS, ReadOptions, columns_of, read_options, write_options
 from cairnmq.spark.progress import Progress
 from cairnmq.spark.ranges import Range
+from cairnmq.spark.sink import BatchWriter, StreamWriter, shape_of
 from cairnmq.spark.stream_plan import StreamPlan
 from cairnmq.spark.topic_view import TopicView
 
@@ -62,6 +63,14 @@ class CairnSource(DataSource):
 
     def streamReader(self, schema: StructType) -> StreamReader:
         return StreamReader(read_options(self.options, stream=True), _names(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        options = write_options(self.options, stream=False)
+        return BatchWriter(options, shape_of(schema, options, overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        options = write_options(self.options, stream=True)
+        return StreamWriter(options, shape_of(schema, options, overwrite))
 
 
 class Ranges(InputPartition):

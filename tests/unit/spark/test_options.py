@@ -69,6 +69,8 @@ def test_what_a_batch_query_is_told(given: dict[str, str], sentence: str) -> Non
 def test_what_is_missing() -> None:
     with pytest.raises(OptionError, match=r"kafka\.bootstrap\.servers is missing"):
         read_options({"subscribe": "a"}, stream=False)
+    with pytest.raises(OptionError, match="CREATE TEMPORARY VIEW"):
+        read_options({}, stream=False)
     with pytest.raises(OptionError, match="found none of them"):
         read_options({"kafka.bootstrap.servers": "h:1"}, stream=False)
     with pytest.raises(OptionError, match="endingOffsets is for a batch query"):
@@ -111,6 +113,14 @@ def test_isolation_by_our_name_and_by_kafka_s() -> None:
 def test_what_tunes_kafka_s_client_is_left_alone() -> None:
     given = {"kafka.fetch.min.bytes": "1", "kafkaConsumer.pollTimeoutMs": "512", "kafka.group.id": "g"}
     assert read_options({**LEAST, **given}, stream=False).group is None
+
+
+def test_a_table_of_the_catalog_says_everything_twice_or_in_another_way() -> None:
+    catalog = {**{f"option.{name}": text for name, text in LEAST.items()}, "provider": "cairnmq", "owner": "me"}
+    for given in (catalog, {**LEAST, **catalog}):
+        assert read_options(given, stream=False) == read_options(LEAST, stream=False)
+    with pytest.raises(OptionError, match="unknown option"):
+        read_options({**LEAST, "option.subscrib": "a"}, stream=False)
 
 
 def test_columns() -> None:

@@ -1,0 +1,98 @@
+"""What Spark writes, as an ordinary client reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql.streaming import DataStreamReader
+
+from broker_process import Broker
+from interop.clients.contract import Sent
+from interop.clients.librdkafka import LibrdkafkaClient
+
+Read = Callable[..., DataFrameReader]
+ReadStream = Callable[..., DataStreamReader]
+
+
+def save(frame: DataFrame, broker: Broker, **options: str) -> None:
+    writer = frame.write.format("cairnmq").mode("append").option("kafka.bootstrap.servers", broker.bootstrap)
+    writer.options(**options).save()
+
+
+def run(frame: DataFrame, broker: Broker, place: Path, **options: str) -> None:
+    writer = frame.writeStream.format("cairnmq").option("kafka.bootstrap.servers", broker.bootstrap)
+    writer = writer.options(**options).option("checkpointLocation", str(place))
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+def test_every_column(spark: SparkSession, shared_broker: Broker, kafka: LibrdkafkaClient, delivery: str) -> None:
+    name = f"sink-{delivery}"
+    kafka.create_topic(name, partitions=3)
+    columns = "key string, value binary, topic string, partition int, timestamp timestamp, "
+    columns += "headers array<struct<key: string, value: binary>>"
+    moment = spark.sql("SELECT timestamp_millis(1700000000123) AS at").collect()[0].at
+    rows: list[tuple[Any, ...]] = [
+        ("k", b"all of them", name, 2, moment, [("h", b"x"), ("h", None)]),
+        (None, None, name, 1, None, []),
+        ("k", b"by its key", name, None, None, None),
+    ]
+    save(spark.createDataFrame(rows, columns), shared_broker, delivery=delivery)
+    found = {row.value: row for row in kafka.read(name, range(3))}
+    whole = found[b"all of them"]
+    assert (whole.partition, whole.key, whole.timestamp) == (2, b"k", 1_700_000_000_123)
+    assert whole.headers == (("h", b"x"), ("h", None))
+    assert (found[None].partition, found[None].key, found[None].headers) == (1, None, ())
+    kafka.produce(name, [Sent(b"by librdkafka", b"k", partition=None)])
+    assert len(found) == 3
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_what_was_read_is_written_as_it_is(
+    read: Read, shared_broker: Broker, kafka: LibrdkafkaClient, codec: str
+) -> None:
+    kafka.create_topic(f"copy-from-{codec}", partitions=2)
+    kafka.create_topic(f"copy-to-{codec}", partitions=2)
+    sent = [Sent(b"%d" % i * 500, b"k%d" % i, (("n", b"%d" % i),), 1_700_000_000_000 + i, i % 2) for i in range(2000)]
+    kafka.produce(f"copy-from-{codec}", sent)
+    frame = read(subscribe=f"copy-from-{codec}", includeHeaders="true").load()
+    save(frame, shared_broker, topic=f"copy-to-{codec}", **{"kafka.compression.type": codec})
+    assert sorted(kafka.read(f"copy-to-{codec}", (0, 1))) == sorted(kafka.read(f"copy-from-{codec}", (0, 1)))
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+def test_a_stream(
+    read_stream: ReadStream, shared_broker: Broker, kafka: LibrdkafkaClient, tmp_path: Path, delivery: str
+) -> None:
+    source, target = f"stream-from-{delivery}", f"stream-to-{delivery}"
+    kafka.create_topic(source, partitions=2)
+    kafka.create_topic(target, partitions=2)
+    frame = read_stream(subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger=40).load()
+    frame = frame.selectExpr("key", "value", "partition").repartition(2)
+    for part in range(2):
+        kafka.produce(source, [Sent(b"%d" % i, partition=i % 2) for i in range(100 * part, 100 * part + 100)])
+        run(frame, shared_broker, tmp_path, topic=target, delivery=delivery)
+        found = [int(row.value or b"") for row in kafka.read(target, (0, 1))]
+        assert sorted(found) == list(range(100 * part + 100))
+
+
+@pytest.mark.parametrize(
+    ("query", "options", "sentence"),
+    [
+        ("SELECT 'a' AS key", {"topic": "t"}, "column value is missing"),
+        ("SELECT 1 AS value", {"topic": "t"}, "column value must be string or binary, not int"),
+        ("SELECT 'a' AS value", {}, "neither the option topic nor a column topic"),
+        ("SELECT 'a' AS value", {"topic": "t", "kafka.ack": "1"}, "unknown option kafka.ack; did you mean kafka.acks"),
+        ("SELECT 'a' AS value, 7 AS partition", {"topic": "sink-errors"}, "wants partition 7 of topic sink-errors"),
+        ("SELECT 'a' AS value, string(NULL) AS topic", {}, "a row has no topic"),
+    ],
+)
+def test_errors(spark: SparkSession, shared_broker: Broker, query: str, options: dict[str, str], sentence: str) -> None:
+    with pytest.raises(PySparkException) as told:
+        save(spark.sql(query), shared_broker, **options)
+    assert sentence in str(told.value)
