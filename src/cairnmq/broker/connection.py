@@ -52,6 +52,7 @@ _SIZE = Layout(">i")
 _PEEK = Layout(">hhi")
 _SHORTEST = _PEEK.size
 _UNKNOWN = 1 << 62
+_FEW_WORDS = 256  # of a request that has just begun are kept without a chunk
 _STEP = LARGE  # larger frames pay in parts: as much again as is there, but at most this at once
 # Other requests than Produce become objects, many times as large as their bytes; in small ones that is not much. They
 # have an allowance of their own, so that who sends one that uses it up keeps only others of its kind waiting.
@@ -269,7 +270,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._chunk is None:
-            self._use(self._listener.chunks.take(SMALL, self._chunk_size), b"")
+            chunk = self._listener.chunks.take(self._wanted(), self._chunk_size)
+            self._use(chunk, self._view[self._start : self._end])
         elif self._end == len(self._chunk) or self._start + self._wanted() > len(self._chunk):
             self._next_chunk()
         return self._view[self._end :]
@@ -316,8 +318,8 @@ class Connection(asyncio.BufferedProtocol):
             self._view.release()
             self._listener.chunks.give(self._chunk)
             self._chunk = None
-            self._view = memoryview(b"")
-            self._start = self._end = 0
+        self._view = memoryview(b"")
+        self._start = self._end = 0
 
     def _pump(self) -> None:
         """Start every request that may start now."""
@@ -339,12 +341,16 @@ class Connection(asyncio.BufferedProtocol):
         self._rest()
 
     def _rest(self) -> None:
-        """With nothing owed and nothing half received, an idle connection holds no memory and may be closed."""
+        """With nothing owed and little received, an idle connection holds next to no memory and may be closed."""
         if not self._owed:
             if self._draining:
                 self.close()
             elif self._start == self._end:
                 self._drop_chunk()
+            elif self._end - self._start <= _FEW_WORDS and not self._blocked:
+                head = bytes(self._view[self._start : self._end])
+                self._drop_chunk()
+                self._view, self._end = memoryview(head), len(head)
 
     def _start_requests(self) -> bool:
         """False if a request has to wait for something other than its own bytes."""

@@ -402,7 +402,10 @@ class Store:
             self._give_room()
             self._set_urgency()
         elif isinstance(report, Checkpointed):
-            self.engine.on_checkpoint(report.published)
+            try:
+                self.engine.on_checkpoint(report.published)
+            except OSError as error:
+                log.error("cannot remove journal segments, which is tried again with the next checkpoint: %s", error)
             self._link.send(Seen(report.published.serial))
             self._checkpoint_at = time.monotonic()
             self._checkpoint_seconds = report.seconds

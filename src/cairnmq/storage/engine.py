@@ -223,6 +223,7 @@ class Engine:
         self.split[done.journal] = resume.positions[done.journal] = done.position
 
     def on_checkpoint(self, published: Published) -> None:
+        """OSError says that journal segments could not be removed; all else is done, and the next one removes them."""
         self.shelf.replace(published.packs)
         for queue_id in published.demoted:
             queue = self.queues.get(queue_id)
@@ -237,6 +238,7 @@ class Engine:
         for number, position in published.positions.items():
             assert position <= self.split[number]
             self.checkpointed[number] = position
+        for number, position in published.positions.items():
             reach("journal-delete")
             self.paths[number].journal.remove_below(position - self.config.retain_bytes)
 

@@ -241,13 +241,13 @@ class Journal:
     def remove_below(self, position: int) -> int:
         """Deletes whole segments below `position` (a checkpointed split position); returns the bytes removed.
 
-        A segment goes only when its successor is on disk, else a power loss could leave a journal without any.
+        A segment goes only when its successor is on disk, else a power loss could leave a journal without any. One that
+        the disk refuses to remove stays, and is tried again when this is called again.
         """
         removed = 0
         while len(self.segments) > 1 and self.segments[1].base <= position and self.segments[1].name_synced:
-            segment = self.segments.pop(0)
-            self.disk.remove(journal_segment(self.number, segment.base))
-            removed += segment.size
+            self.disk.remove(journal_segment(self.number, self.segments[0].base))
+            removed += self.segments.pop(0).size
         return removed
 
     # --------------------------------------------------------------------------------------------------- reading

@@ -156,6 +156,19 @@ def test_a_segment_stays_until_its_successor_is_synced(journal: Journal, disk: S
     assert journal.remove_below(first) == first
 
 
+def test_a_segment_that_cannot_be_removed_is_tried_again(journal: Journal, disk: SimDisk) -> None:
+    """Found by chaos: it was forgotten at once, and the error cost the splitter's other reports."""
+    ends = [put(journal, 400).end for _ in range(4)]
+    journal.synced_to(journal.sync())
+    disk.faults[disk.operations + 1] = errno.EIO
+    with pytest.raises(OSError, match="Input/output"):
+        journal.remove_below(ends[2])
+    disk.faults.clear()
+    assert JournalReader(disk, 0).bases == [0, *ends[:3]]
+    assert journal.remove_below(ends[2]) == ends[2]
+    assert JournalReader(disk, 0).bases == [ends[2]]
+
+
 def test_claims_are_found_behind_damage(journal: Journal, disk: SimDisk) -> None:
     put(journal, 50)
     journal.synced_to(journal.sync())

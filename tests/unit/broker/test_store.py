@@ -1,0 +1,31 @@
+"""What the splitter reports, as the broker takes it; the rest of the store is tested through its handlers."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from cairnmq.broker.splitter_messages import Checkpointed, Seen
+from cairnmq.storage.split_report import Published
+from unit.broker.rig import open_rig, scenario
+
+
+@scenario
+async def test_a_checkpoint_counts_although_old_segments_cannot_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by chaos (EIO of unlink): what else the splitter had reported at the same time was lost."""
+    async with open_rig(tmp_path) as rig:
+        store, sent = rig.ctx.store, []
+
+        def fail(position: int) -> int:
+            raise OSError(errno.EIO, "unlink")
+
+        monkeypatch.setattr(store.engine.paths[0].journal, "remove_below", fail)
+        monkeypatch.setattr(store._link, "send", sent.append)
+        store._on_report(Checkpointed(Published(7, dict(store.engine.split), []), 0.1))
+        assert sent == [Seen(7)]
+        assert store.engine.checkpointed == store.engine.split
+        monkeypatch.undo()
