@@ -74,9 +74,9 @@ class LibrdkafkaTransactor:
                 "socket.timeout.ms": min(timeout_ms, 5_000),
                 "linger.ms": 5,
                 "reconnect.backoff.max.ms": 200,
-                "log_level": 0,
                 **NEVER_ANEW,
-            }
+            },
+            logger=logging.getLogger("librdkafka"),  # else it tells on stderr whenever a producer is fenced
         )
 
     async def open(self, ask: Ask) -> None:
@@ -263,6 +263,7 @@ class AiokafkaTransactor:
         self.begun: set[str] = set()
         self.readers: dict[str, Any] = {}
         self.groups: dict[str, str] = {}
+        self.idle = asyncio.Event()
 
     async def producer(self, ask: Ask, timeout_ms: int) -> Any:
         from aiokafka import AIOKafkaProducer
@@ -356,16 +357,38 @@ class AiokafkaTransactor:
             partitions = await consumer._client._wait_on_metadata(ask["topic"])
             consumer.assign([TopicPartition(ask["topic"], partition) for partition in partitions])
         else:
-            consumer = self.consumer(ask, ask["topic"], session_timeout_ms=4_000, heartbeat_interval_ms=500)
+            consumer = self.consumer(ask, session_timeout_ms=4_000, heartbeat_interval_ms=500)
             await consumer.start()
+            consumer.subscribe([ask["topic"]], listener=self.patience())
             self.groups[ask["reader"]] = ask["group"]
         self.readers[ask["reader"]] = consumer
 
+    def patience(self) -> Any:
+        """Lets a rebalance wait until what was polled is committed or given up: offsets are read again in it, and
+        nothing else would keep the transaction from being committed afterwards."""
+        from aiokafka.abc import ConsumerRebalanceListener
+
+        class Patience(ConsumerRebalanceListener):
+            def __init__(self, idle: asyncio.Event) -> None:
+                self.idle = idle
+
+            async def on_partitions_revoked(self, revoked: Any) -> None:
+                await self.idle.wait()
+
+            def on_partitions_assigned(self, assigned: Any) -> None:
+                return
+
+        return Patience(self.idle)
+
     async def poll(self, ask: Ask) -> Found:
+        self.idle.set()
         fetched = await self.readers[ask["reader"]].getmany(timeout_ms=200, max_records=ask["count"])
+        if any(fetched.values()):
+            self.idle.clear()
         return [(record.partition, record.offset, record.value.decode()) for got in fetched.values() for record in got]
 
     async def rewind(self, ask: Ask) -> None:
+        self.idle.set()
         await self.go_back(self.readers[ask["reader"]], time.monotonic() + SECONDS)
 
     async def offsets(self, ask: Ask) -> None:
