@@ -477,14 +477,15 @@ class Engine:
 
         `end` is not behind the last stable offset. A `Warm` (only if `cached`) when that waits for the disk.
         """
-        rows = {row.last: row for row in overlapping(queue.state.aborted, start, end)}
+        known = queue.state.aborted
+        rows = {row.last: row for row in overlapping(known, start, end)} if known else {}
         if queue.segments_from != NO_SEGMENTS and start < queue.split_end and queue.packed_end < queue.split_end:
             reader = queue.reader or self._open_reader(queue)
             part = reader.aborted(start, end, queue.split_end, cached=cached)
             if not isinstance(part, list):
                 return part
             rows.update((row.last, row) for row in part)
-        return sorted(rows.values(), key=by_marker)
+        return sorted(rows.values(), key=by_marker) if rows else []
 
     # ----------------------------------------------------------------------------------------------- looking up
 

@@ -140,7 +140,8 @@ class PackReader:
         self._queues = array("Q")  # of every SPARSE-th extent
         self._offsets = array("q")
         self._crcs = array("I")  # of the table from each of them to the next: a row says whose records an extent holds
-        self._block = (-1, b"")  # the part of the table looked at last: a fetch asks for one queue after the other
+        # the part of the table looked at last, and its keys: a fetch asks for one queue after the other
+        self._block: tuple[int, bytes, list[bytes]] = (-1, b"", [])
         crc = 0
         for block in self._blocks():
             crc = crc32c(block, crc)
@@ -192,25 +193,18 @@ class PackReader:
         index = self._slot(queue_id, offset)
         if index < 0:
             return False
-        held, block = self._block
+        held, block, keys = self._block
         if held != index:
             read = self._rows(index, cached=cached)
             if read is None:
                 return True
-            block = read
-            self._block = index, block
-        # rows begin with queue id and first offset, so their bytes are in the order of the rows
-        row, key = EXTENT.size, EXTENT_KEY.pack(queue_id, offset)
-        low, high = 0, len(block) // row
-        while low < high:
-            middle = (low + high) // 2
-            if block[middle * row : middle * row + EXTENT_KEY.size] <= key:
-                low = middle + 1
-            else:
-                high = middle
-        if not low:
+            # rows begin with queue id and first offset, so their bytes are in the order of the rows
+            block, keys = read, [read[at : at + EXTENT_KEY.size] for at in range(0, len(read), EXTENT.size)]
+            self._block = index, block, keys
+        place = bisect_right(keys, EXTENT_KEY.pack(queue_id, offset))
+        if not place:
             return False
-        extent = Extent(*EXTENT.unpack_from(block, (low - 1) * EXTENT.size))
+        extent = Extent(*EXTENT.unpack_from(block, (place - 1) * EXTENT.size))
         return extent if extent.queue_id == queue_id and offset < extent.end_offset else False
 
     def _slot(self, queue_id: int, offset: int) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 
 from cairnmq.errors import Corrupt
 from cairnmq.storage.damage import Damage
@@ -117,7 +117,7 @@ class PackShelf:
         # who reads on finds the next records in the next pack, or soon behind it
         last = self._last.get(queue_id, max(0, len(packs) - 1))
         lost: Damage | None = None  # of a table that may have led to it
-        for index in (*range(last, len(packs)), *range(min(last, len(packs)) - 1, -1, -1)):
+        for index in chain(range(last, len(packs)), range(min(last, len(packs)) - 1, -1, -1)):
             pack = packs[index]
             try:
                 extent = pack.find(queue_id, offset, cached=cached)

@@ -188,6 +188,8 @@ class QueueReader:
     def aborted(self, start: int, end: int, limit: int, *, cached: bool) -> list[Aborted] | Warm:
         """Aborted transactions with records from offset `start` up to `end` and a marker below `limit`."""
         found: list[Aborted] = []
+        if not self._aborting:
+            return found
         # a marker lies in the segment of `start` or behind it
         first = self.bases[max(0, bisect_right(self.bases, start) - 1)] if self.bases else 0
         for base in self._aborting[bisect_left(self._aborting, first) : bisect_left(self._aborting, limit)]:
