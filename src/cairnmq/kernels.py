@@ -17,6 +17,7 @@ KERNELS = (
     "cairnmq.broker._fetch_rows",
     "cairnmq.codec._batch",
     "cairnmq.codec._columns",
+    "cairnmq.codec._crc32c",
     "cairnmq.storage._admission",
     "cairnmq.storage._entries",
     "cairnmq.storage._key_map",

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from crc32c import crc32c as by_package
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -234,6 +235,19 @@ def test_scan_entries(data: bytearray, at: int, origin: int, most: int, room: in
     view = memoryview(bytes(data))
     arguments = (view, at, origin, seed, origin + room, most)
     assert kernel_of(entries.scan_entries)(*arguments) == entries.scan_entries(*arguments)
+
+
+@settings(deadline=None)
+@given(
+    data=st.binary(max_size=3000),
+    size=st.sampled_from([0, 1, 65_535, 65_536, 300_000]),
+    value=st.integers(0, 2**32 - 1),
+)
+def test_crc32c(data: bytes, size: int, value: int) -> None:
+    whole = memoryview(data + bytes(size))
+    for part in (whole, whole[1:], bytearray(whole)):
+        assert crc32c(part, value) == by_package(part, value)
+    assert crc32c(whole) == by_package(whole)
 
 
 @pytest.mark.parametrize("size", [*range(0, 200, 7), *range(700, 1700), 100_000])

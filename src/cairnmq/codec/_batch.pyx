@@ -37,7 +37,7 @@ def sound_batches(data, Py_ssize_t max_bytes, int64_t offset, int64_t limit, int
                 return at, next_offset, True, 0
             if size > room - at:
                 return at, next_offset, False, size
-            if crc32c(p + CRC_START, size - CRC_START, 0) != cairn_u32(p + 17):
+            if checksum(p + CRC_START, size - CRC_START, 0) != cairn_u32(p + 17):
                 return at, next_offset, True, 0
             next_offset = last + 1
             at += size

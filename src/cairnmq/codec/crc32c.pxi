@@ -4,8 +4,6 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t,
 from cpython.buffer cimport PyBUF_READ
 from cpython.memoryview cimport PyMemoryView_FromMemory
 
-from crc32c import crc32c as _package_crc32c
-
 cdef extern from *:
     """
     #include <stddef.h>
@@ -87,7 +85,7 @@ cdef extern from *:
     }
     """
     bint cairn_crc32c_begin() noexcept
-    uint32_t cairn_crc32c(const uint8_t* p, size_t n, uint32_t value) noexcept
+    uint32_t cairn_crc32c(const uint8_t* p, size_t n, uint32_t value) noexcept nogil
     uint16_t cairn_u16(const uint8_t* p) noexcept
     uint32_t cairn_u32(const uint8_t* p) noexcept
     uint64_t cairn_u64(const uint8_t* p) noexcept
@@ -95,9 +93,14 @@ cdef extern from *:
     void cairn_put64(uint8_t* p, uint64_t v) noexcept
 
 cdef bint _by_instruction = cairn_crc32c_begin()
+cdef object _package_crc32c = None
+if not _by_instruction:
+    import crc32c as _package
+
+    _package_crc32c = _package.crc32c
 
 
-cdef inline uint32_t crc32c(const uint8_t* data, Py_ssize_t size, uint32_t value) except? 0:
+cdef inline uint32_t checksum(const uint8_t* data, Py_ssize_t size, uint32_t value) except? 0:
     if _by_instruction:
         return cairn_crc32c(data, size, value)
     return _package_crc32c(PyMemoryView_FromMemory(<char*>data, size, PyBUF_READ), value)

@@ -63,7 +63,7 @@ def admit(batch, config, now_ms):
                 return _admit(batch, config, now_ms)
             if now - base_timestamp > <int64_t>cairn_field(config, BEFORE_MAX_MS):
                 return _admit(batch, config, now_ms)
-        if crc32c(data + CRC_START, buffer.len - CRC_START, 0) != cairn_u32(data + 17):
+        if checksum(data + CRC_START, buffer.len - CRC_START, 0) != cairn_u32(data + 17):
             return _admit(batch, config, now_ms)
         return attributes, max_timestamp, producer_id, <int16_t>cairn_u16(data + 51), sequence, count
     finally:

@@ -43,8 +43,8 @@ def seal_batch(batch, int64_t offset, int32_t epoch, uint64_t queue_id, uint64_t
         cairn_put32(frame + 8, <uint32_t>epoch)
         cairn_put64(frame + 12, queue_id)
         cairn_put64(frame + 20, synced)
-        crc = crc32c(frame, HEAD_SIZE, seed)
-        cairn_put32(frame + HEAD_SIZE, crc32c(data, BATCH_CRC_START, crc))
+        crc = checksum(frame, HEAD_SIZE, seed)
+        cairn_put32(frame + HEAD_SIZE, checksum(data, BATCH_CRC_START, crc))
         return PyBytes_FromStringAndSize(<char*>frame, FRAME_SIZE)
     finally:
         PyBuffer_Release(&buffer)
@@ -82,15 +82,15 @@ def scan_entries(view, Py_ssize_t at, int64_t origin, uint32_t seed, int64_t lim
             if end > limit:
                 break
             payload = frame + FRAME_SIZE
-            crc = crc32c(frame, HEAD_SIZE, 0 if kind == SEGMENT else seed)
+            crc = checksum(frame, HEAD_SIZE, 0 if kind == SEGMENT else seed)
             if kind == BATCH:
                 if length < BATCH_CRC_START or <int64_t><int32_t>cairn_u32(payload + 8) + 12 != length:
                     break
-                if crc32c(payload, BATCH_CRC_START, crc) != cairn_u32(frame + HEAD_SIZE):
+                if checksum(payload, BATCH_CRC_START, crc) != cairn_u32(frame + HEAD_SIZE):
                     break
-                if crc32c(payload + BATCH_CRC_START, length - BATCH_CRC_START, 0) != cairn_u32(payload + 17):
+                if checksum(payload + BATCH_CRC_START, length - BATCH_CRC_START, 0) != cairn_u32(payload + 17):
                     break
-            elif crc32c(payload, length, crc) != cairn_u32(frame + HEAD_SIZE):
+            elif checksum(payload, length, crc) != cairn_u32(frame + HEAD_SIZE):
                 break
             start = at + FRAME_SIZE
             if kind == BATCH and length >= BATCH_HEADER_SIZE:
