@@ -14,6 +14,7 @@ from cairnmq.codec.records import Record, build_batch
 from cairnmq.wire import messages as m
 from golden.consumer_questions import consumers
 from golden.question import Question, Script, newest, question
+from golden.transaction_questions import transactions
 
 STAMP = 1_700_000_000_000
 SET, UNSET, APPEND, SUBTRACT = range(4)
@@ -24,9 +25,11 @@ OWN = frozenset(
     (
         "throttle_time_ms error_message batch_index_error_message topic_id cluster_id host port rack leader_epoch "
         "member_id leader client_host documentation producer_id log_dir total_bytes usable_bytes records "
-        "log_append_time_ms log_end_offset last_fetch_timestamp last_caught_up_timestamp last_timestamp nodes"
+        "log_append_time_ms log_end_offset last_fetch_timestamp last_caught_up_timestamp last_timestamp nodes "
+        "transaction_start_time_ms coordinator_epoch"
     ).split()
 )
+NOT_YET = (14, 15, 16, 51)
 QUORUM = m.DescribeQuorumResponse.PartitionData  # its high watermark is a count of changes
 
 
@@ -41,6 +44,20 @@ def plain(value: Any) -> Any:
     return value
 
 
+def unsettled(told: Any) -> bool:
+    """Whether to ask again: the coordinator is coming up, or a transaction is on its way to its end."""
+    if isinstance(told, list):
+        return any(map(unsettled, told))
+    if isinstance(told, dict):
+        return any(
+            (name.endswith("error_code") and value in NOT_YET)
+            or (name == "transaction_state" and str(value).startswith("Prepare"))
+            or unsettled(value)
+            for name, value in told.items()
+        )
+    return False
+
+
 def questions() -> Script:
     yield from topics()
     yield from partitions()
@@ -51,6 +68,7 @@ def questions() -> Script:
     yield from reading()
     yield from members()
     yield from consumers()
+    yield from transactions()
 
 
 def topics() -> Iterator[Question]:

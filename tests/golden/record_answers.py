@@ -17,10 +17,9 @@ from cairnmq.wire.apis import response_class
 from cairnmq.wire.codec import decode, encode
 from cairnmq.wire.framing import read_response_header, request_frame
 from cairnmq.wire.messages import FindCoordinatorRequest, JoinGroupRequest, Message
-from golden.questions import plain, questions
+from golden.questions import plain, questions, unsettled
 
 TARGET = Path(__file__).with_name("answers.json")
-NOT_YET = (14, 15, 16)  # the coordinator's topic is being made
 
 
 class Line:
@@ -39,10 +38,10 @@ class Line:
         return message
 
     def patiently(self, key: int, version: int, request: Message) -> Message:
-        """The answer when coordinators are up."""
+        """The answer when everything has settled."""
         told = self.ask(key, version, request)
         for _ in range(100):
-            if getattr(told, "error_code", 0) not in NOT_YET:
+            if not unsettled(plain(told)):
                 break
             time.sleep(0.1)
             told = self.ask(key, version, request)
@@ -56,7 +55,7 @@ def wait_for_groups(line: Line) -> None:
         request = JoinGroupRequest(
             group_id="warm", session_timeout_ms=10_000, protocol_type="consumer", protocols=[protocol]
         )
-        if line.ask(11, 9, request).error_code not in NOT_YET:
+        if not unsettled(plain(line.ask(11, 9, request))):
             return
         time.sleep(0.3)
     raise SystemExit("the group coordinator does not come up")

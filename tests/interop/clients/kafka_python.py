@@ -68,7 +68,6 @@ class KafkaPythonClient:
     lacks: ClassVar[Mapping[str, str]] = {
         "null header": "its producer accepts only bytes as a header's value",
         "consumer protocol": "it has only the classic protocol",
-        "transactions": "kafka-python has them, but these tests do not drive them yet",
         "describe error": "describe_configs hides the broker's error and returns nothing",
     }
 

@@ -16,7 +16,6 @@ class KafkajsClient(ProgramClient):
         "range error": "kafkajs goes on at the end of the log by itself",
         "incremental alter": "its admin client has only the older AlterConfigs request",
         "static": "kafkajs has no static members",
-        "transactions": "kafkajs has them, but these tests do not drive them yet",
         "consumer protocol": "kafkajs has only the classic protocol",
         "cooperative": "kafkajs has no cooperative assignor",
         "later topics": "kafkajs looks for matching topics only when it subscribes",

@@ -16,7 +16,7 @@ from interop.clients.process import PROGRAMS_DIR, ClientProcess, shared_process
 from programs import require_program
 
 PYTHON_PROGRAM = Path(__file__).parents[1] / "programs" / "python" / "transactional.py"
-IN_PYTHON = ("librdkafka", "aiokafka")
+IN_PYTHON = ("librdkafka", "aiokafka", "kafka_python")
 numbers = itertools.count()
 
 

@@ -7,6 +7,7 @@ const { version } = require('kafkajs/package.json')
 const { ready } = require('./codecs')
 const { Member } = require('./members')
 const { produce, read, Reader } = require('./records')
+const transactions = require('./transactions')
 
 const MILLIS = 20000
 const clients = new Map()
@@ -15,19 +16,21 @@ const members = new Map()
 
 const print = (line) => process.stdout.write(JSON.stringify(line) + '\n')
 
-const connect = async (bootstrap) => {
-  if (!clients.has(bootstrap)) {
+// Transactions are tried while the broker is away.
+const connect = async (bootstrap, patient) => {
+  const name = `${bootstrap} ${patient}`
+  if (!clients.has(name)) {
     const kafka = new Kafka({
       brokers: [bootstrap],
       logLevel: logLevel.NOTHING,
       requestTimeout: MILLIS,
-      retry: { initialRetryTime: 50, maxRetryTime: 300, retries: 4 },
+      retry: { initialRetryTime: 50, maxRetryTime: 300, retries: patient ? 60 : 4 },
     })
     const admin = kafka.admin()
     await admin.connect()
-    clients.set(bootstrap, { kafka, admin })
+    clients.set(name, { kafka, admin })
   }
-  return clients.get(bootstrap)
+  return clients.get(name)
 }
 
 // The broker's code lies deep: retries and lists of partitions wrap it.
@@ -43,6 +46,7 @@ const config = (name, value) => ({ name, value })
 const resource = (ask) => ({ type: ConfigResourceTypes.TOPIC, name: ask.topic })
 
 const OPS = {
+  ...transactions.OPS,
   version: async () => version,
   produce: async (ask, { kafka }) => produce(kafka, ask),
   read: async (ask, { kafka, admin }) => read(kafka, admin, ask),
@@ -116,7 +120,7 @@ const OPS = {
 
 const answer = async (ask) => {
   try {
-    const client = ask.bootstrap === undefined ? undefined : await connect(ask.bootstrap)
+    const client = ask.bootstrap === undefined ? undefined : await connect(ask.bootstrap, ask.op.startsWith('txn.'))
     return { answer: (await OPS[ask.op](ask, client)) ?? null }
   } catch (problem) {
     const code = codeOf(problem)

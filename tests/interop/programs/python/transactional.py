@@ -1,7 +1,8 @@
 """Transactions of a Python client in a process of its own (the lines: tests/interop/clients/process.py).
 
-python transactional.py librdkafka|aiokafka. The ops are those of the other programs: txn.open, txn.send, txn.end,
-txn.close, txn.read, txn.transform, and the steps of a transformer: txn.follow, txn.poll, txn.offsets, txn.rewind.
+python transactional.py librdkafka|aiokafka|kafka_python. The ops are those of the other programs: txn.open, txn.send,
+txn.end, txn.close, txn.read, txn.transform; the first two also have the steps of a transformer: txn.follow, txn.poll,
+txn.offsets, txn.rewind.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 import time
 import traceback
 import uuid
+import warnings
 from typing import Any, Protocol
 
 SECONDS = 20.0
@@ -453,6 +455,134 @@ class AiokafkaTransactor:
         raise AssertionError("the group's offsets were not told in time")
 
 
+class KafkaPythonTransactor:
+    def __init__(self) -> None:
+        self.producers: dict[str, Any] = {}
+        self.begun: set[str] = set()
+
+    def producer(self, ask: Ask, timeout_ms: int) -> Any:
+        from kafka import KafkaProducer
+
+        producer = KafkaProducer(
+            bootstrap_servers=ask["bootstrap"],
+            transactional_id=ask["transactional_id"],
+            transaction_timeout_ms=timeout_ms,
+            request_timeout_ms=5_000,
+            delivery_timeout_ms=int(SECONDS * 1000),
+            max_block_ms=int(SECONDS * 1000),
+            reconnect_backoff_max_ms=200,
+            linger_ms=5,
+        )
+        producer.init_transactions()
+        return producer
+
+    async def open(self, ask: Ask) -> None:
+        self.producers[ask["producer"]] = self.producer(ask, ask["timeout_ms"])
+
+    async def send(self, ask: Ask) -> list[int]:
+        producer = self.producers[ask["producer"]]
+        if ask["producer"] not in self.begun:
+            producer.begin_transaction()
+            self.begun.add(ask["producer"])
+        sent = [producer.send(ask["topic"], value.encode(), partition=ask["partition"]) for value in ask["values"]]
+        producer.flush(SECONDS)
+        return [future.get(timeout=SECONDS).offset for future in sent]
+
+    async def end(self, ask: Ask) -> None:
+        producer = self.producers[ask["producer"]]
+        self.begun.discard(ask["producer"])
+        if ask["commit"]:
+            producer.commit_transaction()
+        else:
+            producer.abort_transaction()
+
+    async def close(self, ask: Ask) -> None:
+        self.begun.discard(ask["producer"])
+        self.producers.pop(ask["producer"]).close(timeout=0)
+
+    def consumer(self, ask: Ask, **options: Any) -> Any:
+        from kafka import KafkaConsumer
+
+        return KafkaConsumer(
+            bootstrap_servers=ask["bootstrap"],
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            fetch_max_wait_ms=100,
+            reconnect_backoff_max_ms=200,
+            **options,
+        )
+
+    async def read(self, ask: Ask) -> Found:
+        from kafka import TopicPartition
+
+        consumer = self.consumer(ask, isolation_level="read_committed" if ask["committed"] else "read_uncommitted")
+        found: Found = []
+        try:
+            places = [TopicPartition(ask["topic"], number) for number in consumer.partitions_for_topic(ask["topic"])]
+            consumer.assign(places)
+            ends = consumer.end_offsets(places)
+            consumer.seek_to_beginning(*places)
+            deadline = time.monotonic() + SECONDS
+            while any(consumer.position(place) < end for place, end in ends.items()):
+                assert time.monotonic() < deadline, "no end in time"
+                for records in consumer.poll(timeout_ms=200).values():
+                    found += [(record.partition, record.offset, record.value.decode()) for record in records]
+        finally:
+            consumer.close()
+        return found
+
+    async def transform(self, ask: Ask) -> int:
+        from kafka import OffsetAndMetadata, TopicPartition
+        from kafka.errors import KafkaError
+
+        consumer = self.consumer(ask, group_id=ask["group"], isolation_level="read_committed")
+        places = [TopicPartition(ask["source"], number) for number in consumer.partitions_for_topic(ask["source"])]
+        consumer.subscribe([ask["source"]])
+        producer: Any = None
+        deadline = time.monotonic() + ask["seconds"]
+        try:
+            while time.monotonic() < deadline:
+                try:
+                    if producer is None:
+                        # Only now is the end of the last transaction decided, and the group's offsets tell it.
+                        producer = self.producer(ask, 10_000)
+                        self.go_back(consumer, deadline)
+                    fetched = consumer.poll(timeout_ms=1_000, max_records=ask["batch"])
+                    if not fetched:
+                        done = sum(consumer.committed(place) or 0 for place in places)
+                        if done >= ask["count"]:
+                            return done
+                        continue
+                    producer.begin_transaction()
+                    for records in fetched.values():
+                        for record in records:
+                            producer.send(ask["target"], record.value, partition=record.partition)
+                    offsets = {
+                        place: OffsetAndMetadata(records[-1].offset + 1, "", -1) for place, records in fetched.items()
+                    }
+                    producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
+                    producer.commit_transaction()
+                except KafkaError:
+                    if producer is not None:
+                        producer.close(timeout=0)
+                        producer = None
+        finally:
+            consumer.close(autocommit=False)
+        raise AssertionError("not all was transformed in time")
+
+    def go_back(self, consumer: Any, deadline: float) -> None:
+        from kafka.errors import KafkaError
+
+        while time.monotonic() < deadline:
+            try:
+                for place in consumer.assignment():
+                    consumer.seek(place, consumer.committed(place) or 0)
+                return
+            except KafkaError:
+                time.sleep(0.1)
+        raise AssertionError("the group's offsets were not told in time")
+
+
 async def answer(transactor: Transactor, ask: Ask) -> dict[str, Any]:
     try:
         return {"answer": await getattr(transactor, ask["op"].removeprefix("txn."))(ask)}
@@ -461,7 +591,7 @@ async def answer(transactor: Transactor, ask: Ask) -> dict[str, Any]:
     except Exception as problem:  # noqa: BLE001
         # aiokafka has a class of its own for a fenced producer, without the code.
         code = 90 if type(problem).__name__ == "ProducerFenced" else getattr(problem, "errno", None)
-        if isinstance(code, int) and code > 0 and type(problem).__module__.startswith("aiokafka"):
+        if isinstance(code, int) and code > 0 and type(problem).__module__.startswith(("aiokafka", "kafka")):
             return {"refused": [code, repr(problem)]}
         return {"broken": traceback.format_exc()}
 
@@ -474,4 +604,6 @@ async def main(transactor: Transactor) -> None:
 
 
 logging.disable(logging.CRITICAL)  # that a broker is away is what the test is about
-asyncio.run(main({"librdkafka": LibrdkafkaTransactor, "aiokafka": AiokafkaTransactor}[sys.argv[1]]()))
+warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python's, about how it reads its schemas
+KINDS = {"librdkafka": LibrdkafkaTransactor, "aiokafka": AiokafkaTransactor, "kafka_python": KafkaPythonTransactor}
+asyncio.run(main(KINDS[sys.argv[1]]()))
