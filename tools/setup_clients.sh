@@ -53,11 +53,15 @@ launcher() { # launcher NAME COMMAND: a program of that name in .tools/bin
   chmod +x "$tools/bin/$1"
 }
 
+copy_jars() { # copy_jars NAME DIRECTORY: those that its pom.xml names
+  mvn --quiet --batch-mode --file "$programs/$1/pom.xml" \
+    org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies -DoutputDirectory="$2"
+}
+
 toolchain_java() { need javac default-jdk-headless && need_version javac 17 && need mvn maven; }
 build_java() {
   local lib=$tools/java/lib classes=$tools/java/classes
-  mvn --quiet --batch-mode --file "$programs/java/pom.xml" \
-    org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies -DoutputDirectory="$lib"
+  copy_jars java "$lib"
   javac -cp "$lib/*" -d "$classes" "$programs"/java/*.java
   local java="java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto -Xmx512m -cp '$lib/*:$classes'"
   launcher java "$java -Dorg.slf4j.simpleLogger.defaultLogLevel=off Program"
@@ -95,7 +99,17 @@ build_franz_go() {
   launcher franz_go "'$tools/franz_go/program'"
 }
 
+# Spark of the version that its Kafka connector exists for, beside the one in .venv, whose other packages it uses.
+toolchain_spark_4_2() { need java default-jdk-headless && need mvn maven; }
+build_spark_4_2() {
+  local place=$tools/spark_4_2
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check --target "$place" pyspark==4.2.0
+  copy_jars spark_4_2 "$place/pyspark/jars"
+  launcher spark_4_2 "env PYTHONPATH='$place'\"\${PYTHONPATH:+:\$PYTHONPATH}\" '$PWD/.venv/bin/python'"
+}
+
 client java
 client kafkajs
 client franz_go
+client spark_4_2
 [ "$failed" = 0 ] || [ "${CI:-}" != true ]

@@ -69,8 +69,9 @@ class CairnSource(DataSource):
         return BatchWriter(options, shape_of(schema, options, overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        # `overwrite` is output mode complete: all rows with every micro-batch, appended as Spark's Kafka sink does.
         options = write_options(self.options, stream=True)
-        return StreamWriter(options, shape_of(schema, options, overwrite))
+        return StreamWriter(options, shape_of(schema, options, overwrite=False))
 
 
 class Ranges(InputPartition):

@@ -29,7 +29,9 @@ Event = dict[str, Any]
 class ClientProcess:
     """One running program; killed with all it started."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], seconds: float = ANSWER_SECONDS) -> None:
+        """`seconds`: how long an answer may take."""
+        self.seconds = seconds
         self.process = subprocess.Popen(
             list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
         )
@@ -58,10 +60,10 @@ class ClientProcess:
             self.process.stdin.write(json.dumps({"op": op, **arguments}).encode() + b"\n")
             self.process.stdin.flush()
             try:
-                answer = self.answers.get(timeout=ANSWER_SECONDS)
+                answer = self.answers.get(timeout=self.seconds)
             except queue.Empty:
                 self.kill()  # its next answer would be taken for that of another question
-                raise AssertionError(f"no answer to {op} in {ANSWER_SECONDS:g} s") from None
+                raise AssertionError(f"no answer to {op} in {self.seconds:g} s") from None
         if answer is None:
             self.answers.put(None)  # whoever asks next need not wait either
         assert answer is not None, f"the client's program ended ({self.process.poll()}) instead of answering {op}"
