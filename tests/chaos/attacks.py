@@ -59,6 +59,11 @@ class Siege(Attacker):
         finally:
             self.broker.close()
 
+    def expect_refusals(self) -> None:
+        """Of writes, from now on."""
+        for ledger in self.world.ledgers:
+            ledger.refused = True
+
     def passed(self, event: str) -> None:
         """An event is over and the broker runs."""
         self.tally[event] += 1
@@ -101,6 +106,7 @@ def full_disks(directory: Path, seed: int, tally: Counter[str], rounds: int = RO
     with ExitStack() as stack:
         disk = stack.enter_context(small_disk(directory / "disk", MEGABYTES))
         siege = Siege(directory, seed, tally, data=disk / "data")
+        siege.expect_refusals()
         stack.enter_context(siege.besieged())
         for _ in range(rounds):
             time.sleep(siege.rng.uniform(0.0, 1.0))
@@ -149,6 +155,7 @@ def failing(pid: int, call: str, when: str, told: Path, only: Iterable[Path] = (
 
 def io_errors(directory: Path, seed: int, tally: Counter[str], rounds: int = ROUNDS // 2) -> None:
     siege = Siege(directory, seed, tally)
+    siege.expect_refusals()
     with siege.besieged():
         for _ in range(rounds):
             wait_until(lambda: siege.broker.splitter() is not None, GOES_ON_SECONDS, "a splitter")

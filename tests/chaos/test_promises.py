@@ -91,6 +91,8 @@ def test_order_without_idempotence() -> None:
     made.sent[PLACE] = 10
     assert findings(made, log(0, 1, 2, 1, 2, 3)) == ""
     assert "out of order" in findings(made, log(0, 2, 1, 3))
+    made.refused = True
+    assert findings(made, log(0, 2, 1, 3)) == "", "what was refused comes behind what was sent next"
 
 
 def test_deleted_records_stay_deleted() -> None:
