@@ -124,15 +124,17 @@ def flood(bootstrap: str, topic: str, partitions: str, seconds: str) -> float:
     return count / (time.perf_counter() - start)
 
 
-def transact(bootstrap: str, topic: str, partitions: str, producers: str, seconds: str) -> list[float]:
-    """Producers, one transaction after another each: a record for every partition; seconds that each one took."""
+def transact(bootstrap: str, topic: str, partitions: str, producers: str, seconds: str) -> tuple[float, list[float]]:
+    """Producers, one transaction after another each: a record for every partition; seconds until the last one was
+    committed, and those that each one took."""
     senders = []
     for number in range(int(producers)):
         sender = producer(bootstrap, **{"transactional.id": f"{topic}-{number}", "linger.ms": 0, "acks": "all"})
         sender.init_transactions(SECONDS)
         senders.append(sender)
     say_ready()
-    value, end = os.urandom(100), time.perf_counter() + float(seconds)
+    value, begin = os.urandom(100), time.perf_counter()
+    end = begin + float(seconds)
 
     def run(sender: Any) -> list[float]:
         took: list[float] = []
@@ -145,7 +147,8 @@ def transact(bootstrap: str, topic: str, partitions: str, producers: str, second
         return took
 
     with ThreadPoolExecutor(len(senders)) as pool:
-        return [seconds for some in pool.map(run, senders) for seconds in some]
+        took = [each for some in pool.map(run, senders) for each in some]
+    return time.perf_counter() - begin, took
 
 
 def member(bootstrap: str, topic: str, group: str) -> tuple[int, float]:

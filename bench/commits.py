@@ -10,6 +10,8 @@ from bench.librdkafka import LoadFailed
 from cairnmq.wire.codec import decode, encode
 from cairnmq.wire.framing import read_response_header, request_frame
 from cairnmq.wire.messages import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetFetchRequest,
@@ -19,6 +21,7 @@ from load.wire_member import Wire, connect
 
 COMMIT, VERSION = 8, 8
 FETCH_VERSION = 8
+FIND_VERSION = 4
 RETRIED = (14, 15, 16)  # the coordinator is not there yet
 RETRY_SECONDS = 0.05
 WAIT_SECONDS = 60.0
@@ -46,6 +49,20 @@ async def committed(wire: Wire, group: str, topic: str, partition: int) -> int:
             return found.topics[0].partitions[0].committed_offset
         if found.error_code not in RETRIED:
             raise LoadFailed(f"OffsetFetch: error {found.error_code}")
+        await asyncio.sleep(RETRY_SECONDS)
+    raise LoadFailed(f"no coordinator within {WAIT_SECONDS:g} s")
+
+
+async def find_coordinator(bootstrap: str, group: str) -> None:
+    """Kafka makes the topic of its offsets when somebody asks for a coordinator."""
+    wire = await connect(bootstrap)
+    deadline = time.monotonic() + WAIT_SECONDS
+    while time.monotonic() < deadline:
+        request = FindCoordinatorRequest(coordinator_keys=[group])
+        (found,) = (await wire.ask(request, FindCoordinatorResponse, FIND_VERSION)).coordinators
+        if not found.error_code:
+            wire.close()
+            return
         await asyncio.sleep(RETRY_SECONDS)
     raise LoadFailed(f"no coordinator within {WAIT_SECONDS:g} s")
 
@@ -110,6 +127,7 @@ class Committer:
 
 
 async def commit_all(bootstrap: str, topic: str, groups: int, seconds: float, ready: Callable[[], None]) -> int:
+    await find_coordinator(bootstrap, topic)
     committers = [Committer(await connect(bootstrap), f"{topic}-{number}", topic, number) for number in range(groups)]
     for one in committers:
         await commit_once(one.wire, one.group, topic, [one.partition], one.offset)

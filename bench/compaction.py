@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ from bench.results import Points, Run, Store
 from bench.row import Row, beside, rounds
 from bench.servers import BOTH, Server, Servers, turns
 from bench.table import Column, comparison
+from broker_process import wait_until
 from cairnmq.client.admin import Alteration
 from cairnmq.client.blocking import Client
 
@@ -45,12 +47,13 @@ def log_bytes(directory: Path) -> int:
 
 def fill(server: Server, topic: str, codec: str, megabytes: int) -> None:
     sender, errors = producer(server.bootstrap, **{"compression.type": codec, "batch.size": 200_000}), Errors()
-    text = bytes(33 + number * 7 % 90 for number in range(VALUE))
+    noise = os.urandom(1 << 20)
     for number in range(megabytes * 1_000_000 // (VALUE + 20)):
-        key = b"key-%d" % (number * 7919 % KEYS)
+        key, at = b"key-%d" % (number * 7919 % KEYS), number * 131 % (len(noise) - VALUE)
+        value = b"%d" % number + noise[at : at + VALUE // 2] + bytes(VALUE // 2)  # half of it can be compressed
         while True:
             try:
-                sender.produce(topic, key=key, value=b"%d" % number + text, partition=0, on_delivery=errors.report)
+                sender.produce(topic, key=key, value=value, partition=0, on_delivery=errors.report)
                 break
             except BufferError:
                 sender.poll(0.1)
@@ -66,9 +69,12 @@ def run_compaction(server: Server, codec: str, megabytes: int) -> Points:
     create_topics(server.bootstrap, [topic], 1, **config)
     fill(server, topic, codec, megabytes)
     tree = server.tree()
+    wait_until(lambda: not server.backlog_bytes(), SECONDS, "everything to be split")
     tree.settle()
     directory = next(server.data.glob(f"**/{topic}-0"))
     before, cpu, start = log_bytes(directory), tree.cpu(), time.monotonic()
+    if before <= 2 * SEGMENT_BYTES:
+        raise LoadFailed(f"{before} bytes are too few to be compacted")
     with Client.connect(server.bootstrap) as client:
         client.incremental_alter_configs(RESOURCE_TOPIC, topic, [Alteration(RATIO, SET, "0.01")])
     while log_bytes(directory) > 2 * SEGMENT_BYTES:

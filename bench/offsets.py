@@ -6,7 +6,7 @@ import asyncio
 import time
 from functools import partial
 
-from bench.commits import commit_once, committed
+from bench.commits import commit_once, committed, find_coordinator
 from bench.first_message import seconds_to_first_message
 from bench.goals import alone
 from bench.librdkafka import LoadFailed, create_topics
@@ -31,6 +31,8 @@ GOALS = (alone("restart after kill -9 with 100,000 offsets in 10,000 groups", PO
 
 
 async def commit_groups(bootstrap: str, groups: int, offset: int) -> None:
+    await find_coordinator(bootstrap, TOPIC)
+
     async def some(first: int) -> None:
         wire = await connect(bootstrap)
         for number in range(first, groups, CONNECTIONS):

@@ -62,6 +62,7 @@ COLD_READERS = 4
 CHUNKS_KEPT = 12  # the records of one full answer, and what is left over in each of its chunks
 FINISH_SECONDS = 120.0
 PRODUCER_EXPIRY_SECONDS = 600.0
+FACTS_FLUSH_MS = 500  # what groups and transactions store, if `cairn.flush` lets it be answered before it is synced
 
 
 AdmitsTransaction = Callable[[str, int, int, int], ErrorCode]  # transactional id, producer id, its epoch, queue id
@@ -240,17 +241,21 @@ class Store:
         return staged.codes
 
     def put_facts(self, facts: Sequence[Fact], stored: Stored) -> None:
-        """Keyed facts, all of them in journal 0 so that replay keeps their order; `stored` hears when they are durable,
-        and of a failure only if they are not in the journal."""
-        path = self.engine.paths[0]
-        end = 0
+        """Keyed facts, all of them in journal 0 so that replay keeps their order; `stored` hears when they are as
+        durable as acks=all is by the broker's `cairn.flush`, and of a failure only if they are not in the journal.
+
+        With several journals they are always synced: a batch in another one must not outlive its transaction's fact.
+        """
+        path, now_ms, end = self.engine.paths[0], self.clock(), 0
+        synced = self._config.cairn_flush == "commit" or len(self.loops) > 1
         for space, key, value in facts:
-            staged = path.stage_fact(None, Keyed(space, key, value), self.clock())
+            staged = path.stage_fact(None, Keyed(space, key, value), now_ms, 0 if synced else FACTS_FLUSH_MS)
             if isinstance(staged, Refusal):
                 self._loop.call_soon(stored, StorageStopped(staged.message))
                 return
             end = staged
-        path.when_kept(end, lambda met: stored(None if met else StorageStopped("journal 0 could not store it")))
+        wait = path.when_kept if synced else path.when_written
+        wait(end, lambda met: stored(None if met else StorageStopped("journal 0 could not store it")))
         self.loops[0].staged()
 
     def load_facts(self, space: str) -> Iterable[tuple[bytes, bytes]]:

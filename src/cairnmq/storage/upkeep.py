@@ -58,8 +58,9 @@ class Upkeep:
         self._packed: dict[int, LogConfig] = {}  # compacted queues in packs, as of the last look
         self._dirty: list[DirtyQueue] = []  # those of them that are due
         self._looked_at_ms = 0
-        # compacted queue -> last segment, clean end and settings when it was looked at
-        self._closed: dict[int, tuple[int, int, LogConfig]] = {}
+        # compacted queue -> last segment, clean end, settings, and whether a checkpoint counted its closed segments, as
+        # of the last look
+        self._closed: dict[int, tuple[int, int, LogConfig, bool]] = {}
 
     # ------------------------------------------------------------------------------------------------ retention
 
@@ -190,7 +191,9 @@ class Upkeep:
             queue = self.splitter.queues.get(queue_id)
             if queue is None or queue.log is None or not queue.log.bases or not queue.spec.config.compact:
                 continue
-            closed = queue.log.bases[-1], queue.compaction.clean_end, queue.spec.config
+            row = self.splitter.checkpoints.image.queues.get(queue_id)
+            counted = row is not None and row.end >= queue.log.bases[-1]  # only what a checkpoint counts is compacted
+            closed = queue.log.bases[-1], queue.compaction.clean_end, queue.spec.config, counted
             if self._closed.get(queue_id) != closed:
                 self._closed[queue_id] = closed
                 log = queue.log

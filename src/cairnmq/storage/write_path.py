@@ -206,14 +206,17 @@ class WritePath:
         )
         return position + size
 
-    def stage_fact(self, queue: Queue | None, fact: Fact, now_ms: int) -> int | Refusal:
-        """Queues a fact; returns the journal position behind it. Facts of queues count once they are written."""
+    def stage_fact(self, queue: Queue | None, fact: Fact, now_ms: int, within_ms: int = 0) -> int | Refusal:
+        """Queues a fact; returns the journal position behind it. Facts of queues count once they are written.
+
+        `within_ms`: when it must be synced at the latest.
+        """
         if self.stopped is not None:
             return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, self.stopped)
         end = self.journal.stage_fact(queue.queue_id if queue is not None else 0, fact, now_ms)
         if queue is not None:
             self._facts.append((queue, fact))
-        self._staged_sync_by_ms = now_ms
+        self._sync_by(now_ms + within_ms)
         return end
 
     def _plan_sync(self, queue: Queue, count: int, acks: int, now_ms: int) -> None:
@@ -228,8 +231,11 @@ class WritePath:
             if queue.unsynced_messages >= config.flush_messages:
                 queue.unsynced_messages = 0
                 by = now_ms
-        if self._staged_sync_by_ms is None or by < self._staged_sync_by_ms:
-            self._staged_sync_by_ms = by
+        self._sync_by(by)
+
+    def _sync_by(self, by_ms: int) -> None:
+        if self._staged_sync_by_ms is None or by_ms < self._staged_sync_by_ms:
+            self._staged_sync_by_ms = by_ms
 
     def take(self) -> Write | None:
         group = self.journal.take()

@@ -164,6 +164,21 @@ def test_nothing_is_done_twice() -> None:
     assert room.upkeep.compactor.tally.passes == passes == 1
 
 
+def test_settings_that_change_before_a_checkpoint_count_after_it() -> None:
+    """Only what a checkpoint counts can be compacted; whoever looked too early looks again."""
+    room = Room(dirty_ratio_min=1.0)
+    for turn in range(40):
+        room.send(("k", f"{turn}" + "." * 20))
+    room.split()
+    spec = room.engine.queues[1].spec
+    room.splitter.configure(replace(spec, config=replace(spec.config, dirty_ratio_min=0.0)))
+    assert not room.upkeep.compact(room.now)
+    room.checkpoint()
+    while room.upkeep.compact(room.now):
+        pass
+    assert room.upkeep.compactor.tally.passes == 1
+
+
 def test_a_small_map_takes_several_passes() -> None:
     room = Room()
     room.upkeep.compactor.keys_max = 7

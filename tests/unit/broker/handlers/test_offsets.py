@@ -236,3 +236,15 @@ async def test_a_stopped_journal_is_told_and_nothing_is_kept(tmp_path: Path) -> 
         rig.ctx.store.engine.paths[0].stopped = "planted"
         assert await commit(rig, "g", 1) == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert list(rig.ctx.offsets.groups()) == []
+
+
+@scenario
+@pytest.mark.parametrize(("flush", "synced"), [("commit", True), ("none", False), ("interval", False)])
+async def test_the_broker_s_flush_policy_holds_for_offsets_too(tmp_path: Path, flush: str, synced: bool) -> None:
+    async with open_rig(tmp_path, {"cairn.flush": flush}) as rig:
+        await rig.create("a")
+        assert await commit(rig, "g", 7) == 0
+        journal = rig.ctx.store.engine.paths[0].journal
+        assert journal.end > 0 and (journal.synced == journal.end) is synced
+    async with open_rig(tmp_path) as rig:
+        assert (await fetch(rig, "g", {"a": [0]}))["a", 0][0] == 7
