@@ -133,7 +133,10 @@ class SplitterProcess:
         self.begin = begin
         self.paused = begin.paused
         self.limits = dict(begin.limits)
-        self.splitter = self.open_splitter(begin.resume)
+        try:
+            self.splitter = self.open_splitter(begin.resume)
+        except OSError as error:
+            sys.exit(f"the splitter cannot begin: {error}")  # the broker starts successors, soon and then less often
         self.full = True
         self.next_retention = time.monotonic() + begin.retention_check_ms / 1000
         while True:

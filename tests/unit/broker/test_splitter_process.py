@@ -143,6 +143,18 @@ def test_after_a_failed_sync_it_and_its_successors_refuse_until_the_broker_is_ba
     assert load_checkpoint(RealDisk(desk.data_dir)).queues[1].end == 2
 
 
+def test_a_disk_that_fails_at_its_start_is_a_line_in_the_log(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found by chaos: it was a traceback. A successor starts anyway."""
+
+    def fail(root: str) -> RealDisk:
+        raise OSError(errno.EIO, "no")
+
+    monkeypatch.setattr(splitter_process, "RealDisk", fail)
+    desk.process.waiting.append(desk.process.begin)
+    with pytest.raises(SystemExit, match="cannot begin: .* no"):
+        desk.process.run()
+
+
 def test_a_failed_round_is_tried_again(desk: Desk) -> None:
     desk.put()
     (Path(desk.data_dir) / "queues").write_text("in the way")
