@@ -39,7 +39,8 @@ from cairnmq.broker.splitter_messages import (
     Spoiled,
     Trouble,
 )
-from cairnmq.errors import ErrorCode, Fault, Refusal
+from cairnmq.codec.batch import only_empty
+from cairnmq.errors import Corrupt, ErrorCode, Fault, Refusal
 from cairnmq.settings.broker import BrokerConfig
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.chunks import Chunks, Tray
@@ -285,7 +286,21 @@ class Store:
     def read(
         self, queue: Queue, offset: int, max_bytes: int, tray: Tray, *, whole: bool, committed: bool = False
     ) -> Fetched | Refusal | Warm:
-        return self.engine.read(queue, offset, max_bytes, whole=whole, cached=True, committed=committed, tray=tray)
+        """As the engine does it; a batch that comes whatever the limit is here one with records: some clients do not
+        move on over empty ones alone."""
+        fetched = self.engine.read(queue, offset, max_bytes, whole=whole, cached=True, committed=committed, tray=tray)
+        while whole and isinstance(fetched, Fetched) and fetched.size and all(map(only_empty, fetched.buffers)):
+            room, behind = max(max_bytes - fetched.size, 0), fetched.next_offset
+            try:
+                more = self.engine.read(queue, behind, room, whole=True, cached=True, committed=committed, tray=tray)
+            except (Corrupt, OSError):
+                break  # the next read begins with what cannot be read
+            if not isinstance(more, Fetched):
+                return more
+            if not more.size:
+                break
+            fetched = Fetched([*fetched.buffers, *more.buffers], fetched.size + more.size, more.next_offset)
+        return fetched
 
     def tray(self) -> Tray:
         """For the records of one answer."""

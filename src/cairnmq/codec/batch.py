@@ -35,6 +35,7 @@ _OFFSET = Layout(">q")
 _EPOCH = Layout(">i")
 _CRC = Layout(">I")
 _ATTRIBUTES = Layout(">h")
+_COUNT = Layout(">i")
 
 
 class BatchHeader(Struct, frozen=True, gc=False):
@@ -109,6 +110,12 @@ def empty_batch(first: int, last: int, timestamp: int) -> bytearray:
     HEADER.pack_into(batch, 0, first, HEADER_SIZE - LENGTH_OVERHEAD, -1, MAGIC, 0, *fields)
     _CRC.pack_into(batch, 17, crc32c(memoryview(batch)[CRC_START:]))
     return batch
+
+
+def only_empty(batches: Buffer) -> bool:
+    """Whether whole batches are all without records: then each is a header, and no more."""
+    counts = range(HEADER_SIZE - _COUNT.size, len(batches), HEADER_SIZE)
+    return len(batches) % HEADER_SIZE == 0 and not any(_COUNT.unpack_from(batches, at)[0] for at in counts)
 
 
 def hollow_batch(header: BatchHeader, timestamp: int) -> bytearray:

@@ -51,6 +51,19 @@ async def test_offsets_are_kept_and_found_again(tmp_path: Path) -> None:
 
 
 @scenario
+async def test_a_batch_behind_a_gap_comes_whatever_the_limit(tmp_path: Path) -> None:
+    """kafkajs does not move on over an empty batch: without the next one beside it, it would ask for ever."""
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        await keep(rig, 0, 30, kept(0, b"x"), kept(20, b"y" * 500), kept(25, b"z" * 500))
+        for limit in (1, 61, 62, 400):
+            found = records_of(await rig.fetch("a", 5, partition_max_bytes=limit, max_bytes=limit))
+            assert [record.offset for record in found] == [20], limit
+        assert [record.offset for record in records_of(await rig.fetch("a", 5))] == [20, 25]
+        assert records_of(await rig.fetch("a", 26, partition_max_bytes=1)) == []
+
+
+@scenario
 async def test_refusals_tell_the_end(tmp_path: Path) -> None:
     async with open_rig(tmp_path) as rig:
         await rig.create("a")
