@@ -104,14 +104,18 @@ class WriteOptions(Struct, frozen=True):
     transaction_timeout_ms: int
 
 
+_TABLE = "option."
+"""What Spark's catalog puts before the options of a table."""
+
+
 class _Reader:
     """Options by name, whatever the case of their letters."""
 
     def __init__(self, options: Mapping[str, str], known: tuple[str, ...]) -> None:
         given = {name.lower(): (name, str(text)) for name, text in options.items()}
         # Spark's catalog hands on the options of a table as option.NAME, sometimes beside the plain ones.
-        repeated = {name.removeprefix("option."): found for name, found in given.items() if name.startswith("option.")}
-        self._given = {**repeated, **{name: found for name, found in given.items() if not name.startswith("option.")}}
+        repeated = {name.removeprefix(_TABLE): found for name, found in given.items() if name.startswith(_TABLE)}
+        self._given = {**repeated, **{name: found for name, found in given.items() if not name.startswith(_TABLE)}}
         names = {name.lower() for name in known}
         for lowered, (name, _) in self._given.items():
             if lowered not in names:
@@ -168,6 +172,12 @@ def columns_of(options: Mapping[str, str]) -> tuple[str, ...]:
     return _columns(_Reader(options, (*_SHARED, *_READ, *_STREAM)))
 
 
+def table_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Those that a table of Spark's catalog was created with."""
+    named = ((name[: len(_TABLE)].lower(), name[len(_TABLE) :], text) for name, text in options.items())
+    return {name: str(text) for prefix, name, text in named if prefix == _TABLE}
+
+
 def write_options(options: Mapping[str, str], *, stream: bool) -> WriteOptions:
     reader = _Reader(options, (*_SHARED, *_WRITE))
     usual: Delivery = "exactly_once" if stream else "at_least_once"
@@ -218,9 +228,10 @@ def _check_place(reader: _Reader, names: tuple[str, ...], place: str) -> None:
 def _connection(reader: _Reader, client_id: str) -> Connection:
     bootstrap = reader.text("kafka.bootstrap.servers")
     if not bootstrap:
-        if reader.empty:  # Spark 4.3.0 hands on none of those that a table of the catalog was created with
-            raise OptionError("there are no options: a table loses them, so use CREATE TEMPORARY VIEW instead")
-        raise OptionError('option kafka.bootstrap.servers is missing: .option("kafka.bootstrap.servers", "HOST:PORT")')
+        # Spark hides the options of a table of its catalog from whoever writes to it.
+        hint = "; to write to a table, INSERT INTO ... WITH (...)" if reader.empty else ""
+        advice = f'.option("kafka.bootstrap.servers", "HOST:PORT"){hint}'
+        raise OptionError(f"option kafka.bootstrap.servers is missing: {advice}")
     if reader.text("path") is not None:
         raise OptionError("there is no path to load or save: name the topic with the options subscribe or topic")
     protocol = reader.text("kafka.security.protocol")

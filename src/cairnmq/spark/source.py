@@ -27,7 +27,7 @@ from cairnmq.client.errors import ClientError
 from cairnmq.settings.definition import nearest
 from cairnmq.spark.batch_plan import plan_batch
 from cairnmq.spark.errors import OptionError, SparkSourceError
-from cairnmq.spark.options import HEADERS, ReadOptions, columns_of, read_options, write_options
+from cairnmq.spark.options import HEADERS, ReadOptions, columns_of, read_options, table_options, write_options
 from cairnmq.spark.progress import Progress
 from cairnmq.spark.ranges import Range
 from cairnmq.spark.sink import BatchWriter, StreamWriter, shape_of
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SHORT_NAME = "cairnmq"
+_TABLE = "cairnmq.options"
+"""In the metadata of a column: the options of the table that it belongs to."""
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 _TYPES: dict[str, DataType] = {
     **{"key": BinaryType(), "value": BinaryType(), "topic": StringType(), "partition": IntegerType()},
@@ -56,13 +58,23 @@ class CairnSource(DataSource):
         return SHORT_NAME
 
     def schema(self) -> StructType:
-        return StructType([StructField(name, _TYPES[name]) for name in columns_of(self.options)])
+        fields = [StructField(name, _TYPES[name]) for name in columns_of(self.options)]
+        kept = table_options(self.options)
+        if kept:
+            fields[0].metadata = {_TABLE: kept}
+        return StructType(fields)
 
     def reader(self, schema: StructType) -> BatchReader:
-        return BatchReader(read_options(self.options, stream=False), _names(schema))
+        return BatchReader(read_options(self._given(schema), stream=False), _names(schema))
 
     def streamReader(self, schema: StructType) -> StreamReader:
-        return StreamReader(read_options(self.options, stream=True), _names(schema))
+        return StreamReader(read_options(self._given(schema), stream=True), _names(schema))
+
+    def _given(self, schema: StructType) -> dict[str, str]:
+        """Spark shows the options of a table to schema(), not to readers: what the schema carries is all they see."""
+        kept = {name: text for field in schema.fields for name, text in field.metadata.get(_TABLE, {}).items()}
+        own = {name.lower() for name in self.options}
+        return {**{name: text for name, text in kept.items() if name.lower() not in own}, **self.options}
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         options = write_options(self.options, stream=False)
