@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from cairnmq.client.blocking import Client
 from cairnmq.client.data import LATEST
-from cairnmq.client.errors import ClientError
+from cairnmq.client.errors import Absent, ClientError
 from cairnmq.client.session import Topic
+from cairnmq.errors import ErrorCode
 from cairnmq.spark.errors import SparkSourceError
 from cairnmq.spark.options import Connection, Selection
 from cairnmq.spark.progress import Progress, TopicProgress
@@ -57,21 +58,19 @@ class TopicView:
                 if pattern.fullmatch(name) and not topic.error and not topic.internal and not name.startswith("__")
             }
             return {name: _described(topic) for name, topic in sorted(found.items())}
-        wanted = selection.topics or tuple(selection.assigned)
-        self.client.session.forget()
         described = {}
+        wanted = selection.topics or tuple(selection.assigned)
+        found = self.client.metadata(wanted).topics
         for name in wanted:
-            try:
-                topic = self.client.topic(name)
-            except ClientError as error:
-                if missing_is_fatal:
-                    raise SparkSourceError(str(error)) from None
+            topic = found[name]
+            if topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not missing_is_fatal:
                 continue
-            described[name] = _described(topic)
-            if selection.assigned:
-                for index in selection.assigned[name]:
-                    topic.partition(index)
-                described[name] = (described[name][0], selection.assigned[name])
+            if topic.error:
+                topic = self.client.topic(name)  # waits, or says what is wrong
+            topic_id, partitions = _described(topic)
+            for index in selection.assigned.get(name, ()):
+                topic.partition(index)
+            described[name] = topic_id, selection.assigned.get(name, partitions)
         return described
 
     def lookup(self, topic: str, partitions: Sequence[int], time: int) -> Mapping[int, int]:
@@ -101,7 +100,9 @@ class TopicView:
     def wait_for_more(self, progress: Progress) -> None:
         """Returns when there is a record behind what was read, or after a moment."""
         positions = {name: topic.offsets for name, topic in progress.topics.items() if topic.offsets}
-        if positions:
+        if not positions:
+            return
+        try:
             self.client.fetch(
                 positions,
                 max_wait_ms=POLL_MS,
@@ -109,6 +110,8 @@ class TopicView:
                 partition_max_bytes=1,
                 read_committed=self._read_committed,
             )
+        except Absent:
+            return  # deleted: the next look at what there is tells what that means for the query
 
 
 def _described(topic: Topic) -> tuple[str, tuple[int, ...]]:
