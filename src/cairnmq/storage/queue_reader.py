@@ -89,7 +89,7 @@ class QueueReader:
         """
         offset = wanted.offset
         for _ in range(3):
-            place = self._places.get(offset)
+            place = self._places.get(offset) or self._first_place(offset)
             if place is None:
                 if cached:
                     return lambda: self._remember(offset)
@@ -111,6 +111,12 @@ class QueueReader:
             self._places.pop(offset, None)
             self.refresh()
         raise self._missing(offset, wanted.limit)
+
+    def _first_place(self, offset: int) -> Spot | None:
+        """A segment begins with its first offset, which needs no index; unless that has just proved wrong."""
+        index = bisect_left(self.bases, offset)
+        begins = index < len(self.bases) and self.bases[index] == offset
+        return (offset, 0, 0) if begins and offset not in self._doubted else None
 
     def _missing(self, offset: int, limit: int) -> Corrupt:
         """The segment that should hold `offset` ends before it, or is not there."""

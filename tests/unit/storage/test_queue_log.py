@@ -342,10 +342,19 @@ def test_a_reader_survives_retention(disk: SimDisk) -> None:
 def test_a_cold_read_gives_the_way_to_warm_it(disk: SimDisk) -> None:
     filled(disk, 2)
     reader = QueueReader(disk, DIRECTORY)
-    warm = reader.read(Wanted(0, 4, -1, 1000), whole=True, cached=True)
+    warm = reader.read(Wanted(2, 4, -1, 1000), whole=True, cached=True)
     assert callable(warm)
     warm()
-    assert isinstance(reader.read(Wanted(0, 4, -1, 1000), whole=True, cached=True), Part)
+    assert isinstance(reader.read(Wanted(2, 4, -1, 1000), whole=True, cached=True), Part)
+
+
+def test_the_beginning_of_a_segment_needs_no_index(disk: SimDisk) -> None:
+    size = len(batch(0).payload)
+    filled(disk, 4, segment_bytes=2 * size)
+    reader = QueueReader(disk, DIRECTORY)
+    for offset in (0, 4):
+        part = reader.read(Wanted(offset, 8, -1, size), whole=True, cached=True)
+        assert isinstance(part, Part) and part.next_offset == offset + 2
 
 
 @pytest.mark.parametrize("indexed", [True, False])
