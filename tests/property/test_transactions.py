@@ -45,8 +45,8 @@ class Client:
         return self.name
 
 
-class Queue:
-    """What a queue must keep: batches of open transactions, and how they ended."""
+class Place:
+    """What a queue must keep: batches of open transactions, and how they ended. Or a group: pending offsets."""
 
     def __init__(self) -> None:
         self.epochs: dict[int, int] = {}
@@ -70,14 +70,16 @@ class Machine(RuleBasedStateMachine):
     @initialize(raises=st.booleans())
     def begin(self, raises: bool) -> None:
         self.limits = Limits(timeout_max_ms=TIMEOUT_MS, expiration_ms=EXPIRATION_MS, raises_epochs=raises)
-        self.now_ms = 1_000_000
+        self.now_ms = self.looked_ms = 1_000_000
         self.count = 0
         self.next_id = 100
         self.stored: dict[bytes, bytes] = {}
         self.core = Transactions(self.limits)
         self.under_way: deque[tuple[str, Decision]] = deque()
         self.endings: list[Ending] = []
-        self.queues = {number: Queue() for number in QUEUES}
+        self.queues = {number: Place() for number in QUEUES}
+        self.groups = {name: Place() for name in GROUPS}
+        self.newest: dict[str, Producer] = {}  # who was last told to be the producer of an id
         self.given: dict[Producer, Client] = {}  # every id and epoch ever answered, and to whom
         self.told: dict[int, bool] = {}  # batch -> how its client was told that it ended
         self.alive: list[Client] = []
@@ -129,10 +131,19 @@ class Machine(RuleBasedStateMachine):
         """Batches are written at once: the worst case, because the facts about them lag behind. A client that did not
         wait for an answer is a wrong one, and may send too."""
         client = self.who(who)
-        if client.me is None or client.ending is not None:
-            return
-        error = self.core.verify(client.transactional_id, client.me, queue=queue)
-        place = self.queues[queue]
+        if client.me is not None and client.ending is None:
+            error = self.core.verify(client.transactional_id, client.me, queue=queue)
+            self.put(client, error, self.queues[queue])
+
+    @rule(who=WHO, group=st.sampled_from(GROUPS))
+    def send_offsets(self, who: int, group: str) -> None:
+        """The same for offsets: they are pending in the group until the transaction ends."""
+        client = self.who(who)
+        if client.me is not None and client.ending is None:
+            self.put(client, self.core.verify(client.transactional_id, client.me, group=group), self.groups[group])
+
+    def put(self, client: Client, error: ErrorCode, place: Place) -> None:
+        assert client.me is not None
         if error == OK:
             newest = max((one for one in self.given if one.producer_id == client.me.producer_id), key=lambda p: p.epoch)
             assert client.me.epoch == newest.epoch, "a fenced producer was let in"
@@ -148,7 +159,21 @@ class Machine(RuleBasedStateMachine):
         self.add(who, queues, set(GROUPS), True)
         for queue in queues:
             self.send(who, queue)
+        for group in GROUPS:
+            self.send_offsets(who, group)
         self.end(who, commit, at_once)
+
+    @rule(who=WHO, queue=st.sampled_from(QUEUES), late=st.booleans())
+    def slow_transaction(self, who: int, queue: int, late: bool) -> None:
+        """A client sleeps through its time limit and goes on as if nothing had happened: nothing may count in part."""
+        self.add(who, {queue}, set(), True)
+        self.send(who, queue)
+        self.time_passes(TIMEOUT_MS + 1)
+        if late:
+            self.settle()
+        self.add(who, {queue}, set(), True)
+        self.send(who, queue)
+        self.end(who, True, True)
 
     @rule(who=WHO, commit=st.booleans(), at_once=AT_ONCE)
     def end(self, who: int, commit: bool, at_once: bool) -> None:
@@ -183,6 +208,7 @@ class Machine(RuleBasedStateMachine):
     @rule(ms=st.sampled_from([1, 1_000, 1_000, 1_000, TIMEOUT_MS + 1, EXPIRATION_MS]))
     def time_passes(self, ms: int) -> None:
         self.now_ms += ms
+        self.looked_ms = self.now_ms
         for transactional_id, decision in self.core.advance(self.now_ms):
             self.carry_out(transactional_id, decision)
         for transactional_id, decision in self.core.expire(self.now_ms):
@@ -207,6 +233,9 @@ class Machine(RuleBasedStateMachine):
         places = [(ending, queue) for ending in self.endings for queue in sorted(ending.queues)]
         if places:
             ending, queue = data.draw(st.sampled_from(places))
+            assert ending.producer.epoch >= self.newest[ending.transactional_id].epoch or (
+                ending.producer.producer_id != self.newest[ending.transactional_id].producer_id
+            ), "a marker with an epoch below one that was given out ends nothing"
             self.queues[queue].mark(ending.producer, ending.commit)
 
     @rule()
@@ -214,8 +243,9 @@ class Machine(RuleBasedStateMachine):
         """The markers of one ending are all written (again)."""
         if self.endings:
             ending = self.endings.pop(0)
-            for queue in ending.queues:
-                self.queues[queue].mark(ending.producer, ending.commit)
+            for place in (*(self.queues[queue] for queue in ending.queues), *map(self.groups.get, ending.groups)):
+                assert place is not None
+                place.mark(ending.producer, ending.commit)
             self.carry_out(ending.transactional_id, self.core.written(ending, self.now_ms))
 
     def settle(self) -> None:
@@ -232,6 +262,7 @@ class Machine(RuleBasedStateMachine):
             client.waiting = None
         self.core = self.loaded()
         self.endings = self.core.resume()
+        self.looked_ms = 0  # what was too old may be open again
 
     @rule(transactional_id=st.sampled_from(IDS))
     def lose_a_write(self, transactional_id: str) -> None:
@@ -248,6 +279,7 @@ class Machine(RuleBasedStateMachine):
         # An ending that runs stays: its fact is stored, and it is started again below. Markers are idempotent.
         self.endings = [ending for ending in self.endings if ending.transactional_id != transactional_id]
         self.carry_out(transactional_id, self.core.reload(transactional_id))
+        self.looked_ms = 0
 
     @rule(transactional_id=st.sampled_from(IDS))
     def run_out_of_epochs(self, transactional_id: str) -> None:
@@ -262,6 +294,7 @@ class Machine(RuleBasedStateMachine):
             return
         later = Producer(record.producer_id, EPOCH_LAST_GIVEN)
         self.given[later] = holder
+        self.newest[transactional_id] = later
         holder.me = later
         rest = decode(put("", record)[2] or b"")
         changed = TransactionRecord(
@@ -315,6 +348,10 @@ class Machine(RuleBasedStateMachine):
 
     def is_given(self, client: Client, producer: Producer) -> None:
         assert self.given.setdefault(producer, client) is client, f"{producer} was given to two"
+        before = self.newest.get(client.transactional_id)
+        if before is not None and before.producer_id == producer.producer_id:
+            assert producer.epoch >= before.epoch, f"{producer} was given after {before}"
+        self.newest[client.transactional_id] = producer
         assert 0 <= producer.epoch <= EPOCH_LAST_GIVEN
         client.me = producer
 
@@ -338,16 +375,19 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def nothing_hangs(self) -> None:
         """A queue with an open transaction is named in a stored fact that will lead a marker to it."""
-        for number, queue in getattr(self, "queues", {}).items():
-            for producer_id in queue.open:
+        if not hasattr(self, "core"):
+            return
+        for name, place in (*self.queues.items(), *self.groups.items()):
+            for producer_id in place.open:
                 record = next(one for one in self.core._stored.values() if one.producer_id == producer_id)
                 assert record.state is State.ONGOING or record.state in PREPARED
-                assert number in record.queues
+                assert name in record.queues or name in record.groups
 
     @invariant()
     def ends_are_whole_and_as_told(self) -> None:
         for batch, commit in getattr(self, "told", {}).items():
-            ended = [queue.ended[batch] for queue in self.queues.values() if batch in queue.ended]
+            places = (*self.queues.values(), *self.groups.values())
+            ended = [place.ended[batch] for place in places if batch in place.ended]
             assert ended == [commit], f"batch {batch} was told to be {commit} and is {ended}"
 
     @invariant()
@@ -355,6 +395,19 @@ class Machine(RuleBasedStateMachine):
         if hasattr(self, "core"):
             listed = dict(self.core.listed(Filter(), self.now_ms))
             assert listed.keys() == self.core._live.keys()
+            ongoing = self.core.listed(Filter(states=frozenset({State.ONGOING})), self.now_ms)
+            assert {one for one, _ in ongoing} == self.core._open
+            for one, record in listed.items():
+                mine = dict(self.core.listed(Filter(producer_ids=frozenset({record.producer_id})), self.now_ms))
+                assert list(mine) == [one], "a producer id has one transactional id"
+                assert record.queues | record.groups == frozenset() or record.state not in IDLE
+
+    @invariant()
+    def no_transaction_outlives_its_time(self) -> None:
+        """Once time was looked at, whatever is open is young enough."""
+        for record in getattr(self, "core", Transactions(Limits()))._live.values():
+            if record.state is State.ONGOING:
+                assert record.start_ms + record.timeout_ms >= self.looked_ms
 
     def teardown(self) -> None:
         """Whatever was begun ends: nobody waits, nothing is open."""
@@ -366,7 +419,7 @@ class Machine(RuleBasedStateMachine):
         assert not self.core._waiting
         assert all(client.waiting is None for client in self.alive)
         assert all(record.state in IDLE for record in self.core._live.values())
-        assert not any(queue.open for queue in self.queues.values())
+        assert not any(place.open for place in (*self.queues.values(), *self.groups.values()))
 
 
 TestTransactions = Machine.TestCase
