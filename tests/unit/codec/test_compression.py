@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import struct
 import sys
+import tracemalloc
 
 import cramjam
 import lz4.frame
@@ -127,3 +128,20 @@ def test_a_missing_package_says_what_to_install(codec: int, module: str, monkeyp
         with pytest.raises(CodecMissing, match=r"which is not installed"):
             call()
     assert decompress(NONE, compress(NONE, b"still works"), 20) == b"still works"
+
+
+@pytest.mark.parametrize("codec", [GZIP, LZ4, ZSTD], ids=["gzip", "lz4", "zstd"])
+def test_a_bomb_costs_no_more_than_the_limit_and_its_error_nothing(codec: int) -> None:
+    """Found by hostile clients: frames that an error refers to kept all that was unpacked."""
+    limit = 4 << 20
+    bomb = compress(codec, bytes(20 << 20))
+    decompress(codec, compress(codec, b"x"), limit)  # loads the package
+    tracemalloc.start()
+    try:
+        with pytest.raises(Undecodable, match="expands to more") as caught:
+            decompress(codec, bomb, limit)
+        held, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < limit + (1 << 20)
+    assert held < 1 << 20 and caught.value is not None
