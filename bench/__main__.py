@@ -24,6 +24,7 @@ from bench.results import HOME, ROOT, Run, Store, say
 from bench.row import Row
 from bench.servers import Server, Servers
 from bench.small import SMALL
+from bench.spark import SPARK
 from bench.start import START
 from bench.sustained import SUSTAINED
 from bench.sweep import SWEEP
@@ -49,6 +50,7 @@ ALL = (
     GROUPS,
     OFFSETS,
     COMPACTION,
+    SPARK,
 )
 ROWS = {row.name: row for row in ALL}
 SUMMARY = "goals"
