@@ -40,7 +40,7 @@ def test_no_crash_breaks_a_promise(first: int) -> None:
             error.add_note(f"seed {seed} of CoordinatorWorld")
             raise
     assert total.crash_points > 1000
-    assert min(total.compactions, total.commits, total.rebalances, total.ended_transactions) > 10, total
+    assert min(total.compactions, total.commits, total.rebalances, total.ended_transactions) > 0, total
 
 
 def answers_before_their_facts_are_stored(patch: pytest.MonkeyPatch) -> None:
