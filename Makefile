@@ -5,7 +5,7 @@ SHELL := /bin/bash
 
 VENV := .venv
 BIN := $(VENV)/bin
-KERNELS := $(shell find src -name '_*.pyx' 2>/dev/null)
+KERNELS := $(shell find src -name '_*.pyx' -o -name '*.pxi' 2>/dev/null)
 BUILD_INPUTS := pyproject.toml setup.py tools/setup_venv.sh $(KERNELS)
 
 SEED ?=

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 
 from cairnmq.broker.facts import FactLog
 from cairnmq.broker.ordered_writes import OrderedWrites
@@ -58,7 +59,7 @@ class TransactionCoordinator:
     def start(self, abort_ms: int, expire_ms: int) -> None:
         """Goes on with what was prepared; from now on time ends transactions, and ids that nobody uses."""
         for ending in self.core.resume():
-            self._begin(ending)
+            self._begin(ending, pause=0.0)
         loop = asyncio.get_running_loop()
         self._watches = [
             loop.create_task(self._watch(abort_ms / 1000, self.core.advance, "took too long and is aborted")),
@@ -126,23 +127,29 @@ class TransactionCoordinator:
         self._carry_out(transactional_id, decide(deliver))
         return await future or _UNAVAILABLE
 
-    def _carry_out(self, transactional_id: str, decision: Decision) -> None:
+    def _carry_out(self, transactional_id: str, decision: Decision, pause: float = 0.0) -> None:
         waiting = [(deliver, answer) for deliver, answer in decision.answers if callable(deliver)]
+        begin = partial(self._begin, pause=pause)
         self._writes.submit(
-            transactional_id, decision.facts, [*waiting, *((self._begin, ending) for ending in decision.endings)]
+            transactional_id, decision.facts, [*waiting, *((begin, ending) for ending in decision.endings)]
         )
 
     def _put_back(self, transactional_id: str) -> None:
-        self._carry_out(transactional_id, self.core.reload(transactional_id))
+        """Facts could not be stored. An ending that begins again waits first: the next one may fail as fast."""
+        self._carry_out(transactional_id, self.core.reload(transactional_id), RETRY_SECONDS)
 
     # ------------------------------------------------------------------------------------------------------ endings
 
-    def _begin(self, ending: Answer | Ending | None) -> None:
+    def _begin(self, ending: Answer | Ending | None, *, pause: float) -> None:
         if isinstance(ending, Ending):
-            self._run(self._end(ending))
+            self._run(self._end(ending, pause))
 
-    async def _end(self, ending: Ending) -> None:
+    async def _end(self, ending: Ending, pause: float) -> None:
         """Markers into every queue and group, until it is done: the result is stored, nothing can change it."""
+        if pause:
+            await asyncio.sleep(pause)
+            if self._closing:
+                return
         while True:
             try:
                 codes, _ = await asyncio.gather(

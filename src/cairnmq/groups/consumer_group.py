@@ -34,6 +34,7 @@ from cairnmq.groups.topic_view import TopicView
 
 GroupMember: TypeAlias = "ConsumerMember[ConsumerGroup]"
 
+_UNRESOLVED = -2  # no version of the topics
 _SESSION, _INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 
 
@@ -58,7 +59,7 @@ class ConsumerGroup:
         self._names: Counter[str] = Counter()  # topic -> members that name it
         self._regexes: Counter[str] = Counter()
         self._matched: dict[str, frozenset[str]] = {}  # regular expression -> topics, as of `_seen`
-        self._seen = -2  # the version of the topics that `_digest` and `_matched` are of
+        self._seen = _UNRESOLVED  # the version of the topics that `_digest` and `_matched` are of
         self._hosted = 0  # members that speak the classic protocol
         self._stored = ConsumerRecord(0, 0, 0)
         self._changed: dict[str, None] = {}  # members to store; in order
@@ -285,6 +286,8 @@ class ConsumerGroup:
                 digest = self._digested(view)
                 bump = bump or digest != self._digest
                 self._digest = digest
+            else:
+                self._seen = _UNRESOLVED
             if bump:
                 self.epoch += 1
 
@@ -302,6 +305,9 @@ class ConsumerGroup:
 
     def _digested(self, view: TopicView) -> bytes:
         digest = blake2b(digest_size=8)
+        for regex in sorted(self._regexes):
+            # One that is resolved only now may name topics that others read already: those who wait for it have none.
+            digest.update(f"{regex}/".encode())
         for name in sorted(self.subscribed()):
             topic = view.topic(name)
             if topic is not None:

@@ -24,13 +24,17 @@ class OffsetKey(Struct, frozen=True, array_like=True, gc=False):
 
 
 class Committed(Struct, frozen=True, array_like=True, gc=False):
-    """A stored position. `expire_ms` is set only by clients that still send a retention time (OffsetCommit 2-4)."""
+    """A stored position. `expire_ms` is set only by clients that still send a retention time (OffsetCommit 2-4).
+
+    `order` tells which of two commits of a queue came later where transactions take part: clocks can be set back.
+    """
 
     offset: int
     leader_epoch: int = -1
     metadata: str = ""
     commit_ms: int = 0
     expire_ms: int = -1
+    order: int = 0
 
 
 _encoder = msgspec.msgpack.Encoder()

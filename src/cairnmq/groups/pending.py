@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from cairnmq.groups.facts import Fact
 from cairnmq.groups.offsets import Committed, OffsetKey, Offsets
@@ -73,6 +73,26 @@ class PendingOffsets:
     def of(self, group: str, producer_id: int) -> Mapping[Place, Committed]:
         return self._groups.get(group, {}).get(producer_id, {})
 
+    def commit(self, key: OffsetKey, value: Committed, offsets: Offsets) -> Fact:
+        """What is stored for a commit outside of transactions: it is later than what any of them holds now."""
+        present = offsets.get(key.group, key.topic_id, key.partition)
+        order = max(present.order if present is not None else 0, self._latest(key) + 1)
+        return put_offset(key, structs.replace(value, order=order) if order else value)
+
+    def hold(self, key: PendingKey, value: Committed, offsets: Offsets) -> Fact:
+        """What is stored for a commit inside a transaction."""
+        present = offsets.get(key.group, key.topic_id, key.partition)
+        order = max(present.order if present is not None else 0, self._latest(key)) + 1
+        return put(key, structs.replace(value, order=order))
+
+    def _latest(self, key: OffsetKey | PendingKey) -> int:
+        """The order of the last commit that waits for its transaction; -1 if there is none."""
+        place = key.topic_id, key.partition
+        producers = self._groups.get(key.group)
+        if producers is None:
+            return -1
+        return max((places[place].order for places in producers.values() if place in places), default=-1)
+
     def end(self, group: str, producer_id: int, *, commit: bool, offsets: Offsets) -> list[Fact]:
         """What must be stored when the producer's transaction ends. An offset that was committed later, outside of the
         transaction, stays."""
@@ -80,7 +100,7 @@ class PendingOffsets:
         for (topic_id, partition), value in self.of(group, producer_id).items():
             if commit:
                 present = offsets.get(group, topic_id, partition)
-                if present is None or present.commit_ms <= value.commit_ms:
+                if present is None or present.order <= value.order:
                     facts.append(put_offset(OffsetKey(group, topic_id, partition), value))
             facts.append(drop(PendingKey(group, producer_id, topic_id, partition)))
         return facts

@@ -23,11 +23,9 @@ from cairnmq.groups.messages import Answer as GroupAnswer
 from cairnmq.groups.messages import ConsumerLimits, Limits
 from cairnmq.groups.offsets import SPACE as OFFSET_SPACE
 from cairnmq.groups.offsets import Committed, OffsetKey, Offsets
-from cairnmq.groups.offsets import put as put_offset
 from cairnmq.groups.partitions import stored as in_order
 from cairnmq.groups.pending import SPACE as PENDING_SPACE
 from cairnmq.groups.pending import PendingKey
-from cairnmq.groups.pending import put as put_pending
 from cairnmq.groups.record import SPACE as GROUP_SPACE
 from cairnmq.storage.engine import Engine
 from cairnmq.storage.format import Keyed
@@ -216,7 +214,8 @@ class CoordinatorWorld(CompactionWorld):
             if topic_id in known:
                 keys.append(OffsetKey(member.group, topic_id, index))
                 self.ledger.tried.setdefault(keys[-1], []).append(self.serial)
-                facts.append(put_offset(keys[-1], Committed(self.serial, commit_ms=self.now)))
+                value = Committed(self.serial, commit_ms=self.now)
+                facts.append(self.groups.pending.commit(keys[-1], value, self.groups.offsets))
         offset = self.serial
 
         def stored(fault: Fault | None) -> None:
@@ -306,9 +305,9 @@ class CoordinatorWorld(CompactionWorld):
             producer.out()
             return
         where = OffsetKey(group, SOURCE, 0)
-        fact = put_pending(
-            PendingKey(group, producer.me.producer_id, SOURCE, 0), Committed(transaction, commit_ms=self.now)
-        )
+        key = PendingKey(group, producer.me.producer_id, SOURCE, 0)
+        value = Committed(transaction, commit_ms=self.now)
+        fact = self.groups.pending.hold(key, value, self.groups.offsets)
 
         def stored(fault: Fault | None) -> None:
             if fault is None and producer.transaction == transaction and producer.ending is None:

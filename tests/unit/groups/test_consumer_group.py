@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from cairnmq.errors import ErrorCode
+from cairnmq.groups import topic_pattern
 from cairnmq.groups.consumer_messages import LEAVES, LEAVES_FOR_NOW
 from cairnmq.groups.messages import ConsumerLimits, Identity, State
 from cairnmq.groups.offsets import Committed, OffsetKey, put
-from cairnmq.groups.partitions import NOTHING
+from cairnmq.groups.partitions import NOTHING, count
 from unit.groups.hall import GROUP, LIMITS, REBALANCE_MS, SESSION_MS, Hall
 
 OK = ErrorCode.NONE
@@ -266,3 +268,27 @@ def test_a_static_member_is_removed_by_an_administrator() -> None:
     hall.join("a", instance_id="i")
     assert hall.classic_leave(Identity("", "j"), Identity("", "i")) == [ErrorCode.UNKNOWN_MEMBER_ID, OK]
     assert hall.kind == ("consumer", State.EMPTY)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_an_expression_that_takes_several_heartbeats(monkeypatch: pytest.MonkeyPatch, restarted: bool) -> None:
+    """Its member gets its part also when somebody reads the same topic by name already."""
+    monkeypatch.setattr(topic_pattern, "WORK_MAX", 400)
+    hall = Hall()
+    for number in range(60):
+        hall.topics.put(f"other-{number:03}", 1)
+    hall.join("a", "orders")
+    hall.settle("a")
+    hall.join("b", regex="ord.*")
+    assert not hall.owned["b"], "too much work for one heartbeat"
+    if restarted:
+        hall.restart()
+    for _ in range(10):
+        hall.beat("a")
+        hall.beat("b")
+    assert {name: count(hall.owned[name]) for name in "ab"} == {"a": 2, "b": 2}
+    hall.beat("b", regex="other-.*")
+    for _ in range(60):
+        hall.beat("a")
+        hall.beat("b")
+    assert {name: count(hall.owned[name]) for name in "ab"} == {"a": 4, "b": 60}

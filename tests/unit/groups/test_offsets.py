@@ -97,7 +97,9 @@ def test_the_stored_form_does_not_change() -> None:
     """Journals and checkpoints of older versions hold it."""
     _, key, value = put(OffsetKey("g", bytes(range(16)), 7), Committed(300, 2, "m", 5, -1))
     assert key.hex() == "93a167c410000102030405060708090a0b0c0d0e0f07"
-    assert value is not None and value.hex() == "95cd012c02a16d05ff"
+    assert value is not None and value.hex() == "96cd012c02a16d05ff00"
+    offsets = Offsets.load([(key, bytes.fromhex("95cd012c02a16d05ff"))])  # before `order` came
+    assert offsets.get("g", bytes(range(16)), 7) == Committed(300, 2, "m", 5, -1)
 
 
 def _everything(offsets: Offsets) -> dict[tuple[str, bytes, int], Committed]:

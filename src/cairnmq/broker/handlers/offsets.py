@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from cairnmq.errors import ErrorCode
 from cairnmq.groups.facts import Fact
-from cairnmq.groups.offsets import Committed, OffsetKey, put
+from cairnmq.groups.offsets import Committed, OffsetKey
 from cairnmq.wire.framing import RequestHeader
 from cairnmq.wire.messages import (
     OffsetCommitRequest,
@@ -34,6 +34,7 @@ async def commit(ctx: Context, header: RequestHeader, request: OffsetCommitReque
         request.generation_id_or_member_epoch,
         header.api_version,
     )
+    groups = ctx.coordinator.groups
     facts: list[Fact] = []
     stored: list[CommitAnswer] = []
     topics = []
@@ -56,7 +57,8 @@ async def commit(ctx: Context, header: RequestHeader, request: OffsetCommitReque
             else:
                 expire_ms = now_ms + request.retention_time_ms if request.retention_time_ms >= 0 else -1
                 value = Committed(wanted.committed_offset, wanted.committed_leader_epoch, metadata, now_ms, expire_ms)
-                facts.append(put(OffsetKey(request.group_id, topic.topic_id, wanted.partition_index), value))
+                key = OffsetKey(request.group_id, topic.topic_id, wanted.partition_index)
+                facts.append(groups.pending.commit(key, value, groups.offsets))
                 stored.append(answer)
         topics.append(
             OffsetCommitResponse.OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id, partitions=answers)

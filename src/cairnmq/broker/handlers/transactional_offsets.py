@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from cairnmq.errors import ErrorCode
 from cairnmq.groups.facts import Fact
 from cairnmq.groups.offsets import Committed
-from cairnmq.groups.pending import PendingKey, put
+from cairnmq.groups.pending import PendingKey
 from cairnmq.transactions.messages import Add, Producer
 from cairnmq.wire.framing import RequestHeader
 from cairnmq.wire.messages import TxnOffsetCommitRequest, TxnOffsetCommitResponse
@@ -25,6 +25,7 @@ _NO_MISSING_GROUP = 0  # clients of every version are told of a wrong generation
 async def commit(ctx: Context, header: RequestHeader, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
     error = await _admission(ctx, header.api_version, request)
     now_ms = ctx.clock()
+    groups = ctx.coordinator.groups
     facts: list[Fact] = []
     stored: list[Answer] = []
     topics = []
@@ -44,7 +45,7 @@ async def commit(ctx: Context, header: RequestHeader, request: TxnOffsetCommitRe
             else:
                 key = PendingKey(request.group_id, request.producer_id, topic.topic_id, wanted.partition_index)
                 value = Committed(wanted.committed_offset, wanted.committed_leader_epoch, metadata, now_ms)
-                facts.append(put(key, value))
+                facts.append(groups.pending.hold(key, value, groups.offsets))
                 stored.append(answer)
         topics.append(TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic(name=asked.name, partitions=answers))
     if not await ctx.coordinator.commit(request.group_id, facts):
