@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 
@@ -234,14 +233,12 @@ def test_kafka_transactions(broker: Broker, topic: str) -> None:
 
 
 def test_transactions_of_many_partitions(broker: Broker, request: pytest.FixtureRequest) -> None:
-    """One over 1,000 queues ends in one go."""
+    """That markers of many queues are one write is counted in tests/unit/broker/handlers/test_read_committed.py."""
     topic = made_topic(request, broker, partitions=1_000)
     transactor = Transactor("librdkafka", broker.bootstrap)
     producer = transactor.producer(topic, timeout_ms=60_000)
     for partition in range(1_000):
         producer.send(topic, partition, str(partition))
-    began = time.monotonic()
     producer.end(commit=True)
-    assert time.monotonic() - began < 10
     assert len(transactor.values(topic)) == 1_000
     producer.close()
