@@ -90,11 +90,13 @@ class Plan:
         return self.session.session_id if self.session is not None else 0
 
     def leaves_out(self, wanted: Wanted, answer: FetchResponse.PartitionData) -> bool:
-        """An incremental answer names only partitions with data, an error, or news about their ends."""
+        """An incremental answer names only partitions with data, an error (or a diverging epoch, which is one), or news
+        about their ends."""
         told = (answer.high_watermark, answer.log_start_offset)
         changed = told != wanted.told
-        wanted.told = told if not answer.error_code else None
-        return self.incremental and not answer.records and not answer.error_code and not changed
+        wrong = bool(answer.error_code) or answer.diverging_epoch.end_offset >= 0
+        wanted.told = told if not wrong else None
+        return self.incremental and not answer.records and not wrong and not changed
 
 
 class FetchSessions:

@@ -151,3 +151,7 @@ def test_an_incremental_answer_leaves_out_what_the_client_knows() -> None:
     wrong = row(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
     assert not plan.leaves_out(one, wrong) and not plan.leaves_out(one, wrong), "an error is told each time"
     assert not plan.leaves_out(one, row(high_watermark=6, log_start_offset=2)), "and so is its end"
+    apart = row(
+        high_watermark=6, log_start_offset=2, diverging_epoch=FetchResponse.EpochEndOffset(epoch=1, end_offset=3)
+    )
+    assert not plan.leaves_out(one, apart) and not plan.leaves_out(one, apart), "a diverging epoch too"
