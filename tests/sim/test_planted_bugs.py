@@ -23,8 +23,9 @@ from cairnmq.storage.queue_log import QueueLog
 from cairnmq.storage.queue_segment import LOG, segment_name
 from cairnmq.storage.queue_state import QueueState
 from cairnmq.storage.repair import restore_segment
+from cairnmq.storage.split_queue import SplitQueue
 from cairnmq.storage.split_report import Published, Resume
-from cairnmq.storage.splitter import SplitQueue, Splitter
+from cairnmq.storage.splitter import Splitter
 from cairnmq.storage.write_path import Released, Write, WritePath
 from cairnmq.testing.campaign import run_seed
 from cairnmq.testing.oracle import Violation

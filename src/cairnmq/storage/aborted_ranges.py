@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from cairnmq.codec.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from cairnmq.storage.disk import Disk
-from cairnmq.storage.format import Aborted
+from cairnmq.storage.format import Aborted, RowSum
 from cairnmq.storage.txn_index import read_rows
 
 
@@ -28,7 +28,12 @@ class AbortedRanges:
         return index >= 0 and header.base_offset < ranges[index].last
 
 
-def aborted_ranges(disk: Disk, directory: str, bases: Iterable[int], packed: Iterable[Aborted]) -> AbortedRanges:
-    """`packed`: those whose marker no `.txnindex` knows. Damage is raised: without it aborted records would stay."""
-    rows = [row for base in bases for row in read_rows(disk, directory, base)]
+def aborted_ranges(
+    disk: Disk, directory: str, bases: Iterable[int], packed: Iterable[Aborted], known: Mapping[int, RowSum]
+) -> AbortedRanges:
+    """`packed`: those whose marker no `.txnindex` knows. Damage is raised: without it aborted records would stay.
+
+    `known`: sums of the rows of each segment.
+    """
+    rows = [row for base in bases for row in read_rows(disk, directory, base, known)]
     return AbortedRanges([*packed, *rows])

@@ -13,7 +13,8 @@ from cairnmq.storage.damage import Damage
 from cairnmq.storage.queue_segment import LOG, place_at, segment_name
 from cairnmq.storage.reserve import FULL
 from cairnmq.storage.retention import SegmentAge
-from cairnmq.storage.splitter import SplitQueue, Splitter
+from cairnmq.storage.split_queue import SplitQueue
+from cairnmq.storage.splitter import Splitter
 
 KEYS_MAX = 1_500_000  # so many fit into a table of 48 MiB, and 24 more while it grows to that
 SLICE_BYTES = 4 << 20

@@ -33,7 +33,8 @@ from cairnmq.storage.queue_segment import (
     walk,
 )
 from cairnmq.storage.repair import index_bytes
-from cairnmq.storage.splitter import SplitQueue, Splitter
+from cairnmq.storage.split_queue import SplitQueue
+from cairnmq.storage.splitter import Splitter
 from cairnmq.storage.txn_index import read_rows
 
 READ_BYTES = 1 << 20
@@ -149,7 +150,9 @@ class CompactionJob:
     def _run(self) -> Generator[int, None, None]:
         queue, clean_end = self.queue, self.queue.compaction.clean_end
         assert queue.log is not None
-        self._aborted = aborted_ranges(self.disk, queue.spec.directory, queue.log.bases, queue.state.aborted)
+        self._aborted = aborted_ranges(
+            self.disk, queue.spec.directory, queue.log.bases, queue.state.aborted, queue.row_sums
+        )
         # what becomes of the records of an open transaction is not decided
         end = min([self._end, *queue.state.open_transactions.values()])
         end = yield from self._note_keys(clean_end, end)
@@ -228,7 +231,8 @@ class CompactionJob:
         indexes = index_bytes(walk(file, 0), self._base, self.queue.spec.config.index_interval_bytes)
         files = dict(zip((INDEX, TIME_INDEX), indexes, strict=True))
         if any(self.disk.exists(segment_name(directory, segment.base, TXN_INDEX)) for segment in joined):
-            rows = [row for segment in joined for row in read_rows(self.disk, directory, segment.base)]
+            known = self.queue.row_sums
+            rows = [row for segment in joined for row in read_rows(self.disk, directory, segment.base, known)]
             # of an aborted transaction without a marker, readers would never hear the end
             files[TXN_INDEX] = txn_index_bytes([row for row in rows if row.last not in sieve.gone_markers])
         for suffix, data in files.items():

@@ -21,7 +21,7 @@ from cairnmq.storage.damage import Damage, DamageList, Place
 from cairnmq.storage.disk import Disk
 from cairnmq.storage.doubt import doubt_name
 from cairnmq.storage.fault_point import reach
-from cairnmq.storage.format import BATCH, ENTRY_SIZE, NO_SEGMENTS, Aborted
+from cairnmq.storage.format import BATCH, ENTRY_SIZE, NO_SEGMENTS, Aborted, numbered
 from cairnmq.storage.journal import JournalReader
 from cairnmq.storage.markers import Marker, StagedMarkers
 from cairnmq.storage.pack_shelf import PackShelf
@@ -29,13 +29,14 @@ from cairnmq.storage.producers import live
 from cairnmq.storage.queue import Queue
 from cairnmq.storage.queue_log import QueueSpec
 from cairnmq.storage.queue_reader import QueueReader
-from cairnmq.storage.queue_segment import Part, Wanted, Warm, sound_batches
+from cairnmq.storage.queue_segment import TXN_INDEX, Part, Wanted, Warm, sound_batches
 from cairnmq.storage.queue_state import QueueState
 from cairnmq.storage.queue_transactions import by_marker, overlapping
 from cairnmq.storage.recovery import Progress, Scan, live_queues, recover_journal, reopened
 from cairnmq.storage.repair import refuse_stale_checkpoint
 from cairnmq.storage.split_report import Published, Resume, Round
 from cairnmq.storage.tail import Tail
+from cairnmq.storage.txn_index import NOTHING_KNOWN
 from cairnmq.storage.write_path import WritePath
 from cairnmq.types import Buffer
 
@@ -216,9 +217,10 @@ class Engine:
                 continue
             if queue.segments_from != split.segments_from:
                 queue.segments_from = resume.segments_from[split.queue_id] = split.segments_from
+            queue.learn_sums(split.row_sums)
             queue.split_to(split.end)
             if queue.reader is not None:
-                queue.reader.saw_segment(split.last_segment, aborted=split.aborted)
+                queue.reader.saw_segment(split.last_segment, aborted=bool(split.row_sums))
         path.unsplit_entries -= done.batches
         self.split[done.journal] = resume.positions[done.journal] = done.position
 
@@ -228,11 +230,12 @@ class Engine:
         for queue_id in published.demoted:
             queue = self.queues.get(queue_id)
             if queue is not None:
-                queue.segments_from, queue.reader = NO_SEGMENTS, None
+                queue.segments_from, queue.reader, queue.row_sums = NO_SEGMENTS, None, None
                 self._recall_aborted(queue, published.aborted.get(queue_id, ()))
         for queue_id in published.compacted:
             queue = self.queues.get(queue_id)
             if queue is not None:
+                queue.row_sums = None
                 queue.reader = None  # what it has open and remembers is of the old files
         self._resume = Resume(dict(self.split))
         for number, position in published.positions.items():
@@ -299,6 +302,9 @@ class Engine:
             row = image.queues.get(queue_id)
             queue = self.queues[queue_id]
             queue.segments_from, queue.reader = row.segments_from if row is not None else NO_SEGMENTS, None
+            queue.row_sums = None
+            if row is not None and not row.compaction.swaps:
+                queue.learn_sums(row.row_sums)
         self.shelf.replace(image.packs)
         for number in self.split:
             mark = image.marks.get(number)
@@ -311,6 +317,8 @@ class Engine:
         queue = self.queues.get(queue_id)
         if queue is not None:
             queue.reader = None
+            for base in numbered([file.rpartition("/")[2]], TXN_INDEX):
+                queue.row_sums = {b: known for b, known in (queue.row_sums or {}).items() if b != base}
 
     def resume(self) -> Resume:
         """What a successor of a splitter that died alone must know."""
@@ -481,7 +489,8 @@ class Engine:
         rows = {row.last: row for row in overlapping(known, start, end)} if known else {}
         if queue.segments_from != NO_SEGMENTS and start < queue.split_end and queue.packed_end < queue.split_end:
             reader = queue.reader or self._open_reader(queue)
-            part = reader.aborted(start, end, queue.split_end, cached=cached)
+            sums = queue.row_sums if queue.row_sums and not queue.config.compact else NOTHING_KNOWN
+            part = reader.aborted(start, end, queue.split_end, cached=cached, sums=sums)
             if not isinstance(part, list):
                 return part
             rows.update((row.last, row) for row in part)

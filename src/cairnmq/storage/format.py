@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from struct import Struct as Layout
+from typing import TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -213,6 +214,9 @@ class Aborted(Struct, frozen=True, gc=False, array_like=True):
     stable: int
 
 
+RowSum: TypeAlias = tuple[int, int]  # rows of a `.txnindex`, crc32c of their bytes
+
+
 class CompactionRow(Struct, frozen=True, gc=False, array_like=True):
     """How far a queue is compacted. `swaps`: segments (first offsets) that are one now, under the first's name; the
     others are on their way out."""
@@ -241,6 +245,7 @@ class QueueRow(Struct, frozen=True, gc=False, array_like=True):
     packed_bytes: int = 0  # put into packs so far
     aborted: tuple[Aborted, ...] = ()  # whose markers lie in packs
     compaction: CompactionRow = NOT_COMPACTED
+    row_sums: tuple[tuple[int, RowSum], ...] = ()  # by segment; of one that is not named nothing is known
 
 
 class CheckpointRows(Struct, frozen=True, gc=False, array_like=True):

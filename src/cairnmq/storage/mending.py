@@ -35,6 +35,7 @@ from cairnmq.storage.queue_segment import LOG, TXN_INDEX, segment_name
 from cairnmq.storage.queue_state import QueueState
 from cairnmq.storage.repair import Kept, rebuild_indexes, restore_segment
 from cairnmq.storage.splitter import Splitter
+from cairnmq.storage.txn_index import NO_ROWS, sum_with
 
 
 class _Copy(Struct, frozen=True, gc=False):
@@ -156,7 +157,11 @@ class Mender:
                     state.apply_batch(batch, 0)
         for entry in self.splitter.stored(queue):
             state.apply_batch(entry.payload, 0)
-        self.disk.replace(file, txn_index_bytes(row for row in state.aborted if base <= row.last < end))
+        data = txn_index_bytes(row for row in state.aborted if base <= row.last < end)
+        self.disk.replace(file, data)
+        # Not always what it was: of a transaction the replay sees what is left of it, and that is enough.
+        queue.row_sums[base] = sum_with(NO_ROWS, data)
+        queue.dirty = True
         self.splitter.open_log(queue, queue.state.end)  # it knows what the next checkpoint must sync
 
     # ----------------------------------------------------------------------------------------------------- packs

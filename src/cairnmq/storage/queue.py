@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from cairnmq.settings.topic import LogConfig
-from cairnmq.storage.format import NO_SEGMENTS
+from cairnmq.storage.format import NO_SEGMENTS, RowSum
 from cairnmq.storage.queue_log import QueueSpec
 from cairnmq.storage.queue_reader import QueueReader
 from cairnmq.storage.queue_state import QueueState
@@ -42,6 +42,7 @@ class Queue:
         "waiters",
         "unsynced_messages",
         "segments_from",
+        "row_sums",
     )
 
     def __init__(self, spec: QueueSpec, state: QueueState, journal: int, segments_from: int = NO_SEGMENTS) -> None:
@@ -55,6 +56,12 @@ class Queue:
         self.waiters: set[Callable[[], None]] | None = None
         self.unsynced_messages = 0
         self.segments_from = segments_from
+        self.row_sums: dict[int, RowSum] | None = None  # what is known of its `.txnindex` files; read by its reader
+
+    def learn_sums(self, sums: Iterable[tuple[int, RowSum]]) -> None:
+        """Not of a compacted queue: its files take the old ones' place before this process hears of it."""
+        if sums and not self.config.compact:
+            self.row_sums = {**(self.row_sums or {}), **dict(sums)}
 
     @property
     def packed_end(self) -> int:

@@ -7,7 +7,7 @@ would cost more than the data. Everything behind the checkpoint is cut and writt
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
 
@@ -27,6 +27,7 @@ from cairnmq.storage.format import (
     Aborted,
     Entry,
     QueueIdentity,
+    RowSum,
     digits,
     numbered,
     queue_directory,
@@ -46,7 +47,7 @@ from cairnmq.storage.queue_segment import (
     walk,
 )
 from cairnmq.storage.repair import indexes_lie, rebuild_indexes
-from cairnmq.storage.txn_index import sound_rows
+from cairnmq.storage.txn_index import NO_ROWS, ROW, read_bytes, sound_rows, sum_with
 from cairnmq.types import Buffer
 
 INDEX_BUFFER_BYTES = 4096
@@ -88,6 +89,7 @@ class QueueLog:
         self._times_kept: int | None = None  # bytes of the time index that stay when it is next written
         self._offset_entries = bytearray()
         self._time_entries = bytearray()
+        self.row_sums: dict[int, RowSum] = {}  # of segments with aborted transactions
         self._unsynced: set[str] = set()  # files that are not held open: closed segments and indexes
         self._sealed = False  # the last segment is damaged: nothing is appended to it
         self.damages: list[Place] = []  # found when the log was opened; only reads of those records fail
@@ -241,6 +243,21 @@ class QueueLog:
             return True  # nobody can tell; a row too many hides nothing that others may see
         return place is not None and place.base_offset == place.last_offset == offset
 
+    def check_aborted(self, known: Mapping[int, RowSum]) -> None:
+        """`known`: sums of rows that were written once. Whatever else a `.txnindex` holds is believed."""
+        aborting = numbered(self.disk.list(self.directory), TXN_INDEX)
+        for base in self.bases:
+            if base not in known and base not in aborting:
+                continue
+            try:
+                data = read_bytes(self.disk, self.directory, base, known)
+            except Damage as damage:
+                self._note_damage(damage.place.file, damage.place.position, -1, -1)
+                self.row_sums[base] = known[base]
+                continue
+            if len(data) >= ROW:
+                self.row_sums[base] = sum_with(NO_ROWS, data[: len(data) // ROW * ROW])
+
     @staticmethod
     def _is_batch(place: BatchPlace | None, last_offset: int) -> bool:
         return place is not None and place.last_offset == last_offset
@@ -318,8 +335,16 @@ class QueueLog:
                 file = self.disk.create(name)
                 self.new_names = True
             self._unsynced.add(name)
-            file.append([txn_index_bytes(some)])
+            data = txn_index_bytes(some)
+            file.append([data])
             file.close()
+            if data:
+                self.row_sums[base] = sum_with(self.row_sums.get(base, NO_ROWS), data)
+
+    def sums_from(self, offset: int) -> tuple[tuple[int, RowSum], ...]:
+        """Of the segment that holds `offset` and those behind it."""
+        first = self.bases[bisect_right(self.bases, offset) - 1]
+        return tuple((base, known) for base, known in self.row_sums.items() if base >= first)
 
     def _must_roll(self, batch: Entry, size_after: int) -> bool:
         config = self.spec.config
@@ -436,6 +461,7 @@ class QueueLog:
         self.size = 0
 
     def _remove_segment(self, base: int) -> None:
+        self.row_sums.pop(base, None)
         for suffix in SUFFIXES:
             name = segment_name(self.directory, base, suffix)
             self._unsynced.discard(name)
@@ -448,6 +474,18 @@ class QueueLog:
         for name in self.disk.list(self.directory):
             if name.endswith(CLEANED) and not any(name.startswith(digits(base, ".")) for base in kept):
                 self.disk.remove(f"{self.directory}/{name}")
+
+    def sum_cleaned(self, bases: Sequence[int]) -> None:
+        """From now on the rows of these segments are those of the compacted file."""
+        for base in bases:
+            self.row_sums.pop(base, None)
+        name = segment_name(self.directory, bases[0], TXN_INDEX) + CLEANED
+        if self.disk.exists(name):
+            file = self.disk.open(name)
+            data = file.read(0, file.size())
+            file.close()
+            if data:
+                self.row_sums[bases[0]] = sum_with(NO_ROWS, data)
 
     def swap_in(self, bases: Sequence[int]) -> None:
         """Compacted files take the names of the first segment; the others' files stay for those who read them."""

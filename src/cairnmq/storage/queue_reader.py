@@ -7,7 +7,7 @@ lock is needed. Sequential readers are remembered by their next offset and need 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TypeVar
 
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from cairnmq.errors import Corrupt
 from cairnmq.storage.damage import Damage, Place
 from cairnmq.storage.disk import Disk, File
-from cairnmq.storage.format import Aborted, numbered
+from cairnmq.storage.format import Aborted, RowSum, numbered
 from cairnmq.storage.queue_segment import (
     LOG,
     TXN_INDEX,
@@ -32,7 +32,7 @@ from cairnmq.storage.queue_segment import (
     segment_name,
 )
 from cairnmq.storage.repair import INDEX_INTERVAL_BYTES, rebuild_indexes
-from cairnmq.storage.txn_index import Overlap, overlap
+from cairnmq.storage.txn_index import NO_ROWS, NOTHING_KNOWN, Overlap, differs, holds, overlap
 
 PLACES_KEPT = 64
 FILES_KEPT = 4
@@ -53,6 +53,8 @@ class QueueReader:
         self.bases: list[int] = []
         self._aborting: list[int] = []  # segments with aborted transactions
         self._aborted: dict[int, File] = {}
+        self._sums = NOTHING_KNOWN  # of the rows of these segments
+        self._proven: dict[int, RowSum] = {}  # rows that were compared with such a sum
         self._files: dict[int, File] = {}
         self._places: dict[int, Spot] = {}  # by next offset
         self._doubted: set[int] = set()  # the offset whose place seemed to be damaged
@@ -68,7 +70,7 @@ class QueueReader:
     def refresh(self) -> None:
         names = self.disk.list(self.directory)
         self.bases = numbered(names, LOG)
-        self._aborting = numbered(names, TXN_INDEX)
+        self._aborting = sorted({*numbered(names, TXN_INDEX), *self._sums}.intersection(self.bases))
         for base in [base for base in self._aborted if base not in self._aborting]:
             del self._aborted[base]
         for base in [base for base in self._files if base not in self.bases]:
@@ -191,9 +193,17 @@ class QueueReader:
             self._keep(part.next_offset, base, position + len(part.data), part.following)
         return part
 
-    def aborted(self, start: int, end: int, limit: int, *, cached: bool) -> list[Aborted] | Warm:
-        """Aborted transactions with records from offset `start` up to `end` and a marker below `limit`."""
+    def aborted(
+        self, start: int, end: int, limit: int, *, cached: bool, sums: Mapping[int, RowSum] = NOTHING_KNOWN
+    ) -> list[Aborted] | Warm:
+        """Aborted transactions with records from offset `start` up to `end` and a marker below `limit`.
+
+        `sums`: of rows that were written to segments; never changed, but another one when more is known.
+        """
         found: list[Aborted] = []
+        if sums is not self._sums:
+            self._sums = sums
+            self.refresh()
         if not self._aborting:
             return found
         # a marker lies in the segment of `start` or behind it
@@ -206,10 +216,12 @@ class QueueReader:
                 except FileNotFoundError:
                     self.refresh()
                     if base in self._aborting:
-                        raise
+                        raise differs(segment_name(self.directory, base, TXN_INDEX), -1) from None
                     # retention has deleted the segment, or its rows are in a compacted one now
-                    return self.aborted(start, end, limit, cached=cached)
+                    return self.aborted(start, end, limit, cached=cached, sums=sums)
                 self._aborted = {base: file}  # one: what is read next is mostly in the same segment
+            if warm := self._prove(base, file, cached=cached):
+                return warm
             following = bisect_right(self.bases, base)
             closed = following < len(self.bases) and self.bases[following] < limit
             part = overlap(file, start, end, limit, closed=closed, cached=cached)
@@ -219,6 +231,20 @@ class QueueReader:
             if part.complete:
                 break
         return found
+
+    def _prove(self, base: int, file: File, *, cached: bool) -> Warm | None:
+        """The file begins with the rows that were written to it, or damage is raised."""
+        wanted, proven = self._sums.get(base, NO_ROWS), self._proven.get(base, NO_ROWS)
+        if wanted[0] <= proven[0]:
+            return None
+        found = holds(file, proven, wanted, cached=cached)
+        if callable(found):
+            return found
+        if not found:
+            self._aborted.pop(base, None)  # it may be repaired: then another file has its name
+            raise differs(file.name)
+        self._proven[base] = wanted
+        return None
 
     def find_time(self, timestamp: int, limit: int) -> BatchPlace | None:
         """The first batch below `limit` (an offset) whose maximum timestamp reaches `timestamp`. Blocks."""

@@ -5,11 +5,11 @@ One fold in three places is the reason why a restart gives the state that was lo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from cairnmq.codec.batch import CONTROL_BIT, HEADER, TRANSACTIONAL_BIT
 from cairnmq.errors import Corrupt
-from cairnmq.storage.format import NOT_COMPACTED, Aborted, CompactionRow, Entry, ProducerRow, QueueRow
+from cairnmq.storage.format import NOT_COMPACTED, Aborted, CompactionRow, Entry, ProducerRow, QueueRow, RowSum
 from cairnmq.storage.markers import read_marker
 from cairnmq.storage.producers import NO_PRODUCERS, Producers, after, after_marker
 from cairnmq.storage.queue_transactions import Transactions
@@ -217,11 +217,24 @@ class QueueState:
         return -1, until
 
     def to_row(
-        self, queue_id: int, segments_from: int, packed_bytes: int, compaction: CompactionRow = NOT_COMPACTED
+        self,
+        queue_id: int,
+        segments_from: int,
+        packed_bytes: int,
+        compaction: CompactionRow = NOT_COMPACTED,
+        row_sums: Mapping[int, RowSum] | None = None,
     ) -> QueueRow:
-        epochs, producers, aborted = tuple(self.epochs), tuple(self.producers.values()), tuple(self.aborted)
         return QueueRow(
-            queue_id, self.log_start, self.end, epochs, producers, segments_from, packed_bytes, aborted, compaction
+            queue_id,
+            self.log_start,
+            self.end,
+            tuple(self.epochs),
+            tuple(self.producers.values()),
+            segments_from,
+            packed_bytes,
+            tuple(self.aborted),
+            compaction,
+            tuple(row_sums.items()) if row_sums else (),
         )
 
     @classmethod

@@ -61,7 +61,9 @@ def live_queues(
         row = image.queues.get(spec.queue_id)
         state = QueueState.from_row(row) if row is not None else QueueState()
         segments_from = row.segments_from if row is not None else NO_SEGMENTS
-        queues[spec.queue_id] = Queue(spec, state, journal_of(spec.queue_id), segments_from)
+        queue = queues[spec.queue_id] = Queue(spec, state, journal_of(spec.queue_id), segments_from)
+        if row is not None and not row.compaction.swaps:
+            queue.learn_sums(row.row_sums)
     return queues
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from cairnmq.storage.format import Aborted
+from cairnmq.storage.format import Aborted, RowSum
 
 
 class QueueSplit(Struct, frozen=True, gc=False, array_like=True):
@@ -17,7 +17,8 @@ class QueueSplit(Struct, frozen=True, gc=False, array_like=True):
     end: int
     segments_from: int
     last_segment: int
-    aborted: bool = False  # rows of aborted transactions were written to its segments
+    # of segments to which rows of aborted transactions were written
+    row_sums: tuple[tuple[int, RowSum], ...] = ()
 
 
 class Round(Struct, frozen=True, array_like=True):

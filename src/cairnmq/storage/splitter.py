@@ -19,7 +19,6 @@ from cairnmq.storage.format import (
     BATCH,
     FACT,
     NO_SEGMENTS,
-    NOT_COMPACTED,
     PACK_SUFFIX,
     PACKS,
     QUEUES,
@@ -41,7 +40,7 @@ from cairnmq.storage.pack_shelf import PackShelf
 from cairnmq.storage.producers import live
 from cairnmq.storage.queue_log import QueueLog, QueueSpec, read_identity, retire_directory
 from cairnmq.storage.queue_segment import LOG, find_offset, segment_name, sound_walk
-from cairnmq.storage.queue_state import QueueState
+from cairnmq.storage.split_queue import SplitQueue
 from cairnmq.storage.split_report import Published, QueueSplit, Resume, Round
 from cairnmq.storage.swaps import LeftBehind, Swaps
 from cairnmq.storage.txn_index import read_rows
@@ -53,25 +52,6 @@ ABORTED_BYTES = 40 << 10  # what an aborted transaction in packs weighs: each is
 SPOILED = "a sync of the read disk failed: what was split since the checkpoint is split again"
 
 Resolve = Callable[[list[int]], list[QueueSpec]]  # specs of those ids that exist; the others are deleted queues
-
-
-class SplitQueue:
-    """A queue the splitter has met since it started."""
-
-    __slots__ = (
-        "spec", "state", "log", "dirty", "checkpointed_start", "segments_from", "packed_bytes", "idle_end", "compaction"
-    )  # fmt: skip
-
-    def __init__(self, spec: QueueSpec, row: QueueRow | None) -> None:
-        self.spec = spec
-        self.state = QueueState.from_row(row) if row is not None else QueueState()
-        self.log: QueueLog | None = None
-        self.dirty = False
-        self.checkpointed_start = self.state.log_start
-        self.segments_from = row.segments_from if row is not None else NO_SEGMENTS
-        self.packed_bytes = row.packed_bytes if row is not None else 0
-        self.idle_end = -1  # the end when upkeep looked last
-        self.compaction = row.compaction if row is not None else NOT_COMPACTED
 
 
 class Splitter:
@@ -320,7 +300,8 @@ class Splitter:
         if queue.log is None:
             self.swaps.opened(queue, log)
         log.open_at(offset, _claim(row, queue.segments_from), queue.compaction.superseded)
-        queue.log = log
+        log.check_aborted(queue.row_sums)
+        queue.log, queue.row_sums = log, log.row_sums
         self.damages.extend((queue.spec.queue_id, place) for place in log.damages)
         if row is not None:
             log.remove_below(row.log_start)
@@ -335,7 +316,8 @@ class Splitter:
         log.append(batches, aborted)
         self._open_logs.pop(queue_id, None)
         self._open_logs[queue_id] = log
-        return QueueSplit(queue_id, queue.state.end, queue.segments_from, log.bases[-1], bool(aborted))
+        sums = log.sums_from(aborted[0].last) if aborted else ()
+        return QueueSplit(queue_id, queue.state.end, queue.segments_from, log.bases[-1], sums)
 
     def stored(self, queue: SplitQueue) -> Iterator[Entry]:
         """The batches of a queue's segments from its log start on, as journal entries of them."""
@@ -367,7 +349,7 @@ class Splitter:
 
     def _stored_aborted(self, queue: SplitQueue) -> list[Aborted]:
         log = queue.log or self.open_log(queue, queue.state.end)
-        rows = (row for base in log.bases for row in read_rows(self.read_disk, log.directory, base))
+        rows = (row for base in log.bases for row in read_rows(self.read_disk, log.directory, base, log.row_sums))
         return [row for row in rows if row.last >= queue.state.log_start]
 
     def _is_whole(self, queue: SplitQueue) -> bool:
@@ -414,7 +396,7 @@ class Splitter:
         for queue in dirty:
             queue.state.producers = live(queue.state.producers, now_ms, self.producer_expiration_ms)
         rows = CheckpointRows(
-            queues=[q.state.to_row(q.spec.queue_id, q.segments_from, q.packed_bytes, q.compaction) for q in dirty],
+            queues=[queue.to_row() for queue in dirty],
             gone=self._forgotten,
             keyed=[Keyed(space, key, value) for (space, key), value in self._keyed.items()],
             marks=[self._mark(number) for number in self.positions],
@@ -532,7 +514,7 @@ class Splitter:
                 queue.log.close_file()
                 queue.log = None
             self._open_logs.pop(queue.spec.queue_id, None)
-            queue.segments_from = NO_SEGMENTS
+            queue.segments_from, queue.row_sums = NO_SEGMENTS, {}
             queue.packed_bytes = 0
             queue.dirty = True
             self.segmented -= 1

@@ -14,7 +14,7 @@ from cairnmq.storage.fault_point import reach
 
 if TYPE_CHECKING:
     from cairnmq.storage.queue_log import QueueLog
-    from cairnmq.storage.splitter import SplitQueue
+    from cairnmq.storage.split_queue import SplitQueue
 
 Bases: TypeAlias = tuple[int, ...]  # segments that become one, under the first's name
 Seen: TypeAlias = tuple[int, Bases]  # queue id, segments
@@ -76,6 +76,7 @@ class Swaps:
                 continue
             old = queue.compaction
             queue.compaction = replace(old, rewritten_end=max(old.rewritten_end, end), swaps=(*old.swaps, bases))
+            log.sum_cleaned(bases)
             self._counted.append((queue, bases))
         for queue, end in self._cleaned:
             if queue.spec.queue_id not in broken:

@@ -5,18 +5,21 @@ Unlike the other indexes it is no hint: without its rows aborted records would c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from msgspec import Struct
 
+from cairnmq.codec.crc32c import crc32c
 from cairnmq.storage.damage import Damage, Place
 from cairnmq.storage.disk import Disk, File
-from cairnmq.storage.format import TXN_INDEX_ENTRY, TXN_INDEX_VERSION, Aborted
+from cairnmq.storage.format import TXN_INDEX_ENTRY, TXN_INDEX_VERSION, Aborted, RowSum
 from cairnmq.storage.queue_segment import TXN_INDEX, Warm, segment_name
 
 ROW = TXN_INDEX_ENTRY.size
 ROWS_AT_ONCE = 120
+NO_ROWS: RowSum = (0, 0)
+NOTHING_KNOWN: Mapping[int, RowSum] = {}
 
 
 class Overlap(Struct, frozen=True):
@@ -53,16 +56,48 @@ def _damage(name: str, position: int) -> Damage:
     return Damage(Place(name, position), "no row of aborted transactions stands there")
 
 
-def read_rows(disk: Disk, directory: str, base: int) -> list[Aborted]:
-    """All of them; none without a file. Blocks."""
+def sum_with(known: RowSum, data: bytes) -> RowSum:
+    """The sum when the rows in `data` follow those of `known`."""
+    return known[0] + len(data) // ROW, crc32c(data, known[1])
+
+
+def differs(name: str, position: int = 0) -> Damage:
+    """`position` -1: the file is gone."""
+    return Damage(Place(name, position), "its rows of aborted transactions are not those that were written")
+
+
+def holds(file: File, proven: RowSum, wanted: RowSum, *, cached: bool) -> bool | Warm:
+    """Does the file begin with the rows of `wanted`? Those of `proven` need not be looked at again. More may follow:
+    the splitter writes rows before it says so."""
+    position, length = proven[0] * ROW, (wanted[0] - proven[0]) * ROW
+    data = file.read_cached(position, length) if cached else file.read(position, length)
+    if data is None:
+        return partial(file.read, position, length)
+    return sum_with(proven, bytes(data)) == wanted
+
+
+def read_bytes(disk: Disk, directory: str, base: int, known: Mapping[int, RowSum] = NOTHING_KNOWN) -> bytes:
+    """Empty without a file; damage is raised if it does not begin with the rows of which the sum is known. Blocks."""
+    name, wanted = segment_name(directory, base, TXN_INDEX), known.get(base, NO_ROWS)
     try:
-        file = disk.open(segment_name(directory, base, TXN_INDEX))
+        file = disk.open(name)
     except FileNotFoundError:
-        return []
+        if wanted != NO_ROWS:
+            raise differs(name, -1) from None
+        return b""
     try:
-        return list(parse(file.read(0, file.size()), file.name))
+        data = file.read(0, file.size())
     finally:
         file.close()
+    if sum_with(NO_ROWS, data[: wanted[0] * ROW]) != wanted:
+        raise differs(name)
+    return data
+
+
+def read_rows(disk: Disk, directory: str, base: int, known: Mapping[int, RowSum] = NOTHING_KNOWN) -> list[Aborted]:
+    """All of them, as `read_bytes`."""
+    data = read_bytes(disk, directory, base, known)
+    return list(parse(data, segment_name(directory, base, TXN_INDEX)))
 
 
 def sound_rows(disk: Disk, directory: str, base: int, end: int) -> list[Aborted]:

@@ -26,7 +26,8 @@ from cairnmq.storage.queue_log import QueueLog, QueueSpec, read_identity
 from cairnmq.storage.queue_segment import LOG, newest_time, segment_name, time_hint, walk
 from cairnmq.storage.repair import indexes_lie, rebuild_indexes
 from cairnmq.storage.retention import SegmentAge, new_start
-from cairnmq.storage.splitter import SplitQueue, Splitter
+from cairnmq.storage.split_queue import SplitQueue
+from cairnmq.storage.splitter import Splitter
 
 STEP_BYTES = 8 << 20
 RESOLVE_QUEUES = 1000

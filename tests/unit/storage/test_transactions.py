@@ -10,9 +10,10 @@ from msgspec.structs import replace
 
 from cairnmq.codec.records import Record, build_batch
 from cairnmq.errors import Corrupt, ErrorCode, Refusal
-from cairnmq.storage.checkpoint import load_checkpoint
+from cairnmq.storage.aborted_ranges import aborted_ranges
+from cairnmq.storage.checkpoint import CheckpointLog, load_checkpoint
 from cairnmq.storage.damage import Damage
-from cairnmq.storage.format import NO_SEGMENTS, Aborted, StartMoved, txn_index_bytes
+from cairnmq.storage.format import NO_SEGMENTS, Aborted, CheckpointRows, StartMoved, txn_index_bytes
 from cairnmq.storage.markers import Marker
 from cairnmq.storage.mending import Mender
 from cairnmq.storage.model import Thresholds
@@ -442,6 +443,60 @@ class TestDamage:
         assert broker.aborted(1) == rows
         broker.checkpoint()
         assert findings(broker) == []
+
+    @pytest.mark.parametrize("restart", [True, False])
+    @pytest.mark.parametrize("which", [0, -1])
+    @pytest.mark.parametrize("way", ["cut", "gone", "bit"])
+    def test_rows_that_are_gone_or_changed_are_damage(self, way: str, which: int, restart: bool) -> None:
+        """Aborted records are not served as committed ones, whatever becomes of Kafka's file without a checksum."""
+        broker, rows = self.settled()
+        name, expected = f"queues/t-1/{indexes(broker)[which]}", broker.committed(1)
+        assert len(indexes(broker)) >= 2
+        file = broker.read_disk.open(name)
+        data = file.read(0, file.size())
+        broker.read_disk.remove(name)
+        if way != "gone":
+            changed = bytearray(data) if way == "bit" else bytearray()
+            changed[9:10] = bytes([changed[9] ^ 1]) if way == "bit" else b""  # of a producer id
+            broker.read_disk.replace(name, bytes(changed))
+        if restart:
+            broker.start(2)
+        else:
+            broker.engine.queues[1].reader = None  # as when others are read meanwhile
+        with pytest.raises(Damage) as raised:
+            broker.committed(1)
+        assert raised.value.place.file == name
+        broker.upkeep.look(NOW)
+        assert not restart or [place.file for _, place in broker.splitter.damages] == [name]
+        Mender(broker.splitter).mend(1, name)
+        broker.engine.mended(1, name)
+        assert (broker.committed(1), broker.aborted(1)) == (expected, rows)
+        broker.checkpoint()
+        broker.start(3)
+        assert (broker.committed(1), findings(broker)) == (expected, [])
+
+    def test_a_directory_without_sums_is_believed(self) -> None:
+        """As older versions have left it; the sums are there from the next checkpoint on."""
+        broker, rows = self.settled()
+        image = load_checkpoint(broker.read_disk)
+        sums = image.queues[1].row_sums
+        assert len(sums) == len(indexes(broker))
+        log = CheckpointLog(broker.read_disk, image)
+        log.publish(CheckpointRows(queues=[replace(image.queues[1], row_sums=())], marks=list(image.marks.values())))
+        broker.start(2)
+        assert broker.aborted(1) == rows
+        broker.put(1)
+        broker.split()
+        broker.checkpoint()
+        assert load_checkpoint(broker.read_disk).queues[1].row_sums == sums
+
+    def test_compaction_stops_at_rows_that_are_gone(self) -> None:
+        broker, _ = self.settled()
+        queue = broker.splitter.queues[1]
+        assert queue.log is not None
+        broker.read_disk.remove(f"queues/t-1/{indexes(broker)[0]}")
+        with pytest.raises(Damage):
+            aborted_ranges(broker.read_disk, queue.spec.directory, queue.log.bases, [], queue.row_sums)
 
     def test_an_index_that_retention_deleted_needs_none(self) -> None:
         broker, _ = self.settled()
