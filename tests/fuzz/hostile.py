@@ -42,6 +42,7 @@ from cairnmq.wire.messages import (
 BIG = "hostile-big"  # tests fill it
 OWN = "hostile-own"
 BOMBS = "hostile-bombs"  # tests fill it too
+COMPACTED = "hostile-compacted"  # tests create it
 NOW_MS = 1_700_000_000_000
 SECOND = 1.0
 counts: Counter[str] = Counter()
@@ -232,25 +233,27 @@ async def huge_counts(scene: Scene) -> None:
 
 
 async def bomb_throwers(scene: Scene) -> None:
-    """Lookups by time that must look into batches that expand a thousandfold (tests put them there)."""
+    """Lookups by time that must look into batches that expand a thousandfold (tests put them there), and the same
+    batches for a compacted topic, which looks whether every record has a key."""
     stamps = [ListOffsetsRequest.ListOffsetsPartition(partition_index=p, timestamp=NOW_MS) for p in range(4)]
     topic = ListOffsetsRequest.ListOffsetsTopic(name=BOMBS, partitions=stamps)
     asked = frame(LIST_OFFSETS, 7, ListOffsetsRequest(replica_id=-1, topics=[topic]))
 
-    async def one() -> None:
+    async def one(data: bytes, counted: str) -> None:
         wire = await scene.wire()
         while scene.goes_on:
-            wire.send(asked)
+            wire.send(data)
             try:
                 async with asyncio.timeout(scene.left):
                     await wire.answer()
             except TimeoutError:
                 break
-            counts["bombs looked into"] += 1
+            counts[counted] += 1
             await asyncio.sleep(0.2)
         wire.close()
 
-    await asyncio.gather(*(one() for _ in range(4)))
+    thrown = [one(produce(COMPACTED, bomb), "bombs for a compacted topic") for bomb in bombs()]
+    await asyncio.gather(*(one(asked, "bombs looked into") for _ in range(4)), *thrown)
 
 
 async def pipeliners(scene: Scene) -> None:

@@ -13,7 +13,7 @@ from broker_process import CAIRN, Broker
 from cairnmq.client.admin import NewTopic
 from cairnmq.client.blocking import Client
 from cairnmq.codec.records import Record, build_batch
-from fuzz.hostile import BIG, BOMBS, OWN, bombs
+from fuzz.hostile import BIG, BOMBS, COMPACTED, OWN, bombs
 from fuzz.memory import MemoryWatch, findings_in_log
 from fuzz.neighbour import Neighbour
 
@@ -34,7 +34,8 @@ def fill(bootstrap: str, topic: str, partitions: int, batches: int) -> None:
     """Batches of 900 KB, so that answers are large."""
     data = build_batch([Record(0, 1_700_000_000_000, None, os.urandom(900_000))])
     with Client.connect(bootstrap) as client:
-        client.create_topics([NewTopic(topic, partitions), NewTopic(OWN, 4), NewTopic(BOMBS, 4)])
+        compacted = NewTopic(COMPACTED, 1, configs={"cleanup.policy": "compact"})
+        client.create_topics([NewTopic(topic, partitions), NewTopic(OWN, 4), NewTopic(BOMBS, 4), compacted])
         for partition, bomb in enumerate(bombs()):
             client.produce(BOMBS, partition, bomb)
         for number in range(batches):
@@ -56,6 +57,7 @@ def test_hostile_clients(make_broker: Callable[..., Broker]) -> None:
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert not told["problems"] and told["bombs looked into"] and told["announcers cut off"], told
+    assert told["bombs for a compacted topic"], told
     assert broker.running, broker.log_tail()
     assert not findings_in_log(broker), findings_in_log(broker)
     assert peak <= MEMORY_MAX_MB, f"{peak} MB {memory.of_each}"

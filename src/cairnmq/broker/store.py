@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -52,6 +53,8 @@ from cairnmq.storage.queue import Queue
 from cairnmq.storage.queue_log import QueueSpec
 from cairnmq.storage.queue_segment import Warm
 from cairnmq.storage.splitter import SPOILED
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -150,6 +153,7 @@ class Store:
         self._chunks = Chunks(kept_small=0, kept_large=CHUNKS_KEPT)
         self._cold = ThreadPoolExecutor(COLD_READERS, "cold-read")
         self._unpacker = ThreadPoolExecutor(1, "unpack")  # one: a small batch may expand to all that is allowed
+        self.unpacking = 0  # requests whose batches wait for being unpacked
         self._room: deque[Callable[[], None]] = deque()
         self._split_enabled = config.cairn_split_enable
         self._urgent = False
@@ -322,6 +326,20 @@ class Store:
             if self.engine.damages.add(place):
                 self._link.send(Mend(queue.queue_id, place.file))
 
+    @property
+    def unpacked_max(self) -> int:
+        return self._config.cairn_unpacked_bytes_max
+
+    def unpack(self, job: Callable[[], T], then: Callable[[T], None]) -> None:
+        """Off the loop, one after the other; `then` is called on the loop, in the order of the calls."""
+        self.unpacking += 1
+
+        def done(future: asyncio.Future[T]) -> None:
+            self.unpacking -= 1
+            then(future.result())
+
+        self._loop.run_in_executor(self._unpacker, job).add_done_callback(done)
+
     async def find_time(self, queue: Queue, timestamp: int) -> tuple[int, int, int] | None:
         """(offset, timestamp, leader epoch) of the first record that reaches `timestamp`."""
         while True:
@@ -338,9 +356,8 @@ class Store:
             if not isinstance(fetched, Fetched) or not fetched.buffers:
                 return None
             batch = fetched.buffers[0]
-            most = self._config.cairn_unpacked_bytes_max
             found = await self._loop.run_in_executor(
-                self._unpacker, find_record, batch, timestamp, queue.log_start, most
+                self._unpacker, find_record, batch, timestamp, queue.log_start, self.unpacked_max
             )
             if found is not None:
                 return found.offset, found.timestamp, found.leader_epoch

@@ -12,12 +12,14 @@ from cairnmq.storage import key_map
 
 keyless = pick(key_map.keyless)
 
-UNPACKED_BYTES_MAX = 64 << 20
-EXPANSION_MAX = 16  # of a batch as large as the topic takes
+AT_ONCE_BYTES = 1 << 20  # unpacked in a millisecond or two
 
 
-def refuse_keyless(batch: memoryview, config: LogConfig) -> Refusal | None:
-    """`batch` is what a producer sent. What any topic would refuse is left to admission, which says it better."""
+def refuse_keyless(batch: memoryview, config: LogConfig, unpacked_max: int) -> Refusal | None:
+    """`batch` is what a producer sent. What any topic would refuse is left to admission, which says it better.
+
+    With more than `AT_ONCE_BYTES` it may take long.
+    """
     if len(batch) < HEADER_SIZE or len(batch) > config.max_message_bytes:
         return None
     header = read_header(batch)
@@ -25,11 +27,10 @@ def refuse_keyless(batch: memoryview, config: LogConfig) -> Refusal | None:
         return None
     if header.count <= 0 or header.count != header.last_offset_delta + 1 or crc32c(batch[CRC_START:]) != header.crc:
         return None
-    limit = max(UNPACKED_BYTES_MAX, EXPANSION_MAX * config.max_message_bytes)
     body: bytes | memoryview = batch[HEADER_SIZE:]
     try:
         if codec := header.attributes & CODEC_MASK:
-            body = decompress(codec, body, limit)
+            body = decompress(codec, body, unpacked_max)
         index = keyless(body, header.count, header.last_offset_delta)
     except Undecodable as error:
         return Refusal(ErrorCode.INVALID_RECORD, f"a compacted topic looks into batches, and this one: {error}")

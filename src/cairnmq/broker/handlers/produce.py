@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
 from cairnmq.broker.queues import find_queue
@@ -10,7 +10,8 @@ from cairnmq.broker.reply import CloseConnection, Reply
 from cairnmq.codec.batch import CODEC_MASK, HEADER_SIZE, TRANSACTIONAL_BIT, BatchHeader, read_header
 from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.metadata.topics import check_name
-from cairnmq.storage.compaction_admission import refuse_keyless
+from cairnmq.settings.topic import LogConfig
+from cairnmq.storage.compaction_admission import AT_ONCE_BYTES, refuse_keyless
 from cairnmq.storage.queue import Queue
 from cairnmq.storage.write_path import Placed
 from cairnmq.transactions.messages import Add, Answer, Producer
@@ -22,6 +23,8 @@ from cairnmq.wire.messages import ProduceRequest, ProduceResponse
 if TYPE_CHECKING:
     from cairnmq.broker.context import Context
 
+PartitionData: TypeAlias = ProduceRequest.PartitionProduceData
+Looked: TypeAlias = list[tuple[PartitionData, Refusal | None]]
 PartitionResponse: TypeAlias = ProduceResponse.PartitionProduceResponse
 TopicResponse: TypeAlias = ProduceResponse.TopicProduceResponse
 
@@ -47,7 +50,7 @@ def handle(ctx: Context, header: RequestHeader, frame: memoryview, position: int
 class _Produce:
     """One request on its way: staged, then waiting for its journals, then answered."""
 
-    __slots__ = ("ctx", "version", "request", "reply", "placed", "waiting_for", "response")
+    __slots__ = ("ctx", "version", "request", "reply", "placed", "waiting_for", "response", "keyless")
 
     def __init__(self, ctx: Context, version: int, request: ProduceRequest) -> None:
         self.ctx = ctx
@@ -57,6 +60,7 @@ class _Produce:
         self.placed: list[PartitionResponse] = []
         self.waiting_for = 0
         self.response = ProduceResponse()
+        self.keyless: dict[int, Refusal] = {}  # by id of the request's part: batches that a compacted topic refuses
 
     def refuse(self, code: ErrorCode, message: str) -> list[Buffer] | None:
         if self.request.acks == 0:
@@ -72,6 +76,36 @@ class _Produce:
         return encode(self.response, self.version)
 
     def begin(self) -> Reply | list[Buffer] | None:
+        """Batches for compacted topics are looked into first: off the loop if one is large when it is unpacked, and
+        then whoever comes next waits too, so that each connection's batches keep their order."""
+        batches = list(self._compacted())
+        if not batches:
+            return self._when_room()
+        store = self.ctx.store
+        if not store.unpacking:
+            looked = _look_into(batches, AT_ONCE_BYTES // len(batches))
+            if all(refusal is None for _, refusal in looked):
+                return self._when_room()
+
+        def go_on(looked: Looked) -> None:
+            self.keyless = {id(data): refusal for data, refusal in looked if refusal is not None}
+            self._resume(self._when_room)
+
+        store.unpack(lambda: _look_into(batches, store.unpacked_max), go_on)
+        return self.reply
+
+    def _compacted(self) -> Iterable[tuple[PartitionData, LogConfig]]:
+        for topic in self.request.topic_data:
+            for data in topic.partition_data:
+                queue = self._queue(topic.name, topic.topic_id, data.index)
+                if isinstance(queue, Refusal):
+                    continue
+                if not queue.config.compact:
+                    break  # nor is any other of its topic
+                if isinstance(data.records, memoryview):
+                    yield data, queue.config
+
+    def _when_room(self) -> Reply | list[Buffer] | None:
         """At the backlog's cap producers wait, in order, and are never refused."""
         if self.ctx.store.full:
             self.ctx.store.when_room(lambda: self._resume(self._stage))
@@ -152,7 +186,7 @@ class _Produce:
                     answers.append(_refused(data.index, queue.code, queue.message))
                     failure = queue
                     continue
-                refusal = self._check(queue, data.records)
+                refusal = self._check(queue, data.records) or self.keyless.get(id(data))
                 if refusal is None:
                     assert isinstance(data.records, memoryview)
                     path = ctx.store.engine.path_of(queue)
@@ -196,8 +230,6 @@ class _Produce:
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"min.insync.replicas={queue.config.min_insync_replicas}, but a single node has one replica",
             )
-        if queue.config.compact and (refusal := refuse_keyless(records, queue.config)) is not None:
-            return refusal
         if self.request.transactional_id is not None:
             return self._check_transaction(queue, self.request.transactional_id, read_header(records))
         return None
@@ -242,6 +274,14 @@ class _Produce:
                 answer.error_message = "the journal could not store it; see /health/ready"
         if self.waiting_for == 0 and not self.reply.done:
             self.reply.complete(self._answer())
+
+
+def _look_into(batches: Iterable[tuple[PartitionData, LogConfig]], unpacked_max: int) -> Looked:
+    return [
+        (data, refuse_keyless(data.records, config, unpacked_max))
+        for data, config in batches
+        if isinstance(data.records, memoryview)
+    ]
 
 
 def _known(code: ErrorCode, version: int) -> ErrorCode:

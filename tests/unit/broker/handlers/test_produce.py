@@ -11,6 +11,7 @@ import pytest
 
 from cairnmq.broker.reply import CloseConnection
 from cairnmq.codec.crc32c import crc32c
+from cairnmq.codec.records import Record, build_batch
 from cairnmq.errors import ErrorCode
 from cairnmq.wire.messages import ProduceRequest
 from unit.broker.rig import NOW_MS, Rig, batch, open_rig, records_of, scenario
@@ -303,3 +304,37 @@ async def test_producers_are_told_apart_by_partition_and_id(tmp_path: Path) -> N
         assert await send(rig, numbered(0)) == (0, 0)
         assert await send(rig, numbered(0, producer_id=8)) == (0, 1)
         assert (await rig.produce("a", numbered(0), partition=1)).base_offset == 0
+
+
+def keyed(value: bytes, codec: int = 0) -> bytes:
+    return build_batch([Record(0, NOW_MS, b"k", value)], codec=codec)
+
+
+@scenario
+async def test_large_batches_for_compacted_topics_are_unpacked_off_the_loop(tmp_path: Path) -> None:
+    """And what comes behind one keeps its place; other topics do not wait."""
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a", cleanup_policy="compact")
+        await rig.create("b")
+        large = asyncio.ensure_future(rig.produce("a", keyed(bytes(8 << 20), codec=4)))
+        small = asyncio.ensure_future(rig.produce("a", keyed(b"v")))
+        bare = asyncio.ensure_future(rig.produce("a", batch(b"v")))
+        other = asyncio.ensure_future(rig.produce("b", batch(b"v")))
+        await asyncio.sleep(0)
+        assert rig.ctx.store.unpacking == 3 and rig.queue("a").state.end == 0 and rig.queue("b").state.end == 1
+        assert ((await large).base_offset, (await small).base_offset, (await other).base_offset) == (0, 1, 0)
+        assert (await bare).error_code == ErrorCode.INVALID_RECORD
+        assert rig.ctx.store.unpacking == 0
+        small = asyncio.ensure_future(rig.produce("a", keyed(b"v", codec=4)))
+        await asyncio.sleep(0)
+        assert rig.queue("a").state.end == 3, "a small one is unpacked at once"
+        assert (await small).base_offset == 2
+
+
+@scenario
+async def test_what_a_batch_for_a_compacted_topic_expands_to_is_bounded(tmp_path: Path) -> None:
+    async with open_rig(tmp_path, {"cairn.unpacked.bytes.max": str(2 << 20)}) as rig:
+        await rig.create("a", cleanup_policy="compact")
+        answer = await rig.produce("a", keyed(bytes(3 << 20), codec=4))
+        assert answer.error_code == ErrorCode.INVALID_RECORD and "more than 2097152 bytes" in answer.error_message
+        assert (await rig.produce("a", keyed(bytes((1 << 20) + 1), codec=4))).base_offset == 0
