@@ -19,6 +19,7 @@ from cairnmq.testing.oracle import Violation
 from sim.compaction_world import World
 
 SEEDS = 60
+SEEDS_TO_FIND = 200  # most bugs need a few
 STEPS = 400
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -187,9 +188,9 @@ BUGS: dict[str, Plant] = {
 @pytest.mark.parametrize("bug", BUGS)
 def test_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     BUGS[bug](monkeypatch)
-    for seed in range(SEEDS):
+    for seed in range(SEEDS_TO_FIND):
         try:
             World(seed).run(STEPS)
         except (Violation, Fault, AssertionError, FileNotFoundError):
             return
-    pytest.fail(f"{SEEDS} seeds did not find it")
+    pytest.fail(f"{SEEDS_TO_FIND} seeds did not find it")

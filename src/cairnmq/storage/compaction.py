@@ -47,6 +47,8 @@ class Compactor:
         row = self.splitter.checkpoints.image.queues.get(queue_id)
         if not config.compact or row is None or self._is_resting(queue_id, now_ms):
             return
+        if min(queue.state.open_transactions.values(), default=row.end) <= queue.compaction.clean_end:
+            return  # nothing behind it is decided: a pass would only write again what is clean
         closed = [age for age in ages[:-1] if age.end <= row.end]
         segments = [Stretch(a.base, a.end, a.size, self._oldest(queue, a.base), a.max_timestamp) for a in closed]
         found = due(segments, queue.compaction.clean_end, config, now_ms)

@@ -529,3 +529,28 @@ def test_lags() -> None:
 def test_neighbours_share_a_segment() -> None:
     assert [fits(stretch(10, size), 0, 60, CONFIG) for size in (40, 41)] == [True, False]
     assert [fits(Stretch(10, end, 1, 0, 0), 0, 60, CONFIG) for end in (2**31, 2**31 + 1)] == [True, False]
+
+
+def test_an_open_transaction_at_the_clean_end_makes_no_work() -> None:
+    """Nothing behind it may be cleaned, so what is clean is not written again, however often somebody looks."""
+    room = Room()
+    for turn in range(20):
+        room.send(*((f"k{turn}-{key}", "v") for key in range(5)))
+    room.split()
+    room.checkpoint()
+    room.compact()
+    Broker.send(room, 1, 9)
+    room.fill(30)
+    room.compact()
+    tally, written = room.upkeep.compactor.tally, room.upkeep.compactor.tally.written_bytes
+    queue = room.splitter.queues[1]
+    for _ in range(3):
+        room.now += 61_000
+        room.compact()
+    assert tally.written_bytes == written
+    clean_end = queue.compaction.clean_end
+    room.mark(1, 9, commit=True)
+    room.split()
+    room.now += 61_000
+    room.compact()
+    assert queue.compaction.clean_end > clean_end and tally.written_bytes > written
