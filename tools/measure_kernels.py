@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import timeit
+from array import array
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from cairnmq import kernels
-from cairnmq.codec import batch, columns
+from cairnmq.codec import batch, columns, row_packing
 from cairnmq.codec.records import Record, build_batch, open_batch
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage import admission, entries
@@ -69,6 +70,17 @@ def spark() -> None:
         append(columns.Columns(), *opened, 0, 1 << 40)
 
     compare("`columns.append`, 150 records", partial(fill, columns.append), partial(fill, kernels.pick(columns.append)))
+    values = row_packing.Cells(0, None, array("i", range(0, 15_001, 100)).tobytes(), bytes(15_000))
+    rows = row_packing.Rows(150, NOW, values, keys=values)
+
+    def pack(pack_rows: Callable[..., int]) -> None:
+        pack_rows(rows, 0, [row_packing.PackedRecords() for _ in range(4)], 0, 1 << 30, 1 << 30)
+
+    compare(
+        "`pack_rows`, 150 rows with keys and values of 100 bytes",
+        partial(pack, row_packing.pack_rows),
+        partial(pack, kernels.pick(row_packing.pack_rows)),
+    )
 
 
 def wire(partitions: int) -> None:

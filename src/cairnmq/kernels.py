@@ -18,6 +18,7 @@ KERNELS = (
     "cairnmq.codec._batch",
     "cairnmq.codec._columns",
     "cairnmq.codec._crc32c",
+    "cairnmq.codec._row_packing",
     "cairnmq.storage._admission",
     "cairnmq.storage._entries",
     "cairnmq.storage._key_map",

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from cairnmq.broker.parent import follow
 from cairnmq.cli.arguments import seconds
 from cairnmq.cli.terminal import Progress, note, write_line
-from cairnmq.client.partitioner import partition_for
+from cairnmq.codec.partitioner import partition_for
 from cairnmq.codec.records import Record, build_batch
 from cairnmq.errors import Fault
 from cairnmq.types import TopicPartition

@@ -14,8 +14,8 @@ from cairnmq.cli.arguments import add_connection, add_later, connect, natural
 from cairnmq.cli.record_format import unescape
 from cairnmq.cli.terminal import Progress, note
 from cairnmq.client.errors import ClientError, Disconnected, GaveUp
-from cairnmq.client.partitioner import partition_for
 from cairnmq.codec.compression import CODEC_NAMES
+from cairnmq.codec.partitioner import partition_for
 from cairnmq.codec.records import Headers, Record, build_batch
 from cairnmq.types import TopicPartition
 

@@ -119,23 +119,39 @@ def build_batch(
     base_timestamp = records[0].timestamp
     body = bytearray()
     for delta, record in enumerate(records):
-        _append_record(body, delta, base_timestamp, record)
-    packed = compress(codec, body)
-    control = records[0].control
-    attributes = (
-        codec
-        | (APPEND_TIME_BIT if timestamp_type else 0)
+        append_record(body, delta, base_timestamp, record)
+    return sealed_batch(
+        body,
+        len(records),
+        base_timestamp,
+        max(record.timestamp for record in records),
+        codec=codec,
+        producer=(producer_id, producer_epoch, base_sequence),
+        base_offset=base_offset,
+        flags=(APPEND_TIME_BIT if timestamp_type else 0)
         | (TRANSACTIONAL_BIT if transactional else 0)
-        | (CONTROL_BIT if control else 0)
+        | (CONTROL_BIT if records[0].control else 0),
     )
-    batch = bytearray(HEADER_SIZE + len(packed))
-    batch[HEADER_SIZE:] = packed
-    fields = (attributes, len(records) - 1, base_timestamp, max(r.timestamp for r in records))
-    producer = (producer_id, producer_epoch, base_sequence, len(records))
-    start = (base_offset, len(batch) - LENGTH_OVERHEAD, -1, MAGIC)
-    HEADER.pack_into(batch, 0, *start, 0, *fields, *producer)
-    HEADER.pack_into(batch, 0, *start, crc32c(memoryview(batch)[CRC_START:]), *fields, *producer)
-    return bytes(batch)
+
+
+def sealed_batch(
+    body: Buffer,
+    count: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    *,
+    codec: int = 0,
+    producer: tuple[int, int, int] = (-1, -1, -1),
+    base_offset: int = 0,
+    flags: int = 0,
+) -> bytes:
+    """The batch of records that `append_record` has made, one behind the other; `producer`: id, epoch, sequence."""
+    packed = body if codec == NONE else compress(codec, body)
+    fields = (codec | flags, count - 1, base_timestamp, max_timestamp, *producer, count)
+    start = (base_offset, HEADER_SIZE + len(packed) - LENGTH_OVERHEAD, -1, MAGIC)
+    unsigned = HEADER.pack(*start, 0, *fields)
+    checksum = crc32c(packed, crc32c(unsigned[CRC_START:]))
+    return b"".join((HEADER.pack(*start, checksum, *fields), packed))
 
 
 def rebuilt_batch(
@@ -264,7 +280,8 @@ def _headers(body: bytes, position: int, end: int, count: int) -> tuple[Headers,
     return tuple(headers), position
 
 
-def _append_record(body: bytearray, delta: int, base_timestamp: int, record: Record) -> None:
+def append_record(body: bytearray, delta: int, base_timestamp: int, record: Record) -> None:
+    """Adds a record as batches hold it, `delta` places behind the first; its own offset does not count."""
     fields = bytearray(1)
     _put_varint(fields, record.timestamp - base_timestamp)
     _put_varint(fields, delta)

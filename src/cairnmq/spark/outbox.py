@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from msgspec import Struct
-
-from cairnmq.client.partitioner import partition_for
-from cairnmq.codec.records import Record
+from cairnmq import kernels
+from cairnmq.codec import row_packing
+from cairnmq.codec.row_packing import PackedRecords, Rows, Unpackable
 from cairnmq.spark.errors import SparkSourceError
 from cairnmq.types import TopicPartition
 
-BATCH_BYTES = 900 * 1024  # below what a topic takes by default, with room for what a record needs beside its bytes
+BATCH_BYTES = 900 * 1024  # below what a topic takes by default
 TOTAL_BYTES = 8 * 1024 * 1024
-_RECORD_BYTES = 24
 
-
-class _Waiting(Struct):
-    records: list[Record]
-    size: int
+_pack_rows = kernels.pick(row_packing.pack_rows)
 
 
 class Outbox:
@@ -27,52 +22,29 @@ class Outbox:
 
     def __init__(self, partitions: Callable[[str], int], turn: int) -> None:
         self._partitions = partitions
-        self._counts: dict[str, int] = {}
-        """Asked for once between two takes, not with every row: that was a quarter of a task's time."""
         self._turn = turn
-        self._waiting: dict[TopicPartition, _Waiting] = {}
-        self._size = 0
+        self._waiting: dict[str, list[PackedRecords]] = {}
+        """One for each partition, whose number is asked for once between two takes."""
 
-    def put(self, topic: str, partition: int | None, record: Record) -> bool:
-        """True: it is time to take all."""
-        place = TopicPartition(topic, self._choose(topic, partition, record.key))
-        waiting = self._waiting.get(place)
-        if waiting is None:
-            waiting = self._waiting[place] = _Waiting([], 0)
-        size = _RECORD_BYTES + len(record.key or b"") + len(record.value or b"")
-        size += sum(_RECORD_BYTES + len(name) + len(value or b"") for name, value in record.headers)
-        waiting.records.append(record)
-        waiting.size += size
-        self._size += size
-        return waiting.size >= BATCH_BYTES or self._size >= TOTAL_BYTES
+    def put(self, topic: str, rows: Rows, start: int = 0) -> int:
+        """Packs rows from `start` on; gives the first one for which all must be taken before."""
+        packed = self._waiting.get(topic)
+        if packed is None:
+            packed = self._waiting[topic] = [PackedRecords() for _ in range(self._partitions(topic))]
+        room = TOTAL_BYTES - sum(len(each.body) for boxes in self._waiting.values() for each in boxes)
+        try:
+            return _pack_rows(rows, start, packed, self._turn % len(packed), BATCH_BYTES, room)
+        except Unpackable as error:
+            raise SparkSourceError(f"topic {topic}: {error}") from None
 
-    def take(self) -> list[dict[TopicPartition, list[Record]]]:
-        """Everything, as requests: one batch at most for each partition in each, and none of them too large."""
-        requests: list[dict[TopicPartition, list[Record]]] = []
-        for place, waiting in self._waiting.items():
-            for number, batch in enumerate(_parts(waiting)):
-                if number == len(requests):
-                    requests.append({})
-                requests[number][place] = batch
+    def take(self) -> dict[TopicPartition, PackedRecords]:
+        """Everything, as one request; no batch is too large unless a record is."""
+        request = {
+            TopicPartition(topic, number): each
+            for topic, packed in self._waiting.items()
+            for number, each in enumerate(packed)
+            if each.count
+        }
         self._waiting.clear()
-        self._counts.clear()
-        self._size = 0
         self._turn += 1
-        return requests
-
-    def _choose(self, topic: str, partition: int | None, key: bytes | None) -> int:
-        count = self._counts.get(topic)
-        if count is None:
-            count = self._counts[topic] = self._partitions(topic)
-        if partition is None:
-            return self._turn % count if key is None else partition_for(key, count)
-        if not 0 <= partition < count:
-            raise SparkSourceError(f"a row wants partition {partition} of topic {topic}, which has 0 to {count - 1}")
-        return partition
-
-
-def _parts(waiting: _Waiting) -> list[list[Record]]:
-    """The last record may have gone over the limit: it goes alone then."""
-    if waiting.size <= BATCH_BYTES or len(waiting.records) == 1:
-        return [waiting.records]
-    return [waiting.records[:-1], waiting.records[-1:]]
+        return request

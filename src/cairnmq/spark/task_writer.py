@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
 from cairnmq.client.blocking import Client
 from cairnmq.client.errors import ClientError
 from cairnmq.client.transactions import Transaction
-from cairnmq.codec.records import Record, build_batch
+from cairnmq.codec.batch import TRANSACTIONAL_BIT
+from cairnmq.codec.records import sealed_batch
+from cairnmq.codec.row_packing import PackedRecords
+from cairnmq.spark.arrow import rows_by_topic
 from cairnmq.spark.errors import SparkSourceError
 from cairnmq.spark.options import WriteOptions
 from cairnmq.spark.outbox import Outbox
@@ -29,8 +31,9 @@ def write_rows(
         outbox = Outbox(lambda topic: len(client.topic(topic, create=True).partitions), turn)
         try:
             for batch in batches:
-                for topic, partition, record in _rows(shape, batch):
-                    if outbox.put(topic, partition, record):
+                for topic, rows in rows_by_topic(shape, batch, int(time.time() * 1000)):
+                    packed = 0
+                    while (packed := outbox.put(topic, rows, packed)) < rows.count:
                         sender.send(outbox.take())
             sender.send(outbox.take())
         except ClientError as error:
@@ -53,10 +56,10 @@ class _Sender:
         self._sequences: dict[TopicPartition, int] = {}
         self.transaction: Transaction | None = None
 
-    def send(self, requests: Iterable[Mapping[TopicPartition, list[Record]]]) -> None:
-        for request in requests:
+    def send(self, request: Mapping[TopicPartition, PackedRecords]) -> None:
+        if request:
             producer = self._producer or self._begin()
-            batches = {place: self._numbered(producer, place, records) for place, records in request.items()}
+            batches = {place: self._numbered(producer, place, packed) for place, packed in request.items()}
             self._client.produce_all(batches, self._options.acks, self._transactional_id)
 
     def give_up(self) -> None:
@@ -78,43 +81,15 @@ class _Sender:
             self._producer = self.transaction.producer_id, self.transaction.epoch
         return self._producer
 
-    def _numbered(self, producer: tuple[int, int], place: TopicPartition, records: list[Record]) -> bytes:
+    def _numbered(self, producer: tuple[int, int], place: TopicPartition, packed: PackedRecords) -> bytes:
         sequence = self._sequences.get(place, 0)
-        self._sequences[place] = (sequence + len(records)) & 0x7FFFFFFF
-        return build_batch(
-            records,
+        self._sequences[place] = (sequence + packed.count) & 0x7FFFFFFF
+        return sealed_batch(
+            packed.body,
+            packed.count,
+            packed.base_timestamp,
+            packed.max_timestamp,
             codec=self._options.codec,
-            producer_id=producer[0],
-            producer_epoch=producer[1],
-            base_sequence=sequence,
-            transactional=self._transactional_id is not None,
+            producer=(*producer, sequence),
+            flags=0 if self._transactional_id is None else TRANSACTIONAL_BIT,
         )
-
-
-def _rows(shape: RowShape, batch: pa.RecordBatch) -> Iterator[tuple[str, int | None, Record]]:
-    count = batch.num_rows
-    nothing = [None] * count
-
-    def column(name: str) -> list[Any]:
-        place = shape.places.get(name)
-        return nothing if place is None else _values(name, batch.column(place))
-
-    topics = [shape.topic] * count if shape.topic is not None else column("topic")
-    now = int(time.time() * 1000)
-    names = ("partition", "timestamp", "key", "value", "headers")
-    for topic, partition, millis, key, value, headers in zip(topics, *map(column, names), strict=True):
-        if topic is None:
-            raise SparkSourceError("a row has no topic: column topic is null, and there is no option topic")
-        yield topic, partition, Record(0, now if millis is None else millis, key, value, headers or ())
-
-
-def _values(name: str, array: pa.Array) -> list[Any]:
-    if name in ("key", "value"):
-        return list(array.cast(pa.binary()).to_pylist())
-    if name == "timestamp":
-        micros = array.cast(pa.int64()).to_pylist()
-        return [None if each is None else each // 1000 for each in micros]
-    if name == "headers":
-        rows = array.to_pylist()
-        return [None if row is None else tuple((pair["key"], pair["value"]) for pair in row) for row in rows]
-    return list(array.to_pylist())

@@ -7,7 +7,7 @@ import random
 import pytest
 from aiokafka.partitioner import murmur2 as aiokafka_murmur2
 
-from cairnmq.client.partitioner import murmur2, partition_for
+from cairnmq.codec.partitioner import murmur2, partition_for
 
 
 @pytest.mark.parametrize(
