@@ -38,7 +38,8 @@ def refuse_or(call: Callable[[], Any]) -> Any:
     try:
         return call()
     except KafkaError as problem:
-        raise Refused(problem.errno, f"{type(problem).__name__}: {problem}") from None
+        # a time-out of the client itself has no code of the protocol
+        raise Refused(getattr(problem, "errno", -1), f"{type(problem).__name__}: {problem}") from None
 
 
 class KafkaPythonReader:
