@@ -141,7 +141,7 @@ def test_records_without_a_key_are_refused(make_broker: Callable[..., Broker]) -
     create(broker, "table")
     for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
         failures: list[object] = []
-        writer = producer(broker.bootstrap, **{"compression.type": codec})
+        writer = producer(broker.bootstrap, **{"compression.type": codec, "linger.ms": 1000})  # one batch
         for key in (b"k", None, b"l"):
             writer.produce("table", key=key, value=b"v" * 100, on_delivery=lambda e, _, to=failures: to.append(e))
         writer.flush(30)
