@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from functools import partial
 
 from bench.commits import commit_once, committed, find_coordinator
 from bench.first_message import seconds_to_first_message
 from bench.goals import alone
+from bench.killed import measure_killed
 from bench.librdkafka import LoadFailed, create_topics
 from bench.results import Points, Run, Store
-from bench.row import Row, beside, rounds
-from bench.servers import BOTH, Server, Servers, turns
+from bench.row import Row, beside
+from bench.servers import Server, Servers
 from bench.table import Column, comparison
 from load.wire_member import connect
 
@@ -82,20 +82,7 @@ class Killed:
 
 def measure(store: Store, _servers: Servers) -> None:
     groups = QUICK_GROUPS if store.run.quick else GROUPS
-    known: dict[str, Killed] = {}
-
-    def before(servers: Servers, name: str) -> None:
-        if name not in known:
-            known[name] = Killed(servers.fresh(name), groups)
-        known[name].make_ready()
-
-    def run(name: str) -> Points:
-        return known[name].run()
-
-    with Servers("offsets") as servers:
-        for number in rounds(store):
-            for name in turns(BOTH, number):
-                store.take(name, "offsets", number, partial(run, name), partial(before, servers, name))
+    measure_killed(store, "offsets", lambda server: Killed(server, groups))
 
 
 def body(run: Run) -> str:

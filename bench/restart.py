@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from bench.first_message import seconds_to_first_message
 from bench.goals import alone
+from bench.killed import measure_killed
 from bench.librdkafka import LoadFailed, create_topics
 from bench.load import Load, produce_load, stored_records
 from bench.results import Points, Run, Store
-from bench.row import Row, beside, rounds
-from bench.servers import BOTH, Server, Servers, turns
+from bench.row import Row, beside
+from bench.servers import Server, Servers
 from bench.table import Column, comparison
 
 TOPIC = "restart"
@@ -65,20 +64,7 @@ class Killed:
 
 def measure(store: Store, _servers: Servers) -> None:
     quick = store.run.quick
-    known: dict[str, Killed] = {}
-
-    def before(servers: Servers, name: str) -> None:
-        if name not in known:
-            known[name] = Killed(servers.fresh(name), 200 if quick else 5000, 50 if quick else UNSPLIT_MB)
-        known[name].make_ready()
-
-    def run(name: str) -> Points:
-        return known[name].run()
-
-    with Servers("restart") as servers:
-        for number in rounds(store):
-            for name in turns(BOTH, number):
-                store.take(name, "restart", number, partial(run, name), partial(before, servers, name))
+    measure_killed(store, "restart", lambda server: Killed(server, 200 if quick else 5000, 50 if quick else UNSPLIT_MB))
 
 
 def body(run: Run) -> str:
