@@ -34,7 +34,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--steps", type=int, default=STEPS, help=f"steps per seed (default {STEPS})")
     parser.add_argument("--trace", action="store_true", help="print what happens to the machine")
     options = parser.parse_args(arguments)
-    logging.disable(logging.ERROR)  # what disks refuse is all that happens here
     minutes = options.minutes
     if minutes is None:
         minutes = MINUTES if options.seed is None else 0
@@ -64,4 +63,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    # What disks refuse is all that happens here. For this process only: a test calls main() in its own.
+    logging.disable(logging.ERROR)
     sys.exit(main())
