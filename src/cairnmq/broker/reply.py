@@ -31,23 +31,29 @@ class Reply:
         self.on_abandon: Callable[[], None] | None = None
 
     def complete(self, answer: Answer) -> None:
-        assert not self.done, "a reply is completed once"
-        self.done = True
-        self.answer = answer
-        if self.deliver is not None:
-            self.deliver(self)
+        self._settle(answer, None)
 
     def fail(self, failure: BaseException) -> None:
+        self._settle(None, failure)
+
+    def _settle(self, answer: Answer, failure: BaseException | None) -> None:
         assert not self.done, "a reply is completed once"
         self.done = True
-        self.failure = failure
-        if self.deliver is not None:
-            self.deliver(self)
+        self.answer, self.failure = answer, failure
+        deliver = self._let_go()
+        if deliver is not None:
+            deliver(self)
 
     def abandon(self) -> bool:
         """True if whoever parked the request has given it up: then it is never completed."""
-        if self.on_abandon is None or self.done:
+        give_up = self.on_abandon
+        if give_up is None or self.done:
             return False
-        self.deliver = None
-        self.on_abandon()
+        self._let_go()
+        give_up()
         return True
+
+    def _let_go(self) -> Callable[[Reply], None] | None:
+        """Both know this reply. A circle with a large answer in it would wait for the collector, which comes rarely."""
+        deliver, self.deliver, self.on_abandon = self.deliver, None, None
+        return deliver
