@@ -53,6 +53,10 @@ launcher() { # launcher NAME COMMAND: a program of that name in .tools/bin
   chmod +x "$tools/bin/$1"
 }
 
+python_with() { # python_with NAME DIRECTORY: a Python that finds packages there first, then those of .venv
+  launcher "$1" "env PYTHONPATH='$2'\"\${PYTHONPATH:+:\$PYTHONPATH}\" '$PWD/.venv/bin/python'"
+}
+
 copy_jars() { # copy_jars NAME DIRECTORY: those that its pom.xml names
   mvn --quiet --batch-mode --file "$programs/$1/pom.xml" \
     org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies -DoutputDirectory="$2"
@@ -105,11 +109,21 @@ build_spark_4_2() {
   local place=$tools/spark_4_2
   .venv/bin/python -m pip install --quiet --disable-pip-version-check --target "$place" pyspark==4.2.0
   copy_jars spark_4_2 "$place/pyspark/jars"
-  launcher spark_4_2 "env PYTHONPATH='$place'\"\${PYTHONPATH:+:\$PYTHONPATH}\" '$PWD/.venv/bin/python'"
+  python_with spark_4_2 "$place"
+}
+
+# A client of Spark Connect: beside .venv, which shows that neither our package nor Spark's server needs these.
+toolchain_spark_connect() { :; }
+build_spark_connect() {
+  local place=$tools/spark_connect
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check --target "$place" \
+    --requirement "$programs/spark_connect/requirements.txt"
+  python_with spark_connect "$place"
 }
 
 client java
 client kafkajs
 client franz_go
 client spark_4_2
+client spark_connect
 [ "$failed" = 0 ] || [ "${CI:-}" != true ]

@@ -23,6 +23,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import window
 from pyspark.sql.streaming import StreamingQuery
 
+from cairnmq.spark import session
+
 CLICKS, COUNTS = "clicks", "clicks-by-minute"
 PAGES = {"/": 8, "/search": 5, "/item": 4, "/cart": 2, "/paid": 1}
 Counts = dict[int, Counter[str]]
@@ -122,7 +124,7 @@ def main() -> None:
         asyncio.run(click(bootstrap, int(arguments[0]), int(arguments[1])))
     elif command == "count":
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # tasks need what is installed here
-        spark = SparkSession.builder.appName("clickstream").config("spark.sql.shuffle.partitions", 2).getOrCreate()
+        spark = session(SparkSession.builder.appName("clickstream").config("spark.sql.shuffle.partitions", 2))
         count(spark, bootstrap, arguments[0], forever=arguments[1:] == ["forever"]).awaitTermination()
     else:
         plot(asyncio.run(counted(bootstrap)), arguments[0])

@@ -7,6 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cairnmq.spark.byte_limit import Seen, records_within
 from cairnmq.spark.progress import Progress, TopicProgress, behind, capped, limited
 from cairnmq.spark.ranges import RECORDS_PER_TASK, Range, ranges_between, tasks
 
@@ -42,6 +43,21 @@ def test_a_limit_is_kept_shared_out_and_always_moves_on(span: tuple[Progress, Pr
             assert (1 if left else 0) <= taken <= left
     if total(start, latest) <= most:
         assert end == latest
+
+
+@given(spans(), st.integers(1, 10**9), st.data())
+def test_a_limit_in_bytes_is_kept(span: tuple[Progress, Progress], most: int, data: st.DataObject) -> None:
+    """Where records look all alike within a partition."""
+    start, latest = span
+    left = behind(start, latest)
+    sizes = {name: {index: data.draw(st.integers(1, 10**6)) for index in part} for name, part in left.items()}
+    samples = {name: {index: Seen(3, 3 * size) for index, size in part.items()} for name, part in sizes.items()}
+    taken = behind(start, limited(start, latest, records_within(left, samples, most)))
+    counts = [(taken[name][index], size) for name, part in sizes.items() for index, size in part.items()]
+    assert sum(count * size for count, size in counts if count > 1) <= most, "one of each partition is always taken"
+    total_bytes = sum(left[name][index] * size for name, part in sizes.items() for index, size in part.items())
+    if total_bytes <= most:
+        assert taken == left
 
 
 @given(spans(), st.integers(1, 1000))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -42,15 +42,25 @@ def session_builder(place: Path, master: str = "local[2,3]") -> SparkSession.Bui
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "1g",
         "spark.driver.extraJavaOptions": java,
+        # Of a server of Spark Connect, if a test starts one.
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": "0",
     }.items():
         builder = builder.config(name, value)
     return builder
 
 
+class KeepingClient(LibrdkafkaClient):
+    """Records with times of long ago stay in its topics."""
+
+    def create_topic(self, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
+        super().create_topic(topic, partitions, {"retention.ms": "-1", **(configs or {})})
+
+
 @pytest.fixture
 def kafka(shared_broker: Broker) -> Iterator[LibrdkafkaClient]:
     """An ordinary client beside Spark: it writes what Spark reads, and reads what Spark must have read."""
-    client = LibrdkafkaClient(shared_broker.bootstrap)
+    client = KeepingClient(shared_broker.bootstrap)
     yield client
     client.close()
 

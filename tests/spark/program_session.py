@@ -1,7 +1,7 @@
 """A Spark session in a process of its own, asked as tests/interop/clients/process.py says.
 
-python program_session.py PLACE MASTER [CONF=VALUE...]. A source or sink is [FORMAT, OPTIONS]; SQL names the source
-`source`.
+python program_session.py PLACE MASTER [CONF=VALUE...]; MASTER sc://HOST:PORT is a server of Spark Connect. A source or
+sink is [FORMAT, OPTIONS]; SQL names the source `source`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from cairnmq.spark import register
 from spark.conftest import session_builder
 
 Place = tuple[str, dict[str, str]]
@@ -34,6 +35,9 @@ class Session:
         """Of Python's half and of Java's: they come from one installation, or nothing here means anything."""
         assert self._spark.version == pyspark.__version__
         return self._spark.version
+
+    def register(self) -> None:
+        register(self._spark)
 
     def collect(self, source: Place, sql: str) -> list[list[Any]]:
         return [list(row) for row in self._frame(source, sql).collect()]
@@ -74,11 +78,13 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # Java prints to stdout too
     os.environ.update(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
-    builder = session_builder(Path(place), master)
+    remote = master.startswith("sc://")
+    builder = SparkSession.builder.remote(master) if remote else session_builder(Path(place), master)
     for setting in settings:
         builder = builder.config(*setting.split("=", 1))
     spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
+    if not remote:
+        spark.sparkContext.setLogLevel("ERROR")
     session = Session(spark)
     for line in sys.stdin:
         request = json.loads(line)

@@ -1,4 +1,5 @@
-"""A standalone cluster: master and worker are processes of their own, and the job runs in executors of the worker."""
+"""A standalone cluster: master and worker are processes of their own, and the job runs in executors of the worker. The
+driver cannot find formats by itself there, so that it must be told of ours."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from broker_process import Broker, fixed_port, wait_until
 from interop.clients.contract import Sent
 from interop.clients.librdkafka import LibrdkafkaClient
 from programs import require_program
-from spark.session_process import start_session
+from spark.session_process import Connector, start_session
 
 SPARK_HOME = Path(pyspark.__file__).parent
 CLASSES = "org.apache.spark.deploy"
@@ -64,12 +65,16 @@ def cluster(tmp_path: Path) -> Iterator[str]:
 def test_source_aggregation_sink(cluster: str, shared_broker: Broker, kafka: LibrdkafkaClient, tmp_path: Path) -> None:
     kafka.create_topic("cluster-from", partitions=2)
     kafka.create_topic("cluster-to", partitions=2)
-    session = start_session(tmp_path / "driver", cluster, sys.executable, ("spark.executor.memory=512m",))
-
-    def at(**options: str) -> tuple[str, dict[str, str]]:
-        return "cairnmq", {"kafka.bootstrap.servers": shared_broker.bootstrap, **options}
-
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    (packages / "pyspark_broken.py").write_text("raise ImportError")  # one such package hides all formats from Spark
+    settings = ("spark.executor.memory=512m",)
+    session = start_session(tmp_path / "driver", cluster, sys.executable, settings, packages)
+    at = Connector(session, shared_broker.bootstrap, "cairnmq").at
     try:
+        with pytest.raises(AssertionError, match="DATA_SOURCE_NOT_FOUND"):
+            session.ask("collect", source=at(subscribe="cluster-from"), sql="SELECT 1 FROM source")
+        session.ask("register")
         for run in (1, 2):
             kafka.produce("cluster-from", [Sent(b"%d" % (i % 3), partition=i % 2) for i in range(60)])
             session.ask(

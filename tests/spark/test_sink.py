@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.streaming import DataStreamReader
 
 from broker_process import Broker
+from cairnmq.codec.partitioner import partition_for
 from interop.clients.contract import Sent
 from interop.clients.librdkafka import LibrdkafkaClient
 
@@ -48,7 +49,7 @@ def test_every_column(spark: SparkSession, shared_broker: Broker, kafka: Librdka
     assert (whole.partition, whole.key, whole.timestamp) == (2, b"k", 1_700_000_000_123)
     assert whole.headers == (("h", b"x"), ("h", None))
     assert (found[None].partition, found[None].key, found[None].headers) == (1, None, ())
-    kafka.produce(name, [Sent(b"by librdkafka", b"k", partition=None)])
+    assert found[b"by its key"].partition == partition_for(b"k", 3)
     assert len(found) == 3
 
 

@@ -11,14 +11,10 @@ from confluent_kafka import Producer
 from broker_process import Broker
 from interop.clients.contract import Got, Sent
 from interop.clients.librdkafka import LibrdkafkaClient
-from interop.clients.process import ClientProcess, bytes_of, got
-from spark.session_process import SPARK_4_2, start_session
+from interop.clients.process import ClientProcess
+from spark.session_process import SPARK_4_2, Connector, start_session
 
 START = 1_700_000_000_000
-RECORD = """SELECT partition, offset, unix_millis(timestamp), base64(key), base64(value),
-    transform(coalesce(headers, array()), each -> struct(each.key, base64(each.value))), timestampType = 1
-    FROM source"""
-VALUES = "SELECT base64(value) FROM source"
 
 
 @pytest.fixture(scope="module")
@@ -27,27 +23,6 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClientProcess]
     assert process.ask("version") == "4.2.0"
     yield process
     process.kill()
-
-
-class Connector:
-    """One of the two, by its name."""
-
-    def __init__(self, session: ClientProcess, bootstrap: str, name: str) -> None:
-        self.session = session
-        self.bootstrap = bootstrap
-        self.name = name
-
-    def at(self, **options: object) -> tuple[str, dict[str, str]]:
-        named = {key: str(value) for key, value in options.items()}
-        return self.name, {"kafka.bootstrap.servers": self.bootstrap, **named}
-
-    def records(self, **options: object) -> list[Got]:
-        lines = self.session.ask("collect", source=self.at(includeHeaders="true", **options), sql=RECORD)
-        return sorted(map(got, lines))
-
-    def values(self, **options: object) -> list[bytes | None]:
-        lines = self.session.ask("collect", source=self.at(**options), sql=VALUES)
-        return sorted(bytes_of(line[0]) or b"" for line in lines)
 
 
 @pytest.fixture(params=["kafka", "cairnmq"])
@@ -130,7 +105,7 @@ def test_stream(connector: Connector, kafka: LibrdkafkaClient, tmp_path: Path) -
         kafka.produce(source, [Sent(b"%d" % i, timestamp=START + i, partition=i % 2) for i in sent])
         connector.session.ask(
             "stream",
-            source=connector.at(subscribe=source, startingTimestamp=START + 30, maxOffsetsPerTrigger=50),
+            source=connector.at(subscribePattern=f"{source}.*", startingTimestamp=START + 30, maxOffsetsPerTrigger=50),
             sql="SELECT key, value FROM source",
             sink=connector.at(topic=target),
             checkpoint=str(tmp_path),

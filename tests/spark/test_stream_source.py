@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamReader, StreamingQuery
 
-from broker_process import wait_until
+from broker_process import Broker, wait_until
+from cairnmq.codec.compression import CODEC_NAMES
 from cairnmq.spark.progress import lag
 from interop.clients.contract import Sent
 from interop.clients.librdkafka import LibrdkafkaClient
+from interop.clients.transactors import Transactor
+from spark.records import mixed, rows
 
 ReadStream = Callable[..., DataStreamReader]
 SECONDS = 60.0
@@ -38,6 +41,9 @@ def start(frame: DataFrame, place: Path, **trigger: Any) -> StreamingQuery:
 
 
 def numbers(spark: SparkSession, place: Path) -> list[int]:
+    """What was written, if anything was."""
+    if not (place / "out" / "_spark_metadata").exists():
+        return []
     return sorted(int(row.value) for row in spark.read.schema("value binary").parquet(str(place / "out")).collect())
 
 
@@ -61,6 +67,61 @@ def test_available_now_and_what_comes_later(
     assert kafka.committed("now", "stream-now", 4) == 10
 
 
+def test_a_stream_gives_what_a_client_reads(
+    spark: SparkSession, read_stream: ReadStream, kafka: LibrdkafkaClient, shared_broker: Broker, tmp_path: Path
+) -> None:
+    """All codecs, nulls, headers, aborted transactions, a thousand partitions: in one query of several batches."""
+    partitions = {"same-codecs": 3, "same-aborted": 1, "same-wide": 1000}
+    for name, count in partitions.items():
+        kafka.create_topic(name, partitions=count)
+    for codec in CODEC_NAMES:
+        kafka.produce("same-codecs", mixed(120, 3), codec=codec)
+    producer = Transactor("librdkafka", shared_broker.bootstrap).producer("same-id")
+    for number in range(6):
+        producer.send("same-aborted", 0, f"{number}a", f"{number}b")
+        producer.end(commit=number % 2 == 0)
+    producer.close()
+    kafka.produce("same-wide", [Sent(b"%d" % i, partition=i % 1000) for i in range(3000)])
+    options = {"subscribePattern": "same-.*", "startingOffsets": "earliest", "includeHeaders": "true", "group": "same"}
+    query = run(read_stream(**options, maxOffsetsPerTrigger=2000).load(), tmp_path)
+    assert len([progress for progress in query.recentProgress if progress["numInputRows"]]) > 1
+    written = spark.read.parquet(str(tmp_path / "out"))
+    for name, count in partitions.items():
+        assert rows(written.where(written.topic == name)) == sorted(kafka.read(name, range(count)))
+    assert kafka.committed("same", "same-wide", 999) == 3
+
+
+def test_a_limit_in_bytes(
+    spark: SparkSession, read_stream: ReadStream, kafka: LibrdkafkaClient, tmp_path: Path
+) -> None:
+    kafka.create_topic("stream-bytes", partitions=2)
+    kafka.produce("stream-bytes", [Sent(b"%d" % i + b" " * 10_000, partition=i % 2) for i in range(100)])
+    frame = read_stream(subscribe="stream-bytes", startingOffsets="earliest", maxBytesPerTrigger="200k").load()
+    query = run(frame, tmp_path)
+    counts = [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+    assert numbers(spark, tmp_path) == list(range(100))
+    assert max(counts) <= 20 and len(counts) <= 7, counts
+
+
+def test_a_batch_waits_until_it_is_worth_it(read_stream: ReadStream, kafka: LibrdkafkaClient, tmp_path: Path) -> None:
+    kafka.create_topic("stream-least")
+    send(kafka, "stream-least", 0, 10, 1)
+    limits = {"minOffsetsPerTrigger": 20, "maxTriggerDelay": "1h"}
+    frame = read_stream(subscribe="stream-least", startingOffsets="earliest", **limits).load()
+    query = start(frame, tmp_path, processingTime="0 seconds")
+
+    def sizes() -> list[int]:
+        return [size for progress in query.recentProgress if (size := progress["numInputRows"])]
+
+    try:
+        wait_until(lambda: query.status["message"] == "Waiting for data to arrive", SECONDS, "a first look")
+        send(kafka, "stream-least", 10, 20, 1)
+        wait_until(sizes, SECONDS, "a batch")
+        assert sizes() == [20]
+    finally:
+        query.stop()
+
+
 def test_a_running_query_sees_new_records_partitions_and_topics(
     spark: SparkSession, read_stream: ReadStream, kafka: LibrdkafkaClient, tmp_path: Path
 ) -> None:
@@ -75,7 +136,7 @@ def test_a_running_query_sees_new_records_partitions_and_topics(
             if query.exception():
                 raise AssertionError(str(query.exception()))
             seen.clear()
-            seen.update(numbers(spark, tmp_path) if (tmp_path / "out" / "_spark_metadata").exists() else [])
+            seen.update(numbers(spark, tmp_path))
             return seen.total() >= count
 
         wait_until(lambda: has(10), SECONDS, "the first records")
@@ -105,6 +166,39 @@ def test_a_topic_that_is_gone_ends_the_query(
         send(kafka, name, 100, 120, 1)
     with pytest.raises(StreamingQueryException, match="created again" if again else "was deleted while"):
         run(frame, tmp_path)
+
+
+def test_a_topic_made_again_under_a_running_query(
+    spark: SparkSession, read_stream: ReadStream, kafka: LibrdkafkaClient, tmp_path: Path
+) -> None:
+    kafka.create_topic("stream-remade")
+    send(kafka, "stream-remade", 0, 10, 1)
+    frame = read_stream(subscribe="stream-remade", startingOffsets="earliest").load()
+    query = start(frame, tmp_path, processingTime="0 seconds")
+    try:
+        wait_until(lambda: len(numbers(spark, tmp_path)) == 10, SECONDS, "the first records")
+        kafka.delete_topic("stream-remade")
+        kafka.create_topic("stream-remade")
+        send(kafka, "stream-remade", 100, 130, 1)
+        wait_until(lambda: query.exception() is not None, SECONDS, "the end of the query")
+        assert "topic stream-remade was deleted" in str(query.exception())
+        assert numbers(spark, tmp_path) == list(range(10)), "nothing of the new topic"
+    finally:
+        query.stop()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"subscribe": "stream-missing"}, "topic stream-missing does not exist"),
+        ({"subscribe": "x", "maxOffsetPerTrigger": "5"}, "did you mean maxOffsetsPerTrigger"),
+        ({"subscribe": "x", "endingOffsets": "latest"}, "option endingOffsets is for a batch query"),
+    ],
+)
+def test_errors(read_stream: ReadStream, tmp_path: Path, options: dict[str, str], sentence: str) -> None:
+    with pytest.raises(PySparkException) as told:
+        run(read_stream(**options).load(), tmp_path)
+    assert sentence in str(told.value)
 
 
 def test_what_was_aged_out_ends_the_query_or_is_left_out(

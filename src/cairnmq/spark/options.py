@@ -28,13 +28,13 @@ _READ = (
     *("failOnDataLoss", "includeHeaders", "columns", "isolation", "kafka.isolation.level"),
     *("minPartitions", "maxRecordsPerPartition", "kafka.max.partition.fetch.bytes"),
 )
-_STREAM = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "group")
+_STREAM = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "group")
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _WRITE = (
     *("topic", "includeHeaders", "delivery", "checkpointLocation", "queryName"),
     *("kafka.compression.type", "kafka.acks", "kafka.transaction.timeout.ms"),
 )
-_LATER = ("archive", "segments", "maxBytesPerTrigger")
+_LATER = ("archive", "segments")
 # Settings of Kafka's clients that tune what works differently here; a job that has them runs as it is.
 WITHOUT_MEANING = frozenset(
     """group.id fetch.min.bytes fetch.max.wait.ms fetch.max.bytes max.poll.records max.poll.interval.ms
@@ -53,8 +53,9 @@ _REFUSED = frozenset(
     """auto.offset.reset key.deserializer value.deserializer key.serializer value.serializer enable.auto.commit
     interceptor.classes""".split()
 )
-_DELAY = re.compile(r"(\d+)\s*(ms|s|m|h|d)?")
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 0.001}
+_DELAY = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, None: 0.001}
+_SIZE = re.compile(r"(\d{1,15})\s*([kmgt]?)b?")
 
 
 class Connection(Struct, frozen=True):
@@ -75,6 +76,7 @@ class Limits(Struct, frozen=True):
     """How much a micro-batch takes; None: no such limit."""
 
     max_offsets: int | None = None
+    max_bytes: int | None = None
     min_offsets: int | None = None
     max_delay: float = 900.0
 
@@ -159,6 +161,7 @@ def read_options(options: Mapping[str, str], *, stream: bool) -> ReadOptions:
         max_records=reader.read("maxRecordsPerPartition", _positive, None),
         limits=Limits(
             reader.read("maxOffsetsPerTrigger", _positive, None),
+            reader.read("maxBytesPerTrigger", _size, None),
             reader.read("minOffsetsPerTrigger", _positive, None),
             reader.read("maxTriggerDelay", _delay, 900.0),
         ),
@@ -322,6 +325,14 @@ def _delay(name: str, text: str) -> float:
     if found is None:
         raise OptionError(f"option {name} must be a time like 30s or 15m, not {text!r}")
     return int(found[1]) * _SECONDS[found[2]]
+
+
+def _size(name: str, text: str) -> int | None:
+    """As Spark writes sizes: a k is 1024 bytes."""
+    found = _SIZE.fullmatch(text.strip().lower())
+    if found is None or int(found[1]) == 0:
+        raise OptionError(f"option {name} must be a number of bytes like 1000000 or 64m, not {text!r}")
+    return int(found[1]) * int(1024 ** " kmgt".index(found[2] or " "))
 
 
 def _isolation(name: str, text: str) -> str | None:

@@ -65,7 +65,8 @@ def unknown(start: Progress, latest: Progress) -> dict[str, list[int]]:
 def continued(start: Progress, latest: Progress, first: Mapping[str, Mapping[int, int]], strict: bool) -> Progress:
     """Where reading on begins: at what `start` says, or at the `first` record of what is unknown to it.
 
-    `latest` says what there is now. What is gone, or is another topic by now, is DataLoss when `strict`.
+    `latest` says what there is now. What is gone, or is another topic by now, is DataLoss when `strict`; so is what was
+    gone of a new partition before the query heard of it.
     """
     for name, known in sorted(start.topics.items()):
         topic = latest.topics.get(name)
@@ -79,6 +80,8 @@ def continued(start: Progress, latest: Progress, first: Mapping[str, Mapping[int
         offsets = {}
         for index, end in topic.offsets.items():
             offset = begun[index] if index in begun else first[name][index]
+            if index not in begun and offset and strict:
+                raise DataLoss(aged_out(name, index, 0, offset))
             if offset > end and strict:
                 raise DataLoss(_advice(f"partition {name}-{index} ends at {end}, the query had read up to {offset}"))
             offsets[index] = min(offset, end)

@@ -2,11 +2,34 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from cairnmq.spark.errors import SparkSourceError
+from cairnmq.spark.java import complaint
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_NO_JAVA = "JAVA_GATEWAY_EXITED"
+
+
+def session(builder: SparkSession.Builder | None = None) -> SparkSession:
+    """A session that knows format("cairnmq"), made by `builder` or with Spark's defaults. Where a missing or old Java
+    is the reason that there is none, it says so."""
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
+    try:
+        spark = (builder or SparkSession.builder).getOrCreate()
+    except PySparkRuntimeError as error:
+        reason = complaint(os.environ) if error.getCondition() == _NO_JAVA else None
+        if reason is None:
+            raise
+        raise SparkSourceError(reason) from None
+    register(spark)
+    return spark
 
 
 def register(spark: SparkSession) -> None:

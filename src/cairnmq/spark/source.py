@@ -10,7 +10,14 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -128,15 +135,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._plan
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        most = self._options.limits.max_offsets
-        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+        """What Spark hands back to latestOffset, unless its trigger wants everything. It knows no two limits at once:
+        that there is one is all that counts, the plan knows them."""
+        limits = self._options.limits
+        if limits.max_offsets is not None:
+            return ReadMaxRows(limits.max_offsets)
+        if limits.max_bytes is not None:
+            return ReadMaxBytes(limits.max_bytes)
+        return ReadAllAvailable() if limits.min_offsets is None else ReadMinRows(limits.min_offsets)
 
     def initialOffset(self) -> dict[str, Any]:
         return _said(self._planned.initial).to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return _said(lambda: self._planned.latest(Progress.of_json(start), most)).to_json()
+        everything = isinstance(limit, ReadAllAvailable)
+        return _said(lambda: self._planned.latest(Progress.of_json(start), everything=everything)).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         newest = self._planned.newest

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from cairnmq.client.data import EARLIEST
 from cairnmq.spark.batch_plan import starting
+from cairnmq.spark.byte_limit import Seen, records_within
 from cairnmq.spark.options import ReadOptions
 from cairnmq.spark.progress import Progress, behind, capped, continued, limited, unknown
 from cairnmq.spark.ranges import Range, ranges_between, tasks
@@ -22,6 +23,8 @@ class View(Protocol):
     def latest(self, *, missing_is_fatal: bool = True) -> Progress: ...
 
     def wait_for_more(self, progress: Progress) -> None: ...
+
+    def sample(self, positions: Mapping[str, Mapping[int, int]]) -> Mapping[str, Mapping[int, Seen]]: ...
 
     def publish(self, group: str, progress: Progress) -> None: ...
 
@@ -45,18 +48,18 @@ class StreamPlan:
         """AvailableNow: what comes from here on is for the next run."""
         self._target = self._view.latest(missing_is_fatal=False)
 
-    def latest(self, start: Progress, most: int | None) -> Progress:
-        """The end of the next micro-batch, `start` itself if there is none. All before `start` was processed."""
+    def latest(self, start: Progress, *, everything: bool = False) -> Progress:
+        """The end of the next micro-batch, `start` itself if there is none. All before `start` was processed.
+        `everything`: limits do not count this time."""
         self.finished(start)
         begin, latest = self._look(start)
-        if self._target is None and not _records(begin, latest):
-            self._view.wait_for_more(begin)
+        if self._target is None and not self._is_enough(_records(begin, latest), everything):
+            self._view.wait_for_more(latest)
             begin, latest = self._look(start)
-        left = _records(begin, latest)
-        if not left or not self._is_enough(left):
+        if not self._is_enough(_records(begin, latest), everything):
             return start
         self._began_waiting = None
-        return limited(begin, latest, most)
+        return limited(begin, latest, None if everything else self._most(begin, latest))
 
     def tasks(self, start: Progress, end: Progress) -> list[tuple[Range, ...]]:
         """Ranges of a micro-batch, which may have been planned by an earlier run."""
@@ -78,9 +81,27 @@ class StreamPlan:
         first = {name: self._view.lookup(name, indexes, EARLIEST) for name, indexes in unknown(start, latest).items()}
         return continued(start, latest, first, self._options.fail_on_data_loss)
 
-    def _is_enough(self, records: int) -> bool:
+    def _most(self, begin: Progress, latest: Progress) -> int | None:
+        """How many records a micro-batch may take."""
         limits = self._options.limits
-        if limits.min_offsets is None or records >= limits.min_offsets or self._target is not None:
+        if limits.max_bytes is None:
+            return limits.max_offsets
+        left = behind(begin, latest)
+        positions = {}
+        for name, parts in left.items():
+            waiting = [index for index, records in parts.items() if records]
+            if waiting:
+                first = self._view.lookup(name, waiting, EARLIEST)  # what is gone takes no bytes
+                offsets = begin.topics[name].offsets
+                positions[name] = {index: max(offsets[index], first[index]) for index in waiting}
+        fitting = records_within(left, self._view.sample(positions), limits.max_bytes)
+        return min((each for each in (limits.max_offsets, fitting) if each is not None), default=None)
+
+    def _is_enough(self, records: int, everything: bool) -> bool:
+        limits = self._options.limits
+        if not records or everything or self._target is not None:
+            return records > 0
+        if limits.min_offsets is None or records >= limits.min_offsets:
             return True
         now = self._clock()
         if self._began_waiting is None:

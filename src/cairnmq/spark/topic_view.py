@@ -9,13 +9,18 @@ from cairnmq.client.blocking import Client
 from cairnmq.client.data import LATEST
 from cairnmq.client.errors import Absent, ClientError
 from cairnmq.client.session import Topic
+from cairnmq.codec.batch import read_header
 from cairnmq.errors import ErrorCode
+from cairnmq.spark.byte_limit import Seen, seen
 from cairnmq.spark.errors import SparkSourceError
 from cairnmq.spark.options import Connection, Selection
 from cairnmq.spark.progress import Progress, TopicProgress
 from cairnmq.types import TopicPartition
 
 POLL_MS = 200
+# The more is looked at, the better a limit in bytes is kept, and the more is read twice.
+SAMPLE_BYTES = 4 * 1024 * 1024
+SAMPLE_PARTITION_BYTES = 64 * 1024
 
 
 def connect(connection: Connection) -> Client:
@@ -112,6 +117,21 @@ class TopicView:
             )
         except Absent:
             return  # deleted: the next look at what there is tells what that means for the query
+
+    def sample(self, positions: Mapping[str, Mapping[int, int]]) -> dict[str, dict[int, Seen]]:
+        """What the next records of some of the partitions take: of those whose batches come first."""
+        fetched = self.client.fetch(
+            positions,
+            max_wait_ms=0,
+            max_bytes=SAMPLE_BYTES,
+            partition_max_bytes=max(SAMPLE_BYTES // sum(map(len, positions.values())), SAMPLE_PARTITION_BYTES),
+            read_committed=self._read_committed,
+        )
+        samples: dict[str, dict[int, Seen]] = {}
+        for each in fetched:
+            position = positions[each.topic][each.partition]
+            samples.setdefault(each.topic, {})[each.partition] = seen(position, map(read_header, each.batches))
+        return samples
 
 
 def _described(topic: Topic) -> tuple[str, tuple[int, ...]]:

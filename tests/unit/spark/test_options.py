@@ -57,6 +57,7 @@ def test_names_are_read_in_any_case() -> None:
         ({"columns": "key,key"}, "each column once"),
         ({"isolation": "serializable"}, "read_committed, read_uncommitted"),
         ({"maxOffsetsPerTrigger": "5"}, "option maxOffsetsPerTrigger is for a streaming query"),
+        ({"maxBytesPerTrigger": "5"}, "option maxBytesPerTrigger is for a streaming query"),
         ({"group": "g"}, "option group is for a streaming query"),
         ({"subscribe": " "}, "option subscribe is empty"),
     ],
@@ -97,8 +98,14 @@ def test_a_time_goes_before_times_and_those_before_offsets() -> None:
 def test_limits() -> None:
     given = {"maxOffsetsPerTrigger": "10", "minOffsetsPerTrigger": "3", "maxTriggerDelay": "90s"}
     limits = read_options({**LEAST, **given}, stream=True).limits
-    assert (limits.max_offsets, limits.min_offsets, limits.max_delay) == (10, 3, 90.0)
-    for text, seconds in (("250ms", 0.25), ("15m", 900.0), ("2h", 7200.0), ("1d", 86400.0), ("1500", 1.5)):
+    assert (limits.max_offsets, limits.max_bytes, limits.min_offsets, limits.max_delay) == (10, None, 3, 90.0)
+    for text, size in (("1000", 1000), ("10k", 10240), ("64m", 64 << 20), ("1 GB", 1 << 30), ("2t", 2 << 40)):
+        assert read_options({**LEAST, "maxBytesPerTrigger": text}, stream=True).limits.max_bytes == size
+    for text in ("0", "-1", "k", "1.5m", "1x"):
+        with pytest.raises(OptionError, match="a number of bytes like 1000000 or 64m"):
+            read_options({**LEAST, "maxBytesPerTrigger": text}, stream=True)
+    delays = {"250ms": 0.25, "15m": 900.0, "2 min": 120.0, "2h": 7200.0, "1d": 86400.0, "1500": 1.5}
+    for text, seconds in delays.items():
         found = read_options({**LEAST, "maxTriggerDelay": text}, stream=True).limits.max_delay
         assert found == pytest.approx(seconds)
     with pytest.raises(OptionError, match="a time like"):

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from cairnmq.client.data import EARLIEST
+from cairnmq.spark.byte_limit import Seen
 from cairnmq.spark.errors import DataLoss, SparkSourceError
 from cairnmq.spark.options import ReadOptions, read_options
 from cairnmq.spark.progress import Progress, TopicProgress, lag
@@ -15,26 +16,35 @@ from cairnmq.spark.stream_plan import StreamPlan
 
 
 class FakeView:
-    """Topics by name: id and the end of each partition; all begin at 0."""
+    """Topics by name: id and the end of each partition; all begin at `first`."""
 
     def __init__(self, **topics: tuple[str, list[int]]) -> None:
         self.held = topics
         self.published: list[Progress] = []
         self.waits = 0
+        self.waited_at: Progress | None = None
+        self.first = 0
+        self.sizes: dict[int, float] = {}  # of a record, by partition
+        self.looked_at: Mapping[str, Mapping[int, int]] = {}
         self.while_waiting: dict[str, tuple[str, list[int]]] = {}
 
     def topics(self, *, missing_is_fatal: bool = True) -> dict[str, tuple[str, tuple[int, ...]]]:
         return {name: (topic_id, tuple(range(len(ends)))) for name, (topic_id, ends) in self.held.items()}
 
     def lookup(self, topic: str, partitions: Sequence[int], time: int) -> Mapping[int, int]:
-        return {index: 0 if time == EARLIEST else self.held[topic][1][index] for index in partitions}
+        return {index: self.first if time == EARLIEST else self.held[topic][1][index] for index in partitions}
 
     def latest(self, *, missing_is_fatal: bool = True) -> Progress:
         return progress(**self.held)
 
     def wait_for_more(self, progress: Progress) -> None:
         self.waits += 1
+        self.waited_at = progress
         self.held.update(self.while_waiting)
+
+    def sample(self, positions: Mapping[str, Mapping[int, int]]) -> Mapping[str, Mapping[int, Seen]]:
+        self.looked_at = positions
+        return {name: {index: Seen(4, 4 * self.sizes[index]) for index in parts} for name, parts in positions.items()}
 
     def publish(self, group: str, progress: Progress) -> None:
         self.published.append(progress)
@@ -69,17 +79,39 @@ def test_it_begins_where_it_was_told() -> None:
 def test_a_batch_takes_all_there_is_or_as_much_as_it_may() -> None:
     view = FakeView(a=("x", [10, 30]))
     plan, start = plan_of(view), progress(a=("x", [0, 0]))
-    assert plan.latest(start, None) == progress(a=("x", [10, 30]))
-    assert plan.latest(start, 8) == progress(a=("x", [2, 6]))
+    assert plan.latest(start) == progress(a=("x", [10, 30]))
     assert plan.newest == progress(a=("x", [10, 30]))
+    plan = plan_of(view, maxOffsetsPerTrigger="8")
+    assert plan.latest(start) == progress(a=("x", [2, 6]))
+    assert plan.latest(start, everything=True) == progress(a=("x", [10, 30]))
+
+
+def test_a_limit_in_bytes_is_kept_by_what_records_take() -> None:
+    view = FakeView(a=("x", [100, 100, 7]))
+    view.sizes = {0: 1000.0, 1: 10.0}
+    start = progress(a=("x", [0, 0, 7]))
+    assert plan_of(view, maxBytesPerTrigger="1m").latest(start) == progress(a=("x", [100, 100, 7]))
+    assert plan_of(view, maxBytesPerTrigger="50500").latest(start) == progress(a=("x", [50, 50, 7]))
+    both = plan_of(view, maxBytesPerTrigger="50500", maxOffsetsPerTrigger="20")
+    assert both.latest(start) == progress(a=("x", [10, 10, 7]))
+    assert plan_of(view, maxBytesPerTrigger="1").latest(start) == progress(a=("x", [1, 1, 7])), "it always moves on"
+    assert view.looked_at == {"a": {0: 0, 1: 0}}, "where there is something to read"
+
+
+def test_what_is_gone_is_not_looked_at() -> None:
+    view = FakeView(a=("x", [100]))
+    view.first = 60
+    view.sizes = {0: 1000.0}
+    plan_of(view, maxBytesPerTrigger="5k", failOnDataLoss="false").latest(progress(a=("x", [10])))
+    assert view.looked_at == {"a": {0: 60}}
 
 
 def test_with_nothing_new_it_waits_once_and_gives_back_the_same() -> None:
     view = FakeView(a=("x", [10]))
     start = progress(a=("x", [10]))
-    assert plan_of(view).latest(start, None) is start
+    assert plan_of(view).latest(start) is start
     view.while_waiting = {"a": ("x", [11])}
-    assert plan_of(view).latest(start, None) == progress(a=("x", [11]))
+    assert plan_of(view).latest(start) == progress(a=("x", [11]))
     assert view.waits == 2
 
 
@@ -88,16 +120,16 @@ def test_available_now_ends_at_what_there_was_and_never_waits() -> None:
     plan = plan_of(view)
     plan.stop_at_present()
     view.held = {"a": ("x", [50, 5])}
-    end = plan.latest(progress(a=("x", [0])), None)
+    end = plan.latest(progress(a=("x", [0])))
     assert end == progress(a=("x", [10]))
-    assert plan.latest(end, None) is end
+    assert plan.latest(end) is end
     assert view.waits == 0
 
 
 def test_new_partitions_begin_at_their_first_record() -> None:
     view = FakeView(a=("x", [10, 4]))
     plan, start = plan_of(view), progress(a=("x", [10]))
-    end = plan.latest(start, None)
+    end = plan.latest(start)
     assert end == progress(a=("x", [10, 4]))
     assert plan.tasks(start, end) == [(Range("a", "x", 1, 0, 4),)]
 
@@ -105,7 +137,7 @@ def test_new_partitions_begin_at_their_first_record() -> None:
 def test_new_topics_of_a_pattern_too() -> None:
     view = FakeView(a=("x", [3]), b=("y", [2]))
     plan, start = plan_of(view), progress(a=("x", [1]))
-    ranges = plan.tasks(start, plan.latest(start, None))
+    ranges = plan.tasks(start, plan.latest(start))
     assert ranges == [(Range("a", "x", 0, 1, 3), Range("b", "y", 0, 0, 2))]
 
 
@@ -120,16 +152,26 @@ def test_new_topics_of_a_pattern_too() -> None:
 def test_what_is_gone_is_an_error(now: dict[str, tuple[str, list[int]]], sentence: str) -> None:
     start = progress(a=("x", [10]))
     with pytest.raises(DataLoss, match=sentence):
-        plan_of(FakeView(**now)).latest(start, None)
+        plan_of(FakeView(**now)).latest(start)
+
+
+def test_what_is_gone_of_a_new_partition_is_an_error_too() -> None:
+    view = FakeView(a=("x", [10, 9]))
+    view.first = 4
+    start = progress(a=("x", [10]))
+    with pytest.raises(DataLoss, match="records of a-1 from offset 0 on are gone: the partition now begins at 4"):
+        plan_of(view).latest(start)
+    plan = plan_of(view, failOnDataLoss="false")
+    assert plan.tasks(start, plan.latest(start)) == [(Range("a", "x", 1, 4, 9),)]
 
 
 def test_unless_the_query_may_lose_data() -> None:
     start = progress(a=("x", [10]))
     plan = plan_of(FakeView(a=("other", [3])), failOnDataLoss="false")
-    end = plan.latest(start, None)
+    end = plan.latest(start)
     assert end == progress(a=("other", [3]))
     assert plan.tasks(start, end) == [(Range("a", "other", 0, 0, 3),)]
-    assert plan_of(FakeView(), failOnDataLoss="false").latest(start, None) is start
+    assert plan_of(FakeView(), failOnDataLoss="false").latest(start) is start
 
 
 def test_a_batch_of_an_earlier_run_is_planned_as_it_was() -> None:
@@ -141,21 +183,27 @@ def test_a_batch_of_an_earlier_run_is_planned_as_it_was() -> None:
 def test_it_waits_for_enough_records_but_not_for_ever() -> None:
     view, clock = FakeView(a=("x", [4])), Clock()
     plan, start = plan_of(view, clock, minOffsetsPerTrigger="10", maxTriggerDelay="60s"), progress(a=("x", [0]))
-    assert plan.latest(start, None) is start
+    assert plan.latest(start) is start
+    assert view.waits == 1 and view.waited_at == progress(a=("x", [4])), "for what comes behind these"
     clock.now = 59.0
-    assert plan.latest(start, None) is start
+    assert plan.latest(start) is start
     clock.now = 60.0
-    assert plan.latest(start, None) == progress(a=("x", [4]))
+    assert plan.latest(start) == progress(a=("x", [4]))
     view.held = {"a": ("x", [14])}
-    assert plan.latest(progress(a=("x", [4])), None) == progress(a=("x", [14]))
+    assert plan.latest(progress(a=("x", [4]))) == progress(a=("x", [14]))
+
+
+def test_a_trigger_may_want_all_there_is() -> None:
+    plan = plan_of(FakeView(a=("x", [9])), minOffsetsPerTrigger="10", maxOffsetsPerTrigger="5", maxBytesPerTrigger="1")
+    assert plan.latest(progress(a=("x", [0])), everything=True) == progress(a=("x", [9]))
 
 
 def test_a_group_is_told_what_was_processed_once() -> None:
     view = FakeView(a=("x", [10]))
     plan, start = plan_of(view, group="g"), progress(a=("x", [0]))
-    end = plan.latest(start, None)
+    end = plan.latest(start)
     plan.finished(end)
-    plan.latest(end, None)
+    plan.latest(end)
     assert view.published == [start, end]
 
 
