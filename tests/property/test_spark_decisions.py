@@ -1,20 +1,31 @@
-"""Exactly once in a model: runs die at any step of the driver, and rows are spread anew; each row counts once."""
+"""Exactly once in a model: drivers die and pause at any step, others take over, and rows are spread anew; each row
+counts once."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from random import Random
+from threading import Semaphore, Thread
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cairnmq.client.transactions import OpenTransaction, Transaction
-from cairnmq.spark.decision import LEAST_SECONDS_LEFT, Decision, settle, settle_at_once
+from cairnmq.spark.decision import (
+    LEAST_SECONDS_LEFT,
+    Decision,
+    Fenced,
+    give_up,
+    settle,
+    settle_at_once,
+    transactional_id,
+)
 from cairnmq.spark.errors import SparkSourceError
 
 QUERY = "q"
 TIMEOUT_MS = 900_000
+BATCHES = 4
+ROWS = 3  # of each batch
 
 
 class Died(Exception):
@@ -22,134 +33,231 @@ class Died(Exception):
 
 
 class Model:
-    """A broker that knows transactions and decisions; the driver dies at a given call, before or after its effect."""
+    """Brokers, which know transactions and decisions, and Spark's checkpoint, which knows batches."""
 
     def __init__(self) -> None:
         self.rows: dict[Transaction, list[int]] = {}
         self.open_now: set[Transaction] = set()
         self.committed: set[Transaction] = set()
         self.decision: Decision | None = None
-        self.die_at: tuple[int, bool] | None = None
-        self.calls = 0
+        self.epoch = 0
+        self.runs = 0
+        self.noted: set[int] = set()
 
-    def step(self, after: bool) -> None:
-        if self.die_at == (self.calls, after):
-            self.die_at = None
-            raise Died
-        self.calls += after
-
-    def write(self, name: str, rows: list[int]) -> Transaction:
+    def write(self, batch: int, run: int, partition: int, rows: list[int]) -> Transaction:
+        name = transactional_id(QUERY, batch, str(run), partition, len(self.rows))
         transaction = Transaction(name, len(self.rows), 0)
         self.rows[transaction] = rows
         self.open_now.add(transaction)
         return transaction
 
-    def last_decision(self, query: str) -> Decision | None:
-        self.step(False)
-        self.step(True)
-        return self.decision
-
-    def store(self, decision: Decision) -> None:
-        self.step(False)
-        self.decision = decision
-        self.step(True)
-
-    def commit(self, transaction: Transaction) -> bool:
-        self.step(False)
-        if transaction in self.open_now:
-            self.open_now.remove(transaction)
-            self.committed.add(transaction)
-        self.step(True)
-        return transaction in self.committed
-
-    def abort(self, transaction: Transaction) -> None:
-        self.step(False)
-        self.open_now.discard(transaction)
-        self.step(True)
-
-    def open(self, query: str) -> Sequence[OpenTransaction]:
-        self.step(False)
-        self.step(True)
-        return [OpenTransaction(each, 0, TIMEOUT_MS) for each in sorted(self.open_now, key=lambda t: t.producer_id)]
-
     def visible(self) -> Counter[int]:
         return Counter(row for transaction in self.committed for row in self.rows[transaction])
 
 
-def spread(model: Model, rows: list[int], run: int, tasks: int) -> tuple[Transaction, ...]:
-    return tuple(model.write(f"{run}-{task}", rows[task::tasks]) for task in range(tasks) if rows[task::tasks])
+class View:
+    """The model as one driver sees it, who may be held up before and after each effect."""
+
+    def __init__(self, model: Model, pause: Callable[[], None] = lambda: None) -> None:
+        self.model = model
+        self.pause = pause
+        self.epoch: int | None = None
+
+    def take_over(self, query: str) -> None:
+        self.pause()
+        self.model.epoch += 1
+        self.epoch = self.model.epoch
+        self.pause()
+
+    def last_decision(self, query: str) -> Decision | None:
+        self.pause()
+        found = self.model.decision
+        self.pause()
+        return found
+
+    def store(self, decision: Decision) -> None:
+        self.pause()
+        if self.epoch != self.model.epoch:
+            raise Fenced("another has taken over")
+        self.model.decision = decision
+        self.pause()
+
+    def commit(self, transaction: Transaction) -> bool:
+        self.pause()
+        if transaction in self.model.open_now:
+            self.model.open_now.remove(transaction)
+            self.model.committed.add(transaction)
+        self.pause()
+        return transaction in self.model.committed
+
+    def abort(self, transaction: Transaction) -> None:
+        self.pause()
+        self.model.open_now.discard(transaction)
+        self.pause()
+
+    def open(self, query: str) -> Sequence[OpenTransaction]:
+        self.pause()
+        found = [OpenTransaction(each, 0, TIMEOUT_MS) for each in self.model.open_now]
+        self.pause()
+        return found
 
 
-deaths = st.tuples(st.integers(0, 12), st.booleans())
+def rows_of(batch: int) -> list[int]:
+    return [batch * 100 + row for row in range(ROWS)]
 
 
-@given(st.lists(st.tuples(st.lists(deaths, max_size=4), st.integers(0, 5)), min_size=1, max_size=5), st.data())
-def test_every_row_counts_once(batches: list[tuple[list[tuple[int, bool]], int]], data: st.DataObject) -> None:
-    """For each batch: how its runs die, and how many rows it has."""
-    model, run, first_of_run = Model(), 0, True
-    every: list[int] = []
-    for batch, (ends, count) in enumerate(batches):
-        rows = [batch * 100 + i for i in range(count)]
-        every += rows
-        for end in [*ends, None]:
-            model.calls, model.die_at = 0, end
-            if data.draw(st.booleans()):  # a task that was killed while it wrote: nobody ends its transaction
-                model.write(f"{run}-killed", rows)
-            written = spread(model, rows, run, data.draw(st.integers(1, 4)))
-            try:
-                settle(model, Decision(QUERY, batch, str(run), written), 0, first_of_run=first_of_run)
-                if end is not None and model.die_at is None:
-                    raise AssertionError("it died and went on")
-            except Died:
-                run, first_of_run = run + 1, True
-                continue
-            first_of_run = False
-            if model.die_at is not None and data.draw(st.booleans()):
-                # Spark dies before it notes that the batch is done, and gives it to the next run.
-                run, first_of_run = run + 1, True
-                continue
+def spread(model: Model, batch: int, run: int, tasks: int) -> tuple[Transaction, ...]:
+    rows = rows_of(batch)
+    return tuple(model.write(batch, run, task, rows[task::tasks]) for task in range(tasks))
+
+
+def drive(model: Model, pause: Callable[[], None], until: int) -> None:
+    """What Spark does in one run, batch after batch: writes, settles, notes."""
+    run = model.runs = model.runs + 1
+    batch = len(model.noted)
+    view = View(model, pause)
+    while batch < until:
+        pause()
+        if (run + batch) % 2:  # an attempt that was killed while it wrote: nobody ends its transaction
+            model.write(batch, run, 0, rows_of(batch)[:1])
+        if (run + batch) % 3 == 0:  # Spark has another process commit
+            view = View(model, pause)
+        written = spread(model, batch, run, 1 + run % ROWS)
+        pause()
+        settle(view, Decision(QUERY, batch, str(run), written), 0, in_charge=view.epoch is not None)
+        pause()
+        if batch in model.noted:
+            return  # as Spark: "multiple streaming jobs detected"
+        model.noted.add(batch)
+        batch += 1
+
+
+class Driver:
+    """A run that goes on, by steps, when it is told to."""
+
+    def __init__(self, model: Model, until: int) -> None:
+        self._go, self._there = Semaphore(0), Semaphore(0)
+        self._dying = False
+        self._failure: BaseException | None = None
+        self.ended = False
+        self.refused: SparkSourceError | None = None
+        self._thread = Thread(target=self._run, args=(model, until), daemon=True)
+        self._thread.start()
+        self._there.acquire()
+
+    def step(self, count: int) -> None:
+        while count and not self.ended:
+            self._go.release()
+            self._there.acquire()
+            count -= 1
+        if self._failure is not None:
+            raise self._failure
+
+    def die(self) -> None:
+        self._dying = True
+        self.step(1)
+        self._thread.join()
+
+    def _run(self, model: Model, until: int) -> None:
+        try:
+            self._pause()
+            drive(model, self._pause, until)
+        except Died:
+            pass
+        except SparkSourceError as error:
+            self.refused = error
+        except BaseException as error:  # noqa: BLE001 - raised where it is seen
+            self._failure = error
+        finally:
+            self.ended = True
+            self._there.release()
+
+    def _pause(self) -> None:
+        self._there.release()
+        self._go.acquire()
+        if self._dying:
+            raise Died
+
+
+def test_every_row_counts_once() -> None:
+    """Two or three drivers go on in turns, each some steps further; some die there, and are started again."""
+    for seed in range(1000):
+        rng, model = Random(seed), Model()
+        drivers: dict[int, Driver] = {}
+        for _ in range(rng.randrange(4, 24)):
+            who = rng.randrange(2 + seed % 2)
+            if who not in drivers or drivers[who].ended:
+                drivers[who] = Driver(model, BATCHES - 1)
+            drivers[who].step(1 + int(rng.expovariate(1 / rng.choice((3, 12)))))
+            if rng.random() < 0.1:
+                drivers[who].die()
+        for driver in drivers.values():
+            driver.die()
+        drive(model, lambda: None, BATCHES)
+        every = Counter(row for batch in range(BATCHES) for row in rows_of(batch))
+        assert model.visible() == every, f"seed {seed}"
+        assert not model.open_now, f"seed {seed}: whoever is left ends what the others left"
+
+
+def test_who_wakes_up_late_decides_nothing() -> None:
+    """The first one is held up at every one of its steps in turn, while a second one does all there is to do."""
+    for steps in range(1, 60):
+        model = Model()
+        late = Driver(model, 1)
+        late.step(steps)
+        if late.ended:
             break
-        else:
-            raise AssertionError("the last try does not die")
-    assert model.visible() == Counter(every)
+        drive(model, lambda: None, 2)
+        decided = model.decision
+        late.step(1000)
+        assert late.ended and model.decision == decided
+        assert model.visible() == Counter([*rows_of(0), *rows_of(1)]), f"after {steps} steps"
+    else:
+        raise AssertionError("it never ended by itself")
+
+
+def test_a_run_that_gives_up_ends_its_own() -> None:
+    model = Model()
+    mine, later, other = (model.write(batch, run, 0, [1]) for batch, run in ((3, 1), (4, 1), (3, 2)))
+    give_up(View(model), QUERY, 3, "1")
+    assert model.open_now == {later, other} and mine not in model.committed
 
 
 def test_all_of_a_decided_batch_that_the_broker_has_aborted_is_written_anew() -> None:
     model = Model()
-    gone = Transaction("old", 99, 0)
-    model.decision = Decision(QUERY, 3, "old", (gone,))
-    settle(model, Decision(QUERY, 3, "new", spread(model, [1, 2], 1, 2)), 0, first_of_run=True)
-    assert model.visible() == Counter([1, 2])
+    model.decision = Decision(QUERY, 3, "old", (Transaction("gone", 99, 0),))
+    settle(View(model), Decision(QUERY, 3, "1", spread(model, 3, 1, 2)), 0, in_charge=False)
+    assert model.visible() == Counter(rows_of(3))
 
 
 def test_a_part_of_it_is_an_error() -> None:
     model = Model()
-    kept = model.write("old", [1])
+    kept = model.write(3, 0, 0, [1])
     model.decision = Decision(QUERY, 3, "old", (kept, Transaction("gone", 99, 0)))
     with pytest.raises(SparkSourceError, match="in part"):
-        settle(model, Decision(QUERY, 3, "new", spread(model, [1, 2], 1, 2)), 0, first_of_run=True)
+        settle(View(model), Decision(QUERY, 3, "1", spread(model, 3, 1, 2)), 0, in_charge=False)
 
 
 def test_an_older_checkpoint_is_an_error() -> None:
     model = Model()
     model.decision = Decision(QUERY, 9, "old", ())
     with pytest.raises(SparkSourceError, match="the checkpoint is older"):
-        settle(model, Decision(QUERY, 3, "new", ()), 0, first_of_run=True)
+        settle(View(model), Decision(QUERY, 3, "new", ()), 0, in_charge=False)
 
 
 def test_too_little_time_left_is_an_error_before_anything_is_decided() -> None:
     model = Model()
-    mine = Decision(QUERY, 0, "r", spread(model, [1], 0, 1))
+    mine = Decision(QUERY, 0, "r", spread(model, 0, 0, 1))
     late = TIMEOUT_MS - LEAST_SECONDS_LEFT * 1000 + 1
     with pytest.raises(SparkSourceError, match="longer than the time limit"):
-        settle(model, mine, late, first_of_run=True)
-    assert model.decision is None
-    model.open_now.clear()
+        settle(View(model), mine, late, in_charge=False)
+    assert model.decision is None and not model.open_now
     with pytest.raises(SparkSourceError, match=r"raise kafka\.transaction\.timeout\.ms"):
-        settle_at_once(model, mine, 0)
+        settle_at_once(View(model), mine, 0)
 
 
 def test_a_batch_query_leaves_no_decision() -> None:
     model = Model()
-    settle_at_once(model, Decision("job", -1, "batch", spread(model, [1, 2], 0, 2)), 0)
-    assert (model.visible(), model.decision) == (Counter([1, 2]), None)
+    model.write(0, 0, 0, [1])  # an attempt that was killed
+    settle_at_once(View(model), Decision(QUERY, 0, "0", spread(model, 0, 0, 2)), 0)
+    assert (model.visible(), model.decision, model.open_now) == (Counter(rows_of(0)), None, set())

@@ -22,7 +22,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     require_program("java")
     place = tmp_path_factory.mktemp("spark")
     os.environ.update(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
-    session = session_builder(place).getOrCreate()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent.parent))  # workers find stop_point.py
+        session = session_builder(place).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

@@ -1,7 +1,8 @@
-"""A streaming job in a process of its own: copies a topic exactly once, and dies (-9, all of Spark) where it is told.
+"""A streaming job in a process of its own: copies a topic exactly once, and stops where it is told.
 
-python program_sink.py BOOTSTRAP SOURCE TARGET PLACE MASTER POINT BATCH COUNT: in this batch, before the COUNTth call of
-POINT (`store` or `commit`), or right behind it if COUNT is negative; POINT `none` lives on.
+python program_sink.py BOOTSTRAP SOURCE TARGET PLACE MASTER HOW POINT BATCH COUNT: in this batch, before the COUNTth
+call of POINT (`store` or `commit`), or right behind it if COUNT is negative; POINT `none` lives on. HOW is `die` (-9,
+all of Spark), or `pause`: the process that commits notes its id in PLACE/paused, and waits for SIGCONT.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from spark.conftest import session_builder
 
 
 def main() -> None:
-    bootstrap, source, target, place, master, point, batch, count = sys.argv[1:]
+    bootstrap, source, target, place, master, how, point, batch, count = sys.argv[1:]
     os.environ.update(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
     spark = session_builder(Path(place) / "session", master).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
@@ -40,15 +41,20 @@ def main() -> None:
         def step(self, name: str, call: Any) -> Any:
             calls[name] += name == point
             if calls[name] == int(count) > 0:
-                die()
+                stop()
             done = call()
             if calls[name] == -int(count) > 0:
-                die()
+                stop()
             return done
 
-    def die() -> None:
-        os.kill(java, signal.SIGKILL)
-        os.kill(os.getpid(), signal.SIGKILL)
+    def stop() -> None:
+        if how == "die":
+            os.kill(java, signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL)
+        note = Path(place, "note")
+        note.write_text(str(os.getpid()))
+        note.rename(Path(place, "paused"))
+        os.kill(os.getpid(), signal.SIGSTOP)
 
     class DyingWriter(sink.StreamWriter):
         def commit(self, messages: Any, batchId: int) -> None:

@@ -1,5 +1,5 @@
-"""Spark killed (-9) between the steps of a commit, again and again, with more and fewer tasks, and a worker and the
-broker while a task writes: each row counts once."""
+"""Workers, drivers and the broker killed (-9) at every step of an exactly-once copy, with more and fewer tasks: each
+row counts once."""
 
 from __future__ import annotations
 
@@ -7,116 +7,245 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import cycle
 from pathlib import Path
 
-import pyarrow as pa
+import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
-from pyspark.sql.types import StructType
 
 from broker_process import Broker, fixed_port, wait_until
-from cairnmq.spark import sink
-from cairnmq.spark.options import write_options
-from cairnmq.spark.source import CairnSource
-from cairnmq.spark.topic_view import connect
+from cairnmq.client.blocking import Client
 from interop.clients.contract import Sent
 from interop.clients.librdkafka import LibrdkafkaClient
 from programs import require_program
+from spark.stop_point import StoppingSource, StopPoint, Stops
 
 PROGRAM = Path(__file__).with_name("program_sink.py")
 TESTS = Path(__file__).parent.parent
-# Always in batch 1: before its decision; behind it, with one of four transactions committed; in the next run, which has
-# finished that, before Spark notes it. The runs have one to four tasks.
-RUNS = (
-    ("local[2]", "store", 1),
-    ("local[4]", "commit", 2),
-    ("local[3]", "commit", -4),
-    ("local[1]", "none", 0),
+ROWS = 24  # of a micro-batch: two tasks send each of them in several requests
+SECONDS = 60.0
+# In batch 1: behind its decision, with one of two transactions committed; then the next run has four tasks.
+RUNS = (("local[2]", "commit", 2), ("local[4]", "none", 0))
+
+
+def test_all_of_spark_is_killed(shared_broker: Broker, kafka: LibrdkafkaClient, tmp_path: Path) -> None:
+    make_topics(kafka, "kills")
+    for master, point, count in RUNS:
+        with started(shared_broker, "kills", tmp_path, master, "die", point, "1", str(count)) as job:
+            out, errors = job.communicate(timeout=240)
+        assert ("finished" in out) == (point == "none"), f"{master} {point}\n{errors[-4000:]}"
+    assert numbers(kafka, "kills-to") == list(range(60))
+
+
+def test_a_driver_that_wakes_up_when_another_has_taken_over(
+    spark: SparkSession, shared_broker: Broker, kafka: LibrdkafkaClient, tmp_path: Path
+) -> None:
+    """The first one is paused when it is about to decide on batch 1; the other one, on the same checkpoint, does that
+    batch and the last one."""
+    make_topics(kafka, "pause")
+    with started(shared_broker, "pause", tmp_path, "local[2]", "pause", "store", "1", "1") as job:
+        wait_until((tmp_path / "paused").exists, SECONDS, "the first driver to come to its decision")
+        options = {"kafka.bootstrap.servers": shared_broker.bootstrap}
+        reader = spark.readStream.format("cairnmq").options(**options, subscribe="pause-from", maxOffsetsPerTrigger=20)
+        writer = reader.load().selectExpr("value").writeStream.format("cairnmq").options(**options, topic="pause-to")
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+        try:
+            writer.start().awaitTermination()
+            assert numbers(kafka, "pause-to") == list(range(60))
+        finally:
+            os.kill(int((tmp_path / "paused").read_text()), signal.SIGCONT)
+        out, errors = job.communicate(timeout=SECONDS)
+    assert "finished" not in out and "was written before, and batch 2 after it" in errors, errors[-4000:]
+    assert numbers(kafka, "pause-to") == list(range(60))
+
+
+def make_topics(kafka: LibrdkafkaClient, name: str) -> None:
+    kafka.create_topic(f"{name}-from", partitions=2)
+    kafka.create_topic(f"{name}-to", partitions=2)
+    kafka.produce(f"{name}-from", [Sent(b"%d" % i, partition=i % 2) for i in range(60)])
+
+
+def numbers(kafka: LibrdkafkaClient, topic: str) -> list[int]:
+    return sorted(int(row.value or b"") for row in kafka.read(topic, (0, 1)))
+
+
+@contextmanager
+def started(broker: Broker, name: str, place: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """What program_sink.py does; its Java ends with it."""
+    line = [sys.executable, str(PROGRAM), broker.bootstrap, f"{name}-from", f"{name}-to", str(place), *arguments]
+    path = str(Path(require_program("java")).parent) + ":/usr/bin:/bin"
+    with subprocess.Popen(
+        line,
+        env={"PYTHONPATH": str(TESTS), "PATH": path},
+        cwd=place,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as job:
+        try:
+            yield job
+        finally:
+            job.kill()
+
+
+class Copy:
+    """Rows from one topic to another, by a query that a test starts and stops."""
+
+    def __init__(self, spark: SparkSession, broker: Broker, place: Path) -> None:
+        self.broker = broker
+        self.stops = Stops(place / "stops")
+        self.options = {"kafka.bootstrap.servers": broker.bootstrap, "stops": str(self.stops.place)}
+        self.rows: list[bytes] = []
+        self._query: StreamingQuery | None = None
+        self._spark = spark
+        self._place = place
+        self._kafka = LibrdkafkaClient(broker.bootstrap)
+        spark.dataSource.register(StoppingSource)
+        for name in ("from", "to"):
+            self._kafka.create_topic(name, partitions=2)
+
+    def start(self, tasks: int = 2, checkpoint: str = "checkpoint") -> StreamingQuery:
+        reader = self._spark.readStream.format("stopping").options(**self.options)
+        frame = reader.options(subscribe="from", startingOffsets="earliest").load().selectExpr("value")
+        writer = frame.repartition(tasks).writeStream.format("stopping").options(**self.options, topic="to")
+        self._query = writer.option("checkpointLocation", str(self._place / checkpoint)).start()
+        return self._query
+
+    def feed(self) -> None:
+        new = range(len(self.rows), len(self.rows) + ROWS)
+        self._kafka.produce("from", [Sent(b"row %d" % number, partition=number % 2) for number in new])
+        self.rows += [b"row %d" % number for number in new]
+
+    def check(self, times: int = 1) -> None:
+        """Nothing holds up a reader of committed records, and it finds every row so many times."""
+        with Client.connect(self.broker.bootstrap) as client:
+            assert client.open_transactions("cairnmq-spark-") == []
+        found = sorted(row.value or b"" for row in self._kafka.read("to", (0, 1)))
+        assert found == sorted(self.rows * times)
+
+    def stored(self) -> int:
+        """Of all rows and markers, also of those that nobody may see."""
+        return sum(self._kafka.bounds("to", partition)[1] for partition in (0, 1))
+
+    def close(self) -> None:
+        if self._query is not None:
+            self._query.stop()
+        self._kafka.close()
+
+
+@pytest.fixture
+def copy(spark: SparkSession, make_broker: Callable[..., Broker], tmp_path: Path) -> Iterator[Copy]:
+    made = Copy(spark, make_broker(port=fixed_port()).start(), tmp_path)
+    yield made
+    made.close()
+
+
+WORKER_DIES = (
+    StopPoint("write", "InitProducerId"),
+    StopPoint("write", "InitProducerId", moment="sent"),
+    StopPoint("write", "Produce"),
+    StopPoint("write", "Produce", moment="sent"),
+    StopPoint("write", "Produce", 2),
+    StopPoint("write", "Produce", 2, "sent"),
+    StopPoint("write", "Return"),
+    StopPoint("write", "Return", moment="sent"),
 )
 
 
-def test_each_row_counts_once(shared_broker: Broker, kafka: LibrdkafkaClient, tmp_path: Path) -> None:
-    require_program("java")
-    kafka.create_topic("kills-from", partitions=2)
-    kafka.create_topic("kills-to", partitions=2)
-    kafka.produce("kills-from", [Sent(b"%d" % i, partition=i % 2) for i in range(60)])
-    for master, point, count in RUNS:
-        line = [sys.executable, str(PROGRAM), shared_broker.bootstrap, "kills-from", "kills-to", str(tmp_path), master]
-        done = subprocess.run(
-            [*line, point, "1", str(count)],
-            env={"PYTHONPATH": str(TESTS), "PATH": str(Path(require_program("java")).parent) + ":/usr/bin:/bin"},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=240,
-        )
-        assert ("finished" in done.stdout) == (point == "none"), f"{master} {point}\n{done.stderr[-4000:]}"
-    found = sorted(int(row.value or b"") for row in kafka.read("kills-to", (0, 1)))
-    assert found == list(range(60))
+def test_a_worker_is_killed_at_each_step(copy: Copy) -> None:
+    """Spark tries its task again. What it leaves is aborted when its batch is committed."""
+    query = copy.start()
+    for point in WORKER_DIES:
+        copy.stops.arm(point, "die")
+        copy.feed()
+        query.processAllAvailable()
+        assert copy.stops.taken(), point
+        copy.check()
+    assert copy.stored() > len(copy.rows) + 2 * len(WORKER_DIES), "rows of those that died are there"
 
 
-def finished(query: StreamingQuery) -> bool:
-    try:
-        return bool(query.awaitTermination(120))
-    except StreamingQueryException:
-        return False
+BROKER_DIES = (
+    StopPoint("plan", "Metadata"),
+    StopPoint("plan", "ListOffsets", moment="sent"),
+    StopPoint("plan", "Fetch", moment="sent"),
+    StopPoint("read", "Fetch", moment="sent"),
+    StopPoint("write", "InitProducerId", moment="sent"),
+    StopPoint("write", "Produce"),
+    StopPoint("write", "Produce", moment="sent"),
+    StopPoint("write", "Produce", 2, "sent"),
+    StopPoint("write", "Return"),
+    StopPoint("commit", "ListTransactions"),
+    StopPoint("commit", "Produce", moment="sent"),
+    StopPoint("commit", "EndTxn"),
+    StopPoint("commit", "EndTxn", moment="sent"),
+    StopPoint("commit", "EndTxn", 2, "sent"),
+    StopPoint("commit", "Return"),
+)
 
 
-def test_worker_and_broker_are_killed(spark: SparkSession, make_broker: Callable[..., Broker], tmp_path: Path) -> None:
-    """A worker has sent all its rows when the broker dies; it dies before Spark hears of them, so the task is tried
-    again."""
-    broker = make_broker(port=fixed_port()).start()
-    kafka = LibrdkafkaClient(broker.bootstrap)
-    for name in ("from", "to"):
-        kafka.create_topic(name, partitions=2)
-    kafka.produce("from", [Sent(b"%d" % i, partition=i % 2) for i in range(60)])
-    sent, restarted = tmp_path / "sent", tmp_path / "restarted"
+def test_the_broker_is_killed_at_each_step(copy: Copy) -> None:
+    """The query goes on, whatever it was about to ask or waiting to hear."""
+    query = copy.start()
+    for point in BROKER_DIES:
+        copy.stops.arm(point, "wait")
+        copy.feed()
+        wait_until(copy.stops.taken, SECONDS, str(point))
+        copy.broker.kill_tree()
+        copy.stops.go_on()
+        copy.broker.start()
+        query.processAllAvailable()
+    copy.check()
 
-    class DyingWriter(sink.StreamWriter):
-        def write(self, iterator: Iterator[pa.RecordBatch]) -> sink.Written:
-            written = super().write(iterator)
-            try:
-                sent.touch(exist_ok=False)
-            except FileExistsError:  # another one dies, or has died
-                return written
-            for _ in range(600):
-                if restarted.exists():
-                    break
-                time.sleep(0.1)
-            os.kill(os.getpid(), signal.SIGKILL)
-            return written
 
-    class DyingSource(CairnSource):
-        @classmethod
-        def name(cls) -> str:
-            return "dying-worker"
+def test_the_broker_is_killed_while_a_batch_query_reads(copy: Copy, spark: SparkSession) -> None:
+    copy.feed()
+    copy.stops.arm(StopPoint("read", "Fetch", moment="sent"), "wait")
+    frame = spark.read.format("stopping").options(**copy.options, subscribe="from").load()
+    with ThreadPoolExecutor(1) as pool:
+        rows = pool.submit(frame.collect)
+        wait_until(copy.stops.taken, SECONDS, "a task that reads")
+        copy.broker.kill_tree()
+        copy.stops.go_on()
+        copy.broker.start()
+        assert sorted(row.value for row in rows.result(SECONDS)) == sorted(copy.rows)
 
-        def streamWriter(self, schema: StructType, overwrite: bool) -> DyingWriter:
-            options = write_options(self.options, stream=True)
-            return DyingWriter(options, sink.shape_of(schema, options, overwrite))
 
-    spark.dataSource.register(DyingSource)
-    reader = spark.readStream.format("cairnmq").option("kafka.bootstrap.servers", broker.bootstrap)
-    frame = reader.options(subscribe="from", startingOffsets="earliest").load().selectExpr("value")
-    target = {"kafka.bootstrap.servers": broker.bootstrap, "topic": "to"}
-    writer = frame.repartition(2).writeStream.format("dying-worker").options(**target)
-    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
-    runs = [writer.start()]
-    wait_until(sent.exists, 60, "a task to send its rows")
-    broker.kill_tree()
-    broker.start()
-    restarted.touch()
-    while not finished(runs[-1]):  # a query ends where its driver was cut off: as a supervisor does
-        assert len(runs) < 5
-        runs.append(writer.start())
-    with connect(write_options(target, stream=True).connection) as client:
-        sizes = [end - start for start, end in (kafka.bounds("to", partition) for partition in (0, 1))]
-        assert sum(sizes) >= 60 + 60 // 2, "rows of the task that died are there, and nobody may see them"
-        for left in client.open_transactions(""):  # readers wait for it, 15 minutes unless somebody ends it
-            client.end_transaction(left.transaction, commit=False)
-    found = sorted(int(row.value or b"") for row in kafka.read("to", (0, 1)))
-    kafka.close()
-    assert found == list(range(60))
+# In this order: the first ones before there is a decision, the others where one is found.
+DRIVER_DIES = (
+    StopPoint("commit", "InitProducerId"),
+    StopPoint("commit", "InitProducerId", moment="sent"),
+    StopPoint("commit", "ListTransactions"),
+    StopPoint("commit", "Produce"),
+    StopPoint("commit", "Produce", moment="sent"),
+    StopPoint("commit", "EndTxn"),
+    StopPoint("commit", "EndTxn", moment="sent"),
+    StopPoint("commit", "EndTxn"),
+    StopPoint("commit", "EndTxn", moment="sent"),
+    StopPoint("commit", "EndTxn", 2),
+    StopPoint("commit", "EndTxn", 2, "sent"),
+    StopPoint("commit", "Return"),
+)
+
+
+def test_a_driver_is_killed_at_each_step(copy: Copy) -> None:
+    """The process that commits; the next run is given the same batch, and has other tasks."""
+    copy.feed()
+    for tasks, point in zip(cycle((2, 4, 1, 3)), DRIVER_DIES, strict=False):
+        copy.stops.arm(point, "die")
+        query = copy.start(tasks)
+        with pytest.raises(StreamingQueryException):
+            query.processAllAvailable()
+        assert copy.stops.taken(), point
+    copy.feed()
+    query = copy.start()
+    query.processAllAvailable()
+    copy.check()
+    query.stop()
+    again = copy.start(checkpoint="another")  # a lost checkpoint: for Spark that is another query, from the beginning
+    again.processAllAvailable()
+    copy.check(times=2)

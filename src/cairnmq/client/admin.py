@@ -64,8 +64,11 @@ class ClusterDescription(Struct, frozen=True):
     nodes: tuple[Node, ...]
 
 
-def create_topics(session: Session, topics: Sequence[NewTopic], timeout_ms: int) -> Plan[dict[str, Created | Refused]]:
-    """Creates each topic or says why not; one refusal does not stop the others."""
+def create_topics(
+    session: Session, topics: Sequence[NewTopic], timeout_ms: int, *, twice_is_harmless: bool = False
+) -> Plan[dict[str, Created | Refused]]:
+    """Creates each topic or says why not; one refusal does not stop the others. Who takes a topic that exists for as
+    good may create it twice, as is done when an answer is lost."""
     rows = [
         CreateTopicsRequest.CreatableTopic(
             name=topic.name,
@@ -76,7 +79,9 @@ def create_topics(session: Session, topics: Sequence[NewTopic], timeout_ms: int)
         for topic in topics
     ]
     request = CreateTopicsRequest(topics=rows, timeout_ms=timeout_ms)
-    answer = yield from session.ask(None, request, CreateTopicsResponse)
+    answer = yield from session.ask_until_answered(
+        None, request, CreateTopicsResponse, twice_is_harmless=twice_is_harmless
+    )
     return {
         row.name: Refused(row.error_code, f"topic {row.name}", row.error_message)
         if row.error_code
@@ -91,7 +96,7 @@ def delete_topics(session: Session, names: Sequence[str], timeout_ms: int) -> Pl
         topic_names=list(names),
         timeout_ms=timeout_ms,
     )
-    answer = yield from session.ask(None, request, DeleteTopicsResponse)
+    answer = yield from session.ask_until_answered(None, request, DeleteTopicsResponse, twice_is_harmless=False)
     session.forget()
     return {
         row.name or "": Refused(row.error_code, f"topic {row.name}", row.error_message) if row.error_code else None
@@ -103,7 +108,7 @@ def create_partitions(session: Session, topic: str, count: int, timeout_ms: int)
     """Raises the topic's number of partitions to `count`."""
     row = CreatePartitionsRequest.CreatePartitionsTopic(name=topic, count=count, assignments=None)
     request = CreatePartitionsRequest(topics=[row], timeout_ms=timeout_ms)
-    answer = yield from session.ask(None, request, CreatePartitionsResponse)
+    answer = yield from session.ask_until_answered(None, request, CreatePartitionsResponse, twice_is_harmless=False)
     session.forget()
     for result in answer.results:
         if result.error_code:
@@ -118,7 +123,7 @@ def describe_configs(
     )
     request = DescribeConfigsRequest(resources=[wanted], include_documentation=True)
     node = int(name) if resource == BROKER_RESOURCE and name.isdecimal() else None
-    answer = yield from session.ask(node, request, DescribeConfigsResponse)
+    answer = yield from session.ask_until_answered(node, request, DescribeConfigsResponse)
     found: list[Config] = []
     for result in answer.results:
         if result.error_code:
@@ -140,14 +145,17 @@ def incremental_alter_configs(session: Session, resource: int, name: str, change
     )
     node = int(name) if resource == BROKER_RESOURCE and name.isdecimal() else None
     request = IncrementalAlterConfigsRequest(resources=[wanted])
-    answer = yield from session.ask(node, request, IncrementalAlterConfigsResponse)
+    harmless = all(change.operation in (SET, DELETE) for change in changes)
+    answer = yield from session.ask_until_answered(
+        node, request, IncrementalAlterConfigsResponse, twice_is_harmless=harmless
+    )
     for row in answer.responses:
         if row.error_code:
             raise Refused(row.error_code, _resource(resource, name), row.error_message)
 
 
 def describe_cluster(session: Session) -> Plan[ClusterDescription]:
-    answer = yield from session.ask(None, DescribeClusterRequest(), DescribeClusterResponse)
+    answer = yield from session.ask_until_answered(None, DescribeClusterRequest(), DescribeClusterResponse)
     if answer.error_code:
         raise Refused(answer.error_code, "cluster", answer.error_message)
     nodes = tuple(Node(b.broker_id, b.host, b.port, b.rack) for b in answer.brokers)

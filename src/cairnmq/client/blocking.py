@@ -95,20 +95,36 @@ class _Link:
 
 
 class Client:
-    """A connected client; every method either gives a result or raises a ClientError with a sentence."""
+    """A connected client; every method either gives a result or raises a ClientError with a sentence.
 
-    def __init__(self, bootstrap: Sequence[tuple[str, int]], client_id: str, timeout: float) -> None:
+    `timeout` is for one answer, `patience` for a whole call: what may be asked twice is asked again meanwhile when the
+    broker is away.
+    """
+
+    def __init__(self, bootstrap: Sequence[tuple[str, int]], client_id: str, timeout: float, patience: float) -> None:
         self.session = Session()
         self.timeout = timeout
+        self._patience = patience
         self._bootstrap = bootstrap
         self._client_id = client_id
         self._links: dict[int, _Link] = {}
 
     @classmethod
-    def connect(cls, bootstrap: str = "127.0.0.1:9092", client_id: str = "cairn", timeout: float = 30.0) -> Client:
-        """Connects to the first of `HOST:PORT,HOST:PORT` that answers."""
-        client = cls(parse_bootstrap(bootstrap), client_id, timeout)
-        client.metadata([])
+    def connect(
+        cls,
+        bootstrap: str = "127.0.0.1:9092",
+        client_id: str = "cairn",
+        timeout: float = 30.0,
+        patience: float | None = None,
+        *,
+        wait: bool = False,
+    ) -> Client:
+        """Connects to the first of `HOST:PORT,HOST:PORT` that answers: at once, or with `wait` within its patience."""
+        client = cls(parse_bootstrap(bootstrap), client_id, timeout, timeout if patience is None else patience)
+        if wait:
+            client.metadata([])
+        else:
+            client._run(client.session.metadata([]))
         return client
 
     def close(self) -> None:
@@ -125,14 +141,18 @@ class Client:
         self.close()
 
     def metadata(self, topics: Iterable[str] | None = None) -> Cluster:
-        return self._run(self.session.metadata(topics))
+        wanted = None if topics is None else list(topics)
+        return self._run(self.session.retrying(lambda: self.session.metadata(wanted)))
 
     def topic(self, name: str, *, create: bool = False) -> Topic:
         """The topic; with `create` the broker may make it on the spot (auto.create.topics.enable)."""
-        return self._run(self.session.topic(name, create=create))
+        return self._run(self.session.retrying(lambda: self.session.topic(name, create=create)))
 
-    def create_topics(self, topics: Sequence[admin.NewTopic]) -> dict[str, admin.Created | Refused]:
-        return self._run(admin.create_topics(self.session, topics, self._timeout_ms))
+    def create_topics(
+        self, topics: Sequence[admin.NewTopic], *, twice_is_harmless: bool = False
+    ) -> dict[str, admin.Created | Refused]:
+        plan = admin.create_topics(self.session, topics, self._timeout_ms, twice_is_harmless=twice_is_harmless)
+        return self._run(plan)
 
     def delete_topics(self, names: Sequence[str]) -> dict[str, Refused | None]:
         return self._run(admin.delete_topics(self.session, names, self._timeout_ms))
@@ -182,8 +202,9 @@ class Client:
         """Takes over a transactional id: whoever used it before is fenced, and what was left open is aborted."""
         return self._run(transactions.begin(self.session, transactional_id, timeout_ms))
 
-    def end_transaction(self, transaction: transactions.Transaction, *, commit: bool) -> None:
-        self._run(transactions.end(self.session, transaction, commit=commit))
+    def end_transaction(self, transaction: transactions.Transaction, *, commit: bool) -> transactions.Transaction:
+        """Gives the next one of the same producer; it begins with its first batch."""
+        return self._run(transactions.end(self.session, transaction, commit=commit))
 
     def open_transactions(self, prefix: str) -> list[transactions.OpenTransaction]:
         """Of transactional ids that begin so."""
@@ -244,17 +265,17 @@ class Client:
         return int(self.timeout * 1000)
 
     def _run(self, plan: Plan[T]) -> T:
-        deadline = time.monotonic() + self.timeout
+        deadline = time.monotonic() + self._patience
         try:
             step = next(plan)
             while True:
                 if isinstance(step, Pause):
                     if time.monotonic() + step.seconds > deadline:
-                        raise GaveUp(f"{step.reason}; gave up after {self.timeout:g} s")
+                        raise GaveUp(f"{step.reason}; gave up after {self._patience:g} s")
                     time.sleep(step.seconds)
                     step = plan.send(())
                 else:
-                    step = plan.send(self._exchange(step, deadline))
+                    step = plan.send(self._exchange(step, min(deadline, time.monotonic() + self.timeout)))
         except StopIteration as done:
             result: T = done.value
             return result

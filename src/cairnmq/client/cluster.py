@@ -1,4 +1,6 @@
-"""Plans that ask brokers about themselves: which APIs they serve, and the state of their disks. Pure."""
+"""Plans that ask brokers about themselves: which APIs they serve, and the state of their disks. Pure.
+
+They ask once: that a broker does not answer is an answer."""
 
 from __future__ import annotations
 

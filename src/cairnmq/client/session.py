@@ -121,6 +121,13 @@ class Session:
         (reply,) = yield from self.ask_all([Ask(node, request, min_version)], answer)
         return reply
 
+    def ask_until_answered(
+        self, node: int | None, request: Message, answer: type[R], *, twice_is_harmless: bool = True
+    ) -> Plan[R]:
+        """The same, and again if the broker is away: while nothing was sent, or whenever asking twice does no harm."""
+        plan = self.retrying(lambda: self.ask(node, request, answer), twice_is_harmless=twice_is_harmless)
+        return (yield from plan)
+
     def ask_all(self, asks: Sequence[Ask], answer: type[R]) -> Plan[list[R]]:
         """Asks several brokers at once; the first failure is raised when all are done."""
         replies = yield asks

@@ -50,10 +50,10 @@ def begin(session: Session, transactional_id: str, timeout_ms: int) -> Plan[Tran
     return (yield from session.retrying(attempt))
 
 
-def end(session: Session, transaction: Transaction, *, commit: bool) -> Plan[None]:
-    """Ending it the same way twice is harmless."""
+def end(session: Session, transaction: Transaction, *, commit: bool) -> Plan[Transaction]:
+    """Ending it the same way twice is harmless. Gives the producer's next one: newer brokers give it another epoch."""
 
-    def attempt() -> Plan[None]:
+    def attempt() -> Plan[Transaction]:
         node = yield from session.coordinator(transaction.transactional_id, TRANSACTION)
         request = EndTxnRequest(
             transactional_id=transaction.transactional_id,
@@ -64,6 +64,9 @@ def end(session: Session, transaction: Transaction, *, commit: bool) -> Plan[Non
         answer = yield from session.ask(node, request, EndTxnResponse)
         if answer.error_code:
             raise Refused(answer.error_code, f"transaction {transaction.transactional_id}")
+        if answer.producer_id < 0:
+            return transaction
+        return Transaction(transaction.transactional_id, answer.producer_id, answer.producer_epoch)
 
     return (yield from session.retrying(attempt))
 

@@ -3,6 +3,10 @@
 Tasks leave their transactions open. The driver stores one decision for a micro-batch, then commits what it names. A
 run that died in between is followed by one that is given the same batch again: what was decided is then finished, and
 what the tasks have written anew is aborted; what was not decided is aborted, and the new writing counts.
+
+One driver at a time is in charge of a query: whoever takes over fences the one before, and looks what that has decided
+before it decides itself. Aborting needs no such order: when a batch is committed, whatever else was written for it or
+for an earlier one will never count, whoever finds it.
 """
 
 from __future__ import annotations
@@ -18,6 +22,14 @@ from cairnmq.spark.errors import SparkSourceError
 LEAST_SECONDS_LEFT = 30
 
 
+class Fenced(SparkSourceError):
+    """Another driver, or another process of this one, has taken over since."""
+
+
+class TooLate(SparkSourceError):
+    """What was written for a batch is aborted, or will be before it can be committed."""
+
+
 class Decision(Struct, frozen=True):
     """These transactions are all of a batch. A run is one start of a query."""
 
@@ -30,9 +42,13 @@ class Decision(Struct, frozen=True):
 class Broker(Protocol):
     """What the driver asks; transaction_view.py asks a broker for it."""
 
+    def take_over(self, query: str) -> None:
+        """From now on nobody who did so before can store a decision."""
+
     def last_decision(self, query: str) -> Decision | None: ...
 
-    def store(self, decision: Decision) -> None: ...
+    def store(self, decision: Decision) -> None:
+        """Fenced: it may be stored all the same, if an answer was lost."""
 
     def commit(self, transaction: Transaction) -> bool:
         """False: it was aborted before; committing twice is no matter."""
@@ -44,26 +60,45 @@ class Broker(Protocol):
         """Those of all runs."""
 
 
-def settle(broker: Broker, mine: Decision, now_ms: int, *, first_of_run: bool) -> None:
-    """Makes a batch count, once. Later batches of a run need not look for what an earlier run has left."""
-    if first_of_run:
-        last = broker.last_decision(mine.query)
-        if last is not None and _was_settled(broker, last, mine):
-            for transaction in mine.transactions:
-                broker.abort(transaction)
+def transactional_id(query: str, batch: int, run: str, partition: int, attempt: int) -> str:
+    """Of one attempt of one task: no other writes with it, so that nobody fences who has finished."""
+    return f"{prefix(query)}{batch}-{run}-{partition}-{attempt}"
+
+
+def prefix(query: str) -> str:
+    """Of the transactional ids of all tasks of a query."""
+    return f"cairnmq-spark-{query}-"
+
+
+def settle(broker: Broker, mine: Decision, now_ms: int, *, in_charge: bool) -> None:
+    """Makes a batch count, once. Who is in charge need not look for what others have left."""
+    if in_charge:
+        try:
+            _decide(broker, mine, now_ms)
             return
-    _check_open(broker, mine, now_ms)
-    if mine.transactions:
-        broker.store(mine)
-        if not finish(broker, mine):
-            raise SparkSourceError(_lost(mine, "before they could be committed; start the query again"))
+        except (Fenced, TooLate):
+            pass  # whoever took over may have settled this very batch
+    broker.take_over(mine.query)
+    last = broker.last_decision(mine.query)
+    if last is not None and _was_settled(broker, last, mine):
+        _abort_leftovers(broker, broker.open(mine.query), mine.query, mine.batch)
+    else:
+        _decide(broker, mine, now_ms)
 
 
 def settle_at_once(broker: Broker, mine: Decision, now_ms: int) -> None:
     """For a batch query, which nobody starts again: without a decision on record."""
-    _check_open(broker, mine, now_ms)
+    others = _check_open(broker, mine, now_ms)
     if not finish(broker, mine):
         raise SparkSourceError(_lost(mine, "before they could be committed; nothing was written"))
+    _abort_leftovers(broker, others, mine.query, mine.batch)
+
+
+def give_up(broker: Broker, query: str, batch: int, run: str) -> None:
+    """Of a run that has not decided on a batch, and will not: nothing that its tasks wrote counts."""
+    for each in broker.open(query):
+        if each.transaction.transactional_id.startswith(f"{prefix(query)}{batch}-{run}-"):
+            broker.abort(each.transaction)
 
 
 def finish(broker: Broker, decision: Decision) -> bool:
@@ -75,27 +110,46 @@ def finish(broker: Broker, decision: Decision) -> bool:
 
 
 def _was_settled(broker: Broker, last: Decision, mine: Decision) -> bool:
-    """Ends what an earlier run has decided; says whether that was this very batch."""
+    """Says whether this very batch was decided, and ends that. Spark goes on to a later one only when that is done."""
     if last.batch > mine.batch:
         raise SparkSourceError(
             f"batch {mine.batch} of query {mine.query} was written before, and batch {last.batch} after it: the "
             "checkpoint is older than what was written; begin with a new checkpoint and the offsets to go on from"
         )
-    return finish(broker, last) and last.batch == mine.batch
+    return last.batch == mine.batch and finish(broker, last)
 
 
-def _check_open(broker: Broker, mine: Decision, now_ms: int) -> None:
-    """Aborts what belongs to no decision; then all that is left is ours, and has time enough to be committed."""
-    left = {each.transaction: each.start_ms + each.timeout_ms - now_ms for each in broker.open(mine.query)}
-    for transaction in left.keys() - set(mine.transactions):
-        broker.abort(transaction)
+def _decide(broker: Broker, mine: Decision, now_ms: int) -> None:
+    others = _check_open(broker, mine, now_ms)
+    if mine.transactions:
+        broker.store(mine)
+        if not finish(broker, mine):
+            raise SparkSourceError(_lost(mine, "before they could be committed; start the query again"))
+    _abort_leftovers(broker, others, mine.query, mine.batch if mine.transactions else mine.batch - 1)
+
+
+def _check_open(broker: Broker, mine: Decision, now_ms: int) -> list[OpenTransaction]:
+    """Ours are open, and have time enough to be committed; gives the others."""
+    found = {each.transaction: each for each in broker.open(mine.query)}
     for transaction in mine.transactions:
-        if left.get(transaction, 0) < LEAST_SECONDS_LEFT * 1000:
-            raise SparkSourceError(
+        own = found.pop(transaction, None)
+        if own is None or own.start_ms + own.timeout_ms - now_ms < LEAST_SECONDS_LEFT * 1000:
+            for each in mine.transactions:
+                broker.abort(each)
+            raise TooLate(
                 f"writing took longer than the time limit of transactions, so that {transaction.transactional_id} "
                 "was or will be aborted; raise kafka.transaction.timeout.ms (and the broker's "
                 "transaction.max.timeout.ms), or take smaller batches"
             )
+    return list(found.values())
+
+
+def _abort_leftovers(broker: Broker, found: Sequence[OpenTransaction], query: str, committed: int) -> None:
+    """Of attempts that were lost, and of runs that came too late: of batches up to one that is committed."""
+    for each in found:
+        batch = each.transaction.transactional_id.removeprefix(prefix(query)).partition("-")[0]
+        if int(batch) <= committed:
+            broker.abort(each.transaction)
 
 
 def _lost(decision: Decision, how: str) -> str:

@@ -20,7 +20,10 @@ Delivery: TypeAlias = Literal["exactly_once", "at_least_once"]
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 HEADERS = "headers"
 
-_SHARED = ("kafka.bootstrap.servers", "kafka.client.id", "kafka.request.timeout.ms", "kafka.security.protocol", "path")
+_SHARED = (
+    *("kafka.bootstrap.servers", "kafka.client.id", "kafka.security.protocol", "path"),
+    *("kafka.request.timeout.ms", "kafka.default.api.timeout.ms"),
+)
 _READ = (
     *("subscribe", "assign", "subscribePattern"),
     *("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy"),
@@ -40,7 +43,7 @@ WITHOUT_MEANING = frozenset(
     """group.id fetch.min.bytes fetch.max.wait.ms fetch.max.bytes max.poll.records max.poll.interval.ms
     session.timeout.ms heartbeat.interval.ms metadata.max.age.ms receive.buffer.bytes send.buffer.bytes retries
     retry.backoff.ms retry.backoff.max.ms linger.ms batch.size buffer.memory max.block.ms delivery.timeout.ms
-    max.request.size max.in.flight.requests.per.connection enable.idempotence default.api.timeout.ms
+    max.request.size max.in.flight.requests.per.connection enable.idempotence
     connections.max.idle.ms reconnect.backoff.ms reconnect.backoff.max.ms check.crcs""".split()
 )
 _IGNORED = (
@@ -59,9 +62,12 @@ _SIZE = re.compile(r"(\d{1,15})\s*([kmgt]?)b?")
 
 
 class Connection(Struct, frozen=True):
+    """`timeout` is for one answer, `patience` for all attempts to get it: a broker may restart meanwhile."""
+
     bootstrap: str
     client_id: str
     timeout: float
+    patience: float
 
 
 class Selection(Struct, frozen=True):
@@ -241,7 +247,8 @@ def _connection(reader: _Reader, client_id: str) -> Connection:
     if protocol is not None and protocol.upper() != "PLAINTEXT":
         raise OptionError(f"option kafka.security.protocol={protocol}: TLS and SASL are not built yet")
     timeout = reader.read("kafka.request.timeout.ms", _positive, None) or 30_000
-    return Connection(bootstrap, reader.text("kafka.client.id") or client_id, timeout / 1000)
+    patience = reader.read("kafka.default.api.timeout.ms", _positive, None) or 120_000
+    return Connection(bootstrap, reader.text("kafka.client.id") or client_id, timeout / 1000, patience / 1000)
 
 
 def _selection(reader: _Reader) -> Selection:

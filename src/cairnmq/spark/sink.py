@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
@@ -13,22 +14,25 @@ from pyspark.sql.types import StructType
 
 from cairnmq.client.errors import ClientError
 from cairnmq.client.transactions import Transaction
-from cairnmq.spark.decision import Decision, settle, settle_at_once
+from cairnmq.spark.decision import Decision, give_up, settle, settle_at_once, transactional_id
 from cairnmq.spark.errors import OptionError, SparkSourceError
 from cairnmq.spark.options import WriteOptions
 from cairnmq.spark.row_shape import RowShape, row_shape
 from cairnmq.spark.topic_view import connect
-from cairnmq.spark.transaction_view import TransactionView, transactional_id
+from cairnmq.spark.transaction_view import TransactionView
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 # Local properties of the tasks of a streaming query.
 _QUERY = "sql.streaming.queryId"
+_BATCH = "streaming.sql.batchId"
 _RUN = "spark.jobGroup.id"
+# Of a batch query, which has one of each.
+_ONLY_BATCH, _ONLY_RUN = 0, "batch"
 
-_settled: dict[str, str] = {}
-"""Query -> the run whose first batch this process has settled; that a process forgets it costs only time."""
+_seats: dict[str, tuple[str, Transaction]] = {}
+"""Query -> a run, and with what that decides next; that a process forgets it costs only time."""
 
 
 class Written(WriterCommitMessage):
@@ -55,14 +59,19 @@ class BatchWriter(DataSourceArrowWriter):
         self._job = uuid.uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        return _write(self._options, self._shape, iterator, self._job, "batch")
+        return _write(self._options, self._shape, iterator, self._job, _ONLY_BATCH, _ONLY_RUN)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        if self._options.delivery == "exactly_once":
-            _settle(self._options, messages, None)
+        written = _written(messages)
+        if self._options.delivery == "exactly_once" and written:
+            mine = Decision(self._job, _ONLY_BATCH, _ONLY_RUN, _transactions(written))
+            with _view(self._options) as view:
+                settle_at_once(view, mine, _now_ms())
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        _abort(self._options, messages)
+        if self._options.delivery == "exactly_once":
+            with _view(self._options) as view:
+                give_up(view, self._job, _ONLY_BATCH, _ONLY_RUN)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -74,54 +83,61 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         context = TaskContext.get()
-        query, run = (context.getLocalProperty(name) if context is not None else None for name in (_QUERY, _RUN))
-        if not query or not run:
+        names = (_QUERY, _BATCH, _RUN)
+        query, batch, run = (context.getLocalProperty(name) if context is not None else None for name in names)
+        if not query or not batch or not run:
             raise SparkSourceError("Spark does not say which query this task belongs to; exactly once needs that")
-        return _write(self._options, self._shape, iterator, query, run)
+        return _write(self._options, self._shape, iterator, query, int(batch), run)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        if self._options.delivery == "exactly_once":
-            _settle(self._options, messages, batchId)
+        written = _written(messages)
+        if self._options.delivery == "exactly_once" and written:
+            query, run = written[0].query, written[0].run
+            known, seat = _seats.pop(query, ("", None))
+            with _view(self._options, seat if known == run else None) as view:
+                mine = Decision(query, batchId, run, _transactions(written))
+                settle(view, mine, _now_ms(), in_charge=view.seat is not None)
+                if view.seat is not None:
+                    _seats[query] = run, view.seat
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        _abort(self._options, messages)
+        """If no message is missing, commit() was tried, and may have decided: the next run knows, or the time limit
+        ends them. If all are missing, nobody knows the query."""
+        written = _written(messages)
+        if self._options.delivery == "exactly_once" and 0 < len(written) < len(messages):
+            with _view(self._options) as view:
+                give_up(view, written[0].query, batchId, written[0].run)
 
 
-def _write(options: WriteOptions, shape: RowShape, rows: Iterator[pa.RecordBatch], query: str, run: str) -> Written:
+def _write(
+    options: WriteOptions, shape: RowShape, rows: Iterator[pa.RecordBatch], query: str, batch: int, run: str
+) -> Written:
     from cairnmq.spark.task_writer import write_rows  # pyarrow is slow to load, and drivers do without it
 
     context = TaskContext.get()
     assert context is not None, "only tasks write"
     own = None
     if options.delivery == "exactly_once":
-        own = transactional_id(query, run, context.partitionId(), context.attemptNumber())
+        own = transactional_id(query, batch, run, context.partitionId(), context.taskAttemptId())
     return Written(query, run, write_rows(options, shape, rows, context.partitionId(), own))
 
 
-def _settle(options: WriteOptions, messages: Sequence[WriterCommitMessage | None], batch: int | None) -> None:
-    written = [each for each in messages if isinstance(each, Written)]
-    if not written:
-        return
-    query, run = written[0].query, written[0].run
-    transactions = tuple(each.transaction for each in written if each.transaction is not None)
-    mine = Decision(query, -1 if batch is None else batch, run, transactions)
-    now_ms = int(time.time() * 1000)
+def _written(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
+    return [each for each in messages if isinstance(each, Written)]
+
+
+def _transactions(written: Sequence[Written]) -> tuple[Transaction, ...]:
+    return tuple(each.transaction for each in written if each.transaction is not None)
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+@contextmanager
+def _view(options: WriteOptions, seat: Transaction | None = None) -> Iterator[TransactionView]:
     try:
         with connect(options.connection) as client:
-            view = TransactionView(client)
-            if batch is None:
-                settle_at_once(view, mine, now_ms)
-            else:
-                settle(view, mine, now_ms, first_of_run=_settled.get(query) != run)
-                _settled[query] = run
+            yield TransactionView(client, options.transaction_timeout_ms, seat)
     except ClientError as error:
         raise SparkSourceError(str(error)) from None
-
-
-def _abort(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Of tasks that failed there is no message: those have aborted by themselves, or their time limit does."""
-    left = [each.transaction for each in messages if isinstance(each, Written) and each.transaction is not None]
-    if left:
-        with connect(options.connection) as client:
-            for transaction in left:
-                TransactionView(client).abort(transaction)

@@ -39,7 +39,7 @@ from cairnmq.spark.progress import Progress
 from cairnmq.spark.ranges import Range
 from cairnmq.spark.sink import BatchWriter, StreamWriter, shape_of
 from cairnmq.spark.stream_plan import StreamPlan
-from cairnmq.spark.topic_view import TopicView
+from cairnmq.spark.topic_view import TopicView, connect
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,6 +85,7 @@ class CairnSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         options = write_options(self.options, stream=False)
+        connect(options.connection, wait=False).close()  # who has just begun hears at once that nobody is there
         return BatchWriter(options, shape_of(schema, options, overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:

@@ -23,9 +23,11 @@ SAMPLE_BYTES = 4 * 1024 * 1024
 SAMPLE_PARTITION_BYTES = 64 * 1024
 
 
-def connect(connection: Connection) -> Client:
+def connect(connection: Connection, *, wait: bool = True) -> Client:
+    """`wait`: a broker that is away may come back; without, whoever has just started a query hears of it at once."""
+    where, name = connection.bootstrap, connection.client_id
     try:
-        return Client.connect(connection.bootstrap, connection.client_id, connection.timeout)
+        return Client.connect(where, name, connection.timeout, connection.patience, wait=wait)
     except ClientError as error:
         sentence = str(error).replace("use -b HOST:PORT", "see the option kafka.bootstrap.servers")
         raise SparkSourceError(sentence) from None
@@ -43,7 +45,7 @@ class TopicView:
     @property
     def client(self) -> Client:
         if self._client is None:
-            self._client = connect(self._connection)
+            self._client = connect(self._connection, wait=False)
         return self._client
 
     def close(self) -> None:

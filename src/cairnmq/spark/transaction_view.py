@@ -3,78 +3,91 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from cairnmq.client.admin import NewTopic
 from cairnmq.client.blocking import Client
-from cairnmq.client.data import EARLIEST, LATEST
+from cairnmq.client.data import EARLIEST, LATEST, is_abort
 from cairnmq.client.errors import Refused
 from cairnmq.client.transactions import OpenTransaction, Transaction
-from cairnmq.codec.batch import read_header
+from cairnmq.codec.batch import CONTROL_BIT, read_header
 from cairnmq.codec.records import Record, build_batch, decode_batch
 from cairnmq.errors import ErrorCode
-from cairnmq.spark.decision import Decision
+from cairnmq.spark.decision import Decision, Fenced, prefix
+from cairnmq.spark.errors import SparkSourceError
+from cairnmq.types import TopicPartition
 
 TOPIC = "__cairnmq_spark_decisions"
 # Segments are small, so that compaction, which spares the last one, leaves little to read.
 CONFIGS = {"cleanup.policy": "compact", "segment.bytes": str(1024 * 1024), "min.cleanable.dirty.ratio": "0.1"}
-_ABORTED = frozenset(
-    {
-        ErrorCode.INVALID_PRODUCER_EPOCH,
-        ErrorCode.PRODUCER_FENCED,
-        ErrorCode.INVALID_TXN_STATE,
-        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-        ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
-    }
-)
-
-
-def transactional_id(query: str, run: str, partition: int, attempt: int) -> str:
-    """Of one attempt of one task: no other writes with it, so that nobody fences who has finished."""
-    return f"{_prefix(query)}{run}-{partition}-{attempt}"
+_ABORTED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_TXN_STATE})
+_FORGOTTEN = frozenset({ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND})
 
 
 class TransactionView:
-    def __init__(self, client: Client) -> None:
+    """A decision is itself a transaction, of a transactional id that every driver of the query uses: whoever takes it
+    over ends what another had begun to store, and no other can store any more."""
+
+    def __init__(self, client: Client, timeout_ms: int, seat: Transaction | None = None) -> None:
         self._client = client
+        self._timeout_ms = timeout_ms
+        self.seat = seat
+        """Of whoever is in charge: the transaction of the next decision."""
+
+    def take_over(self, query: str) -> None:
+        self.seat = self._client.begin_transactions(f"cairnmq-spark-driver-{query}", self._timeout_ms)
 
     def last_decision(self, query: str) -> Decision | None:
-        if not self._has_topic():
-            return None
-        key, found = query.encode(), None
-        at = self._client.list_offsets(TOPIC, [0], EARLIEST)[0].offset
-        end = self._client.list_offsets(TOPIC, [0], LATEST)[0].offset
-        while at < end:
-            for fetched in self._client.fetch({TOPIC: {0: at}}, partition_max_bytes=8 * 1024 * 1024):
-                for batch in fetched.batches:
-                    at = read_header(batch).last_offset + 1
-                    for record in decode_batch(batch):
-                        if record.key == key and record.value is not None:
-                            found = msgspec.json.decode(record.value, type=Decision)
-        return found
+        """Of whoever is in charge: nothing of its query is open then. Others may be storing theirs at the moment, which
+        would hold up a reader of committed records."""
+        key, writer = query.encode(), -1
+        decided: Decision | None = None
+        stored: Decision | None = None  # by this writer, and not known to be aborted
+        for batch in self._batches():
+            header = read_header(batch)
+            if header.attributes & CONTROL_BIT:
+                if header.producer_id == writer:
+                    decided = decided if is_abort(batch) else stored
+                    writer, stored = -1, None
+                continue
+            for record in decode_batch(batch):
+                if record.key == key and record.value is not None:
+                    decided = stored or decided
+                    writer, stored = header.producer_id, msgspec.json.decode(record.value, type=Decision)
+        return stored or decided
 
     def store(self, decision: Decision) -> None:
-        if not self._has_topic():
-            made = self._client.create_topics([NewTopic(TOPIC, 1, 1, CONFIGS)])[TOPIC]
-            if isinstance(made, Refused) and made.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-                raise made
+        assert self.seat is not None, "nobody decides who has not taken over"
+        self._make_topic()
         record = Record(0, int(time.time() * 1000), decision.query.encode(), msgspec.json.encode(decision))
-        producer = self._client.init_producer_id()  # so that it can be sent again when an answer is lost
-        numbered = build_batch(
-            [record], producer_id=producer.producer_id, producer_epoch=producer.epoch, base_sequence=0
+        batch = build_batch(
+            [record],
+            producer_id=self.seat.producer_id,
+            producer_epoch=self.seat.epoch,
+            base_sequence=0,
+            transactional=True,
         )
-        self._client.produce(TOPIC, 0, numbered)
-
-    def _has_topic(self) -> bool:
-        topic = self._client.metadata([TOPIC]).topics.get(TOPIC)
-        return topic is not None and not topic.error
+        try:
+            self._client.produce_all({TopicPartition(TOPIC, 0): batch}, transactional_id=self.seat.transactional_id)
+            following = self._client.end_transaction(self.seat, commit=True)
+        except Refused as refused:
+            if refused.code not in _ABORTED | _FORGOTTEN:
+                raise
+            raise Fenced(f"another driver of query {decision.query} has taken over; only one can write") from None
+        # With the same epoch the next batch would need another sequence: then taking over again is simpler.
+        self.seat = None if following == self.seat else following
 
     def commit(self, transaction: Transaction) -> bool:
         try:
             self._client.end_transaction(transaction, commit=True)
         except Refused as refused:
+            if refused.code in _FORGOTTEN:
+                raise SparkSourceError(
+                    f"the broker has forgotten {transaction.transactional_id}, which was to be committed: nobody knows "
+                    "whether it was; begin with a new checkpoint and the offsets to go on from"
+                ) from None
             if refused.code not in _ABORTED:
                 raise
             return False
@@ -84,12 +97,30 @@ class TransactionView:
         try:
             self._client.end_transaction(transaction, commit=False)
         except Refused as refused:
-            if refused.code not in _ABORTED:
+            if refused.code not in _ABORTED | _FORGOTTEN:
                 raise
 
     def open(self, query: str) -> Sequence[OpenTransaction]:
-        return self._client.open_transactions(_prefix(query))
+        return self._client.open_transactions(prefix(query))
 
+    def _batches(self) -> Iterator[memoryview]:
+        """Of the topic, up to its present end."""
+        if not self._has_topic():
+            return
+        at = self._client.list_offsets(TOPIC, [0], EARLIEST)[0].offset
+        end = self._client.list_offsets(TOPIC, [0], LATEST)[0].offset
+        while at < end:
+            for fetched in self._client.fetch({TOPIC: {0: at}}, partition_max_bytes=8 * 1024 * 1024):
+                for batch in fetched.batches:
+                    at = read_header(batch).last_offset + 1
+                    yield batch
 
-def _prefix(query: str) -> str:
-    return f"cairnmq-spark-{query}-"
+    def _make_topic(self) -> None:
+        if not self._has_topic():
+            made = self._client.create_topics([NewTopic(TOPIC, 1, 1, CONFIGS)], twice_is_harmless=True)[TOPIC]
+            if isinstance(made, Refused) and made.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise made
+
+    def _has_topic(self) -> bool:
+        topic = self._client.metadata([TOPIC]).topics.get(TOPIC)
+        return topic is not None and not topic.error

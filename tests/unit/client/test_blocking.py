@@ -12,8 +12,8 @@ from cairnmq.codec.records import Record, build_batch
 from cairnmq.wire.apis import SERVED
 from cairnmq.wire.framing import RequestHeader
 from cairnmq.wire.messages import (
-    DescribeClusterRequest,
     DescribeClusterResponse,
+    DescribeLogDirsRequest,
     ListOffsetsRequest,
     ListOffsetsResponse,
     Message,
@@ -99,8 +99,44 @@ def test_no_answer_ends_with_the_timeout() -> None:
         with pytest.raises(GaveUp, match="no answer in time; gave up after 0.2 s"):
             client.list_offsets("t", [0], -1)
         with pytest.raises(Disconnected, match="no answer in time"):
-            client.describe_cluster()
-        assert len(broker.requests(DescribeClusterRequest)) == 1
+            client.log_dirs(1)
+        assert len(broker.requests(DescribeLogDirsRequest)) == 1
+
+
+def test_who_is_patient_asks_again_when_no_answer_came_in_time() -> None:
+    silent = 1
+
+    def script(request: Message, header: RequestHeader) -> Message | bytes:
+        nonlocal silent
+        if isinstance(request, MetadataRequest):
+            return metadata({"t": [1]}, {1: broker.port})
+        silent -= 1
+        return ScriptedBroker.NO_ANSWER if silent >= 0 else offsets_answer(8)
+
+    with ScriptedBroker(script) as broker, Client.connect(broker.bootstrap, timeout=0.2, patience=20) as client:
+        assert client.list_offsets("t", [0], -1)[0].offset == 8
+        assert broker.connections == 2
+
+
+def test_metadata_is_asked_for_again_when_the_broker_restarts() -> None:
+    answered = 0
+
+    def script(request: Message, header: RequestHeader) -> Message | None:
+        nonlocal answered
+        answered += 1
+        return metadata({"t": [1]}, {1: broker.port}) if answered % 2 else None
+
+    with ScriptedBroker(script) as broker, Client.connect(broker.bootstrap) as client:
+        assert list(client.metadata(iter(["t"])).topics) == ["t"]
+        client.session.forget()
+        assert client.topic("t").name == "t"
+        assert broker.connections == 3
+
+
+def test_a_broker_that_is_away_is_waited_for_by_who_wants_to() -> None:
+    port = free_port()
+    with pytest.raises(GaveUp, match=f"cannot reach 127.0.0.1:{port}: connection refused; .* gave up after 0.3 s"):
+        Client.connect(f"127.0.0.1:{port}", timeout=10, patience=0.3, wait=True)
 
 
 def test_acks_0_does_not_wait_and_does_not_confuse_the_next_answer() -> None:

@@ -16,6 +16,7 @@ from cairnmq.types import TopicPartition
 from cairnmq.wire.messages import (
     CreateTopicsRequest,
     CreateTopicsResponse,
+    DescribeClusterResponse,
     FetchRequest,
     FetchResponse,
     FindCoordinatorRequest,
@@ -337,3 +338,25 @@ def test_creating_says_for_each_topic_how_it_went() -> None:
     made = Run(answer)(admin.create_topics(Session(), [admin.NewTopic(n, 3, 1, {"k": "1"}) for n in "ab"], 1000))
     assert made["a"] == admin.Created("a", 3, 1)
     assert str(made["b"]) == "topic b: no such config (INVALID_CONFIG)"
+
+
+@pytest.mark.parametrize("lost", [Unreachable("down"), Disconnected("gone")])
+@pytest.mark.parametrize("twice_is_harmless", [False, True])
+def test_what_changes_something_is_sent_twice_only_if_that_is_harmless(
+    lost: ClientError, twice_is_harmless: bool
+) -> None:
+    answers = iter([lost, CreateTopicsResponse()])
+    run = Run(lambda ask: next(answers))
+    plan = admin.create_topics(Session(), [], 1000, twice_is_harmless=twice_is_harmless)
+    if isinstance(lost, Disconnected) and not twice_is_harmless:
+        with pytest.raises(Disconnected):
+            run(plan)
+    else:
+        assert run(plan) == {}
+
+
+def test_a_question_is_asked_again_when_its_answer_is_lost() -> None:
+    answers = iter([Disconnected("gone"), Unreachable("down"), DescribeClusterResponse(cluster_id="c")])
+    run = Run(lambda ask: next(answers))
+    assert run(admin.describe_cluster(Session())).cluster_id == "c"
+    assert len(run.pauses) == 2

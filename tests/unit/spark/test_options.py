@@ -24,6 +24,14 @@ def test_a_stream_begins_at_the_end() -> None:
     assert read_options(LEAST, stream=True).starting == Position("latest")
 
 
+def test_how_long_an_answer_and_a_broker_are_waited_for() -> None:
+    usual = write_options(SINK, stream=True).connection
+    assert (usual.timeout, usual.patience) == (30, 120)
+    changed = {"kafka.request.timeout.ms": "1500", "kafka.default.api.timeout.ms": "2500"}
+    given = read_options({**LEAST, **changed}, stream=True).connection
+    assert (given.timeout, given.patience) == (1.5, 2.5)
+
+
 def test_names_are_read_in_any_case() -> None:
     """Spark hands options on in small letters at times."""
     options = read_options(
