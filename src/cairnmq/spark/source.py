@@ -85,8 +85,9 @@ class CairnSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         options = write_options(self.options, stream=False)
+        shape = shape_of(schema, options, overwrite)
         connect(options.connection, wait=False).close()  # who has just begun hears at once that nobody is there
-        return BatchWriter(options, shape_of(schema, options, overwrite))
+        return BatchWriter(options, shape)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         # `overwrite` is output mode complete: all rows with every micro-batch, appended as Spark's Kafka sink does.
