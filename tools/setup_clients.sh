@@ -112,18 +112,18 @@ build_spark_4_2() {
   python_with spark_4_2 "$place"
 }
 
-# A client of Spark Connect: beside .venv, which shows that neither our package nor Spark's server needs these.
-toolchain_spark_connect() { :; }
-build_spark_connect() {
-  local place=$tools/spark_connect
+# What a data engineer has besides: not in .venv, which shows that neither our package nor Spark's server needs it.
+toolchain_notebook() { :; }
+build_notebook() {
+  local place=$tools/notebook
   .venv/bin/python -m pip install --quiet --disable-pip-version-check --target "$place" \
-    --requirement "$programs/spark_connect/requirements.txt"
-  python_with spark_connect "$place"
+    --requirement "$programs/notebook/requirements.txt"
+  python_with notebook "$place"
 }
 
 client java
 client kafkajs
 client franz_go
 client spark_4_2
-client spark_connect
+client notebook
 [ "$failed" = 0 ] || [ "${CI:-}" != true ]

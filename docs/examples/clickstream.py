@@ -15,6 +15,7 @@ import random
 import sys
 import time
 from collections import Counter, defaultdict
+from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -106,13 +107,14 @@ def plot(counts: Counts, path: str) -> None:
     matplotlib.use("Agg")  # no window
     figure, axes = import_module("matplotlib.pyplot").subplots(figsize=(10, 4))
     minutes = sorted(counts)
-    axes.stackplot(
-        [time.strftime("%H:%M", time.gmtime(minute)) for minute in minutes],
-        [[counts[minute][page] for minute in minutes] for page in PAGES],
-        labels=[*PAGES],
-    )
+    times = [datetime.fromtimestamp(minute, UTC) for minute in minutes]
+    below = [0] * len(minutes)
+    for page in PAGES:
+        clicks = [counts[minute][page] for minute in minutes]
+        axes.bar(times, clicks, bottom=below, width=timedelta(minutes=1), align="edge", label=page)
+        below = [low + more for low, more in zip(below, clicks, strict=True)]
     axes.set_ylabel("clicks a minute")
-    axes.xaxis.set_major_locator(import_module("matplotlib.ticker").MaxNLocator(12))
+    axes.xaxis.set_major_formatter(import_module("matplotlib.dates").DateFormatter("%H:%M"))
     axes.legend(loc="upper left")
     figure.savefig(path)
     print(path)

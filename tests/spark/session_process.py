@@ -15,8 +15,8 @@ PROGRAM = Path(__file__).with_name("program_session.py")
 ANSWER_SECONDS = 300.0  # the first answer waits for the session
 SPARK_4_2 = str(PROGRAMS_DIR / "spark_4_2")
 """A Python that finds Spark 4.2 with its own Kafka connector."""
-SPARK_CONNECT = str(PROGRAMS_DIR / "spark_connect")
-"""A Python that finds what a client of Spark Connect needs."""
+NOTEBOOK = str(PROGRAMS_DIR / "notebook")
+"""A Python that finds what a client of Spark Connect needs, and matplotlib."""
 RECORD = """SELECT partition, offset, unix_millis(timestamp), base64(key), base64(value),
     transform(coalesce(headers, array()), each -> struct(each.key, base64(each.value))), timestampType = 1
     FROM source"""

@@ -16,6 +16,8 @@ from pyspark.sql import SparkSession
 
 from broker_process import CAIRN, Broker
 from interop.clients.librdkafka import LibrdkafkaClient
+from programs import require_program
+from spark.session_process import NOTEBOOK
 
 DOCS = Path(__file__).parents[2] / "docs"
 EXAMPLE = DOCS / "examples" / "clickstream.py"
@@ -83,11 +85,12 @@ def test_clicks_are_counted_and_shown(
     assert lag() == 0
     both = closed_windows(kafka)
     assert len(both) > len(first) and counted(kafka) == both
-    lines = run(*example, "plot", str(tmp_path / "clicks.png")).splitlines()
-    if (tmp_path / "clicks.png").exists():  # matplotlib is not among our packages
-        return
+    picture = str(tmp_path / "clicks.png")
+    lines = run(*example, "plot", picture).splitlines()  # matplotlib is not among our packages
     bars = [re.fullmatch(r"\d\d:\d\d (#*) +(\d+)", line) for line in lines]
     assert sum(int(bar[2]) for bar in bars if bar) == both.total()
+    run(require_program(NOTEBOOK), *example[1:], "plot", picture)
+    assert Path(picture).read_bytes().startswith(b"\x89PNG")
 
 
 def test_quotes_are_from_the_example() -> None:

@@ -13,7 +13,7 @@ from broker_process import Broker
 from interop.clients.librdkafka import LibrdkafkaClient
 from interop.clients.process import ClientProcess
 from spark.records import mixed
-from spark.session_process import SPARK_CONNECT, Connector, start_session
+from spark.session_process import NOTEBOOK, Connector, start_session
 
 SERVICE = "org.apache.spark.sql.connect.service.SparkConnectService$"
 
@@ -30,7 +30,7 @@ def server(spark: SparkSession) -> Iterator[str]:
 
 @pytest.fixture
 def session(server: str, tmp_path: Path) -> Iterator[ClientProcess]:
-    process = start_session(tmp_path / "client", server, SPARK_CONNECT)
+    process = start_session(tmp_path / "client", server, NOTEBOOK)
     yield process
     process.kill()
 

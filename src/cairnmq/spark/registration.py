@@ -16,20 +16,18 @@ _NO_JAVA = "JAVA_GATEWAY_EXITED"
 
 
 def session(builder: SparkSession.Builder | None = None) -> SparkSession:
-    """A session that knows format("cairnmq"), made by `builder` or with Spark's defaults. Where a missing or old Java
-    is the reason that there is none, it says so."""
+    """What `builder` makes, or a session with Spark's defaults. Where a missing or old Java is the reason that there is
+    none, it says so."""
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
     try:
-        spark = (builder or SparkSession.builder).getOrCreate()
+        return (builder or SparkSession.builder).getOrCreate()
     except PySparkRuntimeError as error:
         reason = complaint(os.environ) if error.getCondition() == _NO_JAVA else None
         if reason is None:
             raise
         raise SparkSourceError(reason) from None
-    register(spark)
-    return spark
 
 
 def register(spark: SparkSession) -> None:
