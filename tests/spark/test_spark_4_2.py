@@ -57,6 +57,8 @@ def test_times_and_patterns(connector: Connector, kafka: LibrdkafkaClient) -> No
     assert connector.values(subscribePattern=both) == numbers(*range(10), *range(10))
     since = connector.values(subscribePattern=both, startingTimestamp=START + 61)
     assert since == numbers(7, 8, 9, 7, 8, 9)
+    each = f'{{"one-times-{connector.name}":{{"0":{START + 85}}}}}'
+    assert connector.values(subscribe=f"one-times-{connector.name}", startingOffsetsByTimestamp=each) == numbers(9)
     until = connector.values(subscribe=f"one-times-{connector.name}", endingTimestamp=START + 20)
     assert until == numbers(0, 1)
 
