@@ -266,6 +266,8 @@ class SplitterProcess:
         waits = [self.next_retention - now, 60.0]
         if self.uncheckpointed_since is not None:
             waits.append(self.uncheckpointed_since + self.begin.checkpoint_ms / 1000 - now)
+        if not self.paused:
+            waits.append((self.upkeep.compactor.next_look_ms - now_ms()) / 1000)
         return max(0.0, min(waits))
 
     def maybe_propose(self, now: float) -> None:

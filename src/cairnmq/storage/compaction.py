@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from heapq import heappop, heappush
 
 from msgspec import Struct
 
 from cairnmq.errors import Corrupt
 from cairnmq.storage.compaction_job import CompactionJob, Tally
-from cairnmq.storage.compaction_plan import Due, Stretch, due
+from cairnmq.storage.compaction_plan import Due, Stretch, due, next_look
 from cairnmq.storage.damage import Damage
 from cairnmq.storage.queue_segment import LOG, place_at, segment_name
 from cairnmq.storage.reserve import FULL
@@ -19,7 +20,7 @@ from cairnmq.storage.splitter import Splitter
 KEYS_MAX = 1_500_000  # so many fit into a table of 48 MiB, and 24 more while it grows to that
 SLICE_BYTES = 4 << 20
 REST_MS = 60_000  # of a queue whose pass could not be done, or came to nothing
-NO_LAG = 1 << 62
+NO_LAG = NEVER = 1 << 62
 
 
 class _Candidate(Struct):
@@ -38,6 +39,9 @@ class Compactor:
         self.tally = Tally()
         self._candidates: dict[int, _Candidate] = {}
         self._rest_until: dict[int, int] = {}
+        # Queues that time may make due. A queue's entry in the heap counts if its time is the one in the table.
+        self._look_at: dict[int, int] = {}
+        self._looks: list[tuple[int, int]] = []
         self._job: CompactionJob | None = None
 
     def consider(self, queue: SplitQueue, ages: Sequence[SegmentAge], now_ms: int) -> None:
@@ -45,7 +49,7 @@ class Compactor:
         queue_id, config = queue.spec.queue_id, queue.spec.config
         self._candidates.pop(queue_id, None)
         row = self.splitter.checkpoints.image.queues.get(queue_id)
-        if not config.compact or row is None or self._is_resting(queue_id, now_ms):
+        if not config.compact or row is None or self._is_resting(queue_id, now_ms) or self.is_busy_with(queue):
             return
         if min(queue.state.open_transactions.values(), default=row.end) <= queue.compaction.clean_end:
             return  # nothing behind it is decided: a pass would only write again what is clean
@@ -55,6 +59,8 @@ class Compactor:
         if found is not None:
             below = [segment for segment in segments if segment.end <= found.end]
             self._candidates[queue_id] = _Candidate(queue, below, found)
+        elif (time := next_look(segments, queue.compaction.clean_end, config, now_ms)) is not None:
+            self._look_again(queue_id, time)
 
     def _oldest(self, queue: SplitQueue, base: int) -> int:
         """The time of a segment's first batch; only looked up if it matters."""
@@ -66,7 +72,40 @@ class Compactor:
         return place.max_timestamp if place is not None else -1
 
     def _is_resting(self, queue_id: int, now_ms: int) -> bool:
-        return now_ms < self._rest_until.get(queue_id, 0)
+        until = self._rest_until.get(queue_id, 0)
+        if now_ms < until:
+            self._look_again(queue_id, until)
+        return now_ms < until
+
+    def _rest(self, queue_id: int, now_ms: int) -> None:
+        self._rest_until[queue_id] = now_ms + REST_MS
+        self._look_again(queue_id, now_ms + REST_MS)
+
+    # ---------------------------------------------------------------------------------------------------------- time
+
+    def _look_again(self, queue_id: int, time_ms: int) -> None:
+        if time_ms < self._look_at.get(queue_id, NEVER):
+            self._look_at[queue_id] = time_ms
+            heappush(self._looks, (time_ms, queue_id))
+
+    @property
+    def next_look_ms(self) -> int:
+        """When `take_looks` has something to give."""
+        return self._looks[0][0] if self._looks else NEVER
+
+    def take_looks(self, now_ms: int) -> list[int]:
+        """Queues that are to be considered because it is time, whatever else has changed."""
+        found = []
+        while self.next_look_ms <= now_ms:
+            time, queue_id = heappop(self._looks)
+            if self._look_at.get(queue_id) == time:
+                del self._look_at[queue_id]
+                if self._rest_until.get(queue_id, NEVER) <= now_ms:
+                    del self._rest_until[queue_id]
+                found.append(queue_id)
+        return found
+
+    # -------------------------------------------------------------------------------------------------------- passes
 
     @property
     def dirty_ratio(self) -> float:
@@ -84,14 +123,14 @@ class Compactor:
             if not job.step(max_bytes):
                 return True
             if not job.came_further:
-                self._rest_until[queue_id] = now_ms + REST_MS
+                self._rest(queue_id, now_ms)
         except Corrupt as error:
-            self._rest_until[queue_id] = now_ms + REST_MS
+            self._rest(queue_id, now_ms)
             if not isinstance(error, Damage):
                 raise
             self.splitter.damages.append((queue_id, error.place))
         except OSError as error:
-            self._rest_until[queue_id] = now_ms + REST_MS
+            self._rest(queue_id, now_ms)
             if error.errno not in FULL:
                 raise
         finally:
@@ -100,28 +139,21 @@ class Compactor:
         return bool(self._candidates)
 
     def _next_job(self, now_ms: int) -> CompactionJob | None:
-        while self._candidates:
-            best = max(
-                self._candidates, key=lambda q: (self._candidates[q].due.is_overdue, self._candidates[q].due.ratio)
-            )
-            chosen = self._candidates.pop(best)
-            if not self.splitter.swaps.busy(chosen.queue):
-                return CompactionJob(
-                    self.splitter,
-                    chosen.queue,
-                    chosen.segments,
-                    chosen.due.end,
-                    keys_max=self.keys_max,
-                    seed=self.seed,
-                    now_ms=now_ms,
-                    tally=self.tally,
-                )
-        return None
+        if not self._candidates:
+            return None
+        best = max(self._candidates, key=lambda q: (self._candidates[q].due.is_overdue, self._candidates[q].due.ratio))
+        chosen = self._candidates.pop(best)
+        return CompactionJob(
+            self.splitter,
+            chosen.queue,
+            chosen.segments,
+            chosen.due.end,
+            keys_max=self.keys_max,
+            seed=self.seed,
+            now_ms=now_ms,
+            tally=self.tally,
+        )
 
     def is_busy_with(self, queue: SplitQueue) -> bool:
+        """Until the checkpoint that forgets its swaps: no pass over it may begin."""
         return self._job is not None and self._job.queue is queue or self.splitter.swaps.busy(queue)
-
-    def abandon(self) -> None:
-        if self._job is not None:
-            self._job.abandon()
-            self._job = None

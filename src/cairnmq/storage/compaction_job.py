@@ -101,6 +101,7 @@ class CompactionJob:
         self.queue = queue
         self.disk = splitter.read_disk
         self._segments = segments
+        self._ahead = segments  # those that no swap has taken yet: a checkpoint may count swaps in the middle of a pass
         self._end = end
         self._keys = KeyMap(keys_max, seed)
         self._now_ms = now_ms
@@ -141,7 +142,7 @@ class CompactionJob:
             self.splitter.queues.get(queue.spec.queue_id) is not queue
             or queue.log is None
             or not queue.spec.config.compact
-            or any(segment.base not in queue.log.bases for segment in self._segments)
+            or not {segment.base for segment in self._ahead}.issubset(queue.log.bases)
         ):
             raise GivenUp
 
@@ -215,9 +216,8 @@ class CompactionJob:
 
     def _new_file(self, base: int) -> File:
         self._base = base
-        name = segment_name(self.queue.spec.directory, base, LOG) + CLEANED
-        self.disk.remove(name)
-        self._file = self.disk.create(name)
+        self._remove_cleaned()
+        self._file = self.disk.create(segment_name(self.queue.spec.directory, base, LOG) + CLEANED)
         self._unsynced = 0
         return self._file
 
@@ -236,20 +236,22 @@ class CompactionJob:
             # of an aborted transaction without a marker, readers would never hear the end
             files[TXN_INDEX] = txn_index_bytes([row for row in rows if row.last not in sieve.gone_markers])
         for suffix, data in files.items():
-            name = segment_name(directory, self._base, suffix) + CLEANED
-            self.disk.remove(name)
-            index = self.disk.create(name)
+            index = self.disk.create(segment_name(directory, self._base, suffix) + CLEANED)
             index.append([data])
             index.sync()
             index.close()
         file.close()
         self._look()
         self._file = None
+        self._ahead = self._ahead[len(joined) :]
         self.splitter.swaps.give(self.queue, [segment.base for segment in joined], joined[-1].end)
 
     def _drop_file(self) -> None:
         if self._file is not None:
             self._file.close()
             self._file = None
-            for suffix in SUFFIXES:
-                self.disk.remove(segment_name(self.queue.spec.directory, self._base, suffix) + CLEANED)
+            self._remove_cleaned()
+
+    def _remove_cleaned(self) -> None:
+        for suffix in SUFFIXES:
+            self.disk.remove(segment_name(self.queue.spec.directory, self._base, suffix) + CLEANED)

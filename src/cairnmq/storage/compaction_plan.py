@@ -55,6 +55,14 @@ def due(stretches: Sequence[Stretch], clean_end: int, config: LogConfig, now_ms:
     return Due(end, ratio, size, is_overdue) if is_overdue or ratio > config.dirty_ratio_min else None
 
 
+def next_look(stretches: Sequence[Stretch], clean_end: int, config: LogConfig, now_ms: int) -> int | None:
+    """When time alone may make a log due that is not; None: it needs new records for that, or other settings."""
+    end = cleanable_end(stretches, clean_end, config, now_ms)
+    young = [stretch.newest + config.compaction_lag_min_ms for stretch in stretches if stretch.end > max(end, clean_end)]
+    late = [s.oldest + config.compaction_lag_max_ms + 1 for s in stretches if clean_end < s.end <= end and s.oldest >= 0]
+    return min((time for time in [*young[:1], *late] if time > now_ms), default=None)
+
+
 def fits(segment: Stretch, base: int, size: int, config: LogConfig) -> bool:
     """May what is left of a segment follow in the compacted one that begins at `base` and has `size` bytes so far?"""
     return size + segment.size <= config.segment_bytes and segment.end - 1 - base <= RELATIVE_MAX

@@ -12,7 +12,7 @@ class SplitQueue:
 
     __slots__ = (
         "spec", "state", "log", "dirty", "checkpointed_start", "segments_from", "packed_bytes", "idle_end",
-        "compaction", "row_sums",
+        "compaction", "row_sums", "considered",
     )  # fmt: skip
 
     def __init__(self, spec: QueueSpec, row: QueueRow | None) -> None:
@@ -25,6 +25,7 @@ class SplitQueue:
         self.packed_bytes = row.packed_bytes if row is not None else 0
         self.idle_end = -1  # the end when upkeep looked last
         self.compaction = row.compaction if row is not None else NOT_COMPACTED
+        self.considered: object = None  # what compaction decided by, when it looked last
         # of its `.txnindex` files; once the log is open, the log's
         self.row_sums: dict[int, RowSum] = dict(row.row_sums) if row is not None else {}
 

@@ -70,9 +70,14 @@ class Swaps:
         """Before a checkpoint's rows are made: the swaps are in them. Returns directories with new names."""
         broken = set()
         for queue, bases, end in self._given:
-            log = queue.log
-            if self._queues.get(queue.spec.queue_id) is not queue or log is None or not set(bases) <= set(log.bases):
-                broken.add(queue.spec.queue_id)  # the queue was deleted, demoted or mended meanwhile
+            log, queue_id = queue.log, queue.spec.queue_id
+            if (
+                queue_id in broken  # what follows may have dropped the tombstones of what stays
+                or self._queues.get(queue_id) is not queue
+                or log is None
+                or not set(bases) <= set(log.bases)
+            ):
+                broken.add(queue_id)  # the queue was deleted, demoted or mended meanwhile
                 continue
             old = queue.compaction
             queue.compaction = replace(old, rewritten_end=max(old.rewritten_end, end), swaps=(*old.swaps, bases))

@@ -6,6 +6,7 @@ but keeps none of them in memory.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
@@ -15,7 +16,7 @@ from msgspec import Struct
 from cairnmq.errors import Corrupt
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.compaction import Compactor
-from cairnmq.storage.format import DELETED_SUFFIX, EXTENT, NO_SEGMENTS, QUEUES
+from cairnmq.storage.format import DELETED_SUFFIX, EXTENT, NO_SEGMENTS, QUEUES, QueueRow
 from cairnmq.storage.model import wants_packs
 from cairnmq.storage.pack import PackReader
 from cairnmq.storage.pack_check import packed_end
@@ -59,9 +60,6 @@ class Upkeep:
         self._packed: dict[int, LogConfig] = {}  # compacted queues in packs, as of the last look
         self._dirty: list[DirtyQueue] = []  # those of them that are due
         self._looked_at_ms = 0
-        # compacted queue -> last segment, clean end, settings, and whether a checkpoint counted its closed segments, as
-        # of the last look
-        self._closed: dict[int, tuple[int, int, LogConfig, bool]] = {}
 
     # ------------------------------------------------------------------------------------------------ retention
 
@@ -188,20 +186,33 @@ class Upkeep:
 
     def compact(self, now_ms: int) -> bool:
         """A slice of compaction; True if there is more to do. What is done counts after the next checkpoint."""
+        for queue_id in self.compactor.take_looks(now_ms):
+            if queue_id in self.splitter.queues:
+                self.splitter.queues[queue_id].considered = None
+                self.splitter.written.add(queue_id)
         for queue_id in self.splitter.written:
             queue = self.splitter.queues.get(queue_id)
-            if queue is None or queue.log is None or not queue.log.bases or not queue.spec.config.compact:
-                continue
             row = self.splitter.checkpoints.image.queues.get(queue_id)
-            counted = row is not None and row.end >= queue.log.bases[-1]  # only what a checkpoint counts is compacted
-            closed = queue.log.bases[-1], queue.compaction.clean_end, queue.spec.config, counted
-            if self._closed.get(queue_id) != closed:
-                self._closed[queue_id] = closed
-                log = queue.log
-                ages = [self._age(log, index, queue.state.end) for index in range(len(log.bases))]
-                self.compactor.consider(queue, ages, now_ms)
+            if queue is not None and row is not None and queue.spec.config.compact:
+                self._consider(queue, row, now_ms)
         self.splitter.written.clear()
         return self.compactor.step(now_ms)
+
+    def _consider(self, queue: SplitQueue, row: QueueRow, now_ms: int) -> None:
+        """That means a look at every segment, so only if something has changed that a decision rests on."""
+        log = queue.log
+        if log is None or not log.bases:
+            return
+        if self.compactor.is_busy_with(queue):
+            queue.considered = None  # the checkpoint that ends this comes by here
+            return
+        counted = log.bases[: bisect_right(log.bases, row.end)][-1:]  # only what a checkpoint counts is compacted
+        decided = min([row.end, *counted, *queue.state.open_transactions.values()])
+        found = log.bases[0], counted, decided, queue.compaction.clean_end, queue.spec.config
+        if found != queue.considered:
+            queue.considered = found
+            ages = [self._age(log, index, queue.state.end) for index in range(len(log.bases))]
+            self.compactor.consider(queue, ages, now_ms)
 
     # ------------------------------------------------------------------------------------------------- merging
 

@@ -13,7 +13,7 @@ from cairnmq.codec.records import Record, build_batch, decode_batch
 from cairnmq.errors import Corrupt
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.checkpoint import load_checkpoint
-from cairnmq.storage.compaction_plan import Due, Stretch, due, fits
+from cairnmq.storage.compaction_plan import Due, Stretch, due, fits, next_look
 from cairnmq.storage.engine import Fetched
 from cairnmq.storage.mending import Mender
 from cairnmq.storage.pack_compaction import DirtyQueue, packs_to_compact
@@ -55,6 +55,12 @@ class Room(Broker):
             pass
         self.checkpoint()
         self.checkpoint()  # the one that forgets the swaps
+
+    def tend(self) -> None:
+        """What the splitter's process does between two looks."""
+        while self.upkeep.compact(self.now):
+            pass
+        self.checkpoint()
 
     def batches(self, start: int | None = None) -> list[bytes]:
         queue = self.engine.queues[1]
@@ -179,6 +185,110 @@ def test_settings_that_change_before_a_checkpoint_count_after_it() -> None:
     assert room.upkeep.compactor.tally.passes == 1
 
 
+def test_what_falls_due_during_a_swap_is_compacted_after_it() -> None:
+    room = Room()
+    room.fill(12)
+    while room.upkeep.compact(room.now):
+        pass
+    room.fill(12)  # its checkpoint counts the swap, and more that is dirty
+    for _ in range(3):
+        room.tend()
+    assert room.upkeep.compactor.tally.passes == 2
+    keys = [key for _, key, _ in room.closed()]
+    assert len(keys) == len(set(keys)) <= 5
+
+
+def test_a_checkpoint_in_the_middle_of_a_pass_does_not_end_it() -> None:
+    """What was given by then takes its place; the rest follows."""
+    room = Room()
+    room.fill(3, keys=40, pad=30)
+    state, counted = room.state(), 0
+    room.upkeep.look(room.now)
+    while room.upkeep.compactor.step(room.now, 1):
+        room.checkpoint()
+        counted = max(counted, load_checkpoint(room.read_disk).queues[1].compaction.rewritten_end)
+    assert room.upkeep.compactor.tally.passes == 1
+    room.checkpoint()
+    done = load_checkpoint(room.read_disk).queues[1].compaction
+    assert 0 < counted < done.rewritten_end == done.clean_end
+    keys = [key for _, key, _ in room.closed()]
+    assert len(keys) == len(set(keys)) and room.state() == state
+    assert room.findings() == []
+
+
+@pytest.mark.parametrize(
+    ("config", "wait"),
+    [({"compaction_lag_min_ms": 100}, 100), ({"dirty_ratio_min": 1.0, "compaction_lag_max_ms": 100}, 101)],
+)
+def test_time_alone_makes_a_queue_due(config: dict[str, object], wait: int) -> None:
+    room = Room(**config)
+    room.fill(12)
+    room.tend()
+    room.now += wait - 1
+    room.tend()
+    assert room.upkeep.compactor.tally.passes == 0 and room.upkeep.compactor.next_look_ms == room.now + 1
+    room.now += 1
+    room.tend()
+    assert room.upkeep.compactor.tally.passes == 1
+
+
+def test_the_end_of_a_transaction_makes_a_queue_due() -> None:
+    room = Room()
+    Broker.send(room, 1, 9)
+    room.fill(12)
+    room.tend()
+    log = room.splitter.queues[1].log
+    assert log is not None and room.upkeep.compactor.tally.passes == 0
+    last = log.bases[-1]
+    room.mark(1, 9, commit=True)
+    room.split()
+    room.checkpoint()
+    room.tend()
+    assert log.bases[-1] == last and room.upkeep.compactor.tally.passes == 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_looks_find_nothing_that_was_forgotten(seed: int) -> None:
+    """Whatever changes: between two looks at all queues each one that is due has its pass."""
+    rng = Random(seed)
+    ratios, lags = (0.0, 0.5, 0.9), (0, 0, 50)
+    room = Room(compaction_lag_max_ms=rng.choice((200, 2**63 - 1)))
+    room.upkeep.compactor.keys_max = rng.choice((3, 100))
+    number = 0
+
+    def send() -> None:
+        nonlocal number
+        number += 1
+        room.send(*((f"k{rng.randrange(9)}", f"{number}" + "." * 40) for _ in range(2)), timestamp=room.now)
+
+    def transact() -> None:
+        if room.engine.queues[1].open_transactions:
+            room.mark(1, 9, commit=rng.random() < 0.5)
+        else:
+            Broker.send(room, 1, 9)
+
+    def configure() -> None:
+        room.configure(1, dirty_ratio_min=rng.choice(ratios), compaction_lag_min_ms=rng.choice(lags))
+
+    def work() -> None:
+        room.upkeep.compact(room.now)
+        room.now += rng.choice((0, 1, 30))
+
+    for _ in range(80):
+        rng.choice((send, send, send, send, transact, configure, work, work, room.split, room.checkpoint))()
+        room.upkeep.compactor.step(room.now, 1)
+    if room.engine.queues[1].open_transactions:
+        transact()
+    room.split()
+    for _ in range(60):
+        room.now += 10
+        room.tend()
+    assert room.upkeep.compactor.tally.passes > 0
+    room.upkeep.look(room.now)
+    assert room.upkeep.compactor.dirty_ratio == 0
+    assert room.findings() == []
+
+
 def test_a_small_map_takes_several_passes() -> None:
     room = Room()
     room.upkeep.compactor.keys_max = 7
@@ -187,8 +297,8 @@ def test_a_small_map_takes_several_passes() -> None:
             room.send((f"k{key}", f"{turn}" + "." * 30))
     room.split()
     room.checkpoint()
-    for _ in range(30):
-        room.compact()
+    for _ in range(60):
+        room.tend()
     assert room.upkeep.compactor.tally.passes > 5
     assert room.upkeep.compactor.tally.keys_peak <= 7
     assert room.state() == {f"k{key}": "3" for key in range(20)}
@@ -402,7 +512,7 @@ def test_a_full_disk_only_delays_it() -> None:
     room.compact()
     assert room.upkeep.compactor.tally.passes == 0, "it rests for a while"
     room.now += 60_000
-    room.compact()
+    room.tend()
     assert room.upkeep.compactor.tally.passes == 1
     assert room.state() == state
 
@@ -524,6 +634,18 @@ def test_lags() -> None:
     late = replace(CONFIG, dirty_ratio_min=1.0, compaction_lag_max_ms=50)
     assert due([stretch(0), stretch(10, oldest=10)], 10, late, 60) is None
     assert due([stretch(0), stretch(10, oldest=10)], 10, late, 61) == Due(20, 0.5, 10, True)
+
+
+def test_when_time_may_make_a_log_due() -> None:
+    log = [stretch(0, newest=100, oldest=90), stretch(10, newest=300, oldest=110), stretch(20, newest=200, oldest=290)]
+    assert next_look(log, 0, CONFIG, 0) == 90 + CONFIG.compaction_lag_max_ms + 1
+    young = replace(CONFIG, compaction_lag_min_ms=50)
+    assert [next_look(log, 0, young, now) for now in (0, 149)] == [150, 150]
+    assert next_look(log, 0, young, 150) == 350, "the third waits behind the second"
+    late = replace(young, compaction_lag_max_ms=100)
+    assert next_look(log, 0, late, 150) == 191
+    assert next_look(log, 10, late, 150) == 350
+    assert next_look(log, 30, late, 150) is None
 
 
 def test_neighbours_share_a_segment() -> None:
