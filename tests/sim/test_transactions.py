@@ -76,8 +76,8 @@ def marker_leaves_the_epoch(patch: pytest.MonkeyPatch) -> None:
 
 
 def late_marker_ends_a_later_transaction(patch: pytest.MonkeyPatch) -> None:
-    def check(known: ProducerRow | None, marker: Marker) -> object:
-        return check_marker(known, replace(marker, transaction_version=1))
+    def check(known: ProducerRow | None, marker: Marker, epoch: int) -> object:
+        return check_marker(known, replace(marker, transaction_version=1), epoch)
 
     patch.setattr(write_path, "check_marker", check)
 

@@ -64,15 +64,23 @@ def _marker_bytes(producer_id: int, epoch: int, commit: bool, coordinator_epoch:
     return build_batch([record], producer_id=producer_id, producer_epoch=epoch, transactional=True)
 
 
-def check_marker(known: ProducerRow | None, marker: Marker) -> bool | Refusal:
-    """True: it is to be stored. False: it repeats one that is. `known` is what the queue knows of the producer."""
+def check_marker(known: ProducerRow | None, marker: Marker, epoch: int) -> bool | Refusal:
+    """True: it is to be stored. False: it repeats one that is. `known` is what the queue knows of the producer.
+
+    `epoch` is that of the one coordinator there is. Whatever a queue has heard, markers of this epoch are not fenced.
+    """
+    if marker.coordinator_epoch > max(epoch, known.coordinator_epoch if known is not None else epoch):
+        return Refusal(
+            ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+            f"marker of coordinator epoch {marker.coordinator_epoch}, which no coordinator has had: it is {epoch}",
+        )
     if known is None:
         return True  # it fences the producer's older epochs
     if marker.producer_epoch < known.epoch:
         return Refusal(
             ErrorCode.INVALID_PRODUCER_EPOCH, f"marker of epoch {marker.producer_epoch}, older than {known.epoch}"
         )
-    if marker.coordinator_epoch < known.coordinator_epoch:
+    if marker.coordinator_epoch < min(epoch, known.coordinator_epoch):
         return Refusal(
             ErrorCode.TRANSACTION_COORDINATOR_FENCED,
             f"marker of coordinator epoch {marker.coordinator_epoch}, older than {known.coordinator_epoch}",

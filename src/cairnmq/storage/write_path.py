@@ -140,7 +140,7 @@ class WritePath:
         if self.stopped is not None:
             return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, self.stopped)
         known = queue.state.producers.get(marker.producer_id)
-        verdict = check_marker(known, marker)
+        verdict = check_marker(known, marker, self.journal.epoch)
         if isinstance(verdict, Refusal):
             return verdict
         if verdict is False:

@@ -38,13 +38,17 @@ def test_a_marker_that_others_laid_out() -> None:
     assert read_marker(bytes(70)) is None
 
 
+OWN = 6  # the epoch of the coordinator that there is
+
+
 def verdict(known: ProducerRow | None, epoch: int, coordinator: int = 3, version: int = 1) -> bool | ErrorCode:
-    found = check_marker(known, Marker(1, 5, epoch, True, coordinator, version))
+    found = check_marker(known, Marker(1, 5, epoch, True, coordinator, version), OWN)
     return found.code if isinstance(found, Refusal) else found
 
 
 OPEN = ProducerRow(5, 4, 0, ((0, 0, 9),), 3, 9)
 RESTING = ProducerRow(5, 4, 0, ((0, 0, 9),), 3, -1)
+ABSURD = ProducerRow(5, 4, 0, ((0, 0, 9),), 2**31 - 1, 9)  # somebody could once say so
 
 
 @pytest.mark.parametrize(
@@ -61,6 +65,12 @@ RESTING = ProducerRow(5, 4, 0, ((0, 0, 9),), 3, -1)
         (RESTING, 4, 3, 2, False),
         (RESTING, 5, 3, 2, True),
         (RESTING, 3, 3, 2, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (OPEN, 4, OWN, 1, True),
+        (OPEN, 4, OWN + 1, 1, ErrorCode.TRANSACTION_COORDINATOR_FENCED),  # of the future
+        (None, 0, OWN + 1, 1, ErrorCode.TRANSACTION_COORDINATOR_FENCED),
+        (ABSURD, 4, OWN, 1, True),
+        (ABSURD, 4, OWN - 1, 1, ErrorCode.TRANSACTION_COORDINATOR_FENCED),
+        (ABSURD, 4, 2**31 - 1, 1, True),  # as DescribeProducers tells it to an administrator
     ],
 )
 def test_which_are_taken(
