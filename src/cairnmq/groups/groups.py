@@ -180,10 +180,11 @@ class Groups:
             return ErrorCode.UNKNOWN_MEMBER_ID
         return self._room_error(command.group_id, self._live)
 
-    def _room_error(self, group_id: str, groups: Collection[str]) -> ErrorCode:
-        """Anyone may name new groups, and each of them is kept."""
-        is_new = group_id not in groups and len(groups) >= self.limits.groups_max
-        return ErrorCode.POLICY_VIOLATION if is_new else ErrorCode.NONE
+    def _room_error(self, group_id: str, *kinds: Collection[str]) -> ErrorCode:
+        """Anyone may name new groups, and each of them is kept. One of two kinds counts twice."""
+        is_new = not any(group_id in groups for groups in kinds)
+        has_room = sum(map(len, kinds)) < self.limits.groups_max
+        return ErrorCode.POLICY_VIOLATION if is_new and not has_room else ErrorCode.NONE
 
     def sync(self, command: Sync, ticket: Ticket, now_ms: int) -> Outcome:
         out: Outcome = Decision()
@@ -320,7 +321,7 @@ class Groups:
         if group is not None:
             return group.commit_error(member_id, instance_id, generation, now_ms, transactional=transactional)
         if generation < 0:
-            return self._room_error(group_id, self.offsets.groups())
+            return self._room_error(group_id, self.offsets.groups(), self.pending.groups())
         if group_id in self.offsets.groups():
             return ErrorCode.UNKNOWN_MEMBER_ID
         return ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION

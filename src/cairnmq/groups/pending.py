@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TypeAlias
 
 import msgspec
@@ -61,6 +61,9 @@ class PendingOffsets:
             producers.pop(key.producer_id, None)
         if not producers:
             self._groups.pop(key.group, None)
+
+    def groups(self) -> Collection[str]:
+        return self._groups.keys()
 
     def holds(self, group: str) -> bool:
         return group in self._groups

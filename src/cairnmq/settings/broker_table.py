@@ -63,7 +63,7 @@ _ROWS = (
          "Bytes of metadata and assignments that members of groups may bring; beyond it they are sent away to retry.",
          low=1),
     _row("cairn.groups.max", _INT, 100_000,
-         "Groups with members, and as many with offsets; no more are made.", low=0),
+         "Groups with members, and as many with offsets, committed or pending; no more are made.", low=0),
     _row("cairn.transactional.ids.max", _INT, 100_000, "Transactional ids; no more are made.", low=0),
     _row("cairn.unpacked.bytes.max", _LONG, 32 * 1024**2,
          "The most a batch may expand to when a lookup by time decompresses it.", low=1024),

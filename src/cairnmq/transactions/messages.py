@@ -14,11 +14,13 @@ Ticket: TypeAlias = object  # a request that waits; whoever asked knows what it 
 
 
 class Limits(Struct, frozen=True):
-    """The broker's settings. `raises_epochs`: the broker's own aborts are of version 2 (KIP-890)."""
+    """The broker's settings. `raises_epochs`: the broker's own aborts are of version 2 (KIP-890). `groups_max`: of one
+    transaction; each is named in all facts about it."""
 
     timeout_max_ms: int = 900_000
     expiration_ms: int = 604_800_000
     ids_max: int = 100_000
+    groups_max: int = 1000
     raises_epochs: bool = True
 
 

@@ -168,6 +168,8 @@ class Transactions:
         if record.state in PREPARED:
             return _answer(out, ticket, _BUSY)
         queues, groups = record.queues.union(command.queues), record.groups.union(command.groups)
+        if len(groups) > self.limits.groups_max:
+            return _answer(out, ticket, ErrorCode.POLICY_VIOLATION)
         if record.state is not State.ONGOING:
             began = replace(
                 record,

@@ -8,6 +8,7 @@ from cairnmq.errors import ErrorCode
 from cairnmq.groups.groups import Groups, Listed
 from cairnmq.groups.messages import Identity, Join, Joined, Limits, State
 from cairnmq.groups.offsets import Committed, OffsetKey, put
+from cairnmq.groups.pending import PendingKey
 from unit.groups.hall import Hall
 from unit.groups.room import GROUP, RANGE, SESSION_MS, Room, subscription
 
@@ -360,6 +361,21 @@ def test_no_more_groups_than_allowed() -> None:
     commit(room, group="other")
     assert room.groups.commit_error("other", "", None, -1, room.now_ms, version=9) == OK
     assert room.groups.commit_error("third", "", None, -1, room.now_ms, version=9) == ErrorCode.POLICY_VIOLATION
+
+
+def test_groups_that_wait_for_a_transaction_count() -> None:
+    room = Room(Limits(groups_max=2))
+    key, offset = PendingKey("waits", 9, ORDERS, 0), Committed(7, -1, "", room.now_ms)
+
+    def error(group: str) -> ErrorCode:
+        return room.groups.commit_error(group, "", None, -1, room.now_ms, version=0, transactional=True)
+
+    room.apply([room.groups.pending.hold(key, offset, room.groups.offsets)])
+    assert [error(group) for group in ("waits", "second")] == [OK, OK]
+    commit(room, group="second")
+    assert [error(group) for group in ("waits", "second", "third")] == [OK, OK, ErrorCode.POLICY_VIOLATION]
+    room.apply(room.groups.pending.end("waits", 9, commit=False, offsets=room.groups.offsets))
+    assert error("third") == OK
 
 
 def test_no_more_groups_of_the_consumer_protocol_than_allowed() -> None:

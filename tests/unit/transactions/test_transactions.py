@@ -196,3 +196,14 @@ def test_no_more_ids_than_allowed() -> None:
     other = desk.core.init(Init("u", TIMEOUT_MS, None), None, NOW_MS, FRESH)
     assert answer(other).error == ErrorCode.POLICY_VIOLATION and not other.facts
     assert given(desk.init(producer)).epoch == producer.epoch + 1
+
+
+def test_no_more_groups_in_a_transaction_than_allowed() -> None:
+    desk = Desk(groups_max=2)
+    producer = given(desk.init())
+
+    def add(*groups: str) -> ErrorCode:
+        return answer(desk.store(desk.core.add(Add("t", producer, groups=groups), None, NOW_MS))).error
+
+    assert [add("a", "b"), add("b"), add("c"), add("a")] == [OK, OK, ErrorCode.POLICY_VIOLATION, OK]
+    assert desk.record.groups == {"a", "b"}

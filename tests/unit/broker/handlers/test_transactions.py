@@ -276,6 +276,19 @@ async def test_offsets_of_a_transaction(tmp_path: Path, version: int) -> None:
 
 
 @scenario
+async def test_transactions_do_not_make_more_groups_than_allowed(tmp_path: Path) -> None:
+    async with open_rig(tmp_path, {"cairn.groups.max": "2"}) as rig:
+        await rig.create("a")
+        client = await Client(rig).ready()
+        assert [await client.commit_offset(group, "a", 5) for group in "ghigh"] == [
+            OK, OK, ErrorCode.POLICY_VIOLATION, OK, OK,
+        ]  # fmt: skip
+        assert await client.end() == OK
+        assert [await committed(rig, group, "a") for group in "ghi"] == [(0, 5), (0, 5), (0, -1)]
+        assert await client.commit_offset("i", "a", 5) == ErrorCode.POLICY_VIOLATION
+
+
+@scenario
 async def test_a_later_commit_outside_of_the_transaction_stays(tmp_path: Path) -> None:
     async with open_rig(tmp_path) as rig:
         await rig.create("a")
@@ -367,6 +380,20 @@ async def test_listed_and_described(tmp_path: Path) -> None:
         assert (await state(rig, "")).error_code == ErrorCode.INVALID_REQUEST
 
 
+async def write_marker(rig: Rig, client: Client, coordinator_epoch: int, *partitions: int) -> list[int]:
+    """An abort in topic a, as an administrator sends it."""
+    topics = [m.WriteTxnMarkersRequest.WritableTxnMarkerTopic(name="a", partition_indexes=list(partitions))]
+    marker = m.WriteTxnMarkersRequest.WritableTxnMarker(
+        producer_id=client.pid,
+        producer_epoch=client.epoch,
+        transaction_result=False,
+        topics=topics,
+        coordinator_epoch=coordinator_epoch,
+    )
+    answer = await rig.ask(27, 1, m.WriteTxnMarkersRequest(markers=[marker]))
+    return [one.error_code for one in answer.markers[0].topics[0].partitions]
+
+
 @scenario
 async def test_an_administrator_ends_what_hangs(tmp_path: Path) -> None:
     async with open_rig(tmp_path) as rig:
@@ -383,18 +410,26 @@ async def test_an_administrator_ends_what_hangs(tmp_path: Path) -> None:
         )
         (producer,) = described.topics[0].partitions[0].active_producers
         assert producer.current_txn_start_offset == 0
-        topics = [m.WriteTxnMarkersRequest.WritableTxnMarkerTopic(name="a", partition_indexes=[0, 9])]
-        marker = m.WriteTxnMarkersRequest.WritableTxnMarker(
-            producer_id=producer.producer_id,
-            producer_epoch=producer.producer_epoch,
-            transaction_result=False,
-            topics=topics,
-            coordinator_epoch=max(producer.coordinator_epoch, 0),
-        )
-        answer = await rig.ask(27, 1, m.WriteTxnMarkersRequest(markers=[marker]))
-        codes = [one.error_code for one in answer.markers[0].topics[0].partitions]
+        assert (producer.producer_id, producer.producer_epoch) == (client.pid, client.epoch)
+        codes = await write_marker(rig, client, max(producer.coordinator_epoch, 0), 0, 9)
         assert codes == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
         assert stable(rig) == (2, 2)
+
+
+@scenario
+async def test_nobody_fences_the_coordinator(tmp_path: Path) -> None:
+    """A marker of a later coordinator than there is would make queues refuse the markers of ours, for ever."""
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        client = await Client(rig, version=V1).ready()
+        await client.add("a", 0)
+        await client.send("a", 0, b"x")
+        for epoch in (rig.ctx.store.epoch + 1, 2**31 - 1):
+            assert await write_marker(rig, client, epoch, 0) == [ErrorCode.TRANSACTION_COORDINATOR_FENCED]
+        assert stable(rig)[0] == 0, "it is still open"
+        assert await client.end() == OK
+        assert stable(rig) == (2, 2)
+        assert await write_marker(rig, client, rig.ctx.store.epoch, 0) == [OK], "a repeated one"
 
 
 @scenario
