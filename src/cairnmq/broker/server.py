@@ -42,6 +42,7 @@ from cairnmq.storage.fault_point import arm
 from cairnmq.storage.loss import Loss, Lost, accept, find_loss, find_metadata_loss
 from cairnmq.storage.owner import claim_journals
 from cairnmq.storage.queue_log import QueueSpec
+from cairnmq.storage.recovery import Progress
 
 log = logging.getLogger("cairnmq.broker")
 
@@ -63,6 +64,10 @@ class Unservable(Exception):
     """The broker cannot start; the text is for the person who started it."""
 
 
+class Stopped(Exception):
+    """A signal came before the start was done."""
+
+
 class WrongUsage(Unservable):
     """Flags or settings say something that cannot be."""
 
@@ -76,6 +81,8 @@ def run(options: ServeOptions) -> int:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve(options))
+    except Stopped:
+        log.info("stopped during recovery; the next start begins it again")
     except (Unservable, Fault, OSError) as error:
         sys.stderr.write(f"cairn serve: {error}\n")
         return 2 if isinstance(error, WrongUsage) else 1
@@ -124,7 +131,7 @@ async def serve(options: ServeOptions) -> None:
         stack.callback(bound.close)
         status = Status(time.monotonic, options.data)
         http_address = await _open_http(stack, status, options.http)
-        ctx, listener = await _open_broker(stack, options, start_config, bound, held)
+        ctx, listener = await _open_broker(stack, options, start_config, bound, held, _Progress(stopping))
         status.ctx = ctx
         # What exists now lives as long as the process: the collector need not look at it again.
         gc.freeze()
@@ -156,6 +163,7 @@ async def _open_broker(
     start_config: BrokerConfig,
     bound: socket.socket,
     held: DirectoryLock,
+    progress: Progress,
 ) -> tuple[Context, Listener]:
     loop = asyncio.get_running_loop()
     directories = _directories(options)
@@ -187,7 +195,7 @@ async def _open_broker(
         await asyncio.to_thread(_accept, directories, without_metadata, epoch)
     specs = [spec for topic in catalog.image.topics.values() for spec in queue_specs(topic, config)]
     next_queue_id = catalog.image.next_queue_id
-    store = await _open_store(options, directories, config, specs, epoch, held, next_queue_id)
+    store = await _open_store(options, directories, config, specs, epoch, held, next_queue_id, progress)
     stack.push_async_callback(store.stop)
     await loop.run_in_executor(thread, catalog.reserve_queue_ids_above, _highest_queue_id(store.engine))
 
@@ -262,6 +270,7 @@ async def _open_store(
     epoch: int,
     held: DirectoryLock,
     next_queue_id: int,
+    progress: Progress,
 ) -> Store:
     """Recovery, on a thread of its own so that /health stays answered."""
     journal_dir, data_dir = directories
@@ -284,7 +293,7 @@ async def _open_store(
             seed=secrets.randbits(32),
             config=engine_config,
             now_ms=now_ms(),
-            progress=_Progress(),
+            progress=progress,
         )
 
     def recover() -> Engine:
@@ -331,12 +340,16 @@ async def _open_store(
 
 
 class _Progress:
-    """Says how far recovery is, at most once a second."""
+    """Says how far recovery is, at most once a second, and ends it when the broker is to stop: a scan changes nothing,
+    and whatever else recovery does a crash may interrupt too."""
 
-    def __init__(self) -> None:
+    def __init__(self, stopping: asyncio.Event) -> None:
+        self._stopping = stopping
         self._next = time.monotonic() + 1.0
 
     def __call__(self, scanned: int, whole: int) -> None:
+        if self._stopping.is_set():
+            raise Stopped
         now = time.monotonic()
         if now >= self._next:
             self._next = now + 1.0

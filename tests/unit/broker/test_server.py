@@ -16,6 +16,8 @@ import pytest
 
 from cairnmq.broker.options import Address, ServeOptions
 from cairnmq.broker.server import Unservable, _connections_max, _limit_buffers, settle
+from cairnmq.client.blocking import Client
+from cairnmq.codec.records import Record, build_batch
 from cairnmq.settings.broker import BrokerConfig
 
 
@@ -23,8 +25,8 @@ from cairnmq.settings.broker import BrokerConfig
 def serve(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     started: list[subprocess.Popen[str]] = []
 
-    def start(*flags: str) -> subprocess.Popen[str]:
-        program = "import sys; from cairnmq.cli.main import main; sys.exit(main())"
+    def start(*flags: str, before: str = "") -> subprocess.Popen[str]:
+        program = before + "import sys; from cairnmq.cli.main import main; sys.exit(main())"
         place = ["--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0"]
         command = [sys.executable, "-c", program, "serve", *place, *flags]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -59,6 +61,29 @@ def test_ready_line_ready_file_and_a_clean_end(
     os.kill(process.pid, number)
     assert process.wait(20) == 0
     assert [name for name in os.listdir(tmp_path) if name.endswith(".tmp")] == []
+
+
+def test_a_signal_ends_recovery(serve: Callable[..., subprocess.Popen[str]]) -> None:
+    """The signal comes when the scan begins; with the first entry it ends."""
+    strike = """
+import os, signal, time
+from cairnmq.storage import fault_point, recovery
+recovery.PROGRESS_ENTRIES = 1
+fault_point.arm("recovery-scan", lambda: (os.kill(os.getpid(), signal.SIGTERM), time.sleep(1)))
+"""
+    first = serve("--no-http")
+    bootstrap, _, _ = ready(first)
+    with Client.connect(bootstrap) as client:
+        client.topic("t", create=True)
+        client.produce("t", 0, build_batch([Record(0, 0, None, b"v")]))
+    first.kill()
+    first.wait()
+    stopped = serve("--no-http", before=strike)
+    said, error = stopped.communicate(timeout=20)
+    assert (stopped.returncode, said) == (0, "") and "stopped during recovery" in error and "Traceback" not in error
+    bootstrap, _, _ = ready(serve("--no-http"))
+    with Client.connect(bootstrap) as client:
+        assert client.produce("t", 0, build_batch([Record(0, 0, None, b"w")])).base_offset == 1  # type: ignore[union-attr]
 
 
 def test_a_second_broker_on_the_same_data_is_refused(serve: Callable[..., subprocess.Popen[str]]) -> None:
