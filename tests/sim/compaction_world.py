@@ -13,6 +13,7 @@ from cairnmq.codec.batch import read_header
 from cairnmq.codec.records import Record, build_batch, decode_batch
 from cairnmq.errors import Refusal
 from cairnmq.storage.engine import Fetched
+from cairnmq.storage.fault_point import arm
 from cairnmq.storage.format import StartMoved
 from cairnmq.storage.markers import Marker
 from cairnmq.storage.split_report import Published, Round
@@ -23,6 +24,7 @@ from unit.storage.split_room import NOW, Broker
 
 KEYS = [b"%d" % number for number in range(8)]
 FOREVER = 10**12
+POINTS = {"_checkpoint": "compaction-swap", "_acknowledge": "compaction-delete"}  # where an action is hit on purpose
 
 
 class Stop(BaseException):
@@ -61,7 +63,7 @@ class World(Broker):
         self.sequences: dict[int, int] = {}
         self.reports: list[Round | Published] = []  # on their way to the broker
         self.seen: list[int] = []
-        self.passes = self.strikes = self.deaths = self.number = 0
+        self.passes = self.strikes = self.deaths = self.number = self.gathered = 0
 
     def run(self, steps: int) -> None:
         actions: list[tuple[int, Callable[[], None]]] = [
@@ -76,6 +78,7 @@ class World(Broker):
             (8, self._merge),
             (4, self._wait),
             (1, self._trim),
+            (2, self._alter),
             (10, self._read),
             (2, self._look_up),
             (1, self._die),
@@ -84,7 +87,7 @@ class World(Broker):
         for _ in range(steps):
             action = self.rng.choices(actions, weights)[0][1]
             self.now += self.rng.choice((0, 1))
-            if self.rng.random() < (0.2 if action == self._checkpoint else 0.06):
+            if self.rng.random() < (0.2 if action.__name__ in POINTS else 0.06):
                 self._strike(action)
             else:
                 action()
@@ -144,6 +147,10 @@ class World(Broker):
             self.engine.paths[0].stage_fact(queue, StartMoved(offset), self.now)
             self.flush()
 
+    def _alter(self) -> None:
+        """What is in packs comes into segments, once it has some."""
+        self.configure(1, model="dedicated")
+
     # ------------------------------------------------------------------------------------------------ the splitter
 
     def _split(self) -> None:
@@ -152,7 +159,10 @@ class World(Broker):
             self.reports.append(done)
 
     def _checkpoint(self) -> None:
+        queue = self.splitter.queues.get(1)
+        before = queue.segments_from if queue is not None else -1
         self.reports.append(self.splitter.checkpoint(self.now))
+        self.gathered += queue is not None and queue.segments_from < before
 
     def _deliver(self) -> None:
         if self.reports:
@@ -200,14 +210,19 @@ class World(Broker):
     def _strike(self, action: Callable[[], None]) -> None:
         left = self.rng.randint(1, 12)
 
-        def observe(_: object) -> None:
+        def observe(_: object = None) -> None:
             nonlocal left
             left -= 1
-            if left == 0:
+            if left <= 0:
                 raise Stop
 
-        # the clients' writes go to the other disk, and are not what is tried here
-        self.read_disk.observe = observe
+        point = POINTS.get(action.__name__, "")
+        if point and self.rng.random() < 0.5:
+            left = 0
+            arm(f"{point}:{self.rng.randint(1, 2)}", observe)
+        else:
+            # the clients' writes go to the other disk, and are not what is tried here
+            self.read_disk.observe = observe
         try:
             action()
         except Stop:
@@ -215,6 +230,7 @@ class World(Broker):
         else:
             return
         finally:
+            arm("", observe)
             self.read_disk.observe = None
         if self.rng.random() < 0.3:
             self._die()

@@ -72,7 +72,7 @@ class LogSizes:
 def _sizes(store: Store, queues: list[Queue]) -> list[int]:
     return [
         _size(os.path.join(store.data_dir, queue.spec.directory))
-        + store.engine.shelf.bytes_of(queue.queue_id, queue.log_start)
+        + (store.engine.shelf.bytes_of(queue.queue_id, queue.log_start) if queue.log_start < queue.packed_end else 0)
         for queue in queues
     ]
 

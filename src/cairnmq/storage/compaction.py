@@ -11,6 +11,7 @@ from cairnmq.errors import Corrupt
 from cairnmq.storage.compaction_job import CompactionJob, Tally
 from cairnmq.storage.compaction_plan import Due, Stretch, due, next_look
 from cairnmq.storage.damage import Damage
+from cairnmq.storage.gathering import GatherJob, is_scattered
 from cairnmq.storage.queue_segment import LOG, place_at, segment_name
 from cairnmq.storage.reserve import FULL
 from cairnmq.storage.retention import SegmentAge
@@ -42,14 +43,20 @@ class Compactor:
         # Queues that time may make due. A queue's entry in the heap counts if its time is the one in the table.
         self._look_at: dict[int, int] = {}
         self._looks: list[tuple[int, int]] = []
-        self._job: CompactionJob | None = None
+        self._scattered: dict[int, SplitQueue] = {}  # those whose packs must become segments first
+        self.ungatherable: set[int] = set()  # that could not be done, as of the last look
+        self._job: CompactionJob | GatherJob | None = None
 
     def consider(self, queue: SplitQueue, ages: Sequence[SegmentAge], now_ms: int) -> None:
         """`ages`: of all its segments, in order."""
         queue_id, config = queue.spec.queue_id, queue.spec.config
         self._candidates.pop(queue_id, None)
+        self._scattered.pop(queue_id, None)
         row = self.splitter.checkpoints.image.queues.get(queue_id)
         if not config.compact or row is None or self._is_resting(queue_id, now_ms) or self.is_busy_with(queue):
+            return
+        if is_scattered(queue) and config.model == "dedicated" and queue_id not in self.ungatherable:
+            self._scattered[queue_id] = queue
             return
         if min(queue.state.open_transactions.values(), default=row.end) <= queue.compaction.clean_end:
             return  # nothing behind it is decided: a pass would only write again what is clean
@@ -119,11 +126,15 @@ class Compactor:
             if self._job is None:
                 return False
         job, queue_id = self._job, self._job.queue.spec.queue_id
+        if isinstance(job, GatherJob):
+            self.ungatherable.add(queue_id)  # unless it comes to its end
         try:
             if not job.step(max_bytes):
                 return True
             if not job.came_further:
                 self._rest(queue_id, now_ms)
+            elif isinstance(job, GatherJob):
+                self.ungatherable.discard(queue_id)
         except Corrupt as error:
             self._rest(queue_id, now_ms)
             if not isinstance(error, Damage):
@@ -136,9 +147,15 @@ class Compactor:
         finally:
             if job.is_over:
                 self._job = None
-        return bool(self._candidates)
+        return bool(self._candidates or self._scattered)
 
-    def _next_job(self, now_ms: int) -> CompactionJob | None:
+    @property
+    def is_gathering(self) -> bool:
+        return isinstance(self._job, GatherJob)
+
+    def _next_job(self, now_ms: int) -> CompactionJob | GatherJob | None:
+        if self._scattered:
+            return GatherJob(self.splitter, self._scattered.popitem()[1])
         if not self._candidates:
             return None
         best = max(self._candidates, key=lambda q: (self._candidates[q].due.is_overdue, self._candidates[q].due.ratio))

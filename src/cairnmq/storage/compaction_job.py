@@ -10,35 +10,20 @@ from collections.abc import Generator, Iterator
 from msgspec import Struct
 
 from cairnmq.codec.batch import offset_and_size, read_header
-from cairnmq.errors import Corrupt
 from cairnmq.storage.aborted_ranges import AbortedRanges, aborted_ranges
+from cairnmq.storage.cleaned_segment import CleanedSegment
 from cairnmq.storage.compaction_plan import Stretch, fits
 from cairnmq.storage.compaction_sieve import KeyMap, Pass, Sieve, Weaver, note_keys
 from cairnmq.storage.damage import Damage, Place
-from cairnmq.storage.disk import Disk, File
+from cairnmq.storage.disk import Disk
 from cairnmq.storage.fault_point import reach
-from cairnmq.storage.format import txn_index_bytes
-from cairnmq.storage.queue_segment import (
-    CLEANED,
-    INDEX,
-    LOG,
-    SUFFIXES,
-    TIME_INDEX,
-    TXN_INDEX,
-    Part,
-    Wanted,
-    find_offset,
-    read_batches,
-    segment_name,
-    walk,
-)
-from cairnmq.storage.repair import index_bytes
+from cairnmq.storage.queue_job import GivenUp, QueueJob
+from cairnmq.storage.queue_segment import LOG, TXN_INDEX, Part, Wanted, find_offset, read_batches, segment_name
 from cairnmq.storage.split_queue import SplitQueue
 from cairnmq.storage.splitter import Splitter
 from cairnmq.storage.txn_index import read_rows
 
 READ_BYTES = 1 << 20
-SYNC_BYTES = 64 << 20
 
 
 class Tally(Struct):
@@ -48,10 +33,6 @@ class Tally(Struct):
     read_bytes: int = 0  # of segments and packs that were filtered
     written_bytes: int = 0
     keys_peak: int = 0
-
-
-class GivenUp(Exception):
-    """The queue changed under the pass: it begins again another time."""
 
 
 def parts(disk: Disk, directory: str, base: int, first: int, limit: int) -> Iterator[memoryview]:
@@ -82,8 +63,8 @@ def batches_of(part: memoryview) -> Iterator[memoryview]:
         at += size
 
 
-class CompactionJob:
-    """`step` until it says that it is done. `segments`: all closed ones below `end`, in order."""
+class CompactionJob(QueueJob):
+    """`segments`: all closed ones below `end`, in order."""
 
     def __init__(
         self,
@@ -97,9 +78,7 @@ class CompactionJob:
         now_ms: int,
         tally: Tally,
     ) -> None:
-        self.splitter = splitter
-        self.queue = queue
-        self.disk = splitter.read_disk
+        super().__init__(splitter, queue)
         self._segments = segments
         self._ahead = segments  # those that no swap has taken yet: a checkpoint may count swaps in the middle of a pass
         self._end = end
@@ -107,44 +86,19 @@ class CompactionJob:
         self._now_ms = now_ms
         self._tally = tally
         self._aborted = AbortedRanges()
-        self._file: File | None = None
-        self._base = -1
-        self._unsynced = 0
-        self.is_over = False
-        self.came_further = False
-        self._work = self._run()
-
-    def step(self, max_bytes: int) -> bool:
-        """Reads about `max_bytes`; True when the pass is done, or given up."""
-        read = 0
-        try:
-            self._look()
-            for size in self._work:
-                read += size
-                if read >= max_bytes:
-                    return False
-        except GivenUp:
-            self.abandon()
-        except (Corrupt, OSError):
-            self.abandon()
-            raise
-        self.is_over = True
-        return True
-
-    def abandon(self) -> None:
-        self.is_over = True
-        self._work.close()
-        self._drop_file()
+        self._file: CleanedSegment | None = None
 
     def _look(self) -> None:
+        super()._look()
         queue = self.queue
-        if (
-            self.splitter.queues.get(queue.spec.queue_id) is not queue
-            or queue.log is None
-            or not queue.spec.config.compact
-            or not {segment.base for segment in self._ahead}.issubset(queue.log.bases)
-        ):
+        assert queue.log is not None
+        if not queue.spec.config.compact or not {segment.base for segment in self._ahead}.issubset(queue.log.bases):
             raise GivenUp
+
+    def _drop_files(self) -> None:
+        if self._file is not None:
+            self._file.drop()
+            self._file = None
 
     # ------------------------------------------------------------------------------------------------- the phases
 
@@ -193,65 +147,39 @@ class CompactionJob:
         directory, config = self.queue.spec.directory, self.queue.spec.config
         joined: list[Stretch] = []
         for segment in segments:
-            if self._file is not None and not fits(segment, self._base, self._file.size(), config):
+            if self._file is not None and not fits(segment, self._file.base, self._file.size, config):
                 self._close_file(joined, sieve, weaver)
                 joined = []
-            file = self._file or self._new_file(segment.base)
+            if self._file is None:
+                self._file = CleanedSegment(self.disk, directory, segment.base)
             joined.append(segment)
             for part in parts(self.disk, directory, segment.base, segment.base, segment.end):
-                out = [
-                    entry.payload
-                    for batch in batches_of(part)
-                    for entry in weaver.add(read_header(batch), sieve.strain(batch))
-                ]
-                self._unsynced += file.append(out) if out else 0
+                self._file.append(
+                    [
+                        entry.payload
+                        for batch in batches_of(part)
+                        for entry in weaver.add(read_header(batch), sieve.strain(batch))
+                    ]
+                )
                 self._tally.read_bytes += len(part)
                 reach("compaction-write")
-                if self._unsynced >= SYNC_BYTES:
-                    file.sync()  # in portions: one sync of it all would hold up the disk
-                    self._unsynced = 0
                 yield len(part)
         if joined:
             self._close_file(joined, sieve, weaver)
 
-    def _new_file(self, base: int) -> File:
-        self._base = base
-        self._remove_cleaned()
-        self._file = self.disk.create(segment_name(self.queue.spec.directory, base, LOG) + CLEANED)
-        self._unsynced = 0
-        return self._file
-
     def _close_file(self, joined: list[Stretch], sieve: Sieve, weaver: Weaver) -> None:
-        """The file and its indexes are whole and synced: they take these segments' place at the next checkpoint."""
-        file, directory = self._file, self.queue.spec.directory
+        """It takes these segments' place at the next checkpoint."""
+        file, directory, known = self._file, self.queue.spec.directory, self.queue.row_sums
         assert file is not None
         file.append([entry.payload for entry in weaver.finish()])
-        file.sync()
-        self._tally.written_bytes += file.size()
-        indexes = index_bytes(walk(file, 0), self._base, self.queue.spec.config.index_interval_bytes)
-        files = dict(zip((INDEX, TIME_INDEX), indexes, strict=True))
+        rows = None
         if any(self.disk.exists(segment_name(directory, segment.base, TXN_INDEX)) for segment in joined):
-            known = self.queue.row_sums
             rows = [row for segment in joined for row in read_rows(self.disk, directory, segment.base, known)]
             # of an aborted transaction without a marker, readers would never hear the end
-            files[TXN_INDEX] = txn_index_bytes([row for row in rows if row.last not in sieve.gone_markers])
-        for suffix, data in files.items():
-            index = self.disk.create(segment_name(directory, self._base, suffix) + CLEANED)
-            index.append([data])
-            index.sync()
-            index.close()
-        file.close()
+            rows = [row for row in rows if row.last not in sieve.gone_markers]
+        file.finish(self.queue.spec.config.index_interval_bytes, rows)
+        self._tally.written_bytes += file.size
         self._look()
         self._file = None
         self._ahead = self._ahead[len(joined) :]
         self.splitter.swaps.give(self.queue, [segment.base for segment in joined], joined[-1].end)
-
-    def _drop_file(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-            self._remove_cleaned()
-
-    def _remove_cleaned(self) -> None:
-        for suffix in SUFFIXES:
-            self.disk.remove(segment_name(self.queue.spec.directory, self._base, suffix) + CLEANED)

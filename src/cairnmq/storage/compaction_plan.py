@@ -58,8 +58,9 @@ def due(stretches: Sequence[Stretch], clean_end: int, config: LogConfig, now_ms:
 def next_look(stretches: Sequence[Stretch], clean_end: int, config: LogConfig, now_ms: int) -> int | None:
     """When time alone may make a log due that is not; None: it needs new records for that, or other settings."""
     end = cleanable_end(stretches, clean_end, config, now_ms)
-    young = [stretch.newest + config.compaction_lag_min_ms for stretch in stretches if stretch.end > max(end, clean_end)]
-    late = [s.oldest + config.compaction_lag_max_ms + 1 for s in stretches if clean_end < s.end <= end and s.oldest >= 0]
+    young = [s.newest + config.compaction_lag_min_ms for s in stretches if s.end > end]
+    dirty = [s for s in stretches if clean_end < s.end <= end and s.oldest >= 0]
+    late = [s.oldest + config.compaction_lag_max_ms + 1 for s in dirty]
     return min((time for time in [*young[:1], *late] if time > now_ms), default=None)
 
 

@@ -232,11 +232,14 @@ class Engine:
             if queue is not None:
                 queue.segments_from, queue.reader, queue.row_sums = NO_SEGMENTS, None, None
                 self._recall_aborted(queue, published.aborted.get(queue_id, ()))
-        for queue_id in published.compacted:
+        for queue_id, segments_from in published.compacted.items():
             queue = self.queues.get(queue_id)
             if queue is not None:
                 queue.row_sums = None
                 queue.reader = None  # what it has open and remembers is of the old files
+                if queue.segments_from != segments_from:
+                    queue.segments_from = segments_from
+                    queue.state.forget_aborted(segments_from, queue.split_end)  # a `.txnindex` has them
         self._resume = Resume(dict(self.split))
         for number, position in published.positions.items():
             assert position <= self.split[number]

@@ -30,7 +30,7 @@ from cairnmq.storage.format import (
 )
 from cairnmq.storage.journal import JournalReader
 from cairnmq.storage.pack import PackReader, PackWriter
-from cairnmq.storage.pack_check import packed_end
+from cairnmq.storage.pack_check import are_read, packed_end
 from cairnmq.storage.queue_segment import LOG, TXN_INDEX, segment_name
 from cairnmq.storage.queue_state import QueueState
 from cairnmq.storage.repair import Kept, rebuild_indexes, restore_segment
@@ -192,7 +192,7 @@ class Mender:
     def _copy_extents(self, pack: PackReader, writer: PackWriter, copies: JournalCopies) -> None:
         for extent in pack:
             row = self.splitter.checkpoints.image.queues.get(extent.queue_id)
-            if row is None or extent.end_offset <= row.log_start:
+            if row is None or extent.end_offset <= row.log_start or not are_read(row):
                 continue
             try:
                 data = pack.data(extent)

@@ -38,8 +38,8 @@ def check_packs(
     met: set[int] = set()
     for queue_id, extents in merged(packs):
         row = image.queues.get(queue_id)
-        if row is None or (queues is not None and queue_id not in queues):
-            continue  # deleted; a merge leaves it behind
+        if row is None or (queues is not None and queue_id not in queues) or row.log_start >= packed_end(row):
+            continue  # a merge leaves it behind
         met.add(queue_id)
         next_offset = first_offset = -1
         state = QueueState()
@@ -75,6 +75,12 @@ def check_packs(
 
 def packed_end(row: QueueRow) -> int:
     return row.end if row.segments_from == NO_SEGMENTS else row.segments_from
+
+
+def are_read(row: QueueRow) -> bool:
+    """Whether packs may hold anything of the queue that somebody reads. While segments are taking the place of others,
+    or of packs, some readers may not have heard of it."""
+    return row.log_start < packed_end(row) or bool(row.compaction.swaps)
 
 
 def _extent(pack: PackReader, extent: Extent, row: QueueRow, name: str, state: QueueState) -> Iterator[Finding]:

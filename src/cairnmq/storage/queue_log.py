@@ -479,13 +479,28 @@ class QueueLog:
         """From now on the rows of these segments are those of the compacted file."""
         for base in bases:
             self.row_sums.pop(base, None)
-        name = segment_name(self.directory, bases[0], TXN_INDEX) + CLEANED
+        self._sum_rows(bases[0], CLEANED)
+
+    def prepend(self, bases: Sequence[int]) -> None:
+        """Segments that are in place, and hold what comes before the first."""
+        for base in bases:
+            self._sum_rows(base)
+        self.bases = [*bases, *self.bases]
+
+    def discard(self, bases: Sequence[int]) -> None:
+        """Segments that are in place, and not part of the log."""
+        for base in bases:
+            self._remove_segment(base)
+        self.new_names = True
+
+    def _sum_rows(self, base: int, more: str = "") -> None:
+        name = segment_name(self.directory, base, TXN_INDEX) + more
         if self.disk.exists(name):
             file = self.disk.open(name)
             data = file.read(0, file.size())
             file.close()
             if data:
-                self.row_sums[bases[0]] = sum_with(NO_ROWS, data)
+                self.row_sums[base] = sum_with(NO_ROWS, data)
 
     def swap_in(self, bases: Sequence[int]) -> None:
         """Compacted files take the names of the first segment; the others' files stay for those who read them."""

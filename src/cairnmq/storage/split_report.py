@@ -50,4 +50,5 @@ class Published(Struct, frozen=True, array_like=True):
     packs: list[int]
     demoted: list[int] = []  # queues whose segments were put into a pack
     aborted: dict[int, list[Aborted]] = {}  # of those, what their segments knew
-    compacted: list[int] = []  # queues with segments that have taken the place of others
+    # queues with segments that have taken the place of others, or of packs; and where all their segments begin
+    compacted: dict[int, int] = {}

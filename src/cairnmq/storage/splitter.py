@@ -299,7 +299,9 @@ class Splitter:
         log = QueueLog(self.read_disk, queue.spec)
         if queue.log is None:
             self.swaps.opened(queue, log)
-        log.open_at(offset, _claim(row, queue.segments_from), queue.compaction.superseded)
+        # what is to come before the first segment is not part of the log yet
+        ahead = {swap[0] for swap in queue.compaction.swaps if swap[0] < queue.segments_from}
+        log.open_at(offset, _claim(row, queue.segments_from), queue.compaction.superseded | ahead)
         log.check_aborted(queue.row_sums)
         queue.log, queue.row_sums = log, log.row_sums
         self.damages.extend((queue.spec.queue_id, place) for place in log.damages)
@@ -437,7 +439,9 @@ class Splitter:
         swapped = self.swaps.tell()
         self._unseen.append((self.serial, left, self._demoted, swapped))
         self.shelf.replace(self._shelved())
-        compacted = [queue_id for queue_id, _ in swapped]
+        compacted = {
+            queue_id: self.queues[queue_id].segments_from for queue_id, _ in swapped if queue_id in self.queues
+        }
         known = ((queue_id, self.queues.get(queue_id)) for queue_id in self._demoted)
         aborted = {queue_id: queue.state.aborted.copy() for queue_id, queue in known if queue and queue.state.aborted}
         published = Published(self.serial, dict(self.positions), self.shelf.numbers, self._demoted, aborted, compacted)
@@ -502,7 +506,7 @@ class Splitter:
     def demote(self, queues: list[SplitQueue]) -> None:
         """Puts what their segments hold into a pack; that counts from the next checkpoint on, which must follow
         before the next round."""
-        queues = [queue for queue in queues if self._is_whole(queue)]
+        queues = [queue for queue in queues if self._is_whole(queue) and not self._is_in_packs_too(queue)]
         if not queues:
             return
         in_order = sorted(queues, key=lambda queue: queue.spec.queue_id)
@@ -519,6 +523,11 @@ class Splitter:
             queue.dirty = True
             self.segmented -= 1
             self.leave(queue)
+
+    def _is_in_packs_too(self, queue: SplitQueue) -> bool:
+        """Packs hold records that segments hold as well (`prepend`), until a merge leaves them behind."""
+        start = max(queue.state.log_start, queue.segments_from)
+        return any(extent.end_offset > start for _, extent in self.shelf.extents(queue.spec.queue_id))
 
     def leave(self, queue: SplitQueue) -> None:
         """The directory of a demoted queue goes when nobody reads it any more."""

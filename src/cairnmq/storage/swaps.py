@@ -29,17 +29,24 @@ class Swaps:
         self._queues = queues
         self._given: list[tuple[SplitQueue, Bases, int]] = []  # since the last checkpoint
         self._cleaned: list[tuple[SplitQueue, int]] = []
+        self._prepended: list[tuple[SplitQueue, list[int], int]] = []  # likewise
+        self._landed: dict[int, list[int]] = {}  # queue -> new first segments, in place and not yet part of its log
         self._counted: list[tuple[SplitQueue, Bases]] = []  # in the rows that are being published
         self.untold: list[Seen] = []  # readers must hear of them, and say so
         self._done: set[int] = set()  # queues whose rows on disk still hold a swap that is over
 
     def __bool__(self) -> bool:
-        return bool(self._given or self._cleaned or self.untold or self._done)
+        return bool(self._given or self._cleaned or self._prepended or self._landed or self.untold or self._done)
 
     def give(self, queue: SplitQueue, bases: Sequence[int], end: int) -> None:
         """Compacted files are whole and synced: they take the place of these segments, which end before offset `end`,
         with the next checkpoint."""
         self._given.append((queue, tuple(bases), end))
+
+    def prepend(self, queue: SplitQueue, bases: Sequence[int], clean_end: int) -> None:
+        """Whole and synced files hold what packs have of a queue: each is a swap with nothing to supersede. Put into
+        place by the next checkpoint, they are part of the log, and the packs are not, from the one after that on."""
+        self._prepended.append((queue, list(bases), clean_end))
 
     def cleaned_to(self, queue: SplitQueue, end: int) -> None:
         """A pass has given all of its swaps."""
@@ -53,7 +60,7 @@ class Swaps:
 
     def busy(self, queue: SplitQueue) -> bool:
         """As long as a swap of it is in a row on disk, a start would take any compacted file for the swap's."""
-        is_given = any(other is queue for other, _, _ in self._given)
+        is_given = any(other is queue for other, _, _ in (*self._given, *self._prepended))
         return bool(queue.compaction.swaps) or is_given or queue.spec.queue_id in self._done
 
     # ------------------------------------------------------------------------------------- in the splitter's hands
@@ -86,10 +93,36 @@ class Swaps:
         for queue, end in self._cleaned:
             if queue.spec.queue_id not in broken:
                 queue.compaction = replace(queue.compaction, clean_end=end)
+        self._front_into_rows()
         for queue in [queue for queue, _, _ in self._given] + [queue for queue, _ in self._cleaned]:
             queue.dirty = True
         self._given, self._cleaned = [], []
         return [queue.spec.directory for queue, _ in self._counted]
+
+    def _front_into_rows(self) -> None:
+        for queue_id, bases in self._landed.items():
+            queue = self._queues.get(queue_id)
+            if queue is None or queue.log is None:
+                continue
+            queue.dirty = True
+            if not queue.log.bases:  # all of it was deleted meanwhile: what comes next must not go on behind them
+                queue.log.discard(bases)
+                left = tuple(swap for swap in queue.compaction.swaps if swap[0] not in bases)
+                queue.compaction = replace(queue.compaction, swaps=left)
+                continue
+            queue.state.forget_aborted(bases[0], queue.segments_from)  # the new segments have them
+            queue.segments_from = bases[0]
+            queue.log.prepend(bases)
+            queue.log.remove_below(queue.checkpointed_start)
+            # The rows keep the swaps until readers go by the new segments: so long packs must keep what they have.
+            self._counted.extend((queue, (base,)) for base in bases)
+        for queue, bases, clean_end in self._prepended:
+            if self._queues.get(queue.spec.queue_id) is queue and queue.log is not None:
+                swaps = (*queue.compaction.swaps, *((base,) for base in bases))
+                queue.compaction = replace(queue.compaction, clean_end=clean_end, swaps=swaps)
+                queue.dirty = True
+                self._counted.extend((queue, (base,)) for base in bases)
+        self._landed, self._prepended = {}, []
 
     def published(self) -> None:
         """The rows count. The next checkpoint syncs the new names; until then the rows keep the swap."""
@@ -113,6 +146,9 @@ class Swaps:
                 continue
             reach("compaction-delete")
             queue.log.remove_superseded(bases)
+            if bases[0] < queue.segments_from:
+                self._landed.setdefault(queue_id, []).append(bases[0])
+                continue
             left = tuple(swap for swap in queue.compaction.swaps if swap != bases)
             queue.compaction = replace(queue.compaction, swaps=left)
             queue.dirty = True

@@ -19,7 +19,7 @@ from cairnmq.storage.compaction import Compactor
 from cairnmq.storage.format import DELETED_SUFFIX, EXTENT, NO_SEGMENTS, QUEUES, QueueRow
 from cairnmq.storage.model import wants_packs
 from cairnmq.storage.pack import PackReader
-from cairnmq.storage.pack_check import packed_end
+from cairnmq.storage.pack_check import are_read, packed_end
 from cairnmq.storage.pack_compaction import DirtyQueue, ExtentCleaning, dirty_queue, packs_to_compact
 from cairnmq.storage.pack_merge import MERGED_BYTES_MAX, MergeJob, PackSize, plan
 from cairnmq.storage.pack_shelf import merged
@@ -65,6 +65,7 @@ class Upkeep:
 
     def look(self, now_ms: int) -> list[StartProposal]:
         """Looks at every queue that has records: which log starts would retention move, what could be demoted?"""
+        self.compactor.ungatherable.clear()
         proposals = [*self._look_at_directories(now_ms), *self._look_at_packs(now_ms)]
         return [proposal for proposal in proposals if proposal is not None]
 
@@ -164,7 +165,7 @@ class Upkeep:
                 spec, row = specs.get(queue_id), image.queues.get(queue_id)
                 if spec is None and row is not None:
                     self.splitter.drop([(queue_id, "")])
-                start = row.log_start if row is not None and spec is not None else None
+                start = row.log_start if row is not None and spec is not None and are_read(row) else None
                 for pack, extent in extents:
                     if start is None or extent.end_offset <= start:
                         dead[pack.number] += extent.size + EXTENT.size  # its row in the table goes too
@@ -175,7 +176,7 @@ class Upkeep:
                         if extent.end_offset > row.log_start
                     ]
                     yield _propose(spec, ages, row.log_start, row.end, now_ms)
-                if spec is not None and row is not None and spec.config.compact:
+                if spec is not None and row is not None and spec.config.compact and row.log_start < packed_end(row):
                     self._packed[queue_id] = spec.config
                     alive = [(places[pack.number], e) for pack, e in extents if e.end_offset > row.log_start]
                     found = dirty_queue(row, spec.config, alive, now_ms)
@@ -247,7 +248,7 @@ class Upkeep:
 
     def _next_merge(self) -> list[PackReader]:
         """Only packs that a checkpoint names, and one merge for each checkpoint."""
-        if self.splitter.has_merge:
+        if self.splitter.has_merge or self.compactor.is_gathering:
             return []
         shelf = {pack.number: pack for pack in self.splitter.shelf.packs}
         for run in self._sound_runs(shelf):
@@ -287,7 +288,8 @@ class Upkeep:
             queue = self.splitter.learn(done.row.queue_id)
             if queue is not None:
                 self.compactor.tally.passes += 1
-                clean_end = done.end if done.covers_all else queue.compaction.clean_end
+                is_all = done.covers_all and not self.compactor.is_busy_with(queue)  # else it is not what will be read
+                clean_end = done.end if is_all else queue.compaction.clean_end
                 self.splitter.swaps.repacked(queue, max(clean_end, queue.compaction.clean_end), done.end)
 
     def _sound_runs(self, shelf: dict[int, PackReader]) -> Iterator[list[PackSize]]:
@@ -303,7 +305,7 @@ class Upkeep:
 
     def _log_start(self, queue_id: int) -> int | None:
         row = self.splitter.checkpoints.image.queues.get(queue_id)
-        return row.log_start if row is not None else None
+        return row.log_start if row is not None and are_read(row) else None
 
     # ------------------------------------------------------------------------------------------------- demotion
 
