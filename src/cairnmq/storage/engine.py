@@ -29,7 +29,7 @@ from cairnmq.storage.producers import live
 from cairnmq.storage.queue import Queue
 from cairnmq.storage.queue_log import QueueSpec
 from cairnmq.storage.queue_reader import QueueReader
-from cairnmq.storage.queue_segment import TXN_INDEX, Part, Wanted, Warm, sound_batches
+from cairnmq.storage.queue_segment import TXN_INDEX, Part, Wanted, Warm, left_over, sound_batches
 from cairnmq.storage.queue_state import QueueState
 from cairnmq.storage.queue_transactions import by_marker, overlapping
 from cairnmq.storage.recovery import Progress, Scan, live_queues, recover_journal, reopened
@@ -108,6 +108,12 @@ class Engine:
             self.damages.add(place)
         self._resume = Resume(dict(self.split))
         self.tail_reads = 0
+        # segments that a power loss may have left, all or some, until the splitter has opened the log
+        self._left_over = {
+            queue_id: left_over(read_disk.list(queues[queue_id].spec.directory), row.compaction.swaps)
+            for queue_id, row in image.queues.items()
+            if row.compaction.swaps and queue_id in queues
+        }
         self._read: deque[Queue] = deque()  # queues with a reader, the oldest first
 
     @classmethod
@@ -228,6 +234,7 @@ class Engine:
         """OSError says that journal segments could not be removed; all else is done, and the next one removes them."""
         self.shelf.replace(published.packs)
         for queue_id in published.demoted:
+            self._left_over.pop(queue_id, None)
             queue = self.queues.get(queue_id)
             if queue is not None:
                 queue.segments_from, queue.reader, queue.row_sums = NO_SEGMENTS, None, None
@@ -418,7 +425,8 @@ class Engine:
         return queue.reader
 
     def _reader_of(self, queue: Queue) -> QueueReader:
-        return QueueReader(self.read_disk, queue.spec.directory, queue.config.index_interval_bytes)
+        interval, ignored = queue.config.index_interval_bytes, self._left_over.get(queue.queue_id, ())
+        return QueueReader(self.read_disk, queue.spec.directory, interval, ignored)
 
     def _read_tail(
         self,

@@ -7,7 +7,7 @@ lock is needed. Sequential readers are remembered by their next offset and need 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TypeVar
 
@@ -46,8 +46,16 @@ class QueueReader:
     """Reads with `cached=True` never wait for the disk: they return a `Warm` instead, to be called on a thread; then
     the same read is asked again. So everything else here runs on the owner's thread only."""
 
-    def __init__(self, disk: Disk, directory: str, index_interval_bytes: int = INDEX_INTERVAL_BYTES) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        index_interval_bytes: int = INDEX_INTERVAL_BYTES,
+        ignored: Collection[int] = (),
+    ) -> None:
+        """`ignored`: segments that do not count."""
         self.disk = disk
+        self._ignored = ignored
         self.directory = directory
         self.index_interval_bytes = index_interval_bytes
         self.bases: list[int] = []
@@ -69,7 +77,7 @@ class QueueReader:
 
     def refresh(self) -> None:
         names = self.disk.list(self.directory)
-        self.bases = numbered(names, LOG)
+        self.bases = [base for base in numbered(names, LOG) if base not in self._ignored]
         self._aborting = sorted({*numbered(names, TXN_INDEX), *self._sums}.intersection(self.bases))
         for base in [base for base in self._aborted if base not in self._aborting]:
             del self._aborted[base]

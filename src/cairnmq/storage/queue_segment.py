@@ -7,7 +7,7 @@ to the next one that its neighbour or the index leads to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 
 from msgspec import Struct
@@ -71,6 +71,13 @@ Warm = Callable[[], object]  # a blocking read that brings what is needed into t
 
 def segment_name(directory: str, base: int, suffix: str) -> str:
     return f"{directory}/{digits(base, suffix)}"
+
+
+def left_over(names: Collection[str], swaps: Iterable[Sequence[int]]) -> set[int]:
+    """Segments whose records are in compacted ones that have taken their place with all files: of these a power loss
+    may have left any. Before that they are all there, and as good as the compacted ones."""
+    done = (swap for swap in swaps if not any(digits(swap[0], suffix) + CLEANED in names for suffix in SUFFIXES))
+    return {base for swap in done for base in swap[1:]}
 
 
 def walk(file: File, position: int, end: int | None = None) -> Iterator[BatchPlace]:

@@ -186,6 +186,24 @@ def test_readers_that_hold_old_files_go_on() -> None:
     assert room.state() == state
 
 
+def test_any_of_the_old_segments_may_be_left() -> None:
+    """A power loss undoes some removals, and not those before or behind them."""
+    room = Room()
+    room.fill(24)
+    state = room.state()
+    while room.upkeep.compact(NOW):
+        pass
+    room.splitter.checkpoint(NOW)
+    swap = max(load_checkpoint(room.read_disk).queues[1].compaction.swaps, key=len)
+    assert len(swap) > 2
+    for base in swap[2:]:
+        room.read_disk.remove(f"queues/t-1/{base:020d}.log")
+    room.start(2)
+    assert room.state() == state
+    room.fill(1)
+    assert room.findings() == []
+
+
 @pytest.mark.parametrize("power", [False, True])
 def test_stopped_at_every_point(power: bool) -> None:
     """The machine stops in the middle of each disk operation of a pass; nothing is lost, and it is done in the end."""
