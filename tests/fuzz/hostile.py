@@ -170,12 +170,32 @@ async def slow_readers(scene: Scene) -> None:
     await asyncio.gather(*(one() for _ in range(60)))
 
 
-async def slow_writers(scene: Scene) -> None:
-    """Send a request byte by byte, one each second."""
+async def leavers(scene: Scene) -> None:
+    """Ask for much, then send nonsense, so that the broker wants to hang up, and read nothing of what they are owed."""
 
-    async def one(data: bytes) -> None:
+    async def one(asked: int) -> None:
+        while scene.goes_on:
+            wire = await scene.wire(receive_buffer=4096)
+            wire.send(fetch(BIG, 4) * asked + struct.pack(">i", -1))
+            try:
+                async with asyncio.timeout(scene.left):
+                    await wire.writer.drain()
+                    while scene.goes_on and not wire.writer.transport.is_closing():  # noqa: ASYNC110
+                        await asyncio.sleep(SECOND)
+            except (OSError, TimeoutError):
+                pass
+            wire.close()
+
+    await asyncio.gather(*(one(number % 6 + 1) for number in range(60)))
+
+
+async def slow_writers(scene: Scene) -> None:
+    """Send a request byte by byte, one each second; some of them after a part that is worth a chunk of memory."""
+
+    async def one(data: bytes, at_once: int = 0) -> None:
         wire = await scene.wire()
-        for place in range(len(data)):
+        wire.send(data[:at_once])
+        for place in range(at_once, len(data)):
             if not scene.goes_on:
                 break
             wire.send(data[place : place + 1])
@@ -184,7 +204,10 @@ async def slow_writers(scene: Scene) -> None:
 
     asked = frame(METADATA, 9, MetadataRequest(topics=None))
     large = struct.pack(">i", 900_000) + produce(OWN, bytes(100))[4:]
-    await asyncio.gather(*(one(asked if number % 2 else large) for number in range(60)))
+    half = struct.pack(">i", 60_000) + produce(OWN, bytes(1000))[4:]
+    await asyncio.gather(
+        *(one(asked if number % 2 else large) for number in range(60)), *(one(half, 300) for _ in range(1000))
+    )
 
 
 async def announcers(scene: Scene) -> None:
@@ -418,8 +441,8 @@ async def http_flooders(scene: Scene) -> None:
 ATTACKS: dict[str, Callable[[Scene], Awaitable[None]]] = {
     attack.__name__: attack
     for attack in (
-        slow_readers, slow_writers, announcers, huge_counts, bomb_throwers, pipeliners, flooders, garbage_producers,
-        wide_fetchers, askers, fat_members, http_flooders,
+        slow_readers, leavers, slow_writers, announcers, huge_counts, bomb_throwers, pipeliners, flooders,
+        garbage_producers, wide_fetchers, askers, fat_members, http_flooders,
     )
 }  # fmt: skip
 

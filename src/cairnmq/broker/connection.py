@@ -108,7 +108,8 @@ class Owed:
         self.waits_for: Reply | asyncio.Future[Answer] | None = None
 
     def replied(self, reply: Reply) -> None:
-        self.connection.settle(self, reply.answer, reply.failure)
+        answer, reply.answer = reply.answer, None  # whoever still knows the reply does not hold its answer
+        self.connection.settle(self, answer, reply.failure)
 
     def resolved(self, future: asyncio.Future[Answer]) -> None:
         if future.cancelled():
@@ -197,6 +198,7 @@ class Connection(asyncio.BufferedProtocol):
             # What cannot be given up (a batch on its way to the journal) still holds its bytes until it is completed.
             if isinstance(owed.waits_for, Reply) and owed.waits_for.abandon():
                 self._give_back(owed)
+        self._owed.clear()  # they know this connection: a circle would wait for the collector
 
     def eof_received(self) -> bool:
         return False
@@ -208,6 +210,7 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = True
         if reason:
             self._listener.note_closed(self.peer, reason)
+        self._stalled_bytes = _UNKNOWN  # what it is still owed leaves, if it reads: sweeps look after that
         self._transport.close()
 
     def abort(self) -> None:
@@ -234,15 +237,11 @@ class Connection(asyncio.BufferedProtocol):
     def sweep(self, now: float) -> None:
         """Called every few seconds: reap the idle and the stuck, and let a quiet connection use small chunks again."""
         if not self._open():
+            if self._closing and (self._ctx.answers.wanted or self._reads_too_slowly(now)):
+                self.abort()  # nothing more is owed to it than what it does not take
             return
         if self._write_paused:
-            size = self._transport.get_write_buffer_size()
-            needed, patience = 0, self._limits.stall_seconds
-            if self._ctx.answers.wanted:
-                needed, patience = _SLOW_BYTES, min(patience, _PRESSED_SECONDS)
-            if size < self._stalled_bytes - needed:
-                self._stalled_bytes, self._stalled_since = size, now
-            elif now - self._stalled_since >= patience:
+            if self._reads_too_slowly(now):
                 log.info("closed connection of %s: it does not read its answers", self.peer)
                 self.abort()
             return
@@ -258,8 +257,18 @@ class Connection(asyncio.BufferedProtocol):
             self._chunk_size = SMALL
         self._filled = False
 
+    def _reads_too_slowly(self, now: float) -> bool:
+        size = self._transport.get_write_buffer_size()
+        needed, patience = 0, self._limits.stall_seconds
+        if self._ctx.answers.wanted:
+            needed, patience = _SLOW_BYTES, min(patience, _PRESSED_SECONDS)
+        if size < self._stalled_bytes - needed:
+            self._stalled_bytes, self._stalled_since = size, now
+            return False
+        return now - self._stalled_since >= patience
+
     def _arrives_too_slowly(self) -> bool:
-        """Half a large request holds memory that others wait for."""
+        """Half a request holds memory that others wait for."""
         if not self._reserved or not self._reading or not self._ctx.budget.wanted:
             return False
         received = self._end - self._start
@@ -347,7 +356,7 @@ class Connection(asyncio.BufferedProtocol):
                 self.close()
             elif self._start == self._end:
                 self._drop_chunk()
-            elif self._end - self._start <= _FEW_WORDS and not self._blocked:
+            elif self._end - self._start <= _FEW_WORDS or self._blocked and self._end - self._start < self._wanted():
                 head = bytes(self._view[self._start : self._end])
                 self._drop_chunk()
                 self._view, self._end = memoryview(head), len(head)
@@ -364,11 +373,8 @@ class Connection(asyncio.BufferedProtocol):
                 self.close(f"a request of {size} bytes (allowed are {_SHORTEST} to {self._limits.request_bytes})")
                 break
             if available < size + 4:
-                # Memory for a large frame is asked for before it is filled; small frames pay when they start.
-                step = _STEP if size <= _STEP else min(max(available, SMALL), _STEP)
-                if size > SMALL and self._reserved < size and self._reserved - available < step // 2:
-                    if not self._reserve_part(min(size, available + step) - self._reserved):
-                        return False
+                if not self._reserve_half(size, available):
+                    return False
                 break
             first = self._start + 4
             key, version, correlation = _PEEK.unpack_from(self._view, first)
@@ -411,6 +417,15 @@ class Connection(asyncio.BufferedProtocol):
         self._wait_for(self._ctx.budget, size)
         return False
 
+    def _reserve_half(self, size: int, available: int) -> bool:
+        """Memory for a large frame is asked for before it is filled. A small one that stays away pays for its chunk."""
+        if size <= SMALL:
+            return self._reserved > 0 or available <= _FEW_WORDS or self._reserve_part(SMALL)
+        step = _STEP if size <= _STEP else min(max(available, SMALL), _STEP)
+        if self._reserved >= size or self._reserved - available >= step // 2:
+            return True
+        return self._reserve_part(min(size, available + step) - self._reserved)
+
     def _reserve_part(self, size: int) -> bool:
         budget = self._ctx.budget
         if budget.reserve_more(size, self) if self._reserved else budget.reserve(size):
@@ -418,7 +433,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._received_then = -_SLOW_BYTES  # it has until the next sweep but one
             self._reserved += size
             return True
-        self._wait_for(self._ctx.budget, LARGE)
+        self._wait_for(self._ctx.budget, LARGE if self._reserved else size)
         return False
 
     def _wait_for(self, budget: Budget, size: int) -> None:
@@ -494,7 +509,7 @@ class Connection(asyncio.BufferedProtocol):
         owed.done = True
         owed.waits_for = None
         self._give_back(owed)
-        if failure is None and answer is not None:
+        if failure is None and answer is not None and not self._closing:
             try:
                 owed.body = answer if type(answer) is list else encode(cast(Message, answer), owed.version)
             except Exception as error:  # noqa: BLE001 - an answer that cannot be encoded is a bug of this request only

@@ -45,6 +45,7 @@ class JournalLoop:
     ) -> None:
         self.path = path
         self.clock = clock
+        self._seen_ms = 0
         self.sync_seconds = Histogram()
         self.slow_writes = 0
         self._on_advance = on_advance
@@ -184,8 +185,10 @@ class JournalLoop:
         by = self.path.sync_by_ms
         if by is None or self._syncing:
             return
-        wait = by - self.clock()
-        if wait <= 0:
+        now = self.clock()
+        set_back, self._seen_ms = now < self._seen_ms, now
+        wait = by - now
+        if wait <= 0 or set_back:  # of a clock that was set back nobody knows how long the wait would be
             self.sync()
         elif self._timer is None or self._timer.when() > self._loop.time() + wait / 1000:
             if self._timer is not None:

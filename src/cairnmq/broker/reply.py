@@ -21,10 +21,11 @@ class Reply:
     `on_abandon` is called when the connection is lost first, so that a parked request can be taken out of its queue.
     """
 
-    __slots__ = ("done", "answer", "failure", "deliver", "on_abandon")
+    __slots__ = ("done", "abandoned", "answer", "failure", "deliver", "on_abandon")
 
     def __init__(self) -> None:
         self.done = False
+        self.abandoned = False
         self.answer: Answer = None
         self.failure: BaseException | None = None
         self.deliver: Callable[[Reply], None] | None = None
@@ -44,10 +45,18 @@ class Reply:
         if deliver is not None:
             deliver(self)
 
+    @property
+    def open(self) -> bool:
+        """Somebody still waits for it."""
+        return not self.done and not self.abandoned
+
     def abandon(self) -> bool:
         """True if whoever parked the request has given it up: then it is never completed."""
+        if self.done:
+            return False
+        self.abandoned = True
         give_up = self.on_abandon
-        if give_up is None or self.done:
+        if give_up is None:
             return False
         self._let_go()
         give_up()

@@ -465,6 +465,44 @@ async def test_half_a_large_request_is_cut_off_when_others_wait_for_its_memory()
 
 
 @scenario
+async def test_halves_of_small_requests_count_and_those_that_wait_hold_what_came() -> None:
+    half = struct.pack(">i", 10_000) + bytes(300)
+    async with open_bench(budget=SMALL + 1) as bench:
+        slow = [await bench.connect() for _ in range(4)]
+        for client in slow:
+            client.raw(half)
+        await until(lambda: bench.ctx.budget.full and bench.ctx.budget.wanted)
+        await until(lambda: sum(each.held_bytes > 0 for each in bench.listener.connections) == 2)
+        assert bench.ctx.budget.used == 2 * SMALL
+        for _ in range(2):  # the first one only looks
+            bench.listener.sweep(asyncio.get_running_loop().time())
+        await until(lambda: len(bench.listener.connections) == 2)
+        other = await bench.connect()
+        other.send(METADATA, 1, bytes(100))
+        for _ in range(3):
+            bench.listener.sweep(asyncio.get_running_loop().time())
+            await asyncio.sleep(0.05)
+        assert await other.receive() == (1, bytes(100))
+
+
+@scenario
+async def test_half_a_small_request_that_has_to_wait_goes_on() -> None:
+    async with open_bench(budget=SMALL) as bench:
+        first, second = await bench.connect(), await bench.connect()
+        body = bytes(range(250)) * 8
+        whole = frame(METADATA, 7, body)
+        first.raw(whole[:400])
+        await until(lambda: bench.ctx.budget.full)
+        second.raw(whole[:400])
+        await until(lambda: bench.ctx.budget.wanted)
+        second.raw(whole[400:])
+        first.raw(whole[400:])
+        assert await first.receive() == (7, body)
+        assert await second.receive() == (7, body)
+        await until(lambda: bench.ctx.budget.used == 0)
+
+
+@scenario
 async def test_what_requests_become_is_bounded_and_producers_do_not_wait_for_it() -> None:
     """A request of 100 KB may be 2.4 MB of objects: the next such one waits, a Produce or a small one does not."""
     async with open_bench(budget=500_000) as bench:
@@ -598,6 +636,27 @@ async def test_a_reader_that_stopped_is_cut_off() -> None:
         assert len(bench.listener.connections) == 1
         bench.listener.sweep(now + 61)
         await until(lambda: not bench.listener.connections)
+
+
+@scenario
+async def test_a_reader_that_stopped_is_cut_off_also_when_it_is_being_closed() -> None:
+    """A frame of no sense makes us hang up; what it is still owed must not be held for as long as it likes."""
+    async with open_bench(Limits(stall_seconds=60, idle_seconds=1e9)) as bench:
+        client = await bench.connect(receive_buffer=4096)
+        for correlation in range(40):
+            client.send(METADATA, correlation, bytes(1_000_000))
+        client.raw(struct.pack(">i", -1))
+        for _ in range(5):
+            await bench.turn()
+        bench.connection().close("as if its last frame had been looked at")
+        assert bench.ctx.answers.used > 0
+        now = asyncio.get_running_loop().time()
+        bench.listener.sweep(now)
+        bench.listener.sweep(now + 59)
+        assert len(bench.listener.connections) == 1
+        bench.listener.sweep(now + 61)
+        await until(lambda: not bench.listener.connections)
+        assert bench.ctx.answers.used == 0
 
 
 @scenario

@@ -31,14 +31,15 @@ class Desk:
         self.path = self.engine.paths[0]
         self.queue = self.engine.queues[1]
         self.stops = 0
-        self.loop = JournalLoop(self.path, lambda: NOW, lambda queues: None, lambda: None, self._stopped)
+        self.now = NOW
+        self.loop = JournalLoop(self.path, lambda: self.now, lambda queues: None, lambda: None, self._stopped)
 
     def _stopped(self) -> None:
         self.stops += 1
 
-    def stage(self) -> Placed:
+    def stage(self, acks: int = -1) -> Placed:
         data = build_batch([Record(offset=0, timestamp=NOW, key=None, value=b"value")])
-        placed = self.path.stage(self.queue, memoryview(bytearray(data)), -1, NOW)
+        placed = self.path.stage(self.queue, memoryview(bytearray(data)), acks, self.now)
         assert isinstance(placed, Placed)
         return placed
 
@@ -72,6 +73,24 @@ async def test_after_a_failed_sync_everything_is_written_again_and_acknowledged(
     assert await desk.produce()
     assert len(desk.disk.list("0")) == 2, "the next group begins a segment"
     assert kept(desk.disk) == {3}
+    desk.loop.close()
+
+
+@scenario
+async def test_a_clock_that_is_set_back_delays_no_sync() -> None:
+    """acks=1 is synced within flush.ms, on no clock that can be set."""
+    desk = Desk(SimDisk(Random(1)))
+    assert await desk.produce()
+    synced: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    desk.path.when_synced(desk.stage(acks=1).end, synced.set_result)
+    desk.loop.staged()
+    for _ in range(100):
+        await asyncio.sleep(0.001)
+    assert not synced.done()
+    desk.now -= 3_600_000
+    desk.stage(acks=1)
+    desk.loop.staged()
+    assert await asyncio.wait_for(synced, 5)
     desk.loop.close()
 
 

@@ -46,6 +46,15 @@ def test_abandoned_only_while_open() -> None:
     assert left == [2]
 
 
+def test_who_cannot_be_given_up_is_told() -> None:
+    """Its work goes on elsewhere; when that is done nobody waits any more, but what it held is given back."""
+    reply, delivered = Reply(), list[Reply]()
+    reply.deliver = delivered.append
+    assert not reply.abandon() and not reply.open and not reply.done
+    reply.complete(None)
+    assert delivered == [reply]
+
+
 class Parked:
     """Knows its reply, and is known by it, as a parked request is."""
 

@@ -254,7 +254,9 @@ class _Fetch:
 
     def _again(self, places: list[int], failures: list[Exception | None]) -> None:
         """Cold reads are done: what they read is in the page cache now."""
-        if self.reply.done:
+        if not self.reply.open:
+            if not self.reply.done:
+                self.reply.complete(None)  # nobody is there any more: this gives back what the request held
             return
         self.failed.update({index: failure for index, failure in zip(places, failures, strict=True) if failure})
         self.tries += 1
@@ -314,11 +316,11 @@ class _Fetch:
 
     def _go_on(self) -> None:
         self.delayed = False
-        if not self.reply.done:
+        if self.reply.open:
             asyncio.get_running_loop().call_soon(self._complete_late)
 
     def _complete_late(self) -> None:
-        if not self.reply.done:
+        if self.reply.open:
             self._complete()
 
     def _park(self) -> None:
@@ -347,12 +349,12 @@ class _Fetch:
 
     def _look(self) -> None:
         self.woken = False
-        if self.parked and not self.reply.done:
+        if self.parked and self.reply.open:
             self._complete()
 
     def _expire(self) -> None:
         self.expired = True
-        if not self.reply.done:
+        if self.reply.open:
             self._complete()
 
     def _unpark(self) -> None:

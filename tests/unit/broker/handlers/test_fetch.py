@@ -388,3 +388,28 @@ async def test_a_parked_fetch_of_many_partitions_can_be_answered_early(tmp_path:
         assert len((await parked[1]).responses[0].partitions) == 200
         assert not rig.ctx.large_polls and not parked[0].done()
         parked[0].cancel()
+
+
+@scenario
+async def test_a_client_that_goes_during_a_cold_read_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody can be told while the disk works. Afterwards the request must not be parked: nobody would take it out."""
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        await rig.produce("a", batch(b"x"))
+        store, warm = rig.ctx.store, threading.Event()
+        monkeypatch.setattr(type(store), "read", lambda *_, **__: warm.wait)
+        topic = FetchRequest.FetchTopic(topic="a", partitions=[FetchRequest.FetchPartition(partition_max_bytes=1000)])
+        request = FetchRequest(max_wait_ms=2**31 - 1, min_bytes=10_000_000, max_bytes=1 << 20, topics=[topic])
+        frame = memoryview(b"".join(encode(request, 12)))
+        reply: Any = rig.ctx.router.routes[1].call(rig.ctx, RequestHeader(1, 12, 1, "test"), frame, 0)
+        settled: list[Any] = []
+        reply.deliver = settled.append
+        assert not reply.abandon()
+        monkeypatch.undo()
+        warm.set()
+        async with asyncio.timeout(5):
+            while not settled:  # noqa: ASYNC110 - it comes from a thread
+                await asyncio.sleep(0.01)
+        assert reply.done and not rig.queue("a").waiters
