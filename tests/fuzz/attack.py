@@ -3,7 +3,8 @@
     python -m fuzz.attack --bootstrap HOST:PORT --seed 1 --frames 100000 [--first 0] [--rate 2000] [--seconds 60]
     python -m fuzz.attack --seed 1 --show 4711          prints one frame
 
-Frame N of a seed is always the same one, but for the ids of topics.
+Frame N of a seed is always the same one, but for the ids of topics. In the end each API and version that got no answer
+is asked rightly: what is advertised and never answered is a finding.
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ PATIENCE_SECONDS = 0.25  # for an answer; a request may rightly be parked for lo
 ANSWER_BYTES_MAX = 64 << 20
 PAIRS = served()
 RECORDED = recorded()
+ROLL_CALL_TRIES = 10  # a join may be parked, a produce may want no answer
+ROLL_CALL_SECONDS = 2.0
+Pair = tuple[int, int]
+"""Key of an API, version."""
 
 
 class Shot:
@@ -63,6 +68,25 @@ def shot(seed: int, number: int, ids: list[bytes]) -> Shot:
     return Shot(number, data, size)
 
 
+def refused() -> set[Pair]:
+    """Advertised for the sake of old clients, but not spoken: who sends them is hung up on."""
+    return {(key, version) for key, (low, _) in SERVED.items() for version in range(low, APIS[key].min)}
+
+
+def right_shot(seed: int, attempt: int, pair: Pair, ids: list[bytes]) -> Shot:
+    key, version = pair
+    if pair in refused():
+        data = struct.pack(">hhih", key, version, attempt, -1) + bytes(20)
+    else:
+        data = Maker(random.Random(f"{seed}:{key}:{version}:{attempt}"), ids).frame(key, version, attempt).body()
+    return Shot(attempt, data, len(data))
+
+
+async def read_answer(reader: asyncio.StreamReader) -> bytes:
+    (size,) = struct.unpack(">i", await reader.readexactly(4))
+    return await reader.readexactly(size)
+
+
 class Attack:
     def __init__(self, address: tuple[str, int], seed: int, ids: list[bytes], numbers: range, rate: float) -> None:
         self.address = address
@@ -75,7 +99,7 @@ class Attack:
         self.stop_at = float("inf")
         self.sent = 0
         self.counts: Counter[str] = Counter()
-        self.apis: Counter[int] = Counter()
+        self.answered: Counter[Pair] = Counter()  # and the answer was right by the schema
         self.findings: list[str] = []
 
     async def run(self) -> None:
@@ -123,15 +147,12 @@ class Attack:
             if not burst:
                 return False
             self.sent += len(burst)
-            for each in burst:
-                self.apis[each.key] += 1
             writer.write(b"".join(each.data for each in burst))
             wild = any(each.wild for each in burst)
             while burst:
                 try:
                     async with asyncio.timeout(PATIENCE_SECONDS):
-                        (size,) = struct.unpack(">i", await reader.readexactly(4))
-                        data = await reader.readexactly(size)
+                        data = await read_answer(reader)
                 except TimeoutError:
                     quiet = all(each.key == PRODUCE for each in burst)
                     self.counts["unanswered" if quiet or wild else "parked"] += 1
@@ -163,6 +184,37 @@ class Attack:
             assert end == len(data), f"{len(data) - end} bytes behind the answer"
         except (Malformed, AssertionError) as error:
             self.findings.append(f"seed {self.seed} frame {asked.number}: api {asked.key} v{version}: {error}")
+        else:
+            self.answered[asked.key, asked.version] += 1
+
+    async def call_roll(self) -> None:
+        for pair in [*PAIRS, *sorted(refused())]:
+            if pair not in self.answered:
+                self.counts["asked in the roll call"] += 1
+                ending = await self._ask(pair)
+                if ending != ("hung up on" if pair in refused() else "answered"):
+                    self.findings.append(f"seed {self.seed} roll call: {APIS[pair[0]].name} v{pair[1]}: {ending}")
+
+    async def _ask(self, pair: Pair) -> str:
+        """How it ended, at the last try."""
+        ending = "silence"
+        for attempt in range(ROLL_CALL_TRIES):
+            asked = right_shot(self.seed, attempt, pair, self.ids)
+            reader, writer = await asyncio.open_connection(*self.address, limit=ANSWER_BYTES_MAX)
+            try:
+                writer.write(asked.data)
+                async with asyncio.timeout(ROLL_CALL_SECONDS):
+                    self._check(deque([asked]), await read_answer(reader))
+                return "answered"
+            except TimeoutError:
+                ending = "silence"
+            except (OSError, asyncio.IncompleteReadError):
+                ending = "hung up on"
+                if pair in refused():
+                    break
+            finally:
+                writer.transport.abort()
+        return ending
 
 
 def topic_ids(bootstrap: str) -> list[bytes]:
@@ -191,12 +243,18 @@ def main() -> int:
         attack.stop_at = time.monotonic() + given.seconds
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(attack.run())
-    met = {f"{APIS[key].name}" for key in attack.apis if key in APIS}
+        met = len(attack.answered.keys() & set(PAIRS))
+        if not attack.findings:
+            runner.run(attack.call_roll())
+    answered = attack.answered.keys() & set(PAIRS)
     print(json.dumps({
         "seed": given.seed,
         "frames": attack.sent,
         "seconds": round(time.monotonic() - attack.started, 1),
-        "apis": len(met),
+        "apis answered": len({key for key, _ in answered}),
+        "versions answered": len(answered),
+        "versions answered before the roll call": met,
+        "versions": len(PAIRS),
         **attack.counts,
         "findings": attack.findings,
     }))  # fmt: skip

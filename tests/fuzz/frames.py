@@ -11,7 +11,7 @@ import random
 import struct
 from pathlib import Path
 
-from cairnmq.wire.apis import API_VERSIONS, APIS, INTERNAL_FROM, KEEP_OFFSETS, SERVED, request_header_version
+from cairnmq.wire.apis import APIS, INTERNAL_FROM, KEEP_OFFSETS, SERVED, request_header_version
 from cairnmq.wire.notation import FIXED, SHAPES, Field, Shape
 from cairnmq.wire.primitives import uvarint
 from fuzz.batches import batch
@@ -198,8 +198,3 @@ def _length(size: int, wide: bool, flexible: bool) -> bytes:
 def _integer(kind: str, value: int) -> bytes:
     bits = BITS[kind]
     return (value & ((1 << bits) - 1)).to_bytes(bits // 8, "big")
-
-
-def is_answered_always(key: int) -> bool:
-    """Even a version that is not served gets an answer (KIP-511)."""
-    return key == API_VERSIONS

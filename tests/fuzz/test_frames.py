@@ -59,6 +59,7 @@ def test_mutated_frames(make_broker: Callable[..., Broker]) -> None:
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     told = json.loads(done.stdout)
     assert told["frames"] >= (FRAMES or 1000) and told["answers"] > told["frames"] / 10, told
+    assert told["versions answered"] == told["versions"] == len(served()), told
     assert broker.running, broker.log_tail()
     assert not findings_in_log(broker), findings_in_log(broker)
     assert peak <= MEMORY_MAX_MB, f"{peak} MB"
