@@ -15,6 +15,8 @@ from chaos.world import World
 
 ROUNDS = 10
 
+WHEN = {"short": "under load", "long": "under load", "idle": "at rest", "stop": "in a clean stop"}
+
 
 class PowerCuts:
     """One file system, one broker, `ROUNDS` rounds of load and loss; lines alone or together."""
@@ -51,7 +53,7 @@ class PowerCuts:
     def round(self) -> None:
         world, rng = self.world, self.rng
         world.burst()
-        shape = rng.choice(("short", "short", "long", "idle", "stop"))
+        shape = rng.choice(("short", *WHEN))
         time.sleep(rng.uniform(0.05, 0.8))
         if shape == "long":
             time.sleep(world.watch.slack())
@@ -63,7 +65,7 @@ class PowerCuts:
             time.sleep(rng.uniform(0.0, 0.4))
         at = self.cut()
         for line in self.lines:
-            self.tally[f"power cuts under load: {line.name}"] += 1
+            self.tally[f"power cuts {WHEN[shape]}: {line.name}"] += 1
         world.end_burst()
         world.stop_looking()
         world.verify()
