@@ -66,14 +66,13 @@ def say_ready() -> None:
     sys.stdout.flush()
 
 
-def follow(bootstrap: str, topic: str, partitions: str, total: str) -> list[Sample]:
-    """Reads stamped records as they come: how long after it was due was each one here?"""
+def follow(bootstrap: str, topic: str, partitions: str, total: str, before: str = "0") -> list[Sample]:
+    """Reads so many stamped records as they come: how long after it was due was each one here? It is ready when it has
+    read those that were there before."""
     reader = assigned(bootstrap, topic, int(partitions))
-    reader.poll(1.0)
-    say_ready()
     seen: list[Sample] = []
-    quiet_since = time.monotonic()
-    while len(seen) < int(total) and time.monotonic() - quiet_since < QUIET_SECONDS:
+
+    def take() -> None:
         for message in reader.consume(1000, 0.0) or [reader.poll(1.0)]:
             if message is None:
                 continue
@@ -81,9 +80,22 @@ def follow(bootstrap: str, topic: str, partitions: str, total: str) -> list[Samp
                 raise LoadFailed(str(message.error()))
             due = stamped(message.value())
             seen.append(Sample(due, time.monotonic_ns() - due))
-            quiet_since = time.monotonic()
+
+    def take_until(wanted: int) -> None:
+        count, quiet_since = len(seen), time.monotonic()
+        while len(seen) < wanted and time.monotonic() - quiet_since < QUIET_SECONDS:
+            take()
+            if len(seen) > count:
+                count, quiet_since = len(seen), time.monotonic()
+        if len(seen) < wanted:
+            raise LoadFailed(f"{wanted} records sent, {len(seen)} read")
+
+    take()  # connects
+    take_until(int(before))
+    say_ready()
+    take_until(int(before) + int(total))
     reader.close()
-    return seen
+    return seen[int(before) :]
 
 
 def read(bootstrap: str, topic: str, partitions: str, total: str) -> float:

@@ -11,9 +11,8 @@ from bench.goals import over_kafka
 from bench.librdkafka import SECONDS, Errors, LoadFailed, create_topics, delete_topic, producer
 from bench.results import Points, Run, Store
 from bench.row import Row, beside, rounds
-from bench.servers import BOTH, Server, Servers, turns
+from bench.servers import BOTH, Server, Servers, rest, turns
 from bench.table import Column, comparison
-from broker_process import wait_until
 from cairnmq.client.admin import Alteration
 from cairnmq.client.blocking import Client
 
@@ -22,7 +21,6 @@ KEYS = 20_000
 VALUE = 300
 SEGMENT_BYTES = 20 << 20
 LOOK_SECONDS = 0.2
-COUNTED_SECONDS = 6.0  # ours compacts what a checkpoint counts, and one comes every 5 s
 RATIO = "min.cleanable.dirty.ratio"
 RESOURCE_TOPIC, SET = 2, 0
 COLUMNS = (
@@ -69,10 +67,8 @@ def run_compaction(server: Server, codec: str, megabytes: int) -> Points:
     config = {"cleanup_policy": "compact", "segment_bytes": str(SEGMENT_BYTES), RATIO: "1.0"}
     create_topics(server.bootstrap, [topic], 1, **config)
     fill(server, topic, codec, megabytes)
+    rest(server)  # ours compacts what a checkpoint counts, and one comes every 5 s
     tree = server.tree()
-    wait_until(lambda: not server.backlog_bytes(), SECONDS, "everything to be split")
-    time.sleep(COUNTED_SECONDS)
-    tree.settle()
     directory = next(server.data.glob(f"**/{topic}-0"))
     before, cpu, start = log_bytes(directory), tree.cpu(), time.monotonic()
     if before <= 2 * SEGMENT_BYTES:
@@ -84,8 +80,7 @@ def run_compaction(server: Server, codec: str, megabytes: int) -> Points:
             raise LoadFailed(f"{server.name} did not compact {topic}")
         time.sleep(LOOK_SECONDS)
     seconds = time.monotonic() - start
-    tree.settle()
-    used, left = tree.cpu() - cpu, log_bytes(directory)
+    used, left = rest(server).cpu - cpu, log_bytes(directory)
     delete_topic(server.bootstrap, topic)
     return {
         codec: {

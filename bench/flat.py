@@ -13,7 +13,7 @@ from bench.goals import over_point
 from bench.librdkafka import LoadFailed, create_topics, delete_topic
 from bench.results import CAIRN, Points, Run, Store
 from bench.row import Row, beside, rounds
-from bench.servers import Server, Servers
+from bench.servers import Server, Servers, rest
 from bench.table import Column, comparison
 from cairnmq.cli.bench_pipe import Pipe
 from cairnmq.client.blocking import Client
@@ -26,7 +26,7 @@ TOPICS_AT_ONCE = 10
 BATCH_RECORDS, VALUE_BYTES = 16, 1010  # 16 KiB with header and record lengths
 REQUEST_BATCHES = 10  # a request has the same shape however many partitions there are
 IN_FLIGHT = 16
-SETTLE_SECONDS = 600.0
+REST_SECONDS = 600.0
 # What a partition costs once is shown apart from the load: here the curve over partitions is asked for.
 SETUP_BATCHES = 2
 COLUMNS = (
@@ -109,26 +109,24 @@ def run_flat(servers: Servers, partitions: int, megabytes: int) -> Points:
 def load_flat(server: Server, partitions: int, megabytes: int) -> Points:
     places = make_places(server, partitions)
     tree = server.tree()
-    tree.settle(SETTLE_SECONDS)
+    rest(server, REST_SECONDS)
     sender = RawProducer(server.port, places)
     cpu, start = tree.cpu(), time.perf_counter()
     sender.send(SETUP_BATCHES * partitions)
     setup_seconds = time.perf_counter() - start
-    tree.settle(SETTLE_SECONDS)
-    setup_cpu = tree.cpu() - cpu
+    setup_cpu = rest(server, REST_SECONDS).cpu - cpu
     batches = megabytes * 1_000_000 // len(batch())
-    cpu, start = tree.cpu(), time.perf_counter()
+    cpu, start = tree.cpu(), time.monotonic()
     sender.send(batches)
-    seconds = time.perf_counter() - start
+    end = time.monotonic()
     pss = tree.pss_mb()
-    tree.settle(SETTLE_SECONDS)
-    quiet = time.perf_counter() - start - seconds
-    used = tree.cpu() - cpu
+    calm = rest(server, REST_SECONDS)
     sender.pipe.close()
     for name in dict.fromkeys(place[0] for place in places):
         delete_topic(server.bootstrap, name)
     gigabytes = batches * len(batch()) / 1e9
-    values = {"mb_s": gigabytes * 1000 / seconds, "cpu_s_gb": used / gigabytes, "pss_mb": pss, "quiet_s": quiet}
+    values = {"mb_s": gigabytes * 1000 / (end - start), "cpu_s_gb": (calm.cpu - cpu) / gigabytes}
+    values |= {"pss_mb": pss, "quiet_s": calm.since - end}
     values |= {"setup_s": setup_seconds, "setup_cpu_ms": setup_cpu * 1000 / partitions}
     return {f"{partitions:,}": values}
 

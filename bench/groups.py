@@ -13,7 +13,7 @@ from bench.librdkafka import LoadFailed, create_topics, delete_topic
 from bench.load import Load, produce_load
 from bench.results import Points, Run, Store, Values
 from bench.row import Row, beside, rounds
-from bench.servers import BOTH, DURABILITY, SYNCED, UNSYNCED, Server, Servers, turns
+from bench.servers import BOTH, DURABILITY, SYNCED, UNSYNCED, Server, Servers, rest, turns
 from bench.table import Column, comparison
 
 MEMBERS = 2
@@ -50,10 +50,10 @@ def run_group(server: Server, megabytes: int, acks: str) -> Values:
     count, end = sum(count for count, _ in results), max(last for _, last in results)
     if count != load.stored:
         raise LoadFailed(f"{load.stored} records sent, {count} read by the group")
-    tree.settle()
+    used = rest(server).cpu - cpu
     delete_topic(server.bootstrap, topic)
     gigabytes = load.stored * load.size / 1e9
-    return {"mb_s": gigabytes * 1000 / (end - start), "cpu_s_gb": (tree.cpu() - cpu) / gigabytes}
+    return {"mb_s": gigabytes * 1000 / (end - start), "cpu_s_gb": used / gigabytes}
 
 
 def run_commits(server: Server, seconds: float) -> Values:
@@ -64,7 +64,7 @@ def run_commits(server: Server, seconds: float) -> Values:
     with Child("commit", server.bootstrap, topic, COMMITTERS, seconds) as load:
         cpu = tree.cpu()
         count = load.result()
-    spent = tree.cpu() - cpu
+    spent = rest(server).cpu - cpu
     delete_topic(server.bootstrap, topic)
     return {"commits_s": count / seconds, "commit_cpu_us": spent * 1e6 / count}
 

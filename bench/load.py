@@ -18,12 +18,11 @@ from msgspec import Struct
 
 from bench.librdkafka import SECONDS, BatchSizes, Errors, LoadFailed, consumer, create_topics, delete_topic, producer
 from bench.results import Values
-from bench.servers import Server
-from bench.usage import Tree
+from bench.servers import Server, rest
+from bench.usage import Calm
 from cairnmq.client.blocking import Client
 from cairnmq.client.data import LATEST
 
-SETTLE_SECONDS = 300.0
 SAMPLE_SECONDS = 0.25
 
 
@@ -65,14 +64,14 @@ def run_load(server: Server, load: Load) -> Values:
 def produce_load(server: Server, topic: str, load: Load, *, settles: bool = True) -> Values:
     """`settles`: what the first record of each partition costs is over before the clock runs, and so is what the server
     puts off before it stops."""
-    tree, errors, value, sizes = server.tree(), Errors(), os.urandom(load.size), BatchSizes()
+    errors, value, sizes = Errors(), os.urandom(load.size), BatchSizes()
     settings = {"acks": load.acks, "enable.idempotence": load.idempotent, "statistics.interval.ms": 500}
     sender = producer(server.bootstrap, **settings, stats_cb=sizes.reports.append)
     for partition in range(load.partitions):
         sender.produce(topic, value, partition=partition, on_delivery=errors.report)
     errors.check(sender)
     if settles:
-        tree.settle(SETTLE_SECONDS)
+        rest(server)
     sender.poll(0)
     sizes.reports.clear()
 
@@ -90,32 +89,32 @@ def produce_load(server: Server, topic: str, load: Load, *, settles: bool = True
         errors.check(sender)
 
     with Backlog(server, load.watched) as backlog:
-        values = timed(tree, load, send, settles=settles)
+        values = timed(server, load, send, settles=settles)
     values["batch_records"] = sizes.mean()
     if backlog.highest is not None:
         values["backlog_mb"] = backlog.highest / 1e6
     if load.again:
         sizes.reports.clear()
-        values |= {f"warm_{key}": value for key, value in timed(tree, load, send).items()}
+        values |= {f"warm_{key}": value for key, value in timed(server, load, send).items()}
         values["warm_batch_records"] = sizes.mean()
     return values
 
 
-def timed(tree: Tree, load: Load, send: Callable[[], None], *, settles: bool = True) -> Values:
+def timed(server: Server, load: Load, send: Callable[[], None], *, settles: bool = True) -> Values:
     """CPU is read when the server is quiet again: what it put off is paid for too."""
-    cpu, start = tree.cpu(), time.perf_counter()
+    tree = server.tree()
+    cpu, start = tree.cpu(), time.monotonic()
     send()
-    seconds = time.perf_counter() - start
+    end = time.monotonic()
     pss = tree.pss_mb()
-    if settles and not tree.settle(SETTLE_SECONDS):
-        raise LoadFailed(f"not quiet {SETTLE_SECONDS:g} s after the load")
-    gigabytes = load.records * load.size / 1e9
+    calm = rest(server) if settles else Calm.begin(end, tree.cpu())
+    seconds, gigabytes = end - start, load.records * load.size / 1e9
     return {
         "produce_mb_s": gigabytes * 1000 / seconds,
         "produce_msg_s": load.records / seconds,
-        "produce_cpu_s_gb": (tree.cpu() - cpu) / gigabytes,
+        "produce_cpu_s_gb": (calm.cpu - cpu) / gigabytes,
         "pss_mb": pss,
-        "quiet_s": time.perf_counter() - start - seconds,
+        "quiet_s": calm.since - end,
     }
 
 
@@ -166,9 +165,8 @@ def consume_load(server: Server, topic: str, partitions: int, wanted: int, size:
     read_records(reader, wanted)
     seconds = time.perf_counter() - start
     reader.close()
-    tree.settle(SETTLE_SECONDS)
     gigabytes = wanted * size / 1e9
-    return {"consume_mb_s": gigabytes * 1000 / seconds, "consume_cpu_s_gb": (tree.cpu() - cpu) / gigabytes}
+    return {"consume_mb_s": gigabytes * 1000 / seconds, "consume_cpu_s_gb": (rest(server).cpu - cpu) / gigabytes}
 
 
 def read_records(reader: Any, wanted: int) -> None:

@@ -39,13 +39,13 @@ class Killed:
         create_topics(server.bootstrap, [TOPIC], PARTITIONS)
         self.add(Load(PARTITIONS, megabytes - unsplit_mb))
 
-    def add(self, load: Load) -> None:
-        produce_load(self.server, TOPIC, load)
+    def add(self, load: Load, *, settles: bool = True) -> None:
+        produce_load(self.server, TOPIC, load, settles=settles)
         self.records += load.stored
 
     def make_ready(self) -> None:
         self.server.hold_back()
-        self.add(self.unsplit)
+        self.add(self.unsplit, settles=False)  # there is no rest while work is held back
         self.unsplit_mb = (self.server.backlog_bytes() or 0.0) / 1e6
 
     def run(self) -> Points:

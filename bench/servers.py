@@ -6,14 +6,16 @@ import json
 import os
 import re
 import shutil
+import time
 import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
 from apache_kafka.node import ApacheKafka
+from bench.librdkafka import LoadFailed
 from bench.results import CAIRN, HOME, KAFKA, say
-from bench.usage import Tree
+from bench.usage import Calm, Tree
 from broker_process import Broker, fixed_port, wait_until
 from cairnmq.client.admin import Alteration
 from cairnmq.client.blocking import Client
@@ -21,6 +23,9 @@ from cairnmq.client.blocking import Client
 BOTH = (CAIRN, KAFKA)
 RESOURCE_BROKER, SET = 4, 0
 START_SECONDS = 300.0
+REST_SECONDS = 300.0
+# Longer than our checkpoint may wait (cairn.checkpoint.ms): what it allows, as merges of packs, has begun by then.
+REST_QUIET_SECONDS = 6.0
 
 # What Kafka's own start script gives its JVM; the test launcher's flags stand before them, so the last word is here.
 KAFKA_JVM = (
@@ -37,7 +42,8 @@ log.dirs={logs}
 offsets.topic.replication.factor=1
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
-"""
+log.segment.delete.delay.ms=1000
+"""  # the last line: else files of a topic are removed a minute after it, in the middle of a later turn
 
 
 class Server(Protocol):
@@ -205,6 +211,18 @@ class Servers:
 def turns(names: tuple[str, ...], number: int) -> tuple[str, ...]:
     """Who goes first changes from round to round."""
     return names if number % 2 else names[::-1]
+
+
+def rest(server: Server, seconds: float = REST_SECONDS) -> Calm:
+    """Waits until all that the server puts off is done: nothing is left to split, and it is quiet for a while. What is
+    given is how it was when that while began."""
+    deadline = time.monotonic() + seconds
+    while (left := deadline - time.monotonic()) > 0:
+        calm = server.tree().settle(left, REST_QUIET_SECONDS)
+        # Asked for last, and once: the answer costs the server something too.
+        if calm is not None and not server.backlog_bytes():
+            return calm
+    raise LoadFailed(f"{server.name} still has work to do after {seconds:g} s")
 
 
 def set_splitting(server: Server, enabled: bool) -> None:

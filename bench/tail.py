@@ -10,11 +10,11 @@ from functools import partial
 
 from bench.child import Child
 from bench.goals import over_kafka
-from bench.librdkafka import create_topics, delete_topic
+from bench.librdkafka import LoadFailed, create_topics, delete_topic
 from bench.pace import SIZE, OpenLoop, Phase
 from bench.results import Points, Run, Store
 from bench.row import Row, beside, rounds
-from bench.servers import BOTH, Server, Servers, turns
+from bench.servers import BOTH, Server, Servers, rest, turns
 from bench.table import Column, comparison
 
 RATE = 20_000  # producer and reader alone fill two cores at 50,000: then it is they who are measured
@@ -46,20 +46,22 @@ def paced(server: Server, partitions: int, seconds: float, *, read: bool) -> tup
     loop = OpenLoop(server.bootstrap, topic, partitions, linger_ms=LINGER_MS[partitions], timed=False)
     for _ in range(2):  # the first batches of a partition are another row's business
         loop.run(Phase(partitions * 8 / RATE, RATE))
+    rest(server)
     tree = server.tree()
-    tree.settle()
     total = int(seconds * RATE)
     before = 2 * int(partitions * 8 / RATE * RATE)
     cpu, p50 = tree.cpu(), 0.0
     if read:
-        with Child("follow", server.bootstrap, topic, partitions, total + before) as reader:
+        with Child("follow", server.bootstrap, topic, partitions, total, before) as reader:
+            cpu = tree.cpu()  # what was there before is history
             begin = loop.run(Phase(seconds, RATE))
             took = sorted(each["took"] for each in reader.result() if each["due"] >= begin)
-            p50 = took[len(took) // 2] / 1e6
+        if len(took) != total:
+            raise LoadFailed(f"{total} records sent, {len(took)} of them read")
+        p50 = took[len(took) // 2] / 1e6
     else:
         loop.run(Phase(seconds, RATE))
-    tree.settle()
-    used = tree.cpu() - cpu
+    used = rest(server).cpu - cpu
     loop.close()
     delete_topic(server.bootstrap, topic)
     return used / (total * SIZE / 1e9), p50

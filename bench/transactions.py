@@ -12,7 +12,7 @@ from bench.librdkafka import create_topics, delete_topic
 from bench.load import stored_records
 from bench.results import Points, Run, Store, Values
 from bench.row import Row, beside, rounds
-from bench.servers import BOTH, DURABILITY, SYNCED, UNSYNCED, Server, Servers, turns
+from bench.servers import BOTH, DURABILITY, SYNCED, UNSYNCED, Server, Servers, rest, turns
 from bench.table import Column, comparison
 from broker_process import wait_until
 
@@ -48,12 +48,12 @@ def run_transactions(server: Server, partitions: int, seconds: float) -> Values:
         cpu = tree.cpu()
         elapsed, took = load.result()
     took.sort()
-    spent = tree.cpu() - cpu
     wait_until(  # Kafka writes markers after it has answered
         lambda: stored_records(server, topic, partitions) == 2 * partitions * len(took),
         MARKERS_SECONDS,
         f"the records and markers of {len(took)} transactions",
     )
+    spent = rest(server).cpu - cpu
     delete_topic(server.bootstrap, topic)
     return {
         "txn_s": len(took) / elapsed,

@@ -7,9 +7,32 @@ import time
 from pathlib import Path
 
 import psutil
+from msgspec import Struct
 
-QUIET_SECONDS = 1.0
+LOOK_SECONDS = 1.0
 QUIET_SHARE = 0.05  # of one core
+
+
+class Calm(Struct):
+    """Since when CPU time barely grows, and how much of it was used by then: to be idle is nobody's work."""
+
+    since: float
+    cpu: float
+    seen_at: float
+    seen_cpu: float
+
+    @classmethod
+    def begin(cls, at: float, cpu: float) -> Calm:
+        return cls(at, cpu, at, cpu)
+
+    def look(self, at: float, cpu: float) -> None:
+        if cpu - self.seen_cpu >= QUIET_SHARE * (at - self.seen_at):
+            self.since, self.cpu = at, cpu
+        self.seen_at, self.seen_cpu = at, cpu
+
+    @property
+    def lasts(self) -> float:
+        return self.seen_at - self.since
 
 
 class Tree:
@@ -51,17 +74,16 @@ class Tree:
                 continue
         return total
 
-    def settle(self, seconds: float = 120.0) -> bool:
-        """Waits until work that was put off is done, so that it is paid for too; False if it never ends."""
+    def settle(self, seconds: float = 120.0, quiet: float = LOOK_SECONDS) -> Calm | None:
+        """Waits until it was quiet for so long; None if it never is."""
         deadline = time.monotonic() + seconds
-        before = self.cpu()
-        while time.monotonic() < deadline:
-            time.sleep(QUIET_SECONDS)
-            now = self.cpu()
-            if now - before < QUIET_SHARE * QUIET_SECONDS:
-                return True
-            before = now
-        return False
+        calm = Calm.begin(time.monotonic(), self.cpu())
+        while calm.lasts < quiet:
+            if time.monotonic() > deadline:
+                return None
+            time.sleep(LOOK_SECONDS)
+            calm.look(time.monotonic(), self.cpu())
+        return calm
 
     def quiet_after(self, seconds: float) -> float:
         """How long it took to become quiet."""
