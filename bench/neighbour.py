@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from functools import partial
 
@@ -45,33 +46,38 @@ class Street:
         small, hot = (f"{kind}-{uuid.uuid4().hex[:8]}" for kind in ("small", "hot"))
         create_topics(bootstrap, [small], 1)
         create_topics(bootstrap, [hot], PARTITIONS)
-        points = {ALONE: self.small(small, seconds)}
+        points = {ALONE: self.small(self.warm(small), seconds)}
         with Child("flood", bootstrap, hot, PARTITIONS, LIMIT_SECONDS) as flood:
             limit = flood.result()
         self.server.tree().settle()
-        with Child("pace", bootstrap, hot, PARTITIONS, limit * SHARE, seconds + WARM_SECONDS + 1) as pace:
-            points[HOT] = self.small(small, seconds)
+        loop = self.warm(small)
+        with Child("pace", bootstrap, hot, PARTITIONS, limit * SHARE, seconds + 1) as pace:
+            points[HOT] = self.small(loop, seconds)
             points[HOT]["neighbour_mb_s"] = pace.result() / 1000
         self.server.tree().settle()
         evict(self.server)
+        loop = self.warm(small)
         with Child("read", bootstrap, self.history, PARTITIONS, self.load.stored) as read:
-            points[HISTORY] = self.small(small, seconds, read)
+            points[HISTORY] = self.small(loop, seconds, read)
             points[HISTORY]["neighbour_mb_s"] = self.load.stored / 1000 / read.result()
         for topic in (small, hot):
             delete_topic(bootstrap, topic)
         return points
 
-    def small(self, topic: str, seconds: float, until: Child | None = None) -> Values:
-        """Its latencies over a time, or over the life of a neighbour, whichever ends first."""
+    def warm(self, topic: str) -> OpenLoop:
+        """Before its neighbour comes: a history may be read in less time than this takes."""
         loop = OpenLoop(self.server.bootstrap, topic, 1)
-        loop.run(Phase(0.1, RATE))
-        begin = loop.run(Phase(1.0 if until else WARM_SECONDS, RATE)) + int(1e9)
-        left = seconds
-        while left > 0 and (until is None or until.running):
+        loop.run(Phase(WARM_SECONDS, RATE))
+        return loop
+
+    def small(self, loop: OpenLoop, seconds: float, until: Child | None = None) -> Values:
+        """Its latencies over a time, or over the life of a neighbour, whichever ends first; a second at least."""
+        begin, left = time.monotonic_ns(), seconds
+        while left > 0:
             loop.run(Phase(min(1.0, left), RATE))
-            left -= 1.0
+            left = left - 1.0 if until is None or until.running else 0.0
         loop.close()
-        return percentiles("produce", between(loop.samples, 0 if until else begin))
+        return percentiles("produce", between(loop.samples, begin))
 
 
 def measure(store: Store, servers: Servers) -> None:
