@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from cairnmq.broker.budget import Budget
+from cairnmq.broker.owed import Owed
 from cairnmq.broker.reply import Answer, CloseConnection, Reply
 from cairnmq.broker.router import Outcome, Router
 from cairnmq.storage.chunks import LARGE, SMALL
@@ -82,41 +83,6 @@ class Limits(msgspec.Struct, frozen=True):
     write_low: int = 0  # the last bytes of an answer hold all the memory that it was read into
     stall_seconds: float = 30.0
     idle_seconds: float = 600.0
-
-
-class Owed:
-    """A started request whose answer has not left yet."""
-
-    __slots__ = (
-        "connection", "key", "version", "correlation", "size", "cost", "objects",
-        "started", "done", "body", "waits_for",
-    )  # fmt: skip
-
-    def __init__(
-        self, connection: Connection, key: int, version: int, correlation: int, size: int, objects: int
-    ) -> None:
-        self.connection = connection
-        self.key = key
-        self.version = version
-        self.correlation = correlation
-        self.size = size
-        self.cost = size
-        self.objects = objects
-        self.started = perf_counter()
-        self.done = False
-        self.body: list[Buffer] | None = None
-        self.waits_for: Reply | asyncio.Future[Answer] | None = None
-
-    def replied(self, reply: Reply) -> None:
-        answer, reply.answer = reply.answer, None  # whoever still knows the reply does not hold its answer
-        self.connection.settle(self, answer, reply.failure)
-
-    def resolved(self, future: asyncio.Future[Answer]) -> None:
-        if future.cancelled():
-            self.connection.settle(self, None, CloseConnection("the request was cancelled"))
-            return
-        failure = future.exception()
-        self.connection.settle(self, None if failure else future.result(), failure)
 
 
 class Connection(asyncio.BufferedProtocol):
