@@ -51,7 +51,8 @@ class Street:
             limit = flood.result()
         self.server.tree().settle()
         loop = self.warm(small)
-        with Child("pace", bootstrap, hot, PARTITIONS, limit * SHARE, seconds + 1) as pace:
+        with Child("pace", bootstrap, hot, PARTITIONS, limit * SHARE, seconds + 2) as pace:
+            loop.run(Phase(1.0, RATE))  # meanwhile the neighbour connects, and catches up
             points[HOT] = self.small(loop, seconds)
             points[HOT]["neighbour_mb_s"] = pace.result() / 1000
         self.server.tree().settle()
