@@ -19,7 +19,7 @@ from cairnmq.wire.apis import API_VERSIONS, FETCH, JOIN_GROUP, METADATA, PRODUCE
 from cairnmq.wire.codec import Malformed, decode
 from cairnmq.wire.messages import ApiVersionsResponse
 from unit.broker.rig import scenario
-from unit.broker.wire_client import frame, open_bench, until
+from unit.broker.wire_client import Bench, Client, frame, open_bench, until
 
 # ------------------------------------------------------------------------------------------------------------ order
 
@@ -622,49 +622,50 @@ async def test_a_slow_reader_is_bounded_in_memory() -> None:
             assert (await client.receive())[0] == correlation
 
 
+async def connect_slow_reader(bench: Bench) -> Client:
+    """It asks for more than the system holds for it."""
+    client = await bench.connect(receive_buffer=4096)
+    for correlation in range(40):
+        client.send(METADATA, correlation, bytes(1_000_000))
+    return client
+
+
+async def cut_off_after_a_minute(bench: Bench) -> None:
+    now = asyncio.get_running_loop().time()
+    bench.listener.sweep(now)
+    bench.listener.sweep(now + 59)
+    assert len(bench.listener.connections) == 1
+    bench.listener.sweep(now + 61)
+    await until(lambda: not bench.listener.connections)
+
+
 @scenario
 async def test_a_reader_that_stopped_is_cut_off() -> None:
     async with open_bench(Limits(stall_seconds=60, idle_seconds=1e9)) as bench:
-        client = await bench.connect(receive_buffer=4096)
-        for correlation in range(40):
-            client.send(METADATA, correlation, bytes(1_000_000))
+        await connect_slow_reader(bench)
         for _ in range(5):
             await bench.turn()
-        now = asyncio.get_running_loop().time()
-        bench.listener.sweep(now)
-        bench.listener.sweep(now + 59)
-        assert len(bench.listener.connections) == 1
-        bench.listener.sweep(now + 61)
-        await until(lambda: not bench.listener.connections)
+        await cut_off_after_a_minute(bench)
 
 
 @scenario
 async def test_a_reader_that_stopped_is_cut_off_also_when_it_is_being_closed() -> None:
     """A frame of no sense makes us hang up; what it is still owed must not be held for as long as it likes."""
     async with open_bench(Limits(stall_seconds=60, idle_seconds=1e9)) as bench:
-        client = await bench.connect(receive_buffer=4096)
-        for correlation in range(40):
-            client.send(METADATA, correlation, bytes(1_000_000))
+        client = await connect_slow_reader(bench)
         client.raw(struct.pack(">i", -1))
         for _ in range(5):
             await bench.turn()
         bench.connection().close("as if its last frame had been looked at")
         assert bench.ctx.answers.used > 0
-        now = asyncio.get_running_loop().time()
-        bench.listener.sweep(now)
-        bench.listener.sweep(now + 59)
-        assert len(bench.listener.connections) == 1
-        bench.listener.sweep(now + 61)
-        await until(lambda: not bench.listener.connections)
+        await cut_off_after_a_minute(bench)
         assert bench.ctx.answers.used == 0
 
 
 @scenario
 async def test_a_reader_that_moves_on_is_kept() -> None:
     async with open_bench(Limits(stall_seconds=60, idle_seconds=1e9)) as bench:
-        client = await bench.connect(receive_buffer=4096)
-        for correlation in range(40):
-            client.send(METADATA, correlation, bytes(1_000_000))
+        client = await connect_slow_reader(bench)
         now = asyncio.get_running_loop().time()
         for step in range(1, 6):
             await client.receive()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 
 from cairnmq.codec.records import Record, build_batch, decode_batch
 from cairnmq.storage.engine import Fetched
@@ -84,6 +85,12 @@ class Room(Broker):
 
     def segments(self) -> list[str]:
         return [name for name in self.read_disk.list("queues/t-1") if name.endswith(".log")]
+
+    def stop(self, rng: Random, *, power: bool) -> None:
+        """By a kill, which leaves what was written, or by a loss of power, which leaves any part of the unsynced."""
+        for name in ("journal_disk", "read_disk"):
+            disk = getattr(self, name)
+            setattr(self, name, disk.crash(rng) if power else disk.kill(rng))
 
     def findings(self) -> list[str]:
         return [str(f) for f in check(self.read_disk, self.journal_disk) if not f.is_note]

@@ -217,10 +217,7 @@ def test_stopped_at_every_point(power: bool) -> None:
         room.fill(6, keys=1)
         state = room.state()
         finished = not strikes(room, countdown)
-        rng = Random(countdown)
-        for name in ("journal_disk", "read_disk"):
-            disk = getattr(room, name)
-            setattr(room, name, disk.crash(rng) if power else disk.kill(rng))
+        room.stop(Random(countdown), power=power)
         assert room.findings() == [], countdown
         room.start(2)
         assert room.state() == state, countdown

@@ -122,10 +122,7 @@ def test_gathering_is_stopped_at_every_point(power: bool) -> None:
         room = scattered()
         state = newest(room)
         finished = not strikes(room, countdown, gather)
-        rng = Random(countdown)
-        for name in ("journal_disk", "read_disk"):
-            disk = getattr(room, name)
-            setattr(room, name, disk.crash(rng) if power else disk.kill(rng))
+        room.stop(Random(countdown), power=power)
         assert room.findings() == [], countdown
         room.start(2)
         assert newest(room) == state, countdown
