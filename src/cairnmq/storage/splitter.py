@@ -45,7 +45,7 @@ from cairnmq.storage.split_report import Published, QueueSplit, Resume, Round
 from cairnmq.storage.swaps import LeftBehind, Swaps
 from cairnmq.storage.txn_index import read_rows
 
-ROUND_BYTES = 8 << 20  # a larger one is more memory, and no faster
+ROUND_BYTES = 16 << 20
 READ_SLACK = 1 << 20  # a round ends with a whole entry inside the one chunk that was read
 OPEN_LOGS_MAX = 4000
 ABORTED_BYTES = 40 << 10  # what an aborted transaction in packs weighs: each is a row of every checkpoint, and memory
