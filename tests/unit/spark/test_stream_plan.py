@@ -194,8 +194,9 @@ def test_it_waits_for_enough_records_but_not_for_ever() -> None:
 
 
 def test_a_trigger_may_want_all_there_is() -> None:
-    plan = plan_of(FakeView(a=("x", [9])), minOffsetsPerTrigger="10", maxOffsetsPerTrigger="5", maxBytesPerTrigger="1")
-    assert plan.latest(progress(a=("x", [0])), everything=True) == progress(a=("x", [9]))
+    for limits in ({"minOffsetsPerTrigger": "10"}, {"maxOffsetsPerTrigger": "5", "maxBytesPerTrigger": "1"}):
+        plan = plan_of(FakeView(a=("x", [9])), **limits)
+        assert plan.latest(progress(a=("x", [0])), everything=True) == progress(a=("x", [9]))
 
 
 def test_a_group_is_told_what_was_processed_once() -> None:
