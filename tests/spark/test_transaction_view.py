@@ -119,17 +119,15 @@ def test_a_driver_that_was_paused_finds_its_batch_settled(client: Client, kafka:
 
 
 def test_a_time_limit_that_is_over_between_decision_and_commit(client: Client, kafka: LibrdkafkaClient) -> None:
-    """The broker ends one of two; the next run, given the same batch, counts instead."""
+    """The broker ends the first or the second of two; the next run, given the same batch, counts instead."""
     kafka.create_topic("view-late")
-    for short in (0, 1):
-        view, query = view_of(client), uuid.uuid4().hex
-        old = tuple(
-            written(client, query, task, "view-late", b"old", timeout_ms=1000 if task == short else 60_000)
-            for task in (0, 1)
-        )
+    view, queries = view_of(client), [uuid.uuid4().hex for _ in range(2)]
+    for query, limits in zip(queries, ((1000, 60_000), (60_000, 1000)), strict=True):
+        old = [written(client, query, i, "view-late", b"old", timeout_ms=limit) for i, limit in enumerate(limits)]
         view.take_over(query)
-        view.store(Decision(query, 0, "run", old, "view-late", 2))
-        wait_until(lambda: len(view.open(query)) == 1, 60, "the time limit")
+        view.store(Decision(query, 0, "run", tuple(old), "view-late", 2))
+    wait_until(lambda: [len(view.open(query)) for query in queries] == [1, 1], 60, "the time limit")
+    for query in queries:
         new = written(client, query, 0, "view-late", b"new", run="next")
         settle(view_of(client), Decision(query, 0, "next", (new,), "view-late", 1), LIMIT, in_charge=False)
         assert view.open(query) == []
