@@ -167,8 +167,8 @@ def _difference(last: Decision, mine: Decision) -> str | None:
         return None
     if last.topic != mine.topic:
         raise SparkSourceError(
-            f"{what}, to {_target(last)}, and now goes to {_target(mine)}: let it go there once more until this batch "
-            "is done, or begin with a new checkpoint and the offsets to go on from"
+            f"{what}, to {_target(last)}, and now goes to {_target(mine)}: start it once more as it was, until this "
+            "batch is done, or begin with a new checkpoint and the offsets to go on from"
         )
     if last.rows != mine.rows:
         return f"{what}, with {last.rows} rows, which count; the {mine.rows} rows of this run do not"

@@ -208,7 +208,7 @@ def test_it_waits_for_enough_records_but_not_for_ever() -> None:
 
 def test_a_trigger_may_want_all_there_is() -> None:
     for limits in ({"minOffsetsPerTrigger": "10"}, {"maxOffsetsPerTrigger": "5", "maxBytesPerTrigger": "1"}):
-        plan = plan_of(FakeView(a=("x", [9])), **limits)
+        plan = plan_of(FakeView(a=("x", [9])), None, **limits)
         assert plan.latest(progress(a=("x", [0])), everything=True) == progress(a=("x", [9]))
 
 

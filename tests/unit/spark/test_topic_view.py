@@ -42,6 +42,6 @@ def test_waiting_takes_time_also_where_there_is_nothing_to_wait_for(monkeypatch:
     view = view_of(monkeypatch, TopicClient({"a": (ID, 9)}))
     view.wait_for_more(Progress({"a": TopicProgress(ID.hex(), {0: 9})}))
     assert slept == [], "the broker waits"
-    for topics in ({}, {"b": TopicProgress(ID.hex(), {0: 5})}):
-        view.wait_for_more(Progress(topics))
+    for gone in (Progress({}), Progress({"b": TopicProgress(ID.hex(), {0: 5})})):
+        view.wait_for_more(gone)
     assert slept == [POLL_MS / 1000] * 2
