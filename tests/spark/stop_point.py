@@ -129,6 +129,16 @@ class StoppingWriter(sink.StreamWriter):
             super().commit(messages, batchId)
 
 
+class StoppingBatchWriter(sink.BatchWriter):
+    def __init__(self, options: WriteOptions, shape: RowShape, stops: Stops) -> None:
+        super().__init__(options, shape)
+        self._stops = stops
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        with self._stops.watching("commit"):
+            super().commit(messages)
+
+
 class StoppingReader(source.BatchReader):
     def __init__(self, options: ReadOptions, names: tuple[str, ...], stops: Stops) -> None:
         super().__init__(options, names)
@@ -171,6 +181,10 @@ class StoppingSource(source.CairnSource):
     def streamReader(self, schema: StructType) -> StoppingStreamReader:
         usual = super().streamReader(schema)
         return StoppingStreamReader(usual._options, usual._names, self._stops)
+
+    def writer(self, schema: StructType, overwrite: bool) -> StoppingBatchWriter:
+        usual = super().writer(schema, overwrite)
+        return StoppingBatchWriter(usual._options, usual._shape, self._stops)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StoppingWriter:
         usual = super().streamWriter(schema, overwrite)

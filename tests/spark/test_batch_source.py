@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrameReader, SparkSession
 
@@ -74,6 +75,33 @@ def test_a_compacted_topic(read: Read, make_broker: Callable[..., Broker]) -> No
     # It may go on between the reads, and only takes away; what is newest of each key stays.
     assert set(kafka.read("table")) <= set(found) <= set(before)
     assert len({row.key for row in found}) == 50
+    kafka.close()
+
+
+def test_a_compacted_topic_with_transactions(read: Read, make_broker: Callable[..., Broker]) -> None:
+    """What was aborted stays unseen, whatever compaction has left of it and of its markers."""
+    quick = {"log.retention.check.interval.ms": "300", "cairn.checkpoint.ms": "300"}
+    broker = make_broker(settings=quick).start()
+    kafka = LibrdkafkaClient(broker.bootstrap)
+    configs = {"cleanup.policy": "compact", "internal.segment.bytes": "20000", "min.cleanable.dirty.ratio": "0.01"}
+    kafka.create_topic("table", configs={**configs, "cairn.model": "dedicated"})
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "table"})
+    producer.init_transactions(20)
+    for number in range(16):
+        producer.begin_transaction()
+        for i in range(100):
+            producer.produce("table", b"%s %90d" % (b"aborted" if number % 2 else b"kept", i), b"key-%d" % (i % 20))
+        producer.flush(20)
+        if number % 2:
+            producer.abort_transaction(20)
+        else:
+            producer.commit_transaction(20)
+    wait_until(lambda: len(kafka.read("table")) < 800, 60, "compaction")
+    before = kafka.read("table")
+    found = rows(read(subscribe="table", includeHeaders="true", **{"kafka.bootstrap.servers": broker.bootstrap}).load())
+    assert set(kafka.read("table")) <= set(found) <= set(before)
+    assert len({row.key for row in found}) == 20
+    assert all((row.value or b"").startswith(b"kept") for row in found)
     kafka.close()
 
 

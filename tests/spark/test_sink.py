@@ -53,6 +53,27 @@ def test_every_column(spark: SparkSession, shared_broker: Broker, kafka: Librdka
     assert len(found) == 3
 
 
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+def test_many_partitions(spark: SparkSession, shared_broker: Broker, kafka: LibrdkafkaClient, delivery: str) -> None:
+    name = f"sink-wide-{delivery}"
+    kafka.create_topic(name, partitions=500)
+    frame = spark.range(0, 2000, numPartitions=2).selectExpr("string(id) AS value", "int(id % 500) AS partition")
+    save(frame, shared_broker, topic=name, delivery=delivery)
+    found = sorted((int(row.value or b""), row.partition) for row in kafka.read(name, range(500)))
+    assert found == [(number, number % 500) for number in range(2000)]
+
+
+def test_a_topic_that_takes_small_batches_only(
+    spark: SparkSession, shared_broker: Broker, kafka: LibrdkafkaClient
+) -> None:
+    kafka.create_topic("sink-small", configs={"max.message.bytes": "20000"})
+    frame = spark.range(0, 1000, numPartitions=1).selectExpr("repeat(string(id % 10), 100) AS value")
+    with pytest.raises(PySparkException, match=r"the option kafka\.max\.request\.size makes batches smaller"):
+        save(frame, shared_broker, topic="sink-small")
+    save(frame, shared_broker, topic="sink-small", **{"kafka.max.request.size": "20000"})
+    assert sorted(row.value for row in kafka.read("sink-small")) == sorted(b"%d" % (i % 10) * 100 for i in range(1000))
+
+
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 def test_what_was_read_is_written_as_it_is(
     read: Read, shared_broker: Broker, kafka: LibrdkafkaClient, codec: str

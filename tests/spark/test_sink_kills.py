@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import cycle
 from pathlib import Path
 
@@ -214,6 +214,29 @@ def test_the_broker_is_killed_while_a_batch_query_reads(copy: Copy, spark: Spark
         copy.stops.go_on()
         copy.broker.start()
         assert sorted(row.value for row in rows.result(SECONDS)) == sorted(copy.rows)
+
+
+BATCH_COMMIT_DIES = (
+    StopPoint("commit", "EndTxn"),
+    StopPoint("commit", "EndTxn", moment="sent"),
+    StopPoint("commit", "EndTxn", 2),
+    StopPoint("commit", "EndTxn", 2, "sent"),
+    StopPoint("commit", "Return"),
+)
+
+
+def test_the_commit_of_a_batch_query_is_killed_at_each_step(copy: Copy, spark: SparkSession) -> None:
+    """Spark has another process abort, which finds that committing may have begun, and goes on: never a part."""
+    for point in BATCH_COMMIT_DIES:
+        new = range(len(copy.rows), len(copy.rows) + ROWS)
+        frame = spark.range(new.start, new.stop, numPartitions=2).selectExpr("concat('row ', id) AS value")
+        copy.stops.arm(point, "die")
+        writer = frame.write.format("stopping").mode("append").options(**copy.options, topic="to")
+        with suppress(Exception):  # of Spark or of its Java; that it happened is seen by the point
+            writer.option("delivery", "exactly_once").save()
+        assert copy.stops.taken(), point
+        copy.rows += [b"row %d" % number for number in new]
+        copy.check()
 
 
 # In this order: the first ones before there is a decision, the others where one is found.

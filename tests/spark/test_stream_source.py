@@ -14,7 +14,8 @@ from pyspark.sql.streaming import DataStreamReader, StreamingQuery
 
 from broker_process import Broker, wait_until
 from cairnmq.codec.compression import CODEC_NAMES
-from cairnmq.spark.progress import lag
+from cairnmq.spark.progress import Progress, TopicProgress, lag
+from cairnmq.spark.source import CairnSource
 from interop.clients.contract import Sent
 from interop.clients.librdkafka import LibrdkafkaClient
 from interop.clients.transactors import Transactor
@@ -166,6 +167,53 @@ def test_a_topic_that_is_gone_ends_the_query(
         send(kafka, name, 100, 120, 1)
     with pytest.raises(StreamingQueryException, match="created again" if again else "was deleted while"):
         run(frame, tmp_path)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_topic_that_is_gone_while_a_batch_of_it_is_not_done(
+    read_stream: ReadStream, kafka: LibrdkafkaClient, tmp_path: Path, again: bool
+) -> None:
+    """Every restart is given the offsets that were noted for the batch; failOnDataLoss=false gets past them."""
+    kept, gone = f"stream-kept-{again}", f"stream-lost-{again}"
+    options = {"subscribe": f"{kept},{gone}", "group": f"lost-{again}", "failOnDataLoss": "false"}
+    frame = read_stream(**options, startingOffsets="earliest").load()
+    seen: list[int] = []
+
+    def take(batch: DataFrame, number: int) -> None:
+        seen.extend(int(row.value) for row in batch.collect())
+
+    def fail(batch: DataFrame, number: int) -> None:
+        raise RuntimeError("not today")
+
+    def run_into(each: Callable[[DataFrame, int], None]) -> None:
+        writer = frame.writeStream.foreachBatch(each).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    for topic, first in ((kept, 0), (gone, 100)):
+        kafka.create_topic(topic)
+        send(kafka, topic, first, first + 10, 1)
+    run_into(take)
+    for topic, first in ((kept, 10), (gone, 110)):
+        send(kafka, topic, first, first + 10, 1)
+    with pytest.raises(StreamingQueryException, match="not today"):
+        run_into(fail)
+    kafka.delete_topic(gone)
+    if again:
+        kafka.create_topic(gone)
+        send(kafka, gone, 200, 230, 1)
+    run_into(take)
+    assert sorted(seen) == [*range(20), *range(100, 110), *(range(200, 230) if again else ())]
+    assert kafka.committed(f"lost-{again}", kept, 0) == 20
+
+
+def test_a_batch_without_anything_to_read_has_a_task(shared_broker: Broker) -> None:
+    """A sink hears of its query from tasks, and must finish what an earlier run decided."""
+    options = {"kafka.bootstrap.servers": shared_broker.bootstrap, "subscribe": "stream-never"}
+    source = CairnSource({**options, "failOnDataLoss": "false"})
+    reader = source.streamReader(source.schema())
+    end = Progress({"stream-never": TopicProgress("00" * 16, {0: 5})})
+    (task,) = reader.partitions(Progress({}).to_json(), end.to_json())
+    assert list(reader.read(task)) == []
 
 
 def test_a_topic_made_again_under_a_running_query(

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterator
 
 import pytest
 
-from broker_process import Broker
+from broker_process import Broker, wait_until
 from cairnmq.client.blocking import Client
 from cairnmq.client.transactions import Transaction
 from cairnmq.codec.records import Record, build_batch
-from cairnmq.spark.decision import Decision, Fenced, settle, transactional_id
+from cairnmq.spark.decision import Decision, Fenced, TimeLimit, settle, transactional_id
 from cairnmq.spark.errors import SparkSourceError
 from cairnmq.spark.options import write_options
 from cairnmq.spark.row_shape import row_shape
-from cairnmq.spark.sink import StreamWriter, Written
+from cairnmq.spark.sink import BatchWriter, StreamWriter, Written
 from cairnmq.spark.transaction_view import TransactionView
 from cairnmq.types import TopicPartition
 from interop.clients.librdkafka import LibrdkafkaClient
+
+LIMIT = TimeLimit(lambda: int(time.time() * 1000), 30_000)
 
 
 @pytest.fixture
@@ -31,10 +34,12 @@ def view_of(client: Client) -> TransactionView:
     return TransactionView(client, 60_000)
 
 
-def written(client: Client, query: str, task: int, topic: str, value: bytes) -> Transaction:
+def written(
+    client: Client, query: str, task: int, topic: str, value: bytes, *, run: str = "run", timeout_ms: int = 60_000
+) -> Transaction:
     """As a task leaves it: open."""
-    own = transactional_id(query, 0, "run", task, 0)
-    transaction = client.begin_transactions(own, 60_000)
+    own = transactional_id(query, 0, run, task, 0)
+    transaction = client.begin_transactions(own, timeout_ms)
     batch = build_batch(
         [Record(0, 0, None, value)],
         producer_id=transaction.producer_id,
@@ -107,10 +112,43 @@ def test_a_driver_that_was_paused_finds_its_batch_settled(client: Client, kafka:
     old, new = view_of(client), view_of(client)
     old.take_over(query)
     mine = [Decision(query, 0, "run", (written(client, query, task, "view-paused", b"%d" % task),)) for task in (1, 2)]
-    settle(new, mine[1], 0, in_charge=False)
-    settle(old, mine[0], 0, in_charge=True)
+    settle(new, mine[1], LIMIT, in_charge=False)
+    settle(old, mine[0], LIMIT, in_charge=True)
     assert [row.value for row in kafka.read("view-paused")] == [b"2"]
     assert old.open(query) == []
+
+
+def test_a_time_limit_that_is_over_between_decision_and_commit(client: Client, kafka: LibrdkafkaClient) -> None:
+    """The broker ends the first or the second of two; the next run, given the same batch, counts instead."""
+    kafka.create_topic("view-late")
+    view, queries = view_of(client), [uuid.uuid4().hex for _ in range(2)]
+    for query, limits in zip(queries, ((1000, 60_000), (60_000, 1000)), strict=True):
+        old = [written(client, query, i, "view-late", b"old", timeout_ms=limit) for i, limit in enumerate(limits)]
+        view.take_over(query)
+        view.store(Decision(query, 0, "run", tuple(old), "view-late", 2))
+    wait_until(lambda: [len(view.open(query)) for query in queries] == [1, 1], 60, "the time limit")
+    for query in queries:
+        new = written(client, query, 0, "view-late", b"new", run="next")
+        settle(view_of(client), Decision(query, 0, "next", (new,), "view-late", 1), LIMIT, in_charge=False)
+        assert view.open(query) == []
+    assert [row.value for row in kafka.read("view-late")] == [b"new", b"new"]
+
+
+def test_a_batch_query_is_given_up_or_goes_on(client: Client, shared_broker: Broker, kafka: LibrdkafkaClient) -> None:
+    """By the messages that Spark hands to abort(): with all of them, commit() may have committed some."""
+    kafka.create_topic("view-batch")
+    given = {"kafka.bootstrap.servers": shared_broker.bootstrap, "delivery": "exactly_once"}
+    for name, missing in ((b"given up", True), (b"gone on", False)):
+        writer = BatchWriter(write_options(given, stream=False), row_shape({"value": "binary"}, "view-batch"))
+        done = [written(client, writer._job, task, "view-batch", name, run="batch") for task in (0, 1)]
+        messages: list[Written | None] = [Written(writer._job, "batch", each, 1) for each in done]
+        if missing:
+            messages[1] = None
+        else:
+            assert view_of(client).commit(done[0])  # and then commit() failed
+        writer.abort(messages)
+        assert view_of(client).open(writer._job) == []
+    assert [row.value for row in kafka.read("view-batch")] == [b"gone on", b"gone on"]
 
 
 def test_transactions_end_once_and_as_they_were_told(client: Client, kafka: LibrdkafkaClient) -> None:
@@ -150,7 +188,7 @@ def test_a_batch_is_given_up_only_if_it_cannot_have_been_decided(client: Client,
     options = write_options({"kafka.bootstrap.servers": shared_broker.bootstrap}, stream=True)
     writer = StreamWriter(options, row_shape({"value": "binary"}, "view-given-up"))
     done, lost = (written(client, query, task, "view-given-up", b"") for task in (0, 1))
-    writer.abort([Written(query, "run", done)], 0)
+    writer.abort([Written(query, "run", done, 1)], 0)
     assert {each.transaction for each in view_of(client).open(query)} == {done, lost}
-    writer.abort([Written(query, "run", done), None], 0)
+    writer.abort([Written(query, "run", done, 1), None], 0)
     assert view_of(client).open(query) == []

@@ -7,19 +7,20 @@ what the tasks have written anew is aborted; what was not decided is aborted, an
 One driver at a time is in charge of a query: whoever takes over fences the one before, and looks what that has decided
 before it decides itself. Aborting needs no such order: when a batch is committed, whatever else was written for it or
 for an earlier one will never count, whoever finds it.
+
+Of the transactions of a batch the first is committed first, and what becomes of it is what all must become: whoever
+finds it committed commits the rest, whoever finds it aborted aborts the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from msgspec import Struct
 
 from cairnmq.client.transactions import OpenTransaction, Transaction
 from cairnmq.spark.errors import SparkSourceError
-
-LEAST_SECONDS_LEFT = 30
 
 
 class Fenced(SparkSourceError):
@@ -31,12 +32,27 @@ class TooLate(SparkSourceError):
 
 
 class Decision(Struct, frozen=True):
-    """These transactions are all of a batch. A run is one start of a query."""
+    """These transactions are all of a batch. A run is one start of a query. What was written, by which another batch of
+    the same number is told apart: None where rows name their topics, or where nobody noted it."""
 
     query: str
     batch: int
     run: str
     transactions: tuple[Transaction, ...]
+    topic: str | None = None
+    rows: int | None = None
+
+
+class TimeLimit(Struct, frozen=True):
+    """How much of the time limit of transactions must be left when they are decided on: what deciding and committing
+    may take if the broker is away meanwhile. At most half of the limit, so that there is time to write."""
+
+    clock: Callable[[], int]
+    margin_ms: int
+
+    def is_near(self, found: OpenTransaction) -> bool:
+        left = found.start_ms + found.timeout_ms - self.clock()
+        return left < min(found.timeout_ms // 2, self.margin_ms)
 
 
 class Broker(Protocol):
@@ -70,28 +86,36 @@ def prefix(query: str) -> str:
     return f"cairnmq-spark-{query}-"
 
 
-def settle(broker: Broker, mine: Decision, now_ms: int, *, in_charge: bool) -> None:
-    """Makes a batch count, once. Who is in charge need not look for what others have left."""
+def settle(broker: Broker, mine: Decision, limit: TimeLimit, *, in_charge: bool) -> str | None:
+    """Makes a batch count, once. Who is in charge need not look for what others have left. Gives a sentence if what
+    counts is not what was written now, as far as that can be seen."""
     if in_charge:
         try:
-            _decide(broker, mine, now_ms)
-            return
+            _decide(broker, mine, limit)
+            return None
         except (Fenced, TooLate):
             pass  # whoever took over may have settled this very batch
     broker.take_over(mine.query)
     last = broker.last_decision(mine.query)
-    if last is not None and _was_settled(broker, last, mine):
-        _abort_leftovers(broker, broker.open(mine.query), mine.query, mine.batch)
-    else:
-        _decide(broker, mine, now_ms)
+    if last is None or not _was_settled(broker, last, mine):
+        _decide(broker, mine, limit)
+        return None
+    _abort_leftovers(broker, broker.open(mine.query), mine.query, mine.batch)
+    return _difference(last, mine)
 
 
-def settle_at_once(broker: Broker, mine: Decision, now_ms: int) -> None:
+def settle_at_once(broker: Broker, mine: Decision, limit: TimeLimit) -> None:
     """For a batch query, which nobody starts again: without a decision on record."""
-    others = _check_open(broker, mine, now_ms)
+    others = _check_open(broker, mine, limit)
     if not finish(broker, mine):
         raise SparkSourceError(_lost(mine, "before they could be committed; nothing was written"))
     _abort_leftovers(broker, others, mine.query, mine.batch)
+
+
+def go_on_at_once(broker: Broker, mine: Decision) -> None:
+    """When settle_at_once() has failed, perhaps with some of them committed: then all must be."""
+    _finish_later(broker, mine)
+    _abort_leftovers(broker, broker.open(mine.query), mine.query, mine.batch)
 
 
 def give_up(broker: Broker, query: str, batch: int, run: str) -> None:
@@ -102,11 +126,28 @@ def give_up(broker: Broker, query: str, batch: int, run: str) -> None:
 
 
 def finish(broker: Broker, decision: Decision) -> bool:
-    """Commits all of it; False: the broker had aborted all of it."""
-    done = [broker.commit(transaction) for transaction in decision.transactions]
-    if any(done) and not all(done):
+    """Commits all of it; False: the first was aborted, and so all of it is."""
+    if not decision.transactions:
+        return True
+    first, *others = decision.transactions
+    if not broker.commit(first):
+        for each in others:
+            broker.abort(each)
+        return False
+    done = [broker.commit(each) for each in others]
+    if not all(done):
         raise SparkSourceError(_lost(decision, "in part, so that some of its rows are missing"))
-    return all(done)
+    return True
+
+
+def _finish_later(broker: Broker, decision: Decision) -> bool:
+    """The same, when time has passed since they were looked at. If some are aborted by now, and nobody has begun to
+    commit, none may be; whether somebody has is what committing the first one tells."""
+    still = {each.transaction for each in broker.open(decision.query)}
+    for first in decision.transactions[:1]:
+        if first in still and not still.issuperset(decision.transactions):
+            broker.abort(first)
+    return finish(broker, decision)
 
 
 def _was_settled(broker: Broker, last: Decision, mine: Decision) -> bool:
@@ -116,11 +157,30 @@ def _was_settled(broker: Broker, last: Decision, mine: Decision) -> bool:
             f"batch {mine.batch} of query {mine.query} was written before, and batch {last.batch} after it: the "
             "checkpoint is older than what was written; begin with a new checkpoint and the offsets to go on from"
         )
-    return last.batch == mine.batch and finish(broker, last)
+    return last.batch == mine.batch and _finish_later(broker, last)
 
 
-def _decide(broker: Broker, mine: Decision, now_ms: int) -> None:
-    others = _check_open(broker, mine, now_ms)
+def _difference(last: Decision, mine: Decision) -> str | None:
+    """What counts was written by an earlier run: is it what this one would have written?"""
+    what = f"batch {mine.batch} of query {mine.query} was written before"
+    if last.rows is None:
+        return None
+    if last.topic != mine.topic:
+        raise SparkSourceError(
+            f"{what}, to {_target(last)}, and now goes to {_target(mine)}: start it once more as it was, until this "
+            "batch is done, or begin with a new checkpoint and the offsets to go on from"
+        )
+    if last.rows != mine.rows:
+        return f"{what}, with {last.rows} rows, which count; the {mine.rows} rows of this run do not"
+    return None
+
+
+def _target(decision: Decision) -> str:
+    return "the topics of its rows" if decision.topic is None else f"topic {decision.topic}"
+
+
+def _decide(broker: Broker, mine: Decision, limit: TimeLimit) -> None:
+    others = _check_open(broker, mine, limit)
     if mine.transactions:
         broker.store(mine)
         if not finish(broker, mine):
@@ -128,18 +188,19 @@ def _decide(broker: Broker, mine: Decision, now_ms: int) -> None:
     _abort_leftovers(broker, others, mine.query, mine.batch if mine.transactions else mine.batch - 1)
 
 
-def _check_open(broker: Broker, mine: Decision, now_ms: int) -> list[OpenTransaction]:
+def _check_open(broker: Broker, mine: Decision, limit: TimeLimit) -> list[OpenTransaction]:
     """Ours are open, and have time enough to be committed; gives the others."""
     found = {each.transaction: each for each in broker.open(mine.query)}
     for transaction in mine.transactions:
         own = found.pop(transaction, None)
-        if own is None or own.start_ms + own.timeout_ms - now_ms < LEAST_SECONDS_LEFT * 1000:
+        if own is None or limit.is_near(own):
             for each in mine.transactions:
                 broker.abort(each)
+            how = "was aborted" if own is None else "has too little time left to be committed"
             raise TooLate(
-                f"writing took longer than the time limit of transactions, so that {transaction.transactional_id} "
-                "was or will be aborted; raise kafka.transaction.timeout.ms (and the broker's "
-                "transaction.max.timeout.ms), or take smaller batches"
+                f"writing took too long for the time limit of transactions: {transaction.transactional_id} {how}; "
+                "raise kafka.transaction.timeout.ms (and the broker's transaction.max.timeout.ms), or take smaller "
+                "batches"
             )
     return list(found.values())
 

@@ -14,6 +14,10 @@ from cairnmq.settings.definition import nearest, split_list
 from cairnmq.spark.errors import OptionError
 from cairnmq.spark.position import Offsets, Position, parse_offsets, parse_position
 
+BATCH_BYTES = 900 * 1024  # of records: below what a topic takes by default
+LEAST_TRANSACTION_MS = 60_000
+_BATCH_OVERHEAD = 512  # a header, and what a codec adds to what it cannot make smaller
+
 T = TypeVar("T")
 Delivery: TypeAlias = Literal["exactly_once", "at_least_once"]
 
@@ -35,7 +39,7 @@ _STREAM = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger",
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _WRITE = (
     *("topic", "includeHeaders", "delivery", "checkpointLocation", "queryName"),
-    *("kafka.compression.type", "kafka.acks", "kafka.transaction.timeout.ms"),
+    *("kafka.compression.type", "kafka.acks", "kafka.transaction.timeout.ms", "kafka.max.request.size"),
 )
 _LATER = ("archive", "segments")
 # Settings of Kafka's clients that tune what works differently here; a job that has them runs as it is.
@@ -110,6 +114,7 @@ class WriteOptions(Struct, frozen=True):
     codec: int
     acks: int
     transaction_timeout_ms: int
+    batch_bytes: int
 
 
 _TABLE = "option."
@@ -165,12 +170,7 @@ def read_options(options: Mapping[str, str], *, stream: bool) -> ReadOptions:
         read_committed=(isolation or kafka_isolation or "read_committed") == "read_committed",
         min_partitions=reader.read("minPartitions", _positive, None),
         max_records=reader.read("maxRecordsPerPartition", _positive, None),
-        limits=Limits(
-            reader.read("maxOffsetsPerTrigger", _positive, None),
-            reader.read("maxBytesPerTrigger", _size, None),
-            reader.read("minOffsetsPerTrigger", _positive, None),
-            reader.read("maxTriggerDelay", _delay, 900.0),
-        ),
+        limits=_limits(reader),
         group=reader.read("group", _name, None),
         fetch_bytes=reader.read("kafka.max.partition.fetch.bytes", _positive, None) or 8 * 1024 * 1024,
     )
@@ -194,13 +194,21 @@ def write_options(options: Mapping[str, str], *, stream: bool) -> WriteOptions:
     acks = reader.read("kafka.acks", _acks, -1)
     if delivery == "exactly_once" and acks != -1:
         raise OptionError("delivery=exactly_once needs kafka.acks=all")
+    timeout_ms = reader.read("kafka.transaction.timeout.ms", _positive, None) or 900_000
+    if delivery == "exactly_once" and timeout_ms < LEAST_TRANSACTION_MS:
+        raise OptionError(
+            f"option kafka.transaction.timeout.ms must be at least {LEAST_TRANSACTION_MS}, not {timeout_ms}: it is for "
+            "writing a whole batch, and for committing it when the broker was away"
+        )
+    largest = reader.read("kafka.max.request.size", _positive, None)
     return WriteOptions(
         connection=_connection(reader, "cairnmq-spark-sink"),
         topic=reader.read("topic", _name, None),
         delivery=delivery,
         codec=reader.read("kafka.compression.type", _codec, 0),
         acks=acks,
-        transaction_timeout_ms=reader.read("kafka.transaction.timeout.ms", _positive, None) or 900_000,
+        transaction_timeout_ms=timeout_ms,
+        batch_bytes=BATCH_BYTES if largest is None else min(max(1, largest - _BATCH_OVERHEAD), BATCH_BYTES),
     )
 
 
@@ -261,7 +269,10 @@ def _selection(reader: _Reader) -> Selection:
     if not text:
         raise OptionError(f"option {given[0]} is empty")
     if given[0] == "subscribe":
-        return Selection(topics=tuple(dict.fromkeys(split_list(text))))
+        topics = tuple(dict.fromkeys(split_list(text)))
+        if not topics:
+            raise OptionError(f"option subscribe names no topic: {text!r}")
+        return Selection(topics=topics)
     if given[0] == "assign":
         return Selection(assigned=_assigned(text))
     try:
@@ -279,6 +290,14 @@ def _assigned(text: str) -> dict[str, tuple[int, ...]]:
     if not any(found.values()) or any(index < 0 for indexes in found.values() for index in indexes):
         raise OptionError('assign must name partitions, like {"topic": [0, 1]}')
     return {topic: tuple(sorted(set(indexes))) for topic, indexes in found.items()}
+
+
+def _limits(reader: _Reader) -> Limits:
+    least, most = (reader.read(f"{side}OffsetsPerTrigger", _positive, None) for side in ("min", "max"))
+    if least is not None and most is not None and least > most:
+        raise OptionError(f"minOffsetsPerTrigger {least} is more than maxOffsetsPerTrigger {most}")
+    delay = reader.read("maxTriggerDelay", _delay, 900.0)
+    return Limits(most, reader.read("maxBytesPerTrigger", _size, None), least, delay)
 
 
 def _position(reader: _Reader, side: str, default: Position) -> Position:

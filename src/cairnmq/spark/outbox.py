@@ -10,7 +10,6 @@ from cairnmq.codec.row_packing import PackedRecords, Rows, Unpackable
 from cairnmq.spark.errors import SparkSourceError
 from cairnmq.types import TopicPartition
 
-BATCH_BYTES = 900 * 1024  # below what a topic takes by default
 TOTAL_BYTES = 8 * 1024 * 1024
 
 _pack_rows = kernels.pick(row_packing.pack_rows)
@@ -18,11 +17,13 @@ _pack_rows = kernels.pick(row_packing.pack_rows)
 
 class Outbox:
     """`partitions` tells how many a topic has. `turn` is where rows without a key begin: tasks begin at different
-    ones, and go on to the next with every batch, as Kafka's own producer does."""
+    ones, and go on to the next with every batch, as Kafka's own producer does. `batch_bytes` is for the records of one
+    batch, without its header."""
 
-    def __init__(self, partitions: Callable[[str], int], turn: int) -> None:
+    def __init__(self, partitions: Callable[[str], int], turn: int, batch_bytes: int) -> None:
         self._partitions = partitions
         self._turn = turn
+        self._batch_bytes = batch_bytes
         self._waiting: dict[str, list[PackedRecords]] = {}
         """One for each partition, whose number is asked for once between two takes."""
 
@@ -33,7 +34,7 @@ class Outbox:
             packed = self._waiting[topic] = [PackedRecords() for _ in range(self._partitions(topic))]
         room = TOTAL_BYTES - sum(len(each.body) for boxes in self._waiting.values() for each in boxes)
         try:
-            return _pack_rows(rows, start, packed, self._turn % len(packed), BATCH_BYTES, room)
+            return _pack_rows(rows, start, packed, self._turn % len(packed), self._batch_bytes, room)
         except Unpackable as error:
             raise SparkSourceError(f"topic {topic}: {error}") from None
 

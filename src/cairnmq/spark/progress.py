@@ -71,9 +71,9 @@ def continued(start: Progress, latest: Progress, first: Mapping[str, Mapping[int
     for name, known in sorted(start.topics.items()):
         topic = latest.topics.get(name)
         if topic is None and strict:
-            raise DataLoss(_advice(f"topic {name} was deleted while the query was reading it"))
+            raise DataLoss(deleted(name))
         if topic is not None and topic.id != known.id and strict:
-            raise DataLoss(_advice(f"topic {name} was deleted and created again; its offsets mean other records now"))
+            raise DataLoss(made_again(name))
     topics = {}
     for name, topic in latest.topics.items():
         begun = _same(start, name, topic)
@@ -92,6 +92,14 @@ def continued(start: Progress, latest: Progress, first: Mapping[str, Mapping[int
 def _same(start: Progress, name: str, topic: TopicProgress) -> dict[int, int]:
     known = start.topics.get(name)
     return known.offsets if known is not None and known.id == topic.id else {}
+
+
+def deleted(topic: str) -> str:
+    return _advice(f"topic {topic} was deleted while the query was reading it")
+
+
+def made_again(topic: str) -> str:
+    return _advice(f"topic {topic} was deleted and created again; its offsets mean other records now")
 
 
 def aged_out(topic: str, partition: int, offset: int, first: int) -> str:

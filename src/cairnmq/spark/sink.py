@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -14,7 +15,15 @@ from pyspark.sql.types import StructType
 
 from cairnmq.client.errors import ClientError
 from cairnmq.client.transactions import Transaction
-from cairnmq.spark.decision import Decision, give_up, settle, settle_at_once, transactional_id
+from cairnmq.spark.decision import (
+    Decision,
+    TimeLimit,
+    give_up,
+    go_on_at_once,
+    settle,
+    settle_at_once,
+    transactional_id,
+)
 from cairnmq.spark.errors import OptionError, SparkSourceError
 from cairnmq.spark.options import WriteOptions
 from cairnmq.spark.row_shape import RowShape, row_shape
@@ -36,12 +45,13 @@ _seats: dict[str, tuple[str, Transaction]] = {}
 
 
 class Written(WriterCommitMessage):
-    """What a task tells the driver: which query it works for, and its transaction, if it needed one."""
+    """What a task tells the driver: which query it works for, its transaction, if it needed one, and its rows."""
 
-    def __init__(self, query: str, run: str, transaction: Transaction | None) -> None:
+    def __init__(self, query: str, run: str, transaction: Transaction | None, rows: int) -> None:
         self.query = query
         self.run = run
         self.transaction = transaction
+        self.rows = rows
 
 
 def shape_of(schema: StructType, options: WriteOptions, overwrite: bool) -> RowShape:
@@ -64,14 +74,21 @@ class BatchWriter(DataSourceArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         written = _written(messages)
         if self._options.delivery == "exactly_once" and written:
-            mine = Decision(self._job, _ONLY_BATCH, _ONLY_RUN, _transactions(written))
             with _view(self._options) as view:
-                settle_at_once(view, mine, _now_ms())
+                settle_at_once(view, self._decision(written), _limit(self._options))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """If no message is missing, commit() was tried, and may have committed some: then all must be."""
+        written = _written(messages)
         if self._options.delivery == "exactly_once":
             with _view(self._options) as view:
-                give_up(view, self._job, _ONLY_BATCH, _ONLY_RUN)
+                if len(written) < len(messages):
+                    give_up(view, self._job, _ONLY_BATCH, _ONLY_RUN)
+                else:
+                    go_on_at_once(view, self._decision(written))
+
+    def _decision(self, written: Sequence[Written]) -> Decision:
+        return Decision(self._job, _ONLY_BATCH, _ONLY_RUN, _transactions(written))
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -95,8 +112,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
             query, run = written[0].query, written[0].run
             known, seat = _seats.pop(query, ("", None))
             with _view(self._options, seat if known == run else None) as view:
-                mine = Decision(query, batchId, run, _transactions(written))
-                settle(view, mine, _now_ms(), in_charge=view.seat is not None)
+                rows = sum(each.rows for each in written)
+                mine = Decision(query, batchId, run, _transactions(written), self._shape.topic, rows)
+                told = settle(view, mine, _limit(self._options), in_charge=view.seat is not None)
+                if told is not None:
+                    warnings.warn(told, stacklevel=1)
                 if view.seat is not None:
                     _seats[query] = run, view.seat
 
@@ -119,7 +139,16 @@ def _write(
     own = None
     if options.delivery == "exactly_once":
         own = transactional_id(query, batch, run, context.partitionId(), context.taskAttemptId())
-    return Written(query, run, write_rows(options, shape, rows, context.partitionId(), own))
+    count = 0
+
+    def counted() -> Iterator[pa.RecordBatch]:
+        nonlocal count
+        for batch in rows:
+            count += batch.num_rows
+            yield batch
+
+    transaction = write_rows(options, shape, counted(), context.partitionId(), own)
+    return Written(query, run, transaction, count)
 
 
 def _written(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
@@ -130,8 +159,8 @@ def _transactions(written: Sequence[Written]) -> tuple[Transaction, ...]:
     return tuple(each.transaction for each in written if each.transaction is not None)
 
 
-def _now_ms() -> int:
-    return int(time.time() * 1000)
+def _limit(options: WriteOptions) -> TimeLimit:
+    return TimeLimit(lambda: int(time.time() * 1000), int(2000 * options.connection.patience))
 
 
 @contextmanager

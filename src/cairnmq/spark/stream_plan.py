@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from cairnmq.client.data import EARLIEST
+from cairnmq.client.errors import Absent
 from cairnmq.spark.batch_plan import starting
 from cairnmq.spark.byte_limit import Seen, records_within
+from cairnmq.spark.errors import DataLoss
 from cairnmq.spark.options import ReadOptions
-from cairnmq.spark.progress import Progress, behind, capped, continued, limited, unknown
+from cairnmq.spark.progress import Progress, behind, capped, continued, deleted, limited, unknown
 from cairnmq.spark.ranges import Range, ranges_between, tasks
 
 
@@ -78,8 +80,17 @@ class StreamPlan:
         return self._continued(start, latest), latest
 
     def _continued(self, start: Progress, latest: Progress) -> Progress:
-        first = {name: self._view.lookup(name, indexes, EARLIEST) for name, indexes in unknown(start, latest).items()}
+        first = {name: self._first(name, indexes, latest) for name, indexes in unknown(start, latest).items()}
         return continued(start, latest, first, self._options.fail_on_data_loss)
+
+    def _first(self, name: str, indexes: Sequence[int], latest: Progress) -> Mapping[int, int]:
+        """Of a topic that was there when `latest` was noted, perhaps by an earlier run."""
+        try:
+            return self._view.lookup(name, indexes, EARLIEST)
+        except Absent:
+            if self._options.fail_on_data_loss:
+                raise DataLoss(deleted(name)) from None
+            return latest.topics[name].offsets  # nothing is left of it
 
     def _most(self, begin: Progress, latest: Progress) -> int | None:
         """How many records a micro-batch may take."""

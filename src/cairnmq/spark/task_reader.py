@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import pyarrow as pa
 
 from cairnmq import kernels
 from cairnmq.client.blocking import Client
 from cairnmq.client.data import EARLIEST, Fetched
-from cairnmq.client.errors import Refused
+from cairnmq.client.errors import Absent, Refused
 from cairnmq.codec import columns as columns_module
 from cairnmq.codec.batch import read_header
 from cairnmq.codec.records import open_batch
@@ -18,7 +19,7 @@ from cairnmq.errors import ErrorCode
 from cairnmq.spark.arrow import arrow_schema, columns_for, record_batch
 from cairnmq.spark.errors import DataLoss, SparkSourceError
 from cairnmq.spark.options import ReadOptions
-from cairnmq.spark.progress import aged_out
+from cairnmq.spark.progress import aged_out, deleted, made_again
 from cairnmq.spark.ranges import Range
 from cairnmq.spark.topic_view import connect
 
@@ -43,10 +44,15 @@ def _read(
     position = wanted.start
     moved = time.monotonic()
     while position < wanted.end:
-        fetched = _fetch(client, options, wanted, position)
-        if fetched is None:
-            position = _first_left(client, options, wanted, position)
-            continue
+        try:
+            fetched = _fetch(client, options, wanted, position)
+            if fetched is None:
+                position = _first_left(client, options, wanted, position)
+                continue
+        except DataLoss:
+            if options.fail_on_data_loss:
+                raise
+            break  # there is no more of it
         if not fetched.batches:
             if time.monotonic() - moved > STALL_SECONDS:
                 raise SparkSourceError(
@@ -74,15 +80,17 @@ def _read(
 def _fetch(client: Client, options: ReadOptions, wanted: Range, position: int) -> Fetched | None:
     """What the broker has from `position` on; None: it has no such offset any more."""
     while True:
-        found = client.fetch(
-            {wanted.topic: {wanted.partition: position}},
-            max_bytes=options.fetch_bytes,
-            partition_max_bytes=options.fetch_bytes,
-            read_committed=options.read_committed,
-        )
-        # Looked at afterwards: the client may have asked for the topic anew in the middle of a fetch.
-        if client.topic(wanted.topic).topic_id.hex() != wanted.topic_id:
-            raise DataLoss(f"topic {wanted.topic} was deleted and created again; its offsets mean other records now")
+        with _seen_missing(wanted):
+            found = client.fetch(
+                {wanted.topic: {wanted.partition: position}},
+                max_bytes=options.fetch_bytes,
+                partition_max_bytes=options.fetch_bytes,
+                read_committed=options.read_committed,
+            )
+            # Looked at afterwards: the client may have asked for the topic anew in the middle of a fetch.
+            topic_id = client.topic(wanted.topic).topic_id.hex()
+        if topic_id != wanted.topic_id:
+            raise DataLoss(made_again(wanted.topic))
         for each in found:
             if each.error == ErrorCode.OFFSET_OUT_OF_RANGE:
                 return None
@@ -91,9 +99,20 @@ def _fetch(client: Client, options: ReadOptions, wanted: Range, position: int) -
             return each
 
 
+@contextmanager
+def _seen_missing(wanted: Range) -> Iterator[None]:
+    try:
+        yield
+    except Absent as absent:
+        if absent.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        raise DataLoss(deleted(wanted.topic)) from None
+
+
 def _first_left(client: Client, options: ReadOptions, wanted: Range, position: int) -> int:
     """Where to go on when an offset is out of range, if the query may leave out what is gone."""
-    first = client.list_offsets(wanted.topic, [wanted.partition], EARLIEST)[wanted.partition].offset
+    with _seen_missing(wanted):
+        first = client.list_offsets(wanted.topic, [wanted.partition], EARLIEST)[wanted.partition].offset
     if first <= position:
         raise DataLoss(f"partition {wanted.topic}-{wanted.partition} has lost its records from offset {position} on")
     if options.fail_on_data_loss:

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 
 from cairnmq.client.blocking import Client
-from cairnmq.client.errors import ClientError
+from cairnmq.client.errors import ClientError, Refused
 from cairnmq.client.transactions import Transaction
 from cairnmq.codec.batch import TRANSACTIONAL_BIT
 from cairnmq.codec.records import sealed_batch
 from cairnmq.codec.row_packing import PackedRecords
+from cairnmq.errors import ErrorCode
 from cairnmq.spark.arrow import rows_by_topic
 from cairnmq.spark.errors import SparkSourceError
 from cairnmq.spark.options import WriteOptions
@@ -28,7 +29,7 @@ def write_rows(
     """Sends all rows; gives the transaction that holds them, open, or None if there is none."""
     with connect(options.connection) as client:
         sender = _Sender(client, options, transactional_id)
-        outbox = Outbox(lambda topic: len(client.topic(topic, create=True).partitions), turn)
+        outbox = Outbox(lambda topic: len(client.topic(topic, create=True).partitions), turn, options.batch_bytes)
         try:
             for batch in batches:
                 for topic, rows in rows_by_topic(shape, batch, int(time.time() * 1000)):
@@ -38,11 +39,17 @@ def write_rows(
             sender.send(outbox.take())
         except ClientError as error:
             sender.give_up()
-            raise SparkSourceError(str(error)) from None
+            raise SparkSourceError(f"{error}{_advice(error)}") from None
         except BaseException:
             sender.give_up()
             raise
         return sender.transaction
+
+
+def _advice(error: ClientError) -> str:
+    if isinstance(error, Refused) and error.code == ErrorCode.MESSAGE_TOO_LARGE:
+        return "; the option kafka.max.request.size makes batches smaller, down to one row"
+    return ""
 
 
 class _Sender:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from cairnmq.client.blocking import Client
 from cairnmq.client.data import LATEST
@@ -86,39 +88,47 @@ class TopicView:
         return {index: listed.offset for index, listed in found.items()}
 
     def latest(self, *, missing_is_fatal: bool = True) -> Progress:
-        topics = self.topics(missing_is_fatal=missing_is_fatal)
-        return Progress(
-            {
-                name: TopicProgress(topic_id, dict(sorted(self.lookup(name, partitions, LATEST).items())))
-                for name, (topic_id, partitions) in topics.items()
-            }
-        )
+        topics = {}
+        for name, (topic_id, partitions) in self.topics(missing_is_fatal=missing_is_fatal).items():
+            try:
+                ends = self.lookup(name, partitions, LATEST)
+            except Absent:
+                if missing_is_fatal:
+                    raise
+                continue  # deleted a moment ago
+            topics[name] = TopicProgress(topic_id, dict(sorted(ends.items())))
+        return Progress(topics)
 
     def publish(self, group: str, progress: Progress) -> None:
-        """Commits offsets for a group that nobody joins, so that tools see how far the query is."""
+        """Commits offsets for a group that nobody joins, so that tools see how far the query is. What is gone, or is
+        another topic by now, is left out: what that means for the query is told by the next look at what there is."""
+        there = self.client.metadata(list(progress.topics)).topics
         offsets = {
             TopicPartition(name, index): offset
             for name, topic in progress.topics.items()
+            if name in there and there[name].topic_id.hex() == topic.id
             for index, offset in topic.offsets.items()
         }
         if offsets:
-            self.client.offset_commit(group, offsets)
+            with suppress(Absent):  # deleted a moment ago
+                self.client.offset_commit(group, offsets)
 
     def wait_for_more(self, progress: Progress) -> None:
         """Returns when there is a record behind what was read, or after a moment."""
         positions = {name: topic.offsets for name, topic in progress.topics.items() if topic.offsets}
-        if not positions:
-            return
-        try:
-            self.client.fetch(
-                positions,
-                max_wait_ms=POLL_MS,
-                max_bytes=1,
-                partition_max_bytes=1,
-                read_committed=self._read_committed,
-            )
-        except Absent:
-            return  # deleted: the next look at what there is tells what that means for the query
+        if positions:
+            try:
+                self.client.fetch(
+                    positions,
+                    max_wait_ms=POLL_MS,
+                    max_bytes=1,
+                    partition_max_bytes=1,
+                    read_committed=self._read_committed,
+                )
+                return
+            except Absent:
+                pass  # deleted: the next look at what there is tells what that means for the query
+        time.sleep(POLL_MS / 1000)  # there is nothing that a broker could wait for
 
     def sample(self, positions: Mapping[str, Mapping[int, int]]) -> dict[str, dict[int, Seen]]:
         """What the next records of some of the partitions take: of those whose batches come first."""

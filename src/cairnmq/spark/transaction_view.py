@@ -13,6 +13,7 @@ from cairnmq.client.data import EARLIEST, LATEST, is_abort
 from cairnmq.client.errors import Refused
 from cairnmq.client.transactions import OpenTransaction, Transaction
 from cairnmq.codec.batch import CONTROL_BIT, read_header
+from cairnmq.codec.compression import GZIP, NONE
 from cairnmq.codec.records import Record, build_batch, decode_batch
 from cairnmq.errors import ErrorCode
 from cairnmq.spark.decision import Decision, Fenced, prefix
@@ -20,6 +21,8 @@ from cairnmq.spark.errors import SparkSourceError
 from cairnmq.types import TopicPartition
 
 TOPIC = "__cairnmq_spark_decisions"
+STALL_SECONDS = 60.0
+_COMPRESSED_FROM = 64 * 1024  # bytes: many tasks have names that are much alike
 # Segments are small, so that compaction, which spares the last one, leaves little to read.
 CONFIGS = {"cleanup.policy": "compact", "segment.bytes": str(1024 * 1024), "min.cleanable.dirty.ratio": "0.1"}
 _ABORTED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_TXN_STATE})
@@ -61,9 +64,10 @@ class TransactionView:
     def store(self, decision: Decision) -> None:
         assert self.seat is not None, "nobody decides who has not taken over"
         self._make_topic()
-        record = Record(0, int(time.time() * 1000), decision.query.encode(), msgspec.json.encode(decision))
+        text = msgspec.json.encode(decision)
         batch = build_batch(
-            [record],
+            [Record(0, int(time.time() * 1000), decision.query.encode(), text)],
+            codec=GZIP if len(text) >= _COMPRESSED_FROM else NONE,
             producer_id=self.seat.producer_id,
             producer_epoch=self.seat.epoch,
             base_sequence=0,
@@ -109,18 +113,28 @@ class TransactionView:
             return
         at = self._client.list_offsets(TOPIC, [0], EARLIEST)[0].offset
         end = self._client.list_offsets(TOPIC, [0], LATEST)[0].offset
+        moved = time.monotonic()
         while at < end:
             for fetched in self._client.fetch({TOPIC: {0: at}}, partition_max_bytes=8 * 1024 * 1024):
+                if fetched.error:
+                    raise Refused(fetched.error, f"partition {TOPIC}-0")
                 for batch in fetched.batches:
-                    at = read_header(batch).last_offset + 1
+                    at, moved = read_header(batch).last_offset + 1, time.monotonic()
                     yield batch
+            if time.monotonic() - moved > STALL_SECONDS:
+                raise SparkSourceError(f"partition {TOPIC}-0 gives no record at offset {at}, though it ends at {end}")
 
     def _make_topic(self) -> None:
         if not self._has_topic():
-            made = self._client.create_topics([NewTopic(TOPIC, 1, 1, CONFIGS)], twice_is_harmless=True)[TOPIC]
+            made = self._client.create_topics([NewTopic(TOPIC, 1, configs=CONFIGS)], twice_is_harmless=True)[TOPIC]
             if isinstance(made, Refused) and made.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise made
 
     def _has_topic(self) -> bool:
+        """An error is no answer: who took it for one would write a decided batch again."""
         topic = self._client.metadata([TOPIC]).topics.get(TOPIC)
-        return topic is not None and not topic.error
+        if topic is None or topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return False
+        if topic.error:
+            self._client.topic(TOPIC)  # waits, or says what is wrong
+        return True

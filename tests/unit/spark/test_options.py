@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cairnmq.spark.errors import OptionError
-from cairnmq.spark.options import COLUMNS, columns_of, read_options, write_options
+from cairnmq.spark.options import BATCH_BYTES, COLUMNS, columns_of, read_options, write_options
 from cairnmq.spark.position import Position
 
 LEAST = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "a"}
@@ -68,6 +68,7 @@ def test_names_are_read_in_any_case() -> None:
         ({"maxBytesPerTrigger": "5"}, "option maxBytesPerTrigger is for a streaming query"),
         ({"group": "g"}, "option group is for a streaming query"),
         ({"subscribe": " "}, "option subscribe is empty"),
+        ({"subscribe": " ,,"}, "option subscribe names no topic"),
     ],
 )
 def test_what_a_batch_query_is_told(given: dict[str, str], sentence: str) -> None:
@@ -118,6 +119,8 @@ def test_limits() -> None:
         assert found == pytest.approx(seconds)
     with pytest.raises(OptionError, match="a time like"):
         read_options({**LEAST, "maxTriggerDelay": "soon"}, stream=True)
+    with pytest.raises(OptionError, match="minOffsetsPerTrigger 3 is more than maxOffsetsPerTrigger 2"):
+        read_options({**LEAST, **given, "maxOffsetsPerTrigger": "2"}, stream=True)
 
 
 def test_isolation_by_our_name_and_by_kafka_s() -> None:
@@ -153,3 +156,23 @@ def test_delivery() -> None:
     with pytest.raises(OptionError, match="unknown option subscribe"):
         write_options(LEAST, stream=False)
     assert write_options({**SINK, "kafka.compression.type": "zstd"}, stream=False).codec == 4
+
+
+def test_a_time_limit_leaves_time_to_write_and_to_commit() -> None:
+    given = {**SINK, "kafka.transaction.timeout.ms": "59999"}
+    with pytest.raises(OptionError, match=r"kafka\.transaction\.timeout\.ms must be at least 60000, not 59999"):
+        write_options(given, stream=True)
+    assert write_options(given, stream=False).delivery == "at_least_once", "there it means nothing"
+
+
+def test_batches_as_small_as_a_topic_takes_them() -> None:
+    def size(**given: str) -> int:
+        return write_options(
+            {**SINK, **{f"kafka.{name}": text for name, text in given.items()}}, stream=True
+        ).batch_bytes
+
+    assert size() == BATCH_BYTES
+    assert 90_000 < size(**{"max.request.size": "100000"}) < 99_900, "with room for a header"
+    assert size(**{"max.request.size": "10000000"}) == BATCH_BYTES
+    assert size(**{"max.request.size": "1"}) == 1
+    assert size(**{"batch.size": "0"}) == BATCH_BYTES, "tunes Kafka's client only"

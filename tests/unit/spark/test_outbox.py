@@ -7,7 +7,8 @@ import pytest
 from cairnmq.codec.partitioner import partition_for
 from cairnmq.codec.row_packing import Cells, Numbers, Rows
 from cairnmq.spark.errors import OptionError, SparkSourceError
-from cairnmq.spark.outbox import BATCH_BYTES, TOTAL_BYTES, Outbox
+from cairnmq.spark.options import BATCH_BYTES
+from cairnmq.spark.outbox import TOTAL_BYTES, Outbox
 from cairnmq.spark.row_shape import row_shape
 from cairnmq.types import TopicPartition
 
@@ -27,7 +28,7 @@ def places(outbox: Outbox) -> dict[int, int]:
 
 
 def test_a_key_has_its_partition_and_a_row_may_name_one() -> None:
-    outbox = Outbox(lambda topic: 5, 0)
+    outbox = Outbox(lambda topic: 5, 0, BATCH_BYTES)
     outbox.put("t", row(key=b"user"))
     outbox.put("t", row(key=b"user", partition=1))
     assert places(outbox) == {partition_for(b"user", 5): 1, 1: 1}
@@ -36,7 +37,7 @@ def test_a_key_has_its_partition_and_a_row_may_name_one() -> None:
 
 
 def test_rows_without_a_key_move_on_with_every_batch() -> None:
-    outbox = Outbox(lambda topic: 3, 1)
+    outbox = Outbox(lambda topic: 3, 1, BATCH_BYTES)
     for partition in (1, 2, 0):
         outbox.put("t", row())
         outbox.put("t", row())
@@ -44,7 +45,7 @@ def test_rows_without_a_key_move_on_with_every_batch() -> None:
 
 
 def test_no_batch_is_too_large_unless_a_record_is() -> None:
-    outbox = Outbox(lambda topic: 1, 0)
+    outbox = Outbox(lambda topic: 1, 0, BATCH_BYTES)
     rows = Rows(3, 0, cells(bytes(BATCH_BYTES // 2), bytes(2 * BATCH_BYTES), b"small"))
     start = 0
     for after in (1, 2, 3):
@@ -54,8 +55,18 @@ def test_no_batch_is_too_large_unless_a_record_is() -> None:
     assert outbox.take() == {}
 
 
+def test_batches_may_be_smaller() -> None:
+    outbox = Outbox(lambda topic: 1, 0, 1000)
+    rows = Rows(30, 0, cells(*(bytes(100) for _ in range(30))))
+    start, sizes = 0, []
+    while start < rows.count:
+        start = outbox.put("t", rows, start)
+        sizes += [len(packed.body) for packed in outbox.take().values()]
+    assert len(sizes) == 4 and max(sizes) <= 1000
+
+
 def test_many_partitions_fill_up_together() -> None:
-    outbox = Outbox(lambda topic: 1000, 0)
+    outbox = Outbox(lambda topic: 1000, 0, BATCH_BYTES)
     count = 0
     while outbox.put("t", row(10_000, partition=count % 1000)) == 1:
         count += 1
@@ -66,7 +77,7 @@ def test_many_partitions_fill_up_together() -> None:
 
 def test_partitions_are_counted_anew_with_every_take() -> None:
     counts = {"t": 2}
-    outbox = Outbox(counts.__getitem__, 0)
+    outbox = Outbox(counts.__getitem__, 0, BATCH_BYTES)
     outbox.put("t", row())
     counts["t"] = 9
     with pytest.raises(SparkSourceError, match="partition 8; there are 0 to 1"):

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from cairnmq.client.data import EARLIEST
+from cairnmq.client.errors import Absent
+from cairnmq.errors import ErrorCode
 from cairnmq.spark.byte_limit import Seen
 from cairnmq.spark.errors import DataLoss, SparkSourceError
 from cairnmq.spark.options import ReadOptions, read_options
@@ -32,6 +34,8 @@ class FakeView:
         return {name: (topic_id, tuple(range(len(ends)))) for name, (topic_id, ends) in self.held.items()}
 
     def lookup(self, topic: str, partitions: Sequence[int], time: int) -> Mapping[int, int]:
+        if topic not in self.held:
+            raise Absent(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic}")
         return {index: self.first if time == EARLIEST else self.held[topic][1][index] for index in partitions}
 
     def latest(self, *, missing_is_fatal: bool = True) -> Progress:
@@ -174,6 +178,15 @@ def test_unless_the_query_may_lose_data() -> None:
     assert plan_of(FakeView(), failOnDataLoss="false").latest(start) is start
 
 
+def test_a_topic_that_an_earlier_run_planned_to_read_and_that_is_gone() -> None:
+    """Offsets of a batch are noted before it runs, and every restart is given the same ones."""
+    start, end = progress(a=("x", [3])), progress(a=("x", [7]), b=("y", [5, 5]))
+    view = FakeView(a=("x", [9]))
+    with pytest.raises(DataLoss, match="topic b was deleted while"):
+        plan_of(view).tasks(start, end)
+    assert plan_of(view, failOnDataLoss="false").tasks(start, end) == [(Range("a", "x", 0, 3, 7),)]
+
+
 def test_a_batch_of_an_earlier_run_is_planned_as_it_was() -> None:
     view = FakeView(a=("x", [99]))
     ranges = plan_of(view).tasks(progress(a=("x", [3])), progress(a=("x", [7])))
@@ -194,8 +207,9 @@ def test_it_waits_for_enough_records_but_not_for_ever() -> None:
 
 
 def test_a_trigger_may_want_all_there_is() -> None:
-    plan = plan_of(FakeView(a=("x", [9])), minOffsetsPerTrigger="10", maxOffsetsPerTrigger="5", maxBytesPerTrigger="1")
-    assert plan.latest(progress(a=("x", [0])), everything=True) == progress(a=("x", [9]))
+    for limits in ({"minOffsetsPerTrigger": "10"}, {"maxOffsetsPerTrigger": "5", "maxBytesPerTrigger": "1"}):
+        plan = plan_of(FakeView(a=("x", [9])), None, **limits)
+        assert plan.latest(progress(a=("x", [0])), everything=True) == progress(a=("x", [9]))
 
 
 def test_a_group_is_told_what_was_processed_once() -> None:
