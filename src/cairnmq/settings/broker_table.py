@@ -64,7 +64,7 @@ _ROWS = (
          low=1),
     _row("cairn.groups.max", _INT, 100_000,
          "Groups with members, and as many with offsets, committed or pending; no more are made.", low=0),
-    _row("cairn.transactional.ids.max", _INT, 100_000, "Transactional ids; no more are made.", low=0),
+    _row("cairn.transactional.ids.max", _INT, 100_000, "Transactional ids; beyond it those unused longest are forgotten.", low=0),
     _row("cairn.unpacked.bytes.max", _LONG, 32 * 1024**2,
          "The most a batch may expand to when a lookup by time decompresses it.", low=1024),
     _row("cairn.partitions.max", _INT, 1_000_000, "Partitions of all topics; no more are created.", low=0,
