@@ -5,13 +5,14 @@ run that died in between is followed by one that is given the same batch again: 
 what the tasks have written anew is aborted; what was not decided is aborted, and the new writing counts.
 
 One driver at a time is in charge of a query: whoever takes over fences the one before, and looks what that has decided
-before it decides itself. Aborting needs no such order: when a batch is committed, whatever else was written for it or
-for an earlier one will never count, whoever finds it.
+before it decides itself. Aborting is not fenced, so it is only for what will never count, whoever finds it, and however
+late: what else a run has written when it settles a batch; and what all runs had open before a decision, once that is
+stored. Whoever stored it was in charge all the time, so nobody can have come to a later batch before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -60,14 +61,14 @@ class Broker(Protocol):
         """Those of all runs."""
 
 
-def transactional_id(query: str, batch: int, run: str, partition: int, attempt: int) -> str:
-    """Of one attempt of one task: no other writes with it, so that nobody fences who has finished."""
-    return f"{prefix(query)}{batch}-{run}-{partition}-{attempt}"
-
-
 def prefix(query: str) -> str:
     """Of the transactional ids of all tasks of a query."""
     return f"cairnmq-spark-{query}-"
+
+
+def run_prefix(query: str, run: str) -> str:
+    """Of those of one run; task_names.py says what follows."""
+    return f"{prefix(query)}{run}-"
 
 
 def settle(broker: Broker, mine: Decision, now_ms: int, *, in_charge: bool) -> None:
@@ -81,7 +82,7 @@ def settle(broker: Broker, mine: Decision, now_ms: int, *, in_charge: bool) -> N
     broker.take_over(mine.query)
     last = broker.last_decision(mine.query)
     if last is not None and _was_settled(broker, last, mine):
-        _abort_leftovers(broker, broker.open(mine.query), mine.query, mine.batch)
+        give_up(broker, mine.query, mine.run)
     else:
         _decide(broker, mine, now_ms)
 
@@ -91,14 +92,12 @@ def settle_at_once(broker: Broker, mine: Decision, now_ms: int) -> None:
     others = _check_open(broker, mine, now_ms)
     if not finish(broker, mine):
         raise SparkSourceError(_lost(mine, "before they could be committed; nothing was written"))
-    _abort_leftovers(broker, others, mine.query, mine.batch)
+    _abort(broker, others)
 
 
-def give_up(broker: Broker, query: str, batch: int, run: str) -> None:
-    """Of a run that has not decided on a batch, and will not: nothing that its tasks wrote counts."""
-    for each in broker.open(query):
-        if each.transaction.transactional_id.startswith(f"{prefix(query)}{batch}-{run}-"):
-            broker.abort(each.transaction)
+def give_up(broker: Broker, query: str, run: str) -> None:
+    """Of a run that has no decision to commit: nothing that its tasks have open counts."""
+    _abort(broker, _of_run(broker.open(query), query, run))
 
 
 def finish(broker: Broker, decision: Decision) -> bool:
@@ -125,7 +124,9 @@ def _decide(broker: Broker, mine: Decision, now_ms: int) -> None:
         broker.store(mine)
         if not finish(broker, mine):
             raise SparkSourceError(_lost(mine, "before they could be committed; start the query again"))
-    _abort_leftovers(broker, others, mine.query, mine.batch if mine.transactions else mine.batch - 1)
+        _abort(broker, others)
+    else:
+        _abort(broker, _of_run(others, mine.query, mine.run))  # nothing was stored: who else is in charge is not known
 
 
 def _check_open(broker: Broker, mine: Decision, now_ms: int) -> list[OpenTransaction]:
@@ -144,12 +145,13 @@ def _check_open(broker: Broker, mine: Decision, now_ms: int) -> list[OpenTransac
     return list(found.values())
 
 
-def _abort_leftovers(broker: Broker, found: Sequence[OpenTransaction], query: str, committed: int) -> None:
-    """Of attempts that were lost, and of runs that came too late: of batches up to one that is committed."""
+def _of_run(found: Iterable[OpenTransaction], query: str, run: str) -> list[OpenTransaction]:
+    return [each for each in found if each.transaction.transactional_id.startswith(run_prefix(query, run))]
+
+
+def _abort(broker: Broker, found: Iterable[OpenTransaction]) -> None:
     for each in found:
-        batch = each.transaction.transactional_id.removeprefix(prefix(query)).partition("-")[0]
-        if int(batch) <= committed:
-            broker.abort(each.transaction)
+        broker.abort(each.transaction)
 
 
 def _lost(decision: Decision, how: str) -> str:

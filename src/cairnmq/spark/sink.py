@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
@@ -14,12 +15,13 @@ from pyspark.sql.types import StructType
 
 from cairnmq.client.errors import ClientError
 from cairnmq.client.transactions import Transaction
-from cairnmq.spark.decision import Decision, give_up, settle, settle_at_once, transactional_id
+from cairnmq.spark.decision import Decision, give_up, settle, settle_at_once
 from cairnmq.spark.errors import OptionError, SparkSourceError
 from cairnmq.spark.options import WriteOptions
 from cairnmq.spark.row_shape import RowShape, row_shape
 from cairnmq.spark.topic_view import connect
 from cairnmq.spark.transaction_view import TransactionView
+from cairnmq.spark.worker import this_worker
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,7 +73,7 @@ class BatchWriter(DataSourceArrowWriter):
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         if self._options.delivery == "exactly_once":
             with _view(self._options) as view:
-                give_up(view, self._job, _ONLY_BATCH, _ONLY_RUN)
+                give_up(view, self._job, _ONLY_RUN)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -106,7 +108,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         written = _written(messages)
         if self._options.delivery == "exactly_once" and 0 < len(written) < len(messages):
             with _view(self._options) as view:
-                give_up(view, written[0].query, batchId, written[0].run)
+                give_up(view, written[0].query, written[0].run)
 
 
 def _write(
@@ -118,7 +120,7 @@ def _write(
     assert context is not None, "only tasks write"
     own = None
     if options.delivery == "exactly_once":
-        own = transactional_id(query, batch, run, context.partitionId(), context.taskAttemptId())
+        own = partial(this_worker().names.next, query, run, batch)
     return Written(query, run, write_rows(options, shape, rows, context.partitionId(), own))
 
 
