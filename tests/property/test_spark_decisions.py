@@ -1,5 +1,5 @@
-"""Exactly once in a model: drivers die and pause at any step, others take over, rows are spread anew, tasks that Spark has
-given up begin late, and transactional ids are used again; each row counts once."""
+"""Exactly once in a model: drivers die and pause at any step, others take over, rows are spread anew, tasks that Spark
+has given up begin late, and transactional ids are used again; each row counts once."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Names(Protocol):
 
 
 class Id:
-    """A transactional id, as a broker keeps it. Who begins with it aborts what is open, and then nobody is told any more
-    how that ended which was there before."""
+    """A transactional id, as a broker keeps it. Who begins with it aborts what is open, and then nobody is told how
+    that ended which was there before."""
 
     def __init__(self, producer_id: int) -> None:
         self.producer_id = producer_id
@@ -261,8 +261,8 @@ def test_every_row_counts_once() -> None:
 
 
 class ByPlace:
-    """A wrong way to name tasks: by their place in the job, whatever the process. An attempt that was given up before it
-    began, and begins long after, has the id of a task of today."""
+    """A wrong way to name tasks: by their place in the job, whatever the process. An attempt that was given up before
+    it began, and begins long after, has the id of a task of today."""
 
     def __init__(self) -> None:
         self.runs: dict[str, tuple[int, int]] = {}

@@ -124,7 +124,7 @@ class TransactionCoordinator:
         for transactional_id, forgetting in self.core.surplus():
             if not self._told_full:
                 self._told_full = True  # once: it may go on with every new id
-                log.warning("cairn.transactional.ids.max is reached: for each new id the one unused longest is forgotten")
+                log.warning("cairn.transactional.ids.max is reached: each new id has the one unused longest forgotten")
             self._carry_out(transactional_id, forgetting)
 
     # ----------------------------------------------------------------------------------------- storing and answering
