@@ -64,10 +64,10 @@ def refusing(*_: object, **__: object) -> None:
 def test_a_stream_goes_on_when_the_table_of_ids_is_full(
     make_broker: Callable[..., Broker], monkeypatch: pytest.MonkeyPatch, kept: bool
 ) -> None:
-    """Of 10 ids: what a task needs is there, and what it needs no more is forgotten."""
+    """Of 10 ids: what a task needs is there, and what it needs no more is forgotten, also by the next start."""
     monkeypatch.setattr(worker, "_worker", None)
     broker = make_broker(settings={"cairn.transactional.ids.max": "10"}).start()
-    query, used = uuid.uuid4().hex, set()
+    query, used = uuid.uuid4().hex, {}
     with Client.connect(broker.bootstrap) as client:
         view = TransactionView(client, 900_000)
         for batch in range(BATCHES):
@@ -78,10 +78,18 @@ def test_a_stream_goes_on_when_the_table_of_ids_is_full(
                 name = partial(worker.this_worker().names.next, query, "run", batch)
                 written.append(task(broker, "writer-full", [b"%d-%d" % (batch, number)], name))
             transactions = tuple(each for each in written if each is not None)
-            used |= {each.transactional_id for each in transactions}
+            used |= {each.transactional_id: each for each in transactions}
             mine = Decision(query, batch, "run", transactions)
             settle(view, mine, int(time.time() * 1000), in_charge=view.seat is not None)
         assert len(used) == (2 * TASKS if kept else BATCHES * TASKS)
         assert client.open_transactions("") == []
         end = client.list_offsets("writer-full", [0], -1, read_committed=True)[0].offset
     assert end == BATCHES * TASKS * 2, "each row, and its marker"
+    assert broker.stop() == 0
+    broker.start()
+    with Client.connect(broker.bootstrap) as client:
+        view = TransactionView(client, 900_000)
+        assert all(view.commit(each) for each in transactions), "the last ones are known, and how they ended"
+        if not kept:
+            with pytest.raises(SparkSourceError, match="nobody knows whether it was"):
+                view.commit(next(iter(used.values())))
