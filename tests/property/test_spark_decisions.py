@@ -1,5 +1,5 @@
-"""Exactly once in a model: drivers die and pause at any step, others take over, and rows are spread anew; each row
-counts once."""
+"""Exactly once in a model: drivers die and pause at any step, others take over, rows are spread anew, tasks that Spark
+has given up begin late, and transactional ids are used again; each row counts once."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from random import Random
 from threading import Semaphore, Thread
+from typing import Protocol
 
 import pytest
 
@@ -18,16 +19,19 @@ from cairnmq.spark.decision import (
     TimeLimit,
     give_up,
     go_on_at_once,
+    run_prefix,
     settle,
     settle_at_once,
-    transactional_id,
 )
 from cairnmq.spark.errors import SparkSourceError
+from cairnmq.spark.task_names import TaskNames
 
 QUERY = "q"
 TIMEOUT_MS = 900_000
-BATCHES = 4
-ROWS = 3  # of each batch
+BATCHES = 7
+EMPTY = 2  # a batch without rows
+ROWS = 3  # of each other batch
+PROCESSES = 2
 MARGIN_MS = 240_000
 AT_ONCE = TimeLimit(lambda: 0, MARGIN_MS)
 
@@ -36,28 +40,65 @@ class Died(Exception):
     pass
 
 
-class Model:
-    """Brokers, which know transactions and decisions, and Spark's checkpoint, which knows batches."""
+class Names(Protocol):
+    def next(self, query: str, run: str, batch: int) -> str: ...
 
-    def __init__(self, *, loses_answers: bool = False) -> None:
-        self.loses_answers = loses_answers
+
+class Id:
+    """A transactional id, as a broker keeps it. Who begins with it aborts what is open, and then nobody is told how
+    that ended which was there before."""
+
+    def __init__(self, producer_id: int) -> None:
+        self.producer_id = producer_id
+        self.epoch = -1
+        self.open: Transaction | None = None
+        self.committed: Transaction | None = None
+
+    def begin(self, name: str) -> Transaction:
+        self.epoch += 1
+        self.open, self.committed = Transaction(name, self.producer_id, self.epoch), None
+        return self.open
+
+
+class Model:
+    """Brokers, which know transactions and decisions, Spark's checkpoint, which knows batches, and worker processes."""
+
+    def __init__(self, seed: int = 0, names: Callable[[int], Names] | None = None) -> None:
+        self.chance = Random(seed)
+        self.loses_answers = seed % 4 < 2
+        self.processes = [names(each) if names else names_of(each) for each in range(PROCESSES)]
+        self.ids: dict[str, Id] = {}
         self.rows: dict[Transaction, list[int]] = {}
-        self.open_now: set[Transaction] = set()
         self.committed: set[Transaction] = set()
         self.decision: Decision | None = None
         self.epoch = 0
         self.runs = 0
         self.noted: set[int] = set()
+        self.begun: list[tuple[int, int]] = []
 
-    def write(self, batch: int, run: int, partition: int, rows: list[int]) -> Transaction:
-        name = transactional_id(QUERY, batch, str(run), partition, len(self.rows))
-        transaction = Transaction(name, len(self.rows), 0)
+    def write(self, batch: int, run: int, rows: list[int]) -> Transaction:
+        name = self.chance.choice(self.processes).next(QUERY, str(run), batch)
+        transaction = self.ids.setdefault(name, Id(len(self.ids))).begin(name)
         self.rows[transaction] = rows
-        self.open_now.add(transaction)
         return transaction
+
+    def write_late(self) -> None:
+        """An attempt of some batch, which nobody waits for any more."""
+        if self.begun:
+            batch, run = self.chance.choice(self.begun)
+            with suppress(SparkSourceError):
+                self.write(batch, run, rows_of(batch)[:1])
+
+    @property
+    def open_now(self) -> set[Transaction]:
+        return {each.open for each in self.ids.values() if each.open is not None}
 
     def visible(self) -> Counter[int]:
         return Counter(row for transaction in self.committed for row in self.rows[transaction])
+
+
+def names_of(process: int) -> TaskNames:
+    return TaskNames(lambda: f"p{process}")
 
 
 class View:
@@ -91,15 +132,19 @@ class View:
 
     def commit(self, transaction: Transaction) -> bool:
         self.pause()
-        if transaction in self.model.open_now:
-            self.model.open_now.remove(transaction)
+        own = self.model.ids[transaction.transactional_id]
+        if own.open == transaction:
+            own.open, own.committed = None, transaction
             self.model.committed.add(transaction)
+        done = own.committed == transaction
         self.pause()
-        return transaction in self.model.committed
+        return done
 
     def abort(self, transaction: Transaction) -> None:
         self.pause()
-        self.model.open_now.discard(transaction)
+        own = self.model.ids[transaction.transactional_id]
+        if own.open == transaction:
+            own.open = None
         self.pause()
 
     def open(self, query: str) -> Sequence[OpenTransaction]:
@@ -110,12 +155,12 @@ class View:
 
 
 def rows_of(batch: int) -> list[int]:
-    return [batch * 100 + row for row in range(ROWS)]
+    return [batch * 100 + row for row in range(ROWS)] if batch != EMPTY else []
 
 
 def spread(model: Model, batch: int, run: int, tasks: int) -> tuple[Transaction, ...]:
-    rows = rows_of(batch)
-    return tuple(model.write(batch, run, task, rows[task::tasks]) for task in range(tasks))
+    shares = [rows_of(batch)[task::tasks] for task in range(tasks)]
+    return tuple(model.write(batch, run, share) for share in shares if share)
 
 
 def drive(model: Model, pause: Callable[[], None], until: int) -> None:
@@ -125,17 +170,17 @@ def drive(model: Model, pause: Callable[[], None], until: int) -> None:
     view = View(model, pause)
     while batch < until:
         pause()
-        if (run + batch) % 2:  # an attempt that was killed while it wrote: nobody ends its transaction
-            model.write(batch, run, 0, rows_of(batch)[:1])
+        if rows_of(batch):
+            model.begun.append((batch, run))
+            if (run + batch) % 2:  # an attempt that was killed while it wrote: nobody ends its transaction
+                model.write(batch, run, rows_of(batch)[:1])
         if (run + batch) % 3 == 0:  # Spark has another process commit
             view = View(model, pause)
         written = spread(model, batch, run, 1 + run % ROWS)
         pause()
-        mine = Decision(QUERY, batch, str(run), written, "t", ROWS)
+        mine = Decision(QUERY, batch, str(run), written, "t", len(rows_of(batch)))
         assert settle(view, mine, AT_ONCE, in_charge=view.epoch is not None) is None
         pause()
-        if (run + batch) % 5 == 0 and batch < BATCHES - 1:  # a second attempt of a slow task, which writes on
-            model.write(batch, run, 0, rows_of(batch)[:1])
         if batch in model.noted:
             return  # as Spark: "multiple streaming jobs detected"
         model.noted.add(batch)
@@ -189,24 +234,84 @@ class Driver:
             raise Died
 
 
+def play(seed: int, names: Callable[[int], Names] | None = None) -> Model:
+    """Two or three drivers go on in turns, each some steps further; some die there, and are started again. In the end
+    one does the rest."""
+    rng, model = Random(seed), Model(seed, names)
+    drivers: dict[int, Driver] = {}
+    for _ in range(rng.randrange(4, 24)):
+        who = rng.randrange(2 + seed % 2)
+        if who not in drivers or drivers[who].ended:
+            drivers[who] = Driver(model, BATCHES - 1)
+        drivers[who].step(1 + int(rng.expovariate(1 / rng.choice((3, 12, 40)))))
+        if rng.random() < 0.1:
+            drivers[who].die()
+        if rng.random() < 0.3:
+            model.write_late()
+    for driver in drivers.values():
+        driver.die()
+    drive(model, lambda: None, BATCHES)
+    return model
+
+
+EVERY = Counter(row for batch in range(BATCHES) for row in rows_of(batch))
+
+
 def test_every_row_counts_once() -> None:
-    """Two or three drivers go on in turns, each some steps further; some die there, and are started again."""
+    again = 0
     for seed in range(1000):
-        rng, model = Random(seed), Model(loses_answers=seed % 4 < 2)
-        drivers: dict[int, Driver] = {}
-        for _ in range(rng.randrange(4, 24)):
-            who = rng.randrange(2 + seed % 2)
-            if who not in drivers or drivers[who].ended:
-                drivers[who] = Driver(model, BATCHES - 1)
-            drivers[who].step(1 + int(rng.expovariate(1 / rng.choice((3, 12)))))
-            if rng.random() < 0.1:
-                drivers[who].die()
-        for driver in drivers.values():
-            driver.die()
-        drive(model, lambda: None, BATCHES)
-        every = Counter(row for batch in range(BATCHES) for row in rows_of(batch))
-        assert model.visible() == every, f"seed {seed}"
+        model = play(seed)
+        assert model.visible() == EVERY, f"seed {seed}"
         assert not model.open_now, f"seed {seed}: whoever is left ends what the others left"
+        again += sum(each.epoch > 0 for each in model.ids.values())
+    assert again > 1000, "ids were used again"
+
+
+class ByPlace:
+    """A wrong way to name tasks: by their place in the job, whatever the process. An attempt that was given up before
+    it began, and begins long after, has the id of a task of today."""
+
+    def __init__(self) -> None:
+        self.runs: dict[str, tuple[int, int]] = {}
+
+    def next(self, query: str, run: str, batch: int) -> str:
+        known, count = self.runs.get(run, (batch, 0))
+        place = count + 1 if batch == known else 1
+        if batch >= known:
+            self.runs[run] = batch, place
+        return f"{run_prefix(query, run)}{batch % 2}-{place}"
+
+
+class InEveryBatch:
+    """Another one: each process has ids of its own, and uses all of them in every batch."""
+
+    def __init__(self, process: int) -> None:
+        self.right = names_of(process)
+
+    def next(self, query: str, run: str, batch: int) -> str:
+        owner, _, count = self.right.next(query, run, batch).rsplit("-", 2)
+        return f"{owner}-{count}"
+
+
+def by_place() -> Callable[[int], Names]:
+    shared = ByPlace()
+    return lambda process: shared
+
+
+@pytest.mark.parametrize(
+    ("wrong", "first"), [(by_place, 40), (lambda: InEveryBatch, 600)], ids=["by place", "in every batch"]
+)
+def test_the_model_finds_ids_that_are_used_again_too_early(
+    wrong: Callable[[], Callable[[int], Names]], first: int
+) -> None:
+    """Rows are lost, or double. `first`: close to the first seed that shows it, to save time."""
+
+    def goes_wrong(seed: int) -> bool:
+        with suppress(SparkSourceError):
+            return play(seed, wrong()).visible() != EVERY
+        return False
+
+    assert any(goes_wrong(seed) for seed in range(first, 3000))
 
 
 def test_who_wakes_up_late_decides_nothing() -> None:
@@ -228,7 +333,7 @@ def test_who_wakes_up_late_decides_nothing() -> None:
 
 def test_a_decision_whose_answer_was_lost_counts() -> None:
     """It is stored, and another takes over before that is heard: whoever stored it finds itself fenced."""
-    model = Model(loses_answers=True)
+    model = Model(seed=0)
     first = Driver(model, 2)
     while model.decision is None or model.decision.batch == 0:
         first.step(1)
@@ -242,23 +347,30 @@ def test_a_decision_whose_answer_was_lost_counts() -> None:
 
 def test_a_run_that_gives_up_ends_its_own() -> None:
     model = Model()
-    mine, later, other = (model.write(batch, run, 0, [1]) for batch, run in ((3, 1), (4, 1), (3, 2)))
-    give_up(View(model), QUERY, 3, "1")
-    assert model.open_now == {later, other} and mine not in model.committed
+    _, other = (model.write(3, run, [1]) for run in (1, 2))
+    give_up(View(model), QUERY, "1")
+    assert model.open_now == {other} and not model.committed
+
+
+def aborted(model: Model) -> Transaction:
+    """By its time limit."""
+    gone = model.write(3, 99, [1])
+    View(model).abort(gone)
+    return gone
 
 
 def test_all_of_a_decided_batch_that_the_broker_has_aborted_is_written_anew() -> None:
     model = Model()
-    model.decision = Decision(QUERY, 3, "old", (Transaction("gone", 99, 0),))
+    model.decision = Decision(QUERY, 3, "old", (aborted(model),))
     settle(View(model), Decision(QUERY, 3, "1", spread(model, 3, 1, 2)), AT_ONCE, in_charge=False)
     assert model.visible() == Counter(rows_of(3))
 
 
 def test_a_part_of_it_is_an_error() -> None:
     model = Model()
-    kept = model.write(3, 0, 0, [1])
+    kept = model.write(3, 0, [1])
     View(model).commit(kept)
-    model.decision = Decision(QUERY, 3, "old", (kept, Transaction("gone", 99, 0)))
+    model.decision = Decision(QUERY, 3, "old", (kept, aborted(model)))
     with pytest.raises(SparkSourceError, match="in part"):
         settle(View(model), Decision(QUERY, 3, "1", spread(model, 3, 1, 2)), AT_ONCE, in_charge=False)
 
@@ -308,7 +420,7 @@ def test_a_decided_batch_of_which_a_part_is_aborted_is_written_anew_if_nobody_be
     for lost in range(3):
         model = Model()
         model.decision = decided = Decision(QUERY, 3, "old", spread(model, 3, 0, 3))
-        model.open_now.discard(decided.transactions[lost])
+        View(model).abort(decided.transactions[lost])
         settle(View(model), Decision(QUERY, 3, "1", spread(model, 3, 1, 2)), AT_ONCE, in_charge=False)
         assert (model.visible(), model.open_now) == (Counter(rows_of(3)), set())
 
@@ -319,7 +431,7 @@ def test_who_finds_the_first_aborted_commits_none() -> None:
     class Slow(View):
         def store(self, decision: Decision) -> None:
             super().store(decision)
-            self.model.open_now.discard(decision.transactions[0])
+            View(self.model).abort(decision.transactions[0])
 
     model = Model()
     with pytest.raises(SparkSourceError, match="before they could be committed; start the query again"):
@@ -351,7 +463,7 @@ def test_a_decision_that_does_not_say_what_was_written_fits() -> None:
 
 def test_a_batch_query_leaves_no_decision() -> None:
     model = Model()
-    model.write(0, 0, 0, [1])  # an attempt that was killed
+    model.write(0, 0, [1])  # an attempt that was killed
     settle_at_once(View(model), Decision(QUERY, 0, "0", spread(model, 0, 0, 2)), AT_ONCE)
     assert (model.visible(), model.decision, model.open_now) == (Counter(rows_of(0)), None, set())
 
@@ -363,9 +475,9 @@ def test_a_batch_query_whose_commit_failed_goes_on_or_shows_nothing() -> None:
         for steps in range(40):
             model, left = Model(), [steps]
             mine = Decision(QUERY, 0, "0", spread(model, 0, 0, 3))
-            model.write(0, 0, 0, [1])
+            model.write(0, 0, [1])
             if timed_out is not None:
-                model.open_now.discard(mine.transactions[timed_out])
+                View(model).abort(mine.transactions[timed_out])
 
             def pause(left: list[int] = left) -> None:
                 left[0] -= 1

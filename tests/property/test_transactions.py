@@ -19,7 +19,7 @@ from cairnmq.transactions.messages import Add, Answer, Decision, End, Ending, Fi
 from cairnmq.transactions.record import EPOCH_LAST_GIVEN, IDLE, PREPARED, State, TransactionRecord, decode, put
 from cairnmq.transactions.transactions import Transactions
 
-IDS = ("t", "u")
+IDS = ("t", "u", "v")
 QUEUES = (1, 2, 3)
 GROUPS = ("g",)
 TIMEOUT_MS, EXPIRATION_MS = 60_000, 1_000_000
@@ -67,9 +67,11 @@ AT_ONCE = st.sampled_from([True, True, False])  # the answer comes before anythi
 
 
 class Machine(RuleBasedStateMachine):
-    @initialize(raises=st.booleans())
-    def begin(self, raises: bool) -> None:
-        self.limits = Limits(timeout_max_ms=TIMEOUT_MS, expiration_ms=EXPIRATION_MS, raises_epochs=raises)
+    @initialize(raises=st.booleans(), ids_max=st.sampled_from([2, 2, 9]))
+    def begin(self, raises: bool, ids_max: int) -> None:
+        self.limits = Limits(
+            timeout_max_ms=TIMEOUT_MS, expiration_ms=EXPIRATION_MS, ids_max=ids_max, raises_epochs=raises
+        )
         self.now_ms = self.looked_ms = 1_000_000
         self.count = 0
         self.next_id = 100
@@ -109,7 +111,10 @@ class Machine(RuleBasedStateMachine):
                 return
             command = Init(client.transactional_id, TIMEOUT_MS, client.me if goes_on else None)
             fresh_id = self.fresh_id() if self.core.init_needs_id(command) else -1
-            self.ask(client, command, self.core.init(command, (client, command), self.now_ms, fresh_id), at_once)
+            decision = self.core.init(command, (client, command), self.now_ms, fresh_id)
+            for other, forgetting in self.core.surplus():
+                self.carry_out(other, forgetting)
+            self.ask(client, command, decision, at_once)
             if client.heard != ErrorCode.CONCURRENT_TRANSACTIONS:
                 return
 
@@ -371,6 +376,7 @@ class Machine(RuleBasedStateMachine):
             if transactional_id not in moving:
                 assert again._live.get(transactional_id) == self.core._live.get(transactional_id)
         assert self.core._open == {key for key, one in self.core._live.items() if one.state is State.ONGOING}
+        assert self.core._idle.keys() == {key for key, one in self.core._live.items() if one.state in IDLE}
 
     @invariant()
     def nothing_hangs(self) -> None:

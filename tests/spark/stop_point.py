@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -25,7 +26,7 @@ from pyspark.sql.types import StructType
 
 from cairnmq.client import blocking
 from cairnmq.client.session import Ask
-from cairnmq.spark import outbox, sink, source
+from cairnmq.spark import options, outbox, sink, source
 from cairnmq.spark.options import ReadOptions, WriteOptions
 from cairnmq.spark.row_shape import RowShape
 
@@ -93,11 +94,11 @@ class Stops:
     def watching(self, where: Literal["plan", "read", "write", "commit"]) -> Iterator[None]:
         send, counts = blocking._Link.send, Counter[str]()
 
-        def watched(link: blocking._Link, ask: Ask) -> int:
+        def watched(link: blocking._Link, ask: Ask, deadline: float) -> int:
             name = type(ask.request).__name__.removesuffix("Request")
             counts[name] += 1
             self.reach(StopPoint(where, name, counts[name], "before"))
-            number = send(link, ask)
+            number = send(link, ask, deadline)
             self.reach(StopPoint(where, name, counts[name], "sent"))
             return number
 
@@ -109,18 +110,24 @@ class Stops:
         self.reach(StopPoint(where, "Return"))
 
 
+@contextmanager
+def changed(module: ModuleType, name: str, value: object) -> Iterator[None]:
+    usual = getattr(module, name)
+    setattr(module, name, value)
+    try:
+        yield
+    finally:
+        setattr(module, name, usual)
+
+
 class StoppingWriter(sink.StreamWriter):
     def __init__(self, options: WriteOptions, shape: RowShape, stops: Stops) -> None:
         super().__init__(options, shape)
         self._stops = stops
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> sink.Written:
-        usual, outbox.TOTAL_BYTES = outbox.TOTAL_BYTES, REQUEST_BYTES
-        try:
-            with self._stops.watching("write"):
-                written = super().write(iterator)
-        finally:
-            outbox.TOTAL_BYTES = usual
+        with changed(outbox, "TOTAL_BYTES", REQUEST_BYTES), self._stops.watching("write"):
+            written = super().write(iterator)
         self._stops.outlive(StopPoint("write", "Return", moment="sent"))
         return written
 
@@ -166,9 +173,9 @@ class StoppingStreamReader(source.StreamReader):
 class StoppingSource(source.CairnSource):
     """Its option `stops` names the directory."""
 
-    def __init__(self, options: Any) -> None:
-        super().__init__({name: text for name, text in options.items() if name.lower() != "stops"})
-        self._stops = Stops(Path(options["stops"]))
+    def __init__(self, given: Any) -> None:
+        super().__init__({name: text for name, text in given.items() if name.lower() != "stops"})
+        self._stops = Stops(Path(given["stops"]))
 
     @classmethod
     def name(cls) -> str:
@@ -187,5 +194,6 @@ class StoppingSource(source.CairnSource):
         return StoppingBatchWriter(usual._options, usual._shape, self._stops)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StoppingWriter:
-        usual = super().streamWriter(schema, overwrite)
+        with changed(options, "LEAST_TRANSACTION_MS", 1):  # no test waits for a minute
+            usual = super().streamWriter(schema, overwrite)
         return StoppingWriter(usual._options, usual._shape, self._stops)

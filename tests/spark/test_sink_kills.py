@@ -110,10 +110,11 @@ class Copy:
         for name in ("from", "to"):
             self._kafka.create_topic(name, partitions=2)
 
-    def start(self, tasks: int = 2, checkpoint: str = "checkpoint") -> StreamingQuery:
+    def start(self, tasks: int = 2, checkpoint: str = "checkpoint", limit_ms: int = 900_000) -> StreamingQuery:
         reader = self._spark.readStream.format("stopping").options(**self.options)
         frame = reader.options(subscribe="from", startingOffsets="earliest").load().selectExpr("value")
         writer = frame.repartition(tasks).writeStream.format("stopping").options(**self.options, topic="to")
+        writer = writer.option("kafka.transaction.timeout.ms", limit_ms)
         self._query = writer.option("checkpointLocation", str(self._place / checkpoint)).start()
         return self._query
 
@@ -124,10 +125,13 @@ class Copy:
 
     def check(self, times: int = 1) -> None:
         """Nothing holds up a reader of committed records, and it finds every row so many times."""
-        with Client.connect(self.broker.bootstrap) as client:
-            assert client.open_transactions("cairnmq-spark-") == []
+        assert self.is_settled()
         found = sorted(row.value or b"" for row in self._kafka.read("to", (0, 1)))
         assert found == sorted(self.rows * times)
+
+    def is_settled(self) -> bool:
+        with Client.connect(self.broker.bootstrap) as client:
+            return not client.open_transactions("cairnmq-spark-")
 
     def stored(self) -> int:
         """Of all rows and markers, also of those that nobody may see."""
@@ -141,7 +145,8 @@ class Copy:
 
 @pytest.fixture
 def copy(spark: SparkSession, make_broker: Callable[..., Broker], tmp_path: Path) -> Iterator[Copy]:
-    made = Copy(spark, make_broker(port=fixed_port()).start(), tmp_path)
+    settings = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
+    made = Copy(spark, make_broker(port=fixed_port(), settings=settings).start(), tmp_path)
     yield made
     made.close()
 
@@ -271,3 +276,25 @@ def test_a_driver_is_killed_at_each_step(copy: Copy) -> None:
     again = copy.start(checkpoint="another")  # a lost checkpoint: for Spark that is another query, from the beginning
     again.processAllAvailable()
     copy.check(times=2)
+
+
+# Before the decision, and behind it: that must come within half of the limit.
+TOO_LATE = (
+    (StopPoint("write", "Return"), 2000, "writing took too long for the time limit of transactions"),
+    (StopPoint("commit", "EndTxn", 2), 12_000, "before they could be committed; start the query again"),
+)
+
+
+def test_a_time_limit_is_over_before_the_commit(copy: Copy) -> None:
+    """The broker aborts what tasks have written. The query stops and says so; the next run writes the batch anew."""
+    copy.feed()
+    for point, limit_ms, sentence in TOO_LATE:
+        copy.stops.arm(point, "wait")
+        query = copy.start(limit_ms=limit_ms)
+        wait_until(copy.stops.taken, SECONDS, str(point))
+        wait_until(copy.is_settled, SECONDS, "the time limit")
+        copy.stops.go_on()
+        with pytest.raises(StreamingQueryException, match=sentence):
+            query.processAllAvailable()
+    copy.start().processAllAvailable()
+    copy.check()

@@ -12,7 +12,7 @@ from broker_process import Broker, wait_until
 from cairnmq.client.blocking import Client
 from cairnmq.client.transactions import Transaction
 from cairnmq.codec.records import Record, build_batch
-from cairnmq.spark.decision import Decision, Fenced, TimeLimit, settle, transactional_id
+from cairnmq.spark.decision import Decision, Fenced, TimeLimit, run_prefix, settle
 from cairnmq.spark.errors import SparkSourceError
 from cairnmq.spark.options import write_options
 from cairnmq.spark.row_shape import row_shape
@@ -38,7 +38,7 @@ def written(
     client: Client, query: str, task: int, topic: str, value: bytes, *, run: str = "run", timeout_ms: int = 60_000
 ) -> Transaction:
     """As a task leaves it: open."""
-    own = transactional_id(query, 0, run, task, 0)
+    own = f"{run_prefix(query, run)}{task}"
     transaction = client.begin_transactions(own, timeout_ms)
     batch = build_batch(
         [Record(0, 0, None, value)],

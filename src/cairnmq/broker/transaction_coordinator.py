@@ -55,6 +55,7 @@ class TransactionCoordinator:
         self._watches: list[asyncio.Task[None]] = []
         self._endings: set[asyncio.Task[None]] = set()
         self._closing = False
+        self._told_full = False
 
     def start(self, abort_ms: int, expire_ms: int) -> None:
         """Goes on with what was prepared; from now on time ends transactions, and ids that nobody uses."""
@@ -85,9 +86,13 @@ class TransactionCoordinator:
             fresh_id = await self._next_producer_id() if self.core.init_needs_id(command) else NO_ID
         except Fault:
             return _UNAVAILABLE
-        return await self._answered(
-            command.transactional_id, lambda ticket: self.core.init(command, ticket, self._clock(), fresh_id)
-        )
+
+        def decide(ticket: Deliver) -> Decision:
+            decision = self.core.init(command, ticket, self._clock(), fresh_id)
+            self._make_room()
+            return decision
+
+        return await self._answered(command.transactional_id, decide)
 
     def add(self, command: Add, deliver: Deliver) -> None:
         """`deliver` may be called at once, and is called in the order of the commands of one transactional id."""
@@ -114,6 +119,13 @@ class TransactionCoordinator:
 
     def now_ms(self) -> int:
         return self._clock()
+
+    def _make_room(self) -> None:
+        for transactional_id, forgetting in self.core.surplus():
+            if not self._told_full:
+                self._told_full = True  # once: it may go on with every new id
+                log.warning("cairn.transactional.ids.max is reached: each new id has the one unused longest forgotten")
+            self._carry_out(transactional_id, forgetting)
 
     # ----------------------------------------------------------------------------------------- storing and answering
 

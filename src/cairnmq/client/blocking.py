@@ -40,13 +40,15 @@ class _Link:
         self.broken = False
         try:
             self._greet(deadline)
+        except Disconnected as lost:
+            raise Unreachable(f"{lost}; {advice}") from None  # nothing was sent that would do anything
         except BaseException:
             self.close()
             raise
 
-    def send(self, ask: Ask) -> int:
+    def send(self, ask: Ask, deadline: float) -> int:
         number, frame = self._state.request(ask.request, min_version=ask.min_version, answered=ask.answered)
-        self._write(frame)
+        self._write(frame, deadline)
         return number
 
     def receive(self, number: int, deadline: float) -> Message:
@@ -62,12 +64,13 @@ class _Link:
     def _greet(self, deadline: float) -> None:
         hello: list[Buffer] | None = self._state.hello()
         while hello is not None:
-            self._write(hello)
+            self._write(hello, deadline)
             _, answer = self._read(deadline)
             hello = self._state.greeted(answer)
 
-    def _write(self, frame: list[Buffer]) -> None:
+    def _write(self, frame: list[Buffer], deadline: float) -> None:
         try:
+            self._socket.settimeout(_left(deadline))
             self._socket.sendall(b"".join(frame))
         except OSError as error:
             self.close()
@@ -79,7 +82,7 @@ class _Link:
     def _read(self, deadline: float) -> tuple[int, Message]:
         try:
             while True:
-                self._socket.settimeout(max(0.001, deadline - time.monotonic()))
+                self._socket.settimeout(_left(deadline))
                 count = self._socket.recv_into(self._state.space())
                 if not count:
                     raise ConnectionError("the broker closed the connection")
@@ -286,7 +289,7 @@ class Client:
         for ask in asks:
             try:
                 link = self._link(ask.node, deadline)
-                sent.append((link, link.send(ask)))
+                sent.append((link, link.send(ask, deadline)))
             except ClientError as error:
                 sent.append(error)
         results: list[object] = []
@@ -310,7 +313,9 @@ class Client:
             return next(iter(self._links.values()), None) or self._any_link(deadline)
         if node in self._links:
             return self._links[node]
-        place = self.session.nodes[node]
+        place = self.session.nodes.get(node)
+        if place is None:  # it was, when this request was planned
+            raise Unreachable(f"node {node} is not part of the cluster any more")
         first = self._links.get(_NO_NODE)
         if first is not None and first.address == f"{place.host}:{place.port}":
             self._links[node] = self._links.pop(_NO_NODE)
@@ -323,9 +328,12 @@ class Client:
         failures: list[Unreachable] = []
         advice = "is `cairn serve` running? use -b HOST:PORT"
         known = [(node.host, node.port) for node in self.session.nodes.values()]
-        for host, port in dict.fromkeys([*self._bootstrap, *known]):
+        addresses = list(dict.fromkeys([*self._bootstrap, *known]))
+        for tried, (host, port) in enumerate(addresses):
+            now = time.monotonic()
+            share = (deadline - now) / (len(addresses) - tried)  # of one that accepts and is silent
             try:
-                link = _Link(host, port, self._client_id, deadline, advice)
+                link = _Link(host, port, self._client_id, now + share, advice)
             except Unreachable as error:
                 failures.append(error)
                 continue
@@ -347,6 +355,10 @@ def parse_bootstrap(text: str) -> list[tuple[str, int]]:
     if not addresses:
         raise ClientError("the bootstrap address is empty; use -b HOST:PORT")
     return addresses
+
+
+def _left(deadline: float) -> float:
+    return max(0.001, deadline - time.monotonic())
 
 
 def _reason(error: OSError) -> str:

@@ -6,7 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
-from cairnmq.client.errors import LEADER_MOVED, Refused
+from cairnmq.client.errors import (
+    LEADER_MOVED,
+    RETRIABLE,
+    UNCERTAIN,
+    ClientError,
+    Disconnected,
+    Refused,
+    Unreachable,
+)
 from cairnmq.client.session import Ask, Plan, Session, Topic
 from cairnmq.codec.batch import CONTROL_BIT, TRANSACTIONAL_BIT, read_header
 from cairnmq.codec.records import decode_batch, iter_batches
@@ -156,11 +164,15 @@ def produce(
         if acks == 0:
             yield asks
             return done
-        refused = None
-        for answer in (yield from session.ask_all(asks, ProduceResponse)):
-            refused = _take_produced(session, answer, pending, done) or refused
-        if refused is not None:
-            raise refused
+        failures: list[ClientError] = []
+        for reply in (yield asks):
+            if isinstance(reply, ClientError):
+                failures.append(reply)  # what other brokers have stored is not sent again
+            else:
+                assert isinstance(reply, ProduceResponse)
+                failures += _take_produced(session, reply, pending, done)
+        if failures:
+            raise max(failures, key=_gravity)
         return done
 
     # A batch with a producer id is recognised when it comes twice, so a lost answer may be asked for again.
@@ -250,9 +262,9 @@ def _take_produced(
     answer: ProduceResponse,
     pending: dict[TopicPartition, Buffer],
     done: dict[TopicPartition, Produced],
-) -> Refused | None:
-    """Moves what was stored from pending to done; a refusal that ends the call goes before one worth a retry."""
-    refused: Refused | None = None
+) -> list[ClientError]:
+    """Moves what was stored from pending to done; gives what was refused."""
+    refused: list[ClientError] = []
     for named in answer.responses:
         topic = session.name_of(named.name, named.topic_id)
         for row in named.partition_responses:
@@ -264,9 +276,16 @@ def _take_produced(
             message = row.error_message
             if row.record_errors:
                 message = row.record_errors[0].batch_index_error_message or message
-            if refused is None or refused.code in LEADER_MOVED:
-                refused = Refused(row.error_code, f"partition {place}", message)
+            refused.append(Refused(row.error_code, f"partition {place}", message))
     return refused
+
+
+def _gravity(failure: ClientError) -> int:
+    """Of several failures the one that ends the call is told, then one after which something may be stored: where that
+    must not be sent twice, it ends the call too."""
+    if isinstance(failure, Refused):
+        return 1 if failure.code in UNCERTAIN else 0 if failure.code in RETRIABLE else 2
+    return 0 if isinstance(failure, Unreachable) else 1 if isinstance(failure, Disconnected) else 2
 
 
 def _fetch_asks(

@@ -184,8 +184,9 @@ class Session:
 
     def coordinator(self, key: str, kind: int = GROUP) -> Plan[int]:
         """The node that keeps a group's offsets, or a transactional id's state."""
-        if (kind, key) in self._coordinators:
-            return self._coordinators[kind, key]
+        known = self._coordinators.get((kind, key))
+        if known is not None and known in self.nodes:
+            return known
         request = FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key])
         answer = yield from self.ask(None, request, FindCoordinatorResponse)
         found = answer.coordinators[0] if answer.coordinators else answer

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from cairnmq.client.errors import Refused
 from cairnmq.client.session import TRANSACTION, Plan, Session
+from cairnmq.errors import ErrorCode
 from cairnmq.wire.messages import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -88,15 +89,14 @@ def list_open(session: Session, prefix: str) -> Plan[list[OpenTransaction]]:
                 continue
             described = DescribeTransactionsRequest(transactional_ids=wanted)
             details = yield from session.ask(node, described, DescribeTransactionsResponse)
-            found += [
-                OpenTransaction(
-                    Transaction(row.transactional_id, row.producer_id, row.producer_epoch),
-                    row.transaction_start_time_ms,
-                    row.transaction_timeout_ms,
-                )
-                for row in details.transaction_states
-                if not row.error_code and row.transaction_state == ONGOING
-            ]
+            for row in details.transaction_states:
+                if row.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                    continue  # it has ended since, and is forgotten
+                if row.error_code:
+                    raise Refused(row.error_code, f"transactional id {row.transactional_id}")
+                if row.transaction_state == ONGOING:
+                    own = Transaction(row.transactional_id, row.producer_id, row.producer_epoch)
+                    found.append(OpenTransaction(own, row.transaction_start_time_ms, row.transaction_timeout_ms))
         return found
 
     return (yield from session.retrying(attempt))

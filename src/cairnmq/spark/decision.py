@@ -5,8 +5,9 @@ run that died in between is followed by one that is given the same batch again: 
 what the tasks have written anew is aborted; what was not decided is aborted, and the new writing counts.
 
 One driver at a time is in charge of a query: whoever takes over fences the one before, and looks what that has decided
-before it decides itself. Aborting needs no such order: when a batch is committed, whatever else was written for it or
-for an earlier one will never count, whoever finds it.
+before it decides itself. Aborting is not fenced, so it is only for what will never count, whoever finds it, and however
+late: what else a run has written when it settles a batch; and what all runs had open before a decision, once that is
+stored. Whoever stored it was in charge all the time, so nobody can have come to a later batch before.
 
 Of the transactions of a batch the first is committed first, and what becomes of it is what all must become: whoever
 finds it committed commits the rest, whoever finds it aborted aborts the rest.
@@ -14,7 +15,7 @@ finds it committed commits the rest, whoever finds it aborted aborts the rest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -76,14 +77,14 @@ class Broker(Protocol):
         """Those of all runs."""
 
 
-def transactional_id(query: str, batch: int, run: str, partition: int, attempt: int) -> str:
-    """Of one attempt of one task: no other writes with it, so that nobody fences who has finished."""
-    return f"{prefix(query)}{batch}-{run}-{partition}-{attempt}"
-
-
 def prefix(query: str) -> str:
     """Of the transactional ids of all tasks of a query."""
     return f"cairnmq-spark-{query}-"
+
+
+def run_prefix(query: str, run: str) -> str:
+    """Of those of one run; task_names.py says what follows."""
+    return f"{prefix(query)}{run}-"
 
 
 def settle(broker: Broker, mine: Decision, limit: TimeLimit, *, in_charge: bool) -> str | None:
@@ -100,7 +101,7 @@ def settle(broker: Broker, mine: Decision, limit: TimeLimit, *, in_charge: bool)
     if last is None or not _was_settled(broker, last, mine):
         _decide(broker, mine, limit)
         return None
-    _abort_leftovers(broker, broker.open(mine.query), mine.query, mine.batch)
+    give_up(broker, mine.query, mine.run)
     return _difference(last, mine)
 
 
@@ -109,20 +110,18 @@ def settle_at_once(broker: Broker, mine: Decision, limit: TimeLimit) -> None:
     others = _check_open(broker, mine, limit)
     if not finish(broker, mine):
         raise SparkSourceError(_lost(mine, "before they could be committed; nothing was written"))
-    _abort_leftovers(broker, others, mine.query, mine.batch)
+    _abort(broker, others)
 
 
 def go_on_at_once(broker: Broker, mine: Decision) -> None:
     """When settle_at_once() has failed, perhaps with some of them committed: then all must be."""
     _finish_later(broker, mine)
-    _abort_leftovers(broker, broker.open(mine.query), mine.query, mine.batch)
+    give_up(broker, mine.query, mine.run)
 
 
-def give_up(broker: Broker, query: str, batch: int, run: str) -> None:
-    """Of a run that has not decided on a batch, and will not: nothing that its tasks wrote counts."""
-    for each in broker.open(query):
-        if each.transaction.transactional_id.startswith(f"{prefix(query)}{batch}-{run}-"):
-            broker.abort(each.transaction)
+def give_up(broker: Broker, query: str, run: str) -> None:
+    """Of a run that has no decision to commit: nothing that its tasks have open counts."""
+    _abort(broker, _of_run(broker.open(query), query, run))
 
 
 def finish(broker: Broker, decision: Decision) -> bool:
@@ -185,7 +184,9 @@ def _decide(broker: Broker, mine: Decision, limit: TimeLimit) -> None:
         broker.store(mine)
         if not finish(broker, mine):
             raise SparkSourceError(_lost(mine, "before they could be committed; start the query again"))
-    _abort_leftovers(broker, others, mine.query, mine.batch if mine.transactions else mine.batch - 1)
+        _abort(broker, others)
+    else:
+        _abort(broker, _of_run(others, mine.query, mine.run))  # nothing was stored: who else is in charge is not known
 
 
 def _check_open(broker: Broker, mine: Decision, limit: TimeLimit) -> list[OpenTransaction]:
@@ -205,12 +206,13 @@ def _check_open(broker: Broker, mine: Decision, limit: TimeLimit) -> list[OpenTr
     return list(found.values())
 
 
-def _abort_leftovers(broker: Broker, found: Sequence[OpenTransaction], query: str, committed: int) -> None:
-    """Of attempts that were lost, and of runs that came too late: of batches up to one that is committed."""
+def _of_run(found: Iterable[OpenTransaction], query: str, run: str) -> list[OpenTransaction]:
+    return [each for each in found if each.transaction.transactional_id.startswith(run_prefix(query, run))]
+
+
+def _abort(broker: Broker, found: Iterable[OpenTransaction]) -> None:
     for each in found:
-        batch = each.transaction.transactional_id.removeprefix(prefix(query)).partition("-")[0]
-        if int(batch) <= committed:
-            broker.abort(each.transaction)
+        broker.abort(each.transaction)
 
 
 def _lost(decision: Decision, how: str) -> str:

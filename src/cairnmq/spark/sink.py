@@ -7,6 +7,7 @@ import uuid
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
@@ -15,20 +16,13 @@ from pyspark.sql.types import StructType
 
 from cairnmq.client.errors import ClientError
 from cairnmq.client.transactions import Transaction
-from cairnmq.spark.decision import (
-    Decision,
-    TimeLimit,
-    give_up,
-    go_on_at_once,
-    settle,
-    settle_at_once,
-    transactional_id,
-)
+from cairnmq.spark.decision import Decision, TimeLimit, give_up, go_on_at_once, settle, settle_at_once
 from cairnmq.spark.errors import OptionError, SparkSourceError
 from cairnmq.spark.options import WriteOptions
 from cairnmq.spark.row_shape import RowShape, row_shape
 from cairnmq.spark.topic_view import connect
 from cairnmq.spark.transaction_view import TransactionView
+from cairnmq.spark.worker import this_worker
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -83,7 +77,7 @@ class BatchWriter(DataSourceArrowWriter):
         if self._options.delivery == "exactly_once":
             with _view(self._options) as view:
                 if len(written) < len(messages):
-                    give_up(view, self._job, _ONLY_BATCH, _ONLY_RUN)
+                    give_up(view, self._job, _ONLY_RUN)
                 else:
                     go_on_at_once(view, self._decision(written))
 
@@ -126,7 +120,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         written = _written(messages)
         if self._options.delivery == "exactly_once" and 0 < len(written) < len(messages):
             with _view(self._options) as view:
-                give_up(view, written[0].query, batchId, written[0].run)
+                give_up(view, written[0].query, written[0].run)
 
 
 def _write(
@@ -138,14 +132,14 @@ def _write(
     assert context is not None, "only tasks write"
     own = None
     if options.delivery == "exactly_once":
-        own = transactional_id(query, batch, run, context.partitionId(), context.taskAttemptId())
+        own = partial(this_worker().names.next, query, run, batch)
     count = 0
 
     def counted() -> Iterator[pa.RecordBatch]:
         nonlocal count
-        for batch in rows:
-            count += batch.num_rows
-            yield batch
+        for each in rows:
+            count += each.num_rows
+            yield each
 
     transaction = write_rows(options, shape, counted(), context.partitionId(), own)
     return Written(query, run, transaction, count)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import pyarrow as pa
 
 from cairnmq.client.blocking import Client
+from cairnmq.client.data import ProducerId
 from cairnmq.client.errors import ClientError, Refused
 from cairnmq.client.transactions import Transaction
 from cairnmq.codec.batch import TRANSACTIONAL_BIT
@@ -20,15 +21,19 @@ from cairnmq.spark.options import WriteOptions
 from cairnmq.spark.outbox import Outbox
 from cairnmq.spark.row_shape import RowShape
 from cairnmq.spark.topic_view import connect
+from cairnmq.spark.worker import Numbering, this_worker
 from cairnmq.types import TopicPartition
+
+Name = Callable[[], str]
 
 
 def write_rows(
-    options: WriteOptions, shape: RowShape, batches: Iterable[pa.RecordBatch], turn: int, transactional_id: str | None
+    options: WriteOptions, shape: RowShape, batches: Iterable[pa.RecordBatch], turn: int, name: Name | None
 ) -> Transaction | None:
-    """Sends all rows; gives the transaction that holds them, open, or None if there is none."""
+    """Sends all rows; gives the transaction that holds them, open, or None if there is none. `name` gives the
+    transactional id, when there are rows."""
     with connect(options.connection) as client:
-        sender = _Sender(client, options, transactional_id)
+        sender = _Sender(client, options, name)
         outbox = Outbox(lambda topic: len(client.topic(topic, create=True).partitions), turn, options.batch_bytes)
         try:
             for batch in batches:
@@ -43,6 +48,7 @@ def write_rows(
         except BaseException:
             sender.give_up()
             raise
+        sender.done()
         return sender.transaction
 
 
@@ -55,19 +61,26 @@ def _advice(error: ClientError) -> str:
 class _Sender:
     """Numbers batches, so that each is stored once however often it is sent."""
 
-    def __init__(self, client: Client, options: WriteOptions, transactional_id: str | None) -> None:
+    def __init__(self, client: Client, options: WriteOptions, name: Name | None) -> None:
         self._client = client
         self._options = options
-        self._transactional_id = transactional_id
-        self._producer: tuple[int, int] | None = None
-        self._sequences: dict[TopicPartition, int] = {}
+        self._name = name
+        self._cluster: str | None = None
+        self._numbering: Numbering | None = None
         self.transaction: Transaction | None = None
 
     def send(self, request: Mapping[TopicPartition, PackedRecords]) -> None:
         if request:
-            producer = self._producer or self._begin()
-            batches = {place: self._numbered(producer, place, packed) for place, packed in request.items()}
-            self._client.produce_all(batches, self._options.acks, self._transactional_id)
+            numbering = self._numbering or self._begin()
+            batches = {place: self._numbered(numbering, place, packed) for place, packed in request.items()}
+            own = None if self.transaction is None else self.transaction.transactional_id
+            self._client.produce_all(batches, self._options.acks, own)
+
+    def done(self) -> None:
+        """All was answered: the next task of this process goes on with the same producer id. After an error nobody
+        knows which sequence is next."""
+        if self._numbering is not None and self._cluster is not None:
+            this_worker().numberings[self._cluster] = self._numbering
 
     def give_up(self) -> None:
         """Nobody will hear of this transaction: it should not hold up readers until its time is over."""
@@ -78,25 +91,28 @@ class _Sender:
         except ClientError:
             return  # then its time limit ends it; what made us give up is what must be told
 
-    def _begin(self) -> tuple[int, int]:
-        if self._transactional_id is None:
-            fresh = self._client.init_producer_id()
-            self._producer = fresh.producer_id, fresh.epoch
+    def _begin(self) -> Numbering:
+        if self._name is None:
+            # By the cluster's id: another one behind the same address may have given the number to somebody else.
+            self._cluster = self._client.metadata([]).cluster_id
+            known = None if self._cluster is None else this_worker().numberings.pop(self._cluster, None)
+            self._numbering = known or Numbering(self._client.init_producer_id())
         else:
-            timeout_ms = self._options.transaction_timeout_ms
-            self.transaction = self._client.begin_transactions(self._transactional_id, timeout_ms)
-            self._producer = self.transaction.producer_id, self.transaction.epoch
-        return self._producer
+            begun = self._client.begin_transactions(self._name(), self._options.transaction_timeout_ms)
+            self.transaction = begun
+            self._numbering = Numbering(ProducerId(begun.producer_id, begun.epoch))
+        return self._numbering
 
-    def _numbered(self, producer: tuple[int, int], place: TopicPartition, packed: PackedRecords) -> bytes:
-        sequence = self._sequences.get(place, 0)
-        self._sequences[place] = (sequence + packed.count) & 0x7FFFFFFF
+    def _numbered(self, numbering: Numbering, place: TopicPartition, packed: PackedRecords) -> bytes:
+        sequence = numbering.sequences.get(place, 0)
+        numbering.sequences[place] = (sequence + packed.count) & 0x7FFFFFFF
+        producer = numbering.producer
         return sealed_batch(
             packed.body,
             packed.count,
             packed.base_timestamp,
             packed.max_timestamp,
             codec=self._options.codec,
-            producer=(*producer, sequence),
-            flags=0 if self._transactional_id is None else TRANSACTIONAL_BIT,
+            producer=(producer.producer_id, producer.epoch, sequence),
+            flags=0 if self._name is None else TRANSACTIONAL_BIT,
         )

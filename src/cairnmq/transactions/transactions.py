@@ -7,6 +7,7 @@ each: docs/transactions.md.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
@@ -28,6 +29,7 @@ from cairnmq.transactions.record import (
 
 _OK, _FENCED, _BUSY = ErrorCode.NONE, ErrorCode.PRODUCER_FENCED, ErrorCode.CONCURRENT_TRANSACTIONS
 _WRONG_STATE, _UNMAPPED = ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_ID_MAPPING
+_FORGOTTEN_AT_ONCE = 2  # for each new id: a limit that was lowered is reached in steps
 
 
 class Transactions:
@@ -36,6 +38,7 @@ class Transactions:
         self._stored: dict[str, TransactionRecord] = {}
         self._live: dict[str, TransactionRecord] = {}
         self._open: set[str] = set()  # ids with an ongoing transaction: those that time can end
+        self._idle: OrderedDict[str, None] = OrderedDict()  # ids without one, unused longest first; its ends cost O(1)
         self._waiting: dict[str, list[Ticket]] = {}  # EndTxn requests that are answered when the markers are written
 
     # ------------------------------------------------------------------------------------------------- stored form
@@ -45,7 +48,7 @@ class Transactions:
         transactions = cls(limits)
         for key, value in stored:
             transactions.apply((facts.SPACE, key, value))
-        for transactional_id, record in transactions._stored.items():
+        for transactional_id, record in sorted(transactions._stored.items(), key=lambda item: item[1].update_ms):
             transactions._set(transactional_id, record)
         return transactions
 
@@ -68,8 +71,7 @@ class Transactions:
             out.answers.append((ticket, Answer(ErrorCode.NOT_COORDINATOR)))
         record = self._stored.get(transactional_id)
         if record is None:
-            self._live.pop(transactional_id, None)
-            self._open.discard(transactional_id)
+            self._remove(transactional_id)
         else:
             self._set(transactional_id, record)
             if record.state in PREPARED:
@@ -82,6 +84,21 @@ class Transactions:
             self._open.add(transactional_id)
         else:
             self._open.discard(transactional_id)
+        self._idle.pop(transactional_id, None)
+        if record.state in IDLE:
+            self._idle[transactional_id] = None
+
+    def _remove(self, transactional_id: str) -> None:
+        self._live.pop(transactional_id, None)
+        self._open.discard(transactional_id)
+        self._idle.pop(transactional_id, None)
+
+    def _forget(self, transactional_id: str) -> tuple[str, Decision]:
+        """The producer id that it had is never used again."""
+        out = Decision()
+        self._remove(transactional_id)
+        out.facts.append(facts.drop(transactional_id))
+        return transactional_id, out
 
     def _change(self, transactional_id: str, record: TransactionRecord, out: Decision) -> None:
         self._set(transactional_id, record)
@@ -95,7 +112,8 @@ class Transactions:
         return record is None or (record.state in IDLE and record.exhausted)
 
     def init(self, command: Init, ticket: Ticket, now_ms: int, fresh_id: int) -> Decision:
-        """`fresh_id`: a producer id that nobody has, or -1 if none was needed when that was asked."""
+        """`fresh_id`: a producer id that nobody has, or -1 if none was needed when that was asked. A new id may be one
+        too many: see `surplus`."""
         out = Decision()
         if not command.transactional_id:
             return _answer(out, ticket, ErrorCode.INVALID_REQUEST)
@@ -103,7 +121,7 @@ class Transactions:
             return _answer(out, ticket, ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         record = self._live.get(command.transactional_id)
         if record is None:
-            if len(self._live) >= self.limits.ids_max:
+            if len(self._live) >= self.limits.ids_max and not self._idle:
                 return _answer(out, ticket, ErrorCode.POLICY_VIOLATION)
             if fresh_id == NO_ID:
                 return _answer(out, ticket, _BUSY)
@@ -307,13 +325,16 @@ class Transactions:
                 yield transactional_id, out
 
     def expire(self, now_ms: int) -> Iterator[tuple[str, Decision]]:
-        """Ids that nobody has used for long are forgotten; the producer id that they had is never used again."""
-        for transactional_id, record in list(self._live.items()):
-            if record.state in IDLE and record.update_ms + self.limits.expiration_ms <= now_ms:
-                out = Decision()
-                del self._live[transactional_id]
-                out.facts.append(facts.drop(transactional_id))
-                yield transactional_id, out
+        """Ids that nobody has used for long are forgotten."""
+        for transactional_id in list(self._idle):
+            if self._live[transactional_id].update_ms + self.limits.expiration_ms <= now_ms:
+                yield self._forget(transactional_id)
+
+    def surplus(self) -> Iterator[tuple[str, Decision]]:
+        """After `init`: ids beyond the limit are forgotten, unused longest first, and never the last one used."""
+        for _ in range(_FORGOTTEN_AT_ONCE):
+            if len(self._live) > self.limits.ids_max and len(self._idle) > 1:
+                yield self._forget(next(iter(self._idle)))
 
     # ------------------------------------------------------------------------------------------------------- admin
 

@@ -13,9 +13,64 @@ from cairnmq.broker.transaction_coordinator import TransactionCoordinator
 from cairnmq.errors import ErrorCode, Fault
 from cairnmq.groups.facts import Fact
 from cairnmq.storage.markers import Marker
-from cairnmq.transactions.messages import Add, End, Init, Limits, Producer
+from cairnmq.transactions.messages import Add, End, Filter, Init, Limits, Producer
+from cairnmq.transactions.record import put as put_fact
 from cairnmq.transactions.transactions import Transactions
 from unit.broker.rig import scenario
+
+
+async def no_markers(markers: Sequence[Marker]) -> list[ErrorCode]:
+    return [ErrorCode.NONE] * len(markers)
+
+
+async def end_offsets(groups: frozenset[str], producer_id: int, commit: bool) -> None:
+    pass
+
+
+async def next_producer_id() -> int:
+    return 5
+
+
+@scenario
+async def test_an_id_is_forgotten_for_a_new_one_only_if_that_can_be_stored() -> None:
+    loop = asyncio.get_running_loop()
+    full = False
+
+    def put(facts: Sequence[Fact], stored: Callable[[Fault | None], None]) -> None:
+        refused = full and facts[0][2] is None
+        loop.call_soon(stored, Fault("the disk is full") if refused else None)
+
+    core = Transactions(Limits(ids_max=2))
+    coordinator = TransactionCoordinator(
+        core,
+        FactLog(put, core.apply),
+        write_markers=no_markers,
+        end_offsets=end_offsets,
+        next_producer_id=next_producer_id,
+        clock=lambda: 1,
+        epoch=1,
+    )
+
+    async def known_after(name: str) -> str:
+        assert (await coordinator.init(Init(name, 1000))).error == ErrorCode.NONE
+        await coordinator.close()
+        again = Transactions.load([fact[1:] for fact in stored_facts(core)], core.limits)
+        assert names(again) == names(core), "a restart knows the same ids"
+        return names(core)
+
+    assert [await known_after(name) for name in "abc"] == ["a", "ab", "bc"]
+    full = True
+    assert await known_after("d") == "bcd", "what could not be forgotten is known again"
+    full = False
+    assert await known_after("e") == "be", "and then it was the one used last: two are forgotten until there is room"
+
+
+def stored_facts(core: Transactions) -> list[tuple[str, bytes, bytes]]:
+    return [(fact[0], fact[1], fact[2] or b"") for fact in (put_fact(*item) for item in core._stored.items())]
+
+
+def names(core: Transactions) -> str:
+    return "".join(sorted(name for name, _ in core.listed(Filter(), 1)))
 
 
 @scenario
@@ -36,12 +91,6 @@ async def test_an_end_that_cannot_be_stored_is_not_tried_in_a_hot_loop(monkeypat
         if len(rounds) == 3:
             done.set()
         return [ErrorCode.NONE] * len(markers)
-
-    async def end_offsets(groups: frozenset[str], producer_id: int, commit: bool) -> None:
-        pass
-
-    async def next_producer_id() -> int:
-        return 5
 
     core = Transactions(Limits())
     coordinator = TransactionCoordinator(

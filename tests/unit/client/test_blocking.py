@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import threading
+import time
 
 import pytest
 
@@ -49,6 +51,43 @@ def test_every_bootstrap_address_is_tried() -> None:
         assert broker.connections == 1
     with pytest.raises(Unreachable, match=r"127.0.0.1:\d+: connection refused; cannot reach 127.0.0.1:\d+"):
         Client.connect(f"127.0.0.1:{free_port()},127.0.0.1:{free_port()}")
+
+
+def test_an_address_that_accepts_and_is_silent_leaves_time_for_the_others() -> None:
+    silent = socket.create_server(("127.0.0.1", 0))
+    with silent, ScriptedBroker(lambda request, header: metadata({}, {})) as broker:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        Client.connect(f"{address},{broker.bootstrap}", timeout=1.0).close()
+        assert broker.connections == 1
+        with pytest.raises(Unreachable, match=f"lost {address} while waiting.*: no answer in time; is `cairn"):
+            Client.connect(address, timeout=0.2)
+
+
+def test_a_node_that_has_left_the_cluster_is_a_sentence() -> None:
+    with ScriptedBroker(lambda request, header: metadata({}, {})) as broker:
+        with Client.connect(broker.bootstrap) as client, pytest.raises(Unreachable, match="node 9 is not part of the"):
+            client.log_dirs(9)
+
+
+def test_sending_ends_with_the_timeout_of_its_own_request() -> None:
+    """The broker does not read on; the time limit that the answer before had was a longer one."""
+    goes_on = threading.Event()
+
+    def script(request: Message, header: RequestHeader) -> Message | None:
+        if isinstance(request, MetadataRequest):
+            return metadata({"t": [1]}, {1: broker.port})
+        goes_on.wait(60)
+        return None
+
+    large = build_batch([Record(0, 0, None, bytes(32 * 1024 * 1024))])
+    with ScriptedBroker(script) as broker, Client.connect(broker.bootstrap, timeout=50.0) as client:
+        client.produce("t", 0, build_batch([Record(0, 0, None, b"x")]), acks=0)
+        client.timeout = 0.3
+        began = time.monotonic()
+        with pytest.raises(Disconnected, match="while sending: no answer in time"):
+            client.produce("t", 0, large)
+        assert time.monotonic() - began < 25, "and not when the 50 s of the last answer are over"
+        goes_on.set()
 
 
 def test_the_bootstrap_connection_serves_the_node_with_the_same_address() -> None:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import pytest
 
-from cairnmq.client import admin, data, offsets
+from cairnmq.client import admin, data, offsets, transactions
 from cairnmq.client.errors import Absent, ClientError, Disconnected, Refused, Unreachable
 from cairnmq.client.session import Ask, Pause, Plan, Session
 from cairnmq.codec.records import Record, build_batch
@@ -17,12 +17,15 @@ from cairnmq.wire.messages import (
     CreateTopicsRequest,
     CreateTopicsResponse,
     DescribeClusterResponse,
+    DescribeTransactionsResponse,
     FetchRequest,
     FetchResponse,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
     Message,
     MetadataRequest,
     MetadataResponse,
@@ -168,6 +171,41 @@ def test_a_final_refusal_goes_before_one_worth_a_retry() -> None:
     assert not run.pauses
 
 
+@pytest.mark.parametrize("lost", [Unreachable("down"), Disconnected("gone")])
+def test_what_one_broker_has_stored_is_not_sent_again_when_another_is_away(lost: ClientError) -> None:
+    away = iter([lost])
+
+    def answer(ask: Ask) -> Message | ClientError:
+        if isinstance(ask.request, MetadataRequest):
+            return metadata({"t": [1, 2]}, {1: 11, 2: 22})
+        return produced({0: 0}) if ask.node == 1 else next(away, produced({1: 0}))
+
+    for batch in (PLAIN, NUMBERED):
+        away = iter([lost])
+        run = Run(answer)
+        plan = data.produce(Session(), {TopicPartition("t", 0): batch, TopicPartition("t", 1): batch}, -1, 1000)
+        if batch is PLAIN and isinstance(lost, Disconnected):
+            with pytest.raises(Disconnected):
+                run(plan)
+        else:
+            assert {place.partition for place in run(plan)} == {0, 1}
+        assert [ask.node for ask in run.asked if isinstance(ask.request, ProduceRequest)].count(1) == 1
+
+
+def test_what_may_be_stored_is_not_sent_again_because_something_else_moved() -> None:
+    def answer(ask: Ask) -> Message:
+        if isinstance(ask.request, MetadataRequest):
+            return metadata({"t": [1, 2]}, {1: 11, 2: 22})
+        if ask.node == 1:
+            return produced({0: ErrorCode.REQUEST_TIMED_OUT})
+        return produced({1: ErrorCode.NOT_LEADER_OR_FOLLOWER})
+
+    run = Run(answer)
+    with pytest.raises(Refused, match="REQUEST_TIMED_OUT"):
+        run(data.produce(Session(), {TopicPartition("t", 0): PLAIN, TopicPartition("t", 1): PLAIN}, -1, 1000))
+    assert not run.pauses
+
+
 def test_acks_0_waits_for_nothing() -> None:
     run, _ = one_partition(lambda sends: produced({0: 0}))
     assert run(data.produce(Session(), {TopicPartition("t", 0): PLAIN}, 0, 1000)) == {}
@@ -291,6 +329,43 @@ def test_offsets_go_to_the_coordinator_and_follow_it() -> None:
     assert isinstance(request, OffsetCommitRequest)
     assert (request.topics[0].name, request.topics[0].topic_id) == ("t", topic_id("t"))
     assert request.topics[0].partitions[0].committed_offset == 42
+
+
+def test_a_coordinator_that_has_left_the_cluster_is_looked_for_again() -> None:
+    coordinators = iter([1, 2])
+    clusters = iter([{1: 11, 2: 22}, {2: 22}])
+    run = Run(
+        lambda ask: metadata({}, next(clusters)) if isinstance(ask.request, MetadataRequest)
+        else coordinator(next(coordinators))
+    )  # fmt: skip
+    session = Session()
+    run(session.metadata([]))
+    assert [run(session.coordinator("g")), run(session.coordinator("g"))] == [1, 1]
+    run(session.metadata([]))
+    assert run(session.coordinator("g")) == 2
+
+
+@pytest.mark.parametrize(
+    ("code", "asked"), [(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 2), (ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, 1)]
+)
+def test_an_open_transaction_is_not_left_out_because_its_broker_cannot_tell_yet(code: int, asked: int) -> None:
+    codes = iter([code, 0])
+
+    def answer(ask: Ask) -> Message:
+        if isinstance(ask.request, MetadataRequest):
+            return metadata({}, {1: 11})
+        if isinstance(ask.request, ListTransactionsRequest):
+            listed = ListTransactionsResponse.TransactionState(transactional_id="x")
+            return ListTransactionsResponse(transaction_states=[listed])
+        row = DescribeTransactionsResponse.TransactionState(
+            error_code=next(codes), transactional_id="x", transaction_state="Ongoing", producer_id=7
+        )
+        return DescribeTransactionsResponse(transaction_states=[row])
+
+    run = Run(answer)
+    found = run(transactions.list_open(Session(), "x"))
+    assert run.kinds().count("DescribeTransactionsRequest") == asked
+    assert [each.transaction.producer_id for each in found] == [7] * (asked - 1)
 
 
 @pytest.mark.parametrize("batched", [False, True])

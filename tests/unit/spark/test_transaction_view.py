@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ from cairnmq.codec.batch import CODEC_MASK, read_header
 from cairnmq.codec.records import decode_batch
 from cairnmq.errors import ErrorCode
 from cairnmq.spark import transaction_view
-from cairnmq.spark.decision import Decision, transactional_id
+from cairnmq.spark.decision import Decision, run_prefix
 from cairnmq.spark.errors import SparkSourceError
 from cairnmq.spark.transaction_view import TOPIC, TransactionView
 from cairnmq.types import TopicPartition
@@ -69,7 +70,7 @@ def test_so_does_a_partition_that_gives_nothing(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("tasks", [2, 20_000])
 def test_a_decision_on_many_tasks_fits_into_a_batch(tasks: int) -> None:
     query, run = "7f4df2c7-2d71-4a54-9c3b-0fb0e7b7f2aa", "d2b1a0de-90b6-4d6f-8a6e-3f9a1b6f1a11"
-    named = (transactional_id(query, 123, run, task, 1_000_000 + 7 * task) for task in range(tasks))
+    named = (f"{run_prefix(query, run)}{uuid.uuid4().hex}-0-{task}" for task in range(tasks))
     decision = Decision(query, 123, run, tuple(Transaction(each, 5000 + i, 0) for i, each in enumerate(named)), "t", 9)
     client = Storing()
     view_of(client, SEAT).store(decision)

@@ -190,12 +190,58 @@ def test_ids_that_nobody_uses_are_forgotten_unless_a_transaction_is_open() -> No
     assert dict(desk.core.listed(Filter(), NOW_MS)) == {}
 
 
-def test_no_more_ids_than_allowed() -> None:
+def newcomer(desk: Desk, name: str, now_ms: int = NOW_MS) -> tuple[ErrorCode, list[str]]:
+    """What a new id is told, and which ids are forgotten for it."""
+    told = answer(desk.store(desk.core.init(Init(name, TIMEOUT_MS), None, now_ms, FRESH))).error
+    forgotten = [(one, desk.store(decision)) for one, decision in desk.core.surplus()]
+    return told, [one for one, _ in forgotten]
+
+
+def test_for_a_new_id_the_one_unused_longest_is_forgotten() -> None:
+    desk = Desk(ids_max=3)
+    assert [newcomer(desk, name) for name in "abc"] == [(OK, [])] * 3
+    assert newcomer(desk, "a") == (OK, []), "it is used again, and is not new"
+    assert newcomer(desk, "d") == (OK, ["b"])
+    assert newcomer(desk, "b") == (OK, ["c"])
+    assert set(dict(desk.core.listed(Filter(), NOW_MS))) == {"a", "d", "b"}
+
+
+def test_an_id_whose_transaction_is_open_or_ends_is_not_forgotten() -> None:
     desk = Desk(ids_max=1)
-    producer = given(desk.init())
-    other = desk.core.init(Init("u", TIMEOUT_MS, None), None, NOW_MS, FRESH)
-    assert answer(other).error == ErrorCode.POLICY_VIOLATION and not other.facts
-    assert given(desk.init(producer)).epoch == producer.epoch + 1
+    me = given(desk.init())
+    desk.add(me, 1)
+    assert newcomer(desk, "u") == (ErrorCode.POLICY_VIOLATION, [])
+    ending = desk.end(me)
+    assert newcomer(desk, "u") == (ErrorCode.POLICY_VIOLATION, []), "its markers are not written"
+    desk.finish(ending)
+    assert newcomer(desk, "u") == (OK, ["t"])
+    assert desk.add(me, 1).error == UNMAPPED
+
+
+def test_which_is_unused_longest_is_known_after_a_restart() -> None:
+    stored = {
+        put(name, TransactionRecord(pid, 0, State.EMPTY, TIMEOUT_MS, at))[1:]
+        for pid, (name, at) in enumerate((("new", 30), ("old", 10), ("between", 20)))
+    }
+    desk = Desk()
+    desk.core = Transactions.load([(key, value or b"") for key, value in stored], Limits(ids_max=3))
+    assert [newcomer(desk, name) for name in "abc"] == [(OK, ["old"]), (OK, ["between"]), (OK, ["new"])]
+
+
+def test_a_limit_that_was_lowered_is_reached_in_steps() -> None:
+    desk = Desk(ids_max=9)
+    for name in "abcdefghi":
+        newcomer(desk, name)
+    desk.core.limits = Limits(ids_max=6)
+    assert [newcomer(desk, name)[1] for name in "vwxyz"] == [["a", "b"], ["c", "d"], ["e", "f"], ["g"], ["h"]]
+
+
+def test_forgetting_costs_the_same_however_many_ids_there_are() -> None:
+    """A plain dict would walk over the gaps that the ids before have left: minutes, with so many."""
+    desk = Desk(ids_max=50_000)
+    for number in range(150_000):
+        desk.core.init(Init(str(number), TIMEOUT_MS), None, NOW_MS, FRESH)
+        assert [one for one, _ in desk.core.surplus()] == ([str(number - 50_000)] if number >= 50_000 else [])
 
 
 def test_no_more_groups_in_a_transaction_than_allowed() -> None:
