@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
+from cairnmq.client.blocking import Client
+from cairnmq.codec.batch import CONTROL_BIT, read_header
 from interop.clients.contract import Got, Sent
 
 
@@ -30,3 +32,10 @@ def mixed(count: int, partitions: int = 1) -> list[Sent]:
         )
         for i in range(count)
     ]
+
+
+def producers(bootstrap: str, topic: str) -> list[int]:
+    """Of each batch of records in partition 0."""
+    with Client.connect(bootstrap) as client:
+        headers = [read_header(batch) for fetched in client.fetch({topic: {0: 0}}) for batch in fetched.batches]
+    return [header.producer_id for header in headers if not header.attributes & CONTROL_BIT]

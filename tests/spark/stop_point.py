@@ -26,7 +26,8 @@ from pyspark.sql.types import StructType
 
 from cairnmq.client import blocking
 from cairnmq.client.session import Ask
-from cairnmq.spark import options, outbox, sink, source
+from cairnmq.spark import options as options_module
+from cairnmq.spark import outbox, sink, source
 from cairnmq.spark.options import ReadOptions, WriteOptions
 from cairnmq.spark.row_shape import RowShape
 
@@ -173,9 +174,9 @@ class StoppingStreamReader(source.StreamReader):
 class StoppingSource(source.CairnSource):
     """Its option `stops` names the directory."""
 
-    def __init__(self, given: Any) -> None:
-        super().__init__({name: text for name, text in given.items() if name.lower() != "stops"})
-        self._stops = Stops(Path(given["stops"]))
+    def __init__(self, options: Any) -> None:
+        super().__init__({name: text for name, text in options.items() if name.lower() != "stops"})
+        self._stops = Stops(Path(options["stops"]))
 
     @classmethod
     def name(cls) -> str:
@@ -194,6 +195,6 @@ class StoppingSource(source.CairnSource):
         return StoppingBatchWriter(usual._options, usual._shape, self._stops)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StoppingWriter:
-        with changed(options, "LEAST_TRANSACTION_MS", 1):  # no test waits for a minute
+        with changed(options_module, "LEAST_TRANSACTION_MS", 1):  # no test waits for a minute
             usual = super().streamWriter(schema, overwrite)
         return StoppingWriter(usual._options, usual._shape, self._stops)

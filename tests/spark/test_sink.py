@@ -15,6 +15,7 @@ from broker_process import Broker
 from cairnmq.codec.partitioner import partition_for
 from interop.clients.contract import Sent
 from interop.clients.librdkafka import LibrdkafkaClient
+from spark.records import producers
 
 Read = Callable[..., DataFrameReader]
 ReadStream = Callable[..., DataStreamReader]
@@ -101,6 +102,9 @@ def test_a_stream(
         run(frame, shared_broker, tmp_path, topic=target, delivery=delivery)
         found = [int(row.value or b"") for row in kafka.read(target, (0, 1))]
         assert sorted(found) == list(range(100 * part + 100))
+    if delivery == "at_least_once":  # a producer id for each worker process; with transactions for each run besides
+        tasks = producers(shared_broker.bootstrap, target)
+        assert len(tasks) == 12 and len(set(tasks)) <= 6, "a worker process lost what it had kept for its next task"
 
 
 @pytest.mark.parametrize(

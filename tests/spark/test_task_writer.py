@@ -15,7 +15,6 @@ from broker_process import Broker
 from cairnmq.client.blocking import Client
 from cairnmq.client.errors import Refused
 from cairnmq.client.transactions import Transaction
-from cairnmq.codec.batch import read_header
 from cairnmq.errors import ErrorCode
 from cairnmq.spark import worker
 from cairnmq.spark.decision import Decision, TimeLimit, settle
@@ -24,6 +23,7 @@ from cairnmq.spark.options import write_options
 from cairnmq.spark.row_shape import row_shape
 from cairnmq.spark.task_writer import write_rows
 from cairnmq.spark.transaction_view import TransactionView
+from spark.records import producers
 
 BATCHES = 20
 TASKS = 2
@@ -37,11 +37,6 @@ def task(broker: Broker, topic: str, values: list[bytes], name: Callable[[], str
     return write_rows(options, row_shape({"value": "binary"}, topic), [rows], 0, name)
 
 
-def producers(client: Client, topic: str) -> list[int]:
-    (fetched,) = client.fetch({topic: {0: 0}})
-    return [read_header(batch).producer_id for batch in fetched.batches]
-
-
 def test_tasks_of_a_process_share_a_producer_id(shared_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "_worker", None)
     for number in range(3):
@@ -51,8 +46,7 @@ def test_tasks_of_a_process_share_a_producer_id(shared_broker: Broker, monkeypat
         with pytest.raises(SparkSourceError, match="MESSAGE_TOO_LARGE"):
             task(shared_broker, "writer-shared", [b"refused"])
     task(shared_broker, "writer-shared", [b"3"])
-    with Client.connect(shared_broker.bootstrap) as client:
-        *first, last = producers(client, "writer-shared")
+    *first, last = producers(shared_broker.bootstrap, "writer-shared")
     assert len(first) == 3 and len(set(first)) == 1
     assert last != first[0], "after an error nobody knows which sequence is next"
 
