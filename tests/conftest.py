@@ -18,6 +18,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 LIVE: list[Broker] = []
 QUICK_GROUPS = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "1000"}
 """A first member need not wait for others, and a dead one is missed soon."""
+QUICK_TIME_LIMITS = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "100"}
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def make_broker(tmp_path: Path) -> Iterator[Callable[..., Broker]]:
 @pytest.fixture(scope="session")
 def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """One broker for all tests that only need some broker; each uses topics of its own."""
-    broker = Broker(tmp_path_factory.mktemp("shared-broker"), settings=QUICK_GROUPS)
+    broker = Broker(tmp_path_factory.mktemp("shared-broker"), settings={**QUICK_GROUPS, **QUICK_TIME_LIMITS})
     LIVE.append(broker)
     broker.start()
     yield broker

@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, TopicPartition
 from apache_kafka.command import assert_sound
 from apache_kafka.records import producer, read_all
 from broker_process import Broker, fixed_port, wait_until
-from conftest import QUICK_GROUPS
+from conftest import QUICK_GROUPS, QUICK_TIME_LIMITS
 from crash.test_compaction import metric
 from interop.clients.librdkafka import LibrdkafkaClient
 from interop.clients.process import PROGRAMS_DIR
@@ -30,7 +30,7 @@ STEPS, SECONDS_FED = 240, 36.0
 VICTIMS = ("broker", "one", "broker", "other", "broker", "one", "all", "broker")
 SETTINGS = {
     **QUICK_GROUPS,
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
+    **QUICK_TIME_LIMITS,
     "log.retention.check.interval.ms": "300",
     "cairn.checkpoint.ms": "300",
 }

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from broker_process import Broker, fixed_port, wait_until
-from conftest import QUICK_GROUPS
+from conftest import QUICK_GROUPS, QUICK_TIME_LIMITS
 from interop.clients.contract import Refused, Sent
 from interop.clients.librdkafka import LibrdkafkaClient
 from interop.clients.process import PROGRAMS_DIR
@@ -20,7 +20,7 @@ from interop.conftest import unused_name
 from programs import require_program
 
 FENCED = (47, 90)  # the first to clients that know no better word
-SETTINGS = {**QUICK_GROUPS, "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100"}
+SETTINGS = {**QUICK_GROUPS, **QUICK_TIME_LIMITS}
 
 
 @pytest.fixture(scope="module")

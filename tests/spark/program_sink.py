@@ -1,8 +1,8 @@
 """A streaming job in a process of its own: copies a topic exactly once, and stops where it is told.
 
 python program_sink.py BOOTSTRAP SOURCE TARGET PLACE MASTER HOW POINT BATCH COUNT: in this batch, before the COUNTth
-call of POINT (`store` or `commit`), or right behind it if COUNT is negative; POINT `none` lives on. HOW is `die` (-9,
-all of Spark), or `pause`: the process that commits notes its id in PLACE/paused, and waits for SIGCONT.
+call of POINT (`store` or `commit`). HOW is `die` (-9, all of Spark), or `pause`: the process that commits notes its id
+in PLACE/paused, and waits for SIGCONT.
 """
 
 from __future__ import annotations
@@ -40,12 +40,9 @@ def main() -> None:
 
         def step(self, name: str, call: Any) -> Any:
             calls[name] += name == point
-            if calls[name] == int(count) > 0:
+            if calls[name] == int(count):
                 stop()
-            done = call()
-            if calls[name] == -int(count) > 0:
-                stop()
-            return done
+            return call()
 
     def stop() -> None:
         if how == "die":

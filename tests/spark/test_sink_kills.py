@@ -20,6 +20,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from broker_process import Broker, fixed_port, wait_until
 from cairnmq.client.blocking import Client
+from conftest import QUICK_TIME_LIMITS
 from interop.clients.contract import Sent
 from interop.clients.librdkafka import LibrdkafkaClient
 from programs import require_program
@@ -30,55 +31,47 @@ TESTS = Path(__file__).parent.parent
 ROWS = 24  # of a micro-batch: two tasks send each of them in several requests
 SECONDS = 60.0
 JOB_SECONDS = 240.0  # of a Spark that must be started first
-# In batch 1: behind its decision, with one of two transactions committed; then the next run has four tasks.
-RUNS = (("local[2]", "commit", 2), ("local[4]", "none", 0))
+ROWS_OF_JOB, BATCH_OF_JOB = 80, 20
 
 
-def test_all_of_spark_is_killed(shared_broker: Broker, kafka: LibrdkafkaClient, tmp_path: Path) -> None:
-    make_topics(kafka, "kills")
-    for master, point, count in RUNS:
-        with started(shared_broker, "kills", tmp_path, master, "die", point, "1", str(count)) as job:
-            out, errors = job.communicate(timeout=JOB_SECONDS)
-        assert ("finished" in out) == (point == "none"), f"{master} {point}\n{errors[-4000:]}"
-    assert numbers(kafka, "kills-to") == list(range(60))
-
-
-def test_a_driver_that_wakes_up_when_another_has_taken_over(
+def test_all_of_spark_is_killed_and_another_one_is_paused(
     spark: SparkSession, shared_broker: Broker, kafka: LibrdkafkaClient, tmp_path: Path
 ) -> None:
-    """The first one is paused when it is about to decide on batch 1; the other one, on the same checkpoint, does that
-    batch and the last one."""
-    make_topics(kafka, "pause")
-    with started(shared_broker, "pause", tmp_path, "local[2]", "pause", "store", "1", "1") as job:
-        wait_until((tmp_path / "paused").exists, JOB_SECONDS, "the first driver to come to its decision")
+    """Three drivers on one checkpoint. The first one dies behind the decision on batch 1, with one of two transactions
+    committed. The second one has four tasks, finishes that batch, and is paused when it is about to decide on batch 2.
+    The third one does that and the last one; then the second one wakes up."""
+    for name in ("from", "to"):
+        kafka.create_topic(f"job-{name}", partitions=2)
+    kafka.produce("job-from", [Sent(b"%d" % i, partition=i % 2) for i in range(ROWS_OF_JOB)])
+    with started(shared_broker, tmp_path, "local[2]", "die", "commit", "1", "2") as job:
+        out, errors = job.communicate(timeout=JOB_SECONDS)
+    assert "finished" not in out, errors[-4000:]
+    with started(shared_broker, tmp_path, "local[4]", "pause", "store", "2", "1") as job:
+        wait_until((tmp_path / "paused").exists, JOB_SECONDS, "the second driver to come to its decision")
+        assert numbers(kafka) == list(range(2 * BATCH_OF_JOB))
         options = {"kafka.bootstrap.servers": shared_broker.bootstrap}
-        reader = spark.readStream.format("cairnmq").options(**options, subscribe="pause-from", maxOffsetsPerTrigger=20)
-        writer = reader.load().selectExpr("value").writeStream.format("cairnmq").options(**options, topic="pause-to")
+        reader = spark.readStream.format("cairnmq").options(**options, subscribe="job-from")
+        frame = reader.option("maxOffsetsPerTrigger", BATCH_OF_JOB).load().selectExpr("value")
+        writer = frame.writeStream.format("cairnmq").options(**options, topic="job-to")
         writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
         try:
             writer.start().awaitTermination()
-            assert numbers(kafka, "pause-to") == list(range(60))
+            assert numbers(kafka) == list(range(ROWS_OF_JOB))
         finally:
             os.kill(int((tmp_path / "paused").read_text()), signal.SIGCONT)
         out, errors = job.communicate(timeout=JOB_SECONDS)
-    assert "finished" not in out and "was written before, and batch 2 after it" in errors, errors[-4000:]
-    assert numbers(kafka, "pause-to") == list(range(60))
+    assert "finished" not in out and "was written before, and batch 3 after it" in errors, errors[-4000:]
+    assert numbers(kafka) == list(range(ROWS_OF_JOB))
 
 
-def make_topics(kafka: LibrdkafkaClient, name: str) -> None:
-    kafka.create_topic(f"{name}-from", partitions=2)
-    kafka.create_topic(f"{name}-to", partitions=2)
-    kafka.produce(f"{name}-from", [Sent(b"%d" % i, partition=i % 2) for i in range(60)])
-
-
-def numbers(kafka: LibrdkafkaClient, topic: str) -> list[int]:
-    return sorted(int(row.value or b"") for row in kafka.read(topic, (0, 1)))
+def numbers(kafka: LibrdkafkaClient) -> list[int]:
+    return sorted(int(row.value or b"") for row in kafka.read("job-to", (0, 1)))
 
 
 @contextmanager
-def started(broker: Broker, name: str, place: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+def started(broker: Broker, place: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """What program_sink.py does; its Java ends with it."""
-    line = [sys.executable, str(PROGRAM), broker.bootstrap, f"{name}-from", f"{name}-to", str(place), *arguments]
+    line = [sys.executable, str(PROGRAM), broker.bootstrap, "job-from", "job-to", str(place), *arguments]
     path = str(Path(require_program("java")).parent) + ":/usr/bin:/bin"
     with subprocess.Popen(
         line,
@@ -145,8 +138,7 @@ class Copy:
 
 @pytest.fixture
 def copy(spark: SparkSession, make_broker: Callable[..., Broker], tmp_path: Path) -> Iterator[Copy]:
-    settings = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
-    made = Copy(spark, make_broker(port=fixed_port(), settings=settings).start(), tmp_path)
+    made = Copy(spark, make_broker(port=fixed_port(), settings=QUICK_TIME_LIMITS).start(), tmp_path)
     yield made
     made.close()
 

@@ -79,24 +79,23 @@ def _read(
 
 def _fetch(client: Client, options: ReadOptions, wanted: Range, position: int) -> Fetched | None:
     """What the broker has from `position` on; None: it has no such offset any more."""
-    while True:
-        with _seen_missing(wanted):
-            found = client.fetch(
-                {wanted.topic: {wanted.partition: position}},
-                max_bytes=options.fetch_bytes,
-                partition_max_bytes=options.fetch_bytes,
-                read_committed=options.read_committed,
-            )
-            # Looked at afterwards: the client may have asked for the topic anew in the middle of a fetch.
-            topic_id = client.topic(wanted.topic).topic_id.hex()
-        if topic_id != wanted.topic_id:
-            raise DataLoss(made_again(wanted.topic))
-        for each in found:
-            if each.error == ErrorCode.OFFSET_OUT_OF_RANGE:
-                return None
-            if each.error:
-                raise SparkSourceError(str(Refused(each.error, f"partition {wanted.topic}-{wanted.partition}")))
-            return each
+    with _seen_missing(wanted):
+        found = client.fetch(
+            {wanted.topic: {wanted.partition: position}},
+            max_bytes=options.fetch_bytes,
+            partition_max_bytes=options.fetch_bytes,
+            read_committed=options.read_committed,
+        )
+        # Looked at afterwards: the client may have asked for the topic anew in the middle of a fetch.
+        topic_id = client.topic(wanted.topic).topic_id.hex()
+    if topic_id != wanted.topic_id:
+        raise DataLoss(made_again(wanted.topic))
+    (each,) = found  # as many as were asked for
+    if each.error == ErrorCode.OFFSET_OUT_OF_RANGE:
+        return None
+    if each.error:
+        raise SparkSourceError(str(Refused(each.error, f"partition {wanted.topic}-{wanted.partition}")))
+    return each
 
 
 @contextmanager
