@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -192,6 +193,43 @@ def test_exists_for_files_directories_and_neither(disk: Disk) -> None:
         False,
         False,
     ]
+
+
+def test_allocated_room_does_not_show(disk: Disk) -> None:
+    file = disk.create("f")
+    file.append([b"ab"])
+    file.allocate(1 << 20)
+    file.append([b"cd"])
+    assert (file.size(), content(disk, "f")) == (4, b"abcd")
+
+
+def test_the_last_close_of_a_large_removed_file_keeps_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It gives back the blocks, which takes a while on some file systems."""
+    disk = RealDisk(tmp_path)
+    closed: dict[int, str] = {}
+    ended = threading.Event()
+
+    def close(fd: int, original: Callable[[int], None] = os.close) -> None:
+        closed[fd] = threading.current_thread().name
+        original(fd)
+        ended.set()
+
+    large, small, named = (disk.create(name) for name in ("large", "small", "named"))
+    large.truncate(8 << 20)
+    named.truncate(8 << 20)
+    for name in ("large", "small"):
+        disk.remove(name)
+    numbers = [file.fileno() for file in (large, small, named)]
+    monkeypatch.setattr(os, "close", close)
+    small.close()
+    named.close()
+    ended.clear()
+    large.close()
+    assert ended.wait(10)
+    here = threading.current_thread().name
+    assert [closed[number] == here for number in numbers] == [False, True, True]
 
 
 def test_remove_takes_files_only_and_missing_is_fine(disk: Disk) -> None:
