@@ -55,6 +55,7 @@ class JournalLoop:
         self._number = path.journal.number
         self._write_thread = ThreadPoolExecutor(1, f"journal-{self._number}-write")
         self._sync_thread = ThreadPoolExecutor(1, f"journal-{self._number}-sync")
+        self._prepare_thread = ThreadPoolExecutor(1, f"journal-{self._number}-prepare")
         self._flush_due = False
         self._writing = False
         self._syncing = False
@@ -131,6 +132,15 @@ class JournalLoop:
     def _written(self, write: Write) -> None:
         self._on_advance(self.path.written(write))
         self.plan_sync()
+        if self.path.journal.wants_next():
+            self._loop.run_in_executor(self._prepare_thread, self.path.journal.prepare).add_done_callback(
+                self._prepared
+            )
+
+    def _prepared(self, done: asyncio.Future[None]) -> None:
+        error = done.exception()
+        if error is not None:
+            log.info("journal %d: its next segment gets its room when it is written: %s", self._number, error)
 
     def _failed(self, write: Write, error: OSError) -> None:
         log.error("journal %d: write failed: %s", self._number, error)
@@ -146,6 +156,7 @@ class JournalLoop:
     def _release_if_full(self, error: OSError) -> None:
         if error.errno in FULL:
             self._write_thread.submit(self.path.journal.reserve.release)
+            self._prepare_thread.submit(self._write_thread.submit, self.path.journal.unprepare)
 
     def _probe(self, size: int) -> None:
         if self._closed:
@@ -276,5 +287,6 @@ class JournalLoop:
         for timer in (self._timer, self._retry):
             if timer is not None:
                 timer.cancel()
-        self._write_thread.shutdown()
-        self._sync_thread.shutdown()
+        for thread in (self._prepare_thread, self._write_thread, self._sync_thread):
+            thread.shutdown()
+        self.path.journal.unprepare()

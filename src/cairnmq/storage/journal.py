@@ -1,8 +1,8 @@
 """One journal: staged entries -> gathered writes -> synced end. Positions are bytes since the journal began.
 
 States of a byte: staged (has a position) -> written (page cache) -> synced (disk). `stage_*`, `take`, `written` and
-`taken_back` run on the thread that owns the journal; `write` and `sync` do I/O and may run on another, one `write`
-and one `sync` at a time, `mend` alone. With one replica the high watermark is the written end.
+`taken_back` run on the thread that owns the journal; `write`, `sync` and `prepare` do I/O and may run on others, each
+one at a time, `mend` alone. With one replica the high watermark is the written end.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ scan_entries = pick(entries.scan_entries)
 
 SCAN_BYTES = 4 << 20
 UNFINISHED = ".new"
+NEXT = "next" + UNFINISHED
+ROOM_SEGMENTS = 4  # a disk with less room than for so many does not get files that are only to be filled
 RUN_ENTRIES = 256  # scanned at a time: whoever stops early has not paid for a whole chunk
 
 
@@ -101,6 +103,8 @@ class Journal:
         self._staged_from = self.end
         self._rolls = False
         self._segment_start = -1
+        self._next: File | None = None
+        self._asked_at = -1  # the last segment behind which one was asked for
 
     @property
     def high_watermark(self) -> int:
@@ -155,8 +159,7 @@ class Journal:
         """One gathered write. On an error the file is cut back to the last whole entry and the error raised."""
         if group.rolls:
             name = journal_segment(self.number, group.start)
-            self.disk.remove(name)  # what a failed write may have left behind
-            file = self.disk.create(name)
+            file = self._new_file(name)
             try:
                 file.append(group.buffers)
             except OSError:
@@ -175,6 +178,58 @@ class Journal:
                 last.cut = True
             raise
         last.size += group.end - group.start
+
+    def _new_file(self, name: str) -> File:
+        """In the place of what a failed write may have left behind."""
+        file = self._next
+        if file is None:
+            self.disk.remove(name)
+            return self.disk.create(name)
+        self._next = None
+        try:
+            self.disk.rename(self._next_name, name)
+        except OSError:
+            file.close()
+            self.disk.remove(self._next_name)
+            raise
+        file.name = name
+        return file
+
+    @property
+    def _next_name(self) -> str:
+        return f"{self.number}/{NEXT}"
+
+    def wants_next(self) -> bool:
+        """Whether it is time to `prepare`; says so once for each segment."""
+        if not self.segments or self._next is not None:
+            return False
+        last = self.segments[-1]
+        if last.base == self._asked_at or last.size * 2 < self.segment_bytes:
+            return False
+        self._asked_at = last.base
+        return True
+
+    def prepare(self) -> None:
+        """Makes the next segment's file, with room for all of it on the disk. To find blocks for a file that grows the
+        file system may have to read where they are free, and meanwhile it holds up everybody who writes to it."""
+        if self._next is not None or self.disk.free_bytes() < ROOM_SEGMENTS * self.segment_bytes:
+            return
+        self.disk.remove(self._next_name)
+        file = self.disk.create(self._next_name)
+        try:
+            file.allocate(self.segment_bytes)
+        except OSError:
+            file.close()
+            self.disk.remove(self._next_name)
+            raise
+        self._next = file
+
+    def unprepare(self) -> None:
+        """Gives the room back. Not beside `prepare` or `write`."""
+        file, self._next = self._next, None
+        if file is not None:
+            file.close()
+            self.disk.remove(self._next_name)
 
     def sync(self) -> int:
         """Makes everything written before the call durable; returns that end. Raises if the disk says no, and leaves a

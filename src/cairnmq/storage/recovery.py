@@ -170,8 +170,9 @@ def _cut(disk: Disk, reader: JournalReader, start: int, end: int) -> None:
                 disk.remove(name)
                 continue
             file = disk.open(name, write=True)
-            if base + file.size() > end:
-                file.truncate(end - base)
+            size = file.size()
+            if base + size > end or base == reader.bases[-1]:
+                file.truncate(min(size, end - base))  # the last one may have room that it was to grow into
             file.sync()
             file.close()
         disk.sync_dir(directory)

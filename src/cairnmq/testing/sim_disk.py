@@ -95,6 +95,9 @@ class SimFile:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), self.name)
         self._disk._apply("truncate", self.name, lambda: content.truncate(size))
 
+    def allocate(self, size: int) -> None:
+        self._check()
+
     def forget(self, position: int, size: int) -> None:
         self._check()
 

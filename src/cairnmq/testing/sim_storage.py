@@ -255,6 +255,8 @@ class World(Machine):
         lane, model = self._lane()
         if lane.synced is None:
             self._do_sync(lane)
+        if self.rng.random() < 0.1:
+            lane.path.journal.prepare()
         if lane.synced is not None and self.rng.random() < 0.7:
             self._finish_sync(lane, model)
 

@@ -135,6 +135,46 @@ def test_a_leftover_of_a_failed_write_is_no_obstacle(journal: Journal, disk: Sim
     assert len(list(JournalReader(disk, 0).entries(0, 10_000))) == 2
 
 
+def test_a_prepared_file_becomes_the_next_segment(journal: Journal, disk: SimDisk) -> None:
+    put(journal, 100)
+    assert journal.wants_next() and not journal.wants_next(), "asked for once"
+    journal.prepare()
+    assert disk.exists("0/next.new")
+    put(journal, 300)
+    first = journal.end
+    disk.create(f"0/{first:020}.jnl").append([b"left by a failed write"])
+    put(journal)
+    assert not disk.exists("0/next.new") and JournalReader(disk, 0).bases == [0, first]
+    assert [entry.kind for entry in JournalReader(disk, 0).entries(first, journal.end)] == [SEGMENT, BATCH]
+    journal.sync()
+    assert {JournalReader(disk.crash(Random(seed)), 0).end() for seed in range(20)} == {journal.end}
+
+
+def test_a_prepared_file_that_cannot_be_used_is_given_up(journal: Journal, disk: SimDisk) -> None:
+    put(journal, 400)
+    journal.prepare()
+    journal.stage_batch(5, batch(), 0, 1000)
+    group = journal.take()
+    assert group is not None and group.rolls
+    disk.faults[disk.operations + 1] = errno.EIO
+    with pytest.raises(OSError, match="next.new"):
+        journal.write(group)
+    journal.taken_back(group)
+    assert disk.list("0") == ["00000000000000000000.jnl"]
+    put(journal)
+    assert journal.segments[-1].base == group.start
+    journal.prepare()
+    journal.unprepare()
+    assert not disk.exists("0/next.new")
+
+
+def test_a_disk_with_little_room_gets_no_prepared_file(disk: SimDisk) -> None:
+    journal = Journal(disk, 0, epoch=1, seed=9, segments=[], end=0, segment_bytes=400)
+    disk.capacity = 1500
+    journal.prepare()
+    assert disk.list("0") == []
+
+
 def test_deletion_stops_at_the_checkpoint(journal: Journal, disk: SimDisk) -> None:
     ends = [put(journal, 400).end for _ in range(4)]
     journal.synced_to(journal.sync())
