@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from cairnmq.broker.budget import Budget
+from cairnmq.broker.distance import is_far
 from cairnmq.broker.owed import Owed
 from cairnmq.broker.reply import Answer, CloseConnection, Reply
 from cairnmq.broker.router import Outcome, Router
@@ -89,7 +90,7 @@ class Connection(asyncio.BufferedProtocol):
     """Lives on the loop thread; `Listener` owns it and sweeps it."""
 
     __slots__ = (
-        "_ctx", "_listener", "_router", "_limits", "_loop", "_transport", "_fd", "peer", "_host",
+        "_ctx", "_listener", "_router", "_limits", "_loop", "_transport", "_fd", "peer", "_host", "_far",
         "_chunk", "_view", "_start", "_end", "_chunk_size", "_owed", "_owed_bytes", "_reserved",
         "_blocked", "_reading", "_write_paused", "_waiting", "_closing", "_draining", "_pump_due", "_pumping",
         "heard", "_stalled_since", "_stalled_bytes", "_filled", "_unsent", "_handed", "_received_then",
@@ -105,6 +106,7 @@ class Connection(asyncio.BufferedProtocol):
         self._fd = -1
         self.peer = "?"
         self._host = ""
+        self._far = False
         self._chunk: bytearray | mmap | None = None
         self._view = memoryview(b"")
         self._start = 0
@@ -145,6 +147,7 @@ class Connection(asyncio.BufferedProtocol):
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             self._fd = raw.fileno()
+            self._far = is_far(raw)
         self._transport.set_write_buffer_limits(self._limits.write_high, self._limits.write_low)
 
     def connection_lost(self, exc: BaseException | None) -> None:
@@ -442,7 +445,7 @@ class Connection(asyncio.BufferedProtocol):
                 self.settle(owed, None, CloseConnection(f"api key {key} version {version} is not served"))
             return
         try:
-            header, position = read_request_header(frame, 0, self._host)
+            header, position = read_request_header(frame, 0, self._host, self._far)
             outcome = route.call(self._ctx, header, frame, position)
         except Exception as failure:  # noqa: BLE001 - whatever one request does must not harm other connections
             self.settle(owed, None, failure)

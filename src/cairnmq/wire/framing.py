@@ -22,10 +22,13 @@ class RequestHeader(Struct, frozen=True, gc=False):
     api_version: int
     correlation_id: int
     client_id: str | None = None
-    client_host: str = ""  # not in the frame: who owns the socket knows it
+    client_host: str = ""  # this and the next are not in the frame: who owns the socket knows them
+    client_far: bool = False  # a round trip to it takes long
 
 
-def read_request_header(view: Buffer, pos: int = 0, client_host: str = "") -> tuple[RequestHeader, int]:
+def read_request_header(
+    view: Buffer, pos: int = 0, client_host: str = "", client_far: bool = False
+) -> tuple[RequestHeader, int]:
     """The header of the frame at `pos` (behind its size), and where the body begins.
 
     The client id has a two-byte length in every version of the header; a tag section follows it only where the
@@ -49,7 +52,7 @@ def read_request_header(view: Buffer, pos: int = 0, client_host: str = "") -> tu
         raise Malformed("the request header is cut short") from error
     except UnicodeDecodeError as error:
         raise Malformed("the client id is not UTF-8") from error
-    return RequestHeader(key, version, correlation_id, client_id, client_host), pos
+    return RequestHeader(key, version, correlation_id, client_id, client_host, client_far), pos
 
 
 def read_response_header(view: Buffer, api_key: int, version: int, pos: int = 0) -> tuple[int, int]:

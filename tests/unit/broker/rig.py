@@ -56,12 +56,13 @@ class Rig:
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
         self.now_ms = NOW_MS
+        self.far = False  # is the client
         self._correlations = itertools.count(1)
 
     async def ask(self, key: int, version: int, request: Message) -> Any:
         """The decoded answer; None when there is none (acks=0)."""
         frame = memoryview(bytearray(b"".join(encode(request, version))))
-        header = RequestHeader(key, version, next(self._correlations), "test")
+        header = RequestHeader(key, version, next(self._correlations), "test", client_far=self.far)
         outcome: Any = self.ctx.router.routes[key].call(self.ctx, header, frame, 0)
         if isinstance(outcome, Reply):
             if not outcome.done:

@@ -41,7 +41,12 @@ READ_COMMITTED = 1
 WARM_TRIES = 3
 COLD_FAILURES_MAX = 1000  # remembered for those who ask next; who never asks again must not fill memory
 # Answers are built in memory, so what one connection can make us hold is bounded below the 50 MB that clients ask for.
+# An answer is read, checked and sent in one turn of the loop, in which nobody else is served; and what fits into the
+# CPU's cache costs less. But most clients name all their partitions in each request, which has to pay off, and of one
+# that is far away the line must be filled for a round trip.
 ANSWER_BYTES_MAX = 8 << 20
+ANSWER_BYTES_FEW = 1 << 20  # of few partitions
+BYTES_PER_PARTITION = 8 << 10
 DOES_NOT_FIT = -1  # instead of a size
 LEAST_ON_TRAY = SMALL  # a smaller answer gets memory of its own: it must not hold a whole chunk
 # A parked fetch of many partitions is objects for each of them, so it does not stay for as long as it likes.
@@ -65,12 +70,12 @@ class FetchHandler:
         if isinstance(plan, ErrorCode):
             return encode(FetchResponse(error_code=plan), header.api_version)
         if plan.session is None and is_wide(request):
-            return fetch_in_turns(request, header.api_version, partial(_piece, ctx, header.api_version))
-        return _Fetch(ctx, header.api_version, request, plan).begin()
+            return fetch_in_turns(request, header.api_version, partial(_piece, ctx, header))
+        return _Fetch(ctx, header, request, plan).begin()
 
 
-def _piece(ctx: Context, version: int, request: FetchRequest, size: int) -> _Fetch:
-    return _Fetch(ctx, version, request, Plan(request.topics, None, False), size)
+def _piece(ctx: Context, header: RequestHeader, request: FetchRequest, size: int) -> _Fetch:
+    return _Fetch(ctx, header, request, Plan(request.topics, None, False), size)
 
 
 class _Fetch:
@@ -81,9 +86,9 @@ class _Fetch:
         "parked", "timer", "woken", "tries", "budget", "expired", "failed", "delayed", "size", "urgent",
     )  # fmt: skip
 
-    def __init__(self, ctx: Context, version: int, request: FetchRequest, plan: Plan, size: int = 0) -> None:
+    def __init__(self, ctx: Context, header: RequestHeader, request: FetchRequest, plan: Plan, size: int = 0) -> None:
         self.ctx = ctx
-        self.version = version
+        self.version = header.api_version
         self.request = request
         self.plan = plan
         self.reply = Reply()
@@ -93,7 +98,8 @@ class _Fetch:
         self.woken = False
         self.tries = 0
         self.failed: dict[int, Exception] = {}  # cold reads that failed, by place in the request
-        self.budget = min(request.max_bytes, ctx.config.fetch_max_bytes, ANSWER_BYTES_MAX)
+        share = ANSWER_BYTES_MAX if header.client_far else max(ANSWER_BYTES_FEW, len(self.queues) * BYTES_PER_PARTITION)
+        self.budget = min(request.max_bytes, ctx.config.fetch_max_bytes, share, ANSWER_BYTES_MAX)
         self.expired = request.max_wait_ms <= 0
         self.delayed = False
         self.size = size  # of records before, if this is a piece of a wide fetch, and in the end with its own

@@ -224,6 +224,20 @@ async def test_it_waits_for_min_bytes(tmp_path: Path) -> None:
 
 
 @scenario
+async def test_a_near_client_gets_little_at_a_time_and_one_that_is_far_much(tmp_path: Path) -> None:
+    """An answer keeps everybody else waiting while it is made; but each one costs the client a round trip."""
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        for _ in range(30):
+            await rig.produce("a", batch(bytes(100_000)))
+        sizes = []
+        for rig.far in (False, True):
+            answer = only(await rig.fetch("a", 0, max_bytes=50 << 20, partition_max_bytes=8 << 20))
+            sizes.append(len(bytes(answer.records)))
+        assert sizes[0] <= 1 << 20 < 29 * 100_000 < sizes[1]
+
+
+@scenario
 async def test_min_bytes_above_max_bytes_are_no_trap(tmp_path: Path) -> None:
     async with open_rig(tmp_path) as rig:
         await rig.create("a")
