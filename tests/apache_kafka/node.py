@@ -69,7 +69,10 @@ class ApacheKafka:
         """Starts the process without waiting for its port."""
         with self._output.open("wb") as output:
             line = [self.launcher, *self._jvm, "kafka.Kafka", str(self._properties)]
-            self._process = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+            # A session of its own, as our broker gets: Linux shares the CPU between sessions.
+            self._process = subprocess.Popen(
+                line, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            )
 
     @property
     def pid(self) -> int:
