@@ -1,7 +1,8 @@
 """Drives one journal's write path on the event loop: group by loop turn, write, sync, wake.
 
 All requests that are ready in one turn of the loop share one gathered write. The write goes to the page cache, which
-is cheaper inline than a hop to a thread; when the kernel throttles (a slow write), writes move to a thread for a while.
+is cheaper inline than a hop to a thread; when the disk keeps a write waiting, writes move to a thread for a while. On a
+busy machine a thread that seldom runs may wait longer for the CPU than any write takes.
 Syncs always run on the journal's own thread, one at a time: whoever arrives during one shares the next.
 
 A disk that refuses stops the journal, with a reason that everyone sees, until the disk works again; nobody restarts
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +32,7 @@ INLINE_BYTES_MAX = 8 << 20
 FIRST_PROBE_SECONDS = 0.1  # what fails once need not cost a second
 PROBE_SECONDS = 1.0
 PROBE_BYTES_MIN = 1 << 20  # room for more than the next group, so that a full disk does not open and close
+_RUSAGE_THREAD = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
 
 
 class JournalLoop:
@@ -95,28 +98,30 @@ class JournalLoop:
         if write is None:
             return
         size = write.group.end - write.group.start
-        started = time.perf_counter()
-        if started < self._threaded_until or size > INLINE_BYTES_MAX:
+        if time.perf_counter() < self._threaded_until or size > INLINE_BYTES_MAX:
             self._writing = True
-            future = self._loop.run_in_executor(self._write_thread, self.path.write, write)
-            future.add_done_callback(lambda done: self._threaded(write, started, done))
+            future = self._loop.run_in_executor(self._write_thread, self._write, write)
+            future.add_done_callback(lambda done: self._threaded(write, done))
             return
         try:
-            self.path.write(write)
+            self._write(write)
         except OSError as error:
             self._failed(write, error)
             return
-        self._note_slowness(started)
         self._written(write)
 
-    def _note_slowness(self, started: float) -> None:
-        if time.perf_counter() - started > SLOW_WRITE_SECONDS:
-            self.slow_writes += 1
-            self._threaded_until = time.perf_counter() + THREADED_SECONDS
+    def _write(self, write: Write) -> None:
+        started, given_up = time.perf_counter(), _times_given_up()
+        try:
+            self.path.write(write)
+        finally:
+            ended = time.perf_counter()
+            if ended - started > SLOW_WRITE_SECONDS and _times_given_up() > given_up:
+                self.slow_writes += 1
+                self._threaded_until = ended + THREADED_SECONDS
 
-    def _threaded(self, write: Write, started: float, done: asyncio.Future[None]) -> None:
+    def _threaded(self, write: Write, done: asyncio.Future[None]) -> None:
         self._writing = False
-        self._note_slowness(started)
         error = done.exception()
         if isinstance(error, OSError):
             self._failed(write, error)
@@ -290,3 +295,8 @@ class JournalLoop:
         for thread in (self._prepare_thread, self._write_thread, self._sync_thread):
             thread.shutdown()
         self.path.journal.unprepare()
+
+
+def _times_given_up() -> int:
+    """How often this thread gave up the CPU to wait for something; when others take it away, that does not count."""
+    return resource.getrusage(_RUSAGE_THREAD).ru_nvcsw

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import threading
+import time
+from collections.abc import Callable
 from random import Random
+
+import pytest
 
 from cairnmq.broker.journal_loop import JournalLoop
 from cairnmq.codec.records import Record, build_batch
@@ -91,6 +96,34 @@ async def test_a_clock_that_is_set_back_delays_no_sync() -> None:
     desk.stage(acks=1)
     desk.loop.staged()
     assert await asyncio.wait_for(synced, 5)
+    desk.loop.close()
+
+
+def _burn(seconds: float) -> None:
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        pass
+
+
+@pytest.mark.parametrize(("spend", "moves"), [(time.sleep, True), (_burn, False)])
+@scenario
+async def test_writes_leave_the_loop_when_the_disk_keeps_them_waiting(
+    spend: Callable[[float], None], moves: bool
+) -> None:
+    """Not when they only take long, as on a busy machine: there a thread would have to wait for the CPU too."""
+    desk = Desk(SimDisk(Random(1)))
+    writers: list[str] = []
+
+    def observe(disk: SimDisk) -> None:
+        if disk.last_operation.startswith("append "):
+            writers.append(threading.current_thread().name)
+            spend(0.02)
+
+    desk.disk.observe = observe
+    for _ in range(3):
+        assert await desk.produce()
+    here = threading.current_thread().name
+    assert [name == here for name in writers] == [True, not moves, not moves]
     desk.loop.close()
 
 
