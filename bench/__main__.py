@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import sys
 
 from bench.amplification import AMPLIFICATION
@@ -64,6 +65,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="one short turn each; prints, docs stay as they are")
     parser.add_argument("--show", action="store_true", help="nothing is measured: what is stored is written again")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # servers are ended on the way out
     names = [name for name in options.rows.split(",") if name] or list(ROWS)
     unknown = [name for name in names if name not in ROWS]
     if unknown:

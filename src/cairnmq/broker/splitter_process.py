@@ -6,6 +6,7 @@ so a successor of a killed broker cannot begin while this one still writes. Impo
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -353,16 +354,20 @@ class SplitterProcess:
 
 
 def _set_niceness(value: int) -> None:
-    try:
+    # Linux may share the CPU between sessions first (autogroup); niceness then only counts within one.
+    with contextlib.suppress(OSError), open("/proc/self/autogroup", "w") as group:
+        group.write(str(value))
+    with contextlib.suppress(PermissionError):
+        # only root may become less nice; else the splitter catches up at low priority
         os.setpriority(os.PRIO_PROCESS, 0, value)
-    except PermissionError:
-        pass  # only root may become less nice; then the splitter catches up at low priority
 
 
 def main() -> None:
     link = socket.socket(fileno=int(sys.argv[1]))
     if not follow(int(sys.argv[2]), signal.SIGKILL):
         return
+    with contextlib.suppress(PermissionError):
+        os.setsid()  # so that its niceness is not the broker's too
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the broker's business; it tells us to finish
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     _set_niceness(NICENESS)
