@@ -4,7 +4,7 @@ has given up begin late, and transactional ids are used again; each row counts o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from random import Random
 from threading import Semaphore, Thread
@@ -34,6 +34,7 @@ ROWS = 3  # of each other batch
 PROCESSES = 2
 MARGIN_MS = 240_000
 AT_ONCE = TimeLimit(lambda: 0, MARGIN_MS)
+LATE = TimeLimit(lambda: TIMEOUT_MS - MARGIN_MS + 1, MARGIN_MS)
 
 
 class Died(Exception):
@@ -65,10 +66,14 @@ class Model:
 
     def __init__(self, seed: int = 0, names: Callable[[int], Names] | None = None) -> None:
         self.chance = Random(seed)
+        self.limit = AT_ONCE
+        self.now = 0
+        self.undone = 0  # transactions that were decided on, and aborted by a driver
         self.loses_answers = seed % 4 < 2
         self.processes = [names(each) if names else names_of(each) for each in range(PROCESSES)]
         self.ids: dict[str, Id] = {}
         self.rows: dict[Transaction, list[int]] = {}
+        self.started: dict[Transaction, int] = {}
         self.committed: set[Transaction] = set()
         self.decision: Decision | None = None
         self.epoch = 0
@@ -80,6 +85,7 @@ class Model:
         name = self.chance.choice(self.processes).next(QUERY, str(run), batch)
         transaction = self.ids.setdefault(name, Id(len(self.ids))).begin(name)
         self.rows[transaction] = rows
+        self.started[transaction] = self.now
         return transaction
 
     def write_late(self) -> None:
@@ -88,6 +94,12 @@ class Model:
             batch, run = self.chance.choice(self.begun)
             with suppress(SparkSourceError):
                 self.write(batch, run, rows_of(batch)[:1])
+
+    def pass_time(self, milliseconds: int) -> None:
+        self.now += milliseconds
+        for each in self.ids.values():
+            if each.open is not None and self.started[each.open] + TIMEOUT_MS <= self.now:
+                each.open = None
 
     @property
     def open_now(self) -> set[Transaction]:
@@ -145,11 +157,12 @@ class View:
         own = self.model.ids[transaction.transactional_id]
         if own.open == transaction:
             own.open = None
+            self.model.undone += self.model.decision is not None and transaction in self.model.decision.transactions
         self.pause()
 
     def open(self, query: str) -> Sequence[OpenTransaction]:
         self.pause()
-        found = [OpenTransaction(each, 0, TIMEOUT_MS) for each in self.model.open_now]
+        found = [OpenTransaction(each, self.model.started[each], TIMEOUT_MS) for each in self.model.open_now]
         self.pause()
         return found
 
@@ -179,7 +192,7 @@ def drive(model: Model, pause: Callable[[], None], until: int) -> None:
         written = spread(model, batch, run, 1 + run % ROWS)
         pause()
         mine = Decision(QUERY, batch, str(run), written, "t", len(rows_of(batch)))
-        assert settle(view, mine, AT_ONCE, in_charge=view.epoch is not None) is None
+        assert settle(view, mine, model.limit, in_charge=view.epoch is not None) is None
         pause()
         if batch in model.noted:
             return  # as Spark: "multiple streaming jobs detected"
@@ -234,10 +247,12 @@ class Driver:
             raise Died
 
 
-def play(seed: int, names: Callable[[int], Names] | None = None) -> Model:
+def play(seed: int, names: Callable[[int], Names] | None = None, late: float = 0.0) -> Model:
     """Two or three drivers go on in turns, each some steps further; some die there, and are started again. In the end
-    one does the rest."""
+    one does the rest. `late`: how often one of them finds that a time limit is near."""
     rng, model = Random(seed), Model(seed, names)
+    clocks = Random(seed)
+    model.limit = TimeLimit(lambda: TIMEOUT_MS - 1 if clocks.random() < late else 0, MARGIN_MS)
     drivers: dict[int, Driver] = {}
     for _ in range(rng.randrange(4, 24)):
         who = rng.randrange(2 + seed % 2)
@@ -250,6 +265,7 @@ def play(seed: int, names: Callable[[int], Names] | None = None) -> Model:
             model.write_late()
     for driver in drivers.values():
         driver.die()
+    model.limit = AT_ONCE
     drive(model, lambda: None, BATCHES)
     return model
 
@@ -265,6 +281,15 @@ def test_every_row_counts_once() -> None:
         assert not model.open_now, f"seed {seed}: whoever is left ends what the others left"
         again += sum(each.epoch > 0 for each in model.ids.values())
     assert again > 1000, "ids were used again"
+
+
+def test_every_row_counts_once_also_where_decisions_are_undone() -> None:
+    undone = 0
+    for seed in range(300):
+        model = play(seed, late=0.15)
+        assert (model.visible(), model.open_now) == (EVERY, set()), f"seed {seed}"
+        undone += model.undone
+    assert undone > 30
 
 
 class ByPlace:
@@ -385,12 +410,21 @@ def test_an_older_checkpoint_is_an_error() -> None:
 def test_too_little_time_left_is_an_error_before_anything_is_decided() -> None:
     model = Model()
     mine = Decision(QUERY, 0, "r", spread(model, 0, 0, 1))
-    late = TimeLimit(lambda: TIMEOUT_MS - MARGIN_MS + 1, MARGIN_MS)
     with pytest.raises(SparkSourceError, match="too little time left"):
-        settle(View(model), mine, late, in_charge=False)
+        settle(View(model), mine, LATE, in_charge=False)
     assert model.decision is None and not model.open_now
     with pytest.raises(SparkSourceError, match=r"was aborted; raise kafka\.transaction\.timeout\.ms"):
         settle_at_once(View(model), mine, AT_ONCE)
+
+
+def test_who_is_in_charge_is_told_the_same() -> None:
+    """Though all was aborted when it looked again."""
+    model = Model()
+    view = View(model)
+    view.take_over(QUERY)
+    with pytest.raises(SparkSourceError, match="too little time left"):
+        settle(view, Decision(QUERY, 0, "r", spread(model, 0, 0, 2)), LATE, in_charge=True)
+    assert model.decision is None and not model.open_now
 
 
 def test_time_is_looked_at_when_it_counts() -> None:
@@ -411,8 +445,11 @@ def test_time_is_looked_at_when_it_counts() -> None:
 def test_at_least_half_of_the_time_limit_is_for_writing() -> None:
     limit = TimeLimit(lambda: 1000, MARGIN_MS)
     for timeout_ms, spent_ms in ((60_000, 30_000), (900_000, 660_000)):
-        opened = [OpenTransaction(Transaction("t", 1, 0), 1000 - each, timeout_ms) for each in (spent_ms, spent_ms + 1)]
-        assert [limit.is_near(each) for each in opened] == [False, True]
+        left_ms = timeout_ms - spent_ms
+        for judge, least_ms in ((limit.too_late_to_decide, left_ms), (limit.too_late_to_commit, left_ms // 2)):
+            starts = (1000 - timeout_ms + least_ms, 1000 - timeout_ms + least_ms - 1)
+            found = [OpenTransaction(Transaction("t", 1, 0), start_ms, timeout_ms) for start_ms in starts]
+            assert [judge(each) for each in found] == [False, True]
 
 
 def test_a_decided_batch_of_which_a_part_is_aborted_is_written_anew_if_nobody_began_to_commit() -> None:
@@ -423,6 +460,99 @@ def test_a_decided_batch_of_which_a_part_is_aborted_is_written_anew_if_nobody_be
         View(model).abort(decided.transactions[lost])
         settle(View(model), Decision(QUERY, 3, "1", spread(model, 3, 1, 2)), AT_ONCE, in_charge=False)
         assert (model.visible(), model.open_now) == (Counter(rows_of(3)), set())
+
+
+class Ticking(View):
+    """Committing takes its time, and what is over its limit is aborted."""
+
+    def commit(self, transaction: Transaction) -> bool:
+        done = super().commit(transaction)
+        self.model.pass_time(MARGIN_MS // 10)
+        return done
+
+
+def clock_of(model: Model) -> TimeLimit:
+    return TimeLimit(lambda: model.now, MARGIN_MS)
+
+
+def test_a_decided_batch_whose_time_limit_is_near_is_written_anew_if_nobody_began_to_commit() -> None:
+    """However late the next run comes, and whichever of them was begun first."""
+    anew = 0
+    for away_ms in range(0, TIMEOUT_MS + 20_000, 10_000):
+        for oldest in range(3):
+            model = Model()
+            shares = [[row] for row in rows_of(3)]
+            transactions: dict[int, Transaction] = {}
+            for task in sorted(range(3), key=lambda each: each != oldest):
+                transactions[task] = model.write(3, 0, shares[task])
+                model.pass_time(5_000)
+            model.decision = old = Decision(QUERY, 3, "0", tuple(transactions[task] for task in range(3)))
+            model.pass_time(away_ms)
+            mine = Decision(QUERY, 3, "1", spread(model, 3, 1, 2))
+            settle(Ticking(model), mine, clock_of(model), in_charge=False)
+            assert (model.visible(), model.open_now) == (Counter(rows_of(3)), set()), f"away for {away_ms} ms"
+            assert len(model.committed) == (3 if model.decision == old else 2)
+            anew += model.decision != old
+    assert 0 < anew < 3 * 92
+
+
+@pytest.mark.parametrize("seed", [0, 2])  # an answer is lost, or none
+def test_who_undoes_a_decision_may_find_it_committed(seed: int) -> None:
+    """Whoever has decided was only paused, and wakes up at each step of the one that finds too little time left."""
+    ends = set()
+    for step in range(60):
+        model, steps = Model(seed), iter(range(1000))
+        first = Driver(model, 1)
+        while model.decision is None:
+            first.step(1)
+        decided = model.decision
+        model.pass_time(TIMEOUT_MS - 10_000)
+
+        def pause(steps: Iterator[int] = steps, step: int = step, first: Driver = first) -> None:
+            if next(steps) == step:
+                first.step(1000)
+
+        mine = Decision(QUERY, 0, "2", spread(model, 0, 2, 2), "t", ROWS)
+        with suppress(SparkSourceError):
+            settle(View(model, pause), mine, clock_of(model), in_charge=False)
+        first.step(1000)
+        ends.add(model.committed.issuperset(decided.transactions))
+        drive(model, lambda: None, 2)
+        assert model.visible() == Counter([*rows_of(0), *rows_of(1)]), f"woken up at step {step}"
+    assert ends == {True, False}
+
+
+def test_so_is_one_whose_decision_took_too_long_to_store() -> None:
+    class Slow(Ticking):
+        def store(self, decision: Decision) -> None:
+            super().store(decision)
+            self.model.pass_time(TIMEOUT_MS - 10_000)
+
+    model = Model()
+    with pytest.raises(SparkSourceError, match="before they could be committed; start the query again"):
+        mine = Decision(QUERY, 3, "1", spread(model, 3, 1, 3))
+        settle(Slow(model), mine, clock_of(model), in_charge=False)
+    assert not model.visible() and not model.open_now
+    settle(Ticking(model), Decision(QUERY, 3, "2", spread(model, 3, 2, 2)), clock_of(model), in_charge=False)
+    assert (model.visible(), model.open_now) == (Counter(rows_of(3)), set())
+
+
+def test_a_batch_that_somebody_began_to_commit_is_finished_however_late() -> None:
+    model = Model()
+    model.decision = old = Decision(QUERY, 3, "0", spread(model, 3, 0, 3))
+    View(model).commit(old.transactions[0])
+    model.pass_time(TIMEOUT_MS - 1)
+    settle(View(model), Decision(QUERY, 3, "1", spread(model, 3, 1, 2)), clock_of(model), in_charge=False)
+    assert (model.committed, model.open_now) == (set(old.transactions), set())
+
+
+def test_a_batch_query_that_goes_on_too_late_shows_nothing() -> None:
+    for away_ms, seen in ((0, rows_of(0)), (TIMEOUT_MS - 10_000, []), (TIMEOUT_MS, [])):
+        model = Model()
+        mine = Decision(QUERY, 0, "0", spread(model, 0, 0, 3))
+        model.pass_time(away_ms)
+        go_on_at_once(Ticking(model), mine, clock_of(model))
+        assert (model.visible(), model.open_now) == (Counter(seen), set())
 
 
 def test_who_finds_the_first_aborted_commits_none() -> None:
@@ -486,7 +616,7 @@ def test_a_batch_query_whose_commit_failed_goes_on_or_shows_nothing() -> None:
 
             with suppress(Died, SparkSourceError):
                 settle_at_once(View(model, pause), mine, AT_ONCE)
-            go_on_at_once(View(model), mine)
+            go_on_at_once(View(model), mine, AT_ONCE)
             expected = rows_of(0) if timed_out is None else []
             assert model.visible() == Counter(expected), f"{timed_out} lost, died after {steps} steps"
             assert not model.open_now

@@ -186,6 +186,11 @@ class Client:
         plan = data.list_offsets(self.session, topic, partitions, timestamp, read_committed=read_committed)
         return self._run(plan)
 
+    def list_offsets_of(
+        self, topics: Mapping[str, Iterable[int]], timestamp: int, *, read_committed: bool = False
+    ) -> dict[str, dict[int, data.Listed]]:
+        return self._run(data.list_offsets_of(self.session, topics, timestamp, read_committed=read_committed))
+
     def init_producer_id(self) -> data.ProducerId:
         return self._run(data.init_producer_id(self.session))
 

@@ -99,25 +99,37 @@ def list_offsets(
 ) -> Plan[dict[int, Listed]]:
     """The first offset at or after a time, for each partition; LATEST, EARLIEST and MAX_TIMESTAMP stand for times.
     For `read_committed` LATEST is the last stable offset."""
-    pending = set(partitions)
-    done: dict[int, Listed] = {}
+    plan = list_offsets_of(session, {topic: partitions}, timestamp, read_committed=read_committed)
+    return (yield from plan)[topic]
+
+
+def list_offsets_of(
+    session: Session, topics: Mapping[str, Iterable[int]], timestamp: int, *, read_committed: bool = False
+) -> Plan[dict[str, dict[int, Listed]]]:
+    """The same for several topics, with one request to each broker."""
+    pending = {name: set(partitions) for name, partitions in topics.items()}
+    done: dict[str, dict[int, Listed]] = {name: {} for name in pending}
     since = _MAX_TIMESTAMP_SINCE if timestamp == MAX_TIMESTAMP else 0
 
-    def attempt() -> Plan[dict[int, Listed]]:
-        known = yield from session.topic(topic)
+    def attempt() -> Plan[dict[str, dict[int, Listed]]]:
+        by_node: dict[int, list[ListOffsetsRequest.ListOffsetsTopic]] = {}
+        for name, left in pending.items():
+            known = yield from session.topic(name)
+            for node, indexes in _by_leader(session, known, left).items():
+                kind = ListOffsetsRequest.ListOffsetsPartition
+                rows = [kind(partition_index=i, timestamp=timestamp) for i in indexes]
+                named = ListOffsetsRequest.ListOffsetsTopic(name=name, partitions=rows)
+                by_node.setdefault(node, []).append(named)
         asks = []
-        for node, indexes in _by_leader(session, known, pending).items():
-            rows = [ListOffsetsRequest.ListOffsetsPartition(partition_index=i, timestamp=timestamp) for i in indexes]
-            named = ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=rows)
-            request = ListOffsetsRequest(replica_id=-1, isolation_level=int(read_committed), topics=[named])
+        for node, wanted in by_node.items():
+            request = ListOffsetsRequest(replica_id=-1, isolation_level=int(read_committed), topics=wanted)
             asks.append(Ask(node, request, since))
         for answer in (yield from session.ask_all(asks, ListOffsetsResponse)):
-            for row in (row for named_row in answer.topics for row in named_row.partitions):
-                if not row.error_code:
-                    done[row.partition_index] = Listed(row.offset, row.timestamp, row.leader_epoch)
-                    pending.discard(row.partition_index)
-                    continue
-                raise Refused(row.error_code, f"partition {topic}-{row.partition_index}")
+            for name, row in ((each.name, row) for each in answer.topics for row in each.partitions):
+                if row.error_code:
+                    raise Refused(row.error_code, f"partition {name}-{row.partition_index}")
+                done[name][row.partition_index] = Listed(row.offset, row.timestamp, row.leader_epoch)
+                pending[name].discard(row.partition_index)
         return done
 
     return (yield from session.retrying(attempt))

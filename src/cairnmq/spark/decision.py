@@ -11,11 +11,16 @@ stored. Whoever stored it was in charge all the time, so nobody can have come to
 
 Of the transactions of a batch the first is committed first, and what becomes of it is what all must become: whoever
 finds it committed commits the rest, whoever finds it aborted aborts the rest.
+
+So a decision can be undone until the first is committed, and is, where too little time is left to commit all: whoever
+sees that aborts the first, and then asks to commit it as ever, because another may have been faster. The decision stays
+on record until its batch is decided anew, and needs no note that it was undone: nobody believes a decision before the
+broker has said that its first transaction is committed. If it has forgotten that one, the query stops.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -46,14 +51,23 @@ class Decision(Struct, frozen=True):
 
 class TimeLimit(Struct, frozen=True):
     """How much of the time limit of transactions must be left when they are decided on: what deciding and committing
-    may take if the broker is away meanwhile. At most half of the limit, so that there is time to write."""
+    may take if the broker is away meanwhile. At most half of the limit, so that there is time to write. To commit what
+    was decided, half of that must be left."""
 
     clock: Callable[[], int]
     margin_ms: int
 
-    def is_near(self, found: OpenTransaction) -> bool:
-        left = found.start_ms + found.timeout_ms - self.clock()
-        return left < min(found.timeout_ms // 2, self.margin_ms)
+    def too_late_to_decide(self, found: OpenTransaction) -> bool:
+        return self._left_ms(found) < self._needed_ms(found)
+
+    def too_late_to_commit(self, found: OpenTransaction) -> bool:
+        return self._left_ms(found) < self._needed_ms(found) // 2
+
+    def _left_ms(self, found: OpenTransaction) -> int:
+        return found.start_ms + found.timeout_ms - self.clock()
+
+    def _needed_ms(self, found: OpenTransaction) -> int:
+        return min(found.timeout_ms // 2, self.margin_ms)
 
 
 class Broker(Protocol):
@@ -90,15 +104,21 @@ def run_prefix(query: str, run: str) -> str:
 def settle(broker: Broker, mine: Decision, limit: TimeLimit, *, in_charge: bool) -> str | None:
     """Makes a batch count, once. Who is in charge need not look for what others have left. Gives a sentence if what
     counts is not what was written now, as far as that can be seen."""
+    late: TooLate | None = None
     if in_charge:
         try:
             _decide(broker, mine, limit)
             return None
-        except (Fenced, TooLate):
-            pass  # whoever took over may have settled this very batch
+        except Fenced:
+            pass
+        except TooLate as told:
+            late = told
+        # Whoever took over may have settled this very batch.
     broker.take_over(mine.query)
     last = broker.last_decision(mine.query)
-    if last is None or not _was_settled(broker, last, mine):
+    if last is None or not _was_settled(broker, last, mine, limit):
+        if late is not None:
+            raise late
         _decide(broker, mine, limit)
         return None
     give_up(broker, mine.query, mine.run)
@@ -107,15 +127,15 @@ def settle(broker: Broker, mine: Decision, limit: TimeLimit, *, in_charge: bool)
 
 def settle_at_once(broker: Broker, mine: Decision, limit: TimeLimit) -> None:
     """For a batch query, which nobody starts again: without a decision on record."""
-    others = _check_open(broker, mine, limit)
-    if not finish(broker, mine):
+    own, others = _check_open(broker, mine, limit)
+    if not _finish(broker, mine, limit, own):
         raise SparkSourceError(_lost(mine, "before they could be committed; nothing was written"))
     _abort(broker, others)
 
 
-def go_on_at_once(broker: Broker, mine: Decision) -> None:
+def go_on_at_once(broker: Broker, mine: Decision, limit: TimeLimit) -> None:
     """When settle_at_once() has failed, perhaps with some of them committed: then all must be."""
-    _finish_later(broker, mine)
+    _finish_later(broker, mine, limit)
     give_up(broker, mine.query, mine.run)
 
 
@@ -124,11 +144,16 @@ def give_up(broker: Broker, query: str, run: str) -> None:
     _abort(broker, _of_run(broker.open(query), query, run))
 
 
-def finish(broker: Broker, decision: Decision) -> bool:
-    """Commits all of it; False: the first was aborted, and so all of it is."""
+def _finish(broker: Broker, decision: Decision, limit: TimeLimit, still: Mapping[Transaction, OpenTransaction]) -> bool:
+    """Commits all of it; False: the first was aborted, and so all of it is. `still`: what was open a moment ago. If not
+    all are, or not for long enough, and nobody has begun to commit, none may be committed; whether somebody has is what
+    committing the first one tells."""
     if not decision.transactions:
         return True
     first, *others = decision.transactions
+    in_time = all(each in still and not limit.too_late_to_commit(still[each]) for each in decision.transactions)
+    if first in still and not in_time:
+        broker.abort(first)
     if not broker.commit(first):
         for each in others:
             broker.abort(each)
@@ -139,24 +164,19 @@ def finish(broker: Broker, decision: Decision) -> bool:
     return True
 
 
-def _finish_later(broker: Broker, decision: Decision) -> bool:
-    """The same, when time has passed since they were looked at. If some are aborted by now, and nobody has begun to
-    commit, none may be; whether somebody has is what committing the first one tells."""
-    still = {each.transaction for each in broker.open(decision.query)}
-    for first in decision.transactions[:1]:
-        if first in still and not still.issuperset(decision.transactions):
-            broker.abort(first)
-    return finish(broker, decision)
+def _finish_later(broker: Broker, decision: Decision, limit: TimeLimit) -> bool:
+    """The same, when time has passed since they were looked at."""
+    return _finish(broker, decision, limit, {each.transaction: each for each in broker.open(decision.query)})
 
 
-def _was_settled(broker: Broker, last: Decision, mine: Decision) -> bool:
+def _was_settled(broker: Broker, last: Decision, mine: Decision, limit: TimeLimit) -> bool:
     """Says whether this very batch was decided, and ends that. Spark goes on to a later one only when that is done."""
     if last.batch > mine.batch:
         raise SparkSourceError(
             f"batch {mine.batch} of query {mine.query} was written before, and batch {last.batch} after it: the "
             "checkpoint is older than what was written; begin with a new checkpoint and the offsets to go on from"
         )
-    return last.batch == mine.batch and _finish_later(broker, last)
+    return last.batch == mine.batch and _finish_later(broker, last, limit)
 
 
 def _difference(last: Decision, mine: Decision) -> str | None:
@@ -179,31 +199,35 @@ def _target(decision: Decision) -> str:
 
 
 def _decide(broker: Broker, mine: Decision, limit: TimeLimit) -> None:
-    others = _check_open(broker, mine, limit)
+    own, others = _check_open(broker, mine, limit)
     if mine.transactions:
         broker.store(mine)
-        if not finish(broker, mine):
+        if not _finish(broker, mine, limit, own):
             raise SparkSourceError(_lost(mine, "before they could be committed; start the query again"))
         _abort(broker, others)
     else:
         _abort(broker, _of_run(others, mine.query, mine.run))  # nothing was stored: who else is in charge is not known
 
 
-def _check_open(broker: Broker, mine: Decision, limit: TimeLimit) -> list[OpenTransaction]:
-    """Ours are open, and have time enough to be committed; gives the others."""
-    found = {each.transaction: each for each in broker.open(mine.query)}
+def _check_open(
+    broker: Broker, mine: Decision, limit: TimeLimit
+) -> tuple[dict[Transaction, OpenTransaction], list[OpenTransaction]]:
+    """Ours are open, and have time enough to be committed; gives them, and the others."""
+    own: dict[Transaction, OpenTransaction] = {}
+    others = {each.transaction: each for each in broker.open(mine.query)}
     for transaction in mine.transactions:
-        own = found.pop(transaction, None)
-        if own is None or limit.is_near(own):
+        found = others.pop(transaction, None)
+        if found is None or limit.too_late_to_decide(found):
             for each in mine.transactions:
                 broker.abort(each)
-            how = "was aborted" if own is None else "has too little time left to be committed"
+            how = "was aborted" if found is None else "has too little time left to be committed"
             raise TooLate(
                 f"writing took too long for the time limit of transactions: {transaction.transactional_id} {how}; "
                 "raise kafka.transaction.timeout.ms (and the broker's transaction.max.timeout.ms), or take smaller "
                 "batches"
             )
-    return list(found.values())
+        own[transaction] = found
+    return own, list(others.values())
 
 
 def _of_run(found: Iterable[OpenTransaction], query: str, run: str) -> list[OpenTransaction]:
@@ -217,6 +241,6 @@ def _abort(broker: Broker, found: Iterable[OpenTransaction]) -> None:
 
 def _lost(decision: Decision, how: str) -> str:
     return (
-        f"transactions of batch {decision.batch} were aborted by their time limit {how} "
+        f"transactions of batch {decision.batch} were aborted at their time limit {how} "
         f"(query {decision.query}, {len(decision.transactions)} transactions)"
     )

@@ -79,7 +79,7 @@ class BatchWriter(DataSourceArrowWriter):
                 if len(written) < len(messages):
                     give_up(view, self._job, _ONLY_RUN)
                 else:
-                    go_on_at_once(view, self._decision(written))
+                    go_on_at_once(view, self._decision(written), _limit(self._options))
 
     def _decision(self, written: Sequence[Written]) -> Decision:
         return Decision(self._job, _ONLY_BATCH, _ONLY_RUN, _transactions(written))
@@ -96,9 +96,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
         context = TaskContext.get()
         names = (_QUERY, _BATCH, _RUN)
         query, batch, run = (context.getLocalProperty(name) if context is not None else None for name in names)
-        if not query or not batch or not run:
+        if self._options.delivery == "exactly_once" and not (query and batch and run):
             raise SparkSourceError("Spark does not say which query this task belongs to; exactly once needs that")
-        return _write(self._options, self._shape, iterator, query, int(batch), run)
+        return _write(self._options, self._shape, iterator, query or "", int(batch or 0), run or "")
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         written = _written(messages)

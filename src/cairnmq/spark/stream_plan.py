@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from cairnmq.client.data import EARLIEST
@@ -102,11 +103,28 @@ class StreamPlan:
         for name, parts in left.items():
             waiting = [index for index, records in parts.items() if records]
             if waiting:
-                first = self._view.lookup(name, waiting, EARLIEST)  # what is gone takes no bytes
-                offsets = begin.topics[name].offsets
-                positions[name] = {index: max(offsets[index], first[index]) for index in waiting}
-        fitting = records_within(left, self._view.sample(positions), limits.max_bytes)
+                with suppress(*self._passed_over):
+                    first = self._view.lookup(name, waiting, EARLIEST)  # what is gone takes no bytes
+                    offsets = begin.topics[name].offsets
+                    positions[name] = {index: max(offsets[index], first[index]) for index in waiting}
+        fitting = records_within(left, self._sample(positions), limits.max_bytes)
         return min((each for each in (limits.max_offsets, fitting) if each is not None), default=None)
+
+    def _sample(self, positions: Mapping[str, Mapping[int, int]]) -> Mapping[str, Mapping[int, Seen]]:
+        if not positions:
+            return {}
+        with suppress(*self._passed_over):
+            return self._view.sample(positions)
+        samples: dict[str, Mapping[int, Seen]] = {}
+        for name, parts in positions.items():  # one of them was deleted a moment ago
+            with suppress(*self._passed_over):
+                samples.update(self._view.sample({name: parts}))
+        return samples
+
+    @property
+    def _passed_over(self) -> tuple[type[Exception], ...]:
+        """Of a topic that is only looked at: if it is gone, that is told when it is read."""
+        return () if self._options.fail_on_data_loss else (Absent,)
 
     def _is_enough(self, records: int, everything: bool) -> bool:
         limits = self._options.limits

@@ -60,22 +60,19 @@ class TopicView:
         selection = self._selection
         if selection.pattern:
             pattern = re.compile(selection.pattern)
-            cluster = self.client.metadata(None)
-            found = {
-                name: topic
-                for name, topic in cluster.topics.items()
-                if pattern.fullmatch(name) and not topic.error and not topic.internal and not name.startswith("__")
-            }
-            return {name: _described(topic) for name, topic in sorted(found.items())}
+            found = self.client.metadata(None).topics
+            names = [name for name in sorted(found) if pattern.fullmatch(name) and not name.startswith("__")]
+            there = (self._there(found[name]) for name in names if not found[name].internal)
+            return {topic.name: _described(topic) for topic in there if topic is not None}
         described = {}
         wanted = selection.topics or tuple(selection.assigned)
         found = self.client.metadata(wanted).topics
         for name in wanted:
-            topic = found[name]
-            if topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not missing_is_fatal:
+            topic = self._there(found[name])
+            if topic is None and missing_is_fatal:
+                raise Absent(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}")
+            if topic is None:
                 continue
-            if topic.error:
-                topic = self.client.topic(name)  # waits, or says what is wrong
             topic_id, partitions = _described(topic)
             for index in selection.assigned.get(name, ()):
                 topic.partition(index)
@@ -84,20 +81,21 @@ class TopicView:
 
     def lookup(self, topic: str, partitions: Sequence[int], time: int) -> Mapping[int, int]:
         """Offsets at a time, or at EARLIEST or LATEST: with committed reads that is the end of what is decided."""
-        found = self.client.list_offsets(topic, partitions, time, read_committed=self._read_committed)
-        return {index: listed.offset for index, listed in found.items()}
+        return self._lookup_all({topic: partitions}, time)[topic]
 
     def latest(self, *, missing_is_fatal: bool = True) -> Progress:
-        topics = {}
-        for name, (topic_id, partitions) in self.topics(missing_is_fatal=missing_is_fatal).items():
-            try:
-                ends = self.lookup(name, partitions, LATEST)
-            except Absent:
-                if missing_is_fatal:
-                    raise
-                continue  # deleted a moment ago
-            topics[name] = TopicProgress(topic_id, dict(sorted(ends.items())))
-        return Progress(topics)
+        found = self.topics(missing_is_fatal=missing_is_fatal)
+        partitions = {name: indexes for name, (_, indexes) in found.items()}
+        try:
+            ends = self._lookup_all(partitions, LATEST)
+        except Absent:
+            if missing_is_fatal:
+                raise
+            ends = {}
+            for name, indexes in partitions.items():  # one of them was deleted a moment ago
+                with suppress(Absent):
+                    ends[name] = self.lookup(name, indexes, LATEST)
+        return Progress({name: TopicProgress(found[name][0], dict(sorted(ends[name].items()))) for name in ends})
 
     def publish(self, group: str, progress: Progress) -> None:
         """Commits offsets for a group that nobody joins, so that tools see how far the query is. What is gone, or is
@@ -144,6 +142,22 @@ class TopicView:
             position = positions[each.topic][each.partition]
             samples.setdefault(each.topic, {})[each.partition] = seen(position, map(read_header, each.batches))
         return samples
+
+    def _lookup_all(self, topics: Mapping[str, Sequence[int]], time: int) -> dict[str, Mapping[int, int]]:
+        found = self.client.list_offsets_of(topics, time, read_committed=self._read_committed)
+        return {name: {index: each.offset for index, each in parts.items()} for name, parts in found.items()}
+
+    def _there(self, topic: Topic) -> Topic | None:
+        """None: there is none. Any other error does not say so: waits, or tells what is wrong."""
+        missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if not topic.error or topic.error == missing:
+            return None if topic.error else topic
+        try:
+            return self.client.topic(topic.name)
+        except Absent as absent:
+            if absent.code != missing:
+                raise
+            return None  # deleted a moment ago
 
 
 def _described(topic: Topic) -> tuple[str, tuple[int, ...]]:

@@ -105,6 +105,31 @@ def test_each_leader_is_asked_for_its_own_partitions() -> None:
     assert [ask.min_version for ask in run.asked[1:]] == [7, 7]
 
 
+def test_of_several_topics_each_leader_is_asked_once_and_again_for_what_it_refused() -> None:
+    asked: list[tuple[int | None, list[str]]] = []
+
+    def answer(ask: Ask) -> Message:
+        if isinstance(ask.request, MetadataRequest):
+            assert ask.request.topics is not None
+            return metadata({each.name or "": [1, 2] for each in ask.request.topics}, {1: 11, 2: 22})
+        assert isinstance(ask.request, ListOffsetsRequest)
+        names, refused = [topic.name for topic in ask.request.topics], ErrorCode.NOT_LEADER_OR_FOLLOWER
+        asked.append((ask.node, names))
+        topics = []
+        for name in names:
+            code = refused if name == "u" and len(asked) == 2 else 0
+            index = (ask.node or 0) - 1
+            row = ListOffsetsResponse.ListOffsetsPartitionResponse(
+                partition_index=index, error_code=code, offset=ord(name)
+            )
+            topics.append(ListOffsetsResponse.ListOffsetsTopicResponse(name=name, partitions=[row]))
+        return ListOffsetsResponse(topics=topics)
+
+    found = Run(answer)(data.list_offsets_of(Session(), {"t": [0, 1], "u": [0, 1]}, data.LATEST))
+    assert [[found[name][index].offset for index in (0, 1)] for name in "tu"] == [[ord("t")] * 2, [ord("u")] * 2]
+    assert asked == [(1, ["t", "u"]), (2, ["t", "u"]), (2, ["u"])]
+
+
 def test_a_moved_leader_is_looked_up_and_only_the_rest_is_sent_again() -> None:
     leaders = iter([[1, 1], [1, 2]])
 

@@ -29,12 +29,14 @@ class FakeView:
         self.sizes: dict[int, float] = {}  # of a record, by partition
         self.looked_at: Mapping[str, Mapping[int, int]] = {}
         self.while_waiting: dict[str, tuple[str, list[int]]] = {}
+        self.gone_at_lookup: set[str] = set()  # deleted since they were listed
+        self.gone_at_sample: set[str] = set()
 
     def topics(self, *, missing_is_fatal: bool = True) -> dict[str, tuple[str, tuple[int, ...]]]:
         return {name: (topic_id, tuple(range(len(ends)))) for name, (topic_id, ends) in self.held.items()}
 
     def lookup(self, topic: str, partitions: Sequence[int], time: int) -> Mapping[int, int]:
-        if topic not in self.held:
+        if topic not in self.held or topic in self.gone_at_lookup:
             raise Absent(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic}")
         return {index: self.first if time == EARLIEST else self.held[topic][1][index] for index in partitions}
 
@@ -47,6 +49,9 @@ class FakeView:
         self.held.update(self.while_waiting)
 
     def sample(self, positions: Mapping[str, Mapping[int, int]]) -> Mapping[str, Mapping[int, Seen]]:
+        for name in positions:
+            if name in self.gone_at_sample:
+                raise Absent(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}")
         self.looked_at = positions
         return {name: {index: Seen(4, 4 * self.sizes[index]) for index in parts} for name, parts in positions.items()}
 
@@ -108,6 +113,19 @@ def test_what_is_gone_is_not_looked_at() -> None:
     view.sizes = {0: 1000.0}
     plan_of(view, maxBytesPerTrigger="5k", failOnDataLoss="false").latest(progress(a=("x", [10])))
     assert view.looked_at == {"a": {0: 60}}
+
+
+def test_a_topic_that_is_deleted_while_it_is_looked_at_does_not_count() -> None:
+    start = progress(a=("x", [0]), b=("y", [0]))
+    for names, end in (({"b"}, [50]), ({"a", "b"}, [100])):  # of b the same, and nothing is known of either
+        for moment in ("gone_at_lookup", "gone_at_sample"):
+            view = FakeView(a=("x", [100]), b=("y", [100]))
+            view.sizes = {0: 10.0}
+            setattr(view, moment, names)
+            with pytest.raises(Absent, match="topic [ab] does not exist"):
+                plan_of(view, maxBytesPerTrigger="1000").latest(start)
+            plan = plan_of(view, maxBytesPerTrigger="1000", failOnDataLoss="false")
+            assert plan.latest(start) == progress(a=("x", end), b=("y", end))
 
 
 def test_with_nothing_new_it_waits_once_and_gives_back_the_same() -> None:

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from cairnmq.client.errors import Absent
+from cairnmq.client.session import Topic
+from cairnmq.errors import ErrorCode
 from cairnmq.spark import topic_view
 from cairnmq.spark.options import read_options
 from cairnmq.spark.progress import Progress, TopicProgress
@@ -17,12 +20,13 @@ from unit.spark.topic_client import TopicClient
 ID, OTHER = b"1" * 16, b"2" * 16
 
 
-def view_of(monkeypatch: pytest.MonkeyPatch, client: TopicClient) -> TopicView:
+def view_of(monkeypatch: pytest.MonkeyPatch, client: TopicClient, **selection: str) -> TopicView:
     def connect(*_: Any, **__: Any) -> TopicClient:
         return client
 
     monkeypatch.setattr(topic_view, "connect", connect)
-    options = read_options({"kafka.bootstrap.servers": "h:1", "subscribe": "a,b,c"}, stream=True)
+    given = {"kafka.bootstrap.servers": "h:1", **(selection or {"subscribe": "a,b,c"})}
+    options = read_options(given, stream=True)
     return TopicView(options.connection, options.selection, read_committed=True)
 
 
@@ -45,3 +49,43 @@ def test_waiting_takes_time_also_where_there_is_nothing_to_wait_for(monkeypatch:
     for gone in (Progress({}), Progress({"b": TopicProgress(ID.hex(), {0: 5})})):
         view.wait_for_more(gone)
     assert slept == [POLL_MS / 1000] * 2
+
+
+class Electing(TopicClient):
+    """Whoever asks for a topic has waited until it has a leader, or until it is deleted."""
+
+    def topic(self, name: str) -> Topic:
+        if self.errors.get(name) == ErrorCode.LEADER_NOT_AVAILABLE:
+            del self.errors[name]
+        return super().topic(name)
+
+
+@pytest.mark.parametrize("selection", [{"subscribePattern": "[abc_]+"}, {"subscribe": "a,b,c"}])
+def test_only_what_is_gone_is_left_out(monkeypatch: pytest.MonkeyPatch, selection: dict[str, str]) -> None:
+    client = Electing({"a": (ID, 9), "b": (OTHER, 9), "__a": (ID, 9), "d": (ID, 9)})
+    view = view_of(monkeypatch, client, **selection)
+    client.errors = {"b": ErrorCode.LEADER_NOT_AVAILABLE, "c": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert view.topics(missing_is_fatal=False) == {"a": (ID.hex(), (0,)), "b": (OTHER.hex(), (0,))}
+    client.errors = {"c": ErrorCode.LEADER_NOT_AVAILABLE}
+    assert set(view.topics(missing_is_fatal=False)) == {"a", "b"}, "deleted while it was waited for"
+    client.errors = {"b": ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+    with pytest.raises(Absent, match="topic b is not yours to use"):
+        view.topics(missing_is_fatal=False)
+
+
+def test_a_topic_that_is_named_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Absent, match="topic b does not exist"):
+        view_of(monkeypatch, TopicClient({"a": (ID, 9), "c": (ID, 9)})).topics()
+
+
+def test_the_ends_of_all_topics_are_asked_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = TopicClient({name: (ID, 9) for name in "abc"})
+    view = view_of(monkeypatch, client)
+    every = {name: TopicProgress(ID.hex(), {0: 9}) for name in "abc"}
+    assert (view.latest(), client.lookups) == (Progress(every), 1)
+    listed = view.topics()
+    monkeypatch.setattr(view, "topics", lambda **_: listed)
+    del client.held["b"]  # since they were listed
+    assert view.latest(missing_is_fatal=False) == Progress({name: every[name] for name in "ac"})
+    with pytest.raises(Absent, match="topic b does not exist"):
+        view.latest()

@@ -7,7 +7,7 @@ from typing import Any
 
 from cairnmq.client.data import EARLIEST, Fetched, Listed
 from cairnmq.client.errors import Absent
-from cairnmq.client.session import Cluster, Topic
+from cairnmq.client.session import Cluster, Partition, Topic
 from cairnmq.codec.records import Record, build_batch
 from cairnmq.errors import ErrorCode
 from cairnmq.types import TopicPartition
@@ -24,6 +24,7 @@ class TopicClient:
         self.errors: dict[str, int] = {}  # in metadata
         self.fetch_error = 0
         self.fetches = 0
+        self.lookups = 0
         self.deleted_at_fetch: int | None = None
         self.committed: list[Mapping[TopicPartition, int]] = []
 
@@ -33,11 +34,11 @@ class TopicClient:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def metadata(self, names: Iterable[str]) -> Cluster:
+    def metadata(self, names: Iterable[str] | None) -> Cluster:
         topics = {}
-        for name in names:
+        for name in {*self.held, *self.errors} if names is None else names:
             error = self.errors.get(name, 0 if name in self.held else MISSING)
-            topics[name] = Topic(name, self.held[name][0] if not error else bytes(16), False, (), error)
+            topics[name] = Topic(name, bytes(16), False, (), error) if error else _topic(name, self.held[name][0])
         return Cluster("c", 1, {}, topics)
 
     def topic(self, name: str) -> Topic:
@@ -47,8 +48,14 @@ class TopicClient:
         return topic
 
     def list_offsets(self, name: str, indexes: Sequence[int], time: int, **_: Any) -> dict[int, Listed]:
-        self.topic(name)
-        return {index: Listed(self.first if time == EARLIEST else self.held[name][1], 0, 0) for index in indexes}
+        return self.list_offsets_of({name: indexes}, time)[name]
+
+    def list_offsets_of(self, topics: Mapping[str, Sequence[int]], time: int, **_: Any) -> dict[str, dict[int, Listed]]:
+        self.lookups += 1
+        for name in topics:
+            self.topic(name)
+        ends = {name: self.first if time == EARLIEST else self.held[name][1] for name in topics}
+        return {name: {index: Listed(ends[name], 0, 0) for index in parts} for name, parts in topics.items()}
 
     def fetch(self, positions: Mapping[str, Mapping[int, int]], **_: Any) -> list[Fetched]:
         ((name, parts),) = positions.items()
@@ -65,6 +72,10 @@ class TopicClient:
         for place in offsets:
             self.topic(place.topic)
         self.committed.append(offsets)
+
+
+def _topic(name: str, topic_id: bytes) -> Topic:
+    return Topic(name, topic_id, False, (Partition(0, 1, 0, (1,), (1,), (), 0),))
 
 
 def _batch(offset: int) -> bytes:
