@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
 from functools import partial
@@ -14,7 +15,7 @@ from bench.pace import OpenLoop, Phase, between, percentiles
 from bench.picture import bars
 from bench.results import CAIRN, KAFKA, Points, Run, Store, Values
 from bench.row import Row, rounds
-from bench.servers import BOTH, Server, Servers, evict, turns
+from bench.servers import BOTH, Server, Servers, evict, rest, turns
 from bench.table import Column, comparison
 
 RATE = 100
@@ -46,6 +47,9 @@ class Street:
         small, hot = (f"{kind}-{uuid.uuid4().hex[:8]}" for kind in ("small", "hot"))
         create_topics(bootstrap, [small], 1)
         create_topics(bootstrap, [hot], PARTITIONS)
+        # What the turn before left: pages to be written, blocks of deleted files to be given back.
+        rest(self.server)
+        os.sync()
         points = {ALONE: self.small(self.warm(small), seconds)}
         with Child("flood", bootstrap, hot, PARTITIONS, LIMIT_SECONDS) as flood:
             limit = flood.result()

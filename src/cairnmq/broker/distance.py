@@ -20,4 +20,4 @@ def is_far(raw: socket.socket) -> bool:
         (microseconds,) = _ROUND_TRIP.unpack(raw.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _ROUND_TRIP.size))
     except OSError:
         return True  # it has hung up already
-    return bool(microseconds >= FAR_MICROSECONDS)
+    return not 0 < microseconds < FAR_MICROSECONDS  # 0: it was not measured

@@ -27,7 +27,8 @@ from cairnmq.storage.write_path import Write, WritePath
 log = logging.getLogger(__name__)
 
 SLOW_WRITE_SECONDS = 0.004
-THREADED_SECONDS = 2.0
+THREADED_SECONDS = 2.0  # twice as long each time that the disk is still slow then
+THREADED_SECONDS_MAX = 32.0
 INLINE_BYTES_MAX = 8 << 20
 FIRST_PROBE_SECONDS = 0.1  # what fails once need not cost a second
 PROBE_SECONDS = 1.0
@@ -66,6 +67,10 @@ class JournalLoop:
         self._timer: asyncio.TimerHandle | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._threaded_until = 0.0
+        self._threaded_seconds = THREADED_SECONDS
+        self._preparing = False
+        self._full = False
+        self._read_disk_full = False
         self._closed = False
 
     def start(self, reserve_bytes: int) -> None:
@@ -100,28 +105,32 @@ class JournalLoop:
         size = write.group.end - write.group.start
         if time.perf_counter() < self._threaded_until or size > INLINE_BYTES_MAX:
             self._writing = True
-            future = self._loop.run_in_executor(self._write_thread, self._write, write)
+            future = self._loop.run_in_executor(self._write_thread, self.path.write, write)
             future.add_done_callback(lambda done: self._threaded(write, done))
             return
-        try:
-            self._write(write)
-        except OSError as error:
-            self._failed(write, error)
-            return
-        self._written(write)
-
-    def _write(self, write: Write) -> None:
         started, given_up = time.perf_counter(), _times_given_up()
         try:
             self.path.write(write)
+        except OSError as error:
+            self._failed(write, error)
+            return
         finally:
-            ended = time.perf_counter()
-            if ended - started > SLOW_WRITE_SECONDS and _times_given_up() > given_up:
-                self.slow_writes += 1
-                self._threaded_until = ended + THREADED_SECONDS
+            self._note_slowness(started, given_up)
+        self._written(write)
+
+    def _note_slowness(self, started: float, given_up: int) -> None:
+        """Of inline writes alone: on a thread, waiting for the interpreter looks the same as waiting for the disk."""
+        ended = time.perf_counter()
+        if ended - started > SLOW_WRITE_SECONDS and _times_given_up() > given_up:
+            self.slow_writes += 1
+            self._threaded_until = ended + self._threaded_seconds
+            self._threaded_seconds = min(2 * self._threaded_seconds, THREADED_SECONDS_MAX)
+        else:
+            self._threaded_seconds = THREADED_SECONDS
 
     def _threaded(self, write: Write, done: asyncio.Future[None]) -> None:
         self._writing = False
+        self._unprepare_if_full()
         error = done.exception()
         if isinstance(error, OSError):
             self._failed(write, error)
@@ -137,15 +146,33 @@ class JournalLoop:
     def _written(self, write: Write) -> None:
         self._on_advance(self.path.written(write))
         self.plan_sync()
-        if self.path.journal.wants_next():
-            self._loop.run_in_executor(self._prepare_thread, self.path.journal.prepare).add_done_callback(
-                self._prepared
-            )
+        if not self._preparing and not self._needs_room and self.path.journal.wants_next():
+            self._preparing = True
+            future = self._loop.run_in_executor(self._prepare_thread, self.path.journal.prepare)
+            future.add_done_callback(self._prepared)
 
     def _prepared(self, done: asyncio.Future[None]) -> None:
+        self._preparing = False
         error = done.exception()
         if error is not None:
             log.info("journal %d: its next segment gets its room when it is written: %s", self._number, error)
+        self._unprepare_if_full()
+
+    @property
+    def _needs_room(self) -> bool:
+        return self._full or self._read_disk_full
+
+    def read_disk_is_full(self, full: bool) -> None:
+        """It may be the same disk: then nothing is held that could be given back."""
+        self._read_disk_full = full
+        self._unprepare_if_full()
+
+    def _unprepare_if_full(self) -> None:
+        if not self._needs_room or self._writing or self._preparing:
+            return  # who is at it asks again
+        file = self.path.journal.unprepare()
+        if file is not None:
+            self._prepare_thread.submit(self.path.journal.remove_next, file)
 
     def _failed(self, write: Write, error: OSError) -> None:
         log.error("journal %d: write failed: %s", self._number, error)
@@ -161,7 +188,8 @@ class JournalLoop:
     def _release_if_full(self, error: OSError) -> None:
         if error.errno in FULL:
             self._write_thread.submit(self.path.journal.reserve.release)
-            self._prepare_thread.submit(self._write_thread.submit, self.path.journal.unprepare)
+            self._full = True
+            self._unprepare_if_full()
 
     def _probe(self, size: int) -> None:
         if self._closed:
@@ -193,6 +221,7 @@ class JournalLoop:
 
     def _resume(self) -> None:
         log.warning("journal %d: the disk works again, and so does the journal", self._number)
+        self._full = False
         self.path.resume()
 
     # --------------------------------------------------------------------------------------------------- syncing
@@ -294,7 +323,9 @@ class JournalLoop:
                 timer.cancel()
         for thread in (self._prepare_thread, self._write_thread, self._sync_thread):
             thread.shutdown()
-        self.path.journal.unprepare()
+        file = self.path.journal.unprepare()
+        if file is not None:
+            self.path.journal.remove_next(file)
 
 
 def _times_given_up() -> int:

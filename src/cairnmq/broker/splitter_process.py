@@ -59,6 +59,8 @@ ROUND_DELAY_SECONDS = 1.0  # a small backlog waits this long, so that rounds sta
 CHECKPOINT_BYTES = 256 << 20
 LOOK_PAUSE = 10  # times as long as the last look took: deletions one after another must not keep us looking
 RETRY_SECONDS = 1.0
+AUTOGROUP_TRIES = 5
+AUTOGROUP_SECONDS = 0.11  # the kernel's limit is a tenth of a second
 
 
 class BrokerGone(Exception):
@@ -354,12 +356,23 @@ class SplitterProcess:
 
 
 def _set_niceness(value: int) -> None:
-    # Linux may share the CPU between sessions first (autogroup); niceness then only counts within one.
-    with contextlib.suppress(OSError), open("/proc/self/autogroup", "w") as group:
-        group.write(str(value))
+    if os.getsid(0) == os.getpid():  # else it would be the broker's too
+        _set_session_niceness(value)
     with contextlib.suppress(PermissionError):
-        # only root may become less nice; else the splitter catches up at low priority
-        os.setpriority(os.PRIO_PROCESS, 0, value)
+        os.setpriority(os.PRIO_PROCESS, 0, value)  # only root may become less nice
+
+
+def _set_session_niceness(value: int) -> None:
+    """Linux may share the CPU between sessions first (autogroup); niceness then only counts within one."""
+    for _ in range(AUTOGROUP_TRIES):
+        try:
+            with open("/proc/self/autogroup", "w") as group:
+                group.write(str(value))
+            return
+        except BlockingIOError:
+            time.sleep(AUTOGROUP_SECONDS)  # one change at a time, whoever makes it
+        except OSError:
+            return
 
 
 def main() -> None:
@@ -367,7 +380,7 @@ def main() -> None:
     if not follow(int(sys.argv[2]), signal.SIGKILL):
         return
     with contextlib.suppress(PermissionError):
-        os.setsid()  # so that its niceness is not the broker's too
+        os.setsid()  # a session of its own can be nice as a whole
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the broker's business; it tells us to finish
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     _set_niceness(NICENESS)

@@ -474,6 +474,8 @@ class Store:
             log.error("%s", report.reason)
         elif isinstance(report, Trouble):
             self._trouble = report.reason
+            for loop in self.loops:
+                loop.read_disk_is_full(bool(report.reason))
             if report.reason:
                 log.error("%s", report.reason)
         elif isinstance(report, Compacted):

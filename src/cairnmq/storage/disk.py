@@ -6,13 +6,13 @@ simulator can put its own in place. Calls block; errors are plain OSError.
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import ctypes
 import errno
 import fcntl
 import os
 import shutil
-import threading
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -33,6 +33,7 @@ SYNCFS_ABOVE = 32
 _IOV_MAX = os.sysconf("SC_IOV_MAX")
 _LOCK_POLL_SECONDS = 0.02
 _LONG_CLOSE_BYTES = 4 << 20
+_BLOCK_BYTES = 512  # of st_blocks
 _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
 _RWF_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 _fdatasync = getattr(os, "fdatasync", os.fsync)
@@ -386,12 +387,16 @@ def lock(path: str | os.PathLike[str], wait_seconds: float = 0.0) -> DirectoryLo
 def _close(fd: int) -> None:
     """The last close of a removed file gives back its blocks, which may take a tenth of a second for a journal segment
     (ext4 with `discard`): nobody waits for that."""
-    status = os.fstat(fd)
-    if status.st_nlink or status.st_size < _LONG_CLOSE_BYTES:
-        os.close(fd)
-        return
-    _to_close.append(fd)
-    threading.Thread(target=_close_waiting, daemon=True).start()
+    try:
+        status = os.fstat(fd)
+        if not status.st_nlink and status.st_blocks * _BLOCK_BYTES >= _LONG_CLOSE_BYTES:
+            _to_close.append(fd)
+            _thread.start_new_thread(_close_waiting, ())
+            return
+    except (OSError, RuntimeError):  # it cannot be asked; there is no other thread
+        with contextlib.suppress(ValueError):
+            _to_close.remove(fd)
+    os.close(fd)
 
 
 def _close_waiting() -> None:
@@ -401,7 +406,8 @@ def _close_waiting() -> None:
             return
         try:
             while _to_close:
-                os.close(_to_close.popleft())
+                with contextlib.suppress(OSError):
+                    os.close(_to_close.popleft())
         finally:
             _closing.release()
 
@@ -446,4 +452,4 @@ def _syncfs(fd: int) -> None:
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _to_close: deque[int] = deque()
-_closing = threading.Lock()
+_closing = _thread.allocate_lock()

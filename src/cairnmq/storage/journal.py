@@ -182,18 +182,16 @@ class Journal:
     def _new_file(self, name: str) -> File:
         """In the place of what a failed write may have left behind."""
         file = self._next
-        if file is None:
-            self.disk.remove(name)
-            return self.disk.create(name)
-        self._next = None
-        try:
-            self.disk.rename(self._next_name, name)
-        except OSError:
-            file.close()
-            self.disk.remove(self._next_name)
-            raise
-        file.name = name
-        return file
+        if file is not None:
+            try:
+                self.disk.rename(self._next_name, name)
+                self._next, file.name = None, name  # in this order: `prepare` makes the name anew when there is no file
+                return file
+            except OSError:
+                self._next = None
+                file.close()
+        self.disk.remove(name)
+        return self.disk.create(name)
 
     @property
     def _next_name(self) -> str:
@@ -224,12 +222,15 @@ class Journal:
             raise
         self._next = file
 
-    def unprepare(self) -> None:
-        """Gives the room back. Not beside `prepare` or `write`."""
+    def unprepare(self) -> File | None:
+        """The next segment is made without that file, which is for `remove_next`. Not beside `prepare` or `write`."""
         file, self._next = self._next, None
-        if file is not None:
-            file.close()
-            self.disk.remove(self._next_name)
+        return file
+
+    def remove_next(self, file: File) -> None:
+        """Gives its room back. Beside anything but `prepare`."""
+        self.disk.remove(self._next_name)
+        file.close()
 
     def sync(self) -> int:
         """Makes everything written before the call durable; returns that end. Raises if the disk says no, and leaves a

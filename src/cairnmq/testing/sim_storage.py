@@ -9,12 +9,13 @@ import errno
 from bisect import bisect_right
 from collections.abc import Callable
 from contextlib import suppress
+from random import Random
 
 from cairnmq.errors import Corrupt, Fault, Refusal
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.checkpoint import load_checkpoint
 from cairnmq.storage.format import DOUBT_FILE, Keyed, StartMoved
-from cairnmq.storage.journal import JournalReader
+from cairnmq.storage.journal import Journal, JournalReader
 from cairnmq.storage.queue import Queue
 from cairnmq.storage.split_report import Round
 from cairnmq.storage.splitter import Splitter
@@ -255,10 +256,21 @@ class World(Machine):
         lane, model = self._lane()
         if lane.synced is None:
             self._do_sync(lane)
-        if self.rng.random() < 0.1:
-            lane.path.journal.prepare()
+        self._prepare(lane.path.journal)
         if lane.synced is not None and self.rng.random() < 0.7:
             self._finish_sync(lane, model)
+
+    def _prepare(self, journal: Journal) -> None:
+        """Sometimes in vain, and sometimes the room is needed for something else."""
+        dice, disk = Random(self.now + journal.end), self.journal_disk
+        if dice.random() < 0.02:
+            disk.faults[disk.operations + dice.randint(1, 2)] = errno.ENOSPC
+        with suppress(OSError):
+            if dice.random() < 0.1:
+                journal.prepare()
+        disk.faults.clear()
+        if dice.random() < 0.02 and (file := journal.unprepare()) is not None:
+            journal.remove_next(file)
 
     def _do_sync(self, lane: Lane) -> None:
         lane.path.sync_begins()

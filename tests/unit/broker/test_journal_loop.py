@@ -28,11 +28,10 @@ SPEC = QueueSpec(1, "t", 0, bytes(16), LogConfig())
 class Desk:
     """One journal on a simulated disk, driven by a real loop and its threads."""
 
-    def __init__(self, disk: SimDisk, epoch: int = 1) -> None:
+    def __init__(self, disk: SimDisk, epoch: int = 1, config: EngineConfig | None = None) -> None:
         self.disk = disk
-        self.engine = Engine.open(
-            disk, SimDisk(Random(2)), [SPEC], epoch=epoch, seed=5, config=EngineConfig(), now_ms=NOW
-        )
+        config = config or EngineConfig()
+        self.engine = Engine.open(disk, SimDisk(Random(2)), [SPEC], epoch=epoch, seed=5, config=config, now_ms=NOW)
         self.path = self.engine.paths[0]
         self.queue = self.engine.queues[1]
         self.stops = 0
@@ -97,6 +96,51 @@ async def test_a_clock_that_is_set_back_delays_no_sync() -> None:
     desk.loop.staged()
     assert await asyncio.wait_for(synced, 5)
     desk.loop.close()
+
+
+async def becomes(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110 - a thread does it
+            await asyncio.sleep(0.005)
+
+
+def prepared(desk: Desk) -> bool:
+    return desk.disk.exists("0/next.new")
+
+
+@scenario
+async def test_the_next_segment_is_made_in_advance_unless_room_is_needed() -> None:
+    desk = Desk(SimDisk(Random(1)), config=EngineConfig(segment_bytes=400))
+    while not prepared(desk) and len(desk.disk.list("0")) < 4:
+        assert await desk.produce()
+        await asyncio.sleep(0.02)
+    assert prepared(desk)
+    segments = len(desk.disk.list("0"))
+    while prepared(desk):
+        assert await desk.produce()
+    assert len(desk.disk.list("0")) == segments, "it became the segment"
+    while not prepared(desk):
+        assert await desk.produce()
+        await asyncio.sleep(0.02)
+    desk.loop.read_disk_is_full(True)
+    await becomes(lambda: not prepared(desk))
+    for _ in range(8):
+        assert await desk.produce()
+        await asyncio.sleep(0.01)
+        assert not prepared(desk)
+    desk.loop.read_disk_is_full(False)
+    while not prepared(desk):
+        assert await desk.produce()
+        await asyncio.sleep(0.02)
+    desk.disk.faults[desk.disk.operations + 1] = errno.ENOSPC
+    assert not await desk.produce()
+    await becomes(lambda: not prepared(desk))
+    await desk.works_again()
+    while not prepared(desk):
+        assert await desk.produce()
+        await asyncio.sleep(0.02)
+    desk.loop.close()
+    assert not prepared(desk)
 
 
 def _burn(seconds: float) -> None:

@@ -208,28 +208,27 @@ def test_the_last_close_of_a_large_removed_file_keeps_nobody_waiting(
 ) -> None:
     """It gives back the blocks, which takes a while on some file systems."""
     disk = RealDisk(tmp_path)
-    closed: dict[int, str] = {}
-    ended = threading.Event()
+    closed: dict[int, int] = {}
+    is_closed = threading.Event()
 
     def close(fd: int, original: Callable[[int], None] = os.close) -> None:
-        closed[fd] = threading.current_thread().name
+        closed[fd] = threading.get_ident()
         original(fd)
-        ended.set()
+        if fd == numbers["large"]:
+            is_closed.set()
 
-    large, small, named = (disk.create(name) for name in ("large", "small", "named"))
-    large.truncate(8 << 20)
-    named.truncate(8 << 20)
+    files = {name: disk.create(name) for name in ("large", "small", "named")}
+    numbers = {name: file.fileno() for name, file in files.items()}
+    for name in ("large", "named"):
+        files[name].append([bytes(8 << 20)])
     for name in ("large", "small"):
         disk.remove(name)
-    numbers = [file.fileno() for file in (large, small, named)]
     monkeypatch.setattr(os, "close", close)
-    small.close()
-    named.close()
-    ended.clear()
-    large.close()
-    assert ended.wait(10)
-    here = threading.current_thread().name
-    assert [closed[number] == here for number in numbers] == [False, True, True]
+    for file in files.values():
+        file.close()
+    assert is_closed.wait(10)
+    others = {name for name, number in numbers.items() if closed[number] != threading.get_ident()}
+    assert others == {"large"}
 
 
 def test_remove_takes_files_only_and_missing_is_fine(disk: Disk) -> None:

@@ -150,22 +150,21 @@ def test_a_prepared_file_becomes_the_next_segment(journal: Journal, disk: SimDis
     assert {JournalReader(disk.crash(Random(seed)), 0).end() for seed in range(20)} == {journal.end}
 
 
-def test_a_prepared_file_that_cannot_be_used_is_given_up(journal: Journal, disk: SimDisk) -> None:
+def test_without_the_prepared_file_another_one_is_made(journal: Journal, disk: SimDisk) -> None:
     put(journal, 400)
     journal.prepare()
-    journal.stage_batch(5, batch(), 0, 1000)
-    group = journal.take()
-    assert group is not None and group.rolls
-    disk.faults[disk.operations + 1] = errno.EIO
-    with pytest.raises(OSError, match="next.new"):
-        journal.write(group)
-    journal.taken_back(group)
-    assert disk.list("0") == ["00000000000000000000.jnl"]
+    disk.faults[disk.operations + 1] = errno.ENOENT  # the rename's
     put(journal)
-    assert journal.segments[-1].base == group.start
+    put(journal, 400)
+    assert len(JournalReader(disk, 0).bases) == 2
     journal.prepare()
-    journal.unprepare()
-    assert not disk.exists("0/next.new")
+    file = journal.unprepare()
+    assert file is not None and journal.unprepare() is None
+    put(journal)
+    assert disk.exists("0/next.new")
+    journal.remove_next(file)
+    assert len(disk.list("0")) == len(JournalReader(disk, 0).bases) == 3
+    assert len(list(JournalReader(disk, 0).entries(0, journal.end))) == 7
 
 
 def test_a_disk_with_little_room_gets_no_prepared_file(disk: SimDisk) -> None:

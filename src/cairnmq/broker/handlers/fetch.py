@@ -41,9 +41,6 @@ READ_COMMITTED = 1
 WARM_TRIES = 3
 COLD_FAILURES_MAX = 1000  # remembered for those who ask next; who never asks again must not fill memory
 # Answers are built in memory, so what one connection can make us hold is bounded below the 50 MB that clients ask for.
-# An answer is read, checked and sent in one turn of the loop, in which nobody else is served; and what fits into the
-# CPU's cache costs less. But most clients name all their partitions in each request, which has to pay off, and of one
-# that is far away the line must be filled for a round trip.
 ANSWER_BYTES_MAX = 8 << 20
 ANSWER_BYTES_FEW = 1 << 20  # of few partitions
 BYTES_PER_PARTITION = 8 << 10
@@ -69,13 +66,23 @@ class FetchHandler:
         plan = self.sessions.plan(request, header.api_version, slots, ctx.clock())
         if isinstance(plan, ErrorCode):
             return encode(FetchResponse(error_code=plan), header.api_version)
+        most = min(request.max_bytes, ctx.config.fetch_max_bytes, _answer_bytes(header, request, len(plan.asked)))
         if plan.session is None and is_wide(request):
-            return fetch_in_turns(request, header.api_version, partial(_piece, ctx, header))
-        return _Fetch(ctx, header, request, plan).begin()
+            return fetch_in_turns(request, header.api_version, partial(_piece, ctx, header.api_version, most))
+        return _Fetch(ctx, header.api_version, request, plan, most).begin()
 
 
-def _piece(ctx: Context, header: RequestHeader, request: FetchRequest, size: int) -> _Fetch:
-    return _Fetch(ctx, header, request, Plan(request.topics, None, False), size)
+def _answer_bytes(header: RequestHeader, request: FetchRequest, partitions: int) -> int:
+    """An answer is read, checked and sent in one turn of the loop, in which nobody else is served, and what fits into
+    the CPU's cache costs less. But most clients name all their partitions in each request, which has to pay off; and
+    for one that is far away the line must be filled for a round trip."""
+    if header.client_far:
+        return ANSWER_BYTES_MAX
+    return min(max(ANSWER_BYTES_FEW, partitions * BYTES_PER_PARTITION, request.min_bytes), ANSWER_BYTES_MAX)
+
+
+def _piece(ctx: Context, version: int, most: int, request: FetchRequest, size: int) -> _Fetch:
+    return _Fetch(ctx, version, request, Plan(request.topics, None, False), most, size)
 
 
 class _Fetch:
@@ -83,12 +90,13 @@ class _Fetch:
 
     __slots__ = (
         "ctx", "version", "request", "plan", "reply", "queues",
-        "parked", "timer", "woken", "tries", "budget", "expired", "failed", "delayed", "size", "urgent",
+        "parked", "timer", "woken", "tries", "budget", "expired", "failed", "delayed", "size", "urgent", "cut",
     )  # fmt: skip
 
-    def __init__(self, ctx: Context, header: RequestHeader, request: FetchRequest, plan: Plan, size: int = 0) -> None:
+    def __init__(self, ctx: Context, version: int, request: FetchRequest, plan: Plan, most: int, size: int = 0) -> None:
+        """`most`: bytes of records that the answer may hold, with `size` of them in pieces before this one."""
         self.ctx = ctx
-        self.version = header.api_version
+        self.version = version
         self.request = request
         self.plan = plan
         self.reply = Reply()
@@ -98,12 +106,12 @@ class _Fetch:
         self.woken = False
         self.tries = 0
         self.failed: dict[int, Exception] = {}  # cold reads that failed, by place in the request
-        share = ANSWER_BYTES_MAX if header.client_far else max(ANSWER_BYTES_FEW, len(self.queues) * BYTES_PER_PARTITION)
-        self.budget = min(request.max_bytes, ctx.config.fetch_max_bytes, share, ANSWER_BYTES_MAX)
+        self.budget = most
         self.expired = request.max_wait_ms <= 0
         self.delayed = False
         self.size = size  # of records before, if this is a piece of a wide fetch, and in the end with its own
         self.urgent = False
+        self.cut = False  # the last read, by the room that was left, though its queue has more
 
     def _queues(self) -> list[Queue | ErrorCode]:
         plan, image = self.plan, self.ctx.catalog.image
@@ -147,12 +155,12 @@ class _Fetch:
     def _collect_on(self, tray: Tray) -> list[Buffer] | None:
         limit = min(self.budget, self.ctx.answers.share)
         asked, queues, live = self.plan.asked, self.queues, self.ctx.store.queues
-        total, urgent = self.size, not asked
+        total, urgent, full = self.size, not asked, False
         answers: list[PartitionData] = []
         served: list[PartitionData] = []
         warms: dict[int, Warm] = {}
         committed = self.request.isolation_level == READ_COMMITTED
-        while (index := pass_over(asked, queues, live, answers, 0 < limit <= total, committed)) < len(asked):
+        while (index := pass_over(asked, queues, live, answers, full or 0 < limit <= total, committed)) < len(asked):
             one, queue = asked[index], queues[index]
             answer = PartitionData(
                 partition_index=one.partition, aborted_transactions=NONE_ABORTED if committed else None
@@ -167,9 +175,9 @@ class _Fetch:
             if size > 0:
                 total += size
                 served.append(answer)
-            if size and room < one.partition_max_bytes:
+            if size and self.cut:
                 # What is left is too little, or used. Others would read it to find that their next batch does not fit.
-                limit = total
+                full = True
             urgent = urgent or bool(answer.error_code) or answer.diverging_epoch.end_offset >= 0
         if warms and not total:
             places = list(warms)
@@ -179,7 +187,7 @@ class _Fetch:
             # for the next request: cold queues must not starve beside hot ones
             places = list(warms)
             self.ctx.store.warm(list(warms.values()), lambda failures: self._tell_next(places, failures))
-        if urgent or self.expired or total >= min(self.request.min_bytes, limit):
+        if urgent or full or self.expired or total >= min(self.request.min_bytes, limit):
             if total - self.size < LEAST_ON_TRAY:
                 for answer in served:
                     answer.records = b"".join(cast(Buffers, answer.records))
@@ -242,6 +250,7 @@ class _Fetch:
             return 0
         if isinstance(fetched, Fetched):
             answer.records = fetched.buffers
+            self.cut = most < one.partition_max_bytes and fetched.next_offset < until
             return fetched.size or DOES_NOT_FIT
         if isinstance(fetched, Refusal):
             _refuse(answer, fetched.code)

@@ -109,7 +109,7 @@ async def test_nobody_reads_for_what_is_left_of_an_answer(tmp_path: Path, monkey
         topics = [FetchRequest.FetchTopic(topic="a", partitions=asked)]
         response = await rig.ask(1, 11, FetchRequest(max_wait_ms=0, max_bytes=1500, topics=topics))
         assert [bool(len(partition.records)) for partition in response.responses[0].partitions] == [True] + 4 * [False]
-        assert reads == [0]
+        assert reads == [0, 1], "the second finds that its batch does not fit, and nobody tries after it"
 
 
 @scenario
@@ -235,6 +235,55 @@ async def test_a_near_client_gets_little_at_a_time_and_one_that_is_far_much(tmp_
             answer = only(await rig.fetch("a", 0, max_bytes=50 << 20, partition_max_bytes=8 << 20))
             sizes.append(len(bytes(answer.records)))
         assert sizes[0] <= 1 << 20 < 29 * 100_000 < sizes[1]
+
+
+@scenario
+async def test_small_batches_of_many_partitions_come_together(tmp_path: Path) -> None:
+    """With limits as clients have them: what is asked of each partition is as much as an answer holds."""
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a", partitions=5)
+        for partition in range(5):
+            await rig.produce("a", batch(b"v"), partition=partition)
+        asked = [
+            FetchRequest.FetchPartition(partition=partition, fetch_offset=0, partition_max_bytes=1 << 20)
+            for partition in range(5)
+        ]
+        topics = [FetchRequest.FetchTopic(topic="a", partitions=asked)]
+        request = FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=50 << 20, topics=topics)
+        answer = await rig.ask(1, 12, request)
+        assert all(partition.records for partition in answer.responses[0].partitions)
+
+
+@scenario
+async def test_min_bytes_are_waited_for_however_many_partitions_have_some(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a", partitions=3)
+        for partition in range(2):
+            await rig.produce("a", batch(b"v"), partition=partition)
+        asked = [
+            FetchRequest.FetchPartition(partition=partition, fetch_offset=0, partition_max_bytes=1 << 20)
+            for partition in range(3)
+        ]
+        topics = [FetchRequest.FetchTopic(topic="a", partitions=asked)]
+        request = FetchRequest(max_wait_ms=20_000, min_bytes=100_000, max_bytes=50 << 20, topics=topics)
+        waiting = asyncio.ensure_future(rig.ask(1, 12, request))
+        for _ in range(50):
+            await asyncio.sleep(0.001)
+        assert not waiting.done()
+        await rig.produce("a", batch(bytes(100_000)), partition=2)
+        answer = await waiting
+        assert all(partition.records for partition in answer.responses[0].partitions)
+
+
+@scenario
+async def test_a_near_client_that_waits_for_much_gets_that_much(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        for _ in range(30):
+            await rig.produce("a", batch(bytes(100_000)))
+        limits = {"min_bytes": 2 << 20, "max_bytes": 50 << 20, "partition_max_bytes": 8 << 20}
+        answer = only(await rig.fetch("a", 0, **limits))
+        assert (2 << 20) - 200_000 < len(bytes(answer.records)) <= 2 << 20
 
 
 @scenario
