@@ -22,6 +22,7 @@ from cairnmq.spark.options import ReadOptions
 from cairnmq.spark.progress import aged_out, deleted, made_again
 from cairnmq.spark.ranges import Range
 from cairnmq.spark.topic_view import connect
+from cairnmq.spark.worker import this_worker
 
 ARROW_BYTES = 4 * 1024 * 1024  # much smaller or larger batches both cost Spark more
 STALL_SECONDS = 60.0
@@ -31,6 +32,7 @@ _append = kernels.pick(columns_module.append)
 
 def read_ranges(options: ReadOptions, names: Sequence[str], ranges: Sequence[Range]) -> Iterator[pa.RecordBatch]:
     """The records of all ranges in their order."""
+    this_worker()
     schema = arrow_schema(names)
     with connect(options.connection) as client:
         for each in ranges:
