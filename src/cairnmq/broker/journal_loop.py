@@ -70,7 +70,7 @@ class JournalLoop:
         self._threaded_seconds = THREADED_SECONDS
         self._preparing = False
         self._full = False
-        self._read_disk_full = False
+        self._splitter_needs_room = False
         self._closed = False
 
     def start(self, reserve_bytes: int) -> None:
@@ -160,11 +160,11 @@ class JournalLoop:
 
     @property
     def _needs_room(self) -> bool:
-        return self._full or self._read_disk_full
+        return self._full or self._splitter_needs_room
 
-    def read_disk_is_full(self, full: bool) -> None:
-        """It may be the same disk: then nothing is held that could be given back."""
-        self._read_disk_full = full
+    def room_is_needed(self, needed: bool) -> None:
+        """By the splitter, whose disk may be the same: then nothing is held that could be given back."""
+        self._splitter_needs_room = needed
         self._unprepare_if_full()
 
     def _unprepare_if_full(self) -> None:

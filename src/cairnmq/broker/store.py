@@ -381,7 +381,14 @@ class Store:
 
     # ---------------------------------------------------------------------------------------------- splitting
 
+    def _set_trouble(self, reason: str) -> None:
+        self._trouble = reason
+        for loop in self.loops:
+            loop.room_is_needed(bool(reason))
+
     def _begin(self, resume: bool) -> Begin:
+        if not self._trouble.startswith(SPOILED):
+            self._set_trouble("")  # it was its predecessor's; this one says what is wrong
         numbers = range(len(self.loops))
         return Begin(
             self._journal_dir,
@@ -473,9 +480,7 @@ class Store:
             self._trouble = report.reason
             log.error("%s", report.reason)
         elif isinstance(report, Trouble):
-            self._trouble = report.reason
-            for loop in self.loops:
-                loop.read_disk_is_full(bool(report.reason))
+            self._set_trouble(report.reason)
             if report.reason:
                 log.error("%s", report.reason)
         elif isinstance(report, Compacted):

@@ -122,13 +122,13 @@ async def test_the_next_segment_is_made_in_advance_unless_room_is_needed() -> No
     while not prepared(desk):
         assert await desk.produce()
         await asyncio.sleep(0.02)
-    desk.loop.read_disk_is_full(True)
+    desk.loop.room_is_needed(True)
     await becomes(lambda: not prepared(desk))
     for _ in range(8):
         assert await desk.produce()
         await asyncio.sleep(0.01)
         assert not prepared(desk)
-    desk.loop.read_disk_is_full(False)
+    desk.loop.room_is_needed(False)
     while not prepared(desk):
         assert await desk.produce()
         await asyncio.sleep(0.02)

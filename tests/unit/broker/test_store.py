@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cairnmq.broker.splitter_messages import Checkpointed, Seen
+from cairnmq.broker.splitter_messages import Checkpointed, Seen, Spoiled, Trouble
 from cairnmq.storage.split_report import Published
+from cairnmq.storage.splitter import SPOILED
 from unit.broker.rig import open_rig, scenario
 
 
@@ -29,3 +30,16 @@ async def test_a_checkpoint_counts_although_old_segments_cannot_be_removed(
         assert sent == [Seen(7)]
         assert store.engine.checkpointed == store.engine.split
         monkeypatch.undo()
+
+
+@scenario
+async def test_the_trouble_of_a_splitter_ends_with_it(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        store = rig.ctx.store
+        store._on_report(Trouble("splitter: no space left on device"))
+        assert store.stats().splitter_trouble
+        store._begin(resume=True)
+        assert not store.stats().splitter_trouble
+        store._on_report(Spoiled(SPOILED))
+        store._begin(resume=True)
+        assert store.stats().splitter_trouble, "until the next checkpoint all since the last one is in doubt"
