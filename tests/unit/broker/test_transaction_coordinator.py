@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
@@ -31,6 +31,22 @@ async def next_producer_id() -> int:
     return 5
 
 
+def coordinator_of(
+    core: Transactions,
+    put: Callable[[Sequence[Fact], Callable[[Fault | None], None]], None],
+    write_markers: Callable[[Sequence[Marker]], Awaitable[list[ErrorCode]]],
+) -> TransactionCoordinator:
+    return TransactionCoordinator(
+        core,
+        FactLog(put, core.apply),
+        write_markers=write_markers,
+        end_offsets=end_offsets,
+        next_producer_id=next_producer_id,
+        clock=lambda: 1,
+        epoch=1,
+    )
+
+
 @scenario
 async def test_an_id_is_forgotten_for_a_new_one_only_if_that_can_be_stored() -> None:
     loop = asyncio.get_running_loop()
@@ -41,15 +57,7 @@ async def test_an_id_is_forgotten_for_a_new_one_only_if_that_can_be_stored() -> 
         loop.call_soon(stored, Fault("the disk is full") if refused else None)
 
     core = Transactions(Limits(ids_max=2))
-    coordinator = TransactionCoordinator(
-        core,
-        FactLog(put, core.apply),
-        write_markers=no_markers,
-        end_offsets=end_offsets,
-        next_producer_id=next_producer_id,
-        clock=lambda: 1,
-        epoch=1,
-    )
+    coordinator = coordinator_of(core, put, no_markers)
 
     async def known_after(name: str) -> str:
         assert (await coordinator.init(Init(name, 1000))).error == ErrorCode.NONE
@@ -93,15 +101,7 @@ async def test_an_end_that_cannot_be_stored_is_not_tried_in_a_hot_loop(monkeypat
         return [ErrorCode.NONE] * len(markers)
 
     core = Transactions(Limits())
-    coordinator = TransactionCoordinator(
-        core,
-        FactLog(put, core.apply),
-        write_markers=write_markers,
-        end_offsets=end_offsets,
-        next_producer_id=next_producer_id,
-        clock=lambda: 1,
-        epoch=1,
-    )
+    coordinator = coordinator_of(core, put, write_markers)
     ready = await coordinator.init(Init("x", 1000))
     me = Producer(ready.producer_id, ready.epoch)
     assert await coordinator.added(Add("x", me, queues=(3,))) == ErrorCode.NONE

@@ -17,6 +17,15 @@ from cairnmq.wire.messages import FetchRequest
 from unit.broker.rig import Rig, batch, open_rig, records_of, scenario
 
 
+def of_all(partitions: int, partition_max_bytes: int, **fields: Any) -> FetchRequest:
+    """From the start of the first partitions of `a`."""
+    asked = [
+        FetchRequest.FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=partition_max_bytes)
+        for index in range(partitions)
+    ]
+    return FetchRequest(topics=[FetchRequest.FetchTopic(topic="a", partitions=asked)], **fields)
+
+
 def only(response: Any) -> Any:
     return response.responses[0].partitions[0]
 
@@ -78,14 +87,7 @@ async def test_later_partitions_get_what_fits_and_never_a_part_of_a_batch(tmp_pa
         for partition in (1, 2):
             for _ in range(3):
                 await rig.produce("a", batch(b"x" * 1000), partition=partition)
-        asked = [
-            FetchRequest.FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=2 * size + 10)
-            for index in (0, 1, 2)
-        ]
-        request = FetchRequest(
-            max_wait_ms=0, max_bytes=3 * size, topics=[FetchRequest.FetchTopic(topic="a", partitions=asked)]
-        )
-        response = await rig.ask(1, 11, request)
+        response = await rig.ask(1, 11, of_all(3, 2 * size + 10, max_wait_ms=0, max_bytes=3 * size))
         sizes = [len(partition.records) for partition in response.responses[0].partitions]
         assert sizes == [0, 2 * size, size]
         assert [partition.partition_index for partition in response.responses[0].partitions] == [0, 1, 2]
@@ -105,9 +107,7 @@ async def test_nobody_reads_for_what_is_left_of_an_answer(tmp_path: Path, monkey
             return read(queue, *args, **kwargs)
 
         monkeypatch.setattr(rig.ctx.store, "read", counted)
-        asked = [FetchRequest.FetchPartition(partition=i, fetch_offset=0, partition_max_bytes=2000) for i in range(5)]
-        topics = [FetchRequest.FetchTopic(topic="a", partitions=asked)]
-        response = await rig.ask(1, 11, FetchRequest(max_wait_ms=0, max_bytes=1500, topics=topics))
+        response = await rig.ask(1, 11, of_all(5, 2000, max_wait_ms=0, max_bytes=1500))
         assert [bool(len(partition.records)) for partition in response.responses[0].partitions] == [True] + 4 * [False]
         assert reads == [0, 1], "the second finds that its batch does not fit, and nobody tries after it"
 
@@ -244,13 +244,7 @@ async def test_small_batches_of_many_partitions_come_together(tmp_path: Path) ->
         await rig.create("a", partitions=5)
         for partition in range(5):
             await rig.produce("a", batch(b"v"), partition=partition)
-        asked = [
-            FetchRequest.FetchPartition(partition=partition, fetch_offset=0, partition_max_bytes=1 << 20)
-            for partition in range(5)
-        ]
-        topics = [FetchRequest.FetchTopic(topic="a", partitions=asked)]
-        request = FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=50 << 20, topics=topics)
-        answer = await rig.ask(1, 12, request)
+        answer = await rig.ask(1, 12, of_all(5, 1 << 20, max_wait_ms=0, min_bytes=1, max_bytes=50 << 20))
         assert all(partition.records for partition in answer.responses[0].partitions)
 
 
@@ -260,12 +254,7 @@ async def test_min_bytes_are_waited_for_however_many_partitions_have_some(tmp_pa
         await rig.create("a", partitions=3)
         for partition in range(2):
             await rig.produce("a", batch(b"v"), partition=partition)
-        asked = [
-            FetchRequest.FetchPartition(partition=partition, fetch_offset=0, partition_max_bytes=1 << 20)
-            for partition in range(3)
-        ]
-        topics = [FetchRequest.FetchTopic(topic="a", partitions=asked)]
-        request = FetchRequest(max_wait_ms=20_000, min_bytes=100_000, max_bytes=50 << 20, topics=topics)
+        request = of_all(3, 1 << 20, max_wait_ms=20_000, min_bytes=100_000, max_bytes=50 << 20)
         waiting = asyncio.ensure_future(rig.ask(1, 12, request))
         for _ in range(50):
             await asyncio.sleep(0.001)
