@@ -3,17 +3,24 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-need() { # need PROGRAM PACKAGE
-  command -v "$1" >/dev/null && return
+get() { # get WHAT PACKAGE
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     echo "installing $2" >&2
     tools/install_package.sh "$2" && return
   fi
-  echo "missing program: $1 (Debian package $2); the tests that run it will not run" >&2
+  echo "missing: $1 (Debian package $2); the tests that need it will not run" >&2
   [ "${CI:-}" != true ]
 }
 
+need() { # need PROGRAM PACKAGE
+  command -v "$1" >/dev/null || get "$1" "$2"
+}
+
+java_is_new_enough() { # Spark's least version; one that is older is no good
+  [ "$(java -version 2>&1 | sed -nE 's/.*version "(1\.)?([0-9]+).*/\2/p' | head -n 1)" -ge 17 ] 2>/dev/null
+}
+
 need kcat kcat
-need java default-jdk-headless # Spark
+java_is_new_enough || get "Java 17 or newer" default-jdk-headless # Spark
 need fusermount3 fuse3 # the file system that loses power (tests/chaos)
 need strace strace    # system calls that fail (tests/chaos)
