@@ -32,7 +32,9 @@ def test_the_promises_hold(kind: str, tmp_path: Path) -> None:
     seed = time.time_ns() // 1_000_000
     print(f"make chaos KINDS={kind} SEED={seed} MINUTES=0")
     EPISODES[kind](tmp_path, seed, tally, ROUNDS.get(kind, CUTS))
-    assert tally["records checked"] > 0 and tally["verify runs"] > 0
+    # Of what is only written, two power cuts may leave nothing to look at.
+    assert tally["records checked"] + tally["acknowledged records lost as the table allows"] > 0
+    assert tally["verify runs"] > 0
     for line in LINES:
         if kind == f"cuts:{line}":
             assert sum(tally[f"power cuts {when}: {line}"] for when in set(WHEN.values())) == CUTS
