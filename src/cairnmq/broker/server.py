@@ -20,6 +20,7 @@ from contextlib import AsyncExitStack
 from msgspec.structs import replace
 
 from cairnmq import __version__, kernels
+from cairnmq.broker.budget import trim_heap
 from cairnmq.broker.catalog import LiveCatalog, queue_specs
 from cairnmq.broker.connection import Limits
 from cairnmq.broker.context import Context, Node
@@ -136,6 +137,7 @@ async def serve(options: ServeOptions) -> None:
         # What exists now lives as long as the process: the collector need not look at it again.
         gc.freeze()
         gc.set_threshold(50_000, 20, 100)
+        trim_heap()
         _limit_buffers(bound, ctx.config)
         await listener.open(bound)
         bootstrap = str(Address(ctx.node.host, ctx.node.port))

@@ -15,6 +15,7 @@ import sys
 import time
 from collections import deque
 
+from cairnmq.broker.budget import trim_heap
 from cairnmq.broker.parent import follow
 from cairnmq.broker.splitter_messages import (
     Advance,
@@ -59,6 +60,7 @@ ROUND_DELAY_SECONDS = 1.0  # a small backlog waits this long, so that rounds sta
 CHECKPOINT_BYTES = 256 << 20
 LOOK_PAUSE = 10  # times as long as the last look took: deletions one after another must not keep us looking
 RETRY_SECONDS = 1.0
+BUSY_BYTES = 1 << 20  # less does not use much
 AUTOGROUP_TRIES = 5
 AUTOGROUP_SECONDS = 0.11  # the kernel's limit is a tenth of a second
 
@@ -93,6 +95,7 @@ class SplitterProcess:
         self.to_mend: deque[tuple[int, str]] = deque()  # queue and file; each file is tried once
         self.tried: set[str] = set()
         self.retry_at = 0.0
+        self.rested_at: int | None = None
         self.full = False  # until the reserve is held again
         self.reported = Compacted(0, 0, 0, 0.0)
 
@@ -266,12 +269,21 @@ class SplitterProcess:
         if not self.paused and self.tidy():
             return 0.0
         self.maybe_checkpoint(now)  # a merge that ended just now waits for one, and the next merge for that
+        self.rest()
         waits = [self.next_retention - now, 60.0]
         if self.uncheckpointed_since is not None:
             waits.append(self.uncheckpointed_since + self.begin.checkpoint_ms / 1000 - now)
         if not self.paused:
             waits.append((self.upkeep.compactor.next_look_ms - now_ms()) / 1000)
         return max(0.0, min(waits))
+
+    def rest(self) -> None:
+        """Nothing is left to do: what the work (or the start) has used is free, but the heap keeps it."""
+        position = sum(self.splitter.positions.values())
+        if self.rested_at is None or position - self.rested_at >= BUSY_BYTES:
+            self.rested_at = position
+            self.splitter.room.empty()
+            trim_heap()
 
     def maybe_propose(self, now: float) -> None:
         """Retention has its turn under load too."""

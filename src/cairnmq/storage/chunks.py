@@ -8,7 +8,7 @@ the (exact, cheap) test used here. Memory that is used again needs no page fault
 from __future__ import annotations
 
 from collections import deque
-from mmap import mmap
+from mmap import MADV_DONTNEED, MAP_ANONYMOUS, MAP_PRIVATE, mmap
 
 SMALL = 64 * 1024
 LARGE = 1024 * 1024
@@ -107,3 +107,42 @@ class Tray:
             self._chunk = None
             self._view = memoryview(b"")
             self._used = 0
+
+
+class Room:
+    """Memory for one large read after the other. Only what reads have filled counts, and it can be given back."""
+
+    __slots__ = ("_size", "_map")
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._map: mmap | None = None
+
+    def take(self, size: int) -> memoryview:
+        """Memory that nobody can see; what was taken before is written over, unless a view on it lives."""
+        if size > self._size or (self._map is not None and not self._unseen(self._map)):
+            return memoryview(_anonymous(size))
+        if self._map is None:
+            self._map = _anonymous(self._size)
+        return memoryview(self._map)[:size]
+
+    def empty(self) -> None:
+        """Gives the memory back to the system; views on it stay good."""
+        if self._map is None:
+            return
+        if self._unseen(self._map):
+            self._map.madvise(MADV_DONTNEED)
+        else:
+            self._map = None
+
+    def _unseen(self, held: mmap) -> bool:
+        """As with a bytearray: what has exported views cannot change its size."""
+        try:
+            held.resize(self._size)
+        except (BufferError, SystemError):  # the latter where the system cannot resize at all
+            return False
+        return True
+
+
+def _anonymous(size: int) -> mmap:
+    return mmap(-1, size, flags=MAP_PRIVATE | MAP_ANONYMOUS)

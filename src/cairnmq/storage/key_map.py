@@ -6,7 +6,6 @@ Pure twin of _key_map.pyx. Keys are held as hashes of 128 bits: 24 bytes for eac
 from __future__ import annotations
 
 from collections.abc import Iterator
-from hashlib import blake2b
 from typing import TypeAlias
 
 from cairnmq.codec.compression import Undecodable
@@ -27,7 +26,9 @@ class KeyMap:
         if len(seed) != 16:
             raise ValueError("a seed has 16 bytes")
         self.limit = limit
-        self._seed = seed
+        from hashlib import blake2b  # brings OpenSSL, 3.5 MB: not for a splitter that uses the kernel
+
+        self._hasher = blake2b(digest_size=16, key=seed)
         self._offsets: dict[bytes, int] = {}
 
     @property
@@ -63,7 +64,9 @@ class KeyMap:
         return kept, tombstones, newest_delta or 0, None if kept == count else b"".join(parts)
 
     def _hash(self, key: bytes) -> bytes:
-        return blake2b(key, digest_size=16, key=self._seed).digest()
+        hasher = self._hasher.copy()
+        hasher.update(key)
+        return hasher.digest()
 
 
 def keyless(body: Buffer, count: int, last_delta: int) -> int:

@@ -12,7 +12,7 @@ from cairnmq.storage.disk import Disk, File
 
 RESERVE_FILE = "reserve"
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-_BLOCK = Random(1).randbytes(1 << 20)  # a file system that compresses would keep no room for zeros
+_BLOCK_BYTES = 256 << 10
 
 
 class Reserve:
@@ -44,5 +44,6 @@ class Reserve:
         self.disk.remove(self._name)
 
     def _fill(self, file: File, size: int) -> None:
+        block = Random(1).randbytes(min(size, _BLOCK_BYTES))  # zeros may get no room, where the file system compresses
         while size > 0:
-            size -= file.append([_BLOCK[:size]])
+            size -= file.append([block[:size]])
