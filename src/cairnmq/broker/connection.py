@@ -80,6 +80,7 @@ class Limits(msgspec.Struct, frozen=True):
     request_bytes: int = 100 * 1024 * 1024
     requests: int = 128
     outstanding_bytes: int = 8 * 1024 * 1024  # more only fills memory and caches: the journal takes a few at a time
+    turn_bytes: int = 1024 * 1024  # then it is the others' turn: to receive, check and write that much takes about 1 ms
     write_high: int = 32 * 1024
     write_low: int = 0  # the last bytes of an answer hold all the memory that it was read into
     stall_seconds: float = 30.0
@@ -94,6 +95,7 @@ class Connection(asyncio.BufferedProtocol):
         "_chunk", "_view", "_start", "_end", "_chunk_size", "_owed", "_owed_bytes", "_reserved",
         "_blocked", "_reading", "_write_paused", "_waiting", "_closing", "_draining", "_pump_due", "_pumping",
         "heard", "_stalled_since", "_stalled_bytes", "_filled", "_unsent", "_handed", "_received_then",
+        "_turn_bytes",
     )  # fmt: skip
 
     def __init__(self, listener: Listener, ctx: Context, router: Router, limits: Limits) -> None:
@@ -130,6 +132,7 @@ class Connection(asyncio.BufferedProtocol):
         self._unsent = 0  # answer bytes that count in the broker's allowance
         self._handed = 0
         self._received_then = 0
+        self._turn_bytes = 0  # of requests that this turn of the loop has started
 
     # Life
 
@@ -256,7 +259,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._end += nbytes
-        self.heard = self._loop.time()
+        now = self._loop.time()
+        if now != self.heard:
+            self.heard = now
+            self._turn_bytes = 0
         self._ctx.metrics.bytes_in += nbytes
         if not self._blocked:
             self._pump()
@@ -349,6 +355,10 @@ class Connection(asyncio.BufferedProtocol):
             key, version, correlation = _PEEK.unpack_from(self._view, first)
             if not self._may_start(key):
                 return False
+            if self._turn_bytes >= self._limits.turn_bytes:
+                self._pause()
+                self._pump_soon()
+                return False
             objects = 0 if key == PRODUCE or size <= FEW_BYTES else size * OBJECTS
             if key not in _SMALL_ANSWERS and self._ctx.answers.full:
                 self._wait_for(self._ctx.answers, LARGE)
@@ -365,6 +375,7 @@ class Connection(asyncio.BufferedProtocol):
             if objects:
                 self._ctx.objects.take(objects)
             self._start = first + size
+            self._turn_bytes += size
             self._begin(key, version, correlation, self._view[first : first + size], objects)
         return True
 
@@ -428,7 +439,11 @@ class Connection(asyncio.BufferedProtocol):
         # Never from inside a completion: the caller may be in the middle of completing many replies.
         if not self._pump_due and not self._closing:
             self._pump_due = True
-            self._loop.call_soon(self._pump)
+            self._loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._turn_bytes = 0
+        self._pump()
 
     # Requests
 

@@ -100,12 +100,15 @@ class Listener:
         self._give_memory_back()
 
     def _give_memory_back(self) -> None:
-        """What a busy time has used is free, but the heap keeps it. Only in a calm one: using it again costs faults."""
+        """What a busy time has used is free, but pools and the heap keep it. Only in a calm one: using it again costs
+        faults."""
         moved = self._ctx.metrics.bytes_in + self._ctx.metrics.bytes_out
         calm = moved - self._moved < _CALM_BYTES
         self._moved = moved
         if calm and moved - self._trimmed > _BUSY_BYTES:
             self._trimmed = moved
+            self.chunks.empty()
+            self._ctx.store.chunks.empty()
             trim_heap()
 
     async def close(self, grace_seconds: float) -> None:

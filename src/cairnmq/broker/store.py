@@ -150,7 +150,7 @@ class Store:
         # By the transaction coordinator: may this producer write to this queue in a transaction? None: nobody may.
         self.admits_transaction: AdmitsTransaction | None = None
         self.cold_failures: dict[tuple[int, int], Exception] = {}  # (queue, offset) -> for who asks for it next
-        self._chunks = Chunks(kept_small=0, kept_large=CHUNKS_KEPT)
+        self.chunks = Chunks(kept_small=0, kept_large=CHUNKS_KEPT)
         self._cold = ThreadPoolExecutor(COLD_READERS, "cold-read")
         self._unpacker = ThreadPoolExecutor(1, "unpack")  # one: a small batch may expand to all that is allowed
         self.unpacking = 0  # requests whose batches wait for being unpacked
@@ -308,7 +308,7 @@ class Store:
 
     def tray(self) -> Tray:
         """For the records of one answer."""
-        return Tray(self._chunks)
+        return Tray(self.chunks)
 
     def aborted(self, queue: Queue, start: int, end: int) -> list[Aborted] | Warm:
         return self.engine.aborted(queue, start, end, cached=True)

@@ -65,6 +65,11 @@ class Chunks:
             if len(kept) < self._limits[len(chunk)]:
                 kept.append(chunk)
 
+    def empty(self) -> None:
+        """Keeps nothing any more; what is out, or in sight, stays good."""
+        for kept in self._kept.values():
+            kept.clear()
+
     @property
     def kept_bytes(self) -> int:
         return sum(size * len(kept) for size, kept in self._kept.items())

@@ -71,6 +71,22 @@ async def test_a_parked_fetch_holds_up_its_own_connection_only() -> None:
 
 
 @scenario
+async def test_who_sends_much_gives_others_a_turn() -> None:
+    """What one connection starts before the loop looks at the others again is bounded, and nothing is forgotten."""
+    async with open_bench(Limits(turn_bytes=3000)) as bench:
+        hot = await bench.connect()
+        hot.raw(b"".join(frame(PRODUCE, correlation, bytes(1000)) for correlation in range(20)))
+        most = before = 0
+        while before < 20:
+            await asyncio.sleep(0)
+            most, before = max(most, len(bench.stub.started) - before), len(bench.stub.started)
+        assert most == 3
+        for started in bench.stub.started:
+            started.answer()
+        assert [(await hot.receive())[0] for _ in range(20)] == list(range(20))
+
+
+@scenario
 async def test_a_request_without_an_answer_leaves_no_gap() -> None:
     """acks=0: the next answer on the wire belongs to the next request."""
     async with open_bench() as bench:

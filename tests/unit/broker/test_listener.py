@@ -8,6 +8,7 @@ import logging
 import pytest
 
 from cairnmq.broker import listener as listener_module
+from cairnmq.storage.chunks import LARGE
 from cairnmq.wire.apis import FETCH, METADATA
 from unit.broker.rig import scenario
 from unit.broker.wire_client import open_bench, until
@@ -77,10 +78,15 @@ async def test_memory_goes_back_to_the_system_when_a_busy_time_is_over(monkeypat
     trims: list[int] = []
     monkeypatch.setattr(listener_module, "trim_heap", lambda: trims.append(1))
     async with open_bench() as bench:
+        for chunks in (bench.listener.chunks, bench.ctx.store.chunks):
+            chunks.give(chunks.take(LARGE))
+            assert chunks.kept_bytes == LARGE
         for moved, expected in ((0, 0), (1 << 20, 0), (100 << 20, 0), (200 << 20, 0), (200 << 20, 1), (200 << 20, 1)):
             bench.ctx.metrics.bytes_in = moved
             bench.listener._give_memory_back()
             assert len(trims) == expected, moved
+            kept = bench.listener.chunks.kept_bytes + bench.ctx.store.chunks.kept_bytes
+            assert kept == (0 if expected else 2 * LARGE)
 
 
 @scenario

@@ -16,6 +16,7 @@ from cairnmq.broker.listener import Listener
 from cairnmq.broker.metrics import Metrics
 from cairnmq.broker.reply import Reply
 from cairnmq.broker.router import Router
+from cairnmq.storage.chunks import Chunks
 from cairnmq.types import Buffer
 from cairnmq.wire.apis import API_VERSIONS, FETCH, METADATA, PRODUCE
 from cairnmq.wire.framing import RequestHeader, request_frame
@@ -109,7 +110,12 @@ class Bench:
     def __init__(self, limits: Limits, connections_max: int, budget: int, answers: int) -> None:
         self.stub = Stub()
         self.ctx: Any = SimpleNamespace(
-            metrics=Metrics(), budget=Budget(budget), objects=Budget(budget), answers=Budget(answers), large_polls=set()
+            metrics=Metrics(),
+            budget=Budget(budget),
+            objects=Budget(budget),
+            answers=Budget(answers),
+            large_polls=set(),
+            store=SimpleNamespace(chunks=Chunks()),
         )
         self.listener = Listener(self.ctx, self.stub.router, limits, connections_max)
         self.port = 0
