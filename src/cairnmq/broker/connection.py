@@ -53,6 +53,7 @@ log = logging.getLogger("cairnmq.broker")
 _SIZE = Layout(">i")
 _PEEK = Layout(">hhi")
 _SHORTEST = _PEEK.size
+_EFFORT = 4096  # any request costs as much time as so many bytes
 _UNKNOWN = 1 << 62
 _FEW_WORDS = 256  # of a request that has just begun are kept without a chunk
 _STEP = LARGE  # larger frames pay in parts: as much again as is there, but at most this at once
@@ -95,7 +96,7 @@ class Connection(asyncio.BufferedProtocol):
         "_chunk", "_view", "_start", "_end", "_chunk_size", "_owed", "_owed_bytes", "_reserved",
         "_blocked", "_reading", "_write_paused", "_waiting", "_closing", "_draining", "_pump_due", "_pumping",
         "heard", "_stalled_since", "_stalled_bytes", "_filled", "_unsent", "_handed", "_received_then",
-        "_turn_bytes",
+        "_turn_at", "_turn_bytes",
     )  # fmt: skip
 
     def __init__(self, listener: Listener, ctx: Context, router: Router, limits: Limits) -> None:
@@ -132,6 +133,7 @@ class Connection(asyncio.BufferedProtocol):
         self._unsent = 0  # answer bytes that count in the broker's allowance
         self._handed = 0
         self._received_then = 0
+        self._turn_at = 0.0
         self._turn_bytes = 0  # of requests that this turn of the loop has started
 
     # Life
@@ -259,9 +261,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._end += nbytes
-        now = self._loop.time()
-        if now != self.heard:
-            self.heard = now
+        self.heard = self._loop.time()
+        if self.heard != self._turn_at:
+            self._turn_at = self.heard
             self._turn_bytes = 0
         self._ctx.metrics.bytes_in += nbytes
         if not self._blocked:
@@ -316,12 +318,10 @@ class Connection(asyncio.BufferedProtocol):
         if self._closing:
             return
         self._blocked = not started_all
-        if not started_all:
-            if self._end == len(self._view):
-                self._pause()
-        elif not self._reading and not self._draining and self._open():
-            self._reading = True
-            self._transport.resume_reading()
+        if self._blocked and self._end == len(self._view):
+            self._pause()
+        elif not self._blocked or not (self._pump_due or self._waiting):
+            self._resume()  # also what waits is read: how else would it be seen that the client is gone?
         self._rest()
 
     def _rest(self) -> None:
@@ -332,7 +332,7 @@ class Connection(asyncio.BufferedProtocol):
             elif self._start == self._end:
                 self._drop_chunk()
             elif self._end - self._start <= _FEW_WORDS or self._blocked and self._end - self._start < self._wanted():
-                head = bytes(self._view[self._start : self._end])
+                head = bytearray(self._view[self._start : self._end])  # may hold a whole Produce, to be written to
                 self._drop_chunk()
                 self._view, self._end = memoryview(head), len(head)
 
@@ -375,7 +375,7 @@ class Connection(asyncio.BufferedProtocol):
             if objects:
                 self._ctx.objects.take(objects)
             self._start = first + size
-            self._turn_bytes += size
+            self._turn_bytes += size + _EFFORT
             self._begin(key, version, correlation, self._view[first : first + size], objects)
         return True
 
@@ -434,6 +434,11 @@ class Connection(asyncio.BufferedProtocol):
         if self._reading and self._open():
             self._reading = False
             self._transport.pause_reading()
+
+    def _resume(self) -> None:
+        if not self._reading and not self._draining and self._open():
+            self._reading = True
+            self._transport.resume_reading()
 
     def _pump_soon(self) -> None:
         # Never from inside a completion: the caller may be in the middle of completing many replies.

@@ -60,7 +60,7 @@ ROUND_DELAY_SECONDS = 1.0  # a small backlog waits this long, so that rounds sta
 CHECKPOINT_BYTES = 256 << 20
 LOOK_PAUSE = 10  # times as long as the last look took: deletions one after another must not keep us looking
 RETRY_SECONDS = 1.0
-BUSY_BYTES = 1 << 20  # less does not use much
+REST_SECONDS = 3.0
 AUTOGROUP_TRIES = 5
 AUTOGROUP_SECONDS = 0.11  # the kernel's limit is a tenth of a second
 
@@ -95,7 +95,7 @@ class SplitterProcess:
         self.to_mend: deque[tuple[int, str]] = deque()  # queue and file; each file is tried once
         self.tried: set[str] = set()
         self.retry_at = 0.0
-        self.rested_at: int | None = None
+        self.rest_at: float | None = 0.0
         self.full = False  # until the reserve is held again
         self.reported = Compacted(0, 0, 0, 0.0)
 
@@ -269,19 +269,21 @@ class SplitterProcess:
         if not self.paused and self.tidy():
             return 0.0
         self.maybe_checkpoint(now)  # a merge that ended just now waits for one, and the next merge for that
-        self.rest()
+        self.rest(now)
         waits = [self.next_retention - now, 60.0]
+        if self.rest_at is not None:
+            waits.append(self.rest_at - now)
         if self.uncheckpointed_since is not None:
             waits.append(self.uncheckpointed_since + self.begin.checkpoint_ms / 1000 - now)
         if not self.paused:
             waits.append((self.upkeep.compactor.next_look_ms - now_ms()) / 1000)
         return max(0.0, min(waits))
 
-    def rest(self) -> None:
-        """Nothing is left to do: what the work (or the start) has used is free, but the heap keeps it."""
-        position = sum(self.splitter.positions.values())
-        if self.rested_at is None or position - self.rested_at >= BUSY_BYTES:
-            self.rested_at = position
+    def rest(self, now: float) -> None:
+        """What the work (or the start) has used is free, but the heap keeps it. Using it again costs faults, so not
+        between one round and the next."""
+        if self.rest_at is not None and now >= self.rest_at:
+            self.rest_at = None
             self.splitter.room.empty()
             trim_heap()
 
@@ -301,6 +303,7 @@ class SplitterProcess:
         self.mend()
         try:
             if self.upkeep.step():
+                self.rest_at = time.monotonic() + REST_SECONDS
                 return True
         except Corrupt as error:
             self.send(Damaged(f"{error}; packs with it are not merged any more"))
@@ -340,6 +343,7 @@ class SplitterProcess:
                 self.send(Damaged(f"{file} cannot be repaired: {error}"))
 
     def round(self) -> None:
+        self.rest_at = time.monotonic() + REST_SECONDS
         for journal, limit in self.limits.items():
             done = self.splitter.split(journal, limit, now_ms())
             if done is not None:

@@ -122,8 +122,8 @@ class WritePath:
         offset, epoch, epochs = state.end, journal.epoch, state.epochs
         epochs_before = epochs.copy() if not epochs or epochs[-1][0] != epoch else None
         end = offset + count
+        position = journal.stage_batch(spec.queue_id, batch, offset, now_ms)  # first: where it fails, nothing has moved
         state.apply(offset, end - 1, epoch, pid, producer_epoch, sequence, now_ms, attributes)
-        position = journal.stage_batch(spec.queue_id, batch, offset, now_ms)
         size = len(batch)
         durable = acks == -1 and config.flush == "commit"
         self._staged.append(
@@ -197,10 +197,10 @@ class WritePath:
         known = state.producers.get(pid)
         epochs_before = state.epochs.copy() if not state.epochs or state.epochs[-1][0] != epoch else None
         offset, last, size = state.end, state.end + header.last_offset_delta, len(batch)
+        position = self.journal.stage_batch(queue.queue_id, batch, offset, now_ms)
         state.apply(offset, last, epoch, pid, header.producer_epoch, header.base_sequence, now_ms, bits, batch)
         if known is not None and known.txn_start >= 0 and bits & CONTROL_BIT:
             state.ends(known.txn_start, last)
-        position = self.journal.stage_batch(queue.queue_id, batch, offset, now_ms)
         self._staged.append(
             _Staged(queue, offset, last + 1, position, size, header.max_timestamp, durable, pid, known, epochs_before)
         )

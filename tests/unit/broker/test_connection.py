@@ -71,9 +71,25 @@ async def test_a_parked_fetch_holds_up_its_own_connection_only() -> None:
 
 
 @scenario
+async def test_a_produce_that_waited_can_be_written_to() -> None:
+    """Batches get their offsets in place, also one that waited, without a chunk, for an answer to be taken."""
+    async with open_bench() as bench:
+        client = await bench.connect(receive_buffer=4096)
+        client.raw(frame(METADATA, 1, bytes(8 << 20)) + frame(PRODUCE, 2, b"small"))
+        await until(lambda: bool(bench.listener.connections))
+        connection = bench.connection()
+        await until(lambda: connection._blocked and connection.held_bytes == 0)
+        assert await client.receive() == (1, bytes(8 << 20))
+        (started,) = await bench.stub.until_started(1)
+        assert started.body == b"small" and not started.body.readonly
+        started.answer()
+        assert (await client.receive())[0] == 2
+
+
+@scenario
 async def test_who_sends_much_gives_others_a_turn() -> None:
     """What one connection starts before the loop looks at the others again is bounded, and nothing is forgotten."""
-    async with open_bench(Limits(turn_bytes=3000)) as bench:
+    async with open_bench(Limits(turn_bytes=15_000)) as bench:
         hot = await bench.connect()
         hot.raw(b"".join(frame(PRODUCE, correlation, bytes(1000)) for correlation in range(20)))
         most = before = 0

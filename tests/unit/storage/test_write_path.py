@@ -223,3 +223,15 @@ def test_a_stopped_path_says_why() -> None:
 def test_less_than_a_header_is_refused() -> None:
     on = Journaled()
     assert isinstance(on.path.stage(on.queue, memoryview(bytearray(60)), -1, NOW), Refusal)
+
+
+def test_a_batch_that_cannot_be_written_to_moves_nothing() -> None:
+    """Its offset would be missing for ever, and the producer's next try would count as a duplicate."""
+    on = Journaled()
+    with pytest.raises((BufferError, TypeError)):
+        on.path.stage(on.queue, batch(2, sequence=0).toreadonly(), -1, NOW)
+    assert on.queue.state.end == 0 and not on.queue.state.producers
+    assert on.stage(count=2, sequence=0).base_offset == 0
+    on.write()
+    on.sync()
+    assert on.heard == [("", True)] and on.queue.visible == 2
