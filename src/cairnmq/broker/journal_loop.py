@@ -111,7 +111,7 @@ class JournalLoop:
         started, given_up = time.perf_counter(), _times_given_up()
         try:
             self.path.write(write)
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - no memory, say: whoever waits hears of it
             self._failed(write, error)
             return
         finally:
@@ -132,7 +132,7 @@ class JournalLoop:
         self._writing = False
         self._unprepare_if_full()
         error = done.exception()
-        if isinstance(error, OSError):
+        if isinstance(error, Exception):
             self._failed(write, error)
         elif error is not None:
             raise error
@@ -174,7 +174,7 @@ class JournalLoop:
         if file is not None:
             self._prepare_thread.submit(self.path.journal.remove_next, file)
 
-    def _failed(self, write: Write, error: OSError) -> None:
+    def _failed(self, write: Write, error: Exception) -> None:
         log.error("journal %d: write failed: %s", self._number, error)
         self.path.failed(write, str(error))
         if self.path.stopped is not None:
@@ -185,8 +185,8 @@ class JournalLoop:
         self._release_if_full(error)
         self._retry = self._loop.call_later(FIRST_PROBE_SECONDS, self._probe, size)
 
-    def _release_if_full(self, error: OSError) -> None:
-        if error.errno in FULL:
+    def _release_if_full(self, error: Exception) -> None:
+        if isinstance(error, OSError) and error.errno in FULL:
             self._write_thread.submit(self.path.journal.reserve.release)
             self._full = True
             self._unprepare_if_full()

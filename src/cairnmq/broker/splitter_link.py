@@ -102,7 +102,10 @@ class SplitterLink:
                 return
             self._delay = 0.05
             for report in reports(self._inbox.feed(data)):
-                self._on_report(report)
+                try:
+                    self._on_report(report)
+                except Exception:  # it waits for answers to those that follow, and its end must be seen
+                    log.exception("a report of the splitter could not be taken in: %s", type(report).__name__)
 
     def _ended(self) -> None:
         assert self._socket is not None and self._process is not None

@@ -272,18 +272,22 @@ class Store:
             raise StorageStopped(staged.message)
         await self.durable(queue.journal, staged)
 
-    async def durable(self, journal: int, position: int, *, synced: bool = True) -> None:
-        future: asyncio.Future[bool] = self._loop.create_future()
+    def durable(self, journal: int, position: int, *, synced: bool = True) -> asyncio.Future[None]:
+        """Call it in the turn in which it was staged: a write that fails tells only those who wait already."""
+        future: asyncio.Future[None] = self._loop.create_future()
 
         def released(met: bool) -> None:
-            if not future.done():
-                future.set_result(met)
+            if future.done():
+                return
+            if met:
+                future.set_result(None)
+            else:
+                future.set_exception(StorageStopped(f"journal {journal} could not store it"))
 
         path = self.loops[journal].path
         (path.when_synced if synced else path.when_written)(position, released)
         self.loops[journal].staged()
-        if not await future:
-            raise StorageStopped(f"journal {journal} could not store it")
+        return future
 
     # ----------------------------------------------------------------------------------------------- reading
 
@@ -564,6 +568,6 @@ def _run_all(warms: list[Warm]) -> list[Exception | None]:
         try:
             warm()
             failures.append(None)
-        except (OSError, Fault) as error:
+        except Exception as error:  # noqa: BLE001 - who waits must hear of it, whatever it is
             failures.append(error)
     return failures

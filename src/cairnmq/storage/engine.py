@@ -226,7 +226,10 @@ class Engine:
             queue.learn_sums(split.row_sums)
             queue.split_to(split.end)
             if queue.reader is not None:
-                queue.reader.saw_segment(split.last_segment, aborted=bool(split.row_sums))
+                try:
+                    queue.reader.saw_segment(split.last_segment, aborted=bool(split.row_sums))
+                except OSError:
+                    queue.reader = None  # the next read looks for itself; the round must be taken in whole
         path.unsplit_entries -= done.batches
         self.split[done.journal] = resume.positions[done.journal] = done.position
 

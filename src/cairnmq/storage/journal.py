@@ -163,7 +163,7 @@ class Journal:
             file = self._new_file(name)
             try:
                 file.append(group.buffers)
-            except OSError:
+            except BaseException:
                 file.close()
                 self.disk.remove(name)
                 raise
@@ -172,7 +172,7 @@ class Journal:
         last = self.segments[-1]
         try:
             last.file.append(group.buffers)
-        except OSError:
+        except BaseException:  # no memory, say: what is half there must go all the same
             try:
                 last.file.truncate(last.size)
             finally:

@@ -17,7 +17,7 @@ from cairnmq.storage.damage import Place as DamagePlace
 from cairnmq.storage.disk import Disk
 from cairnmq.storage.format import Extent, pack_name
 from cairnmq.storage.pack import PackReader
-from cairnmq.storage.queue_segment import BatchPlace, Part, Wanted, Warm, is_sound, read_batches, walk
+from cairnmq.storage.queue_segment import BatchPlace, Part, Wanted, Warm, forget_oldest, is_sound, read_batches, walk
 
 PLACES_KEPT = 8192
 
@@ -68,7 +68,7 @@ class PackShelf:
                 broken[number] = str(error)
         self.packs, self.broken = packs, broken
         kept = set(self._numbers)
-        self._places = {key: place for key, place in self._places.items() if place[0].number in kept}
+        self._places = {key: place for key, place in self._places.copy().items() if place[0].number in kept}
 
     def check(self, number: int) -> PackReader | None:
         """The pack, if its table still reads as it did when it was opened; else it is a broken one from now on."""
@@ -161,10 +161,8 @@ class PackShelf:
         return Damage(DamagePlace(pack.name, position, str(queue_id), offset, behind))
 
     def _keep(self, queue_id: int, offset: int, place: Place) -> None:
-        places = self._places
-        places[queue_id, offset] = place
-        while len(places) > PLACES_KEPT:
-            places.pop(next(iter(places)), None)
+        self._places[queue_id, offset] = place
+        forget_oldest(self._places, PLACES_KEPT)
 
     # --------------------------------------------------------------------------------------------------- by queue
 

@@ -27,6 +27,7 @@ from cairnmq.storage.queue_segment import (
     damage_at,
     find_offset,
     find_time,
+    forget_oldest,
     newest_time,
     read_batches,
     segment_name,
@@ -79,17 +80,16 @@ class QueueReader:
         names = self.disk.list(self.directory)
         self.bases = [base for base in numbered(names, LOG) if base not in self._ignored]
         self._aborting = sorted({*numbered(names, TXN_INDEX), *self._sums}.intersection(self.bases))
-        for base in [base for base in self._aborted if base not in self._aborting]:
-            del self._aborted[base]
-        for base in [base for base in self._files if base not in self.bases]:
-            del self._files[base]  # closed when the last read on it ends
+        for base in [base for base in self._aborted.copy() if base not in self._aborting]:
+            self._aborted.pop(base, None)
+        for base in [base for base in self._files.copy() if base not in self.bases]:
+            self._files.pop(base, None)  # closed when the last read on it ends
 
     def _file(self, base: int) -> File:
         file = self._files.get(base)
         if file is None:
             file = self._files[base] = self.disk.open(segment_name(self.directory, base, LOG))
-            while len(self._files) > FILES_KEPT:
-                del self._files[next(iter(self._files))]
+            forget_oldest(self._files, FILES_KEPT)
         return file
 
     def read(self, wanted: Wanted, *, whole: bool, cached: bool) -> Part | Warm:
@@ -124,26 +124,29 @@ class QueueReader:
 
     def _first_place(self, offset: int) -> Spot | None:
         """A segment begins with its first offset, which needs no index; unless that has just proved wrong."""
-        index = bisect_left(self.bases, offset)
-        begins = index < len(self.bases) and self.bases[index] == offset
+        bases = self.bases
+        index = bisect_left(bases, offset)
+        begins = index < len(bases) and bases[index] == offset
         return (offset, 0, 0) if begins and offset not in self._doubted else None
 
     def _missing(self, offset: int, limit: int) -> Corrupt:
         """The segment that should hold `offset` ends before it, or is not there."""
-        index = bisect_right(self.bases, offset) - 1
-        end = min(limit, self.bases[index + 1]) if index + 1 < len(self.bases) else limit
+        bases = self.bases
+        index = bisect_right(bases, offset) - 1
+        end = min(limit, bases[index + 1]) if index + 1 < len(bases) else limit
         queue = self.directory.rpartition("/")[2]
         if index < 0:
             return Damage(Place(self.directory, -1, queue, offset, end), "no segment holds them")
-        file = self._file(self.bases[index])
+        file = self._file(bases[index])
         return Damage(Place(file.name, file.size(), queue, offset, end), "the file ends there")
 
     def _remember(self, offset: int) -> Spot:
         """Where the batch holding `offset` is. Blocks."""
         for _ in range(2):
-            index = bisect_right(self.bases, offset) - 1
+            bases = self.bases  # `refresh` may put in others meanwhile: cold reads have threads of their own
+            index = bisect_right(bases, offset) - 1
             if index >= 0:
-                base = self.bases[index]
+                base = bases[index]
                 try:
                     on_lie = partial(self._mend, base)
                     found = find_offset(self.disk, self.directory, base, self._file(base), offset, on_lie)
@@ -159,14 +162,15 @@ class QueueReader:
 
     def _bounded(self, damage: Damage, base: int) -> Damage:
         """Nothing in this segment is known behind the damage; the next one is good."""
-        following = bisect_right(self.bases, base)
-        if damage.place.end >= 0 or following == len(self.bases):
+        bases = self.bases
+        following = bisect_right(bases, base)
+        if damage.place.end >= 0 or following == len(bases):
             return damage
-        return Damage(replace(damage.place, end=self.bases[following]))
+        return Damage(replace(damage.place, end=bases[following]))
 
     def _mend(self, base: int) -> None:
         """An index lies. Of the last segment the splitter is the owner; it looks when it opens the log."""
-        if base not in self._mended and base < self.bases[-1]:
+        if base not in self._mended and bisect_right(bases := self.bases, base) < len(bases):
             self._mended.add(base)
             try:
                 rebuild_indexes(self.disk, self.directory, base, self.index_interval_bytes)
@@ -174,22 +178,21 @@ class QueueReader:
                 return  # it is only a hint, and what is wrong with the log its readers say
 
     def _keep(self, offset: int, base: int, position: int, size: int) -> Spot:
-        places = self._places
-        spot = places[offset] = (base, position, size)
-        while len(places) > PLACES_KEPT:
-            places.pop(next(iter(places)), None)
+        spot = self._places[offset] = (base, position, size)
+        forget_oldest(self._places, PLACES_KEPT)
         return spot
 
     def _read_at(self, spot: Spot, wanted: Wanted, *, whole: bool, cached: bool) -> Part | Warm | None:
         """None: there is nothing at this position."""
         base, position, first = spot
         file = self._file(base)
-        following = bisect_right(self.bases, base)
-        if following < len(self.bases) and self.bases[following] < wanted.limit:
+        bases = self.bases
+        following = bisect_right(bases, base)
+        if following < len(bases) and bases[following] < wanted.limit:
             # behind damage the splitter begins a new segment, whatever the damaged one still holds
-            if self.bases[following] <= wanted.offset:
+            if bases[following] <= wanted.offset:
                 return None
-            wanted = replace(wanted, limit=self.bases[following])
+            wanted = replace(wanted, limit=bases[following])
         try:
             part = read_batches(file, position, None, wanted, whole=whole, cached=cached, first=first)
         except Damage:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -20,6 +21,9 @@ from cairnmq.storage.chunks import Tray
 from cairnmq.storage.damage import Damage, Place
 from cairnmq.storage.disk import Disk, File
 from cairnmq.storage.format import OFFSET_INDEX_ENTRY, TIME_INDEX_ENTRY, digits
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 sound_batches = pick(batch.sound_batches)
 
@@ -78,6 +82,15 @@ def left_over(names: Collection[str], swaps: Iterable[Sequence[int]]) -> set[int
     may have left any. Before that they are all there, and as good as the compacted ones."""
     done = (swap for swap in swaps if not any(digits(swap[0], suffix) + CLEANED in names for suffix in SUFFIXES))
     return {base for swap in done for base in swap[1:]}
+
+
+def forget_oldest(known: dict[K, V], most: int) -> None:
+    """Bounds what readers remember; they have threads of their own."""
+    while len(known) > most:
+        try:
+            known.pop(next(iter(known)), None)
+        except (RuntimeError, StopIteration):
+            continue  # another thread has changed it meanwhile
 
 
 def walk(file: File, position: int, end: int | None = None) -> Iterator[BatchPlace]:

@@ -334,8 +334,12 @@ class WritePath:
             queue.state.end = queue.end  # only one that never held anything can be opened
         self._forget_staged()
         for line in (self._written_line, self._synced_line, self._kept_line):
-            while line and line[-1][0] > write.group.start:
-                line.pop()[1](False)
+            lost = [released for position, released in line if position > write.group.start]
+            kept = [waits for waits in line if waits[0] <= write.group.start]
+            line.clear()
+            line.extend(kept)
+            for released in reversed(lost):
+                released(False)
 
     def refuse(self, reason: str) -> None:
         """Nothing more is staged until `resume`. What is written already may still be synced."""

@@ -6,7 +6,7 @@ import asyncio
 import errno
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 import pytest
@@ -15,10 +15,12 @@ from cairnmq.broker.journal_loop import JournalLoop
 from cairnmq.codec.records import Record, build_batch
 from cairnmq.errors import Refusal
 from cairnmq.settings.topic import LogConfig
+from cairnmq.storage.disk import File
 from cairnmq.storage.engine import Engine, EngineConfig
 from cairnmq.storage.queue_log import QueueSpec
 from cairnmq.storage.write_path import Placed
 from cairnmq.testing.sim_disk import SimDisk
+from cairnmq.types import Buffer
 from unit.broker.rig import scenario
 
 NOW = 1_000_000
@@ -235,6 +237,28 @@ async def test_what_was_staged_when_the_journal_stopped_is_taken_back() -> None:
     assert (desk.queue.visible, desk.queue.state.end) == (2, 2)
     assert await desk.produce()
     assert kept(desk.disk) == {3}
+    desk.loop.close()
+
+
+@scenario
+async def test_a_write_that_fails_otherwise_than_by_the_disk_leaves_nothing_half_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    desk = Desk(SimDisk(Random(1)))
+    assert await desk.produce()
+    file = desk.path.journal.segments[-1].file
+    append = type(file).append
+
+    def half(self: File, buffers: Sequence[Buffer]) -> int:
+        append(self, buffers[:1])
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(file), "append", half)
+        assert not await desk.produce()
+    await desk.works_again()
+    assert await desk.produce()
+    assert desk.queue.visible == 2 and kept(desk.disk) == {2}
     desk.loop.close()
 
 

@@ -11,14 +11,14 @@ from pathlib import Path
 import uvloop
 
 from cairnmq.broker.splitter_link import SplitterLink
-from cairnmq.broker.splitter_messages import Begin, Finished, Report
+from cairnmq.broker.splitter_messages import Begin, Finished, Report, Trouble
 
 SECONDS = 10.0
-# Says one thing and ends without having read its orders.
+# Says two things at once and ends without having read its orders.
 HASTY = """
 import socket, sys
-from cairnmq.broker.splitter_messages import Finished, framed
-socket.socket(fileno=int(sys.argv[1])).sendall(framed(Finished()))
+from cairnmq.broker.splitter_messages import Finished, Trouble, framed
+socket.socket(fileno=int(sys.argv[1])).sendall(framed(Finished()) + framed(Trouble("late")))
 """
 
 
@@ -38,6 +38,11 @@ def test_a_splitter_that_ends_with_orders_unread_is_noticed(tmp_path: Path) -> N
     """libuv tells of such an end only once, with the first report: who waits for another call waits for ever."""
     heard: list[Report] = []
 
+    def hear(report: Report) -> None:
+        heard.append(report)
+        if report == Finished():
+            raise ValueError("this report cannot be taken in; what follows must be")
+
     async def scenario() -> None:
         succeeded = asyncio.Event()
 
@@ -45,7 +50,7 @@ def test_a_splitter_that_ends_with_orders_unread_is_noticed(tmp_path: Path) -> N
             succeeded.set()
 
         lock = os.open(tmp_path / "lock", os.O_CREAT | os.O_RDWR)
-        link = SplitterLink(lock, begin, heard.append, before_successor, [sys.executable, "-c", HASTY])
+        link = SplitterLink(lock, begin, hear, before_successor, [sys.executable, "-c", HASTY])
         link.start()
         assert link.pid is not None
         wait_for_its_end(link.pid)
@@ -57,4 +62,4 @@ def test_a_splitter_that_ends_with_orders_unread_is_noticed(tmp_path: Path) -> N
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(scenario())
-    assert heard[0] == Finished()
+    assert heard[:2] == [Finished(), Trouble("late")]

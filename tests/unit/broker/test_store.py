@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from pathlib import Path
 
 import pytest
 
 from cairnmq.broker.splitter_messages import Checkpointed, Seen, Spoiled, Trouble
+from cairnmq.broker.store import StorageStopped
+from cairnmq.storage.format import Keyed
 from cairnmq.storage.split_report import Published
 from cairnmq.storage.splitter import SPOILED
 from unit.broker.rig import open_rig, scenario
@@ -43,3 +46,27 @@ async def test_the_trouble_of_a_splitter_ends_with_it(tmp_path: Path) -> None:
         store._on_report(Spoiled(SPOILED))
         store._begin(resume=True)
         assert store.stats().splitter_trouble, "until the next checkpoint all since the last one is in doubt"
+
+
+@scenario
+async def test_who_waits_is_told_of_a_write_that_fails_in_the_same_turn(tmp_path: Path) -> None:
+    """Else a marker that was taken back would count as stored when something else lies where it was."""
+    async with open_rig(tmp_path) as rig:
+        store, path = rig.ctx.store, rig.ctx.store.engine.paths[0]
+        end = path.stage_fact(None, Keyed("space", b"key", b"value"), rig.now_ms)
+        assert isinstance(end, int)
+        waits = store.durable(0, end)
+        write = path.take()
+        assert write is not None
+        path.failed(write, "no space")
+        with pytest.raises(StorageStopped):
+            await asyncio.wait_for(waits, 5)
+
+
+@scenario
+async def test_a_cold_read_that_fails_is_told_whatever_it_is(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        told: asyncio.Future[list[Exception | None]] = asyncio.get_running_loop().create_future()
+        rig.ctx.store.warm([lambda: None, {}.popitem], told.set_result)  # type: ignore[list-item]
+        first, second = await asyncio.wait_for(told, 5)
+        assert first is None and isinstance(second, KeyError)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from functools import partial
 from random import Random
 
@@ -278,3 +279,26 @@ def test_what_was_packed_reads_back_however_it_is_merged(data: st.DataObject) ->
         want = b"".join(bytes(entry.payload) for entry in rest)
         size = data.draw(st.sampled_from((1, 100, 10_000)))
         assert read_all(shelf, queue_id, offset, entries[-1].last_offset + 1, size) == want
+
+
+def test_packs_come_and_go_while_readers_remember_places(disk: SimDisk) -> None:
+    """Cold reads have threads of their own."""
+    write(disk, 1, {1: [batch(0)]})
+    shelf = PackShelf(disk, [1])
+    (pack,) = shelf.packs
+    ended = threading.Event()
+
+    def remember() -> None:
+        offset = 0
+        while not ended.is_set():
+            offset += 1
+            shelf._keep(1, offset, (pack, 0, 0, 0))
+
+    thread = threading.Thread(target=remember)
+    thread.start()
+    try:
+        for _ in range(300):
+            shelf.replace([1])
+    finally:
+        ended.set()
+        thread.join()

@@ -235,3 +235,17 @@ def test_a_batch_that_cannot_be_written_to_moves_nothing() -> None:
     on.write()
     on.sync()
     assert on.heard == [("", True)] and on.queue.visible == 2
+
+
+def test_a_failed_write_is_told_to_all_it_concerns_in_whatever_order_they_came() -> None:
+    on, told = Journaled(), []
+    first = on.path.stage(on.queue, batch(), -1, NOW)
+    on.write()
+    second = on.path.stage(on.queue, batch(), -1, NOW)
+    assert isinstance(first, Placed) and isinstance(second, Placed)
+    on.path.when_synced(second.end, lambda met: told.append(("second", met)))
+    on.path.when_synced(first.end, lambda met: told.append(("first", met)))
+    on.fail()
+    assert told == [("second", False)]
+    on.sync()
+    assert told == [("second", False), ("first", True)]

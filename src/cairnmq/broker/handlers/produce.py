@@ -87,11 +87,20 @@ class _Produce:
             if all(refusal is None for _, refusal in looked):
                 return self._when_room()
 
-        def go_on(looked: Looked) -> None:
+        def look() -> Looked | Exception:
+            try:
+                return _look_into(batches, store.unpacked_max)
+            except Exception as failure:  # noqa: BLE001 - for the reply, which somebody waits for
+                return failure
+
+        def go_on(looked: Looked | Exception) -> None:
+            if isinstance(looked, Exception):
+                self.reply.fail(looked)
+                return
             self.keyless = {id(data): refusal for data, refusal in looked if refusal is not None}
             self._resume(self._when_room)
 
-        store.unpack(lambda: _look_into(batches, store.unpacked_max), go_on)
+        store.unpack(look, go_on)
         return self.reply
 
     def _compacted(self) -> Iterable[tuple[PartitionData, LogConfig]]:
@@ -153,7 +162,7 @@ class _Produce:
         outcome: Reply | list[Buffer] | None
         try:
             outcome = step()
-        except CloseConnection as failure:
+        except Exception as failure:  # noqa: BLE001 - the connection reports it and hangs up
             self.reply.fail(failure)
             return
         if outcome is not self.reply:

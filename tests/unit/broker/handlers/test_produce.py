@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cairnmq.broker.handlers import produce as produce_module
 from cairnmq.broker.reply import CloseConnection
 from cairnmq.codec.crc32c import crc32c
 from cairnmq.codec.records import Record, build_batch
@@ -308,6 +310,24 @@ async def test_producers_are_told_apart_by_partition_and_id(tmp_path: Path) -> N
 
 def keyed(value: bytes, codec: int = 0) -> bytes:
     return build_batch([Record(0, NOW_MS, b"k", value)], codec=codec)
+
+
+@scenario
+async def test_what_fails_while_a_batch_is_unpacked_is_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a", cleanup_policy="compact")
+        large = keyed(bytes(8 << 20), codec=4)
+        look = produce_module._look_into
+
+        def fail(batches: Any, most: int) -> Any:
+            if threading.current_thread() is threading.main_thread():
+                return look(batches, most)
+            raise MemoryError
+
+        monkeypatch.setattr(produce_module, "_look_into", fail)
+        with pytest.raises(MemoryError):
+            await asyncio.wait_for(rig.produce("a", large), 5)
+        assert rig.ctx.store.unpacking == 0
 
 
 @scenario
