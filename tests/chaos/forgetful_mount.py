@@ -46,6 +46,7 @@ def mount(place: Path) -> int:
             raise OSError(done.stderr.strip() or f"{FUSERMOUNT} failed")
         _, (device,), _, _ = socket.recv_fds(ours, 1, 1)
     os.set_inheritable(device, False)
+    os.set_blocking(device, False)  # a request that was there may be taken back before it is read
     return device
 
 
