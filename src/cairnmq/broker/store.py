@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -154,6 +154,7 @@ class Store:
         self._cold = ThreadPoolExecutor(COLD_READERS, "cold-read")
         self._unpacker = ThreadPoolExecutor(1, "unpack")  # one: a small batch may expand to all that is allowed
         self.unpacking = 0  # requests whose batches wait for being unpacked
+        self.parked: Counter[int] = Counter()  # the queues that these name, compacted or not
         self._room: deque[Callable[[], None]] = deque()
         self._split_enabled = config.cairn_split_enable
         self._urgent = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -77,12 +78,11 @@ class _Produce:
 
     def begin(self) -> Reply | list[Buffer] | None:
         """Batches for compacted topics are looked into first: off the loop if one is large when it is unpacked, and
-        then whoever comes next waits too, so that each connection's batches keep their order."""
-        batches = list(self._compacted())
-        if not batches:
+        then whoever comes next waits too, so that each queue's batches keep their order."""
+        store, batches = self.ctx.store, list(self._compacted())
+        if not batches and not (store.parked and not store.parked.keys().isdisjoint(self._queue_ids())):
             return self._when_room()
-        store = self.ctx.store
-        if not store.unpacking:
+        if batches and not store.unpacking:
             looked = _look_into(batches, AT_ONCE_BYTES // len(batches))
             if all(refusal is None for _, refusal in looked):
                 return self._when_room()
@@ -93,7 +93,11 @@ class _Produce:
             except Exception as failure:  # noqa: BLE001 - for the reply, which somebody waits for
                 return failure
 
+        queues = self._queue_ids()
+        store.parked += queues
+
         def go_on(looked: Looked | Exception) -> None:
+            store.parked -= queues
             if isinstance(looked, Exception):
                 self.reply.fail(looked)
                 return
@@ -102,6 +106,11 @@ class _Produce:
 
         store.unpack(look, go_on)
         return self.reply
+
+    def _queue_ids(self) -> Counter[int]:
+        named = ((topic, data.index) for topic in self.request.topic_data for data in topic.partition_data)
+        queues = (self._queue(topic.name, topic.topic_id, index) for topic, index in named)
+        return Counter(queue.queue_id for queue in queues if not isinstance(queue, Refusal))
 
     def _compacted(self) -> Iterable[tuple[PartitionData, LogConfig]]:
         for topic in self.request.topic_data:

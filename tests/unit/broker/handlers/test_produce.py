@@ -313,6 +313,25 @@ def keyed(value: bytes, codec: int = 0) -> bytes:
 
 
 @scenario
+async def test_a_plain_topic_beside_a_compacted_one_keeps_its_order(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("compacted", cleanup_policy="compact")
+        await rig.create("plain")
+        topics = [
+            ProduceRequest.TopicProduceData(
+                name=name, partition_data=[ProduceRequest.PartitionProduceData(index=0, records=records)]
+            )
+            for name, records in (("compacted", keyed(bytes(8 << 20), codec=4)), ("plain", batch(b"first")))
+        ]
+        first = asyncio.ensure_future(rig.ask(0, 9, ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topics)))
+        await asyncio.sleep(0)
+        second = asyncio.ensure_future(rig.produce("plain", batch(b"second")))
+        assert (await second).base_offset == 1
+        assert [topic.partition_responses[0].base_offset for topic in (await first).responses] == [0, 0]
+        assert not rig.ctx.store.parked and (await rig.produce("plain", batch(b"third"))).base_offset == 2
+
+
+@scenario
 async def test_what_fails_while_a_batch_is_unpacked_is_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_rig(tmp_path) as rig:
         await rig.create("a", cleanup_policy="compact")
