@@ -348,10 +348,10 @@ class Store:
     async def find_time(self, queue: Queue, timestamp: int) -> tuple[int, int, int] | None:
         """(offset, timestamp, leader epoch) of the first record that reaches `timestamp`."""
         while True:
-            split_end = queue.split_end
+            place = queue.split_end, queue.segments_from
             in_log = await self._loop.run_in_executor(self._cold, self.engine.find_in_log, queue, timestamp)
-            if in_log is not None or queue.split_end == split_end:
-                break  # otherwise records moved from the tail to the log while we looked
+            if in_log is not None or place == (queue.split_end, queue.segments_from):
+                break  # otherwise records moved while we looked, from the tail to the log or from segments to packs
         offset = self.engine.find_batch(queue, timestamp, in_log)
         while offset is not None and offset < queue.visible:
             fetched = self.engine.read(queue, max(offset, queue.log_start), 1, whole=True, cached=True)

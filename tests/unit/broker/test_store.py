@@ -11,9 +11,10 @@ import pytest
 from cairnmq.broker.splitter_messages import Checkpointed, Seen, Spoiled, Trouble
 from cairnmq.broker.store import StorageStopped
 from cairnmq.storage.format import Keyed
+from cairnmq.storage.queue import Queue
 from cairnmq.storage.split_report import Published
 from cairnmq.storage.splitter import SPOILED
-from unit.broker.rig import open_rig, scenario
+from unit.broker.rig import NOW_MS, batch, open_rig, scenario
 
 
 @scenario
@@ -70,3 +71,24 @@ async def test_a_cold_read_that_fails_is_told_whatever_it_is(tmp_path: Path) -> 
         rig.ctx.store.warm([lambda: None, {}.popitem], told.set_result)  # type: ignore[list-item]
         first, second = await asyncio.wait_for(told, 5)
         assert first is None and isinstance(second, KeyError)
+
+
+@scenario
+async def test_a_lookup_by_time_begins_again_when_the_records_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Segments that went back to packs meanwhile: the lookup found files no more, and their records are there."""
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        await rig.produce("a", batch(b"v"))
+        store, queue, looks = rig.ctx.store, rig.queue("a"), []
+
+        def find(queue: Queue, timestamp: int) -> int | None:
+            looks.append(queue.segments_from)
+            if len(looks) == 1:
+                queue.segments_from -= 1
+                return None
+            return 0
+
+        monkeypatch.setattr(store.engine, "find_in_log", find)
+        assert await store.find_time(queue, 0) == (0, NOW_MS, 1) and len(looks) == 2
