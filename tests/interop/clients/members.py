@@ -53,7 +53,9 @@ class Wish(NamedTuple):
 
 
 class Host(Protocol):
-    """Where members live."""
+    """Where members live. `late_us`: how much later than it happened an event may be told."""
+
+    late_us: int
 
     def join(self, member: Member) -> None: ...
 
@@ -118,6 +120,8 @@ def wait_for(condition: Callable[[], bool], what: str, *members: Member) -> None
 class ProgramHost:
     """A program that holds any number of members."""
 
+    late_us = 0
+
     def __init__(self, process: ClientProcess) -> None:
         self.process = process
 
@@ -144,7 +148,12 @@ class ProgramHost:
 
 
 class KcatHost:
-    """A kcat per member. It commits by itself every 100 ms, and when it loses partitions or ends."""
+    """A kcat per member. It commits by itself every 100 ms, and when it loses partitions or ends.
+
+    It tells no times: an event counts from when its line was read, which on a busy machine is later than it happened.
+    """
+
+    late_us = 2_000_000
 
     def __init__(self) -> None:
         self.running: dict[str, tuple[subprocess.Popen[bytes], list[threading.Thread]]] = {}
