@@ -60,7 +60,7 @@ ROUND_DELAY_SECONDS = 1.0  # a small backlog waits this long, so that rounds sta
 CHECKPOINT_BYTES = 256 << 20
 LOOK_PAUSE = 10  # times as long as the last look took: deletions one after another must not keep us looking
 RETRY_SECONDS = 1.0
-REST_SECONDS = 3.0
+REST_SECONDS = 3.0  # of nothing to do: then memory is given back
 AUTOGROUP_TRIES = 5
 AUTOGROUP_SECONDS = 0.11  # the kernel's limit is a tenth of a second
 
@@ -267,6 +267,7 @@ class SplitterProcess:
             return None
         self.maybe_checkpoint(now)
         if not self.paused and self.tidy():
+            self.rest_at = now + REST_SECONDS
             return 0.0
         self.maybe_checkpoint(now)  # a merge that ended just now waits for one, and the next merge for that
         self.rest(now)
@@ -303,7 +304,6 @@ class SplitterProcess:
         self.mend()
         try:
             if self.upkeep.step():
-                self.rest_at = time.monotonic() + REST_SECONDS
                 return True
         except Corrupt as error:
             self.send(Damaged(f"{error}; packs with it are not merged any more"))

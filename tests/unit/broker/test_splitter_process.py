@@ -112,6 +112,25 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
     return Desk(tmp_path)
 
 
+def test_memory_is_given_back_after_the_start_and_when_it_was_calm_for_a_while(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trims: list[int] = []
+    monkeypatch.setattr(splitter_process, "trim_heap", lambda: trims.append(1))
+    now = time.monotonic()
+    desk.process.step(now)
+    desk.process.step(now + 60)
+    assert len(trims) == 1
+    desk.put()
+    desk.process.limits[0] = desk.engine.splittable(0)
+    desk.process.round()
+    while desk.process.step(now := time.monotonic()) == 0.0:
+        pass
+    assert len(trims) == 1, "between one round and the next"
+    desk.process.step(now + splitter_process.REST_SECONDS + 1)
+    assert len(trims) == 2
+
+
 @pytest.mark.parametrize("clean", [True, False])
 def test_finish_splits_and_checkpoints(desk: Desk, clean: bool) -> None:
     desk.put()
