@@ -285,7 +285,7 @@ class SplitterProcess:
         between one round and the next."""
         if self.rest_at is not None and now >= self.rest_at:
             self.rest_at = None
-            self.splitter.room.empty()
+            self.splitter.slab.empty()
             trim_heap()
 
     def maybe_propose(self, now: float) -> None:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from cairnmq.errors import Corrupt, Fault
 from cairnmq.kernels import pick
 from cairnmq.storage import entries
-from cairnmq.storage.chunks import Room
+from cairnmq.storage.chunks import Slab
 from cairnmq.storage.disk import Disk, File
 from cairnmq.storage.doubt import doubt_name, noting_doubt
 from cairnmq.storage.format import (
@@ -383,7 +383,7 @@ class JournalReader:
     def end(self) -> int:
         return self.bases[-1] + self.file(self.bases[-1]).size() if self.bases else 0
 
-    def read(self, position: int, size: int, room: Room | None = None) -> tuple[memoryview, int]:
+    def read(self, position: int, size: int, slab: Slab | None = None) -> tuple[memoryview, int]:
         """Bytes from `position` up to `size`, never across a segment's end; and the segment's base."""
         index = bisect_right(self.bases, position) - 1
         if index < 0:
@@ -391,9 +391,9 @@ class JournalReader:
         base = self.bases[index]
         if index + 1 < len(self.bases):
             size = min(size, self.bases[index + 1] - position)
-        if room is None:
+        if slab is None:
             return memoryview(self.file(base).read(position - base, size)), base
-        view = room.take(size)
+        view = slab.take(size)
         return view[: self.file(base).read_into(position - base, view)], base
 
     def find_seed(self) -> int:
@@ -408,12 +408,12 @@ class JournalReader:
         return self.seed
 
     def entries(
-        self, position: int, limit: int, chunk_bytes: int = SCAN_BYTES, room: Room | None = None
+        self, position: int, limit: int, chunk_bytes: int = SCAN_BYTES, slab: Slab | None = None
     ) -> Iterator[Entry]:
         """Whole valid entries from `position` on, up to `limit`; stops silently at the first that is not."""
         seed = self.find_seed()
         while position < limit:
-            view, _ = self.read(position, chunk_bytes, room)
+            view, _ = self.read(position, chunk_bytes, slab)
             at = 0
             while True:
                 found, at = scan_entries(view, at, position, seed, limit, RUN_ENTRIES)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from cairnmq.errors import Corrupt, Fault
 from cairnmq.storage.checkpoint import CheckpointImage, CheckpointLog
-from cairnmq.storage.chunks import Room
+from cairnmq.storage.chunks import Slab
 from cairnmq.storage.damage import Damage, Place
 from cairnmq.storage.disk import Disk, File
 from cairnmq.storage.doubt import doubt_name, noting_doubt
@@ -76,7 +76,7 @@ class Splitter:
         self.checkpoints = CheckpointLog(read_disk, image)
         self.resolve = resolve
         self.round_bytes = round_bytes
-        self.room = Room(round_bytes + READ_SLACK)
+        self.slab = Slab(round_bytes + READ_SLACK)
         self.producer_expiration_ms = producer_expiration_ms
         self.thresholds = thresholds
         self.positions = {number: mark.split for number, mark in image.marks.items()}
@@ -173,7 +173,7 @@ class Splitter:
         reader = self._reader(journal)
         entries: list[Entry] = []
         position = start
-        for entry in reader.entries(start, limit, self.round_bytes + READ_SLACK, self.room):
+        for entry in reader.entries(start, limit, self.round_bytes + READ_SLACK, self.slab):
             entries.append(entry)
             position = entry.end
             if position - start >= self.round_bytes:

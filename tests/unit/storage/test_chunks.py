@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cairnmq.storage.chunks import LARGE, SMALL, Chunks, Room, Tray, unseen
+from cairnmq.storage.chunks import LARGE, SMALL, Chunks, Slab, Tray, unseen
 
 
 def test_a_view_a_slice_and_a_slice_of_a_slice_are_seen() -> None:
@@ -85,40 +85,40 @@ def test_a_tray_takes_another_chunk_for_what_does_not_fit() -> None:
     tray.close()
 
 
-def test_room_is_used_again_only_when_nobody_can_see_it() -> None:
-    room = Room(LARGE)
-    view = room.take(LARGE)
+def test_a_slab_is_used_again_only_when_nobody_can_see_it() -> None:
+    slab = Slab(LARGE)
+    view = slab.take(LARGE)
     view[:4] = b"seen"
     kept = view[:4]
     view.release()
-    other = room.take(LARGE)
+    other = slab.take(LARGE)
     other[:4] = b"late"
     assert kept == b"seen"
     first = kept.obj
     kept.release()
     other.release()
-    again = room.take(SMALL)
+    again = slab.take(SMALL)
     assert again.obj is first and len(again) == SMALL
 
 
-def test_room_larger_than_usual_is_not_kept() -> None:
-    room = Room(SMALL)
-    large = room.take(LARGE)
+def test_a_slab_larger_than_usual_is_not_kept() -> None:
+    slab = Slab(SMALL)
+    large = slab.take(LARGE)
     assert len(large) == LARGE
     large.release()
-    assert len(room.take(SMALL).obj) == SMALL
+    assert len(slab.take(SMALL).obj) == SMALL
 
 
-def test_emptied_room_is_zeros_but_not_what_somebody_sees() -> None:
-    room = Room(LARGE)
-    room.empty()
-    view = room.take(LARGE)
+def test_an_emptied_slab_is_zeros_but_not_what_somebody_sees() -> None:
+    slab = Slab(LARGE)
+    slab.empty()
+    view = slab.take(LARGE)
     view[:4] = b"seen"
-    room.empty()
+    slab.empty()
     assert view[:4] == b"seen"
     view.release()
-    view = room.take(LARGE)
+    view = slab.take(LARGE)
     view[:4] = b"done"
     view.release()
-    room.empty()
-    assert room.take(LARGE)[:4] == bytes(4)
+    slab.empty()
+    assert slab.take(LARGE)[:4] == bytes(4)
