@@ -28,6 +28,9 @@ def transactions() -> Script:
     yield from version_2("t2", second)
     third: Any = yield init("third", "t3")
     yield from fencing("t3", third)
+    for number, version in (("t4", 3), ("t5", 5)):
+        told: Any = yield init(f"for consumers, {number}", number)
+        yield from of_consumers(number, told, version)
     yield from listing()
 
 
@@ -256,6 +259,22 @@ def fencing(name: str, told: Any) -> Script:
     yield init("of a fenced one", name, higher, versions=[3, 4, 5])
     yield from seen("fenced", name)
     yield end("of the heir, nothing begun", name, heir, True)
+
+
+def of_consumers(name: str, told: Any, version: int) -> Iterator[Question]:
+    """Offsets of a group of the consumer protocol: its members know no error that only that protocol has."""
+    member, group = f"m-{name}", f"{GROUP}-{name}"
+    beat = m.ConsumerGroupHeartbeatRequest(
+        group_id=group, member_id=member, rebalance_timeout_ms=MINUTE, subscribed_topic_names=[TOPIC],
+        topic_partitions=[],
+    )  # fmt: skip
+    yield question(f"in a transaction, {name}", 68, beat, [1])
+    yield add_group(f"of consumers, {name}", name, told, group)
+    for label, generation in (("at its epoch", 1), ("too early", 0), ("too late", 9), ("from outside", -1)):
+        known = "" if generation < 0 else member
+        yield commit(f"by a consumer, {label}", name, told, [version], group=group, member=known, generation=generation)
+    yield commit("by a consumer, unknown", name, told, [version], group=group, member="zz", generation=1)
+    yield end(f"of consumers, {name}", name, told, False, [4])
 
 
 def listing() -> Iterator[Question]:

@@ -407,7 +407,9 @@ class ConsumerGroup:
             return ErrorCode.UNKNOWN_MEMBER_ID
         if not transactional and member.classic is None and version < 9:
             return ErrorCode.UNSUPPORTED_VERSION
-        return _commit_epoch_error(member, epoch)
+        error = _commit_epoch_error(member, epoch)
+        # A producer that is told 113 gives up for good; after 22 it aborts and goes on.
+        return ErrorCode.ILLEGAL_GENERATION if error and transactional else error
 
     def fetch_error(self, member_id: str | None, epoch: int) -> ErrorCode:
         """Whether committed offsets may be read; tools read them without saying who they are."""

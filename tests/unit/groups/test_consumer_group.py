@@ -213,7 +213,8 @@ def test_who_may_commit_and_read_offsets() -> None:
     assert commit("a", 0) == commit("a", 2) == ErrorCode.STALE_MEMBER_EPOCH
     assert commit("b", 1) == commit("", -1) == ErrorCode.UNKNOWN_MEMBER_ID
     assert commit("a", 1, version=8) == ErrorCode.UNSUPPORTED_VERSION
-    assert commit("", -1, transactional=True) == OK
+    assert commit("", -1, transactional=True) == commit("a", 1, transactional=True) == OK
+    assert commit("a", 0, transactional=True) == commit("a", 2, transactional=True) == ErrorCode.ILLEGAL_GENERATION
     assert hall.groups.fetch_error(GROUP, "a", 1) == hall.groups.fetch_error(GROUP, None, -1) == OK
     assert hall.groups.fetch_error(GROUP, "a", 3) == ErrorCode.STALE_MEMBER_EPOCH
     assert hall.groups.fetch_error(GROUP, "b", 1) == ErrorCode.UNKNOWN_MEMBER_ID
