@@ -64,6 +64,7 @@ class Coordinator:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = NEVER
+        self._grace_ms = 0  # until then nobody is put out: what waits in sockets is read first
         self._expiry: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -202,7 +203,7 @@ class Coordinator:
         self._timer_ms = NEVER
         wake_ms = self.groups.wake_ms
         if wake_ms != NEVER and not self._closed:
-            self._set_timer(max(wake_ms, self._clock() + TICK_MS))
+            self._set_timer(max(wake_ms, self._clock() + TICK_MS, self._grace_ms))
 
     def _set_timer(self, at_ms: int) -> None:
         self._timer_ms = at_ms
@@ -213,7 +214,8 @@ class Coordinator:
         now_ms = self._clock()
         if now_ms - self._timer_ms > LATE_MS:
             # This process stood still. Members may have sent heartbeats meanwhile: read those first.
-            self._set_timer(now_ms + LATE_MS)
+            self._grace_ms = now_ms + LATE_MS
+            self._watch()
             return
         self.groups.view = self._view()
         for group_id, decision in self.groups.advance(now_ms):

@@ -194,6 +194,24 @@ async def test_after_a_standstill_members_get_another_chance() -> None:
 
 
 @scenario
+async def test_requests_of_others_do_not_cut_that_chance_short() -> None:
+    desk = Desk()
+    member = await desk.stable()
+    desk.now_ms += 10_000 + LATE_MS + 1
+    desk.coordinator._tick()
+    desk.coordinator.leave("other", [Identity("nobody")], desk.deliver("other"))
+    assert desk.coordinator._timer_ms == desk.now_ms + LATE_MS
+    assert desk.coordinator.heartbeat("g", member, None, 1) == OK
+    desk.now_ms += LATE_MS
+    desk.coordinator._tick()
+    assert desk.state is State.STABLE
+    for _ in range(2):  # a look at what is over already, and the session
+        desk.now_ms = desk.coordinator._timer_ms
+        desk.coordinator._tick()
+    assert desk.state is State.EMPTY, "later sessions end as ever"
+
+
+@scenario
 async def test_the_timer_is_set_to_the_earliest_deadline() -> None:
     desk = Desk(initial_delay_ms=30)
     loop = asyncio.get_running_loop()
