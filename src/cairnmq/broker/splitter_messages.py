@@ -108,7 +108,13 @@ class Mend(Struct, frozen=True, array_like=True, tag=9):
     file: str
 
 
-Order = Begin | Advance | Specs | Drop | Configure | Pace | Finish | Seen | Mend
+class Expiration(Struct, frozen=True, array_like=True, tag=10):
+    """Silent producers are forgotten after another time than `Begin` said."""
+
+    producer_ms: int
+
+
+Order = Begin | Advance | Specs | Drop | Configure | Pace | Finish | Seen | Mend | Expiration
 
 
 class Ask(Struct, frozen=True, array_like=True, tag=11):

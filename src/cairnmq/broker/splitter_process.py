@@ -15,6 +15,8 @@ import sys
 import time
 from collections import deque
 
+from msgspec.structs import replace
+
 from cairnmq.broker.budget import trim_heap
 from cairnmq.broker.parent import follow
 from cairnmq.broker.splitter_messages import (
@@ -26,6 +28,7 @@ from cairnmq.broker.splitter_messages import (
     Configure,
     Damaged,
     Drop,
+    Expiration,
     Finish,
     Finished,
     Inbox,
@@ -190,6 +193,9 @@ class SplitterProcess:
             self.splitter.seen(order.serial)
         elif isinstance(order, Mend):
             self.to_mend.append((order.queue_id, order.file))
+        elif isinstance(order, Expiration):
+            self.begin = replace(self.begin, producer_expiration_ms=order.producer_ms)
+            self.splitter.producer_expiration_ms = order.producer_ms
         elif isinstance(order, Pace):
             self.paused = order.paused
             if order.urgent != self.urgent:

@@ -26,6 +26,7 @@ from cairnmq.broker.splitter_messages import (
     Configure,
     Damaged,
     Drop,
+    Expiration,
     Finish,
     Finished,
     Mend,
@@ -199,10 +200,21 @@ class Store:
 
     def reconfigure(self, config: BrokerConfig) -> None:
         """Broker settings changed at run time."""
+        expiration_ms = config.producer_id_expiration_ms
+        if expiration_ms != self._config.producer_id_expiration_ms:
+            self._link.send(Expiration(expiration_ms))
         self._config = config
         if config.cairn_split_enable != self._split_enabled:
             self._split_enabled = config.cairn_split_enable
             self._link.send(Pace(not self._split_enabled, self._urgent))
+        self.engine.config = replace(
+            self.engine.config,
+            retain_bytes=config.cairn_journal_retain_bytes,
+            unsplit_bytes_max=config.cairn_unsplit_bytes_max,
+            unsplit_entries_max=config.cairn_unsplit_entries_max,
+        )
+        self._give_room()
+        self._set_urgency()
 
     # ----------------------------------------------------------------------------------------------- writing
 

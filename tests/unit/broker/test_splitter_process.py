@@ -15,6 +15,7 @@ from cairnmq.broker.splitter_messages import (
     Begin,
     Checkpointed,
     Drop,
+    Expiration,
     Finish,
     Finished,
     Inbox,
@@ -129,6 +130,12 @@ def test_memory_is_given_back_after_the_start_and_when_it_was_calm_for_a_while(
     assert len(trims) == 1, "between one round and the next"
     desk.process.step(now + splitter_process.REST_SECONDS + 1)
     assert len(trims) == 2
+
+
+def test_silent_producers_are_forgotten_after_the_time_that_was_told_last(desk: Desk) -> None:
+    desk.process.obey(Expiration(5000))
+    assert desk.process.splitter.producer_expiration_ms == 5000
+    assert desk.process.open_splitter(None).producer_expiration_ms == 5000, "also by one that begins again"
 
 
 @pytest.mark.parametrize("clean", [True, False])

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cairnmq.broker.splitter_messages import Expiration
 from cairnmq.errors import ErrorCode
 from cairnmq.wire.messages import AlterConfigsRequest, DescribeConfigsRequest, IncrementalAlterConfigsRequest
-from unit.broker.rig import Rig, open_rig, scenario
+from unit.broker.rig import Rig, batch, open_rig, scenario
 
 DESCRIBE, REPLACE, ALTER = 32, 33, 44
 TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32
@@ -185,6 +187,36 @@ async def test_a_broker_s_dynamic_setting_reaches_every_topic_that_does_not_set_
         assert rig.queue("default").config.retention_ms == 5000
         assert await alter(rig, BROKER, name, ("log.retention.ms", REMOVE, None)) == 0
         assert rig.queue("default").config.retention_ms == 604_800_000
+
+
+@pytest.mark.parametrize(
+    "name, low, high",
+    [("cairn.unsplit.bytes.max", str(64 << 10), str(1 << 20)), ("cairn.unsplit.entries.max", "1", "5")],
+)
+@scenario
+async def test_who_waits_for_the_splitter_goes_on_when_it_may_be_further_behind(
+    tmp_path: Path, name: str, low: str, high: str
+) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        assert await alter(rig, BROKER, "1", (name, SET, low)) == 0
+        assert (await rig.produce("a", batch(bytes(70_000)))).error_code == 0
+        waits = asyncio.create_task(rig.produce("a", batch(b"next")))
+        await asyncio.sleep(0.05)
+        assert rig.ctx.store.full and not waits.done(), "the new cap holds at once"
+        assert await alter(rig, BROKER, "1", (name, SET, high)) == 0
+        assert (await asyncio.wait_for(waits, 5)).base_offset == 1
+
+
+@scenario
+async def test_storage_hears_of_other_settings_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_rig(tmp_path) as rig:
+        store, sent = rig.ctx.store, []
+        monkeypatch.setattr(store._link, "send", sent.append)
+        assert await alter(rig, BROKER, "1", ("cairn.journal.retain.bytes", SET, "777")) == 0
+        assert store.engine.config.retain_bytes == 777
+        assert await alter(rig, BROKER, "1", ("producer.id.expiration.ms", SET, "5000")) == 0
+        assert sent == [Expiration(5000)], "the splitter forgets producers too"
 
 
 @scenario
