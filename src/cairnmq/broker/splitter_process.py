@@ -81,6 +81,8 @@ class SplitterProcess:
 
     def __init__(self, link: socket.socket) -> None:
         self.link = link
+        self._poll = select.poll()  # select() takes no descriptor from 1024 on, and the broker hands us its number
+        self._poll.register(link, select.POLLIN)
         self.inbox = Inbox()
         self.waiting: deque[Order] = deque()
         self.limits: dict[int, int] = {}
@@ -110,8 +112,7 @@ class SplitterProcess:
     def receive(self, timeout: float) -> None:
         if timeout > 0 and self.waiting:
             timeout = 0
-        ready, _, _ = select.select([self.link], [], [], timeout)
-        if ready:
+        if self._poll.poll(timeout * 1000):
             data = self.link.recv(1 << 20)
             if not data:
                 raise BrokerGone

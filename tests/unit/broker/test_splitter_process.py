@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import fcntl
+import resource
+import socket
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,6 +28,7 @@ from cairnmq.broker.splitter_messages import (
     Split,
     Spoiled,
     Trouble,
+    framed,
     pair,
 )
 from cairnmq.broker.splitter_messages import reports as decoded
@@ -179,6 +183,26 @@ def test_a_disk_that_fails_at_its_start_is_a_line_in_the_log(desk: Desk, monkeyp
     desk.process.waiting.append(desk.process.begin)
     with pytest.raises(SystemExit, match="cannot begin: .* no"):
         desk.process.run()
+
+
+def test_its_socket_may_have_any_number() -> None:
+    """It keeps the number that it had in the broker, which may have thousands of files open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert hard > 1024 or hard == resource.RLIM_INFINITY
+    ours, theirs = pair()
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        with socket.socket(fileno=fcntl.fcntl(theirs, fcntl.F_DUPFD_CLOEXEC, 1024)) as far:
+            process = SplitterProcess(far)
+            process.receive(0.0)
+            assert not process.waiting
+            ours.sendall(framed(Seen(7)))
+            process.receive(10.0)
+            assert process.waiting.pop() == Seen(7)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        ours.close()
+        theirs.close()
 
 
 def test_a_failed_round_is_tried_again(desk: Desk) -> None:
