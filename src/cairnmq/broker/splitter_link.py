@@ -10,10 +10,12 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 
-from cairnmq.broker.splitter_messages import Begin, Inbox, Order, Report, framed, pair, reports
+from cairnmq.broker.splitter_messages import Ask, Begin, Inbox, Order, Report, framed, pair, reports
+from cairnmq.errors import Fault
 
 log = logging.getLogger(__name__)
 
+RESTART_SECONDS_MIN = 0.05
 RESTART_SECONDS_MAX = 5.0
 COMMAND = (sys.executable, "-m", "cairnmq.broker.splitter_process")
 
@@ -41,28 +43,37 @@ class SplitterLink:
         self._inbox = Inbox()
         self._outbox = bytearray()
         self._closing = False
-        self._delay = 0.05
+        self._delay = RESTART_SECONDS_MIN
         self._gone: asyncio.Event = asyncio.Event()
+        self._begun = True
         self.restarts = 0
+        self.trouble = ""  # why there is no splitter
 
     @property
     def pid(self) -> int | None:
         return self._process.pid if self._process is not None else None
 
     def start(self, *, resume: bool = False) -> None:
+        begin = self._begin(resume)
         ours, theirs = pair()
-        ours.setblocking(False)
-        self._process = subprocess.Popen(
-            [*self._command, str(theirs.fileno()), str(os.getpid())],
-            pass_fds=[theirs.fileno(), self._lock_fd],
-            stdin=subprocess.DEVNULL,
-        )
-        theirs.close()
+        try:
+            ours.setblocking(False)
+            self._process = subprocess.Popen(
+                [*self._command, str(theirs.fileno()), str(os.getpid())],
+                pass_fds=[theirs.fileno(), self._lock_fd],
+                stdin=subprocess.DEVNULL,
+            )
+            self._loop.add_reader(ours, self._readable)
+        except Exception:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
         self._socket = ours
         self._inbox = Inbox()
         self._outbox = bytearray()
-        self._loop.add_reader(ours, self._readable)
-        self.send(self._begin(resume))
+        self._begun = not resume  # a successor says so; the first one has nothing to say
+        self.send(begin)
 
     def send(self, order: Order) -> None:
         if self._socket is None:
@@ -100,8 +111,9 @@ class SplitterLink:
             if not data:
                 self._ended()
                 return
-            self._delay = 0.05
             for report in reports(self._inbox.feed(data)):
+                if not isinstance(report, Ask):  # that may be part of a beginning which then fails
+                    self._begun, self._delay, self.trouble = True, RESTART_SECONDS_MIN, ""
                 try:
                     self._on_report(report)
                 except Exception:  # it waits for answers to those that follow, and its end must be seen
@@ -117,22 +129,27 @@ class SplitterLink:
         if self._closing:
             self._gone.set()
             return
+        if not self._begun:
+            self.trouble = "no splitter can be started: the last one ended before it began, and the log says why"
         log.warning("the splitter process %d ended; a successor starts in %.2f s", self._process.pid, self._delay)
         self.restarts += 1
         self._restarting = self._loop.create_task(self._restart(self._delay))
         self._delay = min(self._delay * 2, RESTART_SECONDS_MAX)
 
     async def _restart(self, delay: float) -> None:
+        """Until there is one, whatever is in the way: nobody else would try."""
         await asyncio.sleep(delay)
         while not self._closing:
             try:
                 await self._before_successor()
-                break
-            except OSError as error:
-                log.error("no splitter can be started: %s; trying again in %.0f s", error, RESTART_SECONDS_MAX)
+                if not self._closing:
+                    self.start(resume=True)
+                return
+            except Exception as error:
+                self.trouble = f"no splitter can be started: {error}"
+                unknown = not isinstance(error, OSError | Fault)
+                log.error("%s; trying again in %.0f s", self.trouble, RESTART_SECONDS_MAX, exc_info=unknown)
                 await asyncio.sleep(RESTART_SECONDS_MAX)
-        if not self._closing:
-            self.start(resume=True)
 
     def closing(self) -> None:
         """From here on the end of the process is expected."""

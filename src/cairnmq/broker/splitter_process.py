@@ -145,7 +145,7 @@ class SplitterProcess:
         self.limits = dict(begin.limits)
         try:
             self.splitter = self.open_splitter(begin.resume)
-        except OSError as error:
+        except (OSError, Corrupt) as error:
             sys.exit(f"the splitter cannot begin: {error}")  # the broker starts successors, soon and then less often
         self.full = True
         self.next_retention = time.monotonic() + begin.retention_check_ms / 1000

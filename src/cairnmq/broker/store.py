@@ -536,7 +536,8 @@ class Store:
 
     def stats(self) -> StoreStats:
         journals = []
-        reasons = [self._trouble] if self._trouble else []
+        troubles = [trouble for trouble in (self._link.trouble, self._trouble) if trouble]
+        reasons = list(troubles)
         for loop in self.loops:
             path, journal = loop.path, loop.path.journal
             journals.append(
@@ -562,7 +563,7 @@ class Store:
             splitter_pid=self._link.pid,
             splitter_restarts=self._link.restarts,
             compaction=self._compaction,
-            splitter_trouble=self._trouble,
+            splitter_trouble="; ".join(troubles),
             split_enabled=self._split_enabled,
             recovery_seconds=self._recovery_seconds,
             recovery_bytes=sum(scan.end - scan.start for scan in self.engine.scans),

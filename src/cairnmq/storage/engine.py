@@ -273,7 +273,9 @@ class Engine:
         for number, end in self.split.items():
             mark = image.marks.get(number)
             reader = JournalReader(self.paths[number].journal.disk, number)
-            for entry in reader.entries(mark.split if mark is not None else 0, end):
+            position = mark.split if mark is not None else 0
+            for entry in reader.entries(position, end):
+                position = entry.end
                 if entry.kind == BATCH:
                     place, size = entry.position + ENTRY_SIZE, len(entry.payload)
                     found.append(
@@ -287,6 +289,8 @@ class Engine:
                             states[entry.queue_id] = state
                         state.fold(entry, 0)
             reader.close()
+            if position < end:
+                raise Corrupt(f"journal {number} is damaged at position {position}; it was split up to {end}")
         return image, found, states
 
     def unsplit(self, image: CheckpointImage, found: list[SplitBatch], states: dict[int, QueueState]) -> None:

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import pytest
 import uvloop
 
+from cairnmq.broker import splitter_link
 from cairnmq.broker.splitter_link import SplitterLink
 from cairnmq.broker.splitter_messages import Begin, Finished, Report, Trouble
+from cairnmq.errors import Corrupt
+from unit.broker.rig import scenario
 
 SECONDS = 10.0
 # Says two things at once and ends without having read its orders.
@@ -20,6 +28,28 @@ import socket, sys
 from cairnmq.broker.splitter_messages import Finished, Trouble, framed
 socket.socket(fileno=int(sys.argv[1])).sendall(framed(Finished()) + framed(Trouble("late")))
 """
+
+# Says that it has begun, and waits for the end of the broker.
+STEADY = """
+import socket, sys
+from cairnmq.broker.splitter_messages import Shelved, framed
+link = socket.socket(fileno=int(sys.argv[1]))
+link.sendall(framed(Shelved([])))
+while link.recv(1 << 20):
+    pass
+"""
+# Ends in the middle of its beginning.
+HOPELESS = """
+import socket, sys
+from cairnmq.broker.splitter_messages import Ask, framed
+socket.socket(fileno=int(sys.argv[1])).sendall(framed(Ask([1])))
+"""
+
+
+@pytest.fixture
+def lock(tmp_path: Path) -> Iterator[int]:
+    with open(tmp_path / "lock", "w") as file:
+        yield file.fileno()
 
 
 def begin(resume: bool) -> Begin:
@@ -34,7 +64,7 @@ def wait_for_its_end(pid: int) -> None:
         assert time.monotonic() < deadline
 
 
-def test_a_splitter_that_ends_with_orders_unread_is_noticed(tmp_path: Path) -> None:
+def test_a_splitter_that_ends_with_orders_unread_is_noticed(lock: int) -> None:
     """libuv tells of such an end only once, with the first report: who waits for another call waits for ever."""
     heard: list[Report] = []
 
@@ -49,7 +79,6 @@ def test_a_splitter_that_ends_with_orders_unread_is_noticed(tmp_path: Path) -> N
         async def before_successor() -> None:
             succeeded.set()
 
-        lock = os.open(tmp_path / "lock", os.O_CREAT | os.O_RDWR)
         link = SplitterLink(lock, begin, hear, before_successor, [sys.executable, "-c", HASTY])
         link.start()
         assert link.pid is not None
@@ -58,8 +87,64 @@ def test_a_splitter_that_ends_with_orders_unread_is_noticed(tmp_path: Path) -> N
             await succeeded.wait()
         link.closing()
         link.kill()
-        os.close(lock)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(scenario())
     assert heard[:2] == [Finished(), Trouble("late")]
+
+
+async def until(true: Callable[[], object]) -> None:
+    async with asyncio.timeout(SECONDS):
+        while not true():  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0.01)
+
+
+@scenario
+async def test_whatever_is_in_the_way_of_a_successor_is_told_and_tried_again(
+    lock: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first failure ended all restarts, without a word; in the end all producers waited."""
+    failures: list[Exception] = [Corrupt("the checkpoint is torn"), ValueError("a mistake of ours")]
+    troubles: list[str] = []
+    start = subprocess.Popen
+
+    async def before_successor() -> None:
+        troubles.append(link.trouble)
+        if failures:
+            raise failures.pop(0)
+
+    def fork(*args: Any, **kwargs: Any) -> subprocess.Popen[bytes]:
+        monkeypatch.setattr(subprocess, "Popen", start)
+        raise BlockingIOError("no memory for a process")
+
+    monkeypatch.setattr(splitter_link, "RESTART_SECONDS_MAX", 0.01)
+    link = SplitterLink(lock, begin, lambda report: None, before_successor, [sys.executable, "-c", STEADY])
+    link.start()
+    first = link.pid
+    assert first is not None
+    monkeypatch.setattr(subprocess, "Popen", fork)
+    os.kill(first, signal.SIGKILL)
+    await until(lambda: link.pid != first and not link.trouble)
+    link.kill()
+    why = ["the checkpoint is torn", "a mistake of ours", "no memory for a process"]
+    assert troubles == ["", *(f"no splitter can be started: {reason}" for reason in why)]
+    assert all(reason in caplog.text for reason in why)
+    assert caplog.text.count("Traceback") == 1, "of what nobody foresaw"
+
+
+@scenario
+async def test_successors_that_end_before_they_begin_are_a_trouble(lock: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def before_successor() -> None:
+        pass
+
+    monkeypatch.setattr(splitter_link, "RESTART_SECONDS_MAX", 0.1)
+    command = [sys.executable, "-c", HOPELESS]
+    link = SplitterLink(lock, begin, lambda report: None, before_successor, command)
+    link.start()
+    await until(lambda: link.restarts == 1)
+    assert not link.trouble, "its successor may do better"
+    await until(lambda: link.restarts == 3)
+    assert "no splitter can be started" in link.trouble
+    command[2] = STEADY
+    await until(lambda: not link.trouble)
+    link.kill()

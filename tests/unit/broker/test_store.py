@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import time
 from pathlib import Path
 
 import pytest
 
 from cairnmq.broker.splitter_messages import Checkpointed, Seen, Spoiled, Trouble
+from cairnmq.broker.status import Status
 from cairnmq.broker.store import StorageStopped
 from cairnmq.storage.format import Keyed
 from cairnmq.storage.queue import Queue
@@ -47,6 +49,18 @@ async def test_the_trouble_of_a_splitter_ends_with_it(tmp_path: Path) -> None:
         store._on_report(Spoiled(SPOILED))
         store._begin(resume=True)
         assert store.stats().splitter_trouble, "until the next checkpoint all since the last one is in doubt"
+
+
+@scenario
+async def test_a_broker_without_a_splitter_is_not_ready(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        status = Status(time.monotonic, str(tmp_path))
+        status.ctx = rig.ctx
+        assert status.problems() == []
+        rig.ctx.store._link.trouble = "no splitter can be started: why"
+        rig.ctx.store._begin(resume=True)
+        assert status.problems() == ["no splitter can be started: why"]
+        assert status.storage()["splitter"]["state"] == "no splitter can be started: why"
 
 
 @scenario

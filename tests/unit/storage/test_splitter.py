@@ -32,6 +32,17 @@ def test_a_round_moves_records_from_the_tail_to_the_log(broker: Broker) -> None:
     assert broker.engine.paths[0].unsplit_entries == 0
 
 
+def test_the_way_back_to_the_checkpoint_needs_all_of_the_journal(broker: Broker) -> None:
+    """Else records that were split since would be read from logs that are in doubt."""
+    broker.put(1, 1)
+    broker.split()
+    name = "0/" + broker.journal_disk.list("0")[0]
+    file = broker.journal_disk.open(name, write=True)
+    file.truncate(broker.engine.split[0] - 1)
+    with pytest.raises(Corrupt, match="journal 0 is damaged"):
+        broker.engine.scan_split()
+
+
 def test_nothing_to_do(broker: Broker) -> None:
     assert broker.splitter.split(0, 0, NOW) is None
 
