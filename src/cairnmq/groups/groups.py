@@ -21,7 +21,7 @@ from cairnmq.groups.consumer_record import MEMBER_SPACE, decode_member, drop_mem
 from cairnmq.groups.deadlines import Deadlines
 from cairnmq.groups.facts import Decision, Fact, Ticket
 from cairnmq.groups.messages import Described, Identity, Join, Joined, Left, Limits, Standing, State, Sync, Synced
-from cairnmq.groups.migration import downgraded, may_downgrade, upgraded
+from cairnmq.groups.migration import downgraded, emptied, may_downgrade, upgraded
 from cairnmq.groups.offsets import OffsetKey, Offsets
 from cairnmq.groups.pending import SPACE as PENDING_SPACE
 from cairnmq.groups.pending import PendingOffsets
@@ -162,8 +162,13 @@ class Groups:
                 hosted.join(group, command, ticket, now_ms, self.view, fresh_id, out)
                 self._finish(group, now_ms, out)
                 return out
-            out.facts.append(record.drop(command.group_id))
-            group = None
+            classic = emptied(group, self._deadlines)
+            changed_over = record.put(command.group_id, classic.record())
+            classic.join(command, ticket, now_ms, fresh_id, out)
+            if classic.members or classic.pending:  # else it was refused, and the group stays what it is
+                out.facts.insert(0, changed_over)
+                self._live[command.group_id] = classic
+            return out
         if group is None:
             group = ClassicGroup(command.group_id, self.limits, self._deadlines)
             self._live[command.group_id] = group

@@ -114,3 +114,10 @@ def downgraded(
     classic.resume(now_ms)
     classic.rebalance(now_ms, out)
     return classic
+
+
+def emptied(group: ConsumerGroup, deadlines: Deadlines[ClassicGroup]) -> ClassicGroup:
+    """A group that all members have left, for whoever comes by the classic protocol. Offsets go on to age from when
+    they left: whether somebody really comes is not known yet."""
+    record = ClassicRecord(CONSUMER, group.epoch, None, None, group.since_ms)
+    return ClassicGroup.load(group.group_id, record, group.limits, deadlines)

@@ -6,8 +6,11 @@ import pytest
 from msgspec.structs import replace
 
 from cairnmq.errors import ErrorCode
+from cairnmq.groups.classic import Outcome
 from cairnmq.groups.consumer_messages import LEAVES
+from cairnmq.groups.facts import Decision
 from cairnmq.groups.messages import ConsumerLimits, Identity, State
+from cairnmq.groups.offsets import Committed, OffsetKey, put
 from cairnmq.wire.codec import encode
 from cairnmq.wire.messages import ConsumerProtocolAssignment
 from unit.groups.hall import GROUP, LIMITS, REBALANCE_MS, SESSION_MS, Hall
@@ -157,6 +160,35 @@ def test_an_empty_group_takes_the_protocol_of_whoever_comes() -> None:
     assert hall.kind == ("consumer", State.STABLE)
     hall.restart()
     assert hall.kind == ("consumer", State.STABLE)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("refused", [False, True])
+def test_offsets_age_from_when_the_group_became_empty_whoever_asks_to_join(refused: bool, restarted: bool) -> None:
+    """A classic client that dies after its first request does not take away what the members have left."""
+    hall = Hall()
+    hall.join("new")
+    committed: Outcome = Decision()
+    committed.facts.append(put(OffsetKey(GROUP, b"t" * 16, 0), Committed(1, commit_ms=hall.now_ms)))
+    hall.take(committed)
+    retention_ms = 5 * SESSION_MS
+    hall.pass_time(2 * retention_ms, "new")
+    hall.say("new", LEAVES)
+    left_ms = hall.now_ms
+    asked = hall.classic_join("x", needs_id=True, **({"protocols": ()} if refused else {}))
+    error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL if refused else ErrorCode.MEMBER_ID_REQUIRED
+    assert asked is not None and asked.error == error
+    hall.pass_time(2 * SESSION_MS)
+    if restarted:
+        hall.restart()
+    assert hall.kind == ("consumer" if refused else "classic", State.EMPTY)
+
+    def expire(ms: int) -> bool:
+        hall.take(hall.groups.expire_offsets(GROUP, left_ms + ms, retention_ms, lambda topic_id: "orders"))
+        return hall.groups.exists(GROUP)
+
+    assert expire(retention_ms - 1) and not expire(retention_ms)
+    assert not hall.stored
 
 
 def test_what_classic_members_are_refused() -> None:
