@@ -242,13 +242,15 @@ class ConsumerGroup:
         self, member: GroupMember, said: tuple[object, ...], topics: tuple[str, ...], regex: str
     ) -> bool:
         """Sets what a member says of itself; True if its subscription is another now."""
-        was_hosted = member.classic is not None
+        was_hosted, former_name = member.classic is not None, member.instance_id
         fields = ("instance_id", "rack_id", "rebalance_ms", "assignor", "client_id", "client_host", "classic")
         for field, value in zip(fields, said, strict=True):
             if getattr(member, field) != value:
                 setattr(member, field, value)
                 self._changed[member.member_id] = None
         self._hosted += (member.classic is not None) - was_hosted
+        if former_name is not None and self._static.get(former_name) == member.member_id:
+            del self._static[former_name]
         if member.instance_id is not None:
             self._static[member.instance_id] = member.member_id
         renewed = topics != member.topics or regex != member.regex

@@ -131,6 +131,15 @@ def test_a_static_member_whose_first_answer_was_lost_asks_again() -> None:
     assert hall.join("a", instance_id="a").error == OK
 
 
+def test_a_member_that_takes_another_static_name_leaves_the_first_one_to_others() -> None:
+    hall = Hall()
+    assert hall.join("a", instance_id="i").error == hall.join("a", instance_id="j").error == OK
+    assert hall.join("b", instance_id="i").error == OK, "a has given it up"
+    hall.say("a", LEAVES, instance_id="j")
+    hall.say("b", LEAVES, instance_id="i")
+    assert hall.join("c", instance_id="i").error == hall.join("d", instance_id="j").error == OK
+
+
 def test_a_full_group() -> None:
     hall = Hall(replace(LIMITS, consumer=ConsumerLimits(size_max=1)))
     hall.join("a")
