@@ -126,8 +126,8 @@ def swaps_are_not_finished_at_a_start(patch: pytest.MonkeyPatch) -> None:
 def gathered_segments_count_before_they_are_in_place(patch: pytest.MonkeyPatch) -> None:
     prepend = Swaps.prepend
 
-    def hasty(swaps: Swaps, queue: SplitQueue, bases: list[int], clean_end: int) -> None:
-        prepend(swaps, queue, bases, clean_end)
+    def hasty(swaps: Swaps, queue: SplitQueue, bases: list[int]) -> None:
+        prepend(swaps, queue, bases)
         assert queue.log is not None
         queue.log.prepend(bases)
         queue.segments_from = bases[0]

@@ -28,7 +28,6 @@ class GatherJob(QueueJob):
     def __init__(self, splitter: Splitter, queue: SplitQueue) -> None:
         super().__init__(splitter, queue)
         self._segments_from = queue.segments_from
-        self._clean_end = min(queue.compaction.clean_end, queue.segments_from)
         self._extents: list[tuple[PackReader, Extent]] = []
         self._made: list[CleanedSegment] = []
 
@@ -65,7 +64,7 @@ class GatherJob(QueueJob):
             yield extent.size
         self._finish_last([], self._segments_from)
         self._look()
-        self.splitter.swaps.prepend(self.queue, [segment.base for segment in self._made], self._clean_end)
+        self.splitter.swaps.prepend(self.queue, [segment.base for segment in self._made])
         self.came_further = True
 
     def _refuse_gaps(self) -> None:

@@ -29,7 +29,7 @@ class Swaps:
         self._queues = queues
         self._given: list[tuple[SplitQueue, Bases, int]] = []  # since the last checkpoint
         self._cleaned: list[tuple[SplitQueue, int]] = []
-        self._prepended: list[tuple[SplitQueue, list[int], int]] = []  # likewise
+        self._prepended: list[tuple[SplitQueue, list[int]]] = []  # likewise
         self._landed: dict[int, list[int]] = {}  # queue -> new first segments, in place and not yet part of its log
         self._counted: list[tuple[SplitQueue, Bases]] = []  # in the rows that are being published
         self.untold: list[Seen] = []  # readers must hear of them, and say so
@@ -43,10 +43,10 @@ class Swaps:
         with the next checkpoint."""
         self._given.append((queue, tuple(bases), end))
 
-    def prepend(self, queue: SplitQueue, bases: Sequence[int], clean_end: int) -> None:
+    def prepend(self, queue: SplitQueue, bases: Sequence[int]) -> None:
         """Whole and synced files hold what packs have of a queue: each is a swap with nothing to supersede. Put into
         place by the next checkpoint, they are part of the log, and the packs are not, from the one after that on."""
-        self._prepended.append((queue, list(bases), clean_end))
+        self._prepended.append((queue, list(bases)))
 
     def cleaned_to(self, queue: SplitQueue, end: int) -> None:
         """A pass has given all of its swaps."""
@@ -60,7 +60,7 @@ class Swaps:
 
     def busy(self, queue: SplitQueue) -> bool:
         """As long as a swap of it is in a row on disk, a start would take any compacted file for the swap's."""
-        is_given = any(other is queue for other, _, _ in (*self._given, *self._prepended))
+        is_given = any(other is queue for other, *_ in (*self._given, *self._prepended))
         return bool(queue.compaction.swaps) or is_given or queue.spec.queue_id in self._done
 
     # ------------------------------------------------------------------------------------- in the splitter's hands
@@ -116,10 +116,11 @@ class Swaps:
             queue.log.remove_below(queue.checkpointed_start)
             # The rows keep the swaps until readers go by the new segments: so long packs must keep what they have.
             self._counted.extend((queue, (base,)) for base in bases)
-        for queue, bases, clean_end in self._prepended:
+        for queue, bases in self._prepended:
             if self._queues.get(queue.spec.queue_id) is queue and queue.log is not None:
                 swaps = (*queue.compaction.swaps, *((base,) for base in bases))
-                queue.compaction = replace(queue.compaction, clean_end=clean_end, swaps=swaps)
+                # Whatever a pass over the others or a merge has cleaned since: these copies may hold keys twice.
+                queue.compaction = replace(queue.compaction, clean_end=0, swaps=swaps)
                 queue.dirty = True
                 self._counted.extend((queue, (base,)) for base in bases)
         self._landed, self._prepended = {}, []

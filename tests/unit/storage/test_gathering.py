@@ -76,6 +76,54 @@ def test_a_tombstone_goes_when_the_packs_are_gathered() -> None:
     assert "old" not in [key for _, key, _ in room.records()]
 
 
+def twice_in_packs() -> Room:
+    """A value and its tombstone in packs, other keys in segments; a splitter that has just started."""
+    room = Room("shared", delete_retention_ms=DAY)
+    room.send(("old", "1"))
+    room.send(("old", None))
+    room.fill(4)
+    room.configure(1, model="dedicated")
+    room.fill(12)
+    assert room.splitter.queues[1].segments_from > 1
+    room.splitter = room.make_splitter()
+    return room
+
+
+def never_returns(room: Room) -> None:
+    """The deleted key, when its tombstone goes."""
+    for _ in range(6):
+        room.tend()
+    assert room.splitter.queues[1].segments_from == 0
+    keys = [key for _, key, _ in room.closed()]
+    assert len(keys) == len(set(keys))
+    room.now += DAY + 1
+    room.fill(12)
+    for _ in range(3):
+        room.upkeep.look(room.now)
+        room.tend()
+    assert "old" not in [key for _, key, _ in room.records()]
+
+
+def test_a_merge_before_it_makes_no_clean_end_of_what_is_gathered() -> None:
+    room = twice_in_packs()
+    room.upkeep.look(room.now)
+    while room.upkeep.step():
+        pass
+    assert room.splitter.has_merge and room.splitter.queues[1].compaction.clean_end > 1
+    never_returns(room)
+
+
+def test_a_pass_over_the_segments_makes_no_clean_end_of_what_is_gathered() -> None:
+    room = twice_in_packs()
+    room.configure(1, model="shared")
+    room.compact()
+    queue = room.splitter.queues[1]
+    assert queue.compaction.clean_end > queue.segments_from > 1
+    room.configure(1, model="dedicated")
+    room.upkeep.look(room.now)
+    never_returns(room)
+
+
 def test_a_damaged_pack_is_left_alone() -> None:
     room = scattered()
     pack = room.read_disk.list("packs")[0]
