@@ -108,7 +108,7 @@ def reader_knows_only_old_files(patch: pytest.MonkeyPatch) -> None:
 
 
 def demotion_forgets_aborted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Splitter, "_stored_aborted", lambda splitter, queue: [])
+    patch.setattr(Splitter, "stored_aborted", lambda splitter, queue: [])
 
 
 def unsplit_forgets_aborted(patch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from cairnmq.storage.aborted_ranges import AbortedRanges
 from cairnmq.storage.compaction_job import Tally, batches_of
 from cairnmq.storage.compaction_plan import Stretch, cleanable_end, due
 from cairnmq.storage.compaction_sieve import KeyMap, Pass, Sieve, Weaver, note_keys
-from cairnmq.storage.format import Entry, Extent, QueueRow
+from cairnmq.storage.format import Aborted, Entry, Extent, QueueRow
 from cairnmq.storage.pack import EXTENT_BYTES, PackReader
 
 WORTH_SHARE = 1 / 16  # dirty bytes of what a merge for compaction's sake would write again
@@ -78,9 +78,12 @@ class ExtentCleaning:
         keys_max: int,
         now_ms: int,
         tally: Tally,
+        aborted: Sequence[Aborted] = (),
     ) -> None:
+        """`aborted`: transactions that end in the queue's segments."""
         self.row = row
         self.config = config
+        self._aborted = AbortedRanges([*row.aborted, *aborted])
         self.end = 0
         self.covers_all = False
         self._keys = KeyMap(keys_max, seed)
@@ -94,10 +97,9 @@ class ExtentCleaning:
 
     def run(self, extents: Extents, write: Write) -> Iterator[int]:
         """Yields the bytes read, now and then."""
-        aborted = AbortedRanges(self.row.aborted)
         end = cleanable_end(stretches([e for _, e in extents]), extents[0][1].base_offset, self.config, self._now_ms)
         self.end = min([end, *(producer.txn_start for producer in self.row.producers if producer.txn_start >= 0)])
-        yield from self._note_keys(extents, aborted)
+        yield from self._note_keys(extents)
         self.covers_all = extents[0][1].base_offset <= self.row.log_start
         self._tally.keys_peak = max(self._tally.keys_peak, self._keys.count)
         course = Pass(
@@ -105,20 +107,20 @@ class ExtentCleaning:
             self.end,
             self._now_ms,
             self.config.delete_retention_ms,
-            aborted,
+            self._aborted,
             {producer.producer_id: producer for producer in self.row.producers},
             covers_all=self.covers_all,
             keeps_markers=True,
         )
         yield from self._filter(extents, course, write)
 
-    def _note_keys(self, extents: Extents, aborted: AbortedRanges) -> Iterator[int]:
+    def _note_keys(self, extents: Extents) -> Iterator[int]:
         for pack, extent in extents:
             for batch in batches_of(memoryview(pack.data(extent))):
                 offset = offset_and_size(batch, 0)[0]
                 if offset >= self.end:
                     return
-                if not note_keys(self._keys, batch, aborted):
+                if not note_keys(self._keys, batch, self._aborted):
                     self.end = offset
                     return
             yield extent.size

@@ -351,7 +351,8 @@ class Splitter:
         if expected != queue.state.end:
             raise Damage(Place(log.directory, -1, queue.spec.directory, expected, queue.state.end))
 
-    def _stored_aborted(self, queue: SplitQueue) -> list[Aborted]:
+    def stored_aborted(self, queue: SplitQueue) -> list[Aborted]:
+        """As the `.txnindex` files of its segments say; damage is raised."""
         log = queue.log or self.open_log(queue, queue.state.end)
         rows = (row for base in log.bases for row in read_rows(self.read_disk, log.directory, base, log.row_sums))
         return [row for row in rows if row.last >= queue.state.log_start]
@@ -359,7 +360,7 @@ class Splitter:
     def _is_whole(self, queue: SplitQueue) -> bool:
         """Nothing of its segments is damaged or missing."""
         try:
-            self._stored_aborted(queue)
+            self.stored_aborted(queue)
             return sum(1 for _ in self.stored(queue)) >= 0
         except Damage as damage:
             self.damages.append((queue.spec.queue_id, damage.place))
@@ -515,7 +516,7 @@ class Splitter:
         runs = ((queue.spec.queue_id, list(self.stored(queue))) for queue in in_order)
         self._resume.packs.append(self._write_pack((queue_id, run) for queue_id, run in runs if run))
         for queue in queues:
-            queue.state.add_aborted(self._stored_aborted(queue))
+            queue.state.add_aborted(self.stored_aborted(queue))
             if queue.log is not None:
                 queue.log.close_file()
                 queue.log = None

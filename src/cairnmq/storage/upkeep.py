@@ -16,7 +16,8 @@ from msgspec import Struct
 from cairnmq.errors import Corrupt
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.compaction import Compactor
-from cairnmq.storage.format import DELETED_SUFFIX, EXTENT, NO_SEGMENTS, QUEUES, QueueRow
+from cairnmq.storage.damage import Damage
+from cairnmq.storage.format import DELETED_SUFFIX, EXTENT, NO_SEGMENTS, QUEUES, Aborted, QueueRow
 from cairnmq.storage.model import wants_packs
 from cairnmq.storage.pack import PackReader
 from cairnmq.storage.pack_check import are_read, packed_end
@@ -272,6 +273,16 @@ class Upkeep:
         config, row = self._packed.get(queue_id), self.splitter.checkpoints.image.queues.get(queue_id)
         if config is None or row is None:
             return None
+        aborted: list[Aborted] = []
+        if row.segments_from != NO_SEGMENTS:  # a transaction may begin in packs and end there
+            queue = self.splitter.learn(queue_id)
+            if queue is None:
+                return None
+            try:
+                aborted = self.splitter.stored_aborted(queue)
+            except Damage as damage:
+                self.splitter.damages.append((queue_id, damage.place))
+                return None  # an aborted record might count as the newest
         compactor = self.compactor
         return ExtentCleaning(
             row,
@@ -280,6 +291,7 @@ class Upkeep:
             keys_max=compactor.keys_max,
             now_ms=self._looked_at_ms,
             tally=compactor.tally,
+            aborted=aborted,
         )
 
     def _note_cleaned(self, job: MergeJob) -> None:

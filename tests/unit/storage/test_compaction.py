@@ -8,13 +8,14 @@ from random import Random
 import pytest
 
 from cairnmq.codec.batch import read_header
-from cairnmq.codec.records import decode_batch
+from cairnmq.codec.records import Record, build_batch, decode_batch
 from cairnmq.errors import Corrupt
 from cairnmq.storage.checkpoint import load_checkpoint
 from cairnmq.storage.mending import Mender
 from cairnmq.storage.pack_compaction import DirtyQueue, packs_to_compact
 from cairnmq.storage.pack_merge import MergeJob
 from cairnmq.storage.queue_segment import CLEANED
+from cairnmq.storage.write_path import Placed
 from unit.storage.compaction_room import DAY, Room, settle, strikes
 from unit.storage.split_room import NOW
 
@@ -377,6 +378,47 @@ def test_a_tombstone_in_packs_goes_only_with_everything_older() -> None:
         settle(room)
     assert "k1" not in [row[1] for row in room.records()]
     assert room.findings() == []
+
+
+def ends_in_segments() -> Room:
+    """K is committed, then written in a transaction; both lie in packs, and the transaction is aborted in segments."""
+    room = Room("shared")
+    room.send(("K", "committed"))
+    records = [Record(0, NOW, b"K", b"aborted")]
+    batch = build_batch(records, producer_id=9, producer_epoch=0, base_sequence=0, transactional=True)
+    path, queue = room.engine.paths[0], room.engine.queues[1]
+    assert isinstance(path.stage(queue, memoryview(bytearray(batch)), -1, NOW, in_transaction=True), Placed)
+    room.flush()
+    room.fill(4)
+    room.configure(1, model="dedicated")
+    room.mark(1, 9, commit=False)
+    room.fill(1)
+    assert room.splitter.queues[1].segments_from > 1 and room.aborted(1)[0].first == 1
+    room.upkeep.look(NOW)
+    return room
+
+
+def merge(room: Room) -> list[tuple[int, str, str | None]]:
+    """Of all packs, with what it leaves of K."""
+    while room.upkeep.step():
+        pass
+    assert room.splitter.has_merge
+    room.checkpoint()
+    return [row for row in room.records() if row[1] == "K"]
+
+
+def test_what_is_aborted_in_segments_does_not_count_in_packs() -> None:
+    room = ends_in_segments()
+    assert merge(room) == [(0, "K", "committed")]
+    assert 0 in room.committed(1)
+
+
+def test_packs_are_not_compacted_while_nobody_knows_what_is_aborted() -> None:
+    room = ends_in_segments()
+    name = next(name for name in room.read_disk.list("queues/t-1") if name.endswith(".txnindex"))
+    room.read_disk.replace(f"queues/t-1/{name}", bytes(34))
+    assert [value for _, _, value in merge(room)] == ["committed", "aborted"]
+    assert [place.file for _, place in room.splitter.damages] == [f"queues/t-1/{name}"]
 
 
 def test_which_packs_are_worth_it() -> None:
