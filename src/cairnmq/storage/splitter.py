@@ -246,11 +246,12 @@ class Splitter:
         return writer.number
 
     def _reader(self, journal: int) -> JournalReader:
+        """Looks at the names for every round: a write that failed may have left a file that is longer than its part,
+        and then only the next one's name tells where that part ends."""
         reader = self.readers.get(journal)
         if reader is None:
             reader = self.readers[journal] = JournalReader(self.journal_disk, journal)
-        position = self.positions[journal]
-        if not reader.bases or position >= reader.end():
+        else:
             reader.refresh()
         return reader
 

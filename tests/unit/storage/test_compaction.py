@@ -350,6 +350,7 @@ def test_a_tombstone_in_packs_goes_only_with_everything_older() -> None:
     room = Room("shared", delete_retention_ms=DAY, dirty_ratio_min=1.0)
     room.fill(1)
     room.send(("k1", None))
+    room.split()
     room.fill(2, keys=1)
     packs = room.splitter.shelf.packs
     assert len(packs) >= 3
