@@ -421,7 +421,8 @@ class Engine:
             return self.shelf.read(queue.queue_id, wanted, whole=whole, cached=cached)
         reader = queue.reader or self._open_reader(queue)
         wanted = Wanted(offset, limit, epoch, max_bytes, tray)
-        return reader.read(wanted, whole=whole, cached=cached)
+        part = reader.read(wanted, whole=whole, cached=cached)
+        return part if isinstance(part, Part) else partial(_warm, queue, reader, part)
 
     def _open_reader(self, queue: Queue) -> QueueReader:
         """Readers keep files open, and a process may not have as many of those as there are queues."""
@@ -568,6 +569,15 @@ class Engine:
 
     def epoch_end(self, queue: Queue, epoch: int) -> tuple[int, int]:
         return queue.state.epoch_end(epoch, self.epoch, queue.end)
+
+
+def _warm(queue: Queue, reader: QueueReader, warm: Warm) -> None:
+    """Files of a reader that is no longer the queue's may be gone. That is no damage: the next read takes others."""
+    try:
+        warm()
+    except Damage:
+        if queue.reader is reader:
+            raise
 
 
 def find_record(batch: Buffer, timestamp: int, log_start: int, unpacked_max: int = UNPACKED_BYTES_MAX) -> Found | None:

@@ -34,6 +34,7 @@ from cairnmq.storage.pack_check import are_read, packed_end
 from cairnmq.storage.queue_segment import LOG, TXN_INDEX, segment_name
 from cairnmq.storage.queue_state import QueueState
 from cairnmq.storage.repair import Kept, rebuild_indexes, restore_segment
+from cairnmq.storage.split_queue import SplitQueue
 from cairnmq.storage.splitter import Splitter
 from cairnmq.storage.txn_index import NO_ROWS, sum_with
 
@@ -117,11 +118,15 @@ class Mender:
 
     # -------------------------------------------------------------------------------------------------- segments
 
+    def _segmented(self, queue_id: int) -> SplitQueue:
+        queue = self.splitter.learn(queue_id)
+        if queue is None or queue.segments_from == NO_SEGMENTS:  # opening its log would make the directory again
+            raise Corrupt(f"queue {queue_id} has no segments any more")
+        return queue
+
     def mend_segment(self, queue_id: int, file: str) -> None:
         """`file` is a segment, or a directory: then what is missing at its front."""
-        queue = self.splitter.learn(queue_id)
-        if queue is None:
-            raise Corrupt(f"queue {queue_id} is deleted")
+        queue = self._segmented(queue_id)
         log = queue.log or self.splitter.open_log(queue, queue.state.end)
         log.flush_indexes()
         log.close_file()
@@ -142,9 +147,7 @@ class Mender:
 
     def mend_aborted(self, queue_id: int, file: str) -> None:
         """A segment's aborted transactions, by a replay of everything that the queue holds."""
-        queue = self.splitter.learn(queue_id)
-        if queue is None or queue.segments_from == NO_SEGMENTS:
-            raise Corrupt(f"queue {queue_id} has no segments any more")
+        queue = self._segmented(queue_id)
         log = queue.log or self.splitter.open_log(queue, queue.state.end)
         base = next((b for b in log.bases if segment_name(log.directory, b, TXN_INDEX) == file), None)
         if base is None:

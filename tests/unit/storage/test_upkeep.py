@@ -6,8 +6,10 @@ from random import Random
 
 import pytest
 
+from cairnmq.errors import Corrupt
 from cairnmq.storage.checkpoint import load_checkpoint
 from cairnmq.storage.format import NO_SEGMENTS, StartMoved
+from cairnmq.storage.mending import Mender
 from cairnmq.storage.model import Thresholds, wants_packs, wants_segments
 from cairnmq.storage.upkeep import StartProposal
 from cairnmq.storage.verify import check
@@ -33,6 +35,14 @@ def findings(broker: Broker) -> list[str]:
 
 def packs(broker: Broker) -> list[str]:
     return broker.read_disk.list("packs")
+
+
+def demote(broker: Broker) -> None:
+    """Queue 1, which is idle; a checkpoint must follow."""
+    broker.configure(1, model="shared")
+    broker.upkeep.look(NOW)
+    broker.upkeep.look(NOW)
+    assert broker.upkeep.demote()
 
 
 def merge(broker: Broker) -> None:
@@ -111,10 +121,7 @@ def test_the_directory_of_a_demoted_queue_stays_while_it_is_read() -> None:
     broker.split()
     broker.checkpoint()
     assert broker.offsets(1) == [0]  # a reader with an open file
-    broker.configure(1, model="shared")
-    broker.upkeep.look(NOW)
-    broker.upkeep.look(NOW)
-    assert broker.upkeep.demote()
+    demote(broker)
     published = broker.splitter.checkpoint(NOW)
     assert published.demoted == [1] and broker.read_disk.list("queues") == ["t-1"]
     assert broker.offsets(1) == [0]
@@ -123,15 +130,48 @@ def test_the_directory_of_a_demoted_queue_stays_while_it_is_read() -> None:
     assert broker.read_disk.list("queues") == [] and broker.offsets(1) == [0]
 
 
+def test_a_cold_read_beside_a_demotion_is_no_damage() -> None:
+    """It waits for its thread while the queue goes to packs and its directory is removed."""
+    broker = Broker("dedicated")
+    broker.put(1, 1)
+    broker.split()
+    broker.checkpoint()
+    queue = broker.engine.queues[1]
+    warm = broker.engine.read(queue, 1, 100, whole=True, cached=True)
+    demote(broker)
+    broker.checkpoint()
+    assert broker.read_disk.list("queues") == []
+    assert callable(warm)
+    warm()
+    assert broker.offsets(1) == [0, 1]
+
+
+def test_segments_of_a_demoted_queue_are_not_mended() -> None:
+    """Though the journals hold the records: new ones would go into that old segment if it were promoted again."""
+    broker = Broker("dedicated")
+    broker.engine.paths[0].journal.segment_bytes = 1 << 20
+    broker.put(1, 1)
+    broker.split()
+    broker.checkpoint()
+    demote(broker)
+    broker.checkpoint()
+    with pytest.raises(Corrupt, match="no segments"):
+        Mender(broker.splitter).mend(1, "queues/t-1")
+    assert broker.read_disk.list("queues") == []
+    broker.configure(1, model="dedicated")
+    broker.put(1)
+    broker.split()
+    broker.splitter = broker.make_splitter(broker.engine.resume())
+    broker.checkpoint()
+    assert broker.offsets(1) == [0, 1, 2] and findings(broker) == []
+
+
 def test_a_successor_tells_of_a_demotion_that_was_not_reported() -> None:
     broker = Broker("dedicated")
     broker.put(1)
     broker.split()
     broker.checkpoint()
-    broker.configure(1, model="shared")
-    broker.upkeep.look(NOW)
-    broker.upkeep.look(NOW)
-    broker.upkeep.demote()
+    demote(broker)
     broker.splitter.checkpoint(NOW)  # and it dies
     broker.splitter = broker.make_splitter(broker.engine.resume())
     broker.put(1)
