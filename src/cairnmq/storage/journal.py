@@ -322,6 +322,13 @@ class Journal:
             segment.file.close()
 
 
+def _is_own(entry: Entry, seed: int) -> bool:
+    """Of a segment's head the CRC is unseeded, and anybody could write one; but it holds the seed."""
+    if entry.kind != SEGMENT:
+        return True
+    return len(entry.payload) == SEGMENT_HEAD.size and SEGMENT_HEAD.unpack(entry.payload)[1] == seed
+
+
 def _base(segment: Segment) -> int:
     return segment.base
 
@@ -447,7 +454,7 @@ class JournalReader:
             at = raw.find(b"\xca\x1a")
             while at >= 0:
                 entry = read_entry(data, at, start + at, seed)
-                if isinstance(entry, Entry):
+                if isinstance(entry, Entry) and _is_own(entry, seed):
                     claim = max(claim, entry.synced)
                     at = raw.find(b"\xca\x1a", at + ENTRY_SIZE + len(entry.payload))
                 else:

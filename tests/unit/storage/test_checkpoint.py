@@ -10,7 +10,7 @@ import pytest
 from cairnmq.errors import Corrupt
 from cairnmq.storage import checkpoint
 from cairnmq.storage.checkpoint import CheckpointImage, CheckpointLog, checkpoint_name, load_checkpoint
-from cairnmq.storage.format import PART, CheckpointRows, JournalMark, Keyed, QueueRow, checkpoint_frame
+from cairnmq.storage.format import COMMIT, PART, CheckpointRows, JournalMark, Keyed, QueueRow, checkpoint_frame
 from cairnmq.testing.sim_disk import SimCrash, SimDisk
 
 
@@ -51,6 +51,20 @@ def test_a_torn_delta_does_not_count_and_is_never_appended_to(disk: SimDisk) -> 
     CheckpointLog(disk, image).publish(rows(30, QueueRow(2, 0, 1)))
     assert disk.list("checkpoints") == [checkpoint_name(2).split("/")[1]]
     assert load_checkpoint(disk).queues == {1: QueueRow(1, 0, 5), 2: QueueRow(2, 0, 1)}
+
+
+def test_a_checkpoint_inside_a_torn_one_is_no_later_one(disk: SimDisk) -> None:
+    """A client has put it into a fact."""
+    CheckpointLog(disk, load_checkpoint(disk)).publish(rows(10, QueueRow(1, 0, 5)))
+    planted = checkpoint_frame(COMMIT, CheckpointRows(marks=[JournalMark(0, 1 << 40, 1 << 40, 1, 0)]))
+    torn = bytearray(checkpoint_frame(COMMIT, rows(20, keyed=[Keyed("group", b"g", b"member" + planted)])))
+    torn[20] ^= 1
+    file = disk.open(checkpoint_name(1), write=True)
+    file.append([torn])
+    assert load_checkpoint(disk).queues[1].end == 5
+    file.append([checkpoint_frame(COMMIT, rows(30))])
+    with pytest.raises(Corrupt, match="a later checkpoint stands behind"):
+        load_checkpoint(disk)
 
 
 def test_parts_count_only_with_a_commit(disk: SimDisk) -> None:

@@ -13,7 +13,16 @@ from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.checkpoint import CheckpointLog, load_checkpoint
 from cairnmq.storage.damage import Place
 from cairnmq.storage.engine import Engine, EngineConfig
-from cairnmq.storage.format import CheckpointRows, JournalMark, Keyed, QueueRow, StartMoved
+from cairnmq.storage.format import (
+    SEGMENT,
+    CheckpointRows,
+    JournalMark,
+    Keyed,
+    QueueRow,
+    StartMoved,
+    segment_entry,
+    whole_frame,
+)
 from cairnmq.storage.queue_log import QueueSpec
 from cairnmq.testing.sim_disk import SimDisk
 
@@ -29,10 +38,10 @@ class Broker:
             journal_disk, read_disk, SPECS, epoch=epoch, seed=5, config=EngineConfig(**config), now_ms=1000
         )
 
-    def put(self, queue_id: int = 1, size: int = 20, *, sync: bool = True) -> int:
+    def put(self, queue_id: int = 1, value: bytes = b"v" * 20, *, sync: bool = True) -> int:
         """Returns the position behind it."""
         queue = self.engine.queues[queue_id]
-        batch = build_batch([Record(offset=0, timestamp=1, key=None, value=b"v" * size)])
+        batch = build_batch([Record(offset=0, timestamp=1, key=None, value=value)])
         path = self.engine.path_of(queue)
         path.stage(queue, memoryview(bytearray(batch)), -1, 1000)
         return self.flush(queue.journal, sync=sync)
@@ -105,6 +114,20 @@ def test_whole_entries_behind_a_torn_one_prove_nothing(broker: Broker) -> None:
     assert broker.killed().engine.scans[0].end == end
 
 
+@pytest.mark.parametrize(
+    "head",
+    [segment_entry(0, 0, 1, 1 << 40, 0), whole_frame(SEGMENT, 1, 0, 1 << 40, b"", 0)],
+    ids=["another seed", "none"],
+)
+def test_a_segment_s_head_inside_a_message_proves_nothing(broker: Broker, head: bytes) -> None:
+    """Its CRC is unseeded, so a client can write one; it does not know the seed that stands in it."""
+    end = broker.put()
+    broker.put(value=b"torn" * 20 + head, sync=False)
+    broker.journal_disk.damage(FIRST, end + 40)
+    after = broker.killed()
+    assert after.engine.scans[0].damage is None and after.engine.scans[0].end == end
+
+
 def test_after_a_kill_written_means_synced(broker: Broker) -> None:
     """In every segment, not only in the last one."""
     broker = Broker(SimDisk(Random(1)), SimDisk(Random(2)), 1, segment_bytes=100)
@@ -118,7 +141,7 @@ def test_after_a_kill_written_means_synced(broker: Broker) -> None:
 
 def test_a_later_segment_without_the_first_was_never_synced(broker: Broker) -> None:
     broker = Broker(SimDisk(Random(1)), SimDisk(Random(2)), 1, segment_bytes=100)
-    broker.put(sync=False, size=100)
+    broker.put(value=b"v" * 100, sync=False)
     broker.put(sync=False)
     broker.journal_disk.remove(FIRST)
     after = broker.killed()
@@ -127,7 +150,7 @@ def test_a_later_segment_without_the_first_was_never_synced(broker: Broker) -> N
 
 def test_missing_segments_are_damage(broker: Broker) -> None:
     broker = Broker(SimDisk(Random(1)), SimDisk(Random(2)), 1, segment_bytes=100)
-    broker.put(size=100)
+    broker.put(value=b"v" * 100)
     broker.put()
     broker.journal_disk.remove(FIRST)
     with pytest.raises(Corrupt, match="journal 0 begins at"):
