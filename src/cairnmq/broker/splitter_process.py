@@ -210,8 +210,10 @@ class SplitterProcess:
             return self.retry_at - now
         try:
             if self.doubtful:
-                self.splitter.close()
-                self.splitter = self.open_splitter(self.splitter.resume())
+                failed = self.splitter
+                failed.close()
+                self.splitter = self.open_splitter(failed.resume())
+                self.splitter.serial = failed.serial  # what the broker says of old checkpoints is not about new ones
                 self.doubtful = False
             if self.full:
                 self.make_room()

@@ -215,6 +215,19 @@ def test_a_failed_round_is_tried_again(desk: Desk) -> None:
     assert isinstance(after[2], Trouble) and after[2].reason == "", "the trouble is over"
 
 
+def test_checkpoints_are_counted_on_after_a_failure(desk: Desk) -> None:
+    """Else what the broker says of one before it would be taken for one that it does not know yet."""
+    process = desk.process
+    for _ in range(3):
+        process.checkpoint()
+    desk.put()
+    (Path(desk.data_dir) / "queues").write_text("in the way")
+    assert Trouble in [type(report) for report in desk.finish()]
+    (Path(desk.data_dir) / "queues").unlink()
+    serials = [report.published.serial for report in desk.finish() if isinstance(report, Checkpointed)]
+    assert serials == [4]
+
+
 def test_a_deleted_topic_soon_frees_its_packs(desk: Desk) -> None:
     """Not only when retention looks the next time."""
     process = desk.process
