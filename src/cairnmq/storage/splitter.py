@@ -462,8 +462,8 @@ class Splitter:
             for queue_id in demoted:
                 queue = self.queues.get(queue_id)
                 self._left.discard(queue_id)
-                if queue is not None:
-                    self.read_disk.remove_tree(queue.spec.directory)
+                if queue is not None and self.read_disk.list(queue.spec.directory):
+                    self.read_disk.remove_tree(retire_directory(self.read_disk, queue.spec.directory, queue_id))
             self.swaps.seen(swapped)
 
     def _mark(self, journal: int) -> JournalMark:

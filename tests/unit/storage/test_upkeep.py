@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -13,6 +14,7 @@ from cairnmq.storage.mending import Mender
 from cairnmq.storage.model import Thresholds, wants_packs, wants_segments
 from cairnmq.storage.upkeep import StartProposal
 from cairnmq.storage.verify import check
+from cairnmq.testing.sim_disk import SimCrash
 from unit.storage.split_room import NOW, Broker
 
 AT = Thresholds(few=2, promote_round_bytes=100, promote_bytes=1000, demote_bytes=50)
@@ -127,6 +129,27 @@ def test_the_directory_of_a_demoted_queue_stays_while_it_is_read() -> None:
     assert broker.offsets(1) == [0]
     broker.engine.on_checkpoint(published)
     broker.splitter.seen(published.serial)
+    assert broker.read_disk.list("queues") == [] and broker.offsets(1) == [0]
+
+
+@pytest.mark.parametrize("step", range(1, 6))
+def test_the_directory_of_a_demoted_queue_goes_wherever_its_removal_stops(step: int) -> None:
+    broker = Broker("dedicated")
+    broker.put(1)
+    broker.split()
+    broker.checkpoint()
+    demote(broker)
+    published = broker.splitter.checkpoint(NOW)
+    disk = broker.read_disk
+    disk.crash_at = disk.operations + step
+    with suppress(SimCrash):
+        broker.splitter.seen(published.serial)
+    assert disk.stopped == (step < 5), "all steps are tried"
+    broker.journal_disk, broker.read_disk = broker.journal_disk.kill(), disk.kill()
+    broker.start(2)
+    for _ in range(2):
+        broker.upkeep.look(NOW)
+        broker.checkpoint()
     assert broker.read_disk.list("queues") == [] and broker.offsets(1) == [0]
 
 
