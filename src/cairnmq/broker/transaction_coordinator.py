@@ -164,10 +164,7 @@ class TransactionCoordinator:
                 return
         while True:
             try:
-                codes, _ = await asyncio.gather(
-                    self._write_markers(self._markers(ending)),
-                    self._end_offsets(ending.groups, ending.producer.producer_id, ending.commit),
-                )
+                codes = await self._settled(ending)
                 break
             except Fault as fault:
                 log.error("transactional id %s: markers: %s", ending.transactional_id, fault)
@@ -178,6 +175,20 @@ class TransactionCoordinator:
             # Somebody with a later epoch has ended it there: nothing of this transaction is open any more.
             log.warning("transactional id %s: a queue refused a marker: %s", ending.transactional_id, code.name)
         self._carry_out(ending.transactional_id, self.core.written(ending, self._clock()))
+
+    async def _settled(self, ending: Ending) -> Sequence[ErrorCode]:
+        """Waits for markers and offsets, also if the others failed: offsets that are still on their way would be stored
+        by the next try again, over what was committed since."""
+        codes, ended = await asyncio.gather(
+            self._write_markers(self._markers(ending)),
+            self._end_offsets(ending.groups, ending.producer.producer_id, ending.commit),
+            return_exceptions=True,
+        )
+        if isinstance(codes, BaseException):
+            raise codes
+        if isinstance(ended, BaseException):
+            raise ended
+        return codes
 
     def _markers(self, ending: Ending) -> list[Marker]:
         version = 2 if ending.raised else 1

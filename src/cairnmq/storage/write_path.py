@@ -144,8 +144,10 @@ class WritePath:
         if isinstance(verdict, Refusal):
             return verdict
         if verdict is False:
-            # Visible, it is stored; else it is among what is staged.
-            return self.journal.synced if queue.visible == queue.state.end else self.journal.staged_end
+            # Visible, it is stored as its topic wants it; else it is among what is staged.
+            if queue.visible < queue.state.end:
+                return self.journal.staged_end
+            return self.journal.synced if queue.config.flush == "commit" else self.journal.end
         batch = memoryview(marker_batch(marker, now_ms))
         header = read_header(batch)
         if queue.config.append_time:
@@ -153,6 +155,8 @@ class WritePath:
         durable = queue.config.flush == "commit"
         end = self._stage_at_end(queue, batch, header, now_ms, durable)
         self._plan_sync(queue, 1, -1, now_ms)
+        if self.journal.number:
+            self._sync_by(now_ms)  # whoever ends the transaction waits for it, whatever the topic says
         return end
 
     def stage_kept(self, queue: Queue, batches: Sequence[memoryview], span: Span, now_ms: int) -> int | Refusal:

@@ -9,7 +9,7 @@ import pytest
 
 from cairnmq.broker import transaction_coordinator
 from cairnmq.broker.facts import FactLog
-from cairnmq.broker.transaction_coordinator import TransactionCoordinator
+from cairnmq.broker.transaction_coordinator import EndOffsets, TransactionCoordinator
 from cairnmq.errors import ErrorCode, Fault
 from cairnmq.groups.facts import Fact
 from cairnmq.storage.markers import Marker
@@ -35,6 +35,7 @@ def coordinator_of(
     core: Transactions,
     put: Callable[[Sequence[Fact], Callable[[Fault | None], None]], None],
     write_markers: Callable[[Sequence[Marker]], Awaitable[list[ErrorCode]]],
+    end_offsets: EndOffsets = end_offsets,
 ) -> TransactionCoordinator:
     return TransactionCoordinator(
         core,
@@ -109,3 +110,42 @@ async def test_an_end_that_cannot_be_stored_is_not_tried_in_a_hot_loop(monkeypat
     await done.wait()
     await coordinator.close()
     assert len(rounds) == 3 and rounds[2] - rounds[0] > 0.35, "each new try waits"
+
+
+@scenario
+async def test_an_end_that_failed_waits_for_its_offsets_before_it_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They are on their way in another journal; computed anew, they would be stored over a commit made meanwhile."""
+    monkeypatch.setattr(transaction_coordinator, "RETRY_SECONDS", 0.0)
+    loop = asyncio.get_running_loop()
+    tries: list[str] = []
+    stored = asyncio.Event()
+
+    async def write_markers(markers: Sequence[Marker]) -> list[ErrorCode]:
+        tries.append("markers")
+        if len(tries) == 1:
+            raise Fault("the disk is full")
+        return [ErrorCode.NONE] * len(markers)
+
+    async def slow_offsets(groups: frozenset[str], producer_id: int, commit: bool) -> None:
+        tries.append("offsets")
+        await stored.wait()
+        tries.append("stored")
+
+    core = Transactions(Limits())
+
+    def put(facts: Sequence[Fact], told: Callable[[Fault | None], None]) -> None:
+        loop.call_soon(told, None)
+
+    coordinator = coordinator_of(core, put, write_markers, slow_offsets)
+    ready = await coordinator.init(Init("x", 1000))
+    me = Producer(ready.producer_id, ready.epoch)
+    assert await coordinator.added(Add("x", me, queues=(3,), groups=("g",))) == ErrorCode.NONE
+    ending = asyncio.create_task(coordinator.end(End("x", me, commit=True, raises_epoch=True)))
+    await asyncio.sleep(0.05)
+    assert tries == ["markers", "offsets"]
+    stored.set()
+    assert (await ending).error == ErrorCode.NONE
+    assert tries == ["markers", "offsets", "stored"] * 2
+    await coordinator.close()

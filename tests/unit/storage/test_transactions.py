@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from random import Random
 
 import pytest
 from msgspec.structs import replace
 
 from cairnmq.codec.records import Record, build_batch
 from cairnmq.errors import Corrupt, ErrorCode, Refusal
+from cairnmq.settings.topic import Flush, LogConfig
 from cairnmq.storage.aborted_ranges import aborted_ranges
 from cairnmq.storage.checkpoint import CheckpointLog, load_checkpoint
 from cairnmq.storage.damage import Damage
+from cairnmq.storage.engine import Engine, EngineConfig
 from cairnmq.storage.format import NO_SEGMENTS, Aborted, CheckpointRows, StartMoved, txn_index_bytes
 from cairnmq.storage.markers import Marker
 from cairnmq.storage.mending import Mender
 from cairnmq.storage.model import Thresholds
 from cairnmq.storage.producers import NO_PRODUCERS
+from cairnmq.storage.queue_log import QueueSpec
 from cairnmq.storage.queue_segment import TXN_INDEX
 from cairnmq.storage.queue_state import QueueState
 from cairnmq.storage.splitter import ABORTED_BYTES
 from cairnmq.storage.verify import check
+from cairnmq.testing.sim_disk import SimDisk
 from unit.storage.split_room import NOW, Broker
 
 MODELS = ["dedicated", "shared"]
@@ -127,6 +132,25 @@ class TestAdmission:
         journal = broker.engine.paths[0].journal
         assert self.stage(broker, Marker(1, 7, 0, False, 0)) == journal.staged_end > journal.synced
         assert broker.engine.queues[1].state.end == end
+
+    @pytest.mark.parametrize("flush", ["none", "interval", "commit"])
+    def test_a_repeated_marker_in_another_journal_is_done_when_the_first_is_synced(self, flush: Flush) -> None:
+        """Else the fact in journal 0 that all is complete could outlive it, and nobody would end that transaction."""
+        spec = QueueSpec(1, "t", 0, bytes(16), LogConfig(flush=flush))
+        config, disks = EngineConfig(journals=2), (SimDisk(Random(1)), SimDisk(Random(2)))
+        engine = Engine.open(*disks, [spec], epoch=1, seed=5, config=config, now_ms=NOW)
+        queue, path, marker = engine.queues[1], engine.paths[1], Marker(1, 7, 0, True, 0)
+        first = engine.stage_markers([marker], NOW).synced
+        assert first == {1: path.journal.staged_end}
+        write = path.take()
+        assert write is not None
+        path.write(write)
+        path.written(write)
+        assert path.sync_by_ms == NOW, "somebody waits for it"
+        assert (queue.visible == queue.state.end) == (flush != "commit")
+        assert engine.stage_markers([marker], NOW).synced == first
+        path.synced_to(path.sync())
+        assert engine.stage_markers([marker], NOW).synced == {1: path.journal.synced}
 
     def test_a_late_marker_of_version_2_leaves_the_later_transaction_alone(self, broker: Broker) -> None:
         broker.send(1, 7, 0)
