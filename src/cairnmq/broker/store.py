@@ -264,14 +264,15 @@ class Store:
 
         With several journals they are always synced: a batch in another one must not outlive its transaction's fact.
         """
-        path, now_ms, end = self.engine.paths[0], self.clock(), 0
+        path, now_ms = self.engine.paths[0], self.clock()
         synced = self._config.cairn_flush == "commit" or len(self.loops) > 1
-        for space, key, value in facts:
-            staged = path.stage_fact(None, Keyed(space, key, value), now_ms, 0 if synced else FACTS_FLUSH_MS)
-            if isinstance(staged, Refusal):
-                self._loop.call_soon(stored, StorageStopped(staged.message))
-                return
-            end = staged
+        try:
+            end = path.stage_keyed([Keyed(*fact) for fact in facts], now_ms, 0 if synced else FACTS_FLUSH_MS)
+        except Exception as error:  # noqa: BLE001 - no memory: all later facts wait for these, so it must be told
+            end = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"journal 0 could not take it: {error!r}")
+        if isinstance(end, Refusal):
+            self._loop.call_soon(stored, StorageStopped(end.message))
+            return
         wait = path.when_kept if synced else path.when_written
         wait(end, lambda met: stored(None if met else StorageStopped("journal 0 could not store it")))
         self.loops[0].staged()

@@ -8,7 +8,7 @@ one at a time, `mend` alone. With one replica the high watermark is the written 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
@@ -129,13 +129,16 @@ class Journal:
         self.staged_end = position + len(batch)
         return position
 
-    def stage_fact(self, queue_id: int, fact: Fact, now_ms: int) -> int:
-        """Queues a fact; returns the position behind it."""
+    def stage_facts(self, queue_id: int, facts: Iterable[Fact], now_ms: int) -> int:
+        """Queues facts, all of them or, if it raises, none; returns the position behind them."""
+        framed = [
+            whole_frame(FACT, self.epoch, queue_id, self.synced, payload, self.seed) + payload
+            for payload in map(encode_fact, facts)
+        ]
         if not self._buffers:
             self._begin(now_ms)
-        payload = encode_fact(fact)
-        self._buffers.append(whole_frame(FACT, self.epoch, queue_id, self.synced, payload, self.seed) + payload)
-        self.staged_end += ENTRY_SIZE + len(payload)
+        self._buffers.extend(framed)
+        self.staged_end += sum(map(len, framed))
         return self.staged_end
 
     def _begin(self, now_ms: int) -> None:

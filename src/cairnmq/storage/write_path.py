@@ -174,7 +174,7 @@ class WritePath:
         end = journal.staged_end
         if span.start != state.end:
             # The fact is that of a moved log start: a fold over it alone opens the queue at `start` too.
-            end = journal.stage_fact(queue.queue_id, StartMoved(span.start), now_ms)
+            end = journal.stage_facts(queue.queue_id, [StartMoved(span.start)], now_ms)
             self._opened.append((queue, span.start))
             state.end = span.start
         for header, batch in zip(headers, batches, strict=True):
@@ -210,16 +210,25 @@ class WritePath:
         )
         return position + size
 
-    def stage_fact(self, queue: Queue | None, fact: Fact, now_ms: int, within_ms: int = 0) -> int | Refusal:
-        """Queues a fact; returns the journal position behind it. Facts of queues count once they are written.
+    def stage_fact(self, queue: Queue | None, fact: Fact, now_ms: int) -> int | Refusal:
+        """Queues a fact; returns the journal position behind it. Facts of queues count once they are written."""
+        if queue is None:
+            return self.stage_keyed([fact], now_ms)
+        if self.stopped is not None:
+            return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, self.stopped)
+        end = self.journal.stage_facts(queue.queue_id, [fact], now_ms)
+        self._facts.append((queue, fact))
+        self._sync_by(now_ms)
+        return end
 
-        `within_ms`: when it must be synced at the latest.
+    def stage_keyed(self, facts: Sequence[Fact], now_ms: int, within_ms: int = 0) -> int | Refusal:
+        """Queues facts of no queue, all or none; returns the journal position behind them.
+
+        `within_ms`: when they must be synced at the latest.
         """
         if self.stopped is not None:
             return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, self.stopped)
-        end = self.journal.stage_fact(queue.queue_id if queue is not None else 0, fact, now_ms)
-        if queue is not None:
-            self._facts.append((queue, fact))
+        end = self.journal.stage_facts(0, facts, now_ms)
         self._sync_by(now_ms + within_ms)
         return end
 

@@ -133,14 +133,13 @@ class CoordinatorWorld(CompactionWorld):
             self.facts.submit(facts, stored)
 
     def _put_facts(self, facts: Sequence[Fact], stored: Stored) -> None:
-        path, model, end = self.lanes[0].path, self.models[0], 0
+        path, model = self.lanes[0].path, self.models[0]
         for fact in facts:
             self.ledger.decided(fact)
-            staged = path.stage_fact(None, Keyed(*fact), self.now)
-            if isinstance(staged, Refusal):
-                self.later.append(partial(stored, Fault(staged.message)))
-                return
-            end = staged
+        end = path.stage_keyed([Keyed(*fact) for fact in facts], self.now)
+        if isinstance(end, Refusal):
+            self.later.append(partial(stored, Fault(end.message)))
+            return
 
         def released(met: bool) -> None:
             self.waiting -= 1

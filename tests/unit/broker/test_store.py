@@ -12,7 +12,9 @@ import pytest
 from cairnmq.broker.splitter_messages import Checkpointed, Seen, Spoiled, Trouble
 from cairnmq.broker.status import Status
 from cairnmq.broker.store import StorageStopped
-from cairnmq.storage.format import Keyed
+from cairnmq.groups.offsets import SPACE, Committed, OffsetKey, put
+from cairnmq.storage import journal
+from cairnmq.storage.format import Fact, Keyed
 from cairnmq.storage.queue import Queue
 from cairnmq.storage.split_report import Published
 from cairnmq.storage.splitter import SPOILED
@@ -76,6 +78,28 @@ async def test_who_waits_is_told_of_a_write_that_fails_in_the_same_turn(tmp_path
         path.failed(write, "no space")
         with pytest.raises(StorageStopped):
             await asyncio.wait_for(waits, 5)
+
+
+@scenario
+async def test_facts_that_cannot_be_staged_stop_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No memory for the second of two: neither is stored, and what is decided later does not wait for them."""
+    async with open_rig(tmp_path) as rig:
+        facts, store = rig.ctx.facts, rig.ctx.store
+        real, before = journal.encode_fact, store.engine.paths[0].journal.staged_end
+
+        def starved(fact: Fact) -> bytes:
+            if isinstance(fact, Keyed) and fact.value == b"large":
+                raise MemoryError
+            return real(fact)
+
+        monkeypatch.setattr(journal, "encode_fact", starved)
+        with pytest.raises(StorageStopped, match="MemoryError"):
+            await asyncio.wait_for(
+                facts.commit([put(OffsetKey("g", bytes(16), 0), Committed(1)), (SPACE, b"key", b"large")]), 5
+            )
+        assert store.engine.paths[0].journal.staged_end == before
+        await asyncio.wait_for(facts.commit([put(OffsetKey("g", bytes(16), 1), Committed(2))]), 5)
+        assert list(rig.ctx.offsets.topics("g")[bytes(16)]) == [1]
 
 
 @scenario

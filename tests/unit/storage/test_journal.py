@@ -44,7 +44,7 @@ def put(journal: Journal, *sizes: int) -> Group:
 def test_positions_are_those_of_the_batch_bytes(journal: Journal) -> None:
     data = batch()
     position = journal.stage_batch(5, data, 0, 1000)
-    end = journal.stage_fact(0, Keyed("s", b"k", b"v"), 1000)
+    end = journal.stage_facts(0, [Keyed("s", b"k", b"v")], 1000)
     group = journal.take()
     assert group is not None and group.end == end
     journal.write(group)
@@ -55,7 +55,7 @@ def test_positions_are_those_of_the_batch_bytes(journal: Journal) -> None:
 
 def test_it_reads_back(journal: Journal, disk: SimDisk) -> None:
     put(journal, 10, 100)
-    journal.stage_fact(0, Keyed("s", b"k", b"v"), 1000)
+    journal.stage_facts(0, [Keyed("s", b"k", b"v")], 1000)
     put(journal, 300)
     reader = JournalReader(disk, 0)
     for chunk in (64, 10_000):
