@@ -319,7 +319,10 @@ class Transactions:
         """Transactions that were open for too long are aborted."""
         for transactional_id in list(self._open):
             record = self._live[transactional_id]
-            if record.start_ms + record.timeout_ms < now_ms:
+            if record.start_ms > now_ms:
+                # It began in an earlier run, under a clock that was ahead: its time runs from now on.
+                self._set(transactional_id, replace(record, start_ms=now_ms))
+            elif record.start_ms + record.timeout_ms < now_ms:
                 out = Decision()
                 self._fence(transactional_id, record, now_ms, out)
                 yield transactional_id, out

@@ -253,3 +253,16 @@ def test_no_more_groups_in_a_transaction_than_allowed() -> None:
 
     assert [add("a", "b"), add("b"), add("c"), add("a")] == [OK, OK, ErrorCode.POLICY_VIOLATION, OK]
     assert desk.record.groups == {"a", "b"}
+
+
+def test_a_transaction_that_began_under_a_clock_ahead_has_its_time_from_the_restart_on() -> None:
+    desk = Desk()
+    me = given(desk.init())
+    desk.add(me, 1)
+    stored = put("t", desk.record)
+    desk.core = Transactions.load([(stored[1], stored[2] or b"")], Limits())
+    started_ms = NOW_MS - 3_600_000
+    assert list(desk.core.advance(started_ms)) == []
+    assert list(desk.core.advance(started_ms + TIMEOUT_MS)) == []
+    ((name, decision),) = desk.core.advance(started_ms + TIMEOUT_MS + 1)
+    assert name == "t" and not decision.endings[0].commit
