@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from broker_process import Broker
 
@@ -14,6 +15,10 @@ pytest_plugins = ["features"]
 
 # A shell that starts us in the background has SIGINT ignored, and programs that tests press Ctrl-C on would inherit it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# An example that takes long on a busy machine is no failure.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 LIVE: list[Broker] = []
 QUICK_GROUPS = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "1000"}

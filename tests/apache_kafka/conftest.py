@@ -20,7 +20,9 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Source]:
         kafka.start()
         filled = fill(kafka.bootstrap, kafka.logs)
         # What a kill -9 at this moment would leave, without indexes of 10 MiB each that hold nothing yet.
-        shutil.copytree(kafka.logs, filled.killed, ignore=shutil.ignore_patterns("*index", "compacted-*"))
+        # Checkpoints are renamed from *.tmp all the time.
+        ignored = shutil.ignore_patterns("*index", "compacted-*", "*.tmp")
+        shutil.copytree(kafka.logs, filled.killed, ignore=ignored)
         kafka.stop()
         yield filled
     finally:

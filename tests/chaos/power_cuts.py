@@ -56,10 +56,10 @@ class PowerCuts:
         shape = rng.choice(("short", *WHEN))
         time.sleep(rng.uniform(0.05, 0.8))
         if shape == "long":
-            time.sleep(world.watch.slack())
+            time.sleep(world.slack())
         elif shape == "idle":
             world.end_burst(finish=True)
-            time.sleep(world.watch.slack() + 0.2)
+            time.sleep(world.slack() + 0.2)
         elif shape == "stop" and self.broker.process is not None:
             self.broker.process.terminate()
             time.sleep(rng.uniform(0.0, 0.4))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -20,6 +19,7 @@ from interop.clients.aio import AiokafkaClient
 from interop.clients.contract import Got, Refused
 from interop.clients.kafka_python import KafkaPythonClient
 from interop.clients.librdkafka import LibrdkafkaClient
+from stall_watch import StallWatch
 
 PARTITIONS = 2
 STEADY_RATE, BURST_RATE = 200, 1_500  # records a second of each line
@@ -70,29 +70,6 @@ class LineLoad(Load):
     def failed(self, error: KafkaError) -> None:
         if self.ledger.retried:
             super().failed(error)
-
-
-class StallWatch:
-    """How late the machine lets a thread be: what a deadline of the table may be missed by."""
-
-    def __init__(self) -> None:
-        self.worst = 0.0
-        self.stopping = threading.Event()
-        self.thread = threading.Thread(target=self.run, name="stall watch", daemon=True)
-        self.thread.start()
-
-    def run(self) -> None:
-        while not self.stopping.is_set():
-            began = time.monotonic()
-            self.stopping.wait(0.01)
-            self.worst = max(self.worst, time.monotonic() - began - 0.01)
-
-    def slack(self) -> float:
-        return SLACK_SECONDS + 3 * self.worst
-
-    def finish(self) -> None:
-        self.stopping.set()
-        self.thread.join()
 
 
 class World:
@@ -167,10 +144,14 @@ class World:
         """While no process of the broker lives."""
         verify(self.broker, self.tally)
 
+    def slack(self) -> float:
+        """What a deadline of the table may be missed by."""
+        return SLACK_SECONDS + 3 * self.watch.worst
+
     def judge(self, event: str, at: float) -> None:
         """The broker runs again after an event at that time; raises Broken."""
         found: list[str] = []
-        slack = self.watch.slack()
+        slack = self.slack()
         for ledger in self.ledgers:
             for place in ledger.sent:
                 owed = ledger.owed(place, event, at, slack)

@@ -23,8 +23,9 @@ def serve(*flags: str) -> subprocess.CompletedProcess[str]:
 
 def test_says_it_is_ready(make_broker: MakeBroker) -> None:
     broker = make_broker().start()
-    said = (broker.directory / "stdout.log").read_text().splitlines()
-    assert said == [f"cairn ready bootstrap={broker.bootstrap} http={broker.http} pid={broker.pid}"]
+    said = broker.directory / "stdout.log"
+    wait_until(lambda: said.read_text().endswith("\n"), SECONDS, "a line")  # the ready file comes before it
+    assert said.read_text() == f"cairn ready bootstrap={broker.bootstrap} http={broker.http} pid={broker.pid}\n"
     assert broker.process is not None and broker.pid == broker.process.pid
 
 

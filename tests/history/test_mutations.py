@@ -198,7 +198,7 @@ MUTATIONS: dict[Callable[[History, Random], bool], Kind] = {
 }
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(SEEDS)
 def test_a_clean_history(seed: int) -> None:
     assert findings(lived(Random(seed)).history) == []
@@ -208,7 +208,7 @@ def test_a_clean_history(seed: int) -> None:
 def test_a_mutation_is_found(mutation: Callable[[History, Random], bool]) -> None:
     met = 0
 
-    @settings(max_examples=60, deadline=None, database=None)
+    @settings(max_examples=60, database=None)
     @given(SEEDS)
     def found(seed: int) -> None:
         nonlocal met

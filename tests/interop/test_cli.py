@@ -273,7 +273,7 @@ def test_a_produce_that_waits_too_long_says_what_may_be_stored(make_broker: Call
     broker = make_broker(settings={"cairn.split.enable": "false", "cairn.unsplit.entries.max": "1"}).start()
     cairn = Shell(broker.bootstrap)
     cairn("produce", "capped", stdin=b"one\n")
-    late = cairn("produce", "capped", "--timeout", "1", stdin=b"two\nthree\n", code=1)
+    late = cairn("produce", "capped", "--timeout", "5", stdin=b"two\nthree\n", code=1)
     assert "0 messages are stored, 2 more may be" in late.errors
 
 

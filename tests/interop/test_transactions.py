@@ -108,10 +108,10 @@ def test_a_zombie_is_fenced(client: str, broker: Broker, topic: str) -> None:
 @pytest.mark.case("Transactions: one that takes too long is aborted, and its producer is told", needs=("transactions",))
 def test_time_is_up(client: str, broker: Broker, topic: str) -> None:
     transactor = Transactor(client, broker.bootstrap)
-    slow = transactor.producer(topic, timeout_ms=1_000)
+    slow = transactor.producer(topic, timeout_ms=5_000)
     slow.send(topic, 0, "slow")
     LibrdkafkaClient(broker.bootstrap).produce(topic, [Sent(b"plain", partition=0)])
-    wait_until(lambda: transactor.values(topic) == ["plain"], 20, "the end of a transaction that takes too long")
+    wait_until(lambda: transactor.values(topic) == ["plain"], 60, "the end of a transaction that takes too long")
     with pytest.raises(Refused):
         slow.end(commit=True)
     slow.close()
@@ -178,26 +178,30 @@ def test_the_broker_dies_under_a_transformer(
     broker.start()
     try:
         source, target = made_topic(request, broker), made_topic(request, broker)
-        LibrdkafkaClient(broker.bootstrap).produce(source, [Sent(b"%d" % n, partition=n % 2) for n in range(count)])
-        transactor = Transactor(client, broker.bootstrap, own=True)
+        plain = LibrdkafkaClient(broker.bootstrap)
+        plain.produce(source, [Sent(b"%d" % n, partition=n % 2) for n in range(count)])
+        transactor = Transactor(client, broker.bootstrap, own=True, seconds=300)
         done = threading.Event()
         problems: list[BaseException] = []
 
         def work() -> None:
             try:
-                transactor.transform(target, f"group-{target}", source, target, count, batch=10)
+                transactor.transform(target, f"group-{target}", source, target, count, batch=10, seconds=240)
             except BaseException as problem:  # noqa: BLE001
                 problems.append(problem)
             done.set()
 
         worker = threading.Thread(target=work)
         worker.start()
+        # Some clients give up when there is no broker at their start.
+        wait_until(lambda: plain.bounds(target, 0)[1] > 0 or done.is_set(), 60, "the first of the result")
         for _ in range(4):
             if done.wait(0.7):
                 break
             broker.kill_tree()
             broker.start()
-        worker.join(60)
+        worker.join(300)
+        assert done.is_set(), "no answer from the transformer"
         assert not problems, problems[0]
         seen = Counter(transactor.values(target))
         assert seen == Counter(str(n) for n in range(count))
@@ -217,7 +221,7 @@ def kafka_transactions(bootstrap: str, *arguments: str) -> str:
 def test_kafka_transactions(broker: Broker, topic: str) -> None:
     """Kafka's own tool lists and describes transactions, finds the producer of an open one and aborts it."""
     transactor = Transactor("librdkafka", broker.bootstrap)
-    producer = transactor.producer(topic)
+    producer = transactor.producer(topic, timeout_ms=600_000)  # it ends by the tool alone
     producer.send(topic, 1, "hangs")
     (row,) = [line.split() for line in kafka_transactions(broker.bootstrap, "list").splitlines() if topic in line]
     assert row[0] == topic and "Ongoing" in row

@@ -149,7 +149,7 @@ def assert_dense(log: list[bytes], like: list[bytes]) -> None:
     assert covered == epochs
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(logs())
 def test_one_pass_leaves_the_newest_of_each_key(log: list[bytes]) -> None:
     after, end = compact(log, NOW)
@@ -161,7 +161,7 @@ def test_one_pass_leaves_the_newest_of_each_key(log: list[bytes]) -> None:
     assert sum(map(len, after)) <= sum(map(len, log)) + HEADER_SIZE * len(log)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(logs(), st.integers(5, 8))
 def test_many_passes_with_a_small_map_come_to_the_same(log: list[bytes], limit: int) -> None:
     after, end, before = log, 0, -1
@@ -173,7 +173,7 @@ def test_many_passes_with_a_small_map_come_to_the_same(log: list[bytes], limit: 
     assert end == compact(log, NOW)[1]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(logs())
 def test_another_pass_changes_no_record_before_the_horizon(log: list[bytes]) -> None:
     once, end = compact(log, NOW)
@@ -181,7 +181,7 @@ def test_another_pass_changes_no_record_before_the_horizon(log: list[bytes]) -> 
     assert content(twice) == content(once)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(logs())
 def test_tombstones_and_markers_go_at_their_horizon(log: list[bytes]) -> None:
     once, end = compact(log, NOW)
@@ -196,7 +196,7 @@ def test_tombstones_and_markers_go_at_their_horizon(log: list[bytes]) -> None:
             assert header.attributes & DELETE_HORIZON_BIT and header.base_timestamp == NOW + RETENTION
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(logs(), st.integers(0, 40))
 def test_it_goes_on_after_more_was_written(log: list[bytes], cut: int) -> None:
     first, rest = log[:cut], log[cut:]
@@ -213,7 +213,7 @@ def body(batch: list[Record]) -> bytes:
     return build_batch(batch)[HEADER_SIZE:]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(records(), max_size=6), st.integers(0, 20), st.booleans())
 def test_the_kernel_and_its_twin_agree(batches: list[list[Record]], end: int, keep: bool) -> None:
     kernel, twin = pick(key_map.KeyMap)(100, SEED), key_map.KeyMap(100, SEED)
@@ -234,7 +234,7 @@ def test_the_kernel_and_its_twin_agree(batches: list[list[Record]], end: int, ke
         offset += count
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(records(), st.data())
 def test_both_refuse_the_same_nonsense(batch: list[Record], data: st.DataObject) -> None:
     raw = bytearray(body(batch))

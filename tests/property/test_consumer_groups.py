@@ -451,4 +451,4 @@ def check(group: ConsumerGroup) -> None:
 
 
 TestConsumerGroups = Machine.TestCase
-TestConsumerGroups.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestConsumerGroups.settings = settings(max_examples=100, stateful_step_count=40)

@@ -340,7 +340,7 @@ def check(group: ClassicGroup, limits: Limits) -> None:
 
 
 TestGroups = Machine.TestCase
-TestGroups.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
+TestGroups.settings = settings(max_examples=200, stateful_step_count=50)
 
 
 def test_a_group_loaded_twice_is_the_same() -> None:

@@ -138,14 +138,13 @@ configs = st.builds(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(data=st.data(), config=configs, now_ms=st.sampled_from([NOW, NOW - 1000, NOW - 1001, NOW + 1001, 0, 2**62]))
 def test_admission(data: st.DataObject, config: LogConfig, now_ms: int) -> None:
     sent = memoryview(data.draw(batches().flatmap(harmed)))
     assert kernel_of(admission.admit)(sent, config, now_ms) == admission.admit(sent, config, now_ms)
 
 
-@settings(deadline=None)
 @given(sent=batches(honest=True))
 def test_admission_does_not_need_the_twin_for_a_good_batch(sent: bytearray) -> None:
     kernel = kernel_of(admission.admit)
@@ -154,7 +153,7 @@ def test_admission_does_not_need_the_twin_for_a_good_batch(sent: bytearray) -> N
         assert not isinstance(kernel(memoryview(sent), LogConfig(), NOW), Refusal)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     found=st.lists(batches(honest=True) | batches(), max_size=4).map(b"".join).flatmap(harmed),
     max_bytes=st.sampled_from([-5, 0, 61, 100, 1000, 1 << 40]),
@@ -175,7 +174,6 @@ def test_sound_batches(found: bytearray, max_bytes: int, offset: int, limit: int
 # -------------------------------------------------------------------------------------------------------- entries
 
 
-@settings(deadline=None)
 @given(
     sent=batches(),
     offset=st.integers(0, 2**63 - 1),
@@ -222,7 +220,7 @@ def journal_bytes(draw: st.DrawFn) -> bytes:
     return b"".join(parts)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     data=journal_bytes().flatmap(harmed),
     at=st.sampled_from([0, 0, 0, 48, 1, 10**6]),
@@ -237,7 +235,6 @@ def test_scan_entries(data: bytearray, at: int, origin: int, most: int, room: in
     assert kernel_of(entries.scan_entries)(*arguments) == entries.scan_entries(*arguments)
 
 
-@settings(deadline=None)
 @given(
     data=st.binary(max_size=3000),
     size=st.sampled_from([0, 1, 65_535, 65_536, 300_000]),
@@ -280,7 +277,7 @@ def fetches(draw: st.DrawFn) -> tuple[Any, Topic, list[FetchRequest.FetchPartiti
     return SimpleNamespace(store=SimpleNamespace(queues=live, epoch=draw(few))), topic, asked
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(fetch=fetches(), known=st.booleans(), gone=st.integers(4, 11), full=st.booleans(), committed=st.booleans())
 def test_rows_of_a_fetch(fetch: Any, known: bool, gone: int, full: bool, committed: bool) -> None:
     ctx, topic, asked = fetch
@@ -418,7 +415,7 @@ def outcome(call: Callable[..., Any], *arguments: Any) -> Any:
 
 
 @pytest.mark.parametrize("cls", REQUESTS, ids=lambda cls: cls.__name__)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(data=st.data())
 def test_requests(cls: type[Message], data: st.DataObject) -> None:
     strategy, first, last = REQUESTS[cls]
@@ -431,7 +428,7 @@ def test_requests(cls: type[Message], data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("cls", RESPONSES, ids=lambda cls: cls.__name__)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(data=st.data())
 def test_responses(cls: type[Message], data: st.DataObject) -> None:
     strategy, first, last = RESPONSES[cls]

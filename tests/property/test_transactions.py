@@ -429,4 +429,4 @@ class Machine(RuleBasedStateMachine):
 
 
 TestTransactions = Machine.TestCase
-TestTransactions.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
+TestTransactions.settings = settings(max_examples=200, stateful_step_count=50)

@@ -83,7 +83,7 @@ def fitted(shape: Shape, version: int, name: str, message: Any) -> Any:
 
 
 @ALL
-@settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_what_is_written_is_read_back(shape: Shape, data: st.DataObject) -> None:
     whole = data.draw(structs(shape, ""))
@@ -131,7 +131,7 @@ def test_a_changed_byte_is_read_or_malformed(shape: Shape) -> None:
             written[position] = right
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(noise=st.binary(max_size=60), pick=st.sampled_from([(s, v) for s in SHAPES.values() for v in (0, 3, 9, 13)]))
 def test_noise_is_read_or_malformed(noise: bytes, pick: tuple[Shape, int]) -> None:
     shape, version = pick

@@ -107,7 +107,7 @@ class Client:
     def __init__(self, bootstrap: Sequence[tuple[str, int]], client_id: str, timeout: float, patience: float) -> None:
         self.session = Session()
         self.timeout = timeout
-        self._patience = patience
+        self.patience = patience
         self._bootstrap = bootstrap
         self._client_id = client_id
         self._links: dict[int, _Link] = {}
@@ -273,13 +273,13 @@ class Client:
         return int(self.timeout * 1000)
 
     def _run(self, plan: Plan[T]) -> T:
-        deadline = time.monotonic() + self._patience
+        deadline = time.monotonic() + self.patience
         try:
             step = next(plan)
             while True:
                 if isinstance(step, Pause):
                     if time.monotonic() + step.seconds > deadline:
-                        raise GaveUp(f"{step.reason}; gave up after {self._patience:g} s")
+                        raise GaveUp(f"{step.reason}; gave up after {self.patience:g} s")
                     time.sleep(step.seconds)
                     step = plan.send(())
                 else:

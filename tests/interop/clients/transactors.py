@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from interop.clients.process import PROGRAMS_DIR, ClientProcess, shared_process
+from interop.clients.process import ANSWER_SECONDS, PROGRAMS_DIR, ClientProcess, shared_process
 from programs import require_program
 
 PYTHON_PROGRAM = Path(__file__).parents[1] / "programs" / "python" / "transactional.py"
@@ -33,12 +33,13 @@ class Read(NamedTuple):
 
 
 class Transactor:
-    """One client; its producers are told apart by numbers."""
+    """One client; its producers are told apart by numbers. `seconds`: how long its own process may take to answer."""
 
-    def __init__(self, client: str, bootstrap: str, *, own: bool = False) -> None:
+    def __init__(self, client: str, bootstrap: str, *, own: bool = False, seconds: float = ANSWER_SECONDS) -> None:
         self.client = client
         self.bootstrap = bootstrap
-        self.process = ClientProcess(command_of(client)) if own else shared_process(command_of(client))
+        command = command_of(client)
+        self.process = ClientProcess(command, seconds) if own else shared_process(command)
 
     def ask(self, op: str, **arguments: object) -> object:
         return self.process.ask(f"txn.{op}", bootstrap=self.bootstrap, **arguments)

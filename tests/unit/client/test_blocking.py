@@ -57,10 +57,10 @@ def test_an_address_that_accepts_and_is_silent_leaves_time_for_the_others() -> N
     silent = socket.create_server(("127.0.0.1", 0))
     with silent, ScriptedBroker(lambda request, header: metadata({}, {})) as broker:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        Client.connect(f"{address},{broker.bootstrap}", timeout=1.0).close()
+        Client.connect(f"{address},{broker.bootstrap}", timeout=4.0).close()
         assert broker.connections == 1
         with pytest.raises(Unreachable, match=f"lost {address} while waiting.*: no answer in time; is `cairn"):
-            Client.connect(address, timeout=0.2)
+            Client.connect(address, timeout=1.0)
 
 
 def test_a_node_that_has_left_the_cluster_is_a_sentence() -> None:
@@ -107,8 +107,9 @@ def test_the_bootstrap_connection_serves_the_node_with_the_same_address() -> Non
 def test_an_advertised_address_that_is_not_reachable_names_the_node() -> None:
     port = free_port()
     with ScriptedBroker(lambda request, header: metadata({"t": [4]}, {4: port})) as broker:
-        with Client.connect(broker.bootstrap, timeout=0.3) as client:
-            with pytest.raises(GaveUp, match=f"127.0.0.1:{port}.*node 4 advertises this address.*gave up after 0.3 s"):
+        with Client.connect(broker.bootstrap) as client:
+            client.patience = 2
+            with pytest.raises(GaveUp, match=f"127.0.0.1:{port}.*node 4 advertises this address.*gave up after 2 s"):
                 client.list_offsets("t", [0], -1)
 
 
@@ -134,9 +135,14 @@ def test_no_answer_ends_with_the_timeout() -> None:
             return metadata({"t": [1]}, {1: broker.port})
         return ScriptedBroker.NO_ANSWER
 
-    with ScriptedBroker(script) as broker, Client.connect(broker.bootstrap, timeout=0.2) as client:
+    with ScriptedBroker(script) as broker, Client.connect(broker.bootstrap) as client:
+        client.topic("t")
+        client.timeout = client.patience = 0.2
         with pytest.raises(GaveUp, match="no answer in time; gave up after 0.2 s"):
             client.list_offsets("t", [0], -1)
+        client.timeout = client.patience = 30
+        client.metadata()  # connected again
+        client.timeout = client.patience = 0.2
         with pytest.raises(Disconnected, match="no answer in time"):
             client.log_dirs(1)
         assert len(broker.requests(DescribeLogDirsRequest)) == 1
@@ -150,9 +156,12 @@ def test_who_is_patient_asks_again_when_no_answer_came_in_time() -> None:
         if isinstance(request, MetadataRequest):
             return metadata({"t": [1]}, {1: broker.port})
         silent -= 1
+        client.timeout = 20  # from the next question on
         return ScriptedBroker.NO_ANSWER if silent >= 0 else offsets_answer(8)
 
-    with ScriptedBroker(script) as broker, Client.connect(broker.bootstrap, timeout=0.2, patience=20) as client:
+    with ScriptedBroker(script) as broker, Client.connect(broker.bootstrap, patience=20) as client:
+        client.topic("t")
+        client.timeout = 0.2
         assert client.list_offsets("t", [0], -1)[0].offset == 8
         assert broker.connections == 2
 

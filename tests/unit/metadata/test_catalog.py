@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cairnmq.errors import Corrupt, ErrorCode, Refusal
@@ -265,7 +265,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 @given(STEPS)
 def test_a_reloaded_catalog_is_the_same(steps: list[tuple[object, ...]]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -391,7 +391,7 @@ def _is_directory(disk: Disk, name: str) -> bool:
     return True
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(steps=_STEPS)
 def test_both_disks_answer_alike_to_any_steps(tmp_path_factory: pytest.TempPathFactory, steps: list[Any]) -> None:
     real = RealDisk(tmp_path_factory.mktemp("disk"))

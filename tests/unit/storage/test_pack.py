@@ -247,7 +247,7 @@ def test_a_merge_stops_at_damage(disk: SimDisk) -> None:
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_what_was_packed_reads_back_however_it_is_merged(data: st.DataObject) -> None:
     disk = SimDisk(Random(1))
     held: dict[int, list[Entry]] = {}
