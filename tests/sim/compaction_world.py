@@ -22,7 +22,6 @@ from cairnmq.storage.write_path import Placed
 from cairnmq.testing.oracle import demand
 from unit.storage.split_room import NOW, Broker
 
-KEYS = [b"%d" % number for number in range(8)]
 FOREVER = 10**12
 POINTS = {"_checkpoint": "compaction-swap", "_acknowledge": "compaction-delete"}  # where an action is hit on purpose
 
@@ -45,6 +44,7 @@ class World(Broker):
         self.rng = rng = Random(seed)
         self.now = NOW
         self.retention = rng.choice((0, 40, FOREVER))
+        self.keys = [b"%d" % number for number in range(rng.choice((8, 60)))]
         super().__init__(
             rng.choice(("dedicated", "dedicated", "shared")),
             compact=True,
@@ -78,7 +78,7 @@ class World(Broker):
             (8, self._merge),
             (4, self._wait),
             (1, self._trim),
-            (2, self._alter),
+            (4, self._alter),
             (10, self._read),
             (2, self._look_up),
             (1, self._die),
@@ -100,7 +100,8 @@ class World(Broker):
         queue = self.engine.queues[1]
         self.number += 1
         records = [
-            Record(0, self.now - rng.randint(0, 5), rng.choice(KEYS), self._value()) for _ in range(rng.randint(1, 4))
+            Record(0, self.now - rng.randint(0, 5), rng.choice(self.keys), self._value())
+            for _ in range(rng.randint(1, 4))
         ]
         options = {}
         producer = rng.choice((-1, -1, 1, 2, 3))
@@ -148,8 +149,8 @@ class World(Broker):
             self.flush()
 
     def _alter(self) -> None:
-        """What is in packs comes into segments, once it has some."""
-        self.configure(1, model="dedicated")
+        """What is in packs comes into segments, once it has some; not while it is to stay in packs."""
+        self.configure(1, model=self.rng.choice(("dedicated", "shared")))
 
     # ------------------------------------------------------------------------------------------------ the splitter
 
@@ -323,6 +324,17 @@ class World(Broker):
             older = [o for o, r in read.items() if r.key == key and o < offset and o not in self.aborted]
             demand(not older, "tombstone", offset, "is gone, but not", older)
 
+    def _check_clean(self) -> None:
+        """No key occurs twice below the clean end, once packs and segments are one, and swaps are done."""
+        queue = self.splitter.learn(1)
+        assert queue is not None
+        if queue.segments_from > queue.state.log_start or queue.compaction.swaps:
+            return
+        clean_end = queue.compaction.clean_end
+        records = [record for batch in self._batches(queue.state.log_start) for record in decode_batch(batch)]
+        keys = [record.key for record in records if not record.control and record.offset < clean_end]
+        demand(len(keys) == len(set(keys)), "keys occur twice below the clean end", clean_end)
+
     def _verify(self) -> None:
         for finding in check(self.read_disk, self.journal_disk):
             demand(finding.is_note, "verify says:", finding)
@@ -346,4 +358,5 @@ class World(Broker):
             while self.seen:
                 self._acknowledge()
         self._check()
+        self._check_clean()
         self._verify()

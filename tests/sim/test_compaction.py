@@ -16,6 +16,7 @@ from cairnmq.storage.pack_check import packed_end
 from cairnmq.storage.queue_log import QueueLog
 from cairnmq.storage.queue_state import QueueState
 from cairnmq.storage.split_queue import SplitQueue
+from cairnmq.storage.splitter import Splitter
 from cairnmq.storage.swaps import Swaps
 from cairnmq.testing.oracle import Violation
 from sim.compaction_world import World
@@ -135,6 +136,23 @@ def gathered_segments_count_before_they_are_in_place(patch: pytest.MonkeyPatch) 
     patch.setattr(Swaps, "prepend", hasty)
 
 
+def what_is_gathered_counts_as_clean(patch: pytest.MonkeyPatch) -> None:
+    """As far as the clean end of the queue said: a merge may have moved it that counts later, or a pass elsewhere."""
+    into_rows = Swaps._front_into_rows
+
+    def trusting(swaps: Swaps) -> None:
+        before = [(queue, min(queue.compaction.clean_end, queue.segments_from)) for queue, _ in swaps._prepended]
+        into_rows(swaps)
+        for queue, clean_end in before:
+            queue.compaction = replace(queue.compaction, clean_end=clean_end)
+
+    patch.setattr(Swaps, "_front_into_rows", trusting)
+
+
+def merges_do_not_look_into_segments(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Splitter, "stored_aborted", lambda splitter, queue: [])
+
+
 def packs_are_forgotten_before_readers_know_better(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(upkeep, "are_read", lambda row: row.log_start < packed_end(row) and not row.compaction.swaps)
 
@@ -197,6 +215,8 @@ BUGS: dict[str, Plant] = {
         compacted_files_are_not_synced,
         swaps_are_not_finished_at_a_start,
         gathered_segments_count_before_they_are_in_place,
+        what_is_gathered_counts_as_clean,
+        merges_do_not_look_into_segments,
         packs_are_forgotten_before_readers_know_better,
         names_are_not_synced,
         the_map_forgets_keys,
