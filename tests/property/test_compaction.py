@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cairnmq.codec.batch import CRC_START, DELETE_HORIZON_BIT, HEADER_SIZE, read_header, set_offset_and_epoch
+from cairnmq.codec.batch import (
+    CRC_START,
+    DELETE_HORIZON_BIT,
+    HEADER_SIZE,
+    TIMESTAMP_MAX,
+    read_header,
+    set_offset_and_epoch,
+)
 from cairnmq.codec.compression import Undecodable
 from cairnmq.codec.crc32c import crc32c
 from cairnmq.codec.records import Record, build_batch, decode_batch
@@ -90,7 +97,9 @@ def producers_of(log: Iterable[bytes]) -> dict[int, ProducerRow]:
     return rows
 
 
-def compact(log: list[bytes], now_ms: int, *, clean_end: int = 0, limit: int = 1000) -> tuple[list[bytes], int]:
+def compact(
+    log: list[bytes], now_ms: int, *, clean_end: int = 0, limit: int = 1000, retention_ms: int = RETENTION
+) -> tuple[list[bytes], int]:
     """One pass; the log behind it, and the new clean end."""
     state = QueueState()
     for batch in log:
@@ -102,7 +111,7 @@ def compact(log: list[bytes], now_ms: int, *, clean_end: int = 0, limit: int = 1
         header = read_header(batch)
         if clean_end <= header.base_offset < end and not note_keys(keys, batch, aborted):
             end = header.base_offset
-    course = Pass(keys, max(end, clean_end), now_ms, RETENTION, aborted, producers_of(log))
+    course = Pass(keys, max(end, clean_end), now_ms, retention_ms, aborted, producers_of(log))
     return [bytes(entry.payload) for entry in compacted(log, course, 7)], course.end
 
 
@@ -194,6 +203,19 @@ def test_tombstones_and_markers_go_at_their_horizon(log: list[bytes]) -> None:
         if tombstones & {record.offset for record in decode_batch(batch)}:
             header = read_header(batch)
             assert header.attributes & DELETE_HORIZON_BIT and header.base_timestamp == NOW + RETENTION
+
+
+def test_tombstones_and_markers_that_are_kept_for_ever() -> None:
+    tombstone = build_batch([Record(0, NOW, b"k", None)])
+    marker = build_batch(
+        [Record(1, NOW, MARKER["commit"], bytes(6), control=True)], base_offset=1, producer_id=3, transactional=True
+    )
+    for now in (NOW, TIMESTAMP_MAX - 1):
+        after, end = compact([tombstone, marker], now, retention_ms=TIMESTAMP_MAX)
+        assert [read_header(batch).base_timestamp for batch in after] == [TIMESTAMP_MAX] * 2
+        assert all(read_header(batch).attributes & DELETE_HORIZON_BIT for batch in after)
+        assert [record.timestamp for batch in after for record in decode_batch(batch)] == [NOW, NOW]
+        assert compact(after, now, clean_end=end, retention_ms=TIMESTAMP_MAX)[0] == after
 
 
 @settings(max_examples=60)

@@ -21,6 +21,7 @@ LENGTH_OVERHEAD = 12  # batchLength counts the bytes after itself
 CRC_START = 21  # the CRC covers everything from the attributes on
 MAGIC = 2
 NO_TIMESTAMP = -1
+TIMESTAMP_MAX = 2**63 - 1
 
 EMPTY_DELTA_MAX = 0x7FFFFFFF - 1  # of an empty batch, so that a segment can hold any of them
 

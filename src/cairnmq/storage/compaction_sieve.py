@@ -18,6 +18,7 @@ from cairnmq.codec.batch import (
     EMPTY_DELTA_MAX,
     HEADER_SIZE,
     NO_TIMESTAMP,
+    TIMESTAMP_MAX,
     TRANSACTIONAL_BIT,
     BatchHeader,
     empty_batch,
@@ -51,6 +52,11 @@ class Pass(Struct, frozen=True):
     producers: Mapping[int, ProducerRow] = {}
     covers_all: bool = True
     keeps_markers: bool = False
+
+    @property
+    def delete_horizon(self) -> int:
+        """Of tombstones and markers that have none yet; `delete.retention.ms` may be longer than time."""
+        return min(self.now_ms + self.delete_retention_ms, TIMESTAMP_MAX)
 
 
 def body_of(header: BatchHeader, batch: Buffer) -> bytes | memoryview | None:
@@ -117,7 +123,7 @@ class Sieve:
             return batch
         if not kept:
             return self._without_records(header)
-        new_horizon = course.now_ms + course.delete_retention_ms if tombstones and horizon is None else None
+        new_horizon = course.delete_horizon if tombstones and horizon is None else None
         if left is None and new_horizon is None:
             return batch
         newest = header.base_timestamp + newest_delta
@@ -144,10 +150,13 @@ class Sieve:
         body = body_of(header, batch)
         if body is None:
             return batch
-        horizon = course.now_ms + course.delete_retention_ms
         try:
             return rebuilt_batch(
-                header, bytes(body), header.count, max_timestamp=header.max_timestamp, delete_horizon=horizon
+                header,
+                bytes(body),
+                header.count,
+                max_timestamp=header.max_timestamp,
+                delete_horizon=course.delete_horizon,
             )
         except IndexError:
             return batch
