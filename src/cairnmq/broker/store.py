@@ -337,12 +337,16 @@ class Store:
         future = self._loop.run_in_executor(self._cold, _run_all, warms)
         future.add_done_callback(lambda done: then(done.result()))
 
-    def found_damage(self, queue: Queue, error: Exception) -> None:
-        """A read failed. Damage is listed, and the splitter looks whether the journals still hold the records."""
-        if isinstance(error, Damage):
-            place = replace(error.place, queue=f"{queue.topic}-{queue.partition}")
-            if self.engine.damages.add(place):
-                self._link.send(Mend(queue.queue_id, place.file))
+    def found_damage(self, queue: Queue, error: Exception) -> bool:
+        """A read failed. Damage is listed, and the splitter looks whether the journals still hold the records. False:
+        it is listed already."""
+        if not isinstance(error, Damage):
+            return True
+        place = replace(error.place, queue=f"{queue.topic}-{queue.partition}")
+        if not self.engine.damages.add(place):
+            return False
+        self._link.send(Mend(queue.queue_id, place.file))
+        return True
 
     @property
     def unpacked_max(self) -> int:

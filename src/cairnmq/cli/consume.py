@@ -118,6 +118,7 @@ class Reader:
         self._bounds = find_bounds(client, topic, partitions, start, read_committed=read_committed)
         self.positions = {index: place(start, bounds) for index, bounds in self._bounds.items()}
         self._ends: dict[int, int] | None = None
+        self._unread: set[str] = set()  # what was told already
         if start.kind == AT:
             self._say_what_moved(start.value)
         if group is not None:
@@ -144,6 +145,10 @@ class Reader:
                 raise Refused(fetched.error, f"partition {self.topic}-{fetched.partition}")
             else:
                 yield from self._records(fetched)
+        for refused in self._client.session.unread:
+            if refused.where not in self._unread:
+                self._unread.add(refused.where)
+                warn(f"{refused}; reading the others, and trying again")
 
     def _records(self, fetched: Fetched) -> Iterator[tuple[int, Record]]:
         index = fetched.partition

@@ -15,7 +15,7 @@ from cairnmq.client.errors import (
     Refused,
     Unreachable,
 )
-from cairnmq.client.session import Ask, Plan, Session, Topic
+from cairnmq.client.session import LONGEST_PAUSE_SECONDS, Ask, Pause, Plan, Session, Topic
 from cairnmq.codec.batch import CONTROL_BIT, TRANSACTIONAL_BIT, read_header
 from cairnmq.codec.records import decode_batch, iter_batches
 from cairnmq.errors import ErrorCode
@@ -202,7 +202,8 @@ def fetch(
     partition_max_bytes: int,
     read_committed: bool = False,
 ) -> Plan[list[Fetched]]:
-    """Reads from the given offsets. An offset out of range is in the result, not raised: its caller decides.
+    """Reads from the given offsets. An offset out of range is in the result, not raised: its caller decides. Partitions
+    that have moved or cannot be read now are left out (`Session.unread`), unless all are like that.
 
     `read_committed`: only what is decided; `Fetched.judged` tells what of that was aborted.
     """
@@ -219,9 +220,14 @@ def fetch(
         moved = [f for f in found if f.error in LEADER_MOVED]
         if moved and len(moved) == len(found):
             raise Refused(moved[0].error, f"partition {moved[0].topic}-{moved[0].partition}")
+        session.unread = [Refused(f.error, f"partition {f.topic}-{f.partition}") for f in moved]
+        rest = [f for f in found if f.error not in LEADER_MOVED]
         if moved:
             session.forget()
-        return [f for f in found if f.error not in LEADER_MOVED]
+            if max_wait_ms and not any(f.batches or f.error for f in rest):
+                # Errors are answered at once. Who asks again and again would never rest if nobody waited for the rest.
+                yield Pause(min(max_wait_ms / 1000, LONGEST_PAUSE_SECONDS), session.unread[0])
+        return rest
 
     return (yield from session.retrying(attempt))
 

@@ -85,7 +85,7 @@ _SENTENCES: dict[int, str] = {
     ErrorCode.MESSAGE_TOO_LARGE: "takes no batch that large; send less at once or raise its max.message.bytes",
     ErrorCode.LEADER_NOT_AVAILABLE: "has no leader at the moment",
     ErrorCode.NOT_LEADER_OR_FOLLOWER: "has moved to another broker",
-    ErrorCode.KAFKA_STORAGE_ERROR: "cannot be written: the broker's disk failed or is full; see its log",
+    ErrorCode.KAFKA_STORAGE_ERROR: "cannot be used: the broker's disk failed, is full or damaged; see its log",
     ErrorCode.REQUEST_TIMED_OUT: "took longer than the broker may wait",
     ErrorCode.NOT_ENOUGH_REPLICAS: "has fewer in-sync replicas than min.insync.replicas",
     ErrorCode.INVALID_GROUP_ID: "is not a valid group name",

@@ -112,6 +112,7 @@ class Session:
 
     def __init__(self) -> None:
         self.nodes: dict[int, Node] = {}
+        self.unread: list[Refused] = []  # partitions that the last fetch had to leave out; the next one tries again
         self._topics: dict[str, Topic] = {}
         self._names: dict[bytes, str] = {}
         self._coordinators: dict[tuple[int, str], int] = {}

@@ -172,6 +172,23 @@ def test_an_offset_that_is_gone_is_noted(consume: Consume) -> None:
     assert "t-0 holds offsets 3 to 5; reading from 3" in errors
 
 
+def test_a_partition_that_cannot_be_read_is_told_once_and_does_not_stop_the_others(consume: Consume) -> None:
+    class Damaged(Log):
+        def fetch(self, request: FetchRequest) -> Message:
+            response = super().fetch(request)
+            assert isinstance(response, FetchResponse)
+            bad, good = response.responses[0].partitions
+            bad.error_code, bad.records = ErrorCode.KAFKA_STORAGE_ERROR, None
+            if len(self.broker.requests(FetchRequest)) < 3:
+                good.records = None
+            return response
+
+    log = Damaged(BATCHES, BATCHES, ends=[5, 5])
+    code, out, errors = consume(log, "-o", "start", "-n", "2")
+    assert (code, out) == (0, b"a\nb\n")
+    assert errors.count("partition t-0 cannot be used") == 1
+
+
 def test_a_group_goes_on_where_it_was_and_commits_what_was_printed(consume: Consume) -> None:
     log = Log(BATCHES, ends=[5])
     assert consume(log, "-o", "start", "-g", "g", "-n", "2")[1] == b"a\nb\n"

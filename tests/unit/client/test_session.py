@@ -327,6 +327,24 @@ def test_fetch_keeps_what_it_got_when_another_partition_moved() -> None:
     assert looked_up == 2
 
 
+def test_fetch_waits_itself_when_one_partition_fails_and_the_others_have_nothing() -> None:
+    """The broker does not wait with an error, so who reads on would ask without any rest."""
+    code = ErrorCode.KAFKA_STORAGE_ERROR
+
+    def answer(ask: Ask) -> Message:
+        if isinstance(ask.request, MetadataRequest):
+            return metadata({"t": [1, 1]}, {1: 11})
+        return fetched({0: (0, None), 1: (code, None)})
+
+    session, run = Session(), Run(answer)
+    assert [row.partition for row in run(fetch(session, {0: 0, 1: 0}))] == [0]
+    assert [pause.seconds for pause in run.pauses] == [0.5], "as long as the broker was to wait"
+    assert [refused.where for refused in session.unread] == ["partition t-1"]
+    code = ErrorCode.NONE
+    run(fetch(session, {0: 0, 1: 0}))
+    assert (len(run.pauses), session.unread) == (1, [])
+
+
 def coordinator(node: int) -> FindCoordinatorResponse:
     row = FindCoordinatorResponse.Coordinator(key="g", node_id=node, host="127.0.0.1", port=1)
     return FindCoordinatorResponse(coordinators=[row])

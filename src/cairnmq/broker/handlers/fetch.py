@@ -244,8 +244,8 @@ class _Fetch:
                 else:
                     fetched = aborted
         except (Fault, OSError) as error:
-            log.error("cannot read %s-%d at offset %d: %s", queue.topic, queue.partition, offset, error)
-            store.found_damage(queue, error)
+            if store.found_damage(queue, error):  # its readers try again and again
+                log.error("cannot read %s-%d at offset %d: %s", queue.topic, queue.partition, offset, error)
             _refuse(answer, ErrorCode.KAFKA_STORAGE_ERROR)
             return 0
         if isinstance(fetched, Fetched):

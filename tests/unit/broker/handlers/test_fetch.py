@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from cairnmq.errors import ErrorCode
+from cairnmq.storage.damage import Damage, Place
 from cairnmq.storage.queue import Queue
 from cairnmq.wire.codec import encode
 from cairnmq.wire.framing import RequestHeader
@@ -408,6 +409,18 @@ async def test_with_no_memory_for_answers_it_waits_and_with_little_it_gives_less
         assert len(records_of(await fetch)) == 1, "64 KB are always given, and one batch"
         answers.release(answers.used)
         assert len(records_of(await rig.fetch("a", 0))) == 8
+
+
+@scenario
+async def test_damage_is_logged_once_however_often_it_is_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        await rig.produce("a", batch(b"x"))
+        (queue,) = rig.ctx.store.queues.values()
+        for place in (7, 7, 8):
+            rig.ctx.store.cold_failures[queue.queue_id, 0] = Damage(Place("a.log", place))
+            assert only(await rig.fetch("a", 0)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert caplog.text.count("cannot read a-0 at offset 0") == 2
 
 
 @scenario
