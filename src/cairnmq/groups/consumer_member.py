@@ -18,6 +18,7 @@ from cairnmq.groups.consumer_messages import ConsumerMemberView
 from cairnmq.groups.consumer_record import ClassicPart, ConsumerMemberRecord
 from cairnmq.groups.deadlines import Deadline, Limit
 from cairnmq.groups.partitions import NOTHING, Partitions
+from cairnmq.groups.weight import MEMBER_BYTES, protocols_weight, texts_weight
 
 G = TypeVar("G")
 
@@ -60,6 +61,13 @@ class ConsumerMember(Generic[G]):
         self.rebalance = Deadline(Limit.REBALANCE, group, member_id)  # it must give back what it is asked for
         self.join = Deadline(Limit.JOIN, group, member_id)  # a classic member must come back
         self.sync = Deadline(Limit.SYNC, group, member_id)  # a classic member must ask for its assignment
+
+    @property
+    def held_bytes(self) -> int:
+        """What it brought; partitions are the broker's doing."""
+        named = texts_weight((self.member_id, self.instance_id, self.rack_id, self.client_id, self.regex))
+        brought = 0 if self.classic is None else protocols_weight(self.classic.protocols)
+        return MEMBER_BYTES + named + texts_weight(self.topics) + brought
 
     @classmethod
     def load(cls, record: ConsumerMemberRecord, group: G) -> ConsumerMember[G]:

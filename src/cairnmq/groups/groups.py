@@ -28,6 +28,7 @@ from cairnmq.groups.pending import PendingOffsets
 from cairnmq.groups.subscription import CONSUMER
 from cairnmq.groups.topic_pattern import Patterns
 from cairnmq.groups.topic_view import NoTopics, TopicView
+from cairnmq.groups.weight import DEADLINE_BYTES
 
 CLASSIC = "classic"
 
@@ -143,10 +144,17 @@ class Groups:
             yield group_id, self.reload(group_id, now_ms)
 
     def held_bytes(self) -> int:
-        """What members of classic groups brought, live and stored."""
-        groups = (group for group in self._live.values() if isinstance(group, ClassicGroup))
-        live = sum(member.held_bytes for group in groups for member in group.members.values())
-        return live + sum(map(len, self._stored.values()))
+        """What members brought, live and stored, and ids that were given and not used: each has a deadline."""
+        live = sum(member.held_bytes for group in self._live.values() for member in group.members.values())
+        stored = sum(map(len, self._stored.values()))
+        stored += sum(len(value) for members in self._stored_members.values() for value in members.values())
+        return live + stored + DEADLINE_BYTES * len(self._deadlines)
+
+    def member_bytes(self, group_id: str, member_id: str) -> int:
+        """What is held of one member, live; 0 if it is not known."""
+        group = self._live.get(group_id)
+        member = None if group is None else group.members.get(member_id)
+        return 0 if member is None else member.held_bytes
 
     # ----------------------------------------------------------------------------------------------------- members
 

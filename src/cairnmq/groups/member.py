@@ -8,6 +8,7 @@ from cairnmq.groups.deadlines import Deadline
 from cairnmq.groups.facts import Ticket
 from cairnmq.groups.messages import DescribedMember, Join, JoinedMember, Protocols
 from cairnmq.groups.record import MemberRecord
+from cairnmq.groups.weight import MEMBER_BYTES, protocols_weight, texts_weight
 
 G = TypeVar("G")
 
@@ -41,7 +42,8 @@ class Member(Generic[G]):
 
     @property
     def held_bytes(self) -> int:
-        return sum(len(metadata) for _, metadata in self.protocols) + len(self.assignment)
+        named = texts_weight((self.member_id, self.instance_id, self.client_id))
+        return MEMBER_BYTES + named + protocols_weight(self.protocols) + len(self.assignment)
 
     def metadata(self, protocol: str | None) -> bytes:
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")

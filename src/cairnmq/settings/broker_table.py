@@ -60,7 +60,8 @@ _ROWS = (
     _row("cairn.fetch.session.partitions.max", _INT, 100_000,
          "Partitions in all fetch sessions; who exceeds it fetches without a session.", low=0),
     _row("cairn.group.bytes.max", _LONG, 64 * 1024**2,
-         "Bytes of metadata and assignments that members of groups may bring; beyond it they are sent away to retry.",
+         "Bytes of metadata, assignments and subscriptions that members of groups may bring; beyond it they are sent "
+         "away to retry.",
          low=1),
     _row("cairn.groups.max", _INT, 100_000,
          "Groups with members, and as many with offsets, committed or pending; no more are made.", low=0),

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from cairnmq.errors import ErrorCode
+from cairnmq.groups.consumer_messages import LEAVES
 from cairnmq.groups.groups import Groups, Listed
 from cairnmq.groups.messages import Identity, Join, Joined, Limits, State
 from cairnmq.groups.offsets import Committed, OffsetKey, put
 from cairnmq.groups.pending import PendingKey
+from cairnmq.groups.weight import DEADLINE_BYTES
 from unit.groups.hall import Hall
 from unit.groups.room import GROUP, RANGE, SESSION_MS, Room, subscription
 
@@ -381,3 +383,40 @@ def test_groups_that_wait_for_a_transaction_count() -> None:
 def test_no_more_groups_of_the_consumer_protocol_than_allowed() -> None:
     told = Hall(Limits(groups_max=0)).join("a")
     assert told.error == ErrorCode.POLICY_VIOLATION and "cairn.groups.max" in (told.message or "")
+
+
+def test_what_members_of_the_consumer_protocol_brought_is_counted() -> None:
+    hall = Hall()
+    empty = hall.groups.held_bytes()
+    assert empty == 0
+    hall.join("a", *(f"topic-{number}" for number in range(100)), rack_id="r" * 1000, instance_id="i" * 1000)
+    names = sum(len(f"topic-{number}") for number in range(100))
+    held, stored = hall.groups.held_bytes(), sum(map(len, hall.stored.values()))
+    assert stored > names + 2000, "the member is stored too"
+    assert held >= names + 2000 + stored
+    assert hall.join("b", regex="x" * 500).error == OK
+    assert hall.groups.held_bytes() > held + 2 * 500
+    hall.say("a", LEAVES)
+    hall.say("b", LEAVES)
+    assert hall.groups.held_bytes() < 2000, "a few time limits and the header"
+
+
+def test_what_classic_members_brought_to_such_a_group_is_counted() -> None:
+    hall = Hall()
+    hall.join("a")
+    before = hall.groups.held_bytes()
+    metadata = subscription("orders") + bytes(50_000)
+    assert hall.classic_join("x", protocols=(("range", metadata),)) is not None
+    assert hall.groups.held_bytes() > before + 2 * len(metadata), "live and stored"
+
+
+def test_ids_that_nobody_uses_are_counted_until_their_time_is_over() -> None:
+    hall = Hall()
+    for number in range(100):
+        hall.classic_join(f"x-{number}", needs_id=True)
+    assert hall.groups.held_bytes() >= 100 * DEADLINE_BYTES
+    for number in range(100):
+        hall.classic_leave(Identity(f"x-{number}"))
+    assert hall.groups.held_bytes() >= 100 * DEADLINE_BYTES, "what is over stays in line for its time"
+    hall.pass_time(SESSION_MS)
+    assert hall.groups.held_bytes() == 0

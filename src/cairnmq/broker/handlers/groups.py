@@ -10,6 +10,7 @@ from cairnmq.errors import ErrorCode
 from cairnmq.groups.facts import Fact
 from cairnmq.groups.messages import Answer, Identity, Join, Joined, Left, State, Sync, Synced
 from cairnmq.groups.offsets import OffsetKey, drop
+from cairnmq.groups.weight import MEMBER_BYTES, protocols_weight, texts_weight
 from cairnmq.types import Buffer
 from cairnmq.wire.codec import decode, encode
 from cairnmq.wire.framing import RequestHeader
@@ -49,7 +50,9 @@ _heartbeats: dict[tuple[ErrorCode, int], list[Buffer]] = {}
 
 def join(ctx: Context, header: RequestHeader, request: JoinGroupRequest) -> Reply | JoinGroupResponse:
     version = header.api_version
-    if not ctx.group_bytes.admits(sum(len(protocol.metadata) for protocol in request.protocols), ctx.clock()):
+    protocols = tuple([(protocol.name, protocol.metadata) for protocol in request.protocols])
+    brought = MEMBER_BYTES + texts_weight((header.client_id, request.group_instance_id)) + protocols_weight(protocols)
+    if not ctx.group_bytes.admits(brought, ctx.clock()):
         return _join_response(None, version)
     command = Join(
         request.group_id,
@@ -60,7 +63,7 @@ def join(ctx: Context, header: RequestHeader, request: JoinGroupRequest) -> Repl
         request.session_timeout_ms,
         request.rebalance_timeout_ms if request.rebalance_timeout_ms >= 0 else request.session_timeout_ms,
         request.protocol_type,
-        tuple([(protocol.name, protocol.metadata) for protocol in request.protocols]),
+        protocols,
         needs_id=version >= _MEMBER_ID_REQUIRED_FROM,
         may_skip=version >= _SKIP_ASSIGNMENT_FROM,
     )

@@ -5,16 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from cairnmq.broker.budget import Tally
 from cairnmq.errors import ErrorCode
 from cairnmq.wire.messages import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupHeartbeatRequest,
     IncrementalAlterConfigsRequest,
+    JoinGroupRequest,
     ListGroupsRequest,
 )
 from unit.broker.rig import Rig, open_rig, scenario
 
-HEARTBEAT, DESCRIBE, LIST, ALTER = 68, 69, 16, 44
+HEARTBEAT, DESCRIBE, LIST, ALTER, JOIN = 68, 69, 16, 44, 11
 GROUP_RESOURCE = 32
 QUICK = {"group.consumer.min.heartbeat.interval.ms": "100", "group.consumer.heartbeat.interval.ms": "300"}
 
@@ -104,3 +106,35 @@ async def test_a_restart_keeps_the_group(tmp_path: Path) -> None:
         assert await describe(rig) == before
         told = await rig.ask(HEARTBEAT, 1, beat("m", 1))
         assert (told.error_code, told.member_epoch, told.assignment) == (0, 1, None)
+
+
+@scenario
+async def test_members_that_bring_too_much_are_sent_away_to_retry(tmp_path: Path) -> None:
+    async with open_rig(tmp_path, {"cairn.group.bytes.max": "11000"}) as rig:
+        many = [f"topic-{number}" for number in range(80)]
+        first = await rig.ask(HEARTBEAT, 1, beat("a", subscribed_topic_names=many))
+        assert first.error_code == 0
+        for request in (beat("b", subscribed_topic_names=many), beat("b", rack_id="r" * 20_000)):
+            assert (await rig.ask(HEARTBEAT, 1, request)).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            rig.now_ms += 2000
+        more = beat("a", first.member_epoch, subscribed_topic_names=[*many, *(name * 2 for name in many)])
+        assert (await rig.ask(HEARTBEAT, 1, more)).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        for request in (beat("a", first.member_epoch), beat("a", subscribed_topic_names=many), beat("a", -1)):
+            assert (await rig.ask(HEARTBEAT, 1, request)).error_code == 0, "it brings nothing new"
+        rig.now_ms += 2000
+        assert (await rig.ask(HEARTBEAT, 1, beat("b", subscribed_topic_names=many))).error_code == 0
+
+
+@scenario
+async def test_ids_that_are_asked_for_and_not_used_are_bounded(tmp_path: Path) -> None:
+    async with open_rig(tmp_path, {"cairn.group.bytes.max": "20000"}) as rig:
+        protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range")
+        request = JoinGroupRequest(
+            group_id="g", session_timeout_ms=60_000, protocol_type="consumer", protocols=[protocol]
+        )
+        codes = []
+        for _ in range(300):
+            rig.now_ms += Tally.AGAIN_MS
+            codes.append((await rig.ask(JOIN, 9, request)).error_code)
+        assert 100 < codes.count(ErrorCode.MEMBER_ID_REQUIRED) < 200
+        assert codes[-1] == ErrorCode.COORDINATOR_NOT_AVAILABLE
