@@ -73,11 +73,13 @@ def run(arguments: argparse.Namespace) -> int:
         note(f"{directory.root}: node {directory.node_id} of cluster {directory.cluster_id}")
     progress = Progress()
     plan = make_plan(
-        directories, arguments.patterns, abort_open=arguments.abort_open_transactions, progress=progress.show
+        directories,
+        arguments.patterns,
+        abort_open=arguments.abort_open_transactions,
+        offsets=not arguments.no_offsets,
+        progress=progress.show,
     )
     progress.clear()
-    if arguments.no_offsets:
-        plan.committed = {}
     for text in plan.notes:
         warn(text)
     for text in plan.problems:

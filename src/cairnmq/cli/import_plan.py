@@ -50,9 +50,10 @@ def make_plan(
     patterns: Sequence[str],
     *,
     abort_open: bool,
+    offsets: bool,
     progress: Callable[[str], None],
 ) -> Plan:
-    """Reads and checks everything that would be imported."""
+    """Reads and checks everything that would be imported, and nothing else."""
     plan = Plan([], {}, [note for directory in directories for note in directory.notes], [])
     found = by_topic(directories)
 
@@ -78,7 +79,7 @@ def make_plan(
     internal = [name for name in INTERNAL if name in found]
     if internal:
         plan.notes.append(f"{', '.join(internal)}: of Kafka itself, not imported as topics")
-    if CONSUMER_OFFSETS in found:
+    if offsets and CONSUMER_OFFSETS in found:
         plan.committed = _of_topics(read_committed(checked(found[CONSUMER_OFFSETS])), plan)
     return plan
 

@@ -26,7 +26,8 @@ def directory(root: Path, *partitions: str) -> Path:
 
 
 def plan_of(root: Path, *patterns: str) -> Plan:
-    return make_plan([open_directory(str(root))], patterns, abort_open=False, progress=lambda text: None)
+    directories = [open_directory(str(root))]
+    return make_plan(directories, patterns, abort_open=False, offsets=True, progress=lambda text: None)
 
 
 def test_patterns() -> None:
@@ -51,6 +52,18 @@ def test_every_problem_is_listed(tmp_path: Path) -> None:
     (tmp_path / ".kafka_cleanshutdown").touch()
     plan = plan_of(tmp_path)
     assert len(plan.problems) == 2 and "a-0" in plan.problems[0] and "c-0" in plan.problems[1]
+
+
+def test_committed_offsets_that_are_not_wanted_are_not_judged(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    directory(tmp_path, "a-0", "__consumer_offsets-3")
+    (tmp_path / "__consumer_offsets-3" / f"{0:020d}.log").write_bytes(b"\1" * 100)
+    (tmp_path / ".kafka_cleanshutdown").touch()
+    assert main(["import", str(tmp_path), "--dry-run"]) == 1
+    assert "__consumer_offsets-3" in capfd.readouterr().err
+    assert main(["import", str(tmp_path), "--dry-run", "--no-offsets"]) == 0
+    assert "would import 4 records" in capfd.readouterr().err
 
 
 def test_settings() -> None:
