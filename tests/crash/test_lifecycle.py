@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -37,6 +38,27 @@ def test_data_directory_has_one_owner(make_broker: MakeBroker) -> None:
     assert "Traceback" not in second.stderr
     client = LibrdkafkaClient(broker.bootstrap)
     assert client.produce("still-there", [Sent(b"x")]) == [0]
+
+
+def test_journals_have_one_owner(make_broker: MakeBroker, tmp_path: Path) -> None:
+    """A copy of the data directory has the same cluster id; two that write the same journals lose records."""
+    journals = tmp_path / "journals"
+    broker = make_broker(journal_dir=journals).start()
+    client = LibrdkafkaClient(broker.bootstrap)
+    client.produce("kept", [Sent(b"1")])
+    copy = shutil.copytree(broker.data, tmp_path / "copy")
+    place = ["--data", str(copy), "--journal-dir", str(journals), "--listen", "127.0.0.1:0", "--no-http"]
+    second = serve(*place, "--accept-loss")
+    assert second.returncode == 1
+    assert f"{journals} is in use by process {broker.pid}" in second.stderr
+    # A splitter that outlives its broker keeps both.
+    splitter = broker.splitter()
+    assert splitter is not None
+    assert {file.path for file in splitter.open_files()} >= {str(broker.data / "lock"), str(journals / "lock")}
+    assert client.produce("kept", [Sent(b"2")]) == [1]
+    broker.kill_tree()
+    broker.start()
+    assert [record.value for record in LibrdkafkaClient(broker.bootstrap).read("kept")] == [b"1", b"2"]
 
 
 def test_listens_to_others_only_when_told(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ from cairnmq.metadata.image import Topic
 from cairnmq.metadata.sqlite import SqliteStore
 from cairnmq.settings.broker import BrokerConfig
 from cairnmq.settings.sources import load
-from cairnmq.storage.disk import DirectoryLock, RealDisk, lock
+from cairnmq.storage.disk import DirectoryLock, RealDisk, lock_all
 from cairnmq.storage.engine import Engine, EngineConfig
 from cairnmq.storage.fault_point import arm
 from cairnmq.storage.loss import Loss, Lost, accept, find_loss, find_metadata_loss
@@ -123,8 +123,10 @@ async def serve(options: ServeOptions) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     async with AsyncExitStack() as stack:
-        held = lock(options.data, _LOCK_WAIT_SECONDS)
-        stack.callback(held.close)
+        # The journals too: a copy of the data directory has the same cluster id, and would be let write them.
+        held = lock_all([options.data, _directories(options)[0]], _LOCK_WAIT_SECONDS)
+        for one in held:
+            stack.callback(one.close)
         if options.ready_file is not None:
             # A file left by an earlier process would tell a lie until we are ready.
             _remove(options.ready_file)
@@ -164,7 +166,7 @@ async def _open_broker(
     options: ServeOptions,
     start_config: BrokerConfig,
     bound: socket.socket,
-    held: DirectoryLock,
+    held: list[DirectoryLock],
     progress: Progress,
 ) -> tuple[Context, Listener]:
     loop = asyncio.get_running_loop()
@@ -270,7 +272,7 @@ async def _open_store(
     config: BrokerConfig,
     specs: list[QueueSpec],
     epoch: int,
-    held: DirectoryLock,
+    held: list[DirectoryLock],
     next_queue_id: int,
     progress: Progress,
 ) -> Store:
@@ -330,7 +332,7 @@ async def _open_store(
     )
     store = Store(
         engine,
-        lock_fd=held.fileno(),
+        lock_fds=[one.fileno() for one in held],
         journal_dir=journal_dir,
         data_dir=data_dir,
         config=config,

@@ -25,14 +25,14 @@ class SplitterLink:
 
     def __init__(
         self,
-        lock_fd: int,
+        lock_fds: Sequence[int],
         begin: Callable[[bool], Begin],
         on_report: Callable[[Report], None],
         before_successor: Callable[[], Awaitable[None]],
         command: Sequence[str] = COMMAND,
     ) -> None:
         self._command = command
-        self._lock_fd = lock_fd
+        self._lock_fds = lock_fds
         self._begin = begin
         self._on_report = on_report
         self._before_successor = before_successor
@@ -60,7 +60,7 @@ class SplitterLink:
             ours.setblocking(False)
             self._process = subprocess.Popen(
                 [*self._command, str(theirs.fileno()), str(os.getpid())],
-                pass_fds=[theirs.fileno(), self._lock_fd],
+                pass_fds=[theirs.fileno(), *self._lock_fds],
                 stdin=subprocess.DEVNULL,
             )
             self._loop.add_reader(ours, self._readable)

@@ -131,7 +131,7 @@ class Store:
         self,
         engine: Engine,
         *,
-        lock_fd: int,
+        lock_fds: Sequence[int],
         journal_dir: str,
         data_dir: str,
         config: BrokerConfig,
@@ -147,7 +147,7 @@ class Store:
         self.data_dir = data_dir
         self._loop = asyncio.get_running_loop()
         self.loops = [JournalLoop(path, clock, self._wake, self._synced, self._give_room) for path in engine.paths]
-        self._link = SplitterLink(lock_fd, self._begin, self._on_report, self._back_to_the_checkpoint)
+        self._link = SplitterLink(lock_fds, self._begin, self._on_report, self._back_to_the_checkpoint)
         # By the transaction coordinator: may this producer write to this queue in a transaction? None: nobody may.
         self.admits_transaction: AdmitsTransaction | None = None
         self.cold_failures: dict[tuple[int, int], Exception] = {}  # (queue, offset) -> for who asks for it next

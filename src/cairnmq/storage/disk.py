@@ -1,4 +1,4 @@
-"""Files and directories as storage sees them, and the lock of a data directory.
+"""Files and directories as storage sees them, and the lock of a directory.
 
 The only module of storage that may import os, fcntl or ctypes: everything else works on a `Disk`, so that the
 simulator can put its own in place. Calls block; errors are plain OSError.
@@ -331,7 +331,7 @@ class RealDisk:
 
 
 class DirectoryLock:
-    """Ownership of a data directory, held for as long as any process has the descriptor open.
+    """Ownership of a directory, held for as long as any process has the descriptor open.
 
     The descriptor is inheritable: a child that gets it keeps the directory locked after the parent was killed, so
     no successor starts while a writer of the old one lives.
@@ -373,7 +373,7 @@ def lock(path: str | os.PathLike[str], wait_seconds: float = 0.0) -> DirectoryLo
                 held.close()
                 who = f"process {owner} or a child of it" if owner else "another process"
                 raise Locked(
-                    f"the data directory {directory} is in use by {who}; stop it, or choose another directory"
+                    f"the directory {directory} is in use by {who}; stop it, or choose another directory"
                 ) from None
             time.sleep(min(left, _LOCK_POLL_SECONDS))
     # The number only serves the sentence above: a full disk must not keep the broker from starting.
@@ -381,6 +381,20 @@ def lock(path: str | os.PathLike[str], wait_seconds: float = 0.0) -> DirectoryLo
         os.ftruncate(held.fd, 0)
         os.pwrite(held.fd, b"%d\n" % os.getpid(), 0)
     os.set_inheritable(held.fd, True)
+    return held
+
+
+def lock_all(paths: Sequence[str], wait_seconds: float = 0.0) -> list[DirectoryLock]:
+    """Become the owner of all of them, or of none; one that is named twice is locked once."""
+    held: list[DirectoryLock] = []
+    try:
+        for path in paths:
+            if not any(os.path.isdir(path) and os.path.samefile(path, one.path) for one in held):
+                held.append(lock(path, wait_seconds))
+    except (Locked, OSError):
+        for one in held:
+            one.close()
+        raise
     return held
 
 

@@ -1,6 +1,6 @@
 """`cairn verify`: the invariants of docs/architecture.md as far as they can be seen on disk, while no broker runs.
 
-`check` works on any Disk, the simulator's too; `verify` is for directories and takes their lock.
+`check` works on any Disk, the simulator's too; `verify` is for directories and takes their locks.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import msgspec
 
 from cairnmq.errors import Corrupt, Fault, Locked
 from cairnmq.storage.checkpoint import CheckpointImage, checkpoint_name, has_commit, load_checkpoint
-from cairnmq.storage.disk import LOCK_NAME, Disk, RealDisk, lock
+from cairnmq.storage.disk import LOCK_NAME, Disk, RealDisk, lock_all
 from cairnmq.storage.doubt import doubt_name
 from cairnmq.storage.finding import Finding, note
 from cairnmq.storage.format import (
@@ -64,17 +64,18 @@ def _verify_directory(
     if not Path(root).is_dir() or not any((Path(root) / name).exists() for name in OURS):
         yield Finding(root, "no data directory")
         return
+    journal_root = journal_dir.rstrip("/") if journal_dir is not None else f"{root}/{JOURNAL_DIRECTORY}"
+    has_journals = Path(journal_root).is_dir()
     try:
-        held = lock(root)
+        held = lock_all([root, journal_root] if has_journals else [root])
     except Locked as error:
         yield Finding(root, str(error))
         return
     except OSError as error:
-        held = None
+        held = []
         yield note(root, f"cannot be locked ({error}); what follows holds only if no broker runs on it")
     try:
-        journal_root = journal_dir.rstrip("/") if journal_dir is not None else f"{root}/{JOURNAL_DIRECTORY}"
-        journal_disk = RealDisk(journal_root) if Path(journal_root).is_dir() else None
+        journal_disk = RealDisk(journal_root) if has_journals else None
         queues: dict[int, QueueIdentity] | None = None
         next_queue: int | None = None
         if read_queues is not None and (Path(root) / METADATA_FILE).exists():
@@ -90,8 +91,8 @@ def _verify_directory(
             RealDisk(root), journal_disk, queues, root=root, journal_root=journal_root, next_queue=next_queue
         )
     finally:
-        if held is not None:
-            held.close()
+        for one in held:
+            one.close()
 
 
 def check(

@@ -169,7 +169,7 @@ async def open_rig(directory: Path, settings: Mapping[str, str] | None = None) -
         return rig.now_ms
 
     store = Store(
-        engine, lock_fd=-1, journal_dir=str(data / "journal"), data_dir=str(data), config=changed, clock=clock
+        engine, lock_fds=(), journal_dir=str(data / "journal"), data_dir=str(data), config=changed, clock=clock
     )
     thread = ThreadPoolExecutor(1)
     offsets = Offsets.load(store.load_facts(SPACE))

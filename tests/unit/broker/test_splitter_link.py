@@ -47,9 +47,9 @@ socket.socket(fileno=int(sys.argv[1])).sendall(framed(Ask([1])))
 
 
 @pytest.fixture
-def lock(tmp_path: Path) -> Iterator[int]:
+def locks(tmp_path: Path) -> Iterator[list[int]]:
     with open(tmp_path / "lock", "w") as file:
-        yield file.fileno()
+        yield [file.fileno()]
 
 
 def begin(resume: bool) -> Begin:
@@ -64,7 +64,7 @@ def wait_for_its_end(pid: int) -> None:
         assert time.monotonic() < deadline
 
 
-def test_a_splitter_that_ends_with_orders_unread_is_noticed(lock: int) -> None:
+def test_a_splitter_that_ends_with_orders_unread_is_noticed(locks: list[int]) -> None:
     """libuv tells of such an end only once, with the first report: who waits for another call waits for ever."""
     heard: list[Report] = []
 
@@ -79,7 +79,7 @@ def test_a_splitter_that_ends_with_orders_unread_is_noticed(lock: int) -> None:
         async def before_successor() -> None:
             succeeded.set()
 
-        link = SplitterLink(lock, begin, hear, before_successor, [sys.executable, "-c", HASTY])
+        link = SplitterLink(locks, begin, hear, before_successor, [sys.executable, "-c", HASTY])
         link.start()
         assert link.pid is not None
         wait_for_its_end(link.pid)
@@ -101,7 +101,7 @@ async def until(true: Callable[[], object]) -> None:
 
 @scenario
 async def test_whatever_is_in_the_way_of_a_successor_is_told_and_tried_again(
-    lock: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    locks: list[int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The first failure ended all restarts, without a word; in the end all producers waited."""
     failures: list[Exception] = [Corrupt("the checkpoint is torn"), ValueError("a mistake of ours")]
@@ -118,7 +118,7 @@ async def test_whatever_is_in_the_way_of_a_successor_is_told_and_tried_again(
         raise BlockingIOError("no memory for a process")
 
     monkeypatch.setattr(splitter_link, "RESTART_SECONDS_MAX", 0.01)
-    link = SplitterLink(lock, begin, lambda report: None, before_successor, [sys.executable, "-c", STEADY])
+    link = SplitterLink(locks, begin, lambda report: None, before_successor, [sys.executable, "-c", STEADY])
     link.start()
     first = link.pid
     assert first is not None
@@ -133,13 +133,15 @@ async def test_whatever_is_in_the_way_of_a_successor_is_told_and_tried_again(
 
 
 @scenario
-async def test_successors_that_end_before_they_begin_are_a_trouble(lock: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_successors_that_end_before_they_begin_are_a_trouble(
+    locks: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def before_successor() -> None:
         pass
 
     monkeypatch.setattr(splitter_link, "RESTART_SECONDS_MAX", 0.1)
     command = [sys.executable, "-c", HOPELESS]
-    link = SplitterLink(lock, begin, lambda report: None, before_successor, command)
+    link = SplitterLink(locks, begin, lambda report: None, before_successor, command)
     link.start()
     await until(lambda: link.restarts == 1)
     assert not link.trouble, "its successor may do better"

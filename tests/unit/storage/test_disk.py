@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from cairnmq.errors import Locked
 from cairnmq.storage import disk as disk_module
 from cairnmq.storage.chunks import Chunks, Tray
-from cairnmq.storage.disk import SYNCFS_ABOVE, Disk, RealDisk, lock
+from cairnmq.storage.disk import SYNCFS_ABOVE, Disk, RealDisk, lock, lock_all
 from cairnmq.testing.sim_disk import SimDisk
 
 
@@ -534,6 +534,23 @@ class TestLock:
         assert str(os.getpid()) in str(caught.value)
         held.close()
         lock(tmp_path / "data", 0).close()
+
+    def test_several_are_owned_or_none(self, tmp_path: Path) -> None:
+        first, second = str(tmp_path / "a"), str(tmp_path / "b")
+        held = lock_all([first, second])
+        for path in (first, second):
+            with pytest.raises(Locked):
+                lock(path)
+        held[0].close()
+        with pytest.raises(Locked):
+            lock_all([first, second])
+        lock(first).close()
+        held[1].close()
+
+    def test_one_that_is_named_twice_is_locked_once(self, tmp_path: Path) -> None:
+        (tmp_path / "link").symlink_to(tmp_path)
+        (held,) = lock_all([str(tmp_path), f"{tmp_path}/", str(tmp_path / "link")])
+        held.close()
 
     def test_a_child_that_outlives_the_owner_keeps_the_lock(self, tmp_path: Path) -> None:
         held = lock(tmp_path, 0)

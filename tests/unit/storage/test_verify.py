@@ -225,8 +225,9 @@ def test_metadata_that_knows_another_topic_is_found(data: Path) -> None:
     assert any("the metadata says other-1" in line for line in found), found
 
 
-def test_a_running_broker_is_a_finding(data: Path) -> None:
-    held = lock(data)
+@pytest.mark.parametrize("directory", ["", "journal"])
+def test_a_running_broker_is_a_finding(data: Path, directory: str) -> None:
+    held = lock(data / directory)
     try:
         found = findings(data)
     finally:
