@@ -163,7 +163,8 @@ class Sender:
         except (Disconnected, GaveUp) as failure:
             # Requests may still stand in line at the broker, for one that is at the backlog's cap.
             unknown = sum(map(len, parts.values()))
-            raise ClientError(f"{failure}; {self.count} messages are stored, {unknown} more may be") from None
+            done_with = "stored" if self._acks else "sent"
+            raise ClientError(f"{failure}; {self.count} messages are {done_with}, {unknown} more may be") from None
         for partition, records in parts.items():
             self.count += len(records)
             produced = done.get(TopicPartition(self._topic, partition))

@@ -5,6 +5,7 @@ Not for use by several threads at once: open one Client per thread.
 
 from __future__ import annotations
 
+import select
 import socket
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -60,6 +61,17 @@ class _Link:
     def close(self) -> None:
         self.broken = True
         self._socket.close()
+
+    @property
+    def usable(self) -> bool:
+        """A broker that says something while it owes nothing has hung up, as it does with idle connections: what was
+        sent here would be lost."""
+        if not self.broken and not self._state.owed:
+            poll = select.poll()
+            poll.register(self._socket, select.POLLIN)
+            if poll.poll(0):
+                self.close()
+        return not self.broken
 
     def _greet(self, deadline: float) -> None:
         hello: list[Buffer] | None = self._state.hello()
@@ -313,7 +325,7 @@ class Client:
         return results
 
     def _link(self, node: int | None, deadline: float) -> _Link:
-        self._links = {known: link for known, link in self._links.items() if not link.broken}
+        self._links = {known: link for known, link in self._links.items() if link.usable}
         if node is None:
             return next(iter(self._links.values()), None) or self._any_link(deadline)
         if node in self._links:

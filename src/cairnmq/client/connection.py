@@ -58,6 +58,11 @@ class Connection:
         self._filled = 0
         self._in_body = False
 
+    @property
+    def owed(self) -> bool:
+        """Is there a request without its answer?"""
+        return bool(self._waiting)
+
     def hello(self) -> list[Buffer]:
         """The first frame of a connection: which APIs does the broker serve?"""
         return self._hello(APIS[_API_VERSIONS].max)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 
 from msgspec import Struct
 
@@ -144,7 +145,8 @@ def produce(
     create: bool = True,
     transactional_id: str | None = None,
 ) -> Plan[dict[TopicPartition, Produced]]:
-    """Appends one batch to each partition. With acks=0 nothing is known afterwards, and nothing is returned.
+    """Appends one batch to each partition. With acks=0 it is known afterwards that all were sent, and nothing else;
+    nothing is returned.
 
     With a transactional id the batches must be transactional; the broker takes their partitions into the transaction.
     """
@@ -173,13 +175,13 @@ def produce(
             )
             since = 0 if transactional_id is None else _ADDS_PARTITIONS_SINCE
             asks.append(Ask(node, request, since, answered=acks != 0))
-        if acks == 0:
-            yield asks
-            return done
         failures: list[ClientError] = []
-        for reply in (yield asks):
+        for topics, reply in zip(by_node.values(), (yield asks), strict=True):
             if isinstance(reply, ClientError):
                 failures.append(reply)  # what other brokers have stored is not sent again
+            elif acks == 0:
+                for place in chain.from_iterable(topics.values()):
+                    del pending[place]
             else:
                 assert isinstance(reply, ProduceResponse)
                 failures += _take_produced(session, reply, pending, done)

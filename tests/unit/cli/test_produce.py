@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
+import pytest
+
+from cairnmq.cli.main import main
 from cairnmq.cli.produce import cut, read_lines, split_line
 from cairnmq.codec.records import Record, build_batch
+from scripted_broker import ScriptedBroker, metadata
 
 
 def lines_of(*writes: bytes) -> list[list[bytes]]:
@@ -36,6 +41,16 @@ def test_the_last_line_needs_no_end() -> None:
 
 def test_windows_line_ends_go() -> None:
     assert lines_of(b"one\r\ntwo\r\n") == [[b"one", b"two"]]
+
+
+def test_acks_0_does_not_count_what_could_not_be_sent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = tmp_path / "lines"
+    lines.write_text("one\n")
+    with ScriptedBroker(lambda request, header: metadata({"t": [1]}, {1: 1})) as broker:
+        words = ["produce", "t", "--acks", "0", "-f", str(lines), "-b", broker.bootstrap, "--timeout", "0.3"]
+        assert main(words) == 1
+    errors = capsys.readouterr().err
+    assert "cannot reach 127.0.0.1:1" in errors and "0 messages are sent" in errors
 
 
 def test_keys() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import threading
 import time
@@ -22,6 +23,7 @@ from cairnmq.wire.messages import (
     MetadataRequest,
     MetadataResponse,
     ProduceRequest,
+    ProduceResponse,
 )
 from scripted_broker import ScriptedBroker, metadata
 
@@ -199,6 +201,25 @@ def test_acks_0_does_not_wait_and_does_not_confuse_the_next_answer() -> None:
         assert client.produce("t", 0, build_batch([Record(0, 0, None, b"x")]), acks=0) is None
         assert client.describe_cluster().cluster_id == "still here"
         assert [r.acks for r in broker.requests(ProduceRequest) if isinstance(r, ProduceRequest)] == [0]
+
+
+def test_a_connection_that_the_broker_has_closed_is_not_sent_on() -> None:
+    """As an idle one is after ten minutes. A plain batch that was sent on it might be stored, so it is not repeated."""
+
+    def script(request: Message, header: RequestHeader) -> Message | None:
+        if isinstance(request, MetadataRequest):
+            return metadata({"t": [1]}, {1: broker.port})
+        assert isinstance(request, ProduceRequest)
+        return None if request.acks == 0 else ProduceResponse()
+
+    batch = build_batch([Record(0, 0, None, b"x")])
+    with ScriptedBroker(script) as broker, Client.connect(broker.bootstrap, timeout=5.0) as client:
+        for acks in (0, 0, 1):
+            client.produce("t", 0, batch, acks)
+            if acks == 0:
+                assert select.select([client._links[1]._socket], [], [], 5)[0], "the end of the connection arrives"
+        assert [r.acks for r in broker.requests(ProduceRequest) if isinstance(r, ProduceRequest)] == [0, 0, 1]
+        assert broker.connections == 3
 
 
 @pytest.mark.parametrize("newest", [0, 1, 2, 3])

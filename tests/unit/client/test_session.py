@@ -64,10 +64,14 @@ class Run:
                     step = plan.send(())
                 else:
                     self.asked += step
-                    step = plan.send([self._answer(ask) if ask.answered else None for ask in step])
+                    step = plan.send([self._reply(ask) for ask in step])
         except StopIteration as done:
             result: T = done.value
             return result
+
+    def _reply(self, ask: Ask) -> Message | ClientError | None:
+        reply = self._answer(ask)
+        return reply if ask.answered or isinstance(reply, ClientError) else None
 
     def kinds(self) -> list[str]:
         return [type(ask.request).__name__ for ask in self.asked]
@@ -235,6 +239,26 @@ def test_acks_0_waits_for_nothing() -> None:
     run, _ = one_partition(lambda sends: produced({0: 0}))
     assert run(data.produce(Session(), {TopicPartition("t", 0): PLAIN}, 0, 1000)) == {}
     assert run.asked[-1].answered is False
+
+
+@pytest.mark.parametrize("lost", [Unreachable("down"), Disconnected("gone")])
+def test_acks_0_tells_what_could_not_be_sent(lost: ClientError) -> None:
+    away = iter([lost])
+
+    def answer(ask: Ask) -> Message | ClientError:
+        if isinstance(ask.request, MetadataRequest):
+            return metadata({"t": [1, 2]}, {1: 11, 2: 22})
+        return produced({0: 0}) if ask.node == 1 else next(away, produced({1: 0}))
+
+    run = Run(answer)
+    plan = data.produce(Session(), {TopicPartition("t", 0): PLAIN, TopicPartition("t", 1): PLAIN}, 0, 1000)
+    if isinstance(lost, Disconnected):
+        with pytest.raises(Disconnected):
+            run(plan)
+    else:
+        run(plan)
+    sends = [ask.node for ask in run.asked if isinstance(ask.request, ProduceRequest)]
+    assert sends == ([1, 2] if isinstance(lost, Disconnected) else [1, 2, 2])
 
 
 def no_topic(code: int) -> MetadataResponse:
