@@ -19,7 +19,7 @@ from cairnmq.codec.batch import (
 )
 from cairnmq.codec.compression import Undecodable
 from cairnmq.codec.crc32c import crc32c
-from cairnmq.codec.records import Record, build_batch, decode_batch
+from cairnmq.codec.records import Record, append_record, build_batch, decode_batch, sealed_batch
 from cairnmq.kernels import pick
 from cairnmq.storage import key_map
 from cairnmq.storage.aborted_ranges import AbortedRanges
@@ -216,6 +216,25 @@ def test_tombstones_and_markers_that_are_kept_for_ever() -> None:
         assert all(read_header(batch).attributes & DELETE_HORIZON_BIT for batch in after)
         assert [record.timestamp for batch in after for record in decode_batch(batch)] == [NOW, NOW]
         assert compact(after, now, clean_end=end, retention_ms=TIMESTAMP_MAX)[0] == after
+
+
+EDGES = (-(2**63), -(2**62), -1, 0, NOW, 2**62, TIMESTAMP_MAX)
+
+
+@pytest.mark.parametrize("base", EDGES)
+def test_times_that_are_no_64_bit_numbers(base: int) -> None:
+    """A producer may write any delta into its records. Kafka's clients add them up with 64 bits."""
+    for delta in EDGES:
+        for value, retention in ((b"v", 0), (None, RETENTION), (None, TIMESTAMP_MAX)):
+            made = bytearray()
+            for number, (key, time) in enumerate(((b"k", 0), (b"j", delta), (b"k", delta))):
+                append_record(made, number, 0, Record(0, time, key, value))
+            after, _ = compact([sealed_batch(made, 3, base, NOW)], NOW, retention_ms=retention)
+            kept = list(decode_batch(after[0]))
+            assert [(record.key, record.value) for record in kept] == [(b"j", value), (b"k", value)]
+            assert {(record.timestamp - base - delta) % 2**64 for record in kept} == {0}
+            newest = base + delta
+            assert read_header(after[0]).max_timestamp == (newest if -(2**63) <= newest < 2**63 else NOW)
 
 
 @settings(max_examples=60)

@@ -52,6 +52,7 @@ from cairnmq.storage.checkpoint import load_checkpoint
 from cairnmq.storage.disk import RealDisk
 from cairnmq.storage.fault_point import arm
 from cairnmq.storage.mending import Mender
+from cairnmq.storage.queue_job import Uncompactable
 from cairnmq.storage.queue_log import QueueSpec
 from cairnmq.storage.reserve import FULL, Reserve
 from cairnmq.storage.split_report import Resume
@@ -316,6 +317,8 @@ class SplitterProcess:
                 return True
         except Corrupt as error:
             self.send(Damaged(f"{error}; packs with it are not merged any more"))
+        except Uncompactable as error:
+            self.report(error)
         return self.compact()
 
     def compact(self) -> bool:
@@ -325,6 +328,9 @@ class SplitterProcess:
         except Corrupt as error:
             self.send(Damaged(f"{error}; its queue is not compacted"))
             return False
+        except Uncompactable as error:
+            self.report(error)
+            return True
         compactor = self.upkeep.compactor
         tally = compactor.tally
         report = Compacted(tally.passes, tally.read_bytes, tally.written_bytes, round(compactor.dirty_ratio, 3))
@@ -332,6 +338,11 @@ class SplitterProcess:
             self.reported = report
             self.send(report)
         return more
+
+    def report(self, error: Uncompactable) -> None:
+        if error.__cause__ is not None and not isinstance(error.__cause__, Uncompactable):
+            sys.excepthook(type(error), error, error.__traceback__)  # a defect: where it is, for whoever mends it
+        self.send(Damaged(str(error)))
 
     def mend(self) -> None:
         """Damage that was found since, here or by the broker's reads."""

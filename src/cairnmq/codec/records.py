@@ -178,7 +178,7 @@ def rebuilt_batch(
 
 
 def _shifted(body: bytes, count: int, by: int) -> bytes:
-    """Records with their relative timestamps moved."""
+    """Records with their relative timestamps moved. They wrap around at 64 bits, as Kafka's own do."""
     moved = bytearray()
     position = 0
     for _ in range(count):
@@ -186,7 +186,7 @@ def _shifted(body: bytes, count: int, by: int) -> bytes:
         end = position + size
         delta, rest = read_varint(body, position + 1)
         fields = bytearray(body[position : position + 1])
-        _put_varint(fields, delta + by)
+        _put_varint(fields, (delta + by + 2**63) % 2**64 - 2**63)
         fields += body[rest:end]
         _put_varint(moved, len(fields))
         moved += fields

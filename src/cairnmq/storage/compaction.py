@@ -7,11 +7,12 @@ from heapq import heappop, heappush
 
 from msgspec import Struct
 
-from cairnmq.errors import Corrupt
+from cairnmq.errors import Corrupt, Fault
 from cairnmq.storage.compaction_job import CompactionJob, Tally
 from cairnmq.storage.compaction_plan import Due, Stretch, due, next_look
 from cairnmq.storage.damage import Damage
 from cairnmq.storage.gathering import GatherJob, is_scattered
+from cairnmq.storage.queue_job import Uncompactable
 from cairnmq.storage.queue_segment import LOG, place_at, segment_name
 from cairnmq.storage.reserve import FULL
 from cairnmq.storage.retention import SegmentAge
@@ -21,6 +22,7 @@ from cairnmq.storage.splitter import Splitter
 KEYS_MAX = 1_500_000  # so many fit into a table of 48 MiB, and 24 more while it grows to that
 SLICE_BYTES = 4 << 20
 REST_MS = 60_000  # of a queue whose pass could not be done, or came to nothing
+FAILED_REST_MS = 3_600_000  # of a queue whose pass failed by what is in it: it will again
 NO_LAG = NEVER = 1 << 62
 
 
@@ -40,6 +42,7 @@ class Compactor:
         self.tally = Tally()
         self._candidates: dict[int, _Candidate] = {}
         self._rest_until: dict[int, int] = {}
+        self._failed: dict[int, int] = {}  # queues that cannot be compacted, and until when they are left alone
         # Queues that time may make due. A queue's entry in the heap counts if its time is the one in the table.
         self._look_at: dict[int, int] = {}
         self._looks: list[tuple[int, int]] = []
@@ -84,9 +87,22 @@ class Compactor:
             self._look_again(queue_id, until)
         return now_ms < until
 
-    def _rest(self, queue_id: int, now_ms: int) -> None:
-        self._rest_until[queue_id] = now_ms + REST_MS
-        self._look_again(queue_id, now_ms + REST_MS)
+    def _rest(self, queue_id: int, now_ms: int, rest_ms: int = REST_MS) -> None:
+        self._rest_until[queue_id] = now_ms + rest_ms
+        self._look_again(queue_id, now_ms + rest_ms)
+
+    def give_up(self, queue_id: int, now_ms: int, error: Exception) -> Uncompactable:
+        """Whatever one queue holds must not end the splitter: all others wait for it. The fault is to be reported."""
+        self._rest(queue_id, now_ms, FAILED_REST_MS)
+        self._failed[queue_id] = now_ms + FAILED_REST_MS
+        queue = self.splitter.queues.get(queue_id)
+        name = f"queue {queue_id}" if queue is None else queue.spec.directory
+        what = str(error) if isinstance(error, Uncompactable) else repr(error)
+        return Uncompactable(f"{name} cannot be compacted, and is left alone for an hour: {what}")
+
+    def has_failed(self, queue_id: int, now_ms: int) -> bool:
+        """So that merges copy what they have of it as it is."""
+        return now_ms < self._failed.get(queue_id, 0)
 
     # ---------------------------------------------------------------------------------------------------------- time
 
@@ -144,6 +160,10 @@ class Compactor:
             self._rest(queue_id, now_ms)
             if error.errno not in FULL:
                 raise
+        except Exception as error:
+            if isinstance(error, Fault) and not isinstance(error, Uncompactable):
+                raise
+            raise self.give_up(queue_id, now_ms, error) from error
         finally:
             if job.is_over:
                 self._job = None

@@ -127,7 +127,7 @@ class Sieve:
         if left is None and new_horizon is None:
             return batch
         newest = header.base_timestamp + newest_delta
-        if header.attributes & APPEND_TIME_BIT or header.max_timestamp == NO_TIMESTAMP:
+        if header.attributes & APPEND_TIME_BIT or header.max_timestamp == NO_TIMESTAMP or not _is_time(newest):
             newest = header.max_timestamp
         records = bytes(body) if left is None else left
         return rebuilt_batch(header, records, kept, max_timestamp=newest, delete_horizon=new_horizon)
@@ -244,6 +244,11 @@ class Weaver:
             base_sequence=header.base_sequence,
             count=header.count,
         )
+
+
+def _is_time(timestamp: int) -> bool:
+    """Nobody has checked what a producer writes into its records."""
+    return -TIMESTAMP_MAX - 1 <= timestamp <= TIMESTAMP_MAX
 
 
 def _spanning(first: BatchHeader, last: BatchHeader) -> BatchHeader:

@@ -79,6 +79,7 @@ class MergeJob:
         self._number = number
         self._writer: PackWriter | None = None
         self._unsynced = 0
+        self.cleaning: ExtentCleaning | None = None  # the one at work
         self.cleaned: list[ExtentCleaning] = []
         self._work = self._run(packs, log_start, cleaning)
 
@@ -93,7 +94,9 @@ class MergeJob:
                 self._writer = PackWriter(self._disk, self._number)
             how = cleaning(queue_id)
             if how is not None and how.can(alive):
+                self.cleaning = how
                 yield from how.run(alive, partial(self._writer.add_batches, queue_id))
+                self.cleaning = None
                 self.cleaned.append(how)
                 continue
             for pack, extent in alive:

@@ -5,13 +5,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Generator
 
-from cairnmq.errors import Corrupt
+from cairnmq.errors import Fault
 from cairnmq.storage.split_queue import SplitQueue
 from cairnmq.storage.splitter import Splitter
 
 
 class GivenUp(Exception):
     """The queue changed under the work: it begins again another time."""
+
+
+class Uncompactable(Fault):
+    """The log of one queue cannot be worked on, and that is no damage: the queue is left alone for a while."""
 
 
 class QueueJob(ABC):
@@ -36,7 +40,7 @@ class QueueJob(ABC):
                     return False
         except GivenUp:
             self._abandon()
-        except (Corrupt, OSError):
+        except Exception:
             self._abandon()
             raise
         self.is_over = True

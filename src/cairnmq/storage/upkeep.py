@@ -13,7 +13,7 @@ from itertools import islice
 
 from msgspec import Struct
 
-from cairnmq.errors import Corrupt
+from cairnmq.errors import Corrupt, Fault
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.compaction import Compactor
 from cairnmq.storage.damage import Damage
@@ -181,7 +181,8 @@ class Upkeep:
                     self._packed[queue_id] = spec.config
                     alive = [(places[pack.number], e) for pack, e in extents if e.end_offset > row.log_start]
                     found = dirty_queue(row, spec.config, alive, now_ms)
-                    self._dirty.extend([found] if found is not None else [])
+                    if found is not None and not self.compactor.has_failed(queue_id, now_ms):
+                        self._dirty.append(found)
         self._dead = dead
 
     # ----------------------------------------------------------------------------------------------- compaction
@@ -235,12 +236,14 @@ class Upkeep:
         try:
             if not job.step(STEP_BYTES):
                 return True
-        except (Corrupt, OSError) as error:
+        except Exception as error:
             self._job = None
             if isinstance(error, Corrupt):
                 self._damaged.update(job.inputs)
             job.abandon()
-            raise
+            if job.cleaning is None or isinstance(error, Fault | OSError):
+                raise
+            raise self.compactor.give_up(job.cleaning.row.queue_id, self._looked_at_ms, error) from error
         self._job = None
         self.merged_bytes += job.read_bytes
         self.splitter.replaced(job.inputs, job.output)
@@ -271,7 +274,7 @@ class Upkeep:
 
     def _cleaning(self, queue_id: int) -> ExtentCleaning | None:
         config, row = self._packed.get(queue_id), self.splitter.checkpoints.image.queues.get(queue_id)
-        if config is None or row is None:
+        if config is None or row is None or self.compactor.has_failed(queue_id, self._looked_at_ms):
             return None
         aborted: list[Aborted] = []
         if row.segments_from != NO_SEGMENTS:  # a transaction may begin in packs and end there

@@ -17,11 +17,13 @@ from cairnmq.broker import splitter_process
 from cairnmq.broker.splitter_messages import (
     Begin,
     Checkpointed,
+    Damaged,
     Drop,
     Expiration,
     Finish,
     Finished,
     Inbox,
+    Proposals,
     Report,
     Seen,
     Shelved,
@@ -36,6 +38,7 @@ from cairnmq.broker.splitter_process import SplitterProcess
 from cairnmq.codec.records import Record, build_batch
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.checkpoint import load_checkpoint
+from cairnmq.storage.compaction_sieve import Sieve
 from cairnmq.storage.disk import File, RealDisk
 from cairnmq.storage.engine import Engine, EngineConfig
 from cairnmq.storage.format import DOUBT_FILE, PACKS
@@ -45,6 +48,7 @@ from cairnmq.storage.split_report import Resume
 
 NOW = 1_000_000
 SPEC = QueueSpec(1, "t", 0, bytes(16), LogConfig(model="dedicated"))
+AGING = QueueSpec(2, "u", 0, bytes(16), LogConfig(model="dedicated", segment_bytes=200, retention_ms=1))
 PACKED = QueueSpec(1, "t", 0, bytes(16), LogConfig(model="shared"))
 
 
@@ -79,17 +83,17 @@ class Desk:
         self.engine = Engine.open(
             RealDisk(self.journal_dir),
             RealDisk(self.data_dir),
-            [SPEC],
+            [SPEC, AGING],
             epoch=self.epoch,
             seed=5,
             config=EngineConfig(),
             now_ms=NOW,
         )
 
-    def put(self) -> None:
+    def put(self, queue_id: int = 1) -> None:
         path = self.engine.paths[0]
         data = build_batch([Record(offset=0, timestamp=NOW, key=None, value=b"value")])
-        path.stage(self.engine.queues[1], memoryview(bytearray(data)), -1, NOW)
+        path.stage(self.engine.queues[queue_id], memoryview(bytearray(data)), -1, NOW)
         write = path.take()
         assert write is not None
         path.write(write)
@@ -272,3 +276,34 @@ def test_a_merge_that_ended_soon_counts(desk: Desk) -> None:
         if process.splitter.has_merge:
             break
     assert process.splitter.has_merge and pause is not None and pause <= process.begin.checkpoint_ms / 1000
+
+
+def test_a_queue_that_cannot_be_compacted_holds_up_no_other(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = desk.process
+    process.begin = structs.replace(process.begin, checkpoint_ms=1)
+    compacted = LogConfig(model="dedicated", segment_bytes=200, compact=True, dirty_ratio_min=0.0, retention_ms=-1)
+    desk.specs = [structs.replace(SPEC, config=compacted), AGING]
+    for _ in range(8):
+        desk.put(SPEC.queue_id)
+        desk.put(AGING.queue_id)
+    process.limits = {0: desk.engine.splittable(0)}
+
+    def fail(sieve: Sieve, batch: object) -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(Sieve, "strain", fail)
+    deadline, seen = time.monotonic() + 20, list[Report]()
+    while not any(isinstance(report, Damaged) for report in seen):
+        assert time.monotonic() < deadline
+        process.work()
+        seen += desk.reports()
+    process.next_retention = 0.0
+    while not any(isinstance(report, Proposals) for report in seen):
+        assert time.monotonic() < deadline
+        process.work()
+        seen += desk.reports()
+    assert [report.what for report in seen if isinstance(report, Damaged)] == [
+        "queues/t-0 cannot be compacted, and is left alone for an hour: RuntimeError('a defect')"
+    ]
+    [proposals] = [report for report in seen if isinstance(report, Proposals)]
+    assert [start.queue_id for start in proposals.starts] == [AGING.queue_id]

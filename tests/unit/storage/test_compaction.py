@@ -11,11 +11,15 @@ from cairnmq.codec.batch import read_header
 from cairnmq.codec.records import Record, build_batch, decode_batch
 from cairnmq.errors import Corrupt
 from cairnmq.storage.checkpoint import load_checkpoint
+from cairnmq.storage.compaction import FAILED_REST_MS
+from cairnmq.storage.compaction_sieve import Sieve
 from cairnmq.storage.mending import Mender
 from cairnmq.storage.pack_compaction import DirtyQueue, packs_to_compact
 from cairnmq.storage.pack_merge import MergeJob
+from cairnmq.storage.queue_job import Uncompactable
 from cairnmq.storage.queue_segment import CLEANED
 from cairnmq.storage.write_path import Placed
+from cairnmq.types import Buffer
 from unit.storage.compaction_room import DAY, Room, settle, strikes
 from unit.storage.split_room import NOW
 
@@ -308,6 +312,29 @@ def test_a_full_disk_only_delays_it() -> None:
     assert room.state() == state
 
 
+def no_strain(sieve: Sieve, batch: Buffer) -> Buffer | None:
+    raise RuntimeError("a defect")
+
+
+def test_a_pass_that_fails_ends_for_its_queue_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    room = Room()
+    room.fill(12)
+    state = room.state()
+    room.upkeep.look(room.now)
+    monkeypatch.setattr(Sieve, "strain", no_strain)
+    with pytest.raises(Uncompactable, match="queues/t-1 .*RuntimeError"):
+        room.compact()
+    assert [name for name in room.read_disk.list("queues/t-1") if name.endswith(CLEANED)] == []
+    monkeypatch.undo()
+    room.now += FAILED_REST_MS - 1
+    room.compact()
+    assert room.upkeep.compactor.tally.passes == 0, "it rests for a while"
+    room.now += 1
+    room.tend()
+    assert room.upkeep.compactor.tally.passes == 1
+    assert room.state() == state
+
+
 # -------------------------------------------------------------------------------------------------------------- packs
 
 
@@ -331,6 +358,27 @@ def test_a_merge_compacts_queues_in_packs() -> None:
     assert room.upkeep.merged_bytes == merges, "nothing is left to do"
     room.start(2)
     assert room.state() == state
+
+
+def test_what_cannot_be_compacted_in_packs_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    room = Room("shared")
+    for _ in range(2):
+        room.fill(3)
+    before = room.records()
+    monkeypatch.setattr(Sieve, "strain", no_strain)
+    with pytest.raises(Uncompactable, match="a defect"):
+        settle(room)
+    for _ in range(4):
+        settle(room)
+    assert room.records() == before and len(room.read_disk.list("packs")) == 1
+    monkeypatch.undo()
+    settle(room)
+    assert room.records() == before
+    room.now += FAILED_REST_MS
+    for _ in range(2):
+        settle(room)
+    assert [key for _, key, _ in room.records()] == [f"k{key}" for key in range(5)]
+    assert room.findings() == []
 
 
 def test_other_queues_of_the_pack_stay_as_they_are() -> None:
