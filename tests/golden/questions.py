@@ -447,6 +447,15 @@ def reading() -> Iterator[Question]:
     yield trim("of nothing", 1, "nowhere")
     yield trim("of no partition", 1, "a", 9)
     yield trim("all", -1)
+    for policy in ("compact", "compact,delete"):
+        setting = m.CreateTopicsRequest.CreatableTopicConfig(name="cleanup.policy", value=policy)
+        made = m.CreateTopicsRequest.CreatableTopic(
+            name=policy.replace(",", "-"), num_partitions=1, replication_factor=1, configs=[setting]
+        )
+        yield question(policy, 19, m.CreateTopicsRequest(topics=[made], timeout_ms=5000), [4])
+        yield trim(f"of {policy}", 0, made.name)
+        yield trim(f"of {policy}, beyond", 9, made.name)
+        yield trim(f"of {policy}, no partition", 0, made.name, 9)
 
 
 def members() -> Script:

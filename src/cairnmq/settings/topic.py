@@ -38,6 +38,7 @@ class LogConfig(Struct, frozen=True, kw_only=True, gc=False):
     compression_type: str = "producer"
     model: Model = "auto"
     compact: bool = False
+    delete: bool = True
     delete_retention_ms: int = 24 * 3600 * 1000
     compaction_lag_min_ms: int = 0
     compaction_lag_max_ms: int = 2**63 - 1
@@ -96,6 +97,7 @@ def effective(configs: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
         compression_type=cast(str, _value("compression.type", configs, broker)),
         model="dedicated" if compact and model == "auto" else model,
         compact=compact,
+        delete="delete" in policies,
         delete_retention_ms=number("delete.retention.ms"),
         compaction_lag_min_ms=number("min.compaction.lag.ms"),
         compaction_lag_max_ms=lag_max_ms,

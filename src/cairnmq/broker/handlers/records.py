@@ -41,6 +41,8 @@ async def _trim(ctx: Context, topic: Topic | None, wanted: Wanted) -> Answer:
     queue = find_queue(ctx, topic, wanted.partition_index)
     if queue is None:
         return refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if not queue.config.delete:
+        return refused(ErrorCode.POLICY_VIOLATION)  # the newest record of a key is to stay
     if wanted.offset < _TO_THE_END or wanted.offset > queue.visible:
         return refused(ErrorCode.OFFSET_OUT_OF_RANGE)
     try:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from cairnmq.codec.records import Record, build_batch
 from cairnmq.errors import ErrorCode
 from cairnmq.wire.messages import DeleteRecordsRequest
-from unit.broker.rig import Rig, batch, open_rig, scenario
+from unit.broker.rig import NOW_MS, Rig, batch, open_rig, scenario
 
 KEY = 21
 
@@ -46,6 +47,17 @@ async def test_offsets_beyond_the_visible_end(tmp_path: Path, offset: int) -> No
         await rig.produce("a", batch(*[b"x"] * 10))
         assert await trim(rig, offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
         assert rig.queue("a").log_start == 0
+
+
+@pytest.mark.parametrize("policy, allowed", [("compact", False), ("compact,delete", True)])
+@scenario
+async def test_what_is_only_compacted_loses_no_records(tmp_path: Path, policy: str, allowed: bool) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a", cleanup_policy=policy)
+        data = build_batch([Record(0, NOW_MS, b"key", b"value", ()), Record(1, NOW_MS, b"other", b"value", ())])
+        assert (await rig.produce("a", bytes(data))).error_code == 0
+        assert await trim(rig, 1) == ((0, 1) if allowed else (ErrorCode.POLICY_VIOLATION, -1))
+        assert rig.queue("a").log_start == int(allowed)
 
 
 @scenario
