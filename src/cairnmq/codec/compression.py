@@ -1,6 +1,7 @@
 """Kafka's compression codecs by number: one table of (compress, decompress). Pure; packages load on first use.
 
 Every decompressor takes a limit and never produces more than it: a kilobyte from the network may expand to gigabytes.
+The limit also bounds the pieces (frames, blocks): a megabyte may hold 100,000 empty ones.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from importlib import import_module
 from struct import Struct as Layout
 from types import ModuleType
+from typing import TypeAlias
 
 from cairnmq.types import Buffer
 
@@ -22,6 +24,11 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_SIZE = 16  # magic, version, oldest compatible version
 _BLOCK_SIZE = Layout(">i")
 _CHUNK = 256 * 1024
+_FED = 64 * 1024  # at a time: zlib copies what it leaves of it
+_PIECE = 1024  # unpacking nothing takes as long as unpacking this
+
+# Unpacks a view from a position on, at most so many bytes: these, how much of it is done, whether the frame ended.
+_Step: TypeAlias = Callable[[memoryview, int, int], tuple[bytes, int, bool]]
 
 
 class Undecodable(ValueError):
@@ -63,6 +70,14 @@ def _too_large(codec: int, limit: int) -> Undecodable:
     return Undecodable(f"{CODEC_NAMES[codec]} data expands to more than {limit} bytes")
 
 
+def _pieces_max(limit: int) -> int:
+    return 2 + limit // _PIECE
+
+
+def _too_many(codec: int, limit: int) -> Undecodable:
+    return Undecodable(f"{CODEC_NAMES[codec]} data is of more than {_pieces_max(limit)} pieces for {limit} bytes")
+
+
 def _damaged(codec: int, why: object) -> Undecodable:
     return Undecodable(f"{CODEC_NAMES[codec]} data is damaged: {why}")
 
@@ -82,26 +97,45 @@ def _gzip(data: Buffer) -> bytes:
 
 
 def _gzip_back(data: Buffer, limit: int) -> bytes:
-    parts: list[bytes] = []
-    rest = bytes(data)
-    room = limit
-    while True:  # one turn per member: Java reads concatenated members, so they occur
+    def begin() -> _Step:
         member = zlib.decompressobj(_GZIP_WINDOW)
-        while not member.eof:
+
+        def step(view: memoryview, position: int, most: int) -> tuple[bytes, int, bool]:
+            fed = view[position : position + _FED]
+            part = member.decompress(fed, most)
+            left = member.unused_data if member.eof else member.unconsumed_tail  # at the end it may be in both
+            return part, len(fed) - len(left), member.eof
+
+        return step
+
+    return _unframed(GZIP, data, limit, begin, zlib.error)
+
+
+def _unframed(codec: int, data: Buffer, limit: int, begin: Callable[[], _Step], failure: type[Exception]) -> bytes:
+    """What all frames hold: Java reads concatenated ones of gzip, so they occur."""
+    view = memoryview(data)
+    parts: list[bytes] = []
+    position, room, pieces = 0, limit, 0
+    while True:  # one turn per frame
+        step = begin()
+        ended = False
+        while not ended:
             try:
-                part = member.decompress(rest, _CHUNK)
-            except zlib.error as error:
-                raise _damaged(GZIP, error) from None
-            rest = member.unconsumed_tail
+                part, taken, ended = step(view, position, min(_CHUNK, room + 1))
+            except failure as error:
+                raise _damaged(codec, error) from None
+            position += taken
             room -= len(part)
             if room < 0:
-                raise _too_large(GZIP, limit)
-            if not part and not member.eof:
-                raise _damaged(GZIP, "it ends early")
+                raise _too_large(codec, limit)
+            if not (part or taken or ended):
+                raise _damaged(codec, "it ends early")
             parts.append(part)
-        rest = member.unused_data
-        if not rest:
+        if position == len(view):
             return b"".join(parts)
+        pieces += 1
+        if pieces >= _pieces_max(limit):
+            raise _too_many(codec, limit)
 
 
 def _snappy(data: Buffer) -> bytes:
@@ -115,10 +149,13 @@ def _snappy_back(data: Buffer, limit: int) -> bytes:
     parts: list[bytes] = []
     view = memoryview(data)
     position = _XERIAL_HEADER_SIZE
-    room = limit
+    room, pieces = limit, 0
     if len(view) < position:
         raise _damaged(SNAPPY, "its frame header ends early")
     while position < len(view):
+        pieces += 1
+        if pieces > _pieces_max(limit):
+            raise _too_many(SNAPPY, limit)
         if position + _BLOCK_SIZE.size > len(view):
             raise _damaged(SNAPPY, "a block header ends early")
         (size,) = _BLOCK_SIZE.unpack_from(view, position)
@@ -147,26 +184,13 @@ def _lz4(data: Buffer) -> bytes:
 
 def _lz4_back(data: Buffer, limit: int) -> bytes:
     lz4 = _package("lz4.frame", LZ4)
-    parts: list[bytes] = []
-    rest = bytes(data)
-    room = limit
-    while True:  # one turn per frame
-        frame = lz4.LZ4FrameDecompressor()
-        while not frame.eof:
-            try:
-                part = frame.decompress(rest, max_length=_CHUNK)
-            except RuntimeError as error:
-                raise _damaged(LZ4, error) from None
-            rest = b""
-            room -= len(part)
-            if room < 0:
-                raise _too_large(LZ4, limit)
-            if not part and not frame.eof:
-                raise _damaged(LZ4, "it ends early")
-            parts.append(part)
-        rest = frame.unused_data
-        if not rest:
-            return b"".join(parts)
+    context = lz4.create_decompression_context()  # ready for the next frame whenever one has ended
+
+    def step(view: memoryview, position: int, most: int) -> tuple[bytes, int, bool]:
+        unpacked: tuple[bytes, int, bool] = lz4.decompress_chunk(context, view[position:], max_length=most)
+        return unpacked
+
+    return _unframed(LZ4, data, limit, lambda: step, RuntimeError)
 
 
 def _zstd(data: Buffer) -> bytes:

@@ -6,6 +6,9 @@ import gzip
 import struct
 import sys
 import tracemalloc
+import zlib
+from random import Random
+from typing import Any
 
 import cramjam
 import lz4.frame
@@ -113,6 +116,55 @@ def test_concatenated_frames_are_read_to_the_end(codec: int, packed: bytes) -> N
         decompress(codec, packed, 6)
 
 
+@pytest.mark.parametrize(
+    ("codec", "packed"),
+    [
+        (GZIP, gzip.compress(b"", mtime=0) * 1026),
+        (LZ4, lz4.frame.compress(b"") * 1026),
+        (SNAPPY, xerial(*[b""] * 1026)),
+    ],
+    ids=["gzip", "lz4", "snappy"],
+)
+def test_pieces_that_hold_nothing_count_as_a_kilobyte_each(codec: int, packed: bytes) -> None:
+    """100,000 of them fit into a batch, and each takes its time."""
+    assert decompress(codec, packed, 1 << 20) == b""
+    with pytest.raises(Undecodable, match="is of more than 1025 pieces for 1048575 bytes"):
+        decompress(codec, packed, (1 << 20) - 1)
+
+
+def test_members_of_gzip_are_not_copied_once_for_each_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    left_over = 0
+
+    class Counting:
+        def __init__(self, member: Any) -> None:
+            self.member = member
+
+        def __getattr__(self, name: str) -> Any:
+            nonlocal left_over
+            value = getattr(self.member, name)
+            if name in ("unused_data", "unconsumed_tail"):
+                left_over += len(value)
+            return value
+
+    begin = zlib.decompressobj
+    monkeypatch.setattr(zlib, "decompressobj", lambda window: Counting(begin(window)))
+    random = Random(7).randbytes(4 << 20)
+    packed = gzip.compress(b"", mtime=0) * 100 + gzip.compress(random, mtime=0)
+    assert decompress(GZIP, packed, len(random)) == random
+    assert left_over < 100 * (64 << 10) + len(packed)
+
+
+@pytest.mark.parametrize("size", [100, 70_000, 300_000, 2_000_000])
+@pytest.mark.parametrize("codec", [GZIP, LZ4], ids=["gzip", "lz4"])
+def test_frames_that_end_anywhere_are_read(codec: int, size: int) -> None:
+    random = Random(size)
+    parts = [random.randbytes(size), bytes(size), b"", random.randbytes(size // 2) + bytes(size), b"end"]
+    packed = b"".join(compress(codec, part) for part in parts)
+    assert decompress(codec, packed, max(4096, sum(map(len, parts)))) == b"".join(parts)
+    with pytest.raises(Undecodable, match="it ends early"):
+        decompress(codec, packed[:-1], 1 << 23)
+
+
 def test_zstd_without_a_stored_size_obeys_the_limit() -> None:
     packed = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(3_000_000))
     assert decompress(ZSTD, packed, 3_000_000) == bytes(3_000_000)
@@ -145,3 +197,17 @@ def test_a_bomb_costs_no_more_than_the_limit_and_its_error_nothing(codec: int) -
         tracemalloc.stop()
     assert peak < limit + (1 << 20)
     assert held < 1 << 20 and caught.value is not None
+
+
+@pytest.mark.parametrize("codec", [GZIP, LZ4, ZSTD], ids=["gzip", "lz4", "zstd"])
+def test_a_small_limit_is_looked_at_before_anything_is_unpacked(codec: int) -> None:
+    """A request of a thousand batches leaves each a kilobyte; 256 KiB of each were unpacked to see that."""
+    bomb = compress(codec, bytes(1 << 20))
+    decompress(codec, compress(codec, b"x"), 1)  # loads the package
+    tracemalloc.start()
+    try:
+        with pytest.raises(Undecodable, match="more than 1000 bytes"):
+            decompress(codec, bomb, 1000)
+        assert tracemalloc.get_traced_memory()[1] < 128 << 10
+    finally:
+        tracemalloc.stop()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, TypeAlias
 
 from cairnmq.broker.queues import find_queue
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cairnmq.broker.context import Context
 
 PartitionData: TypeAlias = ProduceRequest.PartitionProduceData
-Looked: TypeAlias = list[tuple[PartitionData, Refusal | None]]
+LookedAt: TypeAlias = tuple[PartitionData, Refusal | None]
 PartitionResponse: TypeAlias = ProduceResponse.PartitionProduceResponse
 TopicResponse: TypeAlias = ProduceResponse.TopicProduceResponse
 
@@ -83,20 +83,20 @@ class _Produce:
         if not batches and not (store.parked and not store.parked.keys().isdisjoint(self._queue_ids())):
             return self._when_room()
         if batches and not store.unpacking:
-            looked = _look_into(batches, AT_ONCE_BYTES // len(batches))
-            if all(refusal is None for _, refusal in looked):
+            looked_into = _look_into(batches, AT_ONCE_BYTES // len(batches))
+            if all(refusal is None for _, refusal in looked_into):  # ends at the first: then all go off the loop
                 return self._when_room()
 
-        def look() -> Looked | Exception:
+        def look() -> list[LookedAt] | Exception:
             try:
-                return _look_into(batches, store.unpacked_max)
+                return list(_look_into(batches, store.unpacked_max))
             except Exception as failure:  # noqa: BLE001 - for the reply, which somebody waits for
                 return failure
 
         queues = self._queue_ids()
         store.parked += queues
 
-        def go_on(looked: Looked | Exception) -> None:
+        def go_on(looked: list[LookedAt] | Exception) -> None:
             store.parked -= queues
             if isinstance(looked, Exception):
                 self.reply.fail(looked)
@@ -294,12 +294,10 @@ class _Produce:
             self.reply.complete(self._answer())
 
 
-def _look_into(batches: Iterable[tuple[PartitionData, LogConfig]], unpacked_max: int) -> Looked:
-    return [
-        (data, refuse_keyless(data.records, config, unpacked_max))
-        for data, config in batches
-        if isinstance(data.records, memoryview)
-    ]
+def _look_into(batches: Iterable[tuple[PartitionData, LogConfig]], unpacked_max: int) -> Iterator[LookedAt]:
+    for data, config in batches:
+        if isinstance(data.records, memoryview):
+            yield data, refuse_keyless(data.records, config, unpacked_max)
 
 
 def _known(code: ErrorCode, version: int) -> ErrorCode:

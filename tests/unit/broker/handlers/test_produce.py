@@ -14,7 +14,7 @@ from cairnmq.broker.handlers import produce as produce_module
 from cairnmq.broker.reply import CloseConnection
 from cairnmq.codec.crc32c import crc32c
 from cairnmq.codec.records import Record, build_batch
-from cairnmq.errors import ErrorCode
+from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.wire.messages import ProduceRequest
 from unit.broker.rig import NOW_MS, Rig, batch, open_rig, records_of, scenario
 
@@ -368,6 +368,29 @@ async def test_large_batches_for_compacted_topics_are_unpacked_off_the_loop(tmp_
         await asyncio.sleep(0)
         assert rig.queue("a").state.end == 3, "a small one is unpacked at once"
         assert (await small).base_offset == 2
+
+
+@scenario
+async def test_the_first_batch_that_is_too_large_ends_the_look_on_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a", 8, cleanup_policy="compact")
+        look, on_loop = produce_module.refuse_keyless, []
+
+        def watch(records: memoryview, *rest: Any) -> Refusal | None:
+            refusal = look(records, *rest)
+            if threading.current_thread() is threading.main_thread():
+                on_loop.append(refusal)
+            return refusal
+
+        monkeypatch.setattr(produce_module, "refuse_keyless", watch)
+        large = [keyed(b"v" if index == 0 else bytes(1 << 20), codec=4) for index in range(8)]
+        parts = [produce_module.PartitionData(index=index, records=data) for index, data in enumerate(large)]
+        topics = [ProduceRequest.TopicProduceData(name="a", partition_data=parts)]
+        answer = await rig.ask(0, 9, ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topics))
+        assert [part.base_offset for part in answer.responses[0].partition_responses] == [0] * 8
+        assert len(on_loop) == 2 and on_loop[0] is None
 
 
 @scenario
