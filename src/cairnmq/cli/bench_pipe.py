@@ -5,8 +5,9 @@ from __future__ import annotations
 import socket
 
 from cairnmq import __version__
+from cairnmq.client.blocking import reason_of
 from cairnmq.client.connection import Connection
-from cairnmq.client.errors import Disconnected
+from cairnmq.client.errors import Disconnected, Unreachable
 from cairnmq.types import Buffer
 from cairnmq.wire.messages import Message
 
@@ -17,7 +18,10 @@ class Pipe:
     """Blocking. Whoever sends must also receive: answers wait in the socket until then, in the order of requests."""
 
     def __init__(self, port: int, timeout: float = 60.0, host: str = "127.0.0.1", client_id: str = "bench") -> None:
-        self.socket = socket.create_connection((host, port), timeout=timeout)
+        try:
+            self.socket = socket.create_connection((host, port), timeout=timeout)
+        except OSError as error:
+            raise Unreachable(f"cannot reach {host}:{port}: {reason_of(error)}") from None
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.state = Connection(client_id, f"{host}:{port}", __version__)
         hello: list[Buffer] | None = self.state.hello()
@@ -32,7 +36,10 @@ class Pipe:
         """Gathered: a load program shares the machine with what it measures."""
         left = sum(map(len, frame))
         while left:
-            sent = self.socket.sendmsg(frame[:IOV_MAX])
+            try:
+                sent = self.socket.sendmsg(frame[:IOV_MAX])
+            except OSError as error:
+                raise Disconnected(f"lost {self.state.address} while sending: {reason_of(error)}") from None
             left -= sent
             while frame and sent >= len(frame[0]):
                 sent -= len(frame[0])
@@ -43,7 +50,11 @@ class Pipe:
     def receive(self) -> Message:
         """The answer to the oldest request that has none yet."""
         while True:
-            count = self.socket.recv_into(self.state.space())
+            try:
+                count = self.socket.recv_into(self.state.space())
+            except OSError as error:
+                reason = reason_of(error)
+                raise Disconnected(f"lost {self.state.address} while waiting for its answer: {reason}") from None
             if not count:
                 raise Disconnected(f"{self.state.address} closed the connection")
             reply = self.state.received(count)

@@ -68,17 +68,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     if command in LATER:
         terminal.error(f"`cairn {command}` comes with a later release")
         return USAGE
+    code: int = DONE
     try:
         chosen = build_parser(command).parse_args(arguments)
-        code: int = chosen.run(chosen)
+        code = chosen.run(chosen)
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever reads has seen enough. Python would complain again when it closes stdout, so give it another one.
+        # Whoever reads has seen enough; what was found out by then holds. Python would complain again when it closes
+        # stdout, so give it another one.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return DONE
+        return code
     except terminal.UsageError as wrong:
         terminal.error(str(wrong))
         return USAGE

@@ -25,7 +25,10 @@ def run(arguments: argparse.Namespace) -> int:
         if line.startswith("note: "):  # what the next start repairs by itself
             note(line)
         else:
-            write_line(line)
             findings += 1
+            try:
+                write_line(line)
+            except BrokenPipeError:  # who reads has seen enough, but not that all is well
+                return 1
     note(f"{findings} finding{'' if findings == 1 else 's'}")
     return 1 if findings else 0

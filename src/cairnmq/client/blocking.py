@@ -35,7 +35,7 @@ class _Link:
             seconds = min(CONNECT_SECONDS_MAX, max(0.1, deadline - time.monotonic()))
             self._socket = socket.create_connection((host, port), timeout=seconds)
         except OSError as error:
-            raise Unreachable(f"cannot reach {self.address}: {_reason(error)}; {advice}") from None
+            raise Unreachable(f"cannot reach {self.address}: {reason_of(error)}; {advice}") from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._state = Connection(client_id, self.address, __version__)
         self.broken = False
@@ -86,7 +86,7 @@ class _Link:
             self._socket.sendall(b"".join(frame))
         except OSError as error:
             self.close()
-            raise Disconnected(f"lost {self.address} while sending: {_reason(error)}") from None
+            raise Disconnected(f"lost {self.address} while sending: {reason_of(error)}") from None
         except BaseException:  # Ctrl-C in the middle of a frame: what follows on this connection would be nonsense
             self.close()
             raise
@@ -103,7 +103,7 @@ class _Link:
                     return reply.correlation_id, reply.message
         except OSError as error:
             self.close()
-            raise Disconnected(f"lost {self.address} while waiting for its answer: {_reason(error)}") from None
+            raise Disconnected(f"lost {self.address} while waiting for its answer: {reason_of(error)}") from None
         except BaseException:
             self.close()
             raise
@@ -378,7 +378,8 @@ def _left(deadline: float) -> float:
     return max(0.001, deadline - time.monotonic())
 
 
-def _reason(error: OSError) -> str:
+def reason_of(error: OSError) -> str:
+    """In words that end a sentence."""
     if isinstance(error, TimeoutError):
         return "no answer in time"
     if isinstance(error, socket.gaierror):

@@ -14,6 +14,9 @@ from cairnmq.cli.bench_load import Settings, same_bytes, stamped
 from cairnmq.cli.main import build_parser, main
 from cairnmq.cli.terminal import UsageError
 from cairnmq.codec.records import decode_batch
+from cairnmq.wire.framing import RequestHeader
+from cairnmq.wire.messages import Message, MetadataRequest
+from scripted_broker import ScriptedBroker, metadata
 
 
 def test_percentiles_count_records_and_not_batches() -> None:
@@ -85,6 +88,19 @@ def test_wrong_usage_exits_2_before_anything_is_sent(line: str) -> None:
     except SystemExit as stopped:
         code = stopped.code
     assert code == 2
+
+
+def test_a_broker_that_goes_away_is_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    """With acks=0 it is noticed by the next request, which finds a broken pipe: not that of stdout."""
+
+    def script(request: Message, header: RequestHeader) -> Message | None:
+        return metadata({"t": [1]}, {1: broker.port}) if isinstance(request, MetadataRequest) else None
+
+    with ScriptedBroker(script) as broker:
+        words = "bench produce --topic t --acks 0 --throughput 50 -n 1000 -s 10 -b".split()
+        assert main([*words, broker.bootstrap]) == 1
+        errors = capsys.readouterr().err
+        assert errors.startswith(f"cairn: lost {broker.bootstrap} while sending: ")
 
 
 def test_batches_of_one_length_are_built_once_and_stamped_ones_carry_their_times() -> None:

@@ -134,18 +134,31 @@ def test_one_command_does_not_load_the_others() -> None:
 
 
 def test_a_reader_that_leaves_is_no_error() -> None:
-    read_end, write_end = os.pipe()
-    os.close(read_end)
-    try:
-        done = cairn_into(write_end, "completion", "bash")
-    finally:
-        os.close(write_end)
+    done = without_reader("-m", "cairnmq.cli.main", "completion", "bash")
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def cairn_into(stdout: int, *words: str) -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", "cairnmq.cli.main", *words]
-    return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, timeout=30)
+@pytest.mark.parametrize("findings", [0, 1, 20_000])
+def test_findings_stay_findings_when_their_reader_leaves(findings: int) -> None:
+    """Few are written when the command is done, many in the middle of it."""
+    script = (
+        "import sys; from cairnmq.storage import verify; from cairnmq.cli.main import main;"
+        f"verify.verify = lambda *_: iter(['a finding'] * {findings});"
+        "sys.exit(main(['verify', '/x']))"
+    )
+    done = without_reader("-c", script)
+    assert done.returncode == (1 if findings else 0)
+    assert b"Error" not in done.stderr
+
+
+def without_reader(*words: str) -> subprocess.CompletedProcess[bytes]:
+    """Python, with a stdout that nobody reads."""
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    try:
+        return subprocess.run([sys.executable, *words], stdout=write_end, stderr=subprocess.PIPE, timeout=30)
+    finally:
+        os.close(write_end)
 
 
 def test_no_colours_away_from_a_terminal() -> None:
