@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -88,6 +90,17 @@ def test_nothing_outlives_a_killed_broker(make_broker: MakeBroker) -> None:
     children = broker.tree()[1:]
     broker.kill_broker()
     wait_until(lambda: not any(alive(child) for child in children), SECONDS, "the end of the broker's children")
+
+
+def test_the_first_splitter_may_open_as_many_files_as_its_broker(make_broker: MakeBroker) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(number) for number in os.listdir("/proc/self/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 64, hard))
+    try:
+        broker = make_broker().start()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert [process.rlimit(psutil.RLIMIT_NOFILE) for process in broker.tree()] == [(hard, hard)] * 2
 
 
 def alive(process: psutil.Process) -> bool:

@@ -170,6 +170,7 @@ async def _open_broker(
     progress: Progress,
 ) -> tuple[Context, Listener]:
     loop = asyncio.get_running_loop()
+    files = _raise_file_limit()  # before the splitter is started, which inherits it
     directories = _directories(options)
     without_metadata = await asyncio.to_thread(_metadata_loss, options, directories)
     thread = ThreadPoolExecutor(1, thread_name_prefix="metadata")
@@ -214,7 +215,6 @@ async def _open_broker(
         router=build_router(),
         clock=now_ms,
     )
-    files = _raise_file_limit()
     listener = Listener(ctx, ctx.router, _limits(config), _connections_max(config, files))
 
     async def forget_offsets(topic: Topic) -> None:

@@ -52,6 +52,7 @@ from cairnmq.storage.checkpoint import load_checkpoint
 from cairnmq.storage.disk import RealDisk
 from cairnmq.storage.fault_point import arm
 from cairnmq.storage.mending import Mender
+from cairnmq.storage.open_logs import OPEN_FILES_MAX
 from cairnmq.storage.queue_job import Uncompactable
 from cairnmq.storage.queue_log import QueueSpec
 from cairnmq.storage.reserve import FULL, Reserve
@@ -171,6 +172,7 @@ class SplitterProcess:
             journals=begin.limits,
             resume=resume,
             producer_expiration_ms=begin.producer_expiration_ms,
+            open_files_max=_open_files_max(),
         )
         if resume is not None:
             splitter.replay(now_ms())
@@ -389,6 +391,12 @@ class SplitterProcess:
             # From this checkpoint on a merge leaves them behind; a look finds the packs that are worth it.
             self.deleted = False
             self.next_retention = min(self.next_retention, time.monotonic() + LOOK_PAUSE * self.look_seconds)
+
+
+def _open_files_max() -> int:
+    """The limit that the broker has raised before it started us."""
+    limit = os.sysconf("SC_OPEN_MAX")
+    return limit if limit > 0 else OPEN_FILES_MAX
 
 
 def _set_niceness(value: int) -> None:

@@ -430,13 +430,16 @@ class QueueLog:
 
     # -------------------------------------------------------------------------------------- syncing and removing
 
-    def sync_parts(self) -> tuple[list[File], list[str]]:
-        """What a checkpoint must sync: files written since the last one, and directories with new names."""
+    def sync_parts(self) -> tuple[list[File], list[str], list[str]]:
+        """What a checkpoint must sync: the file that is open, names of others written since the last one, and
+        directories with new names."""
         self.flush_indexes()
-        files = [self.disk.open(name, write=True) for name in sorted(self._unsynced)]
-        if self.bases:
-            files.append(self._open_file())
-        return files, ([self.directory, QUEUES, ""] if self.new_names else [])
+        files, names = [], sorted(self._unsynced)
+        if self._file is not None:
+            files.append(self._file)
+        elif self.bases:
+            names.append(segment_name(self.directory, self.bases[-1], LOG))
+        return files, names, ([self.directory, QUEUES, ""] if self.new_names else [])
 
     def synced(self) -> None:
         self._unsynced.clear()

@@ -36,6 +36,7 @@ from cairnmq.storage.format import (
 )
 from cairnmq.storage.journal import JournalReader
 from cairnmq.storage.model import Thresholds, wants_segments
+from cairnmq.storage.open_logs import OPEN_FILES_MAX, OpenLogs
 from cairnmq.storage.pack import PackWriter
 from cairnmq.storage.pack_shelf import PackShelf
 from cairnmq.storage.producers import live
@@ -48,7 +49,6 @@ from cairnmq.storage.txn_index import read_rows
 
 ROUND_BYTES = 16 << 20
 READ_SLACK = 1 << 20  # a round ends with a whole entry inside the one chunk that was read
-OPEN_LOGS_MAX = 4000
 ABORTED_BYTES = 40 << 10  # what an aborted transaction in packs weighs: each is a row of every checkpoint, and memory
 SPOILED = "a sync of the read disk failed: what was split since the checkpoint is split again"
 
@@ -70,6 +70,7 @@ class Splitter:
         round_bytes: int = ROUND_BYTES,
         producer_expiration_ms: int = 86_400_000,
         thresholds: Thresholds = Thresholds(),  # noqa: B008 (frozen)
+        open_files_max: int = OPEN_FILES_MAX,
     ) -> None:
         self.journal_disk = journal_disk
         self.read_disk = read_disk
@@ -90,7 +91,7 @@ class Splitter:
         self._keyed: dict[tuple[str, bytes], bytes | None] = {}
         self._watermarks: dict[int, int] = {}
         self._epochs = {number: mark.epoch for number, mark in image.marks.items()}
-        self._open_logs: dict[int, QueueLog] = {}
+        self._open_logs = OpenLogs(open_files_max)
         self._retired: list[str] = []
         self.serial = 0
         self._resume = resume or Resume()
@@ -204,7 +205,6 @@ class Splitter:
         self._resume.segments_from.update({s.queue_id: s.segments_from for s in done if s.last_segment >= 0})
         self.positions[journal] = self._resume.positions[journal] = position
         self._watermarks[journal] = max(limit, position)
-        self._limit_open_logs()
         return Round(journal, position, batches, done, pack)
 
     def _store(self, touched: dict[int, list[Entry]]) -> tuple[list[QueueSplit], int]:
@@ -312,6 +312,7 @@ class Splitter:
             log.remove_below(row.log_start)
             if log.bases and row.log_start >= max(row.end, offset):
                 log.remove_last()
+        self._open_logs.hold(queue.spec.queue_id, log)
         return log
 
     def _append(self, queue: SplitQueue, batches: list[Entry]) -> QueueSplit:
@@ -319,8 +320,7 @@ class Splitter:
         log = queue.log or self.open_log(queue, batches[0].base_offset)
         aborted = queue.state.take_aborted(batches[0].base_offset)
         log.append(batches, aborted)
-        self._open_logs.pop(queue_id, None)
-        self._open_logs[queue_id] = log
+        self._open_logs.hold(queue_id, log)
         sums = log.sums_from(aborted[0].last) if aborted else ()
         return QueueSplit(queue_id, queue.state.end, queue.segments_from, log.bases[-1], sums)
 
@@ -371,34 +371,24 @@ class Splitter:
         if self.spoiled is not None:
             raise Fault(self.spoiled)
 
-    def _limit_open_logs(self) -> None:
-        while len(self._open_logs) > OPEN_LOGS_MAX:
-            queue_id = next(iter(self._open_logs))
-            self._open_logs.pop(queue_id).close_file()
-
     # ---------------------------------------------------------------------------------------------- checkpoints
 
     def checkpoint(self, now_ms: int, *, clean: bool = False) -> Published:
         """Syncs the read disk, then publishes."""
         swapped = self.swaps.into_rows()
         dirty = [queue for queue in self.queues.values() if queue.dirty]
-        files = list(self._new_packs)
+        files, closed = list(self._new_packs), list[str]()
         directories: dict[str, None] = dict.fromkeys([*swapped, *([PACKS, ""] if files or self._merges else [])])
         for queue in dirty:
             if queue.log is not None:
-                more, names = queue.log.sync_parts()
+                more, others, names = queue.log.sync_parts()
                 files.extend(more)
+                closed.extend(others)
                 directories.update(dict.fromkeys(names))
         self._refuse_if_spoiled()
         reach("checkpoint-sync")
-        try:
-            with noting_doubt(self.read_disk, ""):
-                self.read_disk.sync_files(files, list(directories))
-        except OSError as error:
-            # What was split since the last checkpoint may be gone although it reads well. A later sync would not tell;
-            # the next start cuts it and splits it again.
-            self.spoiled = f"{SPOILED} ({error})"
-            raise
+        for part in self._open_logs.parts(self.read_disk, files, closed):
+            self._sync(part, list(directories))
         for queue in dirty:
             queue.state.producers = live(queue.state.producers, now_ms, self.producer_expiration_ms)
         rows = CheckpointRows(
@@ -427,6 +417,16 @@ class Splitter:
             self.read_disk.remove_tree(directory)
         self._retired.clear()
         return published
+
+    def _sync(self, files: list[File], directories: list[str]) -> None:
+        try:
+            with noting_doubt(self.read_disk, ""):
+                self.read_disk.sync_files(files, directories)
+        except OSError as error:
+            # What was split since the last checkpoint may be gone although it reads well. A later sync would not tell;
+            # the next start cuts it and splits it again.
+            self.spoiled = f"{SPOILED} ({error})"
+            raise
 
     def _shelved(self) -> list[int]:
         """The packs that count once merges do."""
@@ -518,10 +518,8 @@ class Splitter:
         self._resume.packs.append(self._write_pack((queue_id, run) for queue_id, run in runs if run))
         for queue in queues:
             queue.state.add_aborted(self.stored_aborted(queue))
-            if queue.log is not None:
-                queue.log.close_file()
-                queue.log = None
-            self._open_logs.pop(queue.spec.queue_id, None)
+            queue.log = None
+            self._open_logs.forget(queue.spec.queue_id)
             queue.segments_from, queue.row_sums = NO_SEGMENTS, {}
             queue.packed_bytes = 0
             queue.dirty = True
@@ -549,9 +547,7 @@ class Splitter:
                 self._forgotten.append(queue_id)
             known = queue or row
             self.segmented -= known is not None and known.segments_from != NO_SEGMENTS
-            if queue is not None and queue.log is not None:
-                queue.log.close_file()
-            self._open_logs.pop(queue_id, None)
+            self._open_logs.forget(queue_id)
             if not directory:
                 continue
             try:

@@ -7,7 +7,8 @@ import fcntl
 import resource
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -39,9 +40,9 @@ from cairnmq.codec.records import Record, build_batch
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.checkpoint import load_checkpoint
 from cairnmq.storage.compaction_sieve import Sieve
-from cairnmq.storage.disk import File, RealDisk
+from cairnmq.storage.disk import File, RealDisk, RealFile
 from cairnmq.storage.engine import Engine, EngineConfig
-from cairnmq.storage.format import DOUBT_FILE, PACKS
+from cairnmq.storage.format import DOUBT_FILE, PACKS, QUEUES
 from cairnmq.storage.pack_merge import FANOUT
 from cairnmq.storage.queue_log import QueueSpec
 from cairnmq.storage.split_report import Resume
@@ -66,14 +67,15 @@ class RefusingDisk(RealDisk):
 class Desk:
     """A data directory with a journal to split, and the process's loop without the process."""
 
-    def __init__(self, tmp_path: Path) -> None:
+    def __init__(self, tmp_path: Path, more: Sequence[QueueSpec] = ()) -> None:
+        self.known = [SPEC, AGING, *more]
         self.journal_dir, self.data_dir = str(tmp_path / "journal"), str(tmp_path)
         self.epoch = 0
         self.open_broker()
         self.link, theirs = pair()
         self.inbox = Inbox()
         self.process = SplitterProcess(theirs)
-        self.specs = [SPEC]
+        self.specs = [SPEC, *more]
         self.process.resolve = lambda queue_ids: self.specs  # type: ignore[method-assign]
         self.process.begin = Begin(self.journal_dir, self.data_dir, None, {0: 0}, 60_000, 60_000, False, None)
         self.process.splitter = self.process.open_splitter(None)
@@ -83,17 +85,19 @@ class Desk:
         self.engine = Engine.open(
             RealDisk(self.journal_dir),
             RealDisk(self.data_dir),
-            [SPEC, AGING],
+            self.known,
             epoch=self.epoch,
             seed=5,
             config=EngineConfig(),
             now_ms=NOW,
         )
 
-    def put(self, queue_id: int = 1) -> None:
+    def put(self, *queue_ids: int) -> None:
+        """A record for each of these queues, or for the first."""
         path = self.engine.paths[0]
-        data = build_batch([Record(offset=0, timestamp=NOW, key=None, value=b"value")])
-        path.stage(self.engine.queues[queue_id], memoryview(bytearray(data)), -1, NOW)
+        for queue_id in queue_ids or (1,):
+            data = build_batch([Record(offset=0, timestamp=NOW, key=None, value=b"value")])
+            path.stage(self.engine.queues[queue_id], memoryview(bytearray(data)), -1, NOW)
         write = path.take()
         assert write is not None
         path.write(write)
@@ -189,13 +193,59 @@ def test_a_disk_that_fails_at_its_start_is_a_line_in_the_log(desk: Desk, monkeyp
         desk.process.run()
 
 
+@contextmanager
+def limited_files(soft: int) -> Iterator[None]:
+    old, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (old, hard))
+
+
+def test_more_queues_with_segments_than_files_that_may_be_open(tmp_path: Path) -> None:
+    """Rounds, checkpoints, looks and successors failed, again and again, until all producers waited."""
+    specs = [structs.replace(SPEC, queue_id=number, partition=number) for number in range(3, 303)]
+    with limited_files(300):
+        desk = Desk(tmp_path, specs)
+        for end in (1, 2):
+            desk.put(*range(3, 303))
+            desk.process.limits = {0: desk.engine.splittable(0)}
+            desk.process.round()
+            if end == 1:
+                desk.process.splitter.close()
+                desk.process.splitter = desk.process.open_splitter(desk.process.splitter.resume())
+            desk.process.upkeep.look(NOW)
+            desk.process.checkpoint()
+            desk.process.upkeep.look(NOW)
+            assert [row.end for row in load_checkpoint(RealDisk(desk.data_dir)).queues.values()] == [end] * 300
+        desk.process.splitter.close()
+
+
+def test_logs_in_use_stay_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opening each of them for each round would cost more than the data."""
+    opened: list[str] = []
+    real = RealDisk.open
+
+    def open_noting(disk: RealDisk, name: str, *, write: bool = False) -> RealFile:
+        opened.append(name)
+        return real(disk, name, write=write)
+
+    desk = Desk(tmp_path, [structs.replace(SPEC, queue_id=number, partition=number) for number in range(3, 103)])
+    for _ in range(2):
+        opened.clear()
+        desk.put(*range(3, 103))
+        desk.process.limits = {0: desk.engine.splittable(0)}
+        monkeypatch.setattr(RealDisk, "open", open_noting)
+        desk.process.round()
+        monkeypatch.setattr(RealDisk, "open", real)
+    assert not [name for name in opened if name.startswith(QUEUES)]
+
+
 def test_its_socket_may_have_any_number() -> None:
     """It keeps the number that it had in the broker, which may have thousands of files open."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    assert hard > 1024 or hard == resource.RLIM_INFINITY
     ours, theirs = pair()
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with ours, theirs, limited_files(2048):
         with socket.socket(fileno=fcntl.fcntl(theirs, fcntl.F_DUPFD_CLOEXEC, 1024)) as far:
             process = SplitterProcess(far)
             process.receive(0.0)
@@ -203,10 +253,6 @@ def test_its_socket_may_have_any_number() -> None:
             ours.sendall(framed(Seen(7)))
             process.receive(10.0)
             assert process.waiting.pop() == Seen(7)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        ours.close()
-        theirs.close()
 
 
 def test_a_failed_round_is_tried_again(desk: Desk) -> None:

@@ -54,7 +54,8 @@ def filled(disk: SimDisk, count: int, **config: int) -> QueueLog:
 
 
 def checkpoint(disk: SimDisk, log: QueueLog) -> None:
-    disk.sync_files(*log.sync_parts())
+    files, names, directories = log.sync_parts()
+    disk.sync_files([*files, *(disk.open(name, write=True) for name in names)], directories)
     log.synced()
 
 
@@ -123,8 +124,8 @@ def test_a_time_entry_that_a_failed_sync_lost_is_made_again(seed: int) -> None:
     log = filled(disk, 2, segment_bytes=2 * size)
     checkpoint(disk, log)
     log.append([batch(4, timestamp=1002)])
-    files, _ = log.sync_parts()
-    for file in files:
+    files, names, _ = log.sync_parts()
+    for file in [*(disk.open(name, write=True) for name in names), *files]:
         disk.faults[disk.operations + 1] = errno.EIO
         with pytest.raises(OSError):
             file.sync()
