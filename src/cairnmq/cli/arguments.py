@@ -7,10 +7,14 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from cairnmq.cli.terminal import UsageError
+
 if TYPE_CHECKING:
     from cairnmq.client.blocking import Client
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+PARTITIONS_MAX = 1_000_000  # of one topic, in a command line; brokers have limits of their own
+REPLICAS_MAX = 2**15 - 1
 
 
 def add_connection(parser: argparse.ArgumentParser) -> None:
@@ -27,8 +31,13 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
 
 
 def connect(arguments: argparse.Namespace) -> Client:
-    from cairnmq.client.blocking import Client
+    from cairnmq.client.blocking import Client, parse_bootstrap
+    from cairnmq.client.errors import ClientError
 
+    try:
+        parse_bootstrap(arguments.bootstrap)
+    except ClientError as wrong:
+        raise UsageError(str(wrong)) from None
     return Client.connect(arguments.bootstrap, client_id="cairn", timeout=arguments.timeout)
 
 
@@ -60,10 +69,33 @@ def seconds(text: str) -> float:
     return number
 
 
+def utf8(text: str) -> str:
+    """Names of topics, groups and settings: the shell may give bytes that are no text."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not UTF-8") from None
+    return text
+
+
 def count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
     return int(text)
+
+
+def partition_count(text: str) -> int:
+    return _at_most(count(text), PARTITIONS_MAX)
+
+
+def replica_count(text: str) -> int:
+    return _at_most(count(text), REPLICAS_MAX)
+
+
+def _at_most(number: int, most: int) -> int:
+    if number > most:
+        raise argparse.ArgumentTypeError(f"{number} is more than {most}")
+    return number
 
 
 def natural(text: str) -> int:
@@ -80,16 +112,17 @@ def partitions(text: str) -> list[int]:
         low, high = natural(first), natural(last if dash else first)
         if low > high:
             raise argparse.ArgumentTypeError(f"{part!r} counts backwards")
+        _at_most(high, PARTITIONS_MAX)
         found.extend(range(low, high + 1))
     return found
 
 
 def setting(text: str) -> tuple[str, str]:
     """`name=value`; the value may be empty and may hold further equals signs."""
-    name, equals, value = text.partition("=")
-    if not equals or not name.strip():
+    key, equals, value = utf8(text).partition("=")
+    if not equals or not key.strip():
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
-    return name.strip(), value
+    return key.strip(), value
 
 
 def flattened(lists: Sequence[Sequence[int]] | None) -> list[int]:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cairnmq.cli.arguments import add_connection, add_json, add_later, connect, count, setting
+from cairnmq.cli.arguments import add_connection, add_json, add_later, connect, count, partition_count, setting, utf8
 from cairnmq.cli.bench_figures import Figures, closing_line, figures, summary
 from cairnmq.cli.produce import ACKS
 from cairnmq.cli.terminal import Progress, UsageError, note, warn, write_json, write_line, write_table
@@ -38,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_produce(produce)
 
     consume = actions.add_parser("consume", help="read a topic from its start")
-    consume.add_argument("--topic", required=True, metavar="TOPIC")
+    consume.add_argument("--topic", required=True, type=utf8, metavar="TOPIC")
     consume.add_argument("-n", "--num-records", "--messages", type=count, metavar="N", help="default: all")
     add_json(consume)
     add_connection(consume)
@@ -83,9 +83,11 @@ def add_produce(parser: argparse.ArgumentParser) -> None:
 
 
 def add_load(parser: argparse.ArgumentParser, records: int) -> None:
-    parser.add_argument("--topic", metavar="TOPIC", help="an existing one; without it one is made and deleted again")
     parser.add_argument(
-        "--partitions", type=count, default=PARTITIONS, metavar="N", help="of the one that is made (10)"
+        "--topic", type=utf8, metavar="TOPIC", help="an existing one; without it one is made and deleted again"
+    )
+    parser.add_argument(
+        "--partitions", type=partition_count, default=PARTITIONS, metavar="N", help="of the one that is made (10)"
     )
     parser.add_argument("-n", "--num-records", type=count, default=records, metavar="N", help=f"default {records}")
     add_sending(parser)
@@ -109,7 +111,7 @@ def rate(text: str) -> float | None:
 
 
 def numbers(text: str) -> tuple[int, ...]:
-    return tuple(count(part) for part in text.split(","))
+    return tuple(partition_count(part) for part in text.split(","))
 
 
 def run_produce(arguments: argparse.Namespace) -> int:

@@ -112,6 +112,7 @@ def run_health(arguments: argparse.Namespace) -> int:
 def _ask_http(place: str, timeout: float) -> list[str]:
     """What /health/ready says; a broker that recovers answers it before it takes requests."""
     import json
+    from http.client import HTTPException
     from urllib.error import HTTPError, URLError
     from urllib.request import ProxyHandler, build_opener
 
@@ -125,10 +126,12 @@ def _ask_http(place: str, timeout: float) -> list[str]:
     except HTTPError as refused:
         try:
             said = json.load(refused)
-        except ValueError:
+        except (ValueError, OSError, HTTPException):
             return [f"{url} answered {refused.code}"]
-    except (URLError, OSError) as failed:
+    except (URLError, OSError, OverflowError) as failed:
         return [f"cannot ask {url}: {getattr(failed, 'reason', failed)}"]
+    except HTTPException:
+        return [f"{url} is not a broker's: it does not speak HTTP"]
     except ValueError:
         return [f"{url} is not a broker's: its answer is no JSON"]
     if not isinstance(said, dict) or "ready" not in said:

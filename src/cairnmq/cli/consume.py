@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from cairnmq.cli.arguments import add_connection, connect, count, flattened, partitions
+from cairnmq.cli.arguments import add_connection, connect, count, flattened, partitions, utf8
 from cairnmq.cli.offset_spec import AT, END, FORMS, OffsetSpec, find_bounds, parse_offset, place
 from cairnmq.cli.record_format import (
     DEFAULT_FORMAT,
@@ -33,7 +33,7 @@ COMMIT_EVERY_SECONDS = 5.0
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = "Prints the value of each message and a newline, from the end of the topic on."
-    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("topic", type=utf8, metavar="TOPIC")
     parser.add_argument("-o", "--offset", type=parse_offset, default=OffsetSpec(END), metavar="OFFSET", help=FORMS)
     parser.add_argument("-n", "--count", type=count, metavar="COUNT", help="stop after so many messages")
     parser.add_argument(
@@ -42,6 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-g",
         "--group",
+        type=utf8,
         metavar="GROUP",
         help="begin at this group's committed offsets (-o where there are none) and commit what was printed. "
         "This consumer takes all partitions for itself: several with one group do not share the work yet",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from cairnmq.cli.arguments import add_connection, add_json, connect, partitions
+from cairnmq.cli.arguments import add_connection, add_json, connect, partitions, utf8
 from cairnmq.cli.offset_spec import AT, END, START, TIME, Bounds, OffsetSpec, find_bounds, parse_time, place
 from cairnmq.cli.terminal import UsageError, note, report_deleted, warn, write_json, write_line, write_table
 
@@ -20,18 +20,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
     listing = actions.add_parser("list", help="list groups")
-    listing.add_argument("--state", action="append", default=[], metavar="STATE", help="only these; repeatable")
-    listing.add_argument("--type", action="append", default=[], metavar="TYPE", help="only these; repeatable")
+    listing.add_argument(
+        "--state", action="append", type=utf8, default=[], metavar="STATE", help="only these; repeatable"
+    )
+    listing.add_argument(
+        "--type", action="append", type=utf8, default=[], metavar="TYPE", help="only these; repeatable"
+    )
     add_json(listing)
     listing.set_defaults(run=run_list)
 
     describe = actions.add_parser("describe", help="state, members, offsets and lag of groups")
-    describe.add_argument("groups", nargs="+", metavar="GROUP")
+    describe.add_argument("groups", nargs="+", type=utf8, metavar="GROUP")
     add_json(describe)
     describe.set_defaults(run=run_describe)
 
     reset = actions.add_parser("reset", help="set the offsets of a group that has no members")
-    reset.add_argument("group", metavar="GROUP")
+    reset.add_argument("group", type=utf8, metavar="GROUP")
     reset.add_argument(
         "-t",
         "--topic",
@@ -53,7 +57,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     reset.set_defaults(run=run_reset)
 
     delete = actions.add_parser("delete", help="delete groups without members, with their offsets")
-    delete.add_argument("groups", nargs="+", metavar="GROUP")
+    delete.add_argument("groups", nargs="+", type=utf8, metavar="GROUP")
     delete.set_defaults(run=run_delete)
 
     for action in (listing, describe, reset, delete):
@@ -61,10 +65,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _topic(text: str) -> tuple[str, list[int] | None]:
-    name, colon, indexes = text.partition(":")
-    if not name:
+    topic, colon, indexes = utf8(text).partition(":")
+    if not topic:
         raise argparse.ArgumentTypeError(f"{text!r} is not TOPIC or TOPIC:PARTITIONS")
-    return name, partitions(indexes) if colon else None
+    return topic, partitions(indexes) if colon else None
 
 
 def _at(text: str) -> OffsetSpec:

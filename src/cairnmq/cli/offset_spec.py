@@ -46,14 +46,16 @@ def parse_offset(text: str) -> OffsetSpec:
 
 def parse_time(text: str) -> int:
     """Milliseconds since 1970 from digits or ISO 8601; without a zone it is local time."""
-    if text.isascii() and text.isdecimal():
-        return int(text)
     try:
-        return int(datetime.fromisoformat(text).timestamp() * 1000)
-    except ValueError:
+        digits = text.isascii() and text.isdecimal()
+        time_ms = int(text) if digits else int(datetime.fromisoformat(text).timestamp() * 1000)
+    except (ValueError, OverflowError):
         raise ArgumentTypeError(
             f"{text!r} is neither milliseconds since 1970 nor a time like 2026-08-01T12:00:00Z"
         ) from None
+    if not 0 <= time_ms < 2**63:  # negative ones are names for brokers: -1 is the end
+        raise ArgumentTypeError(f"{text!r} is before 1970 or too late")
+    return time_ms
 
 
 def place(spec: OffsetSpec, bounds: Bounds) -> int:

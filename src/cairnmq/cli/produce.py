@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from cairnmq.cli.arguments import add_connection, add_later, connect, natural
+from cairnmq.cli.arguments import add_connection, add_later, connect, natural, utf8
 from cairnmq.cli.record_format import unescape
 from cairnmq.cli.terminal import Progress, note
 from cairnmq.client.errors import ClientError, Disconnected, GaveUp
@@ -31,14 +31,16 @@ ACKS = {"0": 0, "1": 1, "all": -1, "-1": -1}
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = "Sends each line of stdin (or of a file) as one message."
     parser.epilog = "Same key, same partition, as with Kafka's Java client. Without a key, partitions take turns."
-    parser.add_argument("topic", metavar="TOPIC", help="created if it does not exist, where the broker allows it")
+    parser.add_argument(
+        "topic", type=utf8, metavar="TOPIC", help="created if it does not exist, where the broker allows it"
+    )
     parser.add_argument("-f", "--file", metavar="FILE", help="lines of this file instead of stdin")
     keys = parser.add_mutually_exclusive_group()
     keys.add_argument("-k", "--key", metavar="KEY", help="the key of every message")
     keys.add_argument(
         "-K",
         "--key-separator",
-        type=unescape,
+        type=separator,
         metavar="SEP",
         help=r"split each line at the first SEP into key and value (\t works)",
     )
@@ -53,6 +55,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_later(parser, "--tag", "--delay", "--at")
     add_connection(parser)
     parser.set_defaults(run=run)
+
+
+def separator(text: str) -> bytes:
+    if not text:
+        raise argparse.ArgumentTypeError("an empty text separates nothing")
+    return unescape(text)
 
 
 def header(text: str) -> tuple[str, bytes]:

@@ -5,7 +5,17 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from cairnmq.cli.arguments import add_connection, add_json, connect, count, flattened, partitions, setting
+from cairnmq.cli.arguments import (
+    add_connection,
+    add_json,
+    connect,
+    flattened,
+    partition_count,
+    partitions,
+    replica_count,
+    setting,
+    utf8,
+)
 from cairnmq.cli.offset_spec import FORMS, find_bounds, parse_offset, place
 from cairnmq.cli.terminal import UsageError, error, note, report_deleted, write_json, write_line, write_table
 
@@ -17,12 +27,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
     create = actions.add_parser("create", help="create topics")
-    create.add_argument("names", nargs="+", metavar="NAME")
+    create.add_argument("names", nargs="+", type=utf8, metavar="NAME")
     create.add_argument(
-        "-p", "--partitions", type=count, default=-1, metavar="N", help="default: the broker's num.partitions"
+        "-p", "--partitions", type=partition_count, default=-1, metavar="N", help="default: the broker's num.partitions"
     )
     create.add_argument(
-        "-r", "--replicas", type=count, default=-1, metavar="N", help="default: the broker's default.replication.factor"
+        "-r",
+        "--replicas",
+        type=replica_count,
+        default=-1,
+        metavar="N",
+        help="default: the broker's default.replication.factor",
     )
     create.add_argument(
         "-c", "--config", dest="configs", action="append", type=setting, default=[], metavar="k=v", help="repeatable"
@@ -36,7 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     listing.set_defaults(run=run_list)
 
     describe = actions.add_parser("describe", help="partitions, offsets and configs of topics")
-    describe.add_argument("names", nargs="+", metavar="NAME")
+    describe.add_argument("names", nargs="+", type=utf8, metavar="NAME")
     describe.add_argument(
         "-a", "--all", action="store_true", help="also the configs that are not set on the topic itself"
     )
@@ -44,11 +59,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     describe.set_defaults(run=run_describe)
 
     delete = actions.add_parser("delete", help="delete topics with all their messages")
-    delete.add_argument("names", nargs="+", metavar="NAME")
+    delete.add_argument("names", nargs="+", type=utf8, metavar="NAME")
     delete.set_defaults(run=run_delete)
 
     alter = actions.add_parser("alter", help="change configs")
-    alter.add_argument("names", nargs="+", metavar="NAME")
+    alter.add_argument("names", nargs="+", type=utf8, metavar="NAME")
     alter.add_argument(
         "-c",
         "--config",
@@ -60,17 +75,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="set; repeatable",
     )
     alter.add_argument(
-        "-d", "--delete-config", dest="removed", action="append", default=[], metavar="k", help="back to the default"
+        "-d",
+        "--delete-config",
+        dest="removed",
+        action="append",
+        type=utf8,
+        default=[],
+        metavar="k",
+        help="back to the default",
     )
     alter.set_defaults(run=run_alter)
 
     add = actions.add_parser("add-partitions", help="add partitions to a topic")
-    add.add_argument("name", metavar="NAME")
-    add.add_argument("-n", "--num", type=count, required=True, metavar="N", help="how many to add")
+    add.add_argument("name", type=utf8, metavar="NAME")
+    add.add_argument("-n", "--num", type=partition_count, required=True, metavar="N", help="how many to add")
     add.set_defaults(run=run_add_partitions)
 
     trim = actions.add_parser("trim", help="delete messages from the start of partitions")
-    trim.add_argument("name", metavar="NAME")
+    trim.add_argument("name", type=utf8, metavar="NAME")
     trim.add_argument(
         "-o", "--offset", type=parse_offset, required=True, metavar="OFFSET", help=f"first one to keep: {FORMS}"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -187,6 +188,24 @@ def test_health_over_http(
     told = json.loads(capsys.readouterr().out)
     expected = [reason.replace("PLACE", place) for reason in said]
     assert told == {"healthy": not expected, "reasons": expected, "asked": "http"}
+
+
+def test_health_over_http_of_what_speaks_something_else(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            connected, _ = listener.accept()
+            with connected:
+                connected.recv(65536)
+                connected.sendall(b"\0\0\0\1?\r\n")
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        assert main(["cluster", "health", "--http", f"127.0.0.1:{listener.getsockname()[1]}"]) == 1
+        thread.join()
+    assert "is not a broker's: it does not speak HTTP" in capsys.readouterr().out
+    assert main(["cluster", "health", "--http", "127.0.0.1:99999"]) == 1
+    assert "cannot ask http://127.0.0.1:99999/health/ready: " in capsys.readouterr().out
 
 
 def test_health_over_http_without_anybody_there(capsys: pytest.CaptureFixture[str]) -> None:

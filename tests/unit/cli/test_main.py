@@ -11,6 +11,7 @@ import pytest
 
 from cairnmq import __version__, kernels
 from cairnmq.cli.main import COMMANDS, LATER, build_parser, main
+from scripted_broker import ScriptedBroker, metadata
 
 
 def cairn(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
@@ -63,12 +64,19 @@ def test_later_flags_are_refused(line: str, capsys: pytest.CaptureFixture[str]) 
         "cluster",
         "cluster health --http ftp://x",
         "topic create t -p 0",
+        "topic create t -p 99999999999",
+        "topic create t -r 40000",
         "topic create t -c novalue",
         "topic add-partitions t",
+        "topic add-partitions t -n 2147483647",
+        "topic list -b nonsense",
         "topic trim t",
         "topic alter t",
         "consume",
         "consume t -o soon",
+        "consume t -o @99999999999999999999",
+        "consume t -o @1969-12-31T23:59:59.999Z",
+        "consume t -p 0-99999999999",
         "consume t -f %q",
         "consume t -f %v --json",
         "consume t -p 3-1",
@@ -93,6 +101,24 @@ def test_wrong_usage_is_2(line: str, capsys: pytest.CaptureFixture[str]) -> None
     assert code == 2
     captured = capsys.readouterr()
     assert "cairn" in captured.err and captured.out == ""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["produce", "t", "-K", ""],
+        ["produce", os.fsdecode(b"t\xff")],
+        ["topic", "create", os.fsdecode(b"t\xff")],
+        ["topic", "create", "t", "-c", os.fsdecode(b"a=\xff")],
+        ["consume", "t", "-g", os.fsdecode(b"\xff")],
+        ["group", "reset", "g", "-t", os.fsdecode(b"\xff:1"), "--to-latest"],
+    ],
+)
+def test_what_cannot_be_sent_is_wrong_usage(words: list[str]) -> None:
+    with ScriptedBroker(lambda request, header: metadata({"t": [1]}, {1: broker.port})) as broker:
+        with pytest.raises(SystemExit, match="2"):
+            main([*words, "-b", broker.bootstrap])
+        assert not broker.connections
 
 
 def test_a_failure_is_1_and_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
