@@ -13,6 +13,7 @@ from msgspec import Struct
 from cairnmq.codec.batch import (
     CONTROL_BIT,
     CRC_START,
+    EMPTY_DELTA_MAX,
     HEADER,
     HEADER_SIZE,
     LENGTH_OVERHEAD,
@@ -27,6 +28,9 @@ from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.format import ENTRY_LENGTH_MAX
 from cairnmq.types import OWN_PRODUCERS_FROM
+
+KEPT_END_MAX = 2**62  # what is produced behind it must have room too
+KEPT_GAPS_MAX = 1000 * (EMPTY_DELTA_MAX + 1)  # for each empty batch, made in one turn of the loop
 
 # attributes, maximum timestamp, producer id, producer epoch, base sequence, record count
 Admitted: TypeAlias = tuple[int, int, int, int, int, int]
@@ -89,10 +93,10 @@ def admit_kept(batches: Sequence[memoryview], span: Span, queue_end: int) -> lis
     """
     if span.start != queue_end and queue_end != 0:
         return Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, f"the queue ends at offset {queue_end}, not at {span.start}")
-    if not 0 <= span.start <= span.end:
+    if not 0 <= span.start <= span.end <= KEPT_END_MAX:
         return Refusal(ErrorCode.INVALID_REQUEST, f"offsets from {span.start} to {span.end}")
     headers = []
-    at = span.start
+    at, uncovered = span.start, span.end - span.start
     for batch in batches:
         header = _whole(batch)
         if isinstance(header, Refusal):
@@ -113,7 +117,13 @@ def admit_kept(batches: Sequence[memoryview], span: Span, queue_end: int) -> lis
                 f"offset {header.base_offset}: producer id {header.producer_id} may be that of a producer of ours",
             )
         at = header.last_offset + 1
+        uncovered -= header.last_offset_delta + 1
         headers.append(header)
+    if uncovered > KEPT_GAPS_MAX:
+        return Refusal(
+            ErrorCode.INVALID_REQUEST,
+            f"{uncovered} of the offsets from {span.start} to {span.end} are in no batch; at most {KEPT_GAPS_MAX} may",
+        )
     return headers
 
 

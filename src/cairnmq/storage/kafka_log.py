@@ -23,6 +23,8 @@ from cairnmq.storage.queue_segment import LOG, segment_name
 from cairnmq.types import TopicPartition
 
 _SAME_FROM = 16  # what lies before, base offset and leader epoch, is ours; the rest of a batch is kept
+OFFSETS_PER_SEGMENT = 0x7FFFFFFF  # behind the one in its name; Kafka's indexes hold no more
+DAMAGED = "the log is damaged. Restore it from another replica, or leave the topic out"
 UNFINISHED = (".swap", ".cleaned")  # of a compaction that a crash interrupted
 
 
@@ -158,6 +160,11 @@ class _Check:
                     return
                 assert isinstance(found, StoredBatch)
                 header = found.header
+                if header.last_offset - base > OFFSETS_PER_SEGMENT:
+                    # A batch's CRC does not cover its offset. Kafka would not cut this, so neither do we.
+                    raise Unimportable(
+                        f"{path} at {found.position}: offset {header.last_offset} is too far from {base}; {DAMAGED}"
+                    )
                 self.next = header.last_offset + 1
                 if self.next <= log.start:
                     continue
@@ -172,7 +179,7 @@ class _Check:
         if isinstance(found, NoBatch) and found.is_old_format:
             raise Unimportable(f"{place}; formats before Kafka 0.11 are not read: have Kafka 3 write the topic again")
         if not is_last or self.clean or self.next < self.recovery_point:
-            raise Unimportable(f"{place}; the log is damaged. Restore it from another replica, or leave the topic out")
+            raise Unimportable(f"{place}; {DAMAGED}")
         self.log.notes.append(f"{place}; what follows was never flushed and is left out, as Kafka itself would")
         self.log.end = max(self.log.start, self.next)
 

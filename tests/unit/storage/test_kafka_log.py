@@ -154,6 +154,28 @@ def test_damage_before_the_last_segment(directory: Directory) -> None:
         directory.check()
 
 
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_flipped_bit_in_an_offset(directory: Directory, killed: bool) -> None:
+    """No CRC covers it, and what it seems to skip would be filled with empty batches."""
+    bad = bytearray(batch(3))
+    bad[0] ^= 0x40
+    file = directory.segment(0, batch(0), bytes(bad))
+    if killed:
+        directory.killed()
+    with pytest.raises(
+        Unimportable, match=f"{file} at {len(batch(0))}: offset {2**62 + 5} is too far from 0; .*damaged"
+    ):
+        directory.check()
+
+
+def test_the_last_offset_that_a_segment_of_kafka_holds(directory: Directory) -> None:
+    directory.segment(7, batch(7), batch(7 + 0x7FFFFFFF - 2))
+    assert directory.check().end == 7 + 0x80000000
+    directory.segment(7, batch(7), batch(7 + 0x7FFFFFFF - 1))
+    with pytest.raises(Unimportable, match="too far"):
+        directory.check()
+
+
 def test_offsets_that_fall(directory: Directory) -> None:
     directory.segment(0, batch(0), batch(2))
     with pytest.raises(Unimportable, match="offset 2 where 3"):

@@ -71,6 +71,24 @@ class TestWritePath:
         assert on.queue.tail is not None and len(on.queue.tail) == 4
         assert on.queue.end == 3 * EMPTY_DELTA_MAX
 
+    def test_gaps_that_would_take_too_many_batches(self) -> None:
+        """Each request is staged in one turn of the loop, and a few bytes may ask for any span."""
+        most, on = 1000 * (EMPTY_DELTA_MAX + 1), Journaled()
+        for end, batches in ((most + 4, [kept(9)]), (most + 1, []), (2**62, [kept(0), kept(2**62 - 3)])):
+            refused = stage(on, 0, end, *batches)
+            assert isinstance(refused, Refusal) and "are in no batch" in refused.message
+        assert not isinstance(stage(on, 0, most + 3, kept(9)), Refusal)
+        assert on.queue.state.end == most + 3
+
+    @pytest.mark.parametrize("start", [2**62 + 1, 2**63 - 1])
+    def test_offsets_that_leave_no_room_behind_them(self, start: int) -> None:
+        """The splitter could not store what is produced next."""
+        on = Journaled()
+        refused = stage(on, start, start)
+        assert isinstance(refused, Refusal) and refused.code == ErrorCode.INVALID_REQUEST
+        assert not isinstance(stage(on, 2**62, 2**62), Refusal)
+        assert on.stage().base_offset == 2**62
+
     def test_a_log_that_begins_later(self) -> None:
         on = Journaled()
         stage(on, 40, 43, kept(40))
