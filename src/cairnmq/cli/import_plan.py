@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
+from itertools import islice
 
 from msgspec import Struct
 
@@ -18,11 +19,13 @@ from cairnmq.storage.kafka_directory import (
     by_topic,
 )
 from cairnmq.storage.kafka_log import KafkaLog, Unimportable
-from cairnmq.types import TopicPartition
 from cairnmq.wire.codec import Malformed
 from cairnmq.wire.kafka_records import Committed, KafkaTopic, Topics, fold_commit
 
 KEEP_FOR_EVER = {"retention.ms": "-1", "retention.bytes": "-1"}
+MISSING_SHOWN = 10
+GAP_MAX = 5_000  # partitions that other brokers may hold, where no metadata tells how many there are
+AWAY = "move it out of this directory"
 
 
 class TopicPlan(Struct):
@@ -74,7 +77,7 @@ def make_plan(
         if name in INTERNAL or not wanted(name, patterns):
             continue
         logs = checked(partitions)
-        plan.topics.append(_topic(name, partitions, logs, described.get(name), plan.notes))
+        plan.topics.append(_topic(name, partitions, logs, described.get(name), plan))
         plan.notes.extend(text for log in logs for text in log.notes)
     internal = [name for name in INTERNAL if name in found]
     if internal:
@@ -115,21 +118,33 @@ def _topic(
     partitions: dict[int, KafkaPartition],
     logs: list[KafkaLog],
     described: KafkaTopic | None,
-    notes: list[str],
+    plan: Plan,
 ) -> TopicPlan:
     ids = {partition.topic_id for partition in partitions.values()} - {None}
     known = described if described is not None and (not ids or described.topic_id in ids) else None
-    count = max([*(number + 1 for number in partitions), known.partitions if known else 0])
-    missing = sorted(set(range(count)) - set(partitions))
+    count = known.partitions if known else max(partitions) + 1
+    plan.problems.extend(_strange(partitions, known))
+    missing = list(islice((number for number in range(count) if number not in partitions), MISSING_SHOWN + 1))
     if missing:
-        listed = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")
-        notes.append(f"{name}: no directory holds partitions {listed}; they are made and stay empty")
+        listed = ", ".join(map(str, missing[:MISSING_SHOWN])) + (", ..." if len(missing) > MISSING_SHOWN else "")
+        plan.notes.append(f"{name}: no directory holds partitions {listed}; they are made and stay empty")
     if known is None:
-        notes.append(
+        plan.notes.append(
             f"{name}: no {CLUSTER_METADATA} here tells its settings and number of partitions; defaults of the broker "
             f"hold, its retention too (-c retention.ms=-1 keeps everything)"
         )
-    return TopicPlan(name, count, settings_of(name, known.configs if known else {}, notes), logs)
+    return TopicPlan(name, count, settings_of(name, known.configs if known else {}, plan.notes), logs)
+
+
+def _strange(partitions: dict[int, KafkaPartition], known: KafkaTopic | None) -> Iterator[str]:
+    """Directories that look like partitions and cannot be, such as a copy with a date: `orders-20261116`."""
+    before = -1
+    for number, partition in sorted(partitions.items()):
+        if known is not None and number >= known.partitions:
+            yield f"{partition.root}: the topic has {known.partitions} partitions, and this is none of them; {AWAY}"
+        elif known is None and number - before > GAP_MAX:
+            yield f"{partition.root}: {number - before - 1} partitions before it are missing; {AWAY} if it is none"
+        before = number
 
 
 def settings_of(name: str, configs: dict[str, str], notes: list[str]) -> dict[str, str]:
@@ -154,9 +169,9 @@ def settings_of(name: str, configs: dict[str, str], notes: list[str]) -> dict[st
 
 def _of_topics(committed: Committed, plan: Plan) -> Committed:
     """Only offsets of what is imported."""
-    places = {TopicPartition(topic.name, number) for topic in plan.topics for number in range(topic.partitions)}
+    counts = {topic.name: topic.partitions for topic in plan.topics}
     kept = {
-        group: {place: offset for place, offset in offsets.items() if place in places}
+        group: {place: offset for place, offset in offsets.items() if place.partition < counts.get(place.topic, 0)}
         for group, offsets in committed.items()
     }
     return {group: offsets for group, offsets in kept.items() if offsets}

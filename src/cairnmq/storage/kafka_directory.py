@@ -25,7 +25,7 @@ CLUSTER_METADATA = "__cluster_metadata"
 INTERNAL = (CONSUMER_OFFSETS, "__transaction_state", "__share_group_state", CLUSTER_METADATA)
 LOCK = ".lock"
 _METADATA_SNAPSHOT = re.compile(r"\d{20}-\d{10}\.checkpoint")
-_PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>\d+)")
+_PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>0|[1-9]\d{0,6})")
 _ON_THE_WAY_OUT = re.compile(r".+\.[0-9a-f]{32}-(delete|future|stray)")
 
 

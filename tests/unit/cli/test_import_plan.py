@@ -12,6 +12,7 @@ from cairnmq.cli.import_plan import Plan, make_plan, settings_of, wanted
 from cairnmq.cli.main import main
 from cairnmq.codec.records import Record, build_batch
 from cairnmq.storage.kafka_directory import open_directory
+from cairnmq.wire.kafka_records import KafkaTopic
 
 
 def batch(offset: int, count: int = 1) -> bytes:
@@ -52,6 +53,23 @@ def test_every_problem_is_listed(tmp_path: Path) -> None:
     (tmp_path / ".kafka_cleanshutdown").touch()
     plan = plan_of(tmp_path)
     assert len(plan.problems) == 2 and "a-0" in plan.problems[0] and "c-0" in plan.problems[1]
+
+
+def test_a_directory_that_can_be_no_partition_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory(tmp_path, "a-0", "a-20261116", "a-2026", "a-1999999", "a-01", "b-0")
+    plan = plan_of(tmp_path)
+    (problem,) = plan.problems
+    assert problem.startswith(f"{tmp_path}/a-1999999: 1997972 partitions before it are missing; move it out")
+    left_out = [note for note in plan.notes if note.endswith("not a live partition, left out")]
+    assert len(left_out) == 2 and "a-01:" in left_out[0] and "a-20261116:" in left_out[1]
+    directory(tmp_path, "__cluster_metadata-0")
+    topics = {"a": KafkaTopic("a", bytes(16), 3, {})}
+    monkeypatch.setattr("cairnmq.cli.import_plan.read_topics", lambda metadata: topics)
+    plan = plan_of(tmp_path)
+    assert [problem.split(": ")[0] for problem in plan.problems] == [f"{tmp_path}/a-2026", f"{tmp_path}/a-1999999"]
+    assert "the topic has 3 partitions, and this is none of them" in plan.problems[0]
+    assert [(topic.name, topic.partitions) for topic in plan.topics] == [("a", 3), ("b", 1)]
+    assert "a: no directory holds partitions 1, 2; they are made and stay empty" in plan.notes
 
 
 def test_committed_offsets_that_are_not_wanted_are_not_judged(
