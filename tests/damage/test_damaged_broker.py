@@ -18,10 +18,12 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker_process import Broker, fixed_port, wait_until
+from interop.clients.librdkafka import LibrdkafkaClient
 
 PARTITIONS = 3
 TRIALS = 12
 SECONDS = 30.0
+QUIET_SECONDS = 1.0
 Key = tuple[str, int]
 Records = dict[Key, list[bytes]]
 
@@ -51,15 +53,20 @@ def produce(bootstrap: str) -> Records:
     return records
 
 
-def read(bootstrap: str, wanted: Records, starts: dict[Key, int], quiet: float) -> Records:
-    """Values of each partition from its start on, until all of `wanted` are there or nothing came for `quiet` s."""
+def read(
+    bootstrap: str, wanted: Records, starts: dict[Key, int], is_over: Callable[[Records], bool] = lambda _: False
+) -> Records:
+    """Values of each partition from its start on, until all of `wanted` are there, or `is_over` says that no more will
+    come and none came for some time."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g", "enable.auto.commit": False})
     consumer.assign([TopicPartition(*key, starts.get(key, 0)) for key in wanted])
     got: Records = {key: [] for key in wanted}
     missing = sum(len(stored) - starts.get(key, 0) for key, stored in wanted.items())
     last = time.monotonic()
     try:
-        while missing > 0 and time.monotonic() < last + quiet:
+        while (
+            missing > 0 and (idle := time.monotonic() - last) < SECONDS and not (idle > QUIET_SECONDS and is_over(got))
+        ):
             for message in consumer.consume(1000, 0.1):
                 if message.error() is None:
                     got[message.topic(), message.partition()].append(message.value())
@@ -71,7 +78,7 @@ def read(bootstrap: str, wanted: Records, starts: dict[Key, int], quiet: float) 
 
 
 def status(broker: Broker) -> Any:
-    with urllib.request.urlopen(f"{broker.http}/api/v1/status", timeout=5) as answer:
+    with urllib.request.urlopen(f"{broker.http}/api/v1/status", timeout=30) as answer:
         return json.load(answer)
 
 
@@ -115,7 +122,9 @@ def test_damaged_files_under_real_clients(stopped: tuple[Broker, Records, bool])
         what = f"trial {trial}: {damage(path, random)}"
         broker.start()
         # librdkafka asks again and again while it is told error 56, so it goes on by itself once that ends
-        got = read(broker.bootstrap, records, {}, SECONDS if kept else 1.5)
+        got = read(
+            broker.bootstrap, records, {}, lambda got, path=path: not kept and stands(broker, records, got, path)
+        )
         for key, stored in records.items():
             end = len(got[key])
             assert got[key] == stored[:end], f"{what}: {key} is not what was stored"
@@ -126,13 +135,20 @@ def test_damaged_files_under_real_clients(stopped: tuple[Broker, Records, bool])
         assert broker.stop() == 0, what
 
 
+def stands(broker: Broker, records: Records, got: Records, path: Path) -> bool:
+    """Whatever is not read to its end is a partition of the damaged file, and was read up to a listed place."""
+    listed = {each["queue"]: each["first_offset"] for each in status(broker)["damages"]}
+    incomplete = {f"{key[0]}-{key[1]}": len(got[key]) for key, stored in records.items() if len(got[key]) < len(stored)}
+    return incomplete.keys() <= owners(path) and incomplete.items() <= listed.items()
+
+
 def behind_the_damage(broker: Broker, key: Key, stored: list[bytes], end: int, what: str) -> None:
     """The place is listed with its offsets, and what follows them is read."""
     listed = [each for each in status(broker)["damages"] if each["queue"] == f"{key[0]}-{key[1]}"]
     assert listed and listed[-1]["first_offset"] == end, f"{what}: read up to {end}, but {listed}"
     after = listed[-1]["end_offset"]
     if end < after < len(stored):
-        got = read(broker.bootstrap, {key: stored}, {key: after}, SECONDS)
+        got = read(broker.bootstrap, {key: stored}, {key: after})
         assert got[key] == stored[after:], f"{what}: {key} from {after} on"
 
 
@@ -151,12 +167,13 @@ def test_a_damaged_journal_stops_alone_and_says_why(make_broker: Callable[..., B
     wait_until(lambda: broker.ready_path.exists(), SECONDS, "a start beside a damaged journal")
     broker.http = json.loads(broker.ready_path.read_text())["http"]
     with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(f"{broker.http}/health/ready", timeout=5)
+        urllib.request.urlopen(f"{broker.http}/health/ready", timeout=30)
     assert "journal 0 is damaged at position" in refused.value.read().decode()
     assert [each["file"] for each in status(broker)["damages"]] == [f"0/{journal.name}"]
     stored = [b"%d" % number for number in range(20)]
-    got = read(broker.bootstrap, {("t", 0): stored}, {}, 1.0)["t", 0]
-    assert got == stored[: len(got)] and 5 < len(got) < 20
+    _, end = LibrdkafkaClient(broker.bootstrap).bounds("t", 0)
+    got = read(broker.bootstrap, {("t", 0): stored}, {}, lambda got: len(got["t", 0]) == end)["t", 0]
+    assert got == stored[:end] and 5 < end < 20
     failed: list[object] = []
     producer = Producer({"bootstrap.servers": broker.bootstrap, "message.timeout.ms": 1500})
     producer.produce("t", b"x", partition=0, on_delivery=lambda error, _: failed.append(error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import subprocess
 import threading
@@ -26,7 +27,8 @@ from programs import require_program
 APP = "shop"
 PARTITIONS = 3
 NEAR_MS = 5_000  # the window of the join in Streams.java
-STEPS, SECONDS_FED = 240, 36.0
+STEP_SECONDS = 0.15
+LAST_STEPS = 60  # fed when all kills are done: the last broker has something to compact
 VICTIMS = ("broker", "one", "broker", "other", "broker", "one", "all", "broker")
 SETTINGS = {
     **QUICK_GROUPS,
@@ -59,12 +61,11 @@ class Event(NamedTuple):
     timestamp: int
 
 
-def made_events() -> list[list[Event]]:
-    """What is fed, step by step; times are of the last minutes, so that nothing is too old to be kept."""
+def made_events() -> Iterator[list[Event]]:
+    """What is fed, step by step; times are of the last hour, so that nothing is too old to be kept."""
     chance = random.Random(7)
-    began = int(time.time() * 1000) - STEPS * 1000
-    steps = []
-    for step in range(STEPS):
+    began = int(time.time() * 1000) - 3_600_000
+    for step in itertools.count():
         now = began + step * 1000
         lines = [" ".join(f"word{int(chance.expovariate(0.05))}" for _ in range(8)) for _ in range(15)]
         events = [Event("lines", str(number), line, now) for number, line in enumerate(lines)]
@@ -72,8 +73,7 @@ def made_events() -> list[list[Event]]:
             buyer, payer = (f"customer{chance.randrange(30)}" for _ in range(2))
             events.append(Event("orders", f"{step}", f"{buyer} order{step}.{number}", now + chance.randrange(1000)))
             events.append(Event("payments", payer, f"payment{step}.{number}", now + chance.randrange(1000)))
-        steps.append(events)
-    return steps
+        yield events
 
 
 def words_of(events: list[Event]) -> dict[str, int]:
@@ -82,13 +82,16 @@ def words_of(events: list[Event]) -> dict[str, int]:
 
 def pairs_of(events: list[Event]) -> Counter[str]:
     """Every order with every payment of its customer that is near in time."""
-    payments = [event for event in events if event.topic == "payments"]
+    payments: dict[str, list[Event]] = {}
+    for event in events:
+        if event.topic == "payments":
+            payments.setdefault(event.key, []).append(event)
     return Counter(
         f"{order.value}|{payment.value}"
         for order in events
         if order.topic == "orders"
-        for payment in payments
-        if payment.key == order.value.split(" ")[0] and abs(payment.timestamp - order.timestamp) <= NEAR_MS
+        for payment in payments.get(order.value.split(" ")[0], [])
+        if abs(payment.timestamp - order.timestamp) <= NEAR_MS
     )
 
 
@@ -142,16 +145,39 @@ def instances(tmp_path: Path, broker: Broker) -> Iterator[list[Instance]]:
         instance.close()
 
 
-def feed(bootstrap: str, steps: list[list[Event]]) -> None:
-    """All of it once, over some time; an idempotent producer sees to it while the broker dies."""
-    options = {"enable.idempotence": True, "reconnect.backoff.max.ms": 200, "log_level": 2}
-    writer = producer(bootstrap, **options, partitioner="murmur2_random")  # Java's, or what is joined lies apart
-    for step in steps:
-        for event in step:
-            writer.produce(event.topic, event.value, event.key, timestamp=event.timestamp)
-        writer.poll(SECONDS_FED / STEPS)
-        time.sleep(SECONDS_FED / STEPS)
-    assert writer.flush(60) == 0
+class Feed:
+    """Input until the block ends: however long a kill takes, there is something left to be done at the next one.
+
+    Each event once; an idempotent producer sees to it while the broker dies."""
+
+    def __init__(self, bootstrap: str) -> None:
+        options = {"enable.idempotence": True, "reconnect.backoff.max.ms": 200, "log_level": 2}
+        self.writer = producer(
+            bootstrap, **options, partitioner="murmur2_random"
+        )  # Java's, or what is joined lies apart
+        self.events: list[Event] = []
+        self.steps = 0
+        self.ending = threading.Event()
+        self.thread = threading.Thread(target=self.run)
+
+    def run(self) -> None:
+        for step in made_events():
+            for event in step:
+                self.writer.produce(event.topic, event.value, event.key, timestamp=event.timestamp)
+            self.events += step
+            self.steps += 1
+            self.writer.poll(0)
+            if self.ending.wait(STEP_SECONDS):
+                return
+
+    def __enter__(self) -> Feed:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ending.set()
+        self.thread.join()
+        assert self.writer.flush(60) == 0, "events that the broker did not take"
 
 
 def consumed(group: Consumer) -> int:
@@ -189,28 +215,27 @@ def pairs(bootstrap: str) -> Counter[str]:
 
 
 def test_killed_with_the_broker(broker: Broker, instances: list[Instance]) -> None:
-    steps = made_events()
-    events = [event for step in steps for event in step]
     for instance in instances:
         instance.start()
-    feeder = threading.Thread(target=feed, args=(broker.bootstrap, steps))
-    feeder.start()
-    group = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": APP, "log_level": 2})
+    options = {"bootstrap.servers": broker.bootstrap, "reconnect.backoff.max.ms": 200, "log_level": 2}
+    group = Consumer({**options, "group.id": APP})
     chance = random.Random(11)
-    for victim in VICTIMS:
-        before = consumed(group)
-        wait_until(lambda before=before: consumed(group) > before, 40, f"work before the kill of {victim}")
-        time.sleep(chance.uniform(0, 1.5))
-        strike(victim, broker, instances)
-    feeder.join()
+    with Feed(broker.bootstrap) as feed:
+        for victim in VICTIMS:
+            before = consumed(group)
+            wait_until(lambda before=before: consumed(group) > before, 120, f"work before the kill of {victim}")
+            time.sleep(chance.uniform(0, 1.5))
+            strike(victim, broker, instances)
+        enough = feed.steps + LAST_STEPS
+        wait_until(lambda: feed.steps >= enough, 120, "the last steps")
     group.close()
-    words, near = words_of(events), pairs_of(events)
+    words, near = words_of(feed.events), pairs_of(feed.events)
 
     def done() -> bool:
         return counts(broker.bootstrap) == words and pairs(broker.bootstrap).total() >= near.total()
 
     try:
-        wait_until(done, 60, "the whole result")
+        wait_until(done, 120, "the whole result")
     finally:
         for instance in instances:
             assert instance.stop() == 0, instance.log.read_text()[-5000:]
