@@ -33,6 +33,7 @@ PIPELINED = 3
 BATCH_BYTES = 900_000
 BYTES_PER_SECOND = 60 << 20  # over all producers: they all send at once, then all wait
 RETRIABLE = {ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.REQUEST_TIMED_OUT}
+STILL_SECONDS = 0.5
 STAMP = b"\x0c\0\0\0\1\1\0"
 
 counts: Counter[str] = Counter()
@@ -51,25 +52,55 @@ def note_error(what: str, code: int) -> None:
         (counts if retriable else errors)[f"{what}: {ErrorCode(code).name}"] += 1
 
 
-async def producer(scene: Scene, number: int) -> None:
-    data = produce(TOPIC, sealed(0, STAMP + os.urandom(BATCH_BYTES)), acks=-1 if number % 2 else 1)
-    wire = await scene.wire()
-    pause = PRODUCERS * PIPELINED * BATCH_BYTES / BYTES_PER_SECOND
-    try:
+class Lateness:
+    """Of our own loop: who stands still in the middle of a request while others wait is rightly cut off after 1 s."""
+
+    def __init__(self) -> None:
+        self.stalls: list[tuple[float, float]] = []
+
+    async def watch(self, scene: Scene) -> None:
         while scene.goes_on:
-            started = time.monotonic()
-            for _ in range(PIPELINED):
-                wire.send(data)
-            for _ in range(PIPELINED):
-                body = await wire.answer()
-                _, position = read_response_header(memoryview(body), PRODUCE, 9)
-                answer, _ = decode(ProduceResponse, 9, body, position)
-                note_error("produce", answer.responses[0].partition_responses[0].error_code)
-                note("batches", started)
-            await asyncio.sleep(max(0.0, started + pause - time.monotonic()))
-    except (OSError, asyncio.IncompleteReadError) as error:
-        errors[f"a producer lost its connection: {error!r}"] += 1
-    wire.close()
+            began = time.monotonic()
+            await asyncio.sleep(0.05)
+            self.stalls.append((time.monotonic(), time.monotonic() - began - 0.05))
+
+    def stood_still(self) -> bool:
+        return any(late > STILL_SECONDS for end, late in self.stalls if end > time.monotonic() - 3)
+
+    def worst(self) -> float:
+        return round(max((late for _, late in self.stalls), default=0.0), 2)
+
+
+lateness = Lateness()
+
+
+def note_loss(who: str, error: Exception) -> None:
+    if lateness.stood_still():
+        counts[f"{who} that stood still, and lost its connection"] += 1
+    else:
+        errors[f"{who} lost its connection: {error!r}"] += 1
+
+
+async def producer(scene: Scene, data: bytes) -> None:
+    pause = PRODUCERS * PIPELINED * BATCH_BYTES / BYTES_PER_SECOND
+    while scene.goes_on:
+        wire = await scene.wire()
+        try:
+            while scene.goes_on:
+                started = time.monotonic()
+                for _ in range(PIPELINED):
+                    wire.send(data)
+                for _ in range(PIPELINED):
+                    body = await wire.answer()
+                    _, position = read_response_header(memoryview(body), PRODUCE, 9)
+                    answer, _ = decode(ProduceResponse, 9, body, position)
+                    note_error("produce", answer.responses[0].partition_responses[0].error_code)
+                    note("batches", started)
+                await asyncio.sleep(max(0.0, started + pause - time.monotonic()))
+        except (OSError, asyncio.IncompleteReadError) as error:
+            await asyncio.sleep(0.2)  # a stall that is just over is noted by then
+            note_loss("a producer", error)
+        wire.close()
 
 
 async def consumer(scene: Scene, number: int) -> None:
@@ -124,9 +155,16 @@ async def other(scene: Scene, number: int) -> None:
     wire.close()
 
 
-async def run(scene: Scene) -> None:
+def batches() -> list[bytes]:
+    """Of each producer; made before the time begins."""
+    made = (sealed(0, STAMP + os.urandom(BATCH_BYTES)) for _ in range(PRODUCERS))
+    return [produce(TOPIC, batch, acks=-1 if number % 2 else 1) for number, batch in enumerate(made)]
+
+
+async def run(scene: Scene, data: list[bytes]) -> None:
     await asyncio.gather(
-        *(producer(scene, number) for number in range(PRODUCERS)),
+        lateness.watch(scene),
+        *(producer(scene, each) for each in data),
         *(consumer(scene, number) for number in range(CONSUMERS)),
         *(other(scene, number) for number in range(OTHERS)),
     )
@@ -139,9 +177,10 @@ def main() -> int:
     given = parser.parse_args()
     os.nice(10)
     host, _, port = given.bootstrap.rpartition(":")
+    data = batches()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(run(Scene(host, int(port), "", given.seconds)))
-    print(json.dumps({**counts, "slowest seconds": slowest, "errors": errors}))
+        runner.run(run(Scene(host, int(port), "", given.seconds), data))
+    print(json.dumps({**counts, "slowest seconds": slowest, "own lateness": lateness.worst(), "errors": errors}))
     return 0
 
 

@@ -50,7 +50,7 @@ def test_hostile_clients(make_broker: Callable[..., Broker]) -> None:
     assert broker.http is not None
     line = [sys.executable, "-m", "fuzz.hostile", "--bootstrap", broker.bootstrap, "--http", broker.http]
     line += ["--seconds", str(SECONDS)]
-    done = subprocess.run(line, cwd=TESTS, capture_output=True, text=True, timeout=SECONDS + 90)
+    done = subprocess.run(line, cwd=TESTS, capture_output=True, text=True, timeout=SECONDS + 180)
     peak = memory.stop()
     measured = neighbour.finish()
     print(f"\nhostile: {done.stdout.strip()}\nneighbour {measured}, peak memory {peak} MB {memory.of_each}")
