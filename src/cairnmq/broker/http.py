@@ -60,16 +60,27 @@ class HttpServer:
             return
         self._conversations.add(conversation)
         try:
-            while await self._exchange(reader, writer):
-                pass
-        except (TimeoutError, ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            log.debug("an HTTP client went away or sent too much")
+            await self._exchanges(reader, writer)
+            writer.close()
+            async with asyncio.timeout(_IDLE_SECONDS):
+                await writer.wait_closed()
+        except (TimeoutError, ConnectionError):
+            log.debug("an HTTP client went away or takes nothing")
         except asyncio.CancelledError:
             if not self._closed:
                 raise
         finally:
             self._conversations.discard(conversation)
-            writer.close()
+            # A close would wait for whoever never reads, outside of all limits.
+            writer.transport.abort()
+
+    async def _exchanges(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while await self._exchange(reader, writer):
+                pass
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            # It may still read what it was answered.
+            log.debug("an HTTP client has said its last, or sent too much")
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """One request; True if the connection stays open."""

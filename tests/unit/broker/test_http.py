@@ -12,14 +12,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
+from cairnmq.broker import http
 from cairnmq.broker.http import HttpServer
 from cairnmq.broker.status import Status
 from cairnmq.groups.offsets import Committed, OffsetKey, put
 from cairnmq.wire.apis import METADATA
 from cairnmq.wire.messages import MetadataRequest
 from unit.broker.rig import Rig, batch, open_rig, scenario
+from unit.broker.wire_client import until
 
 PROMISED = [
     "cairn_request_seconds",
@@ -246,6 +249,49 @@ async def test_connections_are_bounded_and_slow_readers_of_large_pages_do_not_bl
         assert (await web.get("/health/live"))[0] == 200
         for _, writer in slow:
             writer.close()
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        pytest.param(b"GET / HTTP/1.1\r\n\r\n" * 20, id="drained"),  # more than a connection buffers
+        pytest.param(b"GET / HTTP/1.1\r\n\r\n", id="idle"),
+        pytest.param(b"GET / HTTP/1.0\r\n\r\n", id="closed"),
+    ],
+)
+@scenario
+async def test_who_never_reads_holds_nothing_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: bytes
+) -> None:
+    monkeypatch.setattr(http, "_IDLE_SECONDS", 0.2)
+    server = HttpServer(Status(time.monotonic, str(tmp_path)))
+    port = await server.open("127.0.0.1", 0)
+    assert server._server is not None
+    server._server.sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # the rest waits in the process
+    clients = [socket.socket() for _ in range(5)]
+    ours = psutil.Process()
+    before = ours.num_fds()
+    for client in clients:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", port))
+        client.sendall(b"GET / HTTP/1.1\r\n\r\n" * 4 + last)
+    async with asyncio.timeout(10):
+        await until(lambda: len(server._conversations) == len(clients))
+        await until(lambda: ours.num_fds() <= before)
+    assert not server._conversations
+    await server.close()
+    for client in clients:
+        client.close()
+
+
+@scenario
+async def test_who_has_said_its_last_gets_its_whole_answer(tmp_path: Path) -> None:
+    async with open_web(tmp_path) as web:
+        reader, writer = await asyncio.open_connection("127.0.0.1", web.port)
+        writer.write(b"GET / HTTP/1.1\r\n\r\n" * 500)
+        writer.write_eof()
+        assert (await reader.read()).count(b"</html>") == 500
+        writer.close()
 
 
 class SlowStatus(Status):
