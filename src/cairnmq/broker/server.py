@@ -25,6 +25,7 @@ from cairnmq.broker.catalog import LiveCatalog, queue_specs
 from cairnmq.broker.connection import Limits
 from cairnmq.broker.context import Context, Node
 from cairnmq.broker.http import HttpServer
+from cairnmq.broker.leftovers import Leftovers
 from cairnmq.broker.listener import Listener
 from cairnmq.broker.options import Address, ServeOptions
 from cairnmq.broker.routes import build_router
@@ -33,7 +34,6 @@ from cairnmq.broker.store import Store
 from cairnmq.errors import Corrupt, Fault, Refusal
 from cairnmq.groups.offsets import SPACE, Offsets
 from cairnmq.metadata.catalog import Catalog
-from cairnmq.metadata.image import Topic
 from cairnmq.metadata.sqlite import SqliteStore
 from cairnmq.settings.broker import BrokerConfig
 from cairnmq.settings.sources import load
@@ -217,19 +217,17 @@ async def _open_broker(
     )
     listener = Listener(ctx, ctx.router, _limits(config), _connections_max(config, files))
 
-    async def forget_offsets(topic: Topic) -> None:
-        pending = ctx.coordinator.groups.pending.forget(lambda key: key.topic_id == topic.topic_id)
-        await ctx.facts.commit([*offsets.forget_topic(topic.topic_id), *pending])
-
     def reconfigure(changed: BrokerConfig) -> None:
         ctx.config = changed
         listener.connections_max = _connections_max(changed, files)
         store.reconfigure(changed)
 
-    live.on_deleted = forget_offsets
+    leftovers = Leftovers(ctx)
+    live.on_deleted = leftovers.of_topic
     live.on_config = reconfigure
-    await ctx.facts.commit(offsets.forget_unknown([topic.topic_id for topic in live.image.topics.values()]))
-    await ctx.facts.commit(ctx.coordinator.groups.strays())
+    leftovers.start()
+    stack.callback(leftovers.close)
+    await asyncio.sleep(0)  # what it has to store stands before what clients bring
     ctx.coordinator.start(
         lambda: ctx.config.offsets_retention_minutes * 60_000,
         config.offsets_retention_check_interval_ms,

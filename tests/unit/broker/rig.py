@@ -18,6 +18,7 @@ import uvloop
 
 from cairnmq.broker.catalog import LiveCatalog, queue_specs
 from cairnmq.broker.context import Context, Node
+from cairnmq.broker.leftovers import Leftovers
 from cairnmq.broker.reply import Reply
 from cairnmq.broker.routes import build_router
 from cairnmq.broker.store import Store
@@ -184,18 +185,17 @@ async def open_rig(directory: Path, settings: Mapping[str, str] | None = None) -
         clock=clock,
     )
 
-    async def forget(topic: Topic) -> None:
-        await ctx.facts.commit(offsets.forget_topic(topic.topic_id))
-
     def reconfigure(changed: BrokerConfig) -> None:
         ctx.config = changed
         store.reconfigure(changed)
 
-    live.on_deleted, live.on_config = forget, reconfigure
+    leftovers = Leftovers(ctx)
+    live.on_deleted, live.on_config = leftovers.of_topic, reconfigure
     rig = Rig(ctx)
     try:
         yield rig
     finally:
+        leftovers.close()
         for loop in store.loops:
             await loop.drain()
             loop.close()

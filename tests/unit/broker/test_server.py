@@ -86,6 +86,22 @@ fault_point.arm("recovery-scan", lambda: (os.kill(os.getpid(), signal.SIGTERM), 
         assert client.produce("t", 0, build_batch([Record(0, 0, None, b"w")])).base_offset == 1  # type: ignore[union-attr]
 
 
+def test_a_full_disk_keeps_nobody_from_starting(serve: Callable[..., subprocess.Popen[str]]) -> None:
+    """Not even if a deleted topic has left something to clean up."""
+    full = """
+import errno
+from cairnmq.groups.offsets import OffsetKey, Offsets, drop
+from cairnmq.storage.write_path import WritePath
+def refuse(self, write):
+    raise OSError(errno.ENOSPC, "No space left on device")
+WritePath.write = refuse
+Offsets.forget_unknown = lambda self, known: [drop(OffsetKey("g", bytes(16), 0))]
+"""
+    process = serve("--no-http", before=full)
+    _, _, pid = ready(process)
+    assert pid == process.pid
+
+
 def test_a_second_broker_on_the_same_data_is_refused(serve: Callable[..., subprocess.Popen[str]]) -> None:
     first = serve("--no-http")
     bootstrap, http, _ = ready(first)

@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from cairnmq.broker import leftovers
 from cairnmq.errors import ErrorCode
+from cairnmq.groups.offsets import Committed, OffsetKey, put
 from cairnmq.wire.messages import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
 from unit.broker.rig import Rig, batch, open_rig, scenario
+from unit.broker.wire_client import until
 
 CREATE, DELETE, GROW = 19, 20, 37
 Wanted = CreateTopicsRequest.CreatableTopic
@@ -148,6 +151,21 @@ async def test_deleted_by_name(tmp_path: Path, version: int) -> None:
         assert topic_id == (topic.topic_id if version == 6 else bytes(16))
         assert unknown[2] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert not rig.ctx.catalog.image.topics and not rig.ctx.store.queues
+
+
+@scenario
+async def test_deleted_while_the_journal_has_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever makes room on a full disk: the topic is gone, and what is left of its groups goes when it can."""
+    monkeypatch.setattr(leftovers, "RETRY_SECONDS", 0.01)
+    async with open_rig(tmp_path) as rig:
+        topic = await rig.create("a")
+        await rig.ctx.facts.commit([put(OffsetKey("g", topic.topic_id, 0), Committed(2))])
+        path = rig.ctx.store.engine.paths[0]
+        path.stopped = "the disk is full"
+        assert [answer[2] for answer in await delete(rig, "a")] == [0]
+        assert not rig.ctx.catalog.image.topics and rig.ctx.offsets.topics("g")
+        path.stopped = None
+        await until(lambda: not rig.ctx.offsets.topics("g"))
 
 
 @scenario

@@ -1,0 +1,66 @@
+"""Facts about what is gone: offsets of deleted topics, members of no group.
+
+A crash leaves them, or a journal that took no writes when the topic was deleted. They harm nobody, so nobody waits for
+their end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from cairnmq.errors import Fault
+
+if TYPE_CHECKING:
+    from cairnmq.broker.context import Context
+    from cairnmq.broker.facts import Fact
+    from cairnmq.metadata.image import Topic
+
+log = logging.getLogger("cairnmq.broker")
+
+RETRY_SECONDS = 5.0
+
+
+class Leftovers:
+    """Drops them, again and again until that is stored."""
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self._dropping: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        if self._dropping is None or self._dropping.done():
+            self._dropping = asyncio.get_running_loop().create_task(self._drop())
+
+    def close(self) -> None:
+        if self._dropping is not None:
+            self._dropping.cancel()
+
+    async def of_topic(self, topic: Topic) -> None:
+        """Of one that was just deleted; what cannot be stored now is, once it can."""
+        ctx = self._ctx
+        pending = ctx.coordinator.groups.pending.forget(lambda key: key.topic_id == topic.topic_id)
+        try:
+            await ctx.facts.commit([*ctx.offsets.forget_topic(topic.topic_id), *pending])
+        except Fault as fault:
+            log.warning("topic %s is deleted; its committed offsets are dropped later: %s", topic.name, fault)
+            self.start()
+
+    async def _drop(self) -> None:
+        said = False
+        while True:
+            try:
+                await self._ctx.facts.commit(self._facts())
+                return
+            except Fault as fault:
+                if not said:
+                    log.warning("what deleted topics and groups left cannot be dropped yet: %s", fault)
+                    said = True
+            await asyncio.sleep(RETRY_SECONDS)
+
+    def _facts(self) -> list[Fact]:
+        ctx, groups = self._ctx, self._ctx.coordinator.groups
+        known = frozenset(topic.topic_id for topic in ctx.catalog.image.topics.values())
+        pending = groups.pending.forget(lambda key: key.topic_id not in known)
+        return [*ctx.offsets.forget_unknown(known), *pending, *groups.strays()]

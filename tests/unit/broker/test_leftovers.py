@@ -1,0 +1,31 @@
+"""What deleted topics leave: dropped, if need be later; nobody waits for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cairnmq.broker import leftovers
+from cairnmq.broker.leftovers import Leftovers
+from cairnmq.groups.offsets import Committed, OffsetKey, put
+from unit.broker.rig import open_rig, scenario
+from unit.broker.wire_client import until
+
+
+@scenario
+async def test_dropped_once_the_journal_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leftovers, "RETRY_SECONDS", 0.01)
+    async with open_rig(tmp_path) as rig:
+        path = rig.ctx.store.engine.paths[0]
+        kept = await rig.create("a")
+        keys = [OffsetKey("g", topic_id, 0) for topic_id in (kept.topic_id, b"x" * 16)]
+        await rig.ctx.facts.commit([put(key, Committed(2)) for key in keys])
+        path.stopped = "planted"
+        dropping = Leftovers(rig.ctx)
+        dropping.start()
+        await until(lambda: rig.ctx.facts.is_idle)
+        assert len(rig.ctx.offsets.topics("g")) == 2
+        path.stopped = None
+        await until(lambda: set(rig.ctx.offsets.topics("g")) == {kept.topic_id})
+        dropping.close()
