@@ -10,16 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cairnmq.codec.batch import (
+    CONTROL_BIT,
     CRC_START,
     DELETE_HORIZON_BIT,
     HEADER_SIZE,
     TIMESTAMP_MAX,
+    TRANSACTIONAL_BIT,
     read_header,
     set_offset_and_epoch,
 )
 from cairnmq.codec.compression import Undecodable
 from cairnmq.codec.crc32c import crc32c
-from cairnmq.codec.records import Record, append_record, build_batch, decode_batch, sealed_batch
+from cairnmq.codec.records import Record, append_record, build_batch, decode_batch, decode_records, sealed_batch
 from cairnmq.kernels import pick
 from cairnmq.storage import key_map
 from cairnmq.storage.aborted_ranges import AbortedRanges
@@ -289,6 +291,52 @@ def test_both_refuse_the_same_nonsense(batch: list[Record], data: st.DataObject)
         except Undecodable:
             answers.append(None)
     assert answers[0] == answers[1]
+
+
+def long_varint(number: int, size: int, last: int) -> bytes:
+    """A number that is not negative, in more bytes than it needs; `last` is the last one's value."""
+    zigzag = number << 1
+    return bytes([*((zigzag >> 7 * place & 0x7F) | 0x80 for place in range(size - 1)), last])
+
+
+@pytest.mark.parametrize("field", range(5))
+@pytest.mark.parametrize("size", [9, 10, 11])
+@pytest.mark.parametrize("last", [0, 1, 2, 0x40, 0x7F])
+def test_numbers_of_ten_bytes_are_the_same_to_both(field: int, size: int, last: int) -> None:
+    """In the place of a record's size, time, offset, size of key and size of value."""
+    numbers = [bytes([2 * number]) for number in (0, 5, 0, 1, 1)]
+    rest = [b"", b"", b"", b"k", b"v\0"]
+    if field:
+        numbers[field] = long_varint((0, 5, 0, 1, 1)[field], size, last)
+    fields = b"\0" + b"".join(a + b for a, b in zip(numbers[1:], rest[1:], strict=True))
+    start = bytearray()
+    start += long_varint(len(fields), size, last) if not field else bytes([2 * len(fields)])
+    answers = []
+    for one in (pick(key_map.KeyMap), key_map.KeyMap):
+        try:
+            answers.append(one(10, SEED).sift(bytes(start) + fields, 1, 0, 0, 1, True))
+        except Undecodable:
+            answers.append(None)
+    assert answers[0] == answers[1]
+    if size == 9 and not last:
+        assert answers[0] == (1, 0, 5, None)
+    if size == 11 or (size == 10 and last > 1):
+        assert answers[0] is None
+        with pytest.raises(Undecodable):
+            list(decode_records(read_header(build_batch([Record(0, 0, b"k", b"v")])), bytes(start) + fields))
+
+
+def test_a_size_of_more_than_64_bits_stays_as_it_is() -> None:
+    one = body([Record(0, NOW, b"k", None)])
+    log = [sealed_batch(long_varint(len(one) - 1, 10, 2) + one[1:], 1, NOW, NOW)]
+    assert compact(log, NOW)[0] == log
+
+
+@pytest.mark.parametrize("raw", [b"\xff" * 12, b"\x0b" + bytes(11), b"\x7e" + bytes(11), b"\x02"])
+def test_a_marker_that_cannot_be_read_stays_as_it_is(raw: bytes) -> None:
+    log = [sealed_batch(raw, 1, NOW, NOW, producer=(5, 0, -1), flags=CONTROL_BIT | TRANSACTIONAL_BIT)]
+    course = Pass(KeyMap(10, SEED), 1, NOW, RETENTION, AbortedRanges())
+    assert [bytes(entry.payload) for entry in compacted(log, course, 7)] == log
 
 
 def test_many_keys() -> None:

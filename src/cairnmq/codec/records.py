@@ -32,7 +32,6 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 UNPACKED_BYTES_MAX = 256 * 1024 * 1024
 _MAGIC_AT = 16
-_VARINT_BITS_MAX = 70  # ten bytes hold any 64-bit number
 
 
 class Record(Struct, frozen=True, gc=False):
@@ -184,6 +183,8 @@ def _shifted(body: bytes, count: int, by: int) -> bytes:
     for _ in range(count):
         size, position = read_varint(body, position)
         end = position + size
+        if not position < end <= len(body):
+            raise Undecodable(f"a record claims {size} bytes and {len(body) - position} are left")
         delta, rest = read_varint(body, position + 1)
         fields = bytearray(body[position : position + 1])
         _put_varint(fields, (delta + by + 2**63) % 2**64 - 2**63)
@@ -233,7 +234,7 @@ def _decode_records(header: BatchHeader, body: bytes) -> Iterator[Record]:
 
 
 def read_varint(body: bytes, position: int) -> tuple[int, int]:
-    """A zigzag varint and the position after it."""
+    """A zigzag varint of at most 64 bits, and the position after it."""
     byte = body[position]
     position += 1
     if byte < 0x80:
@@ -243,12 +244,12 @@ def read_varint(body: bytes, position: int) -> tuple[int, int]:
     while True:
         byte = body[position]
         position += 1
+        if shift == 63 and byte > 1:
+            raise Undecodable("a number has more than 64 bits")
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
             return (number >> 1) ^ -(number & 1), position
         shift += 7
-        if shift >= _VARINT_BITS_MAX:
-            raise Undecodable("a number has more than ten bytes")
 
 
 def _bytes(body: bytes, position: int, end: int) -> tuple[bytes | None, int]:

@@ -49,13 +49,15 @@ cdef extern from *:
         int64_t time_delta, delta, key_size, value_size;
     } cairn_record;
 
-    /* A zigzag varint; 0 if it does not end before `end` or has more than ten bytes. */
+    /* A zigzag varint; 0 if it does not end before `end` or has more than 64 bits. */
     static const uint8_t *cairn_varint(const uint8_t *p, const uint8_t *end, int64_t *number) {
         uint64_t found = 0;
         int shift;
-        for (shift = 0; shift < 70 && p < end; shift += 7) {
+        for (shift = 0; shift < 64 && p < end; shift += 7) {
             uint8_t byte = *p++;
-            found |= (uint64_t)(byte & 0x7f) << (shift < 64 ? shift : 63);
+            if (shift == 63 && byte > 1)
+                return NULL;
+            found |= (uint64_t)(byte & 0x7f) << shift;
             if (byte < 0x80) {
                 *number = (int64_t)(found >> 1) ^ -(int64_t)(found & 1);
                 return p;

@@ -158,7 +158,7 @@ class Sieve:
                 max_timestamp=header.max_timestamp,
                 delete_horizon=course.delete_horizon,
             )
-        except IndexError:
+        except (IndexError, Undecodable):
             return batch
 
     def _without_records(self, header: BatchHeader) -> Buffer | None:
