@@ -176,8 +176,13 @@ def rebuilt_batch(
     return bytes(batch)
 
 
+def wrapped(timestamp: int) -> int:
+    """As a number of 64 bits: producers may write any delta, and Kafka's clients add it up like this."""
+    return (timestamp + 2**63) % 2**64 - 2**63
+
+
 def _shifted(body: bytes, count: int, by: int) -> bytes:
-    """Records with their relative timestamps moved. They wrap around at 64 bits, as Kafka's own do."""
+    """Records with their relative timestamps moved."""
     moved = bytearray()
     position = 0
     for _ in range(count):
@@ -187,7 +192,7 @@ def _shifted(body: bytes, count: int, by: int) -> bytes:
             raise Undecodable(f"a record claims {size} bytes and {len(body) - position} are left")
         delta, rest = read_varint(body, position + 1)
         fields = bytearray(body[position : position + 1])
-        _put_varint(fields, (delta + by + 2**63) % 2**64 - 2**63)
+        _put_varint(fields, wrapped(delta + by))
         fields += body[rest:end]
         _put_varint(moved, len(fields))
         moved += fields

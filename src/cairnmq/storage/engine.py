@@ -13,7 +13,7 @@ from functools import partial
 from msgspec import Struct
 
 from cairnmq.codec.batch import TRANSACTIONAL_BIT, read_header
-from cairnmq.codec.records import UNPACKED_BYTES_MAX, decode_batch
+from cairnmq.codec.records import UNPACKED_BYTES_MAX, decode_batch, wrapped
 from cairnmq.errors import Corrupt, ErrorCode, Refusal
 from cairnmq.storage.checkpoint import CheckpointImage, load_checkpoint
 from cairnmq.storage.chunks import Tray
@@ -581,8 +581,14 @@ def _warm(queue: Queue, reader: QueueReader, warm: Warm) -> None:
 
 
 def find_record(batch: Buffer, timestamp: int, log_start: int, unpacked_max: int = UNPACKED_BYTES_MAX) -> Found | None:
-    """The first record of a batch that reaches `timestamp`. Decompresses, so it takes its time; any thread."""
+    """The first record of a batch that reaches `timestamp`. Decompresses, so it takes its time; any thread.
+
+    Nobody has checked what the producer wrote into its records: an offset outside of the batch is not believed.
+    """
+    header = read_header(batch)
+    first = max(log_start, header.base_offset)
     for record in decode_batch(batch, limit=unpacked_max):
-        if record.timestamp >= timestamp and record.offset >= log_start:
-            return Found(record.offset, record.timestamp, read_header(batch).leader_epoch)
+        time = wrapped(record.timestamp)
+        if time >= timestamp and first <= record.offset <= header.last_offset:
+            return Found(record.offset, time, header.leader_epoch)
     return None

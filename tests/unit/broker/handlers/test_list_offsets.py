@@ -10,6 +10,7 @@ import pytest
 
 from cairnmq.broker import store
 from cairnmq.codec.crc32c import crc32c
+from cairnmq.codec.records import Record, append_record, sealed_batch
 from cairnmq.errors import ErrorCode
 from cairnmq.storage.engine import find_record
 from cairnmq.wire.apis import LIST_OFFSETS
@@ -145,6 +146,22 @@ async def test_a_batch_nobody_can_decompress_fails_only_its_partition(tmp_path: 
         await rig.produce("a", garbage)
         assert (await look(rig, 0))[0] == ErrorCode.CORRUPT_MESSAGE
         assert (await look(rig, 0, topic="b"))[:2] == (0, 0)
+
+
+@pytest.mark.parametrize(("delta", "time_delta"), [(0, 2**63 - 1), (-2, 0), (1000, 0)])
+@scenario
+async def test_what_a_record_says_is_not_believed(delta: int, time_delta: int, tmp_path: Path) -> None:
+    """A time that is no 64-bit number could not even be sent; an offset may lie anywhere."""
+    odd = bytearray()
+    append_record(odd, delta, 0, Record(0, time_delta, b"k", b"v"))
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        await rig.produce("a", batch(b"x", b"y", b"z", timestamp=NOW_MS - 10))
+        await rig.produce("a", sealed_batch(odd, 1, NOW_MS, NOW_MS))
+        await rig.produce("a", batch(b"x"))
+        assert await look(rig, NOW_MS - 1) == (0, 4, NOW_MS)
+        assert await look(rig, MAX_TIMESTAMP) == (0, 4, NOW_MS)
+        assert await look(rig, NOW_MS - 10) == (0, 0, NOW_MS - 10)
 
 
 @pytest.fixture
