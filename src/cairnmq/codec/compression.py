@@ -144,37 +144,39 @@ def _snappy(data: Buffer) -> bytes:
 
 
 def _snappy_back(data: Buffer, limit: int) -> bytes:
+    cramjam = _package("cramjam", SNAPPY)
     if bytes(data[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
-        return _snappy_block(data, limit, limit)
+        return _snappy_block(cramjam, data, limit, limit)
     parts: list[bytes] = []
     view = memoryview(data)
-    position = _XERIAL_HEADER_SIZE
-    room, pieces = limit, 0
-    if len(view) < position:
-        raise _damaged(SNAPPY, "its frame header ends early")
+    position, room, pieces = 0, limit, _pieces_max(limit)
     while position < len(view):
-        pieces += 1
-        if pieces > _pieces_max(limit):
+        pieces -= 1
+        if pieces < 0:
             raise _too_many(SNAPPY, limit)
         if position + _BLOCK_SIZE.size > len(view):
             raise _damaged(SNAPPY, "a block header ends early")
         (size,) = _BLOCK_SIZE.unpack_from(view, position)
+        if size < 0 and view[position : position + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:
+            position += _XERIAL_HEADER_SIZE  # Java reads concatenated streams too
+            if position > len(view):
+                raise _damaged(SNAPPY, "its frame header ends early")
+            continue
         position += _BLOCK_SIZE.size
         if not 0 <= size <= len(view) - position:
             raise _damaged(SNAPPY, f"a block claims {size} bytes and {len(view) - position} are left")
-        parts.append(_snappy_block(view[position : position + size], room, limit))
+        parts.append(_snappy_block(cramjam, view[position : position + size], room, limit))
         room -= len(parts[-1])
         position += size
     return b"".join(parts)
 
 
-def _snappy_block(data: Buffer, room: int, limit: int) -> bytes:
-    snappy = _package("cramjam", SNAPPY).snappy
+def _snappy_block(cramjam: ModuleType, data: Buffer, room: int, limit: int) -> bytes:
     try:
-        if snappy.decompress_raw_len(data) > room:
+        if cramjam.snappy.decompress_raw_len(data) > room:
             raise _too_large(SNAPPY, limit)
-        return bytes(snappy.decompress_raw(data))
-    except import_module("cramjam").DecompressionError as error:
+        return bytes(cramjam.snappy.decompress_raw(data))
+    except cramjam.DecompressionError as error:
         raise _damaged(SNAPPY, error) from None
 
 

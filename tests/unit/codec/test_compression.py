@@ -84,6 +84,16 @@ def test_snappy_reads_the_frames_that_java_writes() -> None:
     assert decompress(SNAPPY, xerial(), 0) == b""
 
 
+def test_snappy_reads_streams_of_java_one_behind_the_other() -> None:
+    packed = xerial(b"one ", b"two ") + xerial() + xerial(b"three")
+    assert decompress(SNAPPY, packed, 1 << 20) == b"one two three"
+    assert decompress(SNAPPY, xerial(b"one") + xerial(b"two"), 2048) == b"onetwo"
+    with pytest.raises(Undecodable, match="more than 1025 pieces"):
+        decompress(SNAPPY, xerial() * 1026, (1 << 20) - 1)
+    with pytest.raises(Undecodable, match="its frame header ends early"):
+        decompress(SNAPPY, packed + xerial()[:-1], 1 << 20)
+
+
 def test_the_limit_counts_all_blocks_of_a_snappy_frame() -> None:
     with pytest.raises(Undecodable, match="more than 1999"):
         decompress(SNAPPY, xerial(bytes(1000), bytes(1000)), 1999)
@@ -121,7 +131,7 @@ def test_concatenated_frames_are_read_to_the_end(codec: int, packed: bytes) -> N
     [
         (GZIP, gzip.compress(b"", mtime=0) * 1026),
         (LZ4, lz4.frame.compress(b"") * 1026),
-        (SNAPPY, xerial(*[b""] * 1026)),
+        (SNAPPY, xerial(*[b""] * 1025)),
     ],
     ids=["gzip", "lz4", "snappy"],
 )
