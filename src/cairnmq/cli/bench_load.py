@@ -82,6 +82,7 @@ class _Lane:
         self.batches = min(batches, len(partitions))
         self.at = 0
         self.waiting: deque[list[list[int]]] = deque()
+        self.heard = 0  # when it answered last, or began to owe an answer
 
     def next_partitions(self, count: int) -> Iterator[int]:
         for _ in range(min(count, self.batches)):
@@ -118,13 +119,14 @@ class Producer:
                 while sent < due and len(lane.waiting) < self.settings.in_flight:
                     sent += self._send(lane, begin, sent, due, rate)
             progress(sent)
-            wait = WAIT_SECONDS
+            wait = min(WAIT_SECONDS, self.settings.timeout)
             if rate is not None and sent < records:
                 wait = max(0.0, min(wait, (begin + sent * 1e9 / rate - time.monotonic_ns()) / 1e9))
                 if any(len(lane.waiting) < self.settings.in_flight for lane in self.lanes) and sent < due:
                     wait = 0.0
             if self._receive(wait):
                 answered_at = time.monotonic_ns()
+            self._refuse_silence()
         return figures(self.settings.record_bytes, (max(answered_at, begin + 1) - begin) / 1e9, self.took)
 
     def close(self) -> None:
@@ -152,6 +154,8 @@ class Producer:
         if acks == 0:
             self._note(parts)
         else:
+            if not lane.waiting:
+                lane.heard = time.monotonic_ns()
             lane.waiting.append(parts)
         return taken
 
@@ -169,7 +173,14 @@ class Producer:
                 if row.error_code:
                     raise Refused(row.error_code, f"partition {self.topic.name}-{row.index}", row.error_message)
             self._note(lanes[each].waiting.popleft())
+            lanes[each].heard = time.monotonic_ns()
         return bool(ready)
+
+    def _refuse_silence(self) -> None:
+        now = time.monotonic_ns()
+        for lane in self.lanes:
+            if lane.waiting and now - lane.heard > self.settings.timeout * 1e9:
+                raise GaveUp(f"{lane.pipe.state.address} answered nothing for {self.settings.timeout:g} s")
 
     def _note(self, parts: list[list[int]]) -> None:
         now = time.monotonic_ns()

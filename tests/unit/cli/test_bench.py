@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import threading
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,22 @@ def test_a_broker_that_goes_away_is_a_failure(capsys: pytest.CaptureFixture[str]
         assert main([*words, broker.bootstrap]) == 1
         errors = capsys.readouterr().err
         assert errors.startswith(f"cairn: lost {broker.bootstrap} while sending: ")
+
+
+@pytest.mark.parametrize("load", [["--throughput", "-1"], ["--throughput", "1000"]])
+def test_a_broker_that_is_silent_is_given_up(load: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    def script(request: Message, header: RequestHeader) -> Message | bytes | None:
+        if isinstance(request, MetadataRequest):
+            return metadata({"t": [1]}, {1: broker.port})
+        silence.wait(10)  # ends the command if it does not end by itself
+        return None
+
+    silence = threading.Event()
+    with ScriptedBroker(script) as broker:
+        words = "bench produce --topic t -n 100 -s 10 --timeout 0.3 -b".split()
+        assert main([*words, broker.bootstrap, *load]) == 1
+        silence.set()
+        assert capsys.readouterr().err == f"cairn: {broker.bootstrap} answered nothing for 0.3 s\n"
 
 
 def test_batches_of_one_length_are_built_once_and_stamped_ones_carry_their_times() -> None:
