@@ -49,7 +49,7 @@ from cairnmq.broker.splitter_messages import (
 )
 from cairnmq.errors import Corrupt, Fault
 from cairnmq.storage.checkpoint import load_checkpoint
-from cairnmq.storage.disk import RealDisk
+from cairnmq.storage.disk import RealDisk, Unreadable
 from cairnmq.storage.fault_point import arm
 from cairnmq.storage.mending import Mender
 from cairnmq.storage.open_logs import OPEN_FILES_MAX
@@ -317,7 +317,7 @@ class SplitterProcess:
         try:
             if self.upkeep.step():
                 return True
-        except Corrupt as error:
+        except (Corrupt, Unreadable) as error:
             self.send(Damaged(f"{error}; packs with it are not merged any more"))
         except Uncompactable as error:
             self.report(error)
@@ -361,7 +361,7 @@ class SplitterProcess:
                 if self.mender.mend(queue_id, file):
                     self.checkpoint()
                 self.send(Mended(queue_id, file))
-            except Corrupt as error:
+            except (Corrupt, Unreadable) as error:
                 self.send(Damaged(f"{file} cannot be repaired: {error}"))
 
     def round(self) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from cairnmq.errors import Corrupt
+from cairnmq.storage.disk import Unreadable
 
 KEPT = 100  # places named on the status page; the counter knows of all
 
@@ -35,6 +36,10 @@ class Damage(Corrupt):
     def __init__(self, place: Place, why: str = "") -> None:
         super().__init__(f"{place} ({why})" if why else str(place))
         self.place = place
+
+
+def place_of(error: Damage | Unreadable, queue: str) -> Place:
+    return error.place if isinstance(error, Damage) else Place(str(error.filename), 0, queue)
 
 
 class DamageList:

@@ -117,6 +117,10 @@ class Disk(Protocol):
     def free_bytes(self) -> int: ...
 
 
+class Unreadable(OSError):
+    """The device does not give some bytes of a file back. That is one file's misfortune, unlike a write that fails."""
+
+
 class RealFile:
     """A file of the operating system. Closes itself when the last reference goes."""
 
@@ -166,6 +170,14 @@ class RealFile:
             skip += count
 
     def read(self, position: int, size: int) -> bytes:
+        try:
+            return self._read(position, size)
+        except OSError as error:
+            if error.errno == errno.EIO:
+                raise Unreadable(error.errno, error.strerror, self.name) from error
+            raise
+
+    def _read(self, position: int, size: int) -> bytes:
         data = os.pread(self._fd, size, position)
         if len(data) == size or not data:
             return data

@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from cairnmq.errors import Corrupt
 from cairnmq.settings.topic import LogConfig
-from cairnmq.storage.damage import Damage, Place
-from cairnmq.storage.disk import Disk, File
+from cairnmq.storage.damage import Damage, Place, place_of
+from cairnmq.storage.disk import Disk, File, Unreadable
 from cairnmq.storage.format import (
     DELETED_SUFFIX,
     IDENTITY_FILE,
@@ -118,12 +118,16 @@ class QueueLog:
         base = self.bases[-1]
         file = self._open_file()
         try:
-            self.size = self._end_before(file, base, offset)
-        except Damage as damage:
-            self._note_damage(damage.place.file, damage.place.position, damage.place.first, damage.place.end)
+            self._open_last(file, base, offset)
+        except (Damage, Unreadable) as error:
+            place = place_of(error, self._label)
+            self._note_damage(place.file, place.position, place.first, place.end)
             self.size, self._sealed = file.size(), True
-            self._cut_aborted(base, offset)
-            return
+            with suppress(Unreadable):
+                self._cut_aborted(base, offset)
+
+    def _open_last(self, file: File, base: int, offset: int) -> None:
+        self.size = self._end_before(file, base, offset)
         if file.size() != self.size:
             file.truncate(self.size)
         self._cut_indexes(base, offset)
@@ -135,7 +139,11 @@ class QueueLog:
         self._recall_times(base, file)
 
     def _note_damage(self, file: str, position: int, first: int, end: int) -> None:
-        self.damages.append(Place(file, position, f"{self.spec.topic}-{self.spec.partition}", first, end))
+        self.damages.append(Place(file, position, self._label, first, end))
+
+    @property
+    def _label(self) -> str:
+        return f"{self.spec.topic}-{self.spec.partition}"
 
     def _doubt(self, checkpointed_end: int) -> None:
         """Whatever reaches behind the checkpoint may be unsynced: a splitter that died wrote it and synced nothing."""
@@ -239,7 +247,7 @@ class QueueLog:
     def _is_marker(self, base: int, offset: int) -> bool:
         try:
             place = find_offset(self.disk, self.directory, base, self._open_file(), offset)
-        except Damage:
+        except (Damage, Unreadable):
             return True  # nobody can tell; a row too many hides nothing that others may see
         return place is not None and place.base_offset == place.last_offset == offset
 
@@ -251,9 +259,11 @@ class QueueLog:
                 continue
             try:
                 data = read_bytes(self.disk, self.directory, base, known)
-            except Damage as damage:
-                self._note_damage(damage.place.file, damage.place.position, -1, -1)
-                self.row_sums[base] = known[base]
+            except (Damage, Unreadable) as error:
+                place = place_of(error, self._label)
+                self._note_damage(place.file, place.position, -1, -1)
+                if base in known:
+                    self.row_sums[base] = known[base]
                 continue
             if len(data) >= ROW:
                 self.row_sums[base] = sum_with(NO_ROWS, data[: len(data) // ROW * ROW])
@@ -269,8 +279,12 @@ class QueueLog:
         if not self.disk.exists(name):
             return []
         file = self.disk.open(name)
-        data = file.read(0, file.size())
-        file.close()
+        try:
+            data = file.read(0, file.size())
+        except Unreadable:
+            return []
+        finally:
+            file.close()
         return unpack(data[: len(data) // size * size])
 
     def _rewrite_index(self, base: int, suffix: str, size: int) -> None:

@@ -19,7 +19,7 @@ from cairnmq.codec.crc32c import crc32c
 from cairnmq.kernels import pick
 from cairnmq.storage.chunks import Tray
 from cairnmq.storage.damage import Damage, Place
-from cairnmq.storage.disk import Disk, File
+from cairnmq.storage.disk import Disk, File, Unreadable
 from cairnmq.storage.format import OFFSET_INDEX_ENTRY, TIME_INDEX_ENTRY, digits
 
 K = TypeVar("K")
@@ -176,6 +176,8 @@ def offset_hint(disk: Disk, directory: str, base: int, offset: int) -> tuple[int
             else:
                 high = middle
         return found
+    except Unreadable:
+        return None
     finally:
         file.close()
 
@@ -192,8 +194,12 @@ def read_index(disk: Disk, directory: str, base: int) -> list[tuple[int, int]]:
         file = disk.open(segment_name(directory, base, INDEX))
     except FileNotFoundError:
         return []
-    data = file.read(0, file.size())
-    file.close()
+    try:
+        data = file.read(0, file.size())
+    except Unreadable:
+        return []
+    finally:
+        file.close()
     whole = data[: len(data) // OFFSET_INDEX_ENTRY.size * OFFSET_INDEX_ENTRY.size]
     return [(base + relative, position) for relative, position in OFFSET_INDEX_ENTRY.iter_unpack(whole)]
 
@@ -298,6 +304,8 @@ def time_hint(disk: Disk, directory: str, base: int, timestamp: int) -> tuple[in
             else:
                 high = middle
         return found, largest
+    except Unreadable:
+        return base, -1
     finally:
         file.close()
 

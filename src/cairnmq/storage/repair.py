@@ -13,7 +13,7 @@ from msgspec import Struct
 from cairnmq.errors import Corrupt
 from cairnmq.storage.checkpoint import CheckpointImage, checkpoint_name
 from cairnmq.storage.damage import Damage, Place
-from cairnmq.storage.disk import Disk, File
+from cairnmq.storage.disk import Disk, File, Unreadable
 from cairnmq.storage.format import (
     OFFSET_INDEX_ENTRY,
     PACK_SUFFIX,
@@ -63,14 +63,13 @@ def restore_segment(
     position, expected = 0, base
     try:
         while expected < end:
-            place = place_at(old, position) if old is not None else None
+            place = _sound_place(old, position) if old is not None else None
             if (
                 old is not None
                 and place is not None
                 and place.base_offset == expected
                 and place.last_offset < end
                 and state.epoch_of(expected)[0] in (-1, place.leader_epoch)
-                and is_sound(old, place)
             ):
                 position += new.append([old.read(position, place.size)])
                 expected = place.last_offset + 1
@@ -92,6 +91,14 @@ def restore_segment(
             old.close()
     disk.rename(name + UNFINISHED, name)
     disk.sync_dir(directory)
+
+
+def _sound_place(file: File, position: int) -> BatchPlace | None:
+    try:
+        place = place_at(file, position)
+        return place if place is not None and is_sound(file, place) else None
+    except Unreadable:
+        return None
 
 
 def indexes_lie(disk: Disk, directory: str, base: int, interval: int, *, closed: bool) -> bool:
@@ -151,12 +158,16 @@ def _times_lie(disk: Disk, directory: str, base: int, file: File, closed: bool) 
 def _entries(
     disk: Disk, name: str, size: int, unpack: Callable[[bytes], Iterable[tuple[int, int]]]
 ) -> list[tuple[int, int]] | None:
-    """None: the file is not there, or does not end with a whole entry."""
+    """None: the file is not there, cannot be read, or does not end with a whole entry."""
     if not disk.exists(name):
         return None
     file = disk.open(name)
-    data = file.read(0, file.size())
-    file.close()
+    try:
+        data = file.read(0, file.size())
+    except Unreadable:
+        return None
+    finally:
+        file.close()
     if len(data) % size:
         return None
     # A crash can leave the first entry zeroed: "look from the segment's beginning", which is never wrong.

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from cairnmq.errors import Corrupt, Fault
 from cairnmq.storage.checkpoint import CheckpointImage, CheckpointLog
 from cairnmq.storage.chunks import Slab
-from cairnmq.storage.damage import Damage, Place
-from cairnmq.storage.disk import Disk, File
+from cairnmq.storage.damage import Damage, Place, place_of
+from cairnmq.storage.disk import Disk, File, Unreadable
 from cairnmq.storage.doubt import doubt_name, noting_doubt
 from cairnmq.storage.fault_point import reach
 from cairnmq.storage.format import (
@@ -363,8 +363,8 @@ class Splitter:
         try:
             self.stored_aborted(queue)
             return sum(1 for _ in self.stored(queue)) >= 0
-        except Damage as damage:
-            self.damages.append((queue.spec.queue_id, damage.place))
+        except (Damage, Unreadable) as error:
+            self.damages.append((queue.spec.queue_id, place_of(error, f"{queue.spec.topic}-{queue.spec.partition}")))
             return False
 
     def _refuse_if_spoiled(self) -> None:

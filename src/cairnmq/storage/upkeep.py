@@ -16,7 +16,8 @@ from msgspec import Struct
 from cairnmq.errors import Corrupt, Fault
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.compaction import Compactor
-from cairnmq.storage.damage import Damage
+from cairnmq.storage.damage import Damage, place_of
+from cairnmq.storage.disk import Unreadable
 from cairnmq.storage.format import DELETED_SUFFIX, EXTENT, NO_SEGMENTS, QUEUES, Aborted, QueueRow
 from cairnmq.storage.model import wants_packs
 from cairnmq.storage.pack import PackReader
@@ -81,6 +82,8 @@ class Upkeep:
                 identity = read_identity(self.disk, directory)
             except (Corrupt, UnicodeDecodeError):
                 identity = None
+            except Unreadable:
+                continue
             if identity is None:
                 self._claim(directory)
                 continue
@@ -90,7 +93,10 @@ class Upkeep:
             elif queue.segments_from == NO_SEGMENTS:
                 self.splitter.leave(queue)
             else:
-                yield self._look_at_segments(queue, now_ms)
+                try:
+                    yield self._look_at_segments(queue, now_ms)
+                except Unreadable as error:  # nothing of it is deleted then; the others have their look
+                    self.splitter.damages.append((identity.queue_id, place_of(error, name)))
 
     def _claim(self, directory: str) -> None:
         """A directory that does not say whose it is. If the checkpoint knows, it is damaged, and opening the log writes
@@ -238,7 +244,7 @@ class Upkeep:
                 return True
         except Exception as error:
             self._job = None
-            if isinstance(error, Corrupt):
+            if isinstance(error, Corrupt | Unreadable):
                 self._damaged.update(job.inputs)
             job.abandon()
             if job.cleaning is None or isinstance(error, Fault | OSError):

@@ -242,6 +242,75 @@ def test_logs_in_use_stay_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert not [name for name in opened if name.startswith(QUEUES)]
 
 
+def unreadable(monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
+    """From now on the device gives nothing of such files back."""
+    read = RealFile._read
+
+    def fail(file: RealFile, position: int, size: int) -> bytes:
+        if file.name.endswith(suffix):
+            raise OSError(errno.EIO, "Input/output error")
+        return read(file, position, size)
+
+    monkeypatch.setattr(RealFile, "_read", fail)
+
+
+@pytest.mark.parametrize("what", ["log", "index", "timeindex"])
+def test_retention_of_others_goes_on_where_a_closed_segment_cannot_be_read(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    desk.specs = [structs.replace(SPEC, config=AGING.config), AGING]
+    for _ in range(8):
+        desk.put(SPEC.queue_id, AGING.queue_id)
+    desk.process.limits = {0: desk.engine.splittable(0)}
+    desk.process.round()
+    desk.process.checkpoint()
+    desk.process.splitter.close()
+    desk.process.splitter = desk.process.open_splitter(None)
+    unreadable(monkeypatch, f"t-0/{0:020}.{what}")
+    desk.reports()
+    desk.process.next_retention = 0.0
+    desk.process.maybe_propose(time.monotonic())
+    [proposals] = [report for report in desk.reports() if isinstance(report, Proposals)]
+    assert AGING.queue_id in [start.queue_id for start in proposals.starts]
+    found = [place.file for _, place in desk.process.splitter.damages]
+    assert found == ([f"queues/t-0/{0:020}.log"] if what == "log" else [])
+
+
+@pytest.mark.parametrize("what", ["log", "index", "timeindex", "txnindex"])
+def test_splitting_goes_on_where_a_segment_cannot_be_read(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    desk.specs = [SPEC, AGING]
+    desk.put(SPEC.queue_id, AGING.queue_id)
+    desk.process.limits = {0: desk.engine.splittable(0)}
+    desk.process.round()
+    desk.process.checkpoint()
+    desk.process.splitter.close()
+    Path(desk.data_dir, f"queues/t-0/{0:020}.{what}").touch()
+    desk.process.splitter = desk.process.open_splitter(None)
+    desk.reports()
+    unreadable(monkeypatch, f"t-0/{0:020}.{what}")
+    desk.put(SPEC.queue_id, AGING.queue_id)
+    assert [type(report) for report in desk.finish()] == [Split, Checkpointed, Finished]
+    rows = load_checkpoint(RealDisk(desk.data_dir)).queues
+    assert [rows[number].end for number in (SPEC.queue_id, AGING.queue_id)] == [2, 2]
+
+
+def test_a_segment_that_cannot_be_read_is_made_again(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its records are still in the journal."""
+    desk.put()
+    desk.process.limits = {0: desk.engine.splittable(0)}
+    desk.process.round()
+    name = f"t-0/{0:020}.log"
+    with monkeypatch.context() as patch:
+        unreadable(patch, name)
+        desk.process.to_mend.append((SPEC.queue_id, f"queues/{name}"))
+        before = Path(desk.data_dir, "queues", name)
+        inode, data = before.stat().st_ino, before.read_bytes()
+        desk.process.mend()
+    assert before.stat().st_ino != inode and before.read_bytes() == data
+
+
 def test_its_socket_may_have_any_number() -> None:
     """It keeps the number that it had in the broker, which may have thousands of files open."""
     ours, theirs = pair()
