@@ -17,13 +17,15 @@ from cairnmq.storage.compaction_sieve import KeyMap, Pass, Sieve, Weaver, note_k
 from cairnmq.storage.damage import Damage, Place
 from cairnmq.storage.disk import Disk
 from cairnmq.storage.fault_point import reach
-from cairnmq.storage.queue_job import GivenUp, QueueJob
+from cairnmq.storage.queue_job import GivenUp, QueueJob, Uncompactable
 from cairnmq.storage.queue_segment import LOG, TXN_INDEX, Part, Wanted, find_offset, read_batches, segment_name
 from cairnmq.storage.split_queue import SplitQueue
 from cairnmq.storage.splitter import Splitter
 from cairnmq.storage.txn_index import read_rows
+from cairnmq.types import Buffers
 
 READ_BYTES = 1 << 20
+SEGMENT_BYTES_MAX = 0x7FFFFFFF  # positions in its index are of 32 bits, with a sign
 
 
 class Tally(Struct):
@@ -154,7 +156,7 @@ class CompactionJob(QueueJob):
                 self._file = CleanedSegment(self.disk, directory, segment.base)
             joined.append(segment)
             for part in parts(self.disk, directory, segment.base, segment.base, segment.end):
-                self._file.append(
+                self._append(
                     [
                         entry.payload
                         for batch in batches_of(part)
@@ -167,11 +169,22 @@ class CompactionJob(QueueJob):
         if joined:
             self._close_file(joined, sieve, weaver)
 
+    def _append(self, batches: Buffers) -> None:
+        """Batches may grow: a delete horizon makes times longer, and codecs pack less well than their producers did."""
+        file = self._file
+        assert file is not None
+        if file.size + sum(map(len, batches)) > SEGMENT_BYTES_MAX:
+            raise Uncompactable(
+                f"what is left of its segment at offset {file.base} has more than {SEGMENT_BYTES_MAX} bytes; with a "
+                f"smaller segment.bytes later ones will have room for what compaction adds"
+            )
+        file.append(batches)
+
     def _close_file(self, joined: list[Stretch], sieve: Sieve, weaver: Weaver) -> None:
         """It takes these segments' place at the next checkpoint."""
         file, directory, known = self._file, self.queue.spec.directory, self.queue.row_sums
         assert file is not None
-        file.append([entry.payload for entry in weaver.finish()])
+        self._append([entry.payload for entry in weaver.finish()])
         rows = None
         if any(self.disk.exists(segment_name(directory, segment.base, TXN_INDEX)) for segment in joined):
             rows = [row for segment in joined for row in read_rows(self.disk, directory, segment.base, known)]

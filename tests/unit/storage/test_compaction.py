@@ -10,6 +10,7 @@ import pytest
 from cairnmq.codec.batch import read_header
 from cairnmq.codec.records import Record, build_batch, decode_batch
 from cairnmq.errors import Corrupt
+from cairnmq.storage import compaction_job
 from cairnmq.storage.checkpoint import load_checkpoint
 from cairnmq.storage.compaction import FAILED_REST_MS
 from cairnmq.storage.compaction_sieve import Sieve
@@ -333,6 +334,33 @@ def test_a_pass_that_fails_ends_for_its_queue_alone(monkeypatch: pytest.MonkeyPa
     room.tend()
     assert room.upkeep.compactor.tally.passes == 1
     assert room.state() == state
+
+
+def tombstones() -> Room:
+    room = Room(segment_bytes=1000, delete_retention_ms=1 << 50)
+    for number in range(15):
+        room.send(*((f"k{number}-{key}", None) for key in range(10)))
+    room.split()
+    room.checkpoint()
+    return room
+
+
+def test_a_pass_ends_before_a_segment_is_too_large_for_its_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    room = tombstones()
+    room.compact()
+    size = max(room.read_disk.open(f"queues/t-1/{name}").size() for name in room.segments()[:-1])
+    assert size > 1000, "they grow by their horizons"
+    monkeypatch.setattr(compaction_job, "SEGMENT_BYTES_MAX", size)
+    room = tombstones()
+    records, files = room.records(), sorted(room.read_disk.list("queues/t-1"))
+    room.compact()
+    assert room.upkeep.compactor.tally.passes == 1
+    monkeypatch.setattr(compaction_job, "SEGMENT_BYTES_MAX", size - 1)
+    room = tombstones()
+    with pytest.raises(Uncompactable, match="queues/t-1 .* segment at offset"):
+        room.compact()
+    assert sorted(room.read_disk.list("queues/t-1")) == files, "nothing half made is left"
+    assert room.records() == records and room.findings() == []
 
 
 # -------------------------------------------------------------------------------------------------------------- packs
