@@ -20,7 +20,14 @@ _CONNECTIONS_MAX = 256
 _LARGE_PAGES = frozenset((("metrics",), ("api", "v1", "status"), ("api", "v1", "topics"), ("api", "v1", "groups")))
 _LARGE_AT_ONCE = 4
 _JSON = "application/json"
-_REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
+_REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+}
 
 
 class Response(msgspec.Struct, frozen=True):
@@ -30,7 +37,7 @@ class Response(msgspec.Struct, frozen=True):
 
 
 class HttpServer:
-    """Answers from a `Status`; holds no state of its own."""
+    """Answers from a `Status`."""
 
     def __init__(self, status: Status) -> None:
         self._status = status
@@ -39,6 +46,7 @@ class HttpServer:
         self._closed = False
         self._large = asyncio.Semaphore(_LARGE_AT_ONCE)
         self._building = asyncio.Lock()
+        self._failure = ""  # the last one in the log
 
     async def open(self, host: str, port: int) -> int:
         self._server = await asyncio.start_server(self._converse, host, port, limit=_HEAD_BYTES_MAX)
@@ -122,6 +130,16 @@ class HttpServer:
             return response
 
     async def _answer(self, parts: list[str]) -> Response:
+        try:
+            return await self._page(parts)
+        except Exception as failure:
+            said = f"/{'/'.join(parts)}: {failure!r}"
+            if said != self._failure:  # monitoring asks again and again
+                self._failure = said
+                log.exception("the status page failed: %s", said)
+            return Response(500, msgspec.json.encode({"error": "failed; the broker's log says why"}))
+
+    async def _page(self, parts: list[str]) -> Response:
         status = self._status
         match parts:
             case []:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from collections.abc import Callable
 
 from cairnmq.metadata.image import Topic
+
+log = logging.getLogger("cairnmq.broker")
 
 _FRESH_SECONDS = 5.0
 _SHARE = 0.02
@@ -36,18 +39,25 @@ class Sizes:
         self._clock = clock
         self._known = Measured({})
         self._stale_at = clock()
-        self._looking: asyncio.Future[tuple[dict[str, int], float]] | None = None
+        self._looking: asyncio.Task[None] | None = None
 
     async def current(self) -> Measured:
         if self._clock() >= self._stale_at:
             if self._looking is None:
-                self._looking = asyncio.ensure_future(asyncio.to_thread(_measure, self._queues))
-            found, seconds = await asyncio.shield(self._looking)
-            if self._looking is not None and self._looking.done():
-                self._looking = None
-                self._known = Measured(found)
-                self._stale_at = self._clock() + max(_FRESH_SECONDS, seconds / _SHARE)
+                self._looking = asyncio.get_running_loop().create_task(self._look())
+            await asyncio.shield(self._looking)
         return self._known
+
+    async def _look(self) -> None:
+        seconds = 0.0
+        try:
+            found, seconds = await asyncio.to_thread(_measure, self._queues)
+            self._known = Measured(found)
+        except OSError as error:
+            log.warning("sizes of queue logs cannot be measured; those known before are shown: %s", error)
+        finally:
+            self._looking = None
+            self._stale_at = self._clock() + max(_FRESH_SECONDS, seconds / _SHARE)
 
 
 def _measure(queues: str) -> tuple[dict[str, int], float]:
@@ -63,13 +73,13 @@ def _measure(queues: str) -> tuple[dict[str, int], float]:
 
 
 def _size(directory: str) -> int:
-    """Files may go while we look: retention and deletion do not wait for us."""
+    """As much as can be seen. Files may go while we look: retention and deletion do not wait for us."""
     total = 0
     try:
         with os.scandir(directory) as files:
             for file in files:
                 if file.name.endswith(".log"):
                     total += file.stat().st_size
-    except (FileNotFoundError, NotADirectoryError):
+    except OSError:
         return total
     return total

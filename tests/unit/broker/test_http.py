@@ -294,6 +294,23 @@ async def test_who_has_said_its_last_gets_its_whole_answer(tmp_path: Path) -> No
         writer.close()
 
 
+class BrokenStatus(Status):
+    def storage(self) -> dict[str, object]:
+        raise RuntimeError("planted")
+
+
+@scenario
+async def test_a_page_that_fails_is_answered_and_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    server = HttpServer(BrokenStatus(time.monotonic, str(tmp_path)))
+    web = Web(server._status, await server.open("127.0.0.1", 0))
+    assert [(await web.get("/api/v1/storage"))[0] for _ in range(3)] == [500] * 3
+    assert (await web.get("/health/live"))[0] == 200
+    await server.close()
+    assert [record.message for record in caplog.records if "planted" in record.message] == [
+        "the status page failed: /api/v1/storage: RuntimeError('planted')"
+    ]
+
+
 class SlowStatus(Status):
     """Metrics that come when the test says so."""
 

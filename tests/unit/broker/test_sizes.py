@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from cairnmq.broker.sizes import Sizes
 from cairnmq.metadata.image import Topic
@@ -27,6 +33,37 @@ async def test_log_files_count_and_others_do_not(tmp_path: Path) -> None:
     assert (await sizes.current()).of_partition("a", 0) == 11
     now = 3600.0
     assert (await sizes.current()).of_partition("a", 0) == 1011
+
+
+@scenario
+async def test_a_disk_that_fails_once_is_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a-0", "b-0"):
+        (tmp_path / "queues" / name).mkdir(parents=True)
+        (tmp_path / "queues" / name / f"{0:020}.log").write_bytes(bytes(10))
+    bad: list[str] = []
+
+    def scandir(path: str, scandir: Callable[[str], Any] = os.scandir) -> Any:
+        if path.endswith(tuple(bad)):
+            raise OSError(errno.EIO, "Input/output error")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    now = 0.0
+    sizes = Sizes(str(tmp_path), lambda: now)
+
+    async def seen() -> list[int]:
+        nonlocal now
+        now += 3600.0
+        measured = await sizes.current()
+        return [measured.of_partition(topic, 0) for topic in "ab"]
+
+    assert await seen() == [10, 10]
+    bad[:] = ["a-0"]
+    assert await seen() == [0, 10]
+    bad[:] = ["queues"]
+    assert await seen() == [0, 10]
+    bad[:] = []
+    assert await seen() == [10, 10]
 
 
 @scenario
