@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+import pytest
 
 from broker_process import CAIRN, Broker, fixed_port, wait_until
 from interop.clients.contract import Sent
@@ -61,6 +62,21 @@ def test_journals_have_one_owner(make_broker: MakeBroker, tmp_path: Path) -> Non
     broker.kill_tree()
     broker.start()
     assert [record.value for record in LibrdkafkaClient(broker.bootstrap).read("kept")] == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("port", ["--listen", "--http"])
+def test_a_start_that_fails_leaves_the_ready_file_of_who_has_the_port(
+    make_broker: MakeBroker, tmp_path: Path, port: str
+) -> None:
+    broker = make_broker().start()
+    said = broker.ready_path.read_text()
+    assert broker.http is not None
+    ports = {"--listen": "127.0.0.1:0", "--http": "127.0.0.1:0"}
+    ports[port] = {"--listen": broker.bootstrap, "--http": broker.http.removeprefix("http://")}[port]
+    flags = [word for pair in ports.items() for word in pair]
+    second = serve("--data", str(tmp_path / "other"), "--ready-file", str(broker.ready_path), *flags)
+    assert second.returncode == 1 and "Traceback" not in second.stderr
+    assert broker.ready_path.read_text() == said
 
 
 def test_listens_to_others_only_when_told(tmp_path: Path) -> None:

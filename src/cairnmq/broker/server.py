@@ -127,13 +127,14 @@ async def serve(options: ServeOptions) -> None:
         held = lock_all([options.data, _directories(options)[0]], _LOCK_WAIT_SECONDS)
         for one in held:
             stack.callback(one.close)
-        if options.ready_file is not None:
-            # A file left by an earlier process would tell a lie until we are ready.
-            _remove(options.ready_file)
         bound = _bind(options.listen)
         stack.callback(bound.close)
         status = Status(time.monotonic, options.data)
         http_address = await _open_http(stack, status, options.http)
+        if options.ready_file is not None:
+            # A file left by an earlier process would tell a lie until we are ready. Not before the ports are ours: it
+            # may be that of a process that has them.
+            _remove(options.ready_file)
         ctx, listener = await _open_broker(stack, options, start_config, bound, held, _Progress(stopping))
         status.ctx = ctx
         # What exists now lives as long as the process: the collector need not look at it again.
