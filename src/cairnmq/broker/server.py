@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 
 from msgspec.structs import replace
 
@@ -44,6 +44,7 @@ from cairnmq.storage.loss import Loss, Lost, accept, find_loss, find_metadata_lo
 from cairnmq.storage.owner import claim_journals
 from cairnmq.storage.queue_log import QueueSpec
 from cairnmq.storage.recovery import Progress
+from cairnmq.storage.repair import UNFINISHED
 
 log = logging.getLogger("cairnmq.broker")
 
@@ -173,7 +174,7 @@ async def _open_broker(
     loop = asyncio.get_running_loop()
     files = _raise_file_limit()  # before the splitter is started, which inherits it
     directories = _directories(options)
-    without_metadata = await asyncio.to_thread(_metadata_loss, options, directories)
+    await asyncio.to_thread(_replace_lost_metadata, options, directories)
     thread = ThreadPoolExecutor(1, thread_name_prefix="metadata")
     stack.callback(thread.shutdown)
     metadata = await loop.run_in_executor(thread, SqliteStore, os.path.join(options.data, _METADATA_FILE))
@@ -193,12 +194,7 @@ async def _open_broker(
         has_topics=bool(catalog.image.topics),
         accept_loss=options.accept_loss,
     )
-    epoch = await loop.run_in_executor(
-        thread, catalog.next_epoch, without_metadata.epoch_max if without_metadata is not None else 0
-    )
-    if without_metadata is not None:
-        await loop.run_in_executor(thread, catalog.reserve_queue_ids_above, without_metadata.queue_id_max)
-        await asyncio.to_thread(_accept, directories, without_metadata, epoch)
+    epoch = await loop.run_in_executor(thread, catalog.next_epoch)
     specs = [spec for topic in catalog.image.topics.values() for spec in queue_specs(topic, config)]
     next_queue_id = catalog.image.next_queue_id
     store = await _open_store(options, directories, config, specs, epoch, held, next_queue_id, progress)
@@ -248,14 +244,30 @@ def _directories(options: ServeOptions) -> tuple[str, str]:
     return options.journal_dir or os.path.join(options.data, "journal"), options.data
 
 
-def _metadata_loss(options: ServeOptions, directories: tuple[str, str]) -> Loss | None:
-    """Before a new metadata file hides that the old one is gone."""
-    if os.path.exists(os.path.join(options.data, _METADATA_FILE)):
-        return None
+def _replace_lost_metadata(options: ServeOptions, directories: tuple[str, str]) -> None:
+    """A new file hides that the old one is gone, and what no topic claims is deleted. So it gets its name only when all
+    that was there is put aside: a start that is stopped before that is done again, with the same file."""
+    disk, begun = RealDisk(options.data), _METADATA_FILE + UNFINISHED
+    if disk.exists(_METADATA_FILE):
+        return
     loss = find_metadata_loss(*map(RealDisk, directories))
+    if loss is None and not disk.exists(begun):
+        return
     if loss is not None and not options.accept_loss:
         raise Lost(loss.text())
-    return loss
+    with (
+        closing(SqliteStore(os.path.join(options.data, begun))) as store,
+        closing(Catalog(store, node_id=options.node_id)) as catalog,
+    ):
+        catalog.load()
+        if loss is not None:
+            epoch = catalog.next_epoch(loss.epoch_max)
+            catalog.reserve_queue_ids_above(loss.queue_id_max)
+            _accept(directories, loss, epoch)
+    if disk.exists(begun + "-wal"):
+        raise Unservable(f"{begun} could not be finished: is the disk full?")
+    disk.rename(begun, _METADATA_FILE)
+    disk.sync_dir("")
 
 
 def _accept(directories: tuple[str, str], loss: Loss, epoch: int) -> None:

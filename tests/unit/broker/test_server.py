@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
 import json
 import os
 import signal
@@ -10,15 +12,25 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from cairnmq.broker.options import Address, ServeOptions
-from cairnmq.broker.server import Unservable, _connections_max, _limit_buffers, settle
+from cairnmq.broker.server import Unservable, _connections_max, _limit_buffers, _replace_lost_metadata, settle
 from cairnmq.client.blocking import Client
 from cairnmq.codec.records import Record, build_batch
+from cairnmq.metadata.catalog import Catalog
+from cairnmq.metadata.sqlite import SqliteStore
 from cairnmq.settings.broker import BrokerConfig
+from cairnmq.settings.topic import LogConfig
+from cairnmq.storage.checkpoint import load_checkpoint
+from cairnmq.storage.disk import RealDisk
+from cairnmq.storage.engine import Engine, EngineConfig
+from cairnmq.storage.loss import Lost
+from cairnmq.storage.queue_log import QueueSpec
+from cairnmq.storage.splitter import Splitter
 
 
 @pytest.fixture
@@ -171,3 +183,48 @@ def test_the_buffers_of_connections_are_those_of_their_listener() -> None:
                     accepted.getsockopt(socket.SOL_SOCKET, option) for option in (socket.SO_SNDBUF, socket.SO_RCVBUF)
                 ]
     assert 20_000 <= sizes[0] <= 40_000 and 30_000 <= sizes[1] <= 60_000  # Linux doubles what it is told
+
+
+@pytest.mark.parametrize("which", range(1, 6))
+def test_a_stopped_start_with_accept_loss_keeps_what_no_topic_claims(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: int
+) -> None:
+    """The next start found the new metadata, saw no loss, and deleted what should have been put aside."""
+    data, journals = str(tmp_path), str(tmp_path / "journal")
+    spec = QueueSpec(7, "t", 0, bytes(16), LogConfig(model="dedicated"))
+    disks = RealDisk(journals), RealDisk(data)
+    engine = Engine.open(*disks, [spec], epoch=3, seed=5, config=EngineConfig(), now_ms=0)
+    path = engine.paths[0]
+    path.stage(engine.queues[7], memoryview(bytearray(build_batch([Record(0, 0, None, b"value", ())]))), -1, 0)
+    write = path.take()
+    assert write is not None
+    path.write(write)
+    path.written(write)
+    path.synced_to(path.sync())
+    splitter = Splitter(*disks, load_checkpoint(disks[1]), lambda ids: [spec], journals=[0])
+    splitter.split(0, engine.splittable(0), 0)
+    splitter.checkpoint(0)
+    splitter.close()
+    options, rename, calls = ServeOptions(data=data, accept_loss=True), RealDisk.rename, itertools.count(1)
+
+    def fail(disk: RealDisk, old: str, new: str) -> None:
+        if next(calls) == which:
+            raise OSError(errno.ENOSPC, "no room")
+        rename(disk, old, new)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RealDisk, "rename", fail)
+        with pytest.raises(OSError, match="no room"):
+            _replace_lost_metadata(options, (journals, data))
+    assert not (tmp_path / "meta.db").exists()
+    if which != 4:  # there all is put aside and nothing new is made: nothing is left that could be lost
+        with pytest.raises(Lost):
+            _replace_lost_metadata(ServeOptions(data=data), (journals, data))
+    _replace_lost_metadata(options, (journals, data))
+    assert list(tmp_path.glob("lost/*/queues/t-0/*.log")), "records are kept aside"
+    assert list(tmp_path.glob("journal/lost/*/0/*")), "and journals"
+    assert not list(tmp_path.glob("queues/*"))
+    with closing(SqliteStore(str(tmp_path / "meta.db"))) as store, closing(Catalog(store)) as catalog:
+        catalog.load()
+        assert catalog.image.next_queue_id > 7 and catalog.next_epoch() > 4
+    assert not (tmp_path / "meta.db.new").exists()
