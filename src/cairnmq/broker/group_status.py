@@ -9,6 +9,7 @@ from heapq import nlargest
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cairnmq.broker.metrics import Exposition, Sample
+from cairnmq.broker.slices import slices
 from cairnmq.groups.consumer_messages import ConsumerGroupView
 from cairnmq.groups.messages import State
 from cairnmq.groups.partitions import count
@@ -33,7 +34,7 @@ async def groups(ctx: Context) -> list[Json]:
     """Every group with its lag, those furthest behind first; of each, the partitions furthest behind."""
     found = []
     for listed in list(ctx.coordinator.groups.listed()):
-        rows = _offsets(ctx, listed.group_id)
+        rows = await _offsets(ctx, listed.group_id)
         found.append(
             {
                 "group": listed.group_id,
@@ -46,14 +47,13 @@ async def groups(ctx: Context) -> list[Json]:
                 "offsets": _worst(rows, OFFSETS_SHOWN),
             }
         )
-        await asyncio.sleep(0)
     found.sort(key=lambda row: (-row["lag"], row["group"]))
     return found[:GROUPS_SHOWN]
 
 
-def group(ctx: Context, group_id: str) -> Json | None:
+async def group(ctx: Context, group_id: str) -> Json | None:
     """One group with all its partitions and members."""
-    rows = _offsets(ctx, group_id)
+    rows = await _offsets(ctx, group_id)
     consumers = ctx.coordinator.groups.describe_consumers(group_id)
     if consumers is not None:
         return _consumer_group(consumers) | {"lag": sum(row["lag"] for row in rows), "offsets": rows}
@@ -116,35 +116,40 @@ async def group_metrics(ctx: Context, out: Exposition) -> None:
     lags: list[tuple[str, TopicPartition, int]] = []
     omitted = 0
     for group_id in sorted(ctx.offsets.groups()):  # by name, so that a series does not come and go
-        here = [(group_id, place, max(0, end - committed)) for place, committed, end in _positions(ctx, group_id)]
-        room = LAG_SERIES - len(lags)
-        lags += here[:room]
-        omitted += max(0, len(here) - room)
-        await asyncio.sleep(0)
+        for part in slices(_positions(ctx, group_id)):
+            room = LAG_SERIES - len(lags)
+            lags += [(group_id, place, max(0, end - committed)) for place, committed, end in part[:room]]
+            omitted += max(0, len(part) - room)
+            await asyncio.sleep(0)
     for name, label in (("cairn_group_lag", "group"), ("kafka_consumergroup_lag", "consumergroup")):
-        out.plain(
-            name,
-            "gauge",
-            "Records a group has not yet committed.",
-            [
-                Sample(lag, {label: group_id, "topic": place.topic, "partition": str(place.partition)})
-                for group_id, place, lag in lags
-            ],
-        )
+        out.begin(name, "gauge", "Records a group has not yet committed.")
+        for told in slices(lags):
+            out.samples(
+                name,
+                [
+                    Sample(lag, {label: group_id, "topic": place.topic, "partition": str(place.partition)})
+                    for group_id, place, lag in told
+                ],
+            )
+            await asyncio.sleep(0)
     out.gauge("cairn_group_lag_omitted", f"Partitions of groups beyond the {LAG_SERIES} that lag is told for.", omitted)
 
 
-def _offsets(ctx: Context, group_id: str) -> list[Json]:
-    return [
-        {
-            "topic": place.topic,
-            "partition": place.partition,
-            "committed": committed,
-            "end": end,
-            "lag": max(0, end - committed),
-        }
-        for place, committed, end in _positions(ctx, group_id)
-    ]
+async def _offsets(ctx: Context, group_id: str) -> list[Json]:
+    rows: list[Json] = []
+    for part in slices(_positions(ctx, group_id)):
+        rows += [
+            {
+                "topic": place.topic,
+                "partition": place.partition,
+                "committed": committed,
+                "end": end,
+                "lag": max(0, end - committed),
+            }
+            for place, committed, end in part
+        ]
+        await asyncio.sleep(0)
+    return rows
 
 
 def _worst(rows: list[Json], count: int) -> list[Json]:

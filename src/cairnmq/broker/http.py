@@ -16,7 +16,8 @@ log = logging.getLogger("cairnmq.broker")
 _HEAD_BYTES_MAX = 16 * 1024
 _IDLE_SECONDS = 30.0
 _CONNECTIONS_MAX = 256
-# Pages about every topic and group are megabytes on a large broker: a few at a time, until their readers have them.
+# Pages about every topic and group, or about one with very many partitions, are megabytes on a large broker: a few at a
+# time, until their readers have them.
 _LARGE_PAGES = frozenset((("metrics",), ("api", "v1", "status"), ("api", "v1", "topics"), ("api", "v1", "groups")))
 _LARGE_AT_ONCE = 4
 _JSON = "application/json"
@@ -113,7 +114,7 @@ class HttpServer:
         except ValueError:
             await _send(writer, _encoded(Response(400, b'{"error": "not a path"}'), False, False))
             return False
-        if tuple(parts) in _LARGE_PAGES:
+        if tuple(parts[:3]) in _LARGE_PAGES:
             async with asyncio.timeout(2 * _IDLE_SECONDS), self._large:
                 await _send(writer, _encoded(await self._large_page(parts), words[0] == "HEAD", keep))
         else:
@@ -164,7 +165,7 @@ class HttpServer:
             case ["api", "v1", "groups"]:
                 return _json(await status.groups())
             case ["api", "v1", "groups", name]:
-                group = status.group(name)
+                group = await status.group(name)
                 return _json(group) if group is not None else _NOT_FOUND
             case ["api", "v1", "storage"]:
                 return _json(status.storage())

@@ -79,14 +79,13 @@ class Sample(Struct, frozen=True, gc=False):
     labels: Mapping[str, str] = {}
 
 
+_ESCAPES = str.maketrans({'"': '\\"', "\\": "\\\\", "\n": "\\n"})
+
+
 def _labels(labels: Mapping[str, str]) -> str:
     if not labels:
         return ""
-    quoted = (
-        f'{name}="{value.translate({34: chr(92) + chr(34), 92: chr(92) * 2, 10: chr(92) + "n"})}"'
-        for name, value in labels.items()
-    )
-    return "{" + ",".join(quoted) + "}"
+    return "{" + ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in labels.items()) + "}"
 
 
 def _number(value: float) -> str:
@@ -99,13 +98,22 @@ class Exposition:
     def __init__(self) -> None:
         self._lines: list[str] = []
 
-    def _head(self, name: str, kind: str, help_text: str) -> None:
+    def begin(self, name: str, kind: str, help_text: str) -> None:
+        """Before `samples` or `partitions` of this name, which may come in pieces."""
         self._lines.append(f"# HELP {name} {help_text}")
         self._lines.append(f"# TYPE {name} {kind}")
 
     def plain(self, name: str, kind: str, help_text: str, samples: Iterable[Sample]) -> None:
-        self._head(name, kind, help_text)
+        self.begin(name, kind, help_text)
+        self.samples(name, samples)
+
+    def samples(self, name: str, samples: Iterable[Sample]) -> None:
         self._lines.extend(f"{name}{_labels(sample.labels)} {_number(sample.value)}" for sample in samples)
+
+    def partitions(self, name: str, labels: Mapping[str, str], rows: Iterable[tuple[int, int]]) -> None:
+        """A sample for each partition and number; the labels before `partition` are written out once."""
+        start = _labels(labels)[:-1]
+        self._lines.extend(f'{name}{start},partition="{partition}"}} {value}' for partition, value in rows)
 
     def gauge(self, name: str, help_text: str, value: float) -> None:
         self.plain(name, "gauge", help_text, (Sample(value),))
@@ -114,7 +122,7 @@ class Exposition:
         self.plain(name, "counter", help_text, (Sample(value),))
 
     def histogram(self, name: str, help_text: str, series: Sequence[tuple[Mapping[str, str], Histogram]]) -> None:
-        self._head(name, "histogram", help_text)
+        self.begin(name, "histogram", help_text)
         for labels, histogram in series:
             for bound, seen in histogram.cumulative():
                 self._lines.append(f"{name}_bucket{_labels({**labels, 'le': repr(bound)})} {seen}")

@@ -8,8 +8,6 @@ import os
 import time
 from collections.abc import Callable
 
-from cairnmq.metadata.image import Topic
-
 log = logging.getLogger("cairnmq.broker")
 
 _FRESH_SECONDS = 5.0
@@ -26,9 +24,6 @@ class Measured:
 
     def of_partition(self, topic: str, partition: int) -> int:
         return self._bytes.get(f"{topic}-{partition}", 0)
-
-    def of_topic(self, topic: Topic) -> int:
-        return sum(self.of_partition(topic.name, partition) for partition in range(topic.count))
 
 
 class Sizes:

@@ -1,6 +1,7 @@
 """What people and monitoring see: the JSON behind the status page, and /metrics. Reads only.
 
-A broker may hold 100,000 queues: whatever walks over them lets the event loop breathe after every topic.
+A broker may hold 100,000 queues: whatever walks over them lets the event loop breathe after every topic, and within
+a large one.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from cairnmq.broker import group_status
 from cairnmq.broker.metrics import Exposition, Histogram, Sample
 from cairnmq.broker.sizes import Sizes
+from cairnmq.broker.slices import slices
 from cairnmq.storage.loss import accepted
 from cairnmq.wire.apis import APIS
 
@@ -92,21 +94,23 @@ class Status:
         found = []
         sizes = await self._sizes.current()
         for name, topic in sorted(ctx.catalog.image.topics.items()):
-            messages = 0
-            for _, queue_id in topic.queues():
-                queue = ctx.store.queues.get(queue_id)
-                if queue is not None:
-                    messages += queue.visible - queue.log_start
+            messages = size = 0
+            for part in slices(topic.queues()):
+                for partition, queue_id in part:
+                    queue = ctx.store.queues.get(queue_id)
+                    if queue is not None:
+                        messages += queue.visible - queue.log_start
+                    size += sizes.of_partition(name, partition)
+                await asyncio.sleep(0)
             found.append(
                 {
                     "name": name,
                     "partitions": topic.count,
                     "messages": messages,
-                    "bytes": sizes.of_topic(topic),
+                    "bytes": size,
                     "configs": topic.configs,
                 }
             )
-            await asyncio.sleep(0)
         return found
 
     async def topic(self, name: str) -> Json | None:
@@ -117,19 +121,21 @@ class Status:
             return None
         rows = []
         sizes = await self._sizes.current()
-        for partition, queue_id in topic.queues():
-            queue = ctx.store.queues.get(queue_id)
-            if queue is not None:
-                rows.append(
-                    {
-                        "partition": partition,
-                        "queue_id": queue_id,
-                        "start": queue.log_start,
-                        "visible": queue.visible,
-                        "end": queue.end,
-                        "bytes": sizes.of_partition(name, partition),
-                    }
-                )
+        for part in slices(topic.queues()):
+            for partition, queue_id in part:
+                queue = ctx.store.queues.get(queue_id)
+                if queue is not None:
+                    rows.append(
+                        {
+                            "partition": partition,
+                            "queue_id": queue_id,
+                            "start": queue.log_start,
+                            "visible": queue.visible,
+                            "end": queue.end,
+                            "bytes": sizes.of_partition(name, partition),
+                        }
+                    )
+            await asyncio.sleep(0)
         return {
             "name": name,
             "id": urlsafe_b64encode(topic.topic_id).rstrip(b"=").decode(),
@@ -141,9 +147,9 @@ class Status:
         """Every group with its state, members and lag."""
         return [] if self.ctx is None else await group_status.groups(self.ctx)
 
-    def group(self, name: str) -> Json | None:
+    async def group(self, name: str) -> Json | None:
         """One group with its members and all its positions."""
-        return None if self.ctx is None else group_status.group(self.ctx, name)
+        return None if self.ctx is None else await group_status.group(self.ctx, name)
 
     def storage(self) -> Json:
         if self.ctx is None:
@@ -253,11 +259,11 @@ def _storage_metrics(ctx: Context, out: Exposition) -> None:
 
 
 async def _queue_metrics(ctx: Context, out: Exposition) -> None:
-    samples = []
+    metric = "kafka_topic_partition_current_offset"
+    out.begin(metric, "gauge", "Visible end of a partition.")
     for name, topic in sorted(ctx.catalog.image.topics.items()):
-        for partition, queue_id in topic.queues():
-            queue = ctx.store.queues.get(queue_id)
-            if queue is not None:
-                samples.append(Sample(queue.visible, {"topic": name, "partition": str(partition)}))
-        await asyncio.sleep(0)
-    out.plain("kafka_topic_partition_current_offset", "gauge", "Visible end of a partition.", samples)
+        for part in slices(topic.queues()):
+            queues = ((partition, ctx.store.queues.get(queue_id)) for partition, queue_id in part)
+            rows = ((partition, queue.visible) for partition, queue in queues if queue is not None)
+            out.partitions(metric, {"topic": name}, rows)
+            await asyncio.sleep(0)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cairnmq.broker import group_status
+from cairnmq.broker import group_status, slices
+from cairnmq.broker.status import Status
 from cairnmq.groups.consumer_messages import Report
 from cairnmq.groups.messages import Join, Sync
 from cairnmq.groups.offsets import Committed, OffsetKey, put
@@ -70,6 +71,38 @@ async def test_one_group_with_its_members(tmp_path: Path) -> None:
             ],
         }  # fmt: skip
         assert (await web.get("/api/v1/groups/none"))[0] == 404
+
+
+@scenario
+async def test_a_page_about_many_partitions_is_made_piece_by_piece(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slices, "SLICE", 10)
+    async with open_rig(tmp_path) as rig:
+        await rig.create("wide", partitions=100)
+        await commit(rig, "g", "wide", dict.fromkeys(range(100), 0))
+        status = Status(lambda: 0.0, str(tmp_path / "data"))
+        status.ctx = rig.ctx
+        await status.topics()  # sizes are measured on a thread, once
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        counting = asyncio.create_task(count())
+        for page in (status.topics(), status.topic("wide"), status.groups(), status.group("g"), status.metrics()):
+            turns = 0
+            await page
+            assert turns >= 10, page
+        counting.cancel()
+        wide = await status.topic("wide")
+        assert wide is not None and len(wide["partitions"]) == 100
+        text = await status.metrics()
+        for metric in ("kafka_topic_partition_current_offset", "cairn_group_lag", "kafka_consumergroup_lag"):
+            assert text.count(f"\n{metric}{{") == 100
 
 
 @scenario

@@ -345,6 +345,30 @@ async def test_a_client_that_is_gone_before_its_answer_harms_nobody(tmp_path: Pa
     assert not unhandled
 
 
+class CrowdedStatus(Status):
+    """Counts how many pages about one topic are made at once."""
+
+    now = most = 0
+
+    async def topic(self, name: str) -> dict[str, object] | None:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await asyncio.sleep(0.005)
+        self.now -= 1
+        return {}
+
+
+@scenario
+async def test_pages_about_one_topic_are_made_one_after_another(tmp_path: Path) -> None:
+    """It may have 100,000 partitions."""
+    status = CrowdedStatus(time.monotonic, str(tmp_path))
+    server = HttpServer(status)
+    web = Web(status, await server.open("127.0.0.1", 0))
+    answers = await asyncio.gather(*(web.get("/api/v1/topics/wide") for _ in range(6)))
+    assert [code for code, _, _ in answers] == [200] * 6 and status.most == 1
+    await server.close()
+
+
 @scenario
 async def test_a_stop_ends_those_who_still_wait(tmp_path: Path) -> None:
     """Found by floods of the status port: each of them was an exception in the log when the process ended."""

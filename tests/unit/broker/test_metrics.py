@@ -47,6 +47,8 @@ def test_text() -> None:
     out = Exposition()
     out.gauge("a", "What a is.", 1.5)
     out.plain("b", "gauge", "With labels.", [Sample(2, {"topic": 'x"y\\z\n'}), Sample(2**40)])
+    out.begin("d", "gauge", "In pieces.")
+    out.partitions("d", {"topic": 'x"y'}, [(0, 3), (7, 2**40)])
     histogram = Histogram()
     histogram.observe(0.001)
     out.histogram("c_seconds", "Times.", [({"api": "Fetch"}, histogram)])
@@ -54,6 +56,8 @@ def test_text() -> None:
     assert lines[:3] == ["# HELP a What a is.", "# TYPE a gauge", "a 1.5"]
     assert 'b{topic="x\\"y\\\\z\\n"} 2' in lines
     assert f"b {2**40}" in lines
+    assert 'd{topic="x\\"y",partition="0"} 3' in lines
+    assert f'd{{topic="x\\"y",partition="7"}} {2**40}' in lines
     assert "# TYPE c_seconds histogram" in lines
     assert 'c_seconds_bucket{api="Fetch",le="+Inf"} 1' in lines
     assert 'c_seconds_sum{api="Fetch"} 0.001' in lines

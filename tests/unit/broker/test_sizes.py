@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from cairnmq.broker.sizes import Sizes
-from cairnmq.metadata.image import Topic
 from unit.broker.rig import scenario
 
 
@@ -28,7 +27,6 @@ async def test_log_files_count_and_others_do_not(tmp_path: Path) -> None:
     sizes = Sizes(str(tmp_path), lambda: now)
     measured = await sizes.current()
     assert (measured.of_partition("a", 0), measured.of_partition("a", 1), measured.of_partition("b", 0)) == (11, 21, 0)
-    assert measured.of_topic(Topic("a", bytes(16), ((1, 2),))) == 32
     (tmp_path / "queues" / "a-0" / f"{9:020}.log").write_bytes(bytes(1000))
     assert (await sizes.current()).of_partition("a", 0) == 11
     now = 3600.0
