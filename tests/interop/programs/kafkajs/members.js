@@ -62,8 +62,9 @@ class Member {
   }
 
   async leave() {
+    this.drop() // before the broker may give it to another
     await this.consumer.disconnect()
-    this.drop()
+    this.drop() // what it got while it was leaving
   }
 }
 

@@ -55,8 +55,10 @@ class Member(threading.Thread):
         self.tell(event, partitions=named)
 
     def left(self) -> None:
-        """Told as a move, of what it got while it was leaving too: not every client calls back at its end."""
-        self.moved("revoked", sorted(self.owned))
+        """Told as a move, before the broker may give it to another, and again of what it got while it was leaving: not
+        every client calls back at its end."""
+        if self.owned:
+            self.moved("revoked", sorted(self.owned))
 
     def show(self, records: list[Shown]) -> None:
         self.tell("records", records=records)
@@ -182,6 +184,7 @@ class AiokafkaMember(Member):
                         await consumer.commit()
                     except KafkaError as problem:
                         self.uncommitted(problem)
+        self.left()
         await consumer.stop()
         self.left()
 
@@ -255,6 +258,7 @@ class KafkaPythonMember(Member):
                     consumer.commit()
                 except KafkaError as problem:
                     self.uncommitted(problem)
+        self.left()
         consumer.close()
         self.left()
 
