@@ -20,6 +20,11 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 Buffers: TypeAlias = Sequence[Buffer]
 
 
+def host_port(host: str, port: int) -> str:
+    """An address as people write it: IPv6 in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 class TopicPartition(Struct, frozen=True, gc=False):
     """A queue as clients name it."""
 

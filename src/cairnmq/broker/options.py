@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from cairnmq.errors import ErrorCode, Refusal
+from cairnmq.types import host_port
 
 MAPPED_SETTINGS = (
     "listeners",
@@ -42,7 +43,7 @@ class Address(Struct, frozen=True):
             return False
 
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return host_port(self.host, self.port)
 
 
 class ServeOptions(Struct, frozen=True, kw_only=True):

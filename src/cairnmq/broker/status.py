@@ -17,6 +17,7 @@ from cairnmq.broker.metrics import Exposition, Histogram, Sample
 from cairnmq.broker.sizes import Sizes
 from cairnmq.broker.slices import slices
 from cairnmq.storage.loss import accepted
+from cairnmq.types import host_port
 from cairnmq.wire.apis import APIS
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class Status:
             described |= {
                 "cluster_id": node.cluster_id,
                 "node_id": node.node_id,
-                "bootstrap": f"{node.host}:{node.port}",
+                "bootstrap": host_port(node.host, node.port),
                 "rack": node.rack,
                 "epoch": self.ctx.store.epoch,
                 "connections": metrics.connections,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from cairnmq.cli.arguments import add_connection, add_json, connect
 from cairnmq.cli.terminal import UsageError, write_json, write_line, write_table
+from cairnmq.types import host_port
 
 if TYPE_CHECKING:
     from cairnmq.client.blocking import Client
@@ -87,8 +88,9 @@ def _broker_row(broker: dict[str, object]) -> tuple[object, ...]:
     assert isinstance(apis, dict) and isinstance(dirs, list)
     versions = ["{}-{}".format(*apis[name]) if name in apis else "-" for name in ("Produce", "Fetch")]
     free = ", ".join(_share(each["usable_bytes"], each["total_bytes"]) for each in dirs)
-    address = f"{broker['host']}:{broker['port']}"
-    return broker["id"], address, broker["rack"] or "-", len(apis), *versions, free or "-"
+    host, port = broker["host"], broker["port"]
+    assert isinstance(host, str) and isinstance(port, int)
+    return broker["id"], host_port(host, port), broker["rack"] or "-", len(apis), *versions, free or "-"
 
 
 def _share(usable: int, total: int) -> str:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 
-from cairnmq.cli.terminal import note, write_line
+from cairnmq.cli.terminal import UsageError, note, write_line
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = "Checks data directories while no broker runs on them. Exit 1 and a line for each finding."
+    parser.add_argument("dirs", nargs="+", metavar="DIR", help="data directory; of several each is checked by itself")
     parser.add_argument(
-        "dirs", nargs="+", metavar="DIR", help="data directory; several are checked as replicas of each other"
+        "--journal-dir", metavar="J", help="where the journals of the one DIR are, if not in DIR/journal"
     )
-    parser.add_argument("--journal-dir", metavar="J", help="where the journals are, if not in DIR/journal")
     parser.set_defaults(run=run)
 
 
@@ -20,6 +20,10 @@ def run(arguments: argparse.Namespace) -> int:
     from cairnmq.metadata.inspection import read_next_queue, read_queues
     from cairnmq.storage.verify import verify
 
+    if len(arguments.dirs) > 1:
+        if arguments.journal_dir is not None:
+            raise UsageError("--journal-dir holds the journals of one data directory: check them one by one")
+        note("the directories are not compared with each other: that comes with replicas, in a later release")
     findings = 0
     for line in verify(arguments.dirs, arguments.journal_dir, read_queues, read_next_queue):
         if line.startswith("note: "):  # what the next start repairs by itself

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from msgspec.structs import replace
 
 from cairnmq.broker import http
 from cairnmq.broker.http import HttpServer
@@ -150,6 +151,8 @@ async def test_the_api_behind_the_page(tmp_path: Path) -> None:
         await used(rig)
         status = json.loads((await web.get("/api/v1/status"))[2])
         assert status["broker"]["bootstrap"] == "127.0.0.1:9092"
+        rig.ctx.node = replace(rig.ctx.node, host="::1")
+        assert web.status.broker()["bootstrap"] == "[::1]:9092"
         (topic,) = status["topics"]
         assert (topic["name"], topic["partitions"], topic["messages"]) == ("orders", 2, 5)
         (group,) = status["groups"]

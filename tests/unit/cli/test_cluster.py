@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
+from cairnmq.cli.cluster import _broker_row
 from cairnmq.cli.main import main
 from cairnmq.errors import ErrorCode
 from cairnmq.wire.apis import SERVED
@@ -72,6 +73,11 @@ def test_info_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     low, high = SERVED[1]
     fetch = f"{low}-{high}"
     assert lines[6].split() == ["1", bootstrap, "west", str(len(SERVED)), "0-13", fetch, *"2.0 of 8.0 GiB".split()]
+
+
+def test_an_address_of_ipv6_has_brackets() -> None:
+    broker = {"id": 1, "host": "::1", "port": 9092, "rack": None, "apis": {}, "log_dirs": []}
+    assert _broker_row(broker)[1] == "[::1]:9092"
 
 
 def test_info_as_json(capsys: pytest.CaptureFixture[str]) -> None:

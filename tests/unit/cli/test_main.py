@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
@@ -91,6 +92,7 @@ def test_later_flags_are_refused(line: str, capsys: pytest.CaptureFixture[str]) 
         "serve --set novalue",
         "completion tcsh",
         "verify",
+        "verify a b --journal-dir j",
     ],
 )
 def test_wrong_usage_is_2(line: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -175,6 +177,15 @@ def test_findings_stay_findings_when_their_reader_leaves(findings: int) -> None:
     done = without_reader("-c", script)
     assert done.returncode == (1 if findings else 0)
     assert b"Error" not in done.stderr
+
+
+def test_several_directories_are_verified_each_and_that_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["verify", str(tmp_path / "a"), str(tmp_path / "b")]) == 1
+    said = capsys.readouterr()
+    assert said.out.splitlines() == [f"{tmp_path}/{name}: no data directory" for name in "ab"]
+    assert "not compared with each other" in said.err
 
 
 def without_reader(*words: str) -> subprocess.CompletedProcess[bytes]:
