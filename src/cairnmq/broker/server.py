@@ -40,7 +40,7 @@ from cairnmq.settings.sources import load
 from cairnmq.storage.disk import DirectoryLock, RealDisk, lock_all
 from cairnmq.storage.engine import Engine, EngineConfig
 from cairnmq.storage.fault_point import arm
-from cairnmq.storage.loss import Loss, Lost, accept, find_loss, find_metadata_loss
+from cairnmq.storage.loss import Loss, Lost, accept, find_loss, find_metadata_loss, put_aside
 from cairnmq.storage.owner import claim_journals
 from cairnmq.storage.queue_log import QueueSpec
 from cairnmq.storage.recovery import Progress
@@ -50,6 +50,7 @@ log = logging.getLogger("cairnmq.broker")
 
 _DRAIN_SECONDS = 5.0
 _METADATA_FILE = "meta.db"
+_BESIDE_METADATA = tuple(_METADATA_FILE + suffix for suffix in ("-wal", "-shm", "-journal"))  # SQLite's
 _LOCK_WAIT_SECONDS = 2.0
 _FILES_OF_OUR_OWN = 2000
 _STACK_BYTES = 1 << 20  # of a thread; the usual 8 MiB count where memory is limited (RLIMIT_DATA), used or not
@@ -260,12 +261,14 @@ def _replace_lost_metadata(options: ServeOptions, directories: tuple[str, str]) 
         closing(Catalog(store, node_id=options.node_id)) as catalog,
     ):
         catalog.load()
+        epoch = catalog.next_epoch(loss.epoch_max if loss is not None else 0)
         if loss is not None:
-            epoch = catalog.next_epoch(loss.epoch_max)
             catalog.reserve_queue_ids_above(loss.queue_id_max)
             _accept(directories, loss, epoch)
     if disk.exists(begun + "-wal"):
         raise Unservable(f"{begun} could not be finished: is the disk full?")
+    # Of the lost file, if a broker was killed: SQLite would replay it into the new one.
+    put_aside(disk, [name for name in _BESIDE_METADATA if disk.exists(name)], epoch)
     disk.rename(begun, _METADATA_FILE)
     disk.sync_dir("")
 

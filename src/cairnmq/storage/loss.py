@@ -6,7 +6,7 @@ left into a directory that a normal start recovers: whatever cannot be used is m
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -198,10 +198,11 @@ def _look_at_queues(loss: Loss, specs: list[QueueSpec], firsts: dict[int, int], 
 def accept(journal_disk: Disk, read_disk: Disk, loss: Loss, *, epoch: int, seed: int, now_ms: int) -> None:
     """Makes what is left whole. Stopped in the middle, the same start does it again."""
     if loss.read_disk_gone:
-        _put_aside(read_disk, (QUEUES, PACKS, CHECKPOINTS), epoch)
+        put_aside(read_disk, [name for name in (QUEUES, PACKS, CHECKPOINTS) if read_disk.list(name)], epoch)
     marks = [*loss.jumps]
     for mark in loss.restarts:
-        _put_aside(journal_disk, [str(mark.journal)], epoch)
+        if journal_disk.list(str(mark.journal)):
+            put_aside(journal_disk, [str(mark.journal)], epoch)
         journal_disk.make_dir(str(mark.journal))
         started = JournalMark(mark.journal, mark.split, mark.split, mark.epoch, mark.seed or seed)
         name = journal_segment(mark.journal, mark.split)
@@ -217,13 +218,13 @@ def accept(journal_disk: Disk, read_disk: Disk, loss: Loss, *, epoch: int, seed:
     log.close()
 
 
-def _put_aside(disk: Disk, names: Iterable[str], epoch: int) -> None:
-    there = [name for name in names if disk.list(name)]
-    if not there:
+def put_aside(disk: Disk, names: Sequence[str], epoch: int) -> None:
+    """Files or directories of the disk's root to where a person finds them; durable on return."""
+    if not names:
         return
     aside = f"{LOST}/{epoch}"
     disk.make_dir(aside)
-    for name in there:
+    for name in names:
         disk.rename(name, f"{aside}/{name}")
     for directory in (aside, LOST, ""):
         disk.sync_dir(directory)
