@@ -193,6 +193,21 @@ def test_refusals(source: Source, make_broker: Callable[..., Broker], tmp_path: 
     assert_imported(source, broker, ("trimmed",))
 
 
+def test_a_log_start_that_a_compacted_topic_cannot_have(source: Source, make_broker: Callable[..., Broker]) -> None:
+    """Inside of a batch, and nothing can be deleted from the topic; the rest of the import does not suffer."""
+    broker = make_broker().start()
+    cairn("topic", "create", "trimmed", "-p", "2", "-c", "cleanup.policy=compact", "-b", broker.bootstrap)
+    arguments = ("import", str(source.logs), "--topic", "trimmed", "--topic", "codecs", "-b", broker.bootstrap)
+    start, end = source.bounds["trimmed", 0]
+    for _ in range(2):
+        said = cairn(*arguments).stderr
+        assert "trimmed-0: its cleanup.policy has no delete" in said and f"to {start - 1}, before" in said
+    first, last = bounds(broker.bootstrap, "trimmed", 0)
+    assert first < start and last == end
+    with Client.connect(broker.bootstrap) as client:
+        assert client.offset_fetch(GROUP)[TopicPartition("codecs", 0)] == source.committed["codecs", 0]
+
+
 def test_dry_run_needs_no_broker(source: Source) -> None:
     done = cairn("import", str(source.logs), "--dry-run", "-b", "127.0.0.1:1")
     assert "nothing was sent" in done.stderr

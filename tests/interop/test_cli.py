@@ -202,6 +202,8 @@ def test_trimming(cairn: Shell, topic: str) -> None:
     assert "it holds offsets 3 to 3" in cairn("get", topic, "0", "1", code=1).errors
     cairn("topic", "trim", topic, "-o", "end")
     assert "it holds no messages" in cairn("get", topic, "0", "3", code=1).errors
+    cairn("topic", "alter", topic, "-c", "cleanup.policy=compact")
+    assert "its cleanup.policy has no delete" in cairn("topic", "trim", topic, "-o", "end", code=1).errors
 
 
 def test_produce_makes_the_topic(cairn: Shell) -> None:

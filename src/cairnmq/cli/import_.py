@@ -172,7 +172,7 @@ class Import:
         self._send(total)
         for log in plan.logs:
             if log.start > log.opens_at:
-                self._client.delete_records(log.place.topic, {log.place.partition: log.start})
+                self._trim(log)
         self._commit(plan)
 
     def _positions(self, topic: TopicPlan) -> dict[TopicPartition, int]:
@@ -205,6 +205,21 @@ class Import:
             self.sent += self._bytes
             self._progress.show(f"{self.sent * 100 // max(total, 1)} %  {self.sent >> 20} MiB")
         self._parts, self._bytes = {}, 0
+
+    def _trim(self, log: KafkaLog) -> None:
+        """Batches come whole, and Kafka's log start may lie inside the first."""
+        from cairnmq.client.errors import Refused
+        from cairnmq.errors import ErrorCode
+
+        try:
+            self._client.delete_records(log.place.topic, {log.place.partition: log.start})
+        except Refused as refused:
+            if refused.code != ErrorCode.POLICY_VIOLATION:
+                raise
+            warn(
+                f"{log.place}: its cleanup.policy has no delete, so what is left of offsets {log.opens_at} to "
+                f"{log.start - 1}, before Kafka's log start, stays readable"
+            )
 
     def _commit(self, plan: Plan) -> None:
         """What a group has committed here already stays: it may have read on since an earlier run."""

@@ -100,7 +100,7 @@ _SENTENCES: dict[int, str] = {
     ErrorCode.INVALID_PRODUCER_EPOCH: "is used by a newer producer, or took longer than its time limit",
     ErrorCode.PRODUCER_FENCED: "is used by a newer producer, or took longer than its time limit",
     ErrorCode.INVALID_TRANSACTION_TIMEOUT: "asks for a longer time limit than the broker's transaction.max.timeout.ms",
-    ErrorCode.POLICY_VIOLATION: "is beyond a limit of the broker (its cairn.*.max settings)",
+    ErrorCode.POLICY_VIOLATION: "is beyond a limit of the broker (cairn.*.max), or its cleanup.policy has no delete",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "is not yours to use (no permission)",
     ErrorCode.UNSUPPORTED_VERSION: "is served by a broker that does not know this request",
 }
