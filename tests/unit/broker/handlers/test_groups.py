@@ -246,3 +246,15 @@ async def test_a_member_with_the_longest_name_can_be_told_its_id(tmp_path: Path)
         assert joined.error_code == OK and joined.member_id.startswith("xxx") and len(joined.member_id) < 300
         described = await rig.ask(DESCRIBE, 4, DescribeGroupsRequest(groups=["g"]))
         assert [member.member_id for member in described.groups[0].members] == [joined.member_id]
+
+
+@scenario
+async def test_deadlines_of_groups_do_not_follow_the_wall_clock(tmp_path: Path) -> None:
+    """Else a clock that was ahead for a while would hold them back, once it is right again, for as long."""
+    async with open_rig(tmp_path, {"group.initial.rebalance.delay.ms": "20"}) as rig, asyncio.timeout(20):
+        for number, step_ms in enumerate((3_600_000, -3_600_000)):
+            waiting = asyncio.create_task(rig.ask(JOIN, 3, joining(group_id=f"before-{number}")))
+            await asyncio.sleep(0)
+            rig.now_ms += step_ms
+            assert (await waiting).error_code == OK
+            assert (await rig.ask(JOIN, 3, joining(group_id=f"after-{number}"))).error_code == OK
