@@ -209,6 +209,18 @@ class ConsumerGroup:
         member_id = self._static.get(instance_id)
         return None if member_id is None else self.members[member_id]
 
+    def growth(self, report: Report) -> int:
+        """How much more would be held of whoever says this, if it is let in."""
+        former = self.members.get(report.member_id)
+        if former is None and report.instance_id is not None:
+            former = self.holder(report.instance_id)
+        if former is not None:
+            return former.growth(report)
+        if report.epoch != JOINS:
+            return 0  # it is told to join
+        fresh = ConsumerMember(report.member_id, self)
+        return fresh.held_bytes + fresh.growth(report)
+
     def enter(self, member_id: str, instance_id: str | None) -> GroupMember:
         """The member of this id: as it is, new, or as who takes the place of a static member."""
         member = self.members.get(member_id)

@@ -14,7 +14,7 @@ from enum import IntEnum
 from typing import Generic, TypeVar
 
 from cairnmq.groups import partitions as parts
-from cairnmq.groups.consumer_messages import ConsumerMemberView
+from cairnmq.groups.consumer_messages import ConsumerMemberView, Report
 from cairnmq.groups.consumer_record import ClassicPart, ConsumerMemberRecord
 from cairnmq.groups.deadlines import Deadline, Limit
 from cairnmq.groups.partitions import NOTHING, Partitions
@@ -68,6 +68,16 @@ class ConsumerMember(Generic[G]):
         named = texts_weight((self.member_id, self.instance_id, self.rack_id, self.client_id, self.regex))
         brought = 0 if self.classic is None else protocols_weight(self.classic.protocols)
         return MEMBER_BYTES + named + texts_weight(self.topics) + brought
+
+    def growth(self, report: Report) -> int:
+        """How much more it would hold after this heartbeat; what that does not say is kept."""
+        told = (report.member_id or None, report.instance_id, report.rack_id, report.client_id, report.regex)
+        held = (self.member_id, self.instance_id, self.rack_id, self.client_id, self.regex)
+        grown = texts_weight(told)
+        grown -= texts_weight(had for had, now in zip(held, told, strict=True) if now is not None)
+        if report.topics is not None:
+            grown += texts_weight(set(report.topics)) - texts_weight(self.topics)
+        return grown
 
     @classmethod
     def load(cls, record: ConsumerMemberRecord, group: G) -> ConsumerMember[G]:

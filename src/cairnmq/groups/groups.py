@@ -150,11 +150,12 @@ class Groups:
         stored += sum(len(value) for members in self._stored_members.values() for value in members.values())
         return live + stored + DEADLINE_BYTES * len(self._deadlines)
 
-    def member_bytes(self, group_id: str, member_id: str) -> int:
-        """What is held of one member, live; 0 if it is not known."""
-        group = self._live.get(group_id)
-        member = None if group is None else group.members.get(member_id)
-        return 0 if member is None else member.held_bytes
+    def report_growth(self, report: Report) -> int:
+        """How much more would be held after a heartbeat of the consumer protocol."""
+        group = self._live.get(report.group_id)
+        if not isinstance(group, ConsumerGroup):
+            group = ConsumerGroup(report.group_id, self.limits, self._deadlines, self._patterns)
+        return group.growth(report)
 
     # ----------------------------------------------------------------------------------------------------- members
 

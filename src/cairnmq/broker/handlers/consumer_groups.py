@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 from cairnmq.broker.group_operations import operations
 from cairnmq.broker.reply import Reply
 from cairnmq.errors import ErrorCode, Refusal
-from cairnmq.groups.consumer_messages import LEAVES, LEAVES_FOR_NOW, ConsumerMemberView, Report
+from cairnmq.groups.consumer_messages import JOINS, LEAVES, LEAVES_FOR_NOW, ConsumerMemberView, Report
 from cairnmq.groups.messages import Answer, Standing
 from cairnmq.groups.partitions import Partitions, gathered, stored
-from cairnmq.groups.weight import MEMBER_BYTES, texts_weight
 from cairnmq.wire.framing import RequestHeader
 from cairnmq.wire.messages import (
     ConsumerGroupDescribeRequest,
@@ -34,8 +33,6 @@ def heartbeat(
     refusal = _refusal(ctx, header.api_version, request)
     if refusal is not None:
         return ConsumerGroupHeartbeatResponse(error_code=refusal.code, error_message=refusal.message)
-    if not _has_room(ctx, header, request):
-        return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     owned = request.topic_partitions
     report = Report(
         request.group_id,
@@ -51,6 +48,10 @@ def heartbeat(
         request.server_assignor,
         None if owned is None else gathered((row.topic_id, row.partitions) for row in owned),
     )
+    # Most heartbeats bring nothing, or nothing new.
+    growth = 0 if report.epoch < JOINS else ctx.coordinator.groups.report_growth(report)
+    if growth > 0 and not ctx.group_bytes.admits(growth, ctx.clock()):
+        return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     reply = Reply()
 
     def deliver(answer: Answer | None) -> None:
@@ -59,19 +60,6 @@ def heartbeat(
 
     ctx.coordinator.report(report, deliver)
     return reply
-
-
-def _has_room(ctx: Context, header: RequestHeader, request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Whether what would be kept of it may come; most heartbeats bring nothing, or nothing new."""
-    if request.member_epoch < 0:
-        return True
-    brought = texts_weight((request.subscribed_topic_regex, request.rack_id))
-    brought += texts_weight(request.subscribed_topic_names or ())
-    if request.member_epoch == 0:
-        brought += MEMBER_BYTES + texts_weight((header.client_id, request.member_id, request.instance_id))
-    if not brought or brought <= ctx.coordinator.groups.member_bytes(request.group_id, request.member_id):
-        return True
-    return ctx.group_bytes.admits(brought, ctx.clock())
 
 
 def _refusal(ctx: Context, version: int, request: ConsumerGroupHeartbeatRequest) -> Refusal | None:

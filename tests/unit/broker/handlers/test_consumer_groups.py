@@ -119,10 +119,43 @@ async def test_members_that_bring_too_much_are_sent_away_to_retry(tmp_path: Path
             rig.now_ms += 2000
         more = beat("a", first.member_epoch, subscribed_topic_names=[*many, *(name * 2 for name in many)])
         assert (await rig.ask(HEARTBEAT, 1, more)).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        stranger = beat("c", 1, subscribed_topic_names=many)
+        assert (await rig.ask(HEARTBEAT, 1, stranger)).error_code == ErrorCode.UNKNOWN_MEMBER_ID, "it must join"
         for request in (beat("a", first.member_epoch), beat("a", subscribed_topic_names=many), beat("a", -1)):
             assert (await rig.ask(HEARTBEAT, 1, request)).error_code == 0, "it brings nothing new"
         rig.now_ms += 2000
         assert (await rig.ask(HEARTBEAT, 1, beat("b", subscribed_topic_names=many))).error_code == 0
+
+
+@scenario
+async def test_a_member_cannot_grow_by_saying_one_thing_at_a_time(tmp_path: Path) -> None:
+    """What a heartbeat does not say is kept, so each field is held against what was held of that field."""
+    async with open_rig(tmp_path, {"cairn.group.bytes.max": "20000"}) as rig:
+        epoch = (await rig.ask(HEARTBEAT, 1, beat("a"))).member_epoch
+        codes = set()
+        for number in range(120):
+            rig.now_ms += Tally.AGAIN_MS
+            size = 400 + 200 * number
+            said = {"rack_id": "r" * size} if number % 2 else {"subscribed_topic_names": ["t" * size]}
+            told = await rig.ask(HEARTBEAT, 1, beat("a", epoch, **said))
+            epoch = told.member_epoch or epoch
+            codes.add(told.error_code)
+        assert codes == {0, ErrorCode.COORDINATOR_NOT_AVAILABLE}
+        assert rig.ctx.coordinator.groups.held_bytes() < 45_000, "live and stored; else it would be twice that"
+        rig.now_ms += Tally.AGAIN_MS
+        same = beat("a", epoch, rack_id="r", subscribed_topic_names=["orders"] * 500)
+        assert (await rig.ask(HEARTBEAT, 1, same)).error_code == 0, "a name that is said twice is kept once"
+
+
+@scenario
+async def test_a_static_member_takes_its_place_again_when_there_is_no_room(tmp_path: Path) -> None:
+    async with open_rig(tmp_path, {"cairn.group.bytes.max": "11000"}) as rig:
+        said = {"subscribed_topic_names": [f"topic-{number}" for number in range(80)], "instance_id": "i"}
+        assert (await rig.ask(HEARTBEAT, 1, beat("a", **said))).error_code == 0
+        assert (await rig.ask(HEARTBEAT, 1, beat("a", -2, instance_id="i"))).error_code == 0
+        other = beat("b", **said | {"instance_id": "j"})
+        assert (await rig.ask(HEARTBEAT, 1, other)).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert (await rig.ask(HEARTBEAT, 1, beat("b", **said))).error_code == 0
 
 
 @scenario
