@@ -327,8 +327,10 @@ class RealDisk:
                 _syncfs(self._root_fd)
                 return
             except OSError:
-                # It may be about files of others. Each of ours still reports its own failure once, below.
-                pass
+                # It may be about files of others. Each of ours still reports its own failure once, below. syncfs
+                # does not tell it again: its success would mean nothing for files that were written before this and are
+                # synced later, as in the next part of a checkpoint.
+                self._has_syncfs = False
         for file in files:
             file.sync()
         for directory in directories:

@@ -31,10 +31,14 @@ class OpenLogs:
         if log is not None:
             log.close_file()
 
-    def parts(self, disk: Disk, files: Sequence[File], names: Sequence[str]) -> Iterator[list[File]]:
-        """All of `files`, which are open, and those with these names: in one part if so many may be opened at once."""
+    def parts(
+        self, disk: Disk, files: Sequence[File], names: Sequence[str], directories: Sequence[str]
+    ) -> Iterator[tuple[Sequence[File], Sequence[str]]]:
+        """All of `files`, which are open, those with these names, and with the last of them the directories: in one
+        part if so many may be opened at once."""
         for start in range(0, max(1, len(names)), self._at_once):
-            opened = [disk.open(name, write=True) for name in names[start : start + self._at_once]]
-            yield [*files, *opened] if start == 0 else opened
+            end = start + self._at_once
+            opened = [disk.open(name, write=True) for name in names[start:end]]
+            yield [*files, *opened] if start == 0 else opened, directories if end >= len(names) else ()
             for file in opened:
                 file.close()

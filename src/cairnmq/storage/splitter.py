@@ -387,8 +387,8 @@ class Splitter:
                 directories.update(dict.fromkeys(names))
         self._refuse_if_spoiled()
         reach("checkpoint-sync")
-        for part in self._open_logs.parts(self.read_disk, files, closed):
-            self._sync(part, list(directories))
+        for part in self._open_logs.parts(self.read_disk, files, closed, list(directories)):
+            self._sync(*part)
         for queue in dirty:
             queue.state.producers = live(queue.state.producers, now_ms, self.producer_expiration_ms)
         rows = CheckpointRows(
@@ -418,7 +418,7 @@ class Splitter:
         self._retired.clear()
         return published
 
-    def _sync(self, files: list[File], directories: list[str]) -> None:
+    def _sync(self, files: Sequence[File], directories: Sequence[str]) -> None:
         try:
             with noting_doubt(self.read_disk, ""):
                 self.read_disk.sync_files(files, directories)

@@ -38,6 +38,7 @@ from cairnmq.broker.splitter_messages import reports as decoded
 from cairnmq.broker.splitter_process import SplitterProcess
 from cairnmq.codec.records import Record, build_batch
 from cairnmq.settings.topic import LogConfig
+from cairnmq.storage import disk as disk_module
 from cairnmq.storage.checkpoint import load_checkpoint
 from cairnmq.storage.compaction_sieve import Sieve
 from cairnmq.storage.disk import File, RealDisk, RealFile
@@ -220,6 +221,55 @@ def test_more_queues_with_segments_than_files_that_may_be_open(tmp_path: Path) -
             desk.process.upkeep.look(NOW)
             assert [row.end for row in load_checkpoint(RealDisk(desk.data_dir)).queues.values()] == [end] * 300
         desk.process.splitter.close()
+
+
+@pytest.fixture
+def crowded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    """A checkpoint takes parts: queues 9 to 12, whose files are open, are in the first."""
+    monkeypatch.setattr(splitter_process, "_open_files_max", lambda: 8)
+    desk = Desk(tmp_path, [structs.replace(SPEC, queue_id=number, partition=number) for number in range(3, 13)])
+    desk.put(*range(3, 13))
+    return desk
+
+
+@pytest.mark.parametrize("failing", [None, 5, 8])
+def test_a_sync_that_fails_in_a_later_part_is_noticed(
+    crowded: Desk, monkeypatch: pytest.MonkeyPatch, failing: int | None
+) -> None:
+    """A failure that syncfs told with the first part it does not tell again."""
+    flushed: list[int] = []
+
+    def fail_once(fd: int) -> None:
+        flushed.append(fd)
+        if len(flushed) == 1:
+            raise OSError(errno.EIO, "no")
+
+    def sync(file: RealFile) -> None:
+        if file.name.startswith(f"{QUEUES}/t-{failing}/"):
+            raise OSError(errno.EIO, "no")
+
+    monkeypatch.setattr(disk_module, "SYNCFS_ABOVE", 0)
+    monkeypatch.setattr(disk_module, "_syncfs", fail_once)
+    monkeypatch.setattr(RealFile, "sync", sync)
+    read_disk = crowded.process.splitter.read_disk
+    assert isinstance(read_disk, RealDisk)
+    read_disk._has_syncfs = True
+    reports = crowded.finish()
+    assert flushed
+    assert any(isinstance(report, Spoiled) for report in reports) == (failing is not None)
+    assert (load_checkpoint(RealDisk(crowded.data_dir)).queues == {}) == (failing is not None)
+
+
+def test_directories_are_synced_with_the_last_part(crowded: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Sequence[str]] = []
+
+    def sync_files(disk: RealDisk, files: Sequence[File], directories: Sequence[str] = ()) -> None:
+        calls.append(directories)
+
+    monkeypatch.setattr(RealDisk, "sync_files", sync_files)
+    crowded.finish()
+    assert len(calls) > 1 and not any(calls[:-1])
+    assert set(calls[-1]) == {"", QUEUES, *(f"{QUEUES}/t-{number}" for number in range(3, 13))}
 
 
 def test_logs_in_use_stay_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -488,11 +488,15 @@ class TestRealDisk:
         disk = RealDisk(tmp_path)
         disk._has_syncfs = True
         files = [disk.create(f"f{n}") for n in range(SYNCFS_ABOVE + 1)]
+        synced, flushed = self._record_syncs(monkeypatch)
         monkeypatch.setattr(disk_module, "_syncfs", fail)
         disk.sync_files(files)
+        assert len(synced) == len(files)
+        monkeypatch.setattr(disk_module, "_syncfs", flushed.append)  # it tells a failure once
         monkeypatch.setattr(disk_module, "_fdatasync", fail)
         with pytest.raises(OSError):
             disk.sync_files(files)
+        assert flushed == []
 
     @staticmethod
     def _record_syncs(monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], list[int]]:
