@@ -96,15 +96,18 @@ class QueueLog:
 
     # ------------------------------------------------------------------------------------------------- opening
 
-    def open_at(self, offset: int, checkpointed: tuple[int, int], superseded: Collection[int] = ()) -> None:
+    def open_at(
+        self, offset: int, checkpointed: tuple[int, int], superseded: Collection[int] = (), *, split: bool = False
+    ) -> None:
         """Ready to append `offset`: whatever lies there or behind is cut, because it will be split again.
 
         `checkpointed`: log start and end that the checkpoint claims; between them records must be there.
         `superseded`: segments whose records are in compacted ones.
+        `split`: records have been split into it since the checkpoint, and count.
         """
         log_start, end = checkpointed
         holds_data = end > log_start
-        self._claim_directory(holds_data)
+        self._claim_directory(holds_data, holds_data or split)
         self.bases = [base for base in numbered(self.disk.list(self.directory), LOG) if base not in superseded]
         if holds_data and (not self.bases or self.bases[0] > log_start):
             self._note_damage(self.directory, -1, log_start, min([end, *self.bases]))
@@ -158,23 +161,20 @@ class QueueLog:
             self._unsynced.add(f"{self.directory}/{IDENTITY_FILE}")
             self.new_names = True
 
-    def _claim_directory(self, holds_data: bool) -> None:
+    def _claim_directory(self, holds_data: bool, is_mine: bool) -> None:
         """A directory that belongs to another queue (topic deleted and made again) is renamed away, never reused.
 
         One made after the checkpoint may be there without a readable identity; then nothing in it counts.
         """
-        try:
-            found = read_identity(self.disk, self.directory)
-        except (Corrupt, UnicodeDecodeError):
-            found = None
+        found = read_identity(self.disk, self.directory)
         mine = QueueIdentity(self.spec.queue_id, self.spec.topic, self.spec.partition, self.spec.topic_id.hex())
         name = f"{self.directory}/{IDENTITY_FILE}"
         if found is not None and found.queue_id == self.spec.queue_id:
             if not holds_data:
                 self.disk.replace(name, mine.sealed())  # it may be unsynced, and a sync of it may have failed
             return
-        if holds_data and found is None:
-            # The checkpoint says whose it is, so this one is damaged or lost: it is written again.
+        if is_mine and found is None:
+            # The checkpoint or a predecessor says whose it is, so this one is damaged or lost: it is written again.
             self._note_damage(name, 0 if self.disk.exists(name) else -1, -1, -1)
             self.disk.make_dir(self.directory)
             self.disk.replace(name, mine.sealed())
@@ -542,14 +542,18 @@ class QueueLog:
 
 
 def read_identity(disk: Disk, directory: str) -> QueueIdentity | None:
+    """None: there is none, or none that can be read."""
     name = f"{directory}/{IDENTITY_FILE}"
     try:
         file = disk.open(name)
     except FileNotFoundError:
         return None
-    data = file.read(0, file.size())
-    file.close()
-    return QueueIdentity.unseal(data, name)
+    try:
+        return QueueIdentity.unseal(file.read(0, file.size()), name)
+    except (Corrupt, UnicodeDecodeError, Unreadable):
+        return None
+    finally:
+        file.close()
 
 
 def retire_directory(disk: Disk, directory: str, queue_id: int) -> str:

@@ -153,10 +153,7 @@ class Splitter:
     def _find_left(self) -> None:
         """Directories of queues that the predecessor demoted: it may not have lived to say so."""
         for name in self.read_disk.list(QUEUES):
-            try:
-                identity = read_identity(self.read_disk, f"{QUEUES}/{name}")
-            except Corrupt:
-                continue
+            identity = read_identity(self.read_disk, f"{QUEUES}/{name}")
             queue = self.learn(identity.queue_id) if identity is not None else None
             if queue is not None and queue.segments_from == NO_SEGMENTS:
                 self.leave(queue)
@@ -304,7 +301,8 @@ class Splitter:
             self.swaps.opened(queue, log)
         # what is to come before the first segment is not part of the log yet
         ahead = {swap[0] for swap in queue.compaction.swaps if swap[0] < queue.segments_from}
-        log.open_at(offset, _claim(row, queue.segments_from), queue.compaction.superseded | ahead)
+        split = queue.spec.queue_id in self._resume.segments_from
+        log.open_at(offset, _claim(row, queue.segments_from), queue.compaction.superseded | ahead, split=split)
         log.check_aborted(queue.row_sums)
         queue.log, queue.row_sums = log, log.row_sums
         self.damages.extend((queue.spec.queue_id, place) for place in log.damages)
@@ -550,10 +548,7 @@ class Splitter:
             self._open_logs.forget(queue_id)
             if not directory:
                 continue
-            try:
-                identity = read_identity(self.read_disk, directory)
-            except Corrupt:
-                continue  # whoever claims the directory next retires it
+            identity = read_identity(self.read_disk, directory)  # without one, whoever claims the directory retires it
             if identity is not None and identity.queue_id == queue_id:
                 self._retired.append(retire_directory(self.read_disk, directory, queue_id))
 

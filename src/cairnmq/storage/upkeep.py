@@ -78,12 +78,7 @@ class Upkeep:
             if name.endswith(DELETED_SUFFIX):
                 self.disk.remove_tree(directory)
                 continue
-            try:
-                identity = read_identity(self.disk, directory)
-            except (Corrupt, UnicodeDecodeError):
-                identity = None
-            except Unreadable:
-                continue
+            identity = read_identity(self.disk, directory)
             if identity is None:
                 self._claim(directory)
                 continue
@@ -106,7 +101,10 @@ class Upkeep:
         while some := list(islice(owners, RESOLVE_QUEUES)):
             for spec in self.splitter.resolve(some):
                 queue = self.splitter.learn(spec.queue_id) if spec.directory == directory else None
-                if queue is not None and queue.log is None:
+                if queue is not None:
+                    if queue.log is not None:
+                        queue.log.flush_indexes()
+                        queue.log.close_file()
                     self.splitter.open_log(queue, queue.state.end)
 
     def _look_at_segments(self, queue: SplitQueue, now_ms: int) -> StartProposal | None:

@@ -279,10 +279,7 @@ def _queue_logs(
         if name.endswith(DELETED_SUFFIX):
             yield note(f"{root}/{directory}", "is of a deleted topic; the next start removes it")
             continue
-        try:
-            identity = read_identity(disk, directory)
-        except (Corrupt, UnicodeDecodeError):
-            identity = None
+        identity = read_identity(disk, directory)
         if identity is None:
             unreadable.append(f"{root}/{directory}/{IDENTITY_FILE}")
             continue

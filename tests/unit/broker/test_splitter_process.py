@@ -346,6 +346,59 @@ def test_splitting_goes_on_where_a_segment_cannot_be_read(
     assert [rows[number].end for number in (SPEC.queue_id, AGING.queue_id)] == [2, 2]
 
 
+@pytest.mark.parametrize("checkpointed", [True, False])
+@pytest.mark.parametrize("resumed", [True, False])
+def test_splitting_goes_on_where_a_queue_does_not_say_whose_it_is(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, checkpointed: bool, resumed: bool
+) -> None:
+    """The checkpoint or the predecessor knows it; what was split counts, and the file is written again."""
+    process, written = desk.process, Path(desk.data_dir, f"queues/t-0/{0:020}.log")
+    desk.specs = [SPEC, AGING]
+    desk.put(SPEC.queue_id, AGING.queue_id)
+    process.limits = {0: desk.engine.splittable(0)}
+    process.round()
+    if checkpointed:
+        process.checkpoint()
+    first = written.read_bytes()
+    process.splitter.close()
+    identity = Path(desk.data_dir, "queues/t-0/queue.json")
+    old = Path(desk.data_dir, "old")
+    old.hardlink_to(identity)  # so that no other file gets its inode
+    with monkeypatch.context() as patch:
+        unreadable(patch, "t-0/queue.json")
+        process.splitter = process.open_splitter(process.splitter.resume() if resumed else None)
+        desk.put(SPEC.queue_id, AGING.queue_id)
+        assert Trouble not in [type(report) for report in desk.finish()]
+    rows = load_checkpoint(RealDisk(desk.data_dir)).queues
+    assert [rows[number].end for number in (SPEC.queue_id, AGING.queue_id)] == [2, 2]
+    assert written.read_bytes()[: len(first)] == first and len(written.read_bytes()) == 2 * len(first)
+    assert not identity.samefile(old)
+
+
+def test_a_topic_that_cannot_be_read_is_deleted(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.put()
+    desk.finish()
+    unreadable(monkeypatch, "t-0/queue.json")
+    desk.process.obey(Drop([(SPEC.queue_id, SPEC.directory)]))
+    desk.process.checkpoint()
+    assert SPEC.queue_id not in load_checkpoint(RealDisk(desk.data_dir)).queues
+
+
+def test_a_look_writes_again_what_says_whose_a_queue_is(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while its log is open: without it, retention passes the queue by."""
+    desk.specs = [AGING]
+    for _ in range(8):
+        desk.put(AGING.queue_id)
+    desk.process.limits = {0: desk.engine.splittable(0)}
+    desk.process.round()
+    desk.process.checkpoint()
+    with monkeypatch.context() as patch:
+        unreadable(patch, "u-0/queue.json")
+        desk.process.upkeep.look(NOW)
+    assert [place.file for _, place in desk.process.splitter.damages] == ["queues/u-0/queue.json"]
+    assert [start.queue_id for start in desk.process.upkeep.look(NOW + 1000)] == [AGING.queue_id]
+
+
 def test_a_segment_that_cannot_be_read_is_made_again(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its records are still in the journal."""
     desk.put()
