@@ -28,8 +28,10 @@ class Leftovers:
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
         self._dropping: asyncio.Task[None] | None = None
+        self._again = False
 
     def start(self) -> None:
+        self._again = True  # one that waits for its sync has not seen what came since
         if self._dropping is None or self._dropping.done():
             self._dropping = asyncio.get_running_loop().create_task(self._drop())
 
@@ -50,9 +52,12 @@ class Leftovers:
     async def _drop(self) -> None:
         said = False
         while True:
+            self._again = False
             try:
                 await self._ctx.facts.commit(self._facts())
-                return
+                if not self._again:
+                    return
+                continue
             except Fault as fault:
                 if not said:
                     log.warning("what deleted topics and groups left cannot be dropped yet: %s", fault)

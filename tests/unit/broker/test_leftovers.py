@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from cairnmq.broker import leftovers
+from cairnmq.broker.facts import Fact
 from cairnmq.broker.leftovers import Leftovers
 from cairnmq.groups.offsets import Committed, OffsetKey, put
 from unit.broker.rig import open_rig, scenario
@@ -28,4 +31,29 @@ async def test_dropped_once_the_journal_works(tmp_path: Path, monkeypatch: pytes
         assert len(rig.ctx.offsets.topics("g")) == 2
         path.stopped = None
         await until(lambda: set(rig.ctx.offsets.topics("g")) == {kept.topic_id})
+        dropping.close()
+
+
+@scenario
+async def test_what_comes_while_others_are_stored_is_dropped_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_rig(tmp_path) as rig:
+        facts, offsets = rig.ctx.facts, rig.ctx.offsets
+        commit, held, go_on = facts.commit, asyncio.Event(), asyncio.Event()
+
+        async def slow(what: Sequence[Fact]) -> None:
+            held.set()
+            await go_on.wait()
+            await commit(what)
+
+        dropping = Leftovers(rig.ctx)
+        with monkeypatch.context() as patch:
+            patch.setattr(facts, "commit", slow)
+            dropping.start()
+            await held.wait()
+            await commit([put(OffsetKey("g", b"x" * 16, 0), Committed(2))])
+            dropping.start()
+            go_on.set()
+            await until(lambda: not offsets.topics("g"))
         dropping.close()
