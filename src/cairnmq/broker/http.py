@@ -20,6 +20,7 @@ _CONNECTIONS_MAX = 256
 # time, until their readers have them.
 _LARGE_PAGES = frozenset((("metrics",), ("api", "v1", "status"), ("api", "v1", "topics"), ("api", "v1", "groups")))
 _LARGE_AT_ONCE = 4
+_FAILURES_MAX = 64
 _JSON = "application/json"
 _REASONS = {
     200: "OK",
@@ -47,7 +48,7 @@ class HttpServer:
         self._closed = False
         self._large = asyncio.Semaphore(_LARGE_AT_ONCE)
         self._building = asyncio.Lock()
-        self._failure = ""  # the last one in the log
+        self._failures: set[tuple[str, str]] = set()  # that are in the log: page and failure
 
     async def open(self, host: str, port: int) -> int:
         self._server = await asyncio.start_server(self._converse, host, port, limit=_HEAD_BYTES_MAX)
@@ -134,10 +135,12 @@ class HttpServer:
         try:
             return await self._page(parts)
         except Exception as failure:
-            said = f"/{'/'.join(parts)}: {failure!r}"
-            if said != self._failure:  # monitoring asks again and again
-                self._failure = said
-                log.exception("the status page failed: %s", said)
+            known = ("/".join(parts[:3]), repr(failure))
+            if known not in self._failures:  # monitoring asks again and again, for several pages in turn
+                if len(self._failures) >= _FAILURES_MAX:
+                    self._failures.clear()
+                self._failures.add(known)
+                log.exception("the status page failed: /%s: %r", "/".join(parts), failure)
             return Response(500, msgspec.json.encode({"error": "failed; the broker's log says why"}))
 
     async def _page(self, parts: list[str]) -> Response:

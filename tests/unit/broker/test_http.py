@@ -298,20 +298,31 @@ async def test_who_has_said_its_last_gets_its_whole_answer(tmp_path: Path) -> No
 
 
 class BrokenStatus(Status):
+    turn = 0
+
     def storage(self) -> dict[str, object]:
         raise RuntimeError("planted")
+
+    def broker(self) -> dict[str, object]:
+        raise RuntimeError(f"another {self.turn}")
 
 
 @scenario
 async def test_a_page_that_fails_is_answered_and_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    server = HttpServer(BrokenStatus(time.monotonic, str(tmp_path)))
-    web = Web(server._status, await server.open("127.0.0.1", 0))
-    assert [(await web.get("/api/v1/storage"))[0] for _ in range(3)] == [500] * 3
+    status = BrokenStatus(time.monotonic, str(tmp_path))
+    server = HttpServer(status)
+    web = Web(status, await server.open("127.0.0.1", 0))
+    pages = ["/api/v1/storage", "/api/v1/broker"] * 3
+    assert [(await web.get(page))[0] for page in pages] == [500] * 6
     assert (await web.get("/health/live"))[0] == 200
-    await server.close()
-    assert [record.message for record in caplog.records if "planted" in record.message] == [
-        "the status page failed: /api/v1/storage: RuntimeError('planted')"
+    assert [record.message for record in caplog.records if "failed" in record.message] == [
+        "the status page failed: /api/v1/storage: RuntimeError('planted')",
+        "the status page failed: /api/v1/broker: RuntimeError('another 0')",
     ]
+    for status.turn in range(2 * http._FAILURES_MAX):
+        await web.get("/api/v1/broker")
+    assert len(server._failures) <= http._FAILURES_MAX
+    await server.close()
 
 
 class SlowStatus(Status):
