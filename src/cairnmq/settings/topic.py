@@ -15,6 +15,8 @@ from cairnmq.settings.topic_table import TOPIC, BrokerName, TopicSetting
 
 Flush = Literal["commit", "interval", "none"]
 Model = Literal["dedicated", "shared", "auto"]
+# Compaction may make batches longer, and an index holds no positions behind 2^31 - 1.
+COMPACTED_SEGMENT_BYTES_MAX = 0x70000000
 
 
 class LogConfig(Struct, frozen=True, kw_only=True, gc=False):
@@ -77,8 +79,9 @@ def effective(configs: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
     policies = cast(tuple[str, ...], _value("cleanup.policy", configs, broker))
     model = cast(Model, _value("cairn.model", configs, broker))  # packs of compacted topics only where asked for
     compact, lag_max_ms = "compact" in policies, number("max.compaction.lag.ms")
+    segment_bytes = number(small if small in configs else "segment.bytes")
     return LogConfig(
-        segment_bytes=number(small if small in configs else "segment.bytes"),
+        segment_bytes=min(segment_bytes, COMPACTED_SEGMENT_BYTES_MAX) if compact else segment_bytes,
         # only closed segments are compacted, so they close in time for it
         segment_ms=min(number("segment.ms"), lag_max_ms) if compact else number("segment.ms"),
         index_interval_bytes=number("index.interval.bytes"),

@@ -175,8 +175,8 @@ class CompactionJob(QueueJob):
         assert file is not None
         if file.size + sum(map(len, batches)) > SEGMENT_BYTES_MAX:
             raise Uncompactable(
-                f"what is left of its segment at offset {file.base} has more than {SEGMENT_BYTES_MAX} bytes; with a "
-                f"smaller segment.bytes later ones will have room for what compaction adds"
+                f"what is left of its segment at offset {file.base} has more than {SEGMENT_BYTES_MAX} bytes; the queue "
+                f"is not compacted any more until enough of that segment is superseded"
             )
         file.append(batches)
 

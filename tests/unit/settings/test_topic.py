@@ -157,6 +157,14 @@ def test_every_field_follows_its_setting() -> None:
     )
 
 
+def test_segments_of_compacted_topics_leave_room_for_what_compaction_adds() -> None:
+    largest = {"segment.bytes": str(2**31 - 1)}
+    assert effective(largest, DEFAULT).segment_bytes == 2**31 - 1
+    for policy in ("compact", "compact,delete"):
+        assert effective({**largest, "cleanup.policy": policy}, DEFAULT).segment_bytes == 7 << 28
+    assert effective({"segment.bytes": "2000000", "cleanup.policy": "compact"}, DEFAULT).segment_bytes == 2000000
+
+
 def test_tests_can_have_small_segments() -> None:
     assert effective({"internal.segment.bytes": "1024", "segment.bytes": "5000000"}, DEFAULT).segment_bytes == 1024
     assert "internal.segment.bytes" not in {entry.name for entry in describe_topic({}, DEFAULT)}
