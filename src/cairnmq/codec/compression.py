@@ -1,7 +1,7 @@
 """Kafka's compression codecs by number: one table of (compress, decompress). Pure; packages load on first use.
 
 Every decompressor takes a limit and never produces more than it: a kilobyte from the network may expand to gigabytes.
-The limit also bounds the pieces (frames, blocks): a megabyte may hold 100,000 empty ones.
+The limit also bounds the pieces (frames, blocks) of gzip, snappy and lz4: a megabyte may hold 100,000 empty ones.
 """
 
 from __future__ import annotations
