@@ -124,6 +124,8 @@ class Tally:
         self._counted_ms = 0
 
     def admits(self, size: int, now_ms: int) -> bool:
+        if size <= 0:
+            return True  # nothing more, or less: also when there is too much already
         if self._total + size > self.limit and abs(now_ms - self._counted_ms) >= self.AGAIN_MS:
             self._total, self._counted_ms = self._count(), now_ms
         if self._total + size > self.limit:

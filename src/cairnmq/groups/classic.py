@@ -24,6 +24,7 @@ from cairnmq.groups.member import Member, record_of
 from cairnmq.groups.messages import Answer, Described, Identity, Join, Joined, Left, Limits, State, Sync, Synced
 from cairnmq.groups.record import ClassicRecord, MemberRecord, put
 from cairnmq.groups.subscription import CONSUMER, subscribed_topics
+from cairnmq.groups.weight import MEMBER_BYTES, protocols_weight, texts_weight
 
 GroupMember: TypeAlias = "Member[ClassicGroup]"
 Outcome: TypeAlias = Decision[Answer]
@@ -121,6 +122,16 @@ class ClassicGroup:
             out.answers.append((ticket, Joined(ErrorCode.MEMBER_ID_REQUIRED, fresh_id)))
         else:
             self._enter(command, fresh_id, ticket, now_ms, out)
+
+    def growth(self, command: Join) -> int:
+        """How much more would be held after this join, if it is let in."""
+        former = command.member_id or self._static.get(command.instance_id or "", "")
+        if former in self.members:
+            return self.members[former].growth(command)
+        if command.member_id and command.member_id not in self.pending:
+            return 0  # nobody knows it
+        brought = texts_weight((command.client_id, command.instance_id)) + protocols_weight(command.protocols)
+        return MEMBER_BYTES + brought
 
     def _has_room(self, member_id: str) -> bool:
         if self.state is State.EMPTY:
@@ -348,6 +359,13 @@ class ClassicGroup:
         for one in self.members.values():
             self._answer_sync(one, self._synced(one), out)
             self._touch(one, now_ms)
+
+    def assigned_growth(self, command: Sync) -> int:
+        """How much more would be held after this sync; only the leader's assignments are kept."""
+        if self.leader != command.member_id:
+            return 0
+        given = command.assignments
+        return sum(len(given.get(name, b"")) - len(member.assignment) for name, member in self.members.items())
 
     def _sync_error(self, command: Sync) -> ErrorCode:
         error = self._stranger(command.member_id, command.instance_id)

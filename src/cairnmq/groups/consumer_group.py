@@ -209,11 +209,14 @@ class ConsumerGroup:
         member_id = self._static.get(instance_id)
         return None if member_id is None else self.members[member_id]
 
+    def known_as(self, report: Report) -> GroupMember | None:
+        """The member that says this, or whose place it asks for."""
+        member = self.members.get(report.member_id)
+        return self.holder(report.instance_id) if member is None and report.instance_id is not None else member
+
     def growth(self, report: Report) -> int:
         """How much more would be held of whoever says this, if it is let in."""
-        former = self.members.get(report.member_id)
-        if former is None and report.instance_id is not None:
-            former = self.holder(report.instance_id)
+        former = self.known_as(report)
         if former is not None:
             return former.growth(report)
         if report.epoch != JOINS:

@@ -157,6 +157,18 @@ class Groups:
             group = ConsumerGroup(report.group_id, self.limits, self._deadlines, self._patterns)
         return group.growth(report)
 
+    def join_growth(self, command: Join) -> int:
+        group = self._live.get(command.group_id)
+        if isinstance(group, ConsumerGroup) and group.members:
+            return hosted.growth(group, command)
+        if not isinstance(group, ClassicGroup):
+            group = ClassicGroup(command.group_id, self.limits, self._deadlines)
+        return group.growth(command)
+
+    def sync_growth(self, command: Sync) -> int:
+        group = self._live.get(command.group_id)
+        return group.assigned_growth(command) if isinstance(group, ClassicGroup) else 0
+
     # ----------------------------------------------------------------------------------------------------- members
 
     def join(self, command: Join, ticket: Ticket, now_ms: int, fresh_id: str) -> Outcome:

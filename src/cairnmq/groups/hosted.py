@@ -13,12 +13,14 @@ from cairnmq.errors import ErrorCode
 from cairnmq.groups.classic import Outcome
 from cairnmq.groups.consumer_group import ConsumerGroup, GroupMember
 from cairnmq.groups.consumer_member import Progress
+from cairnmq.groups.consumer_messages import JOINS, Report
 from cairnmq.groups.consumer_record import ClassicPart
 from cairnmq.groups.deadlines import NEVER
 from cairnmq.groups.facts import Ticket
 from cairnmq.groups.messages import Identity, Join, Joined, Left, Sync, Synced
 from cairnmq.groups.subscription import CONSUMER, partitions_of, read_subscription, write_assignment
 from cairnmq.groups.topic_view import TopicView
+from cairnmq.groups.weight import protocols_weight
 
 
 def join(
@@ -26,6 +28,25 @@ def join(
 ) -> None:
     """`fresh_id` is the member's id if it has none."""
     out.answers.append((ticket, _join(group, command, now_ms, view, fresh_id)))
+
+
+def growth(group: ConsumerGroup, command: Join) -> int:
+    """How much more would be held after this join, if it is let in."""
+    subscription = read_subscription(command.protocols[0][1]) if command.protocols else None
+    if subscription is None:
+        return 0  # it is refused
+    said = Report(
+        command.group_id,
+        command.member_id,
+        JOINS,
+        command.client_id,
+        instance_id=command.instance_id,
+        rack_id=subscription.rack_id,
+        topics=subscription.topics,
+    )
+    former = group.known_as(said)
+    held = 0 if former is None or former.classic is None else protocols_weight(former.classic.protocols)
+    return group.growth(said) + protocols_weight(command.protocols) - held
 
 
 def _join(group: ConsumerGroup, command: Join, now_ms: int, view: TopicView, fresh_id: str) -> Joined:

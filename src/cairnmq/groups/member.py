@@ -45,6 +45,11 @@ class Member(Generic[G]):
         named = texts_weight((self.member_id, self.instance_id, self.client_id))
         return MEMBER_BYTES + named + protocols_weight(self.protocols) + len(self.assignment)
 
+    def growth(self, command: Join) -> int:
+        """How much more it would hold after this join; its assignment is not part of that."""
+        grown = texts_weight((command.client_id,)) + protocols_weight(command.protocols)
+        return grown - texts_weight((self.client_id,)) - protocols_weight(self.protocols)
+
     def metadata(self, protocol: str | None) -> bytes:
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 

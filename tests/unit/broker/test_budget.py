@@ -120,6 +120,12 @@ def test_a_tally_counts_anew_before_it_refuses_but_not_all_the_time() -> None:
     assert tally.admits(10, 8000)
 
 
+def test_a_tally_that_holds_too_much_admits_what_brings_nothing() -> None:
+    tally = Tally(100, lambda: 200)
+    assert tally.admits(0, 5000) and tally.admits(-150, 5000)
+    assert not tally.admits(10, 5000), "nothing was taken off either: what is held is counted"
+
+
 def test_small_requests_have_room_when_large_ones_have_none() -> None:
     budget = Budget(4_000_000)
     assert budget.reserve(4_000_000)

@@ -409,6 +409,15 @@ def test_what_classic_members_brought_to_such_a_group_is_counted() -> None:
     assert hall.classic_join("x", protocols=(("range", metadata),)) is not None
     assert hall.groups.held_bytes() > before + 2 * len(metadata), "live and stored"
 
+    def growth(metadata: bytes, member_id: str = "x") -> int:
+        protocols = (("range", metadata),)
+        return hall.groups.join_growth(Join(GROUP, member_id, None, "client-x", "", 10_000, 1, "consumer", protocols))
+
+    assert growth(metadata) == 0
+    assert growth(metadata, "y") > 50_000
+    many = subscription(*(f"t{number}" for number in range(100)))
+    assert 0 < growth(many + bytes(len(metadata) - len(many))) < 10_000, "names are heavier than their bytes"
+
 
 def test_ids_that_nobody_uses_are_counted_until_their_time_is_over() -> None:
     hall = Hall()

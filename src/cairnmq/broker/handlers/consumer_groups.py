@@ -50,7 +50,7 @@ def heartbeat(
     )
     # Most heartbeats bring nothing, or nothing new.
     growth = 0 if report.epoch < JOINS else ctx.coordinator.groups.report_growth(report)
-    if growth > 0 and not ctx.group_bytes.admits(growth, ctx.clock()):
+    if not ctx.group_bytes.admits(growth, ctx.clock()):
         return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     reply = Reply()
 

@@ -10,7 +10,6 @@ from cairnmq.errors import ErrorCode
 from cairnmq.groups.facts import Fact
 from cairnmq.groups.messages import Answer, Identity, Join, Joined, Left, State, Sync, Synced
 from cairnmq.groups.offsets import OffsetKey, drop
-from cairnmq.groups.weight import MEMBER_BYTES, protocols_weight, texts_weight
 from cairnmq.types import Buffer
 from cairnmq.wire.codec import decode, encode
 from cairnmq.wire.framing import RequestHeader
@@ -51,9 +50,6 @@ _heartbeats: dict[tuple[ErrorCode, int], list[Buffer]] = {}
 def join(ctx: Context, header: RequestHeader, request: JoinGroupRequest) -> Reply | JoinGroupResponse:
     version = header.api_version
     protocols = tuple([(protocol.name, protocol.metadata) for protocol in request.protocols])
-    brought = MEMBER_BYTES + texts_weight((header.client_id, request.group_instance_id)) + protocols_weight(protocols)
-    if not ctx.group_bytes.admits(brought, ctx.clock()):
-        return _join_response(None, version)
     command = Join(
         request.group_id,
         request.member_id,
@@ -67,6 +63,8 @@ def join(ctx: Context, header: RequestHeader, request: JoinGroupRequest) -> Repl
         needs_id=version >= _MEMBER_ID_REQUIRED_FROM,
         may_skip=version >= _SKIP_ASSIGNMENT_FROM,
     )
+    if not ctx.group_bytes.admits(ctx.coordinator.groups.join_growth(command), ctx.clock()):
+        return _join_response(None, version)
     reply = Reply()
 
     def deliver(answer: Answer | None) -> None:
@@ -98,8 +96,6 @@ def _join_response(answer: Joined | None, version: int) -> JoinGroupResponse:
 
 
 def sync(ctx: Context, header: RequestHeader, request: SyncGroupRequest) -> Reply | SyncGroupResponse:
-    if not ctx.group_bytes.admits(sum(len(given.assignment) for given in request.assignments), ctx.clock()):
-        return SyncGroupResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     command = Sync(
         request.group_id,
         request.generation_id,
@@ -109,6 +105,8 @@ def sync(ctx: Context, header: RequestHeader, request: SyncGroupRequest) -> Repl
         request.protocol_name,
         {given.member_id: given.assignment for given in request.assignments},
     )
+    if not ctx.group_bytes.admits(ctx.coordinator.groups.sync_growth(command), ctx.clock()):
+        return SyncGroupResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     reply = Reply()
 
     def deliver(answer: Answer | None) -> None:

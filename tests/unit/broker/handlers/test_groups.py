@@ -239,6 +239,29 @@ async def test_members_that_bring_too_much_are_sent_away_to_retry(tmp_path: Path
 
 
 @scenario
+async def test_a_group_goes_on_when_there_is_no_room(tmp_path: Path) -> None:
+    """Members that bring nothing new join again and are assigned, however full it is."""
+    async with open_rig(tmp_path, AT_ONCE) as rig:
+        named = {"group_instance_id": "i", "metadata": subscribed("a" * 100)}
+        joined = await stable(rig, **named)
+        rig.ctx.group_bytes.limit = 100
+        for member_id in (joined.member_id, ""):  # as it is, and after a restart
+            joined = await rig.ask(JOIN, 7, joining(member_id, **named))
+            assert joined.error_code == OK
+            assert bytes((await sync(rig, joined)).assignment) == b"mine"
+        stranger = joining(f"{joined.member_id}x", metadata=bytes(1000))
+        assert (await rig.ask(JOIN, 7, stranger)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        joined = await rig.ask(JOIN, 7, joining(joined.member_id, **named))
+        given = SyncGroupRequest.SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"more than before")
+        for refused in (
+            await rig.ask(JOIN, 7, joining(joined.member_id, **named | {"metadata": subscribed("a" * 101)})),
+            await rig.ask(JOIN, 7, joining(group_instance_id="j")),
+            await sync(rig, joined, assignments=[given]),
+        ):
+            assert refused.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+@scenario
 async def test_a_member_with_the_longest_name_can_be_told_its_id(tmp_path: Path) -> None:
     """Found by fuzzing: its id was too long to be sent, and so nobody could describe the group any more."""
     async with open_rig(tmp_path, AT_ONCE) as rig:
