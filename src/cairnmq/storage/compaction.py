@@ -11,6 +11,7 @@ from cairnmq.errors import Corrupt, Fault
 from cairnmq.storage.compaction_job import CompactionJob, Tally
 from cairnmq.storage.compaction_plan import Due, Stretch, due, next_look
 from cairnmq.storage.damage import Damage
+from cairnmq.storage.disk import Unreadable
 from cairnmq.storage.gathering import GatherJob, is_scattered
 from cairnmq.storage.queue_job import Uncompactable
 from cairnmq.storage.queue_segment import LOG, place_at, segment_name
@@ -151,11 +152,12 @@ class Compactor:
                 self._rest(queue_id, now_ms)
             elif isinstance(job, GatherJob):
                 self.ungatherable.discard(queue_id)
-        except Corrupt as error:
+        except (Damage, Unreadable) as error:
             self._rest(queue_id, now_ms)
-            if not isinstance(error, Damage):
-                raise
-            self.splitter.damages.append((queue_id, error.place))
+            self.splitter.note_damage(job.queue.spec, error)
+        except Corrupt:
+            self._rest(queue_id, now_ms)
+            raise
         except OSError as error:
             self._rest(queue_id, now_ms)
             if error.errno not in FULL:

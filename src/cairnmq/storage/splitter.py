@@ -362,8 +362,11 @@ class Splitter:
             self.stored_aborted(queue)
             return sum(1 for _ in self.stored(queue)) >= 0
         except (Damage, Unreadable) as error:
-            self.damages.append((queue.spec.queue_id, place_of(error, f"{queue.spec.topic}-{queue.spec.partition}")))
+            self.note_damage(queue.spec, error)
             return False
+
+    def note_damage(self, spec: QueueSpec, error: Damage | Unreadable) -> None:
+        self.damages.append((spec.queue_id, place_of(error, f"{spec.topic}-{spec.partition}")))
 
     def _refuse_if_spoiled(self) -> None:
         if self.spoiled is not None:

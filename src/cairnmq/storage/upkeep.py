@@ -16,7 +16,7 @@ from msgspec import Struct
 from cairnmq.errors import Corrupt, Fault
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.compaction import Compactor
-from cairnmq.storage.damage import Damage, place_of
+from cairnmq.storage.damage import Damage
 from cairnmq.storage.disk import Unreadable
 from cairnmq.storage.format import DELETED_SUFFIX, EXTENT, NO_SEGMENTS, QUEUES, Aborted, QueueRow
 from cairnmq.storage.model import wants_packs
@@ -91,7 +91,7 @@ class Upkeep:
                 try:
                     yield self._look_at_segments(queue, now_ms)
                 except Unreadable as error:  # nothing of it is deleted then; the others have their look
-                    self.splitter.damages.append((identity.queue_id, place_of(error, name)))
+                    self.splitter.note_damage(queue.spec, error)
 
     def _claim(self, directory: str) -> None:
         """A directory that does not say whose it is. If the checkpoint knows, it is damaged, and opening the log writes
@@ -201,7 +201,10 @@ class Upkeep:
             queue = self.splitter.queues.get(queue_id)
             row = self.splitter.checkpoints.image.queues.get(queue_id)
             if queue is not None and row is not None and queue.spec.config.compact:
-                self._consider(queue, row, now_ms)
+                try:
+                    self._consider(queue, row, now_ms)
+                except Unreadable as error:
+                    self.splitter.note_damage(queue.spec, error)
         self.splitter.written.clear()
         return self.compactor.step(now_ms)
 

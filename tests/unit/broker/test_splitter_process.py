@@ -414,6 +414,28 @@ def test_a_segment_that_cannot_be_read_is_made_again(desk: Desk, monkeypatch: py
     assert before.stat().st_ino != inode and before.read_bytes() == data
 
 
+@pytest.mark.parametrize("looked", [True, False])
+def test_a_segment_that_cannot_be_read_ends_the_pass_over_its_queue_alone(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, looked: bool
+) -> None:
+    """`looked`: it cannot be read only when the pass has begun."""
+    process, upkeep = desk.process, desk.process.upkeep
+    compacted = LogConfig(model="dedicated", segment_bytes=200, compact=True, dirty_ratio_min=0.0, retention_ms=-1)
+    desk.specs = [structs.replace(SPEC, config=compacted)]
+    for _ in range(8):
+        desk.put(SPEC.queue_id)
+    process.limits = {0: desk.engine.splittable(0)}
+    process.round()
+    process.checkpoint()
+    if looked:
+        upkeep.look(NOW)
+        process.splitter.written.clear()
+    unreadable(monkeypatch, f"t-0/{0:020}.log")
+    process.work()
+    assert not process.doubtful and upkeep.compactor.tally.passes == 0
+    assert [place.file for _, place in process.splitter.damages] == [f"queues/t-0/{0:020}.log"]
+
+
 def test_its_socket_may_have_any_number() -> None:
     """It keeps the number that it had in the broker, which may have thousands of files open."""
     ours, theirs = pair()
