@@ -365,8 +365,12 @@ class Splitter:
             self.note_damage(queue.spec, error)
             return False
 
-    def note_damage(self, spec: QueueSpec, error: Damage | Unreadable) -> None:
-        self.damages.append((spec.queue_id, place_of(error, f"{spec.topic}-{spec.partition}")))
+    def note_damage(self, spec: QueueSpec, error: Corrupt | Unreadable) -> None:
+        name = f"{spec.topic}-{spec.partition}"
+        place = Place(spec.directory, -1, name)
+        if isinstance(error, Damage | Unreadable):
+            place = place_of(error, name)
+        self.damages.append((spec.queue_id, place))
 
     def _refuse_if_spoiled(self) -> None:
         if self.spoiled is not None:

@@ -16,7 +16,6 @@ from msgspec import Struct
 from cairnmq.errors import Corrupt, Fault
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.compaction import Compactor
-from cairnmq.storage.damage import Damage
 from cairnmq.storage.disk import Unreadable
 from cairnmq.storage.format import DELETED_SUFFIX, EXTENT, NO_SEGMENTS, QUEUES, Aborted, QueueRow
 from cairnmq.storage.model import wants_packs
@@ -290,8 +289,8 @@ class Upkeep:
                 return None
             try:
                 aborted = self.splitter.stored_aborted(queue)
-            except Damage as damage:
-                self.splitter.damages.append((queue_id, damage.place))
+            except (Corrupt, Unreadable) as error:
+                self.splitter.note_damage(queue.spec, error)
                 return None  # an aborted record might count as the newest
         compactor = self.compactor
         return ExtentCleaning(

@@ -14,12 +14,15 @@ from cairnmq.storage import compaction_job
 from cairnmq.storage.checkpoint import load_checkpoint
 from cairnmq.storage.compaction import FAILED_REST_MS
 from cairnmq.storage.compaction_sieve import Sieve
+from cairnmq.storage.disk import Unreadable
+from cairnmq.storage.format import IDENTITY_FILE, QueueIdentity
 from cairnmq.storage.mending import Mender
 from cairnmq.storage.pack_compaction import DirtyQueue, packs_to_compact
 from cairnmq.storage.pack_merge import MergeJob
 from cairnmq.storage.queue_job import Uncompactable
 from cairnmq.storage.queue_segment import CLEANED
 from cairnmq.storage.write_path import Placed
+from cairnmq.testing.sim_disk import SimFile
 from cairnmq.types import Buffer
 from unit.storage.compaction_room import DAY, Room, settle, strikes
 from unit.storage.split_room import NOW
@@ -496,6 +499,32 @@ def test_packs_are_not_compacted_while_nobody_knows_what_is_aborted() -> None:
     room.read_disk.replace(f"queues/t-1/{name}", bytes(34))
     assert [value for _, _, value in merge(room)] == ["committed", "aborted"]
     assert [place.file for _, place in room.splitter.damages] == [f"queues/t-1/{name}"]
+
+
+@pytest.mark.parametrize("what", ["txnindex", "directory"])
+def test_packs_are_merged_where_segments_cannot_be_read(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """They are sound themselves. `directory`: it says that it belongs to another queue."""
+    room = ends_in_segments()
+    queue, name = room.splitter.queues[1], "queues/t-1"
+    if what == "directory":
+        identity = QueueIdentity(7, "t", 1, bytes(16).hex())
+        room.read_disk.replace(f"{name}/{IDENTITY_FILE}", identity.sealed())
+        queue.log = None
+    else:
+        name = next(f"{name}/{file}" for file in room.read_disk.list(name) if file.endswith(".txnindex"))
+    read = SimFile.read
+
+    def fail(file: SimFile, position: int, size: int) -> bytes:
+        if file.name.endswith(".txnindex"):
+            raise Unreadable(errno.EIO, "Input/output error", file.name)
+        return read(file, position, size)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SimFile, "read", fail)
+        while room.upkeep.step():
+            pass
+    assert room.splitter.has_merge and not room.upkeep._damaged
+    assert [place.file for _, place in room.splitter.damages] == [name]
 
 
 def test_which_packs_are_worth_it() -> None:
