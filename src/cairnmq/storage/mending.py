@@ -31,7 +31,8 @@ from cairnmq.storage.format import (
 from cairnmq.storage.journal import JournalReader
 from cairnmq.storage.pack import PackReader, PackWriter
 from cairnmq.storage.pack_check import are_read, packed_end
-from cairnmq.storage.queue_segment import LOG, TXN_INDEX, segment_name
+from cairnmq.storage.queue_log import QueueLog
+from cairnmq.storage.queue_segment import INDEX, LOG, TIME_INDEX, TXN_INDEX, segment_name
 from cairnmq.storage.queue_state import QueueState
 from cairnmq.storage.repair import Kept, rebuild_indexes, restore_segment
 from cairnmq.storage.split_queue import SplitQueue
@@ -112,6 +113,8 @@ class Mender:
             return True
         if file.endswith(TXN_INDEX):
             self.mend_aborted(queue_id, file)
+        elif file.endswith((INDEX, TIME_INDEX)):
+            self.mend_indexes(queue_id, file)
         elif not file.endswith(IDENTITY_FILE):  # that one is written again when the log is opened
             self.mend_segment(queue_id, file)
         return False
@@ -124,12 +127,17 @@ class Mender:
             raise Corrupt(f"queue {queue_id} has no segments any more")
         return queue
 
-    def mend_segment(self, queue_id: int, file: str) -> None:
-        """`file` is a segment, or a directory: then what is missing at its front."""
+    def _closed(self, queue_id: int) -> tuple[SplitQueue, QueueLog]:
+        """So that nothing of it is in memory alone."""
         queue = self._segmented(queue_id)
         log = queue.log or self.splitter.open_log(queue, queue.state.end)
         log.flush_indexes()
         log.close_file()
+        return queue, log
+
+    def mend_segment(self, queue_id: int, file: str) -> None:
+        """`file` is a segment, or a directory: then what is missing at its front."""
+        queue, log = self._closed(queue_id)
         first = max(queue.state.log_start, queue.segments_from)
         base = next((b for b in log.bases if segment_name(log.directory, b, LOG) == file), first)
         end = min((b for b in log.bases if b > base), default=queue.state.end)
@@ -145,13 +153,18 @@ class Mender:
         rebuild_indexes(self.disk, log.directory, base, queue.spec.config.index_interval_bytes)
         self.splitter.open_log(queue, queue.state.end)  # it knows what the next checkpoint must sync
 
+    def mend_indexes(self, queue_id: int, file: str) -> None:
+        """Both of a segment, from its log."""
+        queue, log = self._closed(queue_id)
+        base = _base_of(log, file)
+        rebuild_indexes(self.disk, log.directory, base, queue.spec.config.index_interval_bytes)
+        self.splitter.open_log(queue, queue.state.end)  # it knows what the next checkpoint must sync
+
     def mend_aborted(self, queue_id: int, file: str) -> None:
         """A segment's aborted transactions, by a replay of everything that the queue holds."""
         queue = self._segmented(queue_id)
         log = queue.log or self.splitter.open_log(queue, queue.state.end)
-        base = next((b for b in log.bases if segment_name(log.directory, b, TXN_INDEX) == file), None)
-        if base is None:
-            raise Corrupt(f"{file} is gone")
+        base = _base_of(log, file)
         end = min((b for b in log.bases if b > base), default=queue.state.end)
         state = QueueState()
         for pack, extent in self.splitter.shelf.extents(queue_id):
@@ -218,6 +231,14 @@ class Mender:
                     raise Corrupt(f"{pack_name(number)} holds records of queue {queue_id} that were compacted")
                 run = copies.run(queue_id, first, end)
                 writer.add_batches(queue_id, run)
+
+
+def _base_of(log: QueueLog, file: str) -> int:
+    suffix = file[file.rindex(".") :]
+    base = next((b for b in log.bases if segment_name(log.directory, b, suffix) == file), None)
+    if base is None:
+        raise Corrupt(f"{file} is gone")
+    return base
 
 
 def gaps(row: QueueRow, held: list[Extent]) -> Iterator[tuple[int, int]]:

@@ -328,10 +328,14 @@ def time_start(
 
 
 def _time_entry(disk: Disk, directory: str, base: int, offset: int) -> tuple[int, int]:
-    """(timestamp, offset) of the entry for `offset`; (-1, -1) if there is none."""
+    """(timestamp, offset) of the entry for `offset`; (-1, -1) if there is none that can be read."""
     file = disk.open(segment_name(directory, base, TIME_INDEX))
-    data = file.read(0, file.size())
-    file.close()
+    try:
+        data = file.read(0, file.size())
+    except Unreadable:
+        return -1, -1
+    finally:
+        file.close()
     whole = data[: len(data) // TIME_INDEX_ENTRY.size * TIME_INDEX_ENTRY.size]
     entries = TIME_INDEX_ENTRY.iter_unpack(whole)
     return next(((timestamp, offset) for timestamp, relative in entries if base + relative == offset), (-1, -1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from random import Random
 
 import pytest
@@ -10,11 +11,12 @@ from cairnmq.codec.records import Record, build_batch
 from cairnmq.errors import Corrupt
 from cairnmq.storage.checkpoint import CheckpointImage
 from cairnmq.storage.damage import KEPT, Damage, DamageList, Place
-from cairnmq.storage.format import NO_SEGMENTS, Extent, QueueRow, pack_name
+from cairnmq.storage.disk import Unreadable
+from cairnmq.storage.format import NO_SEGMENTS, TIME_INDEX_ENTRY, Extent, QueueRow, pack_name
 from cairnmq.storage.mending import gaps
-from cairnmq.storage.queue_segment import BatchPlace, find_offset, find_time, walk
+from cairnmq.storage.queue_segment import TIME_INDEX, BatchPlace, find_offset, find_time, walk
 from cairnmq.storage.repair import index_bytes, indexes_lie, rebuild_indexes, refuse_stale_checkpoint
-from cairnmq.testing.sim_disk import SimDisk
+from cairnmq.testing.sim_disk import SimDisk, SimFile
 
 DIRECTORY = "queues/t-0"
 LOG = f"{DIRECTORY}/{0:020d}.log"
@@ -83,6 +85,22 @@ def test_a_lookup_by_time_does_not_step_over_damage(disk: SimDisk) -> None:
     assert found is not None and found.base_offset == 10
     with pytest.raises(Damage, match=f"damaged at {bad.position}: offsets 40 to 41"):
         find_time(disk, DIRECTORY, 0, file, 1040, 80)
+
+
+def test_a_lookup_by_time_goes_without_an_index_that_cannot_be_read(
+    disk: SimDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though the entries that lead to the place are still in memory."""
+    read = SimFile.read
+
+    def fail(file: SimFile, position: int, size: int) -> bytes:
+        if file.name.endswith(TIME_INDEX) and size > TIME_INDEX_ENTRY.size:
+            raise Unreadable(errno.EIO, "Input/output error", file.name)
+        return read(file, position, size)
+
+    monkeypatch.setattr(SimFile, "read", fail)
+    found = find_time(disk, DIRECTORY, 0, disk.open(LOG), 1040, 80)
+    assert found is not None and found.base_offset == 40
 
 
 @pytest.mark.parametrize("suffix", ["index", "timeindex"])

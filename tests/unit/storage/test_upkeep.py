@@ -169,6 +169,31 @@ def test_a_cold_read_beside_a_demotion_is_no_damage() -> None:
     assert broker.offsets(1) == [0, 1]
 
 
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_an_index_is_mended_from_its_own_segment(suffix: str) -> None:
+    broker = Broker("dedicated", segment_bytes=400, index_interval_bytes=0)
+    for number in range(12):
+        broker.put(1, timestamp=NOW + number)
+    broker.split()
+    broker.checkpoint()
+    log = broker.splitter.queues[1].log
+    assert log is not None and len(log.bases) > 3
+    disk, mender = broker.read_disk, Mender(broker.splitter)
+    closed, last = (f"queues/t-1/{base:020}{suffix}" for base in (log.bases[1], log.bases[-1]))
+    data = disk.open(closed).read(0, 1000)
+    assert data
+    for name in (closed, last):
+        disk.replace(name, b"\x7f" * 24)
+        mender.mend(1, name)
+    assert disk.open(closed).read(0, 1000) == data
+    with pytest.raises(Corrupt, match="is gone"):
+        mender.mend(1, f"queues/t-1/{77:020}{suffix}")
+    broker.put(1)
+    broker.split()
+    broker.checkpoint()
+    assert broker.offsets(1) == list(range(13)) and findings(broker) == []
+
+
 def test_segments_of_a_demoted_queue_are_not_mended() -> None:
     """Though the journals hold the records: new ones would go into that old segment if it were promoted again."""
     broker = Broker("dedicated")
