@@ -14,7 +14,7 @@ from cairnmq.codec.batch import CRC_START, stored_crc
 from cairnmq.codec.crc32c import crc32c
 from cairnmq.codec.records import iter_batches
 from cairnmq.errors import Corrupt
-from cairnmq.storage.disk import Disk
+from cairnmq.storage.disk import Disk, Unreadable
 from cairnmq.storage.format import (
     BATCH,
     ENTRY_SIZE,
@@ -212,7 +212,7 @@ class Mender:
                 continue
             try:
                 data = pack.data(extent)
-            except Corrupt:
+            except (Corrupt, Unreadable):
                 run = copies.run(extent.queue_id, extent.base_offset, extent.end_offset)
                 data = b"".join(entry.payload for entry in run)
                 if len(data) != extent.size or crc32c(data) != extent.crc:

@@ -14,7 +14,7 @@ from itertools import chain, groupby
 from cairnmq.errors import Corrupt
 from cairnmq.storage.damage import Damage
 from cairnmq.storage.damage import Place as DamagePlace
-from cairnmq.storage.disk import Disk
+from cairnmq.storage.disk import Disk, Unreadable
 from cairnmq.storage.format import Extent, pack_name
 from cairnmq.storage.pack import PackReader
 from cairnmq.storage.queue_segment import BatchPlace, Part, Wanted, Warm, forget_oldest, is_sound, read_batches, walk
@@ -76,9 +76,9 @@ class PackShelf:
         if pack is not None:
             try:
                 pack.check_table()
-            except Damage as damage:
+            except (Damage, Unreadable) as error:
                 self.packs = [other for other in self.packs if other is not pack]
-                self.broken[number] = str(damage)
+                self.broken[number] = str(error)
                 return None
         return pack
 

@@ -292,12 +292,12 @@ def test_logs_in_use_stay_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert not [name for name in opened if name.startswith(QUEUES)]
 
 
-def unreadable(monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
-    """From now on the device gives nothing of such files back."""
+def unreadable(monkeypatch: pytest.MonkeyPatch, suffix: str, below: int = 1 << 62) -> None:
+    """From now on the device gives nothing of such files back, or nothing that lies below a position."""
     read = RealFile._read
 
     def fail(file: RealFile, position: int, size: int) -> bytes:
-        if file.name.endswith(suffix):
+        if file.name.endswith(suffix) and position < below:
             raise OSError(errno.EIO, "Input/output error")
         return read(file, position, size)
 
@@ -412,6 +412,24 @@ def test_a_segment_that_cannot_be_read_is_made_again(desk: Desk, monkeypatch: py
         inode, data = before.stat().st_ino, before.read_bytes()
         desk.process.mend()
     assert before.stat().st_ino != inode and before.read_bytes() == data
+
+
+@pytest.mark.parametrize("what", ["extents", "all"])
+def test_a_pack_that_cannot_be_read_is_made_again(desk: Desk, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    process, desk.specs = desk.process, [PACKED]
+    desk.put()
+    process.limits = {0: desk.engine.splittable(0)}
+    process.round()
+    process.checkpoint()
+    [pack] = process.splitter.shelf.packs
+    [extent] = pack
+    data = pack.data(extent)
+    unreadable(monkeypatch, pack.name, pack.table if what == "extents" else 1 << 62)
+    process.to_mend.append((PACKED.queue_id, pack.name))
+    process.mend()
+    [made] = process.splitter.shelf.packs
+    assert made.number != pack.number and made.data(next(iter(made))) == data
+    assert load_checkpoint(RealDisk(desk.data_dir)).packs == [made.number]
 
 
 @pytest.mark.parametrize("looked", [True, False])
