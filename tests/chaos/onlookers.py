@@ -34,7 +34,7 @@ class Onlooker:
             settings | {"auto.offset.reset": "error", "fetch.wait.max.ms": 100, "fetch.error.backoff.ms": 50}
         )
         self.consumer.assign([TopicPartition(*place, offset) for place, offset in positions.items()])
-        self.thread = threading.Thread(target=self.run, name="onlooker")
+        self.thread = threading.Thread(target=self.run, name="onlooker", daemon=True)
         self.thread.start()
 
     def run(self) -> None:
@@ -69,7 +69,7 @@ class Trickle:
         self.client = client(bootstrap)
         self.acked_count = 0
         self.stopping = threading.Event()
-        self.thread = threading.Thread(target=self.run, name=client.name)
+        self.thread = threading.Thread(target=self.run, name=client.name, daemon=True)
         self.thread.start()
 
     def run(self) -> None:
@@ -106,7 +106,7 @@ class Meddler:
         self.deleted: set[str] = set()
         self.trims = 0
         self.stopping = threading.Event()
-        self.thread = threading.Thread(target=self.run, name="meddler")
+        self.thread = threading.Thread(target=self.run, name="meddler", daemon=True)
         self.thread.start()
 
     def run(self) -> None:

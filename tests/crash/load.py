@@ -54,7 +54,7 @@ class Load:
                 **(settings or {}),
             }
         )
-        self.thread = threading.Thread(target=self.run, name="load")
+        self.thread = threading.Thread(target=self.run, name="load", daemon=True)
         self.thread.start()
 
     def failed(self, error: KafkaError) -> None:
@@ -139,7 +139,8 @@ class Committer:
             {"bootstrap.servers": bootstrap, "group.id": GROUP, "enable.auto.commit": False, "socket.timeout.ms": 3000}
             | RETRY
         )
-        self.thread = threading.Thread(target=self.run, name="committer")
+        # A daemon: with the broker gone a commit may wait for ever, and the run of the tests has to end.
+        self.thread = threading.Thread(target=self.run, name="committer", daemon=True)
         self.thread.start()
 
     def run(self) -> None:

@@ -21,7 +21,7 @@ class MemoryWatch:
         self.peak = 0
         self.of_each: dict[str, int] = {}
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
+        self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
 
     def _watch(self) -> None:

@@ -33,7 +33,7 @@ class Neighbour:
         self.read: list[Got] = []
         self.stopping = threading.Event()
         self.quiet = threading.Event()
-        self.threads = [threading.Thread(target=self._produce), threading.Thread(target=self._consume)]
+        self.threads = [threading.Thread(target=each, daemon=True) for each in (self._produce, self._consume)]
         for thread in self.threads:
             thread.start()
 

@@ -134,7 +134,7 @@ class Shop:
         self.producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True})
         self.count = count
         self.closing = threading.Event()
-        self.thread = threading.Thread(target=self.sell)
+        self.thread = threading.Thread(target=self.sell, daemon=True)
 
     def sell(self) -> None:
         while not self.closing.wait(0.01):

@@ -203,7 +203,7 @@ def steady_load(admin: LibrdkafkaClient, topic: str) -> Iterator[list[str]]:
             sent.extend((record.value or b"").decode() for record in records)
             done.wait(0.02)
 
-    producing = threading.Thread(target=produce)
+    producing = threading.Thread(target=produce, daemon=True)
     producing.start()
     try:
         yield sent

@@ -158,7 +158,7 @@ class Feed:
         self.events: list[Event] = []
         self.steps = 0
         self.ending = threading.Event()
-        self.thread = threading.Thread(target=self.run)
+        self.thread = threading.Thread(target=self.run, daemon=True)
 
     def run(self) -> None:
         for step in made_events():

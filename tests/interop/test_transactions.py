@@ -191,7 +191,7 @@ def test_the_broker_dies_under_a_transformer(
                 problems.append(problem)
             done.set()
 
-        worker = threading.Thread(target=work)
+        worker = threading.Thread(target=work, daemon=True)
         worker.start()
         # Some clients give up when there is no broker at their start.
         wait_until(lambda: plain.bounds(target, 0)[1] > 0 or done.is_set(), 60, "the first of the result")
