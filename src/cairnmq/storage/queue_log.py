@@ -7,7 +7,7 @@ would cost more than the data. Everything behind the checkpoint is cut and writt
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
 
@@ -45,6 +45,7 @@ from cairnmq.storage.queue_segment import (
     offset_position,
     segment_name,
     walk,
+    whole_entries,
 )
 from cairnmq.storage.repair import indexes_lie, rebuild_indexes
 from cairnmq.storage.txn_index import NO_ROWS, ROW, read_bytes, sound_rows, sum_with
@@ -210,15 +211,17 @@ class QueueLog:
         """Keeps the ascending entries below `offset` up to the last true one: unsynced pages may hold anything."""
         log = self._open_file()
         keep: list[tuple[int, int]] = []
-        for relative, position in self._index_entries(base, INDEX, OFFSET_INDEX_ENTRY.iter_unpack, 8):
+        offsets = whole_entries(self.disk, self.directory, base, INDEX, OFFSET_INDEX_ENTRY.size)
+        for relative, position in OFFSET_INDEX_ENTRY.iter_unpack(offsets):
             if base + relative >= offset or position >= self.size or (keep and relative <= keep[-1][0]):
                 break
             keep.append((relative, position))
         while keep and not self._is_batch(next(walk(log, keep[-1][1], self.size), None), base + keep[-1][0]):
             keep.pop()
-        self._rewrite_index(base, INDEX, 8 * len(keep))
+        self._rewrite_index(base, INDEX, OFFSET_INDEX_ENTRY.size * len(keep))
         times: list[tuple[int, int]] = []
-        for timestamp, relative in self._index_entries(base, TIME_INDEX, TIME_INDEX_ENTRY.iter_unpack, 12):
+        stamps = whole_entries(self.disk, self.directory, base, TIME_INDEX, TIME_INDEX_ENTRY.size)
+        for timestamp, relative in TIME_INDEX_ENTRY.iter_unpack(stamps):
             if base + relative >= offset or timestamp < 0 or (times and timestamp <= times[-1][0]):
                 break
             times.append((timestamp, relative))
@@ -230,11 +233,11 @@ class QueueLog:
             if self._is_batch(place, base + times[-1][1]) and place and place.max_timestamp == times[-1][0]:
                 break
             times.pop()
-        self._rewrite_index(base, TIME_INDEX, 12 * len(times))
+        self._rewrite_index(base, TIME_INDEX, TIME_INDEX_ENTRY.size * len(times))
         # The last one may be younger than the batch it speaks of and, after a failed sync, read well without being on
         # disk. So it is made again, when the next one is written and at the latest when the segment is closed.
         del times[-1:]
-        self._times_kept = 12 * len(times)
+        self._times_kept = TIME_INDEX_ENTRY.size * len(times)
         self._indexed_timestamp, self._indexed_offset = (times[-1][0], base + times[-1][1]) if times else (-1, base)
 
     def _cut_aborted(self, base: int, offset: int) -> None:
@@ -271,21 +274,6 @@ class QueueLog:
     @staticmethod
     def _is_batch(place: BatchPlace | None, last_offset: int) -> bool:
         return place is not None and place.last_offset == last_offset
-
-    def _index_entries(
-        self, base: int, suffix: str, unpack: Callable[[bytes], Iterator[tuple[int, int]]], size: int
-    ) -> Iterable[tuple[int, int]]:
-        name = segment_name(self.directory, base, suffix)
-        if not self.disk.exists(name):
-            return []
-        file = self.disk.open(name)
-        try:
-            data = file.read(0, file.size())
-        except Unreadable:
-            return []
-        finally:
-            file.close()
-        return unpack(data[: len(data) // size * size])
 
     def _rewrite_index(self, base: int, suffix: str, size: int) -> None:
         name = segment_name(self.directory, base, suffix)

@@ -188,19 +188,24 @@ def offset_position(disk: Disk, directory: str, base: int, offset: int) -> int:
     return hint[0] if hint is not None and hint[0] >= 0 else 0
 
 
-def read_index(disk: Disk, directory: str, base: int) -> list[tuple[int, int]]:
-    """All of an offset index: (last offset, position) each."""
+def whole_entries(disk: Disk, directory: str, base: int, suffix: str, size: int) -> bytes:
+    """The whole entries of an index; none if it is not there, or cannot be read: it is gone without then."""
     try:
-        file = disk.open(segment_name(directory, base, INDEX))
+        file = disk.open(segment_name(directory, base, suffix))
     except FileNotFoundError:
-        return []
+        return b""
     try:
         data = file.read(0, file.size())
     except Unreadable:
-        return []
+        return b""
     finally:
         file.close()
-    whole = data[: len(data) // OFFSET_INDEX_ENTRY.size * OFFSET_INDEX_ENTRY.size]
+    return data[: len(data) // size * size]
+
+
+def read_index(disk: Disk, directory: str, base: int) -> list[tuple[int, int]]:
+    """All of an offset index: (last offset, position) each."""
+    whole = whole_entries(disk, directory, base, INDEX, OFFSET_INDEX_ENTRY.size)
     return [(base + relative, position) for relative, position in OFFSET_INDEX_ENTRY.iter_unpack(whole)]
 
 
@@ -329,14 +334,7 @@ def time_start(
 
 def _time_entry(disk: Disk, directory: str, base: int, offset: int) -> tuple[int, int]:
     """(timestamp, offset) of the entry for `offset`; (-1, -1) if there is none that can be read."""
-    file = disk.open(segment_name(directory, base, TIME_INDEX))
-    try:
-        data = file.read(0, file.size())
-    except Unreadable:
-        return -1, -1
-    finally:
-        file.close()
-    whole = data[: len(data) // TIME_INDEX_ENTRY.size * TIME_INDEX_ENTRY.size]
+    whole = whole_entries(disk, directory, base, TIME_INDEX, TIME_INDEX_ENTRY.size)
     entries = TIME_INDEX_ENTRY.iter_unpack(whole)
     return next(((timestamp, offset) for timestamp, relative in entries if base + relative == offset), (-1, -1))
 
