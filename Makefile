@@ -1,7 +1,7 @@
-# Two commands matter: `make run` starts a broker, `make test` runs every test. Both need only python3 (3.11 or newer) and make.
+# Two commands matter: `make run` starts a broker, `make test` runs the tests. Both need only python3 (3.11 or newer) and make.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test check fmt sim chaos fuzz bench clean
+.PHONY: help run dist test test-long test-all check fmt sim chaos fuzz bench clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -10,15 +10,17 @@ BUILD_INPUTS := pyproject.toml setup.py tools/setup_venv.sh $(KERNELS)
 
 SEED ?=
 MINUTES ?=
+TRIALS ?=
 FRAMES ?=
 ARGS ?=
+WORKERS ?= logical
 ROWS ?=
 KINDS ?=
 QUICK ?=
 SHOW ?=
 
 help: ## what can be asked for
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
 
 # A stamp is newer than everything its installation was made from, so a second call installs nothing.
 # The development stamp covers the running one: an editable install with the extra `dev` holds all the broker needs.
@@ -33,10 +35,26 @@ $(VENV)/.stamp-run: $(BUILD_INPUTS)
 run: $(VENV)/.stamp-run ## a broker on 127.0.0.1:9092; ARGS="--listen 127.0.0.1:9192 ..." for more
 	@exec $(BIN)/cairn serve $(ARGS)
 
-test: $(VENV)/.stamp-dev ## every test; ARGS="tests/unit -k name" for some
+dist: $(VENV)/.stamp-dev ## source distribution and wheel, in dist/
+	@$(BIN)/python -m build --outdir dist .
+
+# One process for each core, at most four; what is long, and what shares a process, is in tests/suites.py.
+# Compiled modules are kept whatever the environment says: tests start a thousand processes that would make them again.
+PYTEST = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4
+
+test: $(VENV)/.stamp-dev ## the tests of every day, 10 minutes on 2 cores; ARGS="tests/unit -k name" for some
+	@tools/setup_system.sh
+	@$(PYTEST) -m "not long" $(ARGS)
+
+test-long: $(VENV)/.stamp-dev ## the other tests: clients that are built, Spark, Apache Kafka, chaos, fuzz, load
 	@tools/setup_system.sh
 	@tools/setup_clients.sh
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(PYTEST) -m long $(ARGS)
+
+test-all: $(VENV)/.stamp-dev ## every test; both of the above at once
+	@tools/setup_system.sh
+	@tools/setup_clients.sh
+	@$(PYTEST) $(ARGS)
 
 check: $(VENV)/.stamp-dev ## formatting, lint, types, import layers, house rules
 	@$(BIN)/ruff format --check .
@@ -52,10 +70,10 @@ fmt: $(VENV)/.stamp-dev ## formats the code
 sim: $(VENV)/.stamp-dev ## crash campaign on the simulated disk, 5 minutes or MINUTES=; SEED= alone replays one
 	@$(BIN)/python -m cairnmq.testing.campaign $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-chaos: $(VENV)/.stamp-dev ## kills, power cuts, pauses, full and failing disks, transactions; SEED=, MINUTES=, KINDS=kills,bank,...
+chaos: $(VENV)/.stamp-dev ## kills, power cuts, failing disks, transactions, damage; SEED=, MINUTES=, TRIALS=, KINDS=kills,bank,...
 	@tools/setup_system.sh
 	@tools/setup_clients.sh
-	@PYTHONPATH=tests $(BIN)/python -m chaos $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(if $(KINDS),--kinds $(KINDS)) $(ARGS)
+	@PYTHONPATH=tests $(BIN)/python -m chaos $(if $(MINUTES),--minutes $(MINUTES)) $(if $(TRIALS),--trials $(TRIALS)) $(if $(SEED),--seed $(SEED)) $(if $(KINDS),--kinds $(KINDS)) $(ARGS)
 
 fuzz: $(VENV)/.stamp-dev ## mutated requests, hostile clients, overload; SEED= and FRAMES= (100,000)
 	@FUZZ_FRAMES=$(or $(FRAMES),100000) FUZZ_SEED=$(SEED) $(BIN)/python -m pytest -s tests/fuzz
@@ -65,6 +83,6 @@ bench: $(VENV)/.stamp-dev ## speed beside Apache Kafka, into docs/benchmarks.md;
 	@PYTHONPATH=tests $(BIN)/python -m bench $(if $(ROWS),--rows $(ROWS)) $(if $(QUICK),--quick) $(if $(SHOW),--show)
 
 clean: ## removes what was built, not the data
-	@rm -rf $(VENV) .tools build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info
+	@rm -rf $(VENV) .tools build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info
 	@find src tests tools bench -name __pycache__ -type d -prune -exec rm -rf {} +
 	@find src -name '_*.so' -delete

@@ -9,6 +9,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 ROOT = Path(__file__).parent
+CORES = os.cpu_count() or 1
 
 
 def kernels() -> list[Extension]:
@@ -29,15 +30,15 @@ def kernels() -> list[Extension]:
         Extension(
             ".".join(source.relative_to(ROOT / "src").with_suffix("").parts),
             [str(source.relative_to(ROOT))],
-            extra_compile_args=["-O2"],
+            extra_compile_args=["-O2", "-g0"],  # nobody debugs the C code, and without -g it compiles faster
         )
         for source in sources
     ]
-    built: list[Extension] = cythonize(extensions, language_level=3, build_dir="build/cython")
+    built: list[Extension] = cythonize(extensions, language_level=3, build_dir="build/cython", nthreads=CORES)
     for extension in built:
         # Set here because cythonize does not hand it on; setuptools then takes a failed compile as a warning.
         extension.optional = True
     return built
 
 
-setup(ext_modules=kernels())
+setup(ext_modules=kernels(), options={"build_ext": {"parallel": CORES}})

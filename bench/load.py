@@ -21,7 +21,7 @@ from bench.results import Values
 from bench.servers import Server, rest
 from bench.usage import Calm
 from cairnmq.client.blocking import Client
-from cairnmq.client.data import LATEST
+from cairnmq.client.records import LATEST
 
 SAMPLE_SECONDS = 0.25
 

@@ -1,4 +1,4 @@
-"""What every suite shares: real brokers, and the client x case table (see features.py)."""
+"""What every suite shares: real brokers, the client x case table (features.py), what is long (suites.py)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 
 from broker_process import Broker
 
-pytest_plugins = ["features"]
+pytest_plugins = ["features", "suites"]
 
 # A shell that starts us in the background has SIGINT ignored, and programs that tests press Ctrl-C on would inherit it.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -122,6 +122,8 @@ class Table:
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--write-features"):
+        if config.getoption("numprocesses", None):
+            raise pytest.UsageError("--write-features gathers what one process saw: leave out -n")
         config.pluginmanager.register(Table(), "features-table")
 
 

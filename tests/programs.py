@@ -13,7 +13,7 @@ def require_program(name: str) -> str:
     path = shutil.which(name)
     if path is not None:
         return path
-    message = f"{name} is not installed: `make test` installs it where it may"
+    message = f"{name} is not installed: `make test` and `make test-all` install what they need where they may"
     if os.environ.get("CI") == "true":
         pytest.fail(message, pytrace=False)
     pytest.skip(message)

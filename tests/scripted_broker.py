@@ -49,6 +49,20 @@ def topic_id(name: str) -> bytes:
     return name.encode().ljust(16, b"\0")
 
 
+class Clock:
+    """In place of the module `time`: sleeping takes no time, and nothing else does. A client that is patient for a
+    minute gives up at once, however long the machine takes for what it asks meanwhile."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
 class ScriptedBroker:
     """Answers each request with what the script returns: a message, raw bytes, or None for closing the connection.
 
@@ -66,15 +80,21 @@ class ScriptedBroker:
         self.port: int = self._listener.getsockname()[1]
         self.bootstrap = f"127.0.0.1:{self.port}"
         self._sockets: list[socket.socket] = []
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def __enter__(self) -> ScriptedBroker:
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Closed only when its thread has left it: the next listener may get the same file descriptor, and a thread
+        that had just begun to accept would take the other's connections."""
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._accepting.join()
         self._listener.close()
         for connected in self._sockets:
-            connected.close()
+            with suppress(OSError):  # it has ended before
+                connected.shutdown(socket.SHUT_RDWR)
 
     def requests(self, kind: type[Message]) -> list[Message]:
         return [message for _, _, message in self.seen if isinstance(message, kind)]

@@ -12,7 +12,8 @@ from cairnmq import kernels
 from cairnmq.codec import batch, columns, row_packing
 from cairnmq.codec.records import Record, build_batch, open_batch
 from cairnmq.settings.topic import LogConfig
-from cairnmq.storage import admission, entries
+from cairnmq.storage.batches import admission
+from cairnmq.storage.journal import entries
 from cairnmq.wire import codec
 from cairnmq.wire.messages import FetchRequest, FetchResponse, Message, ProduceRequest, ProduceResponse
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the client programs of tests/interop into .tools/, where they stay until their sources change.
+# Builds the client programs of tests/interop into .tools/, where they stay until their sources change; gets a browser.
 # A toolchain that is missing is installed when root, else named; under CI=true a client that cannot be built is an error.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -9,16 +9,19 @@ mkdir -p "$tools/bin"
 go_version=1.26.6
 failed=0
 
-need() { # need PROGRAM PACKAGE...
+get() { # get PROGRAM PACKAGE...
   local program=$1
   shift
-  command -v "$program" >/dev/null && return
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     echo "installing $*" >&2
     tools/install_package.sh "$@" && command -v "$program" >/dev/null && return
   fi
   echo "missing program: $program (Debian: $*)" >&2
   return 1
+}
+
+need() { # need PROGRAM PACKAGE...
+  command -v "$1" >/dev/null || get "$@"
 }
 
 need_version() { # need_version PROGRAM LEAST: its major version, as `PROGRAM --version` tells it
@@ -30,18 +33,19 @@ need_version() { # need_version PROGRAM LEAST: its major version, as `PROGRAM --
 }
 
 # A client is built when its stamp is older than this script or any of its sources.
-client() { # client NAME: calls build_NAME in an empty .tools/NAME
-  local name=$1 stamp=$tools/$1/.stamp log=$tools/$1.log
+client() { # client NAME NUMBER: calls build_NAME in an empty .tools/NAME
+  local name=$1 number=$2 stamp=$tools/$1/.stamp log=$tools/$1.log built
   if [ -e "$stamp" ] && [ -x "$tools/bin/$name" ] &&
     [ -z "$(find "$programs/$name" tools/setup_clients.sh -newer "$stamp" -type f -print -quit)" ]; then
     return
   fi
-  echo "building the $name client" >&2
+  echo "building the $name client (number $number of ${#clients[@]}): a minute or more" >&2
   rm -rf "${tools:?}/$name" "$tools/bin/$name"
   mkdir -p "$tools/$name"
-  if "toolchain_$name" && (set -e; "build_$name") >"$log" 2>&1; then
-    touch "$stamp"
-    return
+  if "toolchain_$name"; then
+    (set -e; "build_$name") >"$log" 2>&1 # not as a condition: there -e counts for nothing
+    built=$?
+    [ "$built" = 0 ] && touch "$stamp" && return
   fi
   [ -e "$log" ] && tail -n 30 "$log" >&2
   echo "the $name client was not built; its cases will not run" >&2
@@ -62,16 +66,25 @@ copy_jars() { # copy_jars NAME DIRECTORY: those that its pom.xml names
     org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies -DoutputDirectory="$2"
 }
 
+compile() { # compile NAME: its jars and classes; `java` is then the command that runs a class of them
+  local lib=$tools/$1/lib classes=$tools/$1/classes
+  copy_jars "$1" "$lib"
+  javac -cp "$lib/*" -d "$classes" "$programs/$1"/*.java
+  java="java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto -Xmx512m -cp '$lib/*:$classes'"
+}
+
 toolchain_java() { need javac default-jdk-headless && need_version javac 17 && need mvn maven; }
 build_java() {
-  local lib=$tools/java/lib classes=$tools/java/classes
-  copy_jars java "$lib"
-  javac -cp "$lib/*" -d "$classes" "$programs"/java/*.java
-  local java="java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto -Xmx512m -cp '$lib/*:$classes'"
+  compile java
   launcher java "$java -Dorg.slf4j.simpleLogger.defaultLogLevel=off Program"
-  launcher kafka_streams "$java -Dorg.slf4j.simpleLogger.defaultLogLevel=warn Streams"
-  # Kafka's own command-line tools lie in the same jars: kafka_tool CLASS ARGUMENT...
+}
+
+# Kafka's server, its command-line tools and Streams lie in the same jars: kafka_tool CLASS ARGUMENT...
+toolchain_kafka_tool() { toolchain_java; }
+build_kafka_tool() {
+  compile kafka_tool
   launcher kafka_tool "$java -Dorg.slf4j.simpleLogger.defaultLogLevel=error"
+  launcher kafka_streams "$java -Dorg.slf4j.simpleLogger.defaultLogLevel=warn Streams"
 }
 
 toolchain_kafkajs() { need node nodejs npm && need_version node 18 && need npm npm; }
@@ -121,9 +134,20 @@ build_notebook() {
   python_with notebook "$place"
 }
 
-client java
-client kafkajs
-client franz_go
-client spark_4_2
-client notebook
+# Spark and Apache Kafka run in it, also when all was built before.
+java_is_new_enough() {
+  [ "$(java -version 2>&1 | sed -nE 's/.*version "(1\.)?([0-9]+).*/\2/p' | head -n 1)" -ge 17 ] 2>/dev/null
+}
+if ! java_is_new_enough; then
+  echo "Java 17 or newer is needed" >&2
+  get java default-jdk-headless || failed=1
+fi
+
+# The status page is looked at in it.
+need chromium chromium || failed=1
+
+clients=(java kafka_tool kafkajs franz_go spark_4_2 notebook)
+for number in "${!clients[@]}"; do
+  client "${clients[$number]}" $((number + 1))
+done
 [ "$failed" = 0 ] || [ "${CI:-}" != true ]

@@ -16,11 +16,8 @@ need() { # need PROGRAM PACKAGE
   command -v "$1" >/dev/null || get "$1" "$2"
 }
 
-java_is_new_enough() { # Spark's least version; one that is older is no good
-  [ "$(java -version 2>&1 | sed -nE 's/.*version "(1\.)?([0-9]+).*/\2/p' | head -n 1)" -ge 17 ] 2>/dev/null
-}
-
 need kcat kcat
-java_is_new_enough || get "Java 17 or newer" default-jdk-headless # Spark
+need zsh zsh   # completion scripts
+need fish fish
 need fusermount3 fuse3 # the file system that loses power (tests/chaos)
 need strace strace    # system calls that fail (tests/chaos)

@@ -43,11 +43,24 @@ if ! { [ -x "$venv/bin/python" ] && new_enough "$venv/bin/python" && "$venv/bin/
   make_venv "$python"
 fi
 
-echo "installing into $venv${extra:+ (with $extra)}" >&2
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".${extra:+[$extra]}"
+kernels=$(find src -name '_*.pyx' | wc -l)
+echo "installing CairnMQ into $venv${extra:+ with everything for \"$extra\"}: about a minute the first time" >&2
+
+# A line for each step: pip shows none when asked to be quiet, and all of a compiler's when not.
+steps='
+  /Installing build dependencies.*started/ { print "  getting Cython and setuptools"; fflush() }
+  /^Collecting / { print "  downloading " $2; fflush() }
+  /Building editable.*started/ { print "  compiling " kernels " C extensions"; fflush() }
+  /^Installing collected packages/ { print "  installing"; fflush() }'
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+if ! PYTHONUNBUFFERED=1 "$venv/bin/python" -m pip install --disable-pip-version-check --no-input --progress-bar off \
+  --editable ".${extra:+[$extra]}" 2>&1 | tee "$log" | awk -v kernels="$kernels" "$steps" >&2; then
+  cat "$log" >&2
+  exit 1
+fi
 
 # pip hides what a build prints, so the fallback to pure Python is said here.
-kernels=$(find src -name '_*.pyx' | wc -l)
 built=$(find src -name '_*.so' | wc -l)
 if [ "$kernels" -gt 0 ] && [ "$built" -lt "$kernels" ]; then
   echo "kernels: $built of $kernels compiled, the rest runs in pure Python (CAIRNMQ_PURE set, or no C compiler)" >&2

@@ -111,6 +111,7 @@ class ErrorCode(IntEnum):
     UNSUPPORTED_ENDPOINT_TYPE = 115
     TRANSACTION_ABORTABLE = 120
     INVALID_REGULAR_EXPRESSION = 128
+    REBOOTSTRAP_REQUIRED = 129
 
 
 class Refusal(Struct, frozen=True, gc=False):
@@ -126,6 +127,18 @@ class Fault(Exception):
 
 class Corrupt(Fault):
     """Stored bytes that are not what was written."""
+
+
+class Outdated(Corrupt):
+    """The metadata are older than the records."""
+
+
+class Lost(Fault):
+    """Something is gone, and nobody accepted that yet."""
+
+
+class TooNew(Fault):
+    """Files of a later version: not to be read, cut or put aside by this one."""
 
 
 class Locked(Fault):

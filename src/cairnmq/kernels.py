@@ -14,14 +14,14 @@ from typing import TypeVar
 F = TypeVar("F", bound=Callable[..., object])
 
 KERNELS = (
-    "cairnmq.broker._fetch_rows",
+    "cairnmq.broker.requests._fetch_rows",
     "cairnmq.codec._batch",
     "cairnmq.codec._columns",
     "cairnmq.codec._crc32c",
     "cairnmq.codec._row_packing",
-    "cairnmq.storage._admission",
-    "cairnmq.storage._entries",
-    "cairnmq.storage._key_map",
+    "cairnmq.storage.batches._admission",
+    "cairnmq.storage.journal._entries",
+    "cairnmq.storage.batches._key_map",
     "cairnmq.wire._codec",
 )
 

@@ -25,6 +25,21 @@ def host_port(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+class Counters(Struct, frozen=True, gc=False):
+    """What the metadata store has handed out, and must not hand out again: none of these ever falls."""
+
+    epoch: int = 0  # the last that was given
+    next_queue_id: int = 1
+    next_producer_id: int = 0
+    revision: int = 0  # of the last change
+
+
+def highest(*known: Counters) -> Counters:
+    """Field by field."""
+    fields = zip(*((c.epoch, c.next_queue_id, c.next_producer_id, c.revision) for c in known), strict=True)
+    return Counters(*map(max, fields))
+
+
 class TopicPartition(Struct, frozen=True, gc=False):
     """A queue as clients name it."""
 

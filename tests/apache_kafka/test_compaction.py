@@ -101,7 +101,9 @@ def printed(queues: Path, found: dict[int, list[Seen]]) -> None:
     for partition, records in found.items():
         files = sorted((queues / f"table-{partition}").glob("*.log"))
         named = ",".join(map(str, files))
-        done = kafka_tool("kafka.tools.DumpLogSegments", "--files", named, "--print-data-log", "--deep-iteration")
+        done = kafka_tool(
+            "org.apache.kafka.tools.DumpLogSegments", "--files", named, "--print-data-log", "--deep-iteration"
+        )
         assert done.returncode == 0, done.stderr
         offsets = [int(line.split()[2]) for line in done.stdout.splitlines() if line.startswith("| offset: ")]
         assert offsets == [record.offset for record in records]
@@ -112,6 +114,6 @@ def printed(queues: Path, found: dict[int, list[Seen]]) -> None:
         made = [file.with_suffix(suffix) for file in files for suffix in (".index", ".timeindex")]
         indexes = ",".join(str(file) for file in made if file.exists())
         assert indexes, "no compacted segment has an index"
-        checked = kafka_tool("kafka.tools.DumpLogSegments", "--files", indexes, "--index-sanity-check")
+        checked = kafka_tool("org.apache.kafka.tools.DumpLogSegments", "--files", indexes, "--index-sanity-check")
         assert checked.returncode == 0, checked.stderr
         assert not re.search(r"exception|mismatch|corrupt|out of order", checked.stdout, re.IGNORECASE), checked.stdout

@@ -50,7 +50,7 @@ def files(source: Source, module_broker: Callable[[], Broker]) -> Files:
 
 def dump(*arguments: str, files: list[Path]) -> str:
     named = ",".join(map(str, files))
-    done = kafka_tool("kafka.tools.DumpLogSegments", "--files", named, *arguments)
+    done = kafka_tool("org.apache.kafka.tools.DumpLogSegments", "--files", named, *arguments)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr
     assert not re.search(
         r"exception|mismatch|corrupt|out of order|not all", done.stdout + done.stderr, re.IGNORECASE

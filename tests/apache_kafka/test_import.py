@@ -139,11 +139,11 @@ def test_kill_9_in_the_middle_and_again(source: Source, make_broker: Callable[..
     for point in ("journal-write:5", "journal-sync:4", "journal-write:4"):
         broker.start(cairn_fault_point=point)
         failed = cairn(*arguments, "-b", broker.bootstrap, code=1)
-        assert "the same command goes on where this one stopped" in failed.stderr
+        assert "run the same command again to continue" in failed.stderr
         assert broker.wait_dead() == -9
     broker.start()
     said = cairn(*arguments, "-b", broker.bootstrap).stderr
-    assert "goes on at offset" in said
+    assert "continues at offset" in said
     assert_imported(source, broker)
     broker.kill_tree()
     assert_sound(broker.start())
@@ -187,7 +187,7 @@ def test_refusals(source: Source, make_broker: Callable[..., Broker], tmp_path: 
     said = cairn("import", str(source.logs), "--topic", "stamped", "-b", broker.bootstrap, code=1).stderr
     assert "stamped-0 is not empty: it holds offsets 0 to 1" in said
     assert len(read_all(broker.bootstrap, "stamped", 1)[0]) == 1
-    assert "no log directory of Kafka" in cairn("import", str(tmp_path), "-b", broker.bootstrap, code=1).stderr
+    assert "is not a Kafka log directory" in cairn("import", str(tmp_path), "-b", broker.bootstrap, code=1).stderr
     cairn("topic", "create", "trimmed", "-p", "2", "-b", broker.bootstrap)
     cairn("import", str(source.logs), "--topic", "trimmed", "-b", broker.bootstrap)
     assert_imported(source, broker, ("trimmed",))
@@ -215,7 +215,7 @@ def test_dry_run_needs_no_broker(source: Source) -> None:
 
 
 def test_every_file_of_kafka_can_be_dumped(source: Source) -> None:
-    from cairnmq.storage.dump import dump_file
+    from cairnmq.storage.check.dump import dump_file
 
     files = [file for file in source.logs.rglob("*") if file.is_file() and file.name != ".lock"]
     kinds = {file.suffix or file.name for file in files}

@@ -15,9 +15,9 @@ from apache_kafka.source import SECONDS, Source
 from broker_process import Broker
 from cairnmq.codec.batch import CONTROL_BIT, BatchHeader, read_header, set_offset_and_epoch
 from cairnmq.codec.records import iter_batches
-from cairnmq.storage.format import TXN_INDEX_ENTRY, Aborted, txn_index_bytes
-from cairnmq.storage.markers import Marker, marker_batch, read_marker
-from cairnmq.storage.queue_state import QueueState
+from cairnmq.storage.batches.markers import Marker, marker_batch, read_marker
+from cairnmq.storage.files.format import TXN_INDEX_ENTRY, Aborted, txn_index_bytes
+from cairnmq.storage.queue.state import QueueState
 
 ROW = re.compile(
     r"version: 0 producerId: (\d+) firstOffset: (\d+) lastOffset: (\d+) lastStableOffset: (\d+)", re.IGNORECASE
@@ -88,7 +88,7 @@ def test_kafkas_tool_reads_ours(ours: Path, queue: str) -> None:
     assert len(files) > 1
     printed: list[Aborted] = []
     for file in files:
-        done = kafka_tool("kafka.tools.DumpLogSegments", "--files", str(file))
+        done = kafka_tool("org.apache.kafka.tools.DumpLogSegments", "--files", str(file))
         assert done.returncode == 0, done.stdout + done.stderr
         printed += [Aborted(*map(int, row)) for row in ROW.findall(done.stdout)]
         assert len(file.read_bytes()) % TXN_INDEX_ENTRY.size == 0

@@ -23,7 +23,7 @@ from programs import require_program
 ROUNDS = 20
 JUDGED_EVERY = 5
 MEGABYTES = 96
-STRACE_SECONDS = 20.0
+STRACE_SECONDS = 60.0
 CLEAN = ("fdatasync", "fsync", "ftruncate", "rename", "unlink", "mkdir")
 """Calls that only files get."""
 READS, WRITES = "pread64,preadv,preadv2", "writev"

@@ -18,12 +18,15 @@ from typing import Protocol
 
 from chaos.attacks import full_disks, io_errors, kills, pauses, room
 from chaos.bank import bank
+from chaos.damages import TRIALS, damage, damage_campaign
 from chaos.exactly_once import CLIENTS
 from chaos.power_cuts import power_cuts
 from chaos.promises import LINES
 from chaos.transform import transform
+from damage.table import damage_tables
 
 MINUTES = 5.0
+DAMAGE = "damage"
 
 
 class Episode(Protocol):
@@ -41,6 +44,7 @@ EPISODES: dict[str, Episode] = {
     "eio": io_errors,
     **{f"bank:{client}": partial(bank, client=client) for client in CLIENTS},
     **{f"transform:{client}": partial(transform, client=client) for client in CLIENTS},
+    DAMAGE: damage,
 }
 
 
@@ -73,10 +77,25 @@ def keep(tally: Counter[str], path: Path) -> None:
     path.write_text(json.dumps(dict(sorted((before + tally).items())), indent=1) + "\n")
 
 
+def damages_alone(seed: int, options: argparse.Namespace) -> int:
+    """Trials are many and short, and one that fails does not end the run: the table shows all."""
+    tally: Counter[str] = Counter()
+    trials = options.trials if options.trials is not None or options.minutes is not None else TRIALS
+    broken = damage_campaign(seed, tally, trials=trials, minutes=options.minutes, kind=options.file)
+    if options.tally is not None:
+        keep(tally, options.tally)
+    print(damage_tables(tally))
+    return 1 if broken else 0
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
     parser.add_argument("--seed", type=int, help="the first seed; later episodes count on from it")
-    parser.add_argument("--minutes", type=float, default=MINUTES, help="no episode begins later; 0: one of each kind")
+    parser.add_argument("--minutes", type=float, help="no episode begins later (5); 0: one of each kind")
+    parser.add_argument("--trials", type=int, help=f"of damage alone: how many ({TRIALS:,}, or as --minutes allows)")
+    parser.add_argument(
+        "--file", help="of damage alone: only in files of this kind (journal, segment, ..., as the table says)"
+    )
     parser.add_argument("--kinds", default=",".join(EPISODES), help=", ".join(EPISODES))
     parser.add_argument("--tally", type=Path, help="a JSON file to which the counts are added")
     options = parser.parse_args(arguments)
@@ -85,10 +104,13 @@ def main(arguments: list[str] | None = None) -> int:
     for library in ("aiokafka", "kafka", "asyncio"):
         logging.getLogger(library).setLevel(logging.CRITICAL)  # they tell of every lost connection
     print(f"chaos: SEED={seed} KINDS={','.join(names)}", flush=True)
+    if names == [DAMAGE]:
+        return damages_alone(seed, options)
     total: Counter[str] = Counter()
     started = time.monotonic()
     number = 0
-    while number < len(names) if options.minutes == 0 else time.monotonic() - started < options.minutes * 60:
+    minutes = MINUTES if options.minutes is None else options.minutes
+    while number < len(names) if minutes == 0 else time.monotonic() - started < minutes * 60:
         name = names[number % len(names)]
         tally: Counter[str] = Counter()
         run_episode(name, seed + number, tally)

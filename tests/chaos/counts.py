@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
+from damage.table import damage_tables
+
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reliability.md"
-TABLES = ("counts", "counts under transactions")
 
 
 def marks(name: str) -> tuple[str, str]:
@@ -21,16 +23,23 @@ def table(counts: Counter[str]) -> str:
     return "\n".join(["| what | how often |", "|---|---|", *rows]) + "\n"
 
 
+TABLES: dict[str, Callable[[Counter[str]], str]] = {
+    "counts": table,
+    "counts under transactions": table,
+    "counts of damages": damage_tables,
+}
+
+
 def put(page: str, name: str, note: str, counts: Counter[str]) -> str:
     begin, end = marks(name)
     before, _, rest = page.partition(begin)
-    return f"{before}{begin}{note}\n\n{table(counts)}{end}{rest.partition(end)[2]}"
+    return f"{before}{begin}{note}\n\n{TABLES[name](counts)}{end}{rest.partition(end)[2]}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tallies", nargs="+", type=Path)
-    parser.add_argument("--table", choices=TABLES, default=TABLES[0])
+    parser.add_argument("--table", choices=TABLES, default="counts")
     parser.add_argument("--note", required=True, help="when, where and of which commit")
     options = parser.parse_args()
     counts: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""The simulator's disk as a file system needs it: by inode, and with writes anywhere in a file (SQLite makes them).
+"""The simulator's disk as a file system needs it: by inode, and with the times of changes.
 
 What a power loss may leave is decided by cairnmq.testing; here are only the operations that storage itself never uses.
 """
@@ -11,66 +11,33 @@ import time
 from random import Random
 from typing import NamedTuple
 
-from cairnmq.testing.sim_content import PAGE, Content
+from cairnmq.testing.sim_content import Content
 from cairnmq.testing.sim_disk import SimDisk, _Directory, _Node
 
 Directory = _Directory
 Node = _Node
 
 
-class RewritableContent(Content):
-    """A file that is also written in the middle. Each page written there has versions since the last sync."""
+class TimedContent(Content):
+    """Knows when it was changed."""
 
-    __slots__ = ("changed", "rewritten")
+    __slots__ = ("changed",)
 
     def __init__(self) -> None:
         super().__init__()
-        self.rewritten: dict[int, list[bytes]] = {}
         self.changed = time.time()
 
     def write(self, position: int, data: bytes) -> None:
-        if position > self.size:
-            self.append(bytes(position - self.size))
-        inside = data[: self.size - position]
-        at = 0
-        while at < len(inside):
-            number, begin = divmod(position + at, PAGE)
-            part = inside[at : at + PAGE - begin]
-            old = self.pages[number]
-            new = old[:begin] + part + old[begin + len(part) :]
-            self.rewritten.setdefault(number, [old]).append(new)
-            self.pages[number] = new
-            at += len(part)
-        self.append(data[len(inside) :])
+        super().write(position, data)
         self.changed = time.time()
 
     def truncate(self, size: int) -> None:
         super().truncate(size)
-        for number in [number for number in self.rewritten if (number + 1) * PAGE > size]:
-            del self.rewritten[number]
         self.changed = time.time()
 
-    def is_synced(self) -> bool:
-        return not self.rewritten and super().is_synced()
-
-    def sync(self) -> None:
-        super().sync()
-        for number in self.rewritten:
-            self.durable[number] = self.pages[number]
-        self.rewritten.clear()
-
-    def survivor(self, rng: Random) -> tuple[list[bytes], int]:
-        pages, size = super().survivor(rng)
-        for number, versions in self.rewritten.items():
-            if (number + 1) * PAGE <= size:
-                found = rng.choice(versions)
-                if len(found) == PAGE:
-                    pages[number] = found
-        return pages, size
-
-    def after_power_loss(self, rng: Random) -> RewritableContent:
+    def after_power_loss(self, rng: Random) -> TimedContent:
         found = super().after_power_loss(rng)
-        after = RewritableContent()
+        after = TimedContent()
         after.pages, after.size, after.eras = found.pages, found.size, found.eras
         after.durable, after.durable_size = found.durable, found.durable_size
         return after

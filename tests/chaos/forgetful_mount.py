@@ -109,7 +109,7 @@ class ForgetfulMount:
             [sys.executable, "-m", "chaos.forgetful_mount", str(place), lies_about],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(TESTS)},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])},
             text=True,
         )
         if "refused" in (first := self.answer()):

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable
 
 from cairnmq.testing.sim_content import PAGE
-from chaos.forgetful_disk import Directory, ForgetfulDisk, Node, RewritableContent
+from chaos.forgetful_disk import Directory, ForgetfulDisk, Node, TimedContent
 
 MAX_WRITE = 1 << 17
 BUFFER = MAX_WRITE + (1 << 13)
@@ -109,9 +109,9 @@ class FuseServer:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
         return node
 
-    def file(self, node_id: int) -> RewritableContent:
+    def file(self, node_id: int) -> TimedContent:
         node = self.nodes[node_id]
-        if not isinstance(node, RewritableContent):
+        if not isinstance(node, TimedContent):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         return node
 
@@ -124,7 +124,7 @@ class FuseServer:
         return known
 
     def attributes(self, node: Node, number: int) -> bytes:
-        if isinstance(node, RewritableContent):
+        if isinstance(node, TimedContent):
             mode, size, links, changed = stat.S_IFREG | 0o644, node.size, 1, node.changed
         else:
             mode, size, links, changed = stat.S_IFDIR | 0o755, PAGE, 2, 0.0
@@ -178,7 +178,7 @@ class FuseServer:
         return self.get_attributes(node_id, body)
 
     def make_file(self, node_id: int, body: memoryview) -> bytes:
-        node = RewritableContent()
+        node = TimedContent()
         self.disk.add(self.directory(node_id), text(body[16:]), node)
         return self.known(node)
 
@@ -233,7 +233,7 @@ class FuseServer:
         handle, offset, size, *_ = READ_OR_WRITE.unpack_from(body)
         rows = b""
         for index, (name, node) in enumerate(self.listings[handle][offset:], offset + 1):
-            kind = stat.S_IFREG if isinstance(node, RewritableContent) else stat.S_IFDIR
+            kind = stat.S_IFREG if isinstance(node, TimedContent) else stat.S_IFDIR
             encoded = name.encode()
             row = DIRENT.pack(self.id_of(node), index, len(encoded), kind >> 12) + encoded
             row += bytes(-len(row) % 8)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cairnmq.storage.disk import SYNCFS_ABOVE, RealDisk
+from cairnmq.storage.files.disk import SYNCFS_ABOVE, RealDisk
 from chaos.forgetful_mount import ForgetfulMount, forgetful_mount
 
 SEEDS = range(40)

@@ -17,7 +17,7 @@ from crash.load import Committer, Load
 from interop.clients.librdkafka import LibrdkafkaClient
 
 ACKS_BETWEEN_KILLS = 1_000
-SECONDS = 20.0
+SECONDS = 120.0
 KILLS_MIN = 20
 SETTINGS = {
     "cairn.journal.segment.bytes": str(1 << 20),

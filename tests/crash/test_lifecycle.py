@@ -17,7 +17,7 @@ from interop.clients.contract import Sent
 from interop.clients.librdkafka import LibrdkafkaClient
 
 MakeBroker = Callable[..., Broker]
-SECONDS = 20
+SECONDS = 60
 
 
 def serve(*flags: str) -> subprocess.CompletedProcess[str]:

@@ -7,16 +7,16 @@ from random import Random
 from cairnmq.codec.records import Record, build_batch
 from cairnmq.errors import Corrupt, Fault
 from cairnmq.settings.topic import LogConfig
-from cairnmq.storage.checkpoint import load_checkpoint
-from cairnmq.storage.damage import Damage
+from cairnmq.storage.checkpoint.checkpoint import load_checkpoint
 from cairnmq.storage.engine import Engine, EngineConfig, Fetched
-from cairnmq.storage.format import Keyed
-from cairnmq.storage.mending import Mender
-from cairnmq.storage.model import Thresholds
-from cairnmq.storage.queue_log import QueueSpec
-from cairnmq.storage.splitter import Splitter
-from cairnmq.storage.upkeep import Upkeep
-from cairnmq.storage.write_path import Placed
+from cairnmq.storage.files.damage import Damage
+from cairnmq.storage.files.format import Keyed
+from cairnmq.storage.live.write_path import Placed
+from cairnmq.storage.maintenance.maintenance import Upkeep
+from cairnmq.storage.maintenance.repair import Mender
+from cairnmq.storage.queue.spec import QueueSpec
+from cairnmq.storage.splitter.placement import Thresholds
+from cairnmq.storage.splitter.splitter import Splitter
 from cairnmq.testing.sim_disk import SimDisk
 
 NOW = 1_000_000
@@ -38,7 +38,7 @@ class World:
         self.journal_disk, self.read_disk, self.epoch, self.retain_bytes = journal_disk, read_disk, epoch, retain_bytes
         config = EngineConfig(journals=JOURNALS, segment_bytes=6000, retain_bytes=retain_bytes)
         self.engine = Engine.open(
-            journal_disk, read_disk, SPECS.values(), epoch=epoch, seed=5, config=config, now_ms=NOW
+            journal_disk, read_disk, SPECS.values(), begin=lambda _: epoch, seed=5, config=config, now_ms=NOW
         )
         self._splitter: Splitter | None = None
 
@@ -114,11 +114,11 @@ class World:
         assert isinstance(fetched, Fetched), fetched
         return b"".join(bytes(buffer) for buffer in fetched.buffers)
 
-    def read_all(self, queue_id: int) -> dict[int, bytes]:
+    def read_all(self, queue_id: int, start: int = 0) -> dict[int, bytes]:
         """In large reads, as a consumer does, up to the first that fails."""
         queue = self.engine.queues[queue_id]
         found: dict[int, bytes] = {}
-        offset = queue.log_start
+        offset = max(queue.log_start, start)
         while offset < queue.visible:
             try:
                 fetched = self.engine.read(queue, offset, 700, whole=True, cached=False)

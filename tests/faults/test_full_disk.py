@@ -38,7 +38,7 @@ def test_full_read_disk(make_scene: Callable[..., Scene], tmp_path: Path) -> Non
         load = scene.load()
         load.wait_for(500, SECONDS)
         junk = fill(disk)
-        scene.wait_for_reason("splitter", "No space left", "goes on by itself")
+        scene.wait_for_reason("splitter", "the disk is full", "goes on by itself")
         load.wait_for(500, SECONDS)
         fill(disk)  # the reserve, which only checkpoints should have
         with pytest.raises(Refused, match="disk is full") as refused:

@@ -283,6 +283,28 @@ async def bomb_throwers(scene: Scene) -> None:
     await asyncio.gather(*(one(asked, "bombs looked into") for _ in range(4)), *thrown)
 
 
+async def lookers(scene: Scene) -> None:
+    """Lookups by time into many large batches at once."""
+    stamps = [ListOffsetsRequest.ListOffsetsPartition(partition_index=p, timestamp=NOW_MS) for p in range(4)]
+    topic = ListOffsetsRequest.ListOffsetsTopic(name=BIG, partitions=stamps)
+    asked = frame(LIST_OFFSETS, 7, ListOffsetsRequest(replica_id=-1, topics=[topic]))
+
+    async def one() -> None:
+        wire = await scene.wire()
+        while scene.goes_on:
+            wire.send(asked)
+            try:
+                async with asyncio.timeout(scene.left):
+                    await wire.answer()
+            except TimeoutError:
+                break
+            counts["lookups into large batches"] += 1
+            await asyncio.sleep(SECOND)
+        wire.close()
+
+    await asyncio.gather(*(one() for _ in range(60)))
+
+
 async def pipeliners(scene: Scene) -> None:
     """10,000 requests before the first answer is read."""
 
@@ -466,7 +488,7 @@ async def http_flooders(scene: Scene) -> None:
 ATTACKS: dict[str, Callable[[Scene], Awaitable[None]]] = {
     attack.__name__: attack
     for attack in (
-        slow_readers, leavers, slow_writers, announcers, huge_counts, bomb_throwers, pipeliners, flooders,
+        slow_readers, leavers, slow_writers, announcers, huge_counts, bomb_throwers, lookers, pipeliners, flooders,
         garbage_producers, wide_fetchers, askers, fat_members, http_flooders,
     )
 }  # fmt: skip

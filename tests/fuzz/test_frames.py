@@ -25,7 +25,7 @@ from fuzz.neighbour import Neighbour
 TESTS = str(Path(__file__).parent.parent)
 SEED = int(os.environ.get("FUZZ_SEED") or random.SystemRandom().randrange(1 << 30))
 FRAMES = int(os.environ.get("FUZZ_FRAMES") or 0)
-SECONDS = 20.0  # the share of `make test`
+SECONDS = 20.0  # the share of `make test-all`
 RATE = 2500.0
 MEMORY_MAX_MB = 256
 # A fuzzer that may ask for a million partitions tests only how many fit.

@@ -38,22 +38,22 @@ def consumers() -> Script:
     yield beat("of no group", epoch=1, group="nobody")
     yield beat("leaves no group", epoch=-1, group="nobody")
     first: Any = yield beat("joins")
-    yield beat("stays", epoch=1)
-    yield beat("says everything", epoch=1, rebalance_timeout_ms=30_000, subscribed_topic_names=["a"],
+    yield beat("stays", epoch=2)
+    yield beat("says everything", epoch=2, rebalance_timeout_ms=30_000, subscribed_topic_names=["a"],
                topic_partitions=held(first))  # fmt: skip
     yield beat("too high", epoch=9)
     yield beat("unknown", "zz", 1)
     yield beat("leaves unknown", "zz", -1)
     yield beat("joins as second", "m2")
     yield beat("joins again", "m2")
-    given: Any = yield beat("gives back", epoch=1, topic_partitions=held(first))
-    yield beat("has given back", epoch=1, topic_partitions=held(given))
-    yield beat("keeps", epoch=2, topic_partitions=held(given))
-    yield beat("comes with the epoch before", epoch=1, topic_partitions=held(given))
-    second: Any = yield beat("gets it", "m2", 2, topic_partitions=[])
-    yield beat("has it", "m2", 2, topic_partitions=held(second))
-    yield beat("wants another assignor", "m2", 2, server_assignor="range")
-    yield beat("wants another topic", "m2", 2, subscribed_topic_names=["a", "b"])
+    given: Any = yield beat("gives back", epoch=2, topic_partitions=held(first))
+    yield beat("has given back", epoch=2, topic_partitions=held(given))
+    yield beat("keeps", epoch=3, topic_partitions=held(given))
+    yield beat("comes with the epoch before", epoch=2, topic_partitions=held(given))
+    second: Any = yield beat("gets it", "m2", 3, topic_partitions=[])
+    yield beat("has it", "m2", 3, topic_partitions=held(second))
+    yield beat("wants another assignor", "m2", 3, server_assignor="range")
+    yield beat("wants another topic", "m2", 3, subscribed_topic_names=["a", "b"])
 
     def describe(label: str, group: str) -> Iterator[Question]:
         yield question(label, 69, m.ConsumerGroupDescribeRequest(group_ids=[group]))
@@ -75,12 +75,12 @@ def consumers() -> Script:
         )
         return question(f"by a consumer, {label}", 8, request, versions)
 
-    yield commit("at its epoch", 2, "m1")
-    yield commit("too early", 1, "m1")
+    yield commit("at its epoch", 3, "m1")
+    yield commit("too early", 2, "m1")
     yield commit("too late", 9, "m1")
-    yield commit("unknown", 2, "zz")
+    yield commit("unknown", 3, "zz")
     yield commit("from outside", -1, "")
-    yield commit("in an old version", 2, "m1", [8])
+    yield commit("in an old version", 3, "m1", [8])
 
     def fetch(label: str, epoch: int, member: str | None) -> Question:
         topic = m.OffsetFetchRequest.OffsetFetchRequestTopics(name="a", partition_indexes=[0])
@@ -89,11 +89,11 @@ def consumers() -> Script:
         )
         return question(f"by a consumer, {label}", 9, m.OffsetFetchRequest(groups=[row]), [9])
 
-    yield fetch("at its epoch", 2, "m1")
-    yield fetch("too early", 1, "m1")
-    yield fetch("unknown", 2, "zz")
+    yield fetch("at its epoch", 3, "m1")
+    yield fetch("too early", 2, "m1")
+    yield fetch("unknown", 3, "zz")
     yield fetch("from outside", -1, None)
-    yield fetch("without a name", 2, None)
+    yield fetch("without a name", 3, None)
 
     part = m.OffsetDeleteRequest.OffsetDeleteRequestPartition(partition_index=0)
     names = [m.OffsetDeleteRequest.OffsetDeleteRequestTopic(name="a", partitions=[part])]
@@ -101,12 +101,12 @@ def consumers() -> Script:
 
     yield beat("static", "s1", group="cs", instance_id="i")
     yield beat("static, another", "s2", group="cs", instance_id="i")
-    yield beat("static, stays", "s1", 1, group="cs", instance_id="i")
-    yield beat("static, unknown", "s1", 1, group="cs", instance_id="other")
+    yield beat("static, stays", "s1", 2, group="cs", instance_id="i")
+    yield beat("static, unknown", "s1", 2, group="cs", instance_id="other")
     yield beat("static, leaves for now", "s1", -2, group="cs", instance_id="i")
     yield from describe("left for now", "cs")
     yield beat("static, comes back", "s3", group="cs", instance_id="i")
-    yield beat("static, the former", "s1", 1, group="cs", instance_id="i")
+    yield beat("static, the former", "s1", 2, group="cs", instance_id="i")
     yield beat("static, leaves as the former", "s1", -1, group="cs", instance_id="i")
     yield beat("static, leaves", "s3", -1, group="cs", instance_id="i")
     yield from describe("empty", "cs")

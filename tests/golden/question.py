@@ -20,13 +20,16 @@ class Question(Struct, frozen=True):
     versions: tuple[int, ...]
 
 
+# The Kafka that was asked (4.3.1) has no newer ones of these.
+LAST_ASKED = {18: 4, 28: 5, 42: 2}
+
 Script: TypeAlias = Generator[Question, Message | None, None]
 
 
 def question(label: str, key: int, request: Message, versions: Sequence[int] | None = None) -> Question:
-    every = range(APIS[key].min, APIS[key].max + 1)
+    every = range(APIS[key].min, LAST_ASKED.get(key, APIS[key].max) + 1)
     return Question(f"{APIS[key].name} {label}", key, request, tuple(versions if versions is not None else every))
 
 
 def newest(label: str, key: int, request: Message) -> Question:
-    return question(label, key, request, [APIS[key].max])
+    return question(label, key, request, [LAST_ASKED.get(key, APIS[key].max)])

@@ -7,7 +7,7 @@ brokers have in common (ids, times, places, sentences) and without the order of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from cairnmq.codec.records import Record, build_batch
@@ -237,6 +237,15 @@ def settings() -> Iterator[Question]:
     yield show("of a new group", GROUP, "gx", ["consumer.session.timeout.ms"])
     yield show("of no group", GROUP, "", None)
     yield show("of what has none", 3, "x", None)
+    yield replace("of the broker that topics have", BROKER, "1", ("cleanup.policy", "delete"))
+    yield change("of the broker that nobody knows", BROKER, "1", ("foo.bar", SET, "x"))
+    yield change("of all brokers that nobody knows", BROKER, "", ("foo.bar", SET, "y"), ("foo.all", SET, "z"))
+    yield change("of the broker that nobody knows, a list", BROKER, "1", ("foo.list", APPEND, "x"))
+    yield change("of the broker that nobody knows, unset", BROKER, "1", ("foo.gone", UNSET, None))
+    yield change("of the broker without a meaning here", BROKER, "1", ("background.threads", SET, "11"))
+    yield change("of the broker without a meaning here, fixed", BROKER, "1", ("queued.max.requests", SET, "9"))
+    yield show("of the broker that nobody knows", BROKER, "1", ["cleanup.policy", "foo.bar", "foo.all", "foo.gone"])
+    yield show("of all brokers that nobody knows", BROKER, "", ["foo.bar"])
 
 
 def quotas() -> Iterator[Question]:
@@ -373,10 +382,36 @@ def producing() -> Iterator[Question]:
         ("new epoch", 0, 1), ("old epoch", 6, 0),
     ):  # fmt: skip
         yield send(label, numbered(sequence, epoch))
+    yield from wrong_records(send)
     topic = m.DescribeProducersRequest.TopicRequest
     asked = [topic(name="a", partition_indexes=[0, 1, 9]), topic(name="nowhere", partition_indexes=[0])]
     yield question("some", 61, m.DescribeProducersRequest(topics=asked))
     yield question("fresh", 22, m.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000))
+
+
+def wrong_records(send: Callable[[str, bytes, str], Question]) -> Iterator[Question]:
+    """Batches that are refused because of some of their records, which are named (KIP-467)."""
+    policies = {"keyed": ("cleanup.policy", "compact"), "timed": ("message.timestamp.before.max.ms", "1000")}
+    for name, (key, value) in policies.items():
+        config = m.CreateTopicsRequest.CreatableTopicConfig(name=key, value=value)
+        row = m.CreateTopicsRequest.CreatableTopic(name=name, num_partitions=1, replication_factor=1, configs=[config])
+        yield question(f"for {name} records", 19, m.CreateTopicsRequest(topics=[row], timeout_ms=5000), [4])
+
+    def mixed(*records: tuple[int, bytes | None], codec: int = 0) -> bytes:
+        return bytes(build_batch([Record(0, timestamp, key, b"v") for timestamp, key in records], codec=codec))
+
+    old, ahead, none = 5, 1 << 50, -1
+    for codec in (0, 1):
+        yield send(
+            f"without keys, codec {codec}", mixed((STAMP, None), (STAMP, b"k"), (STAMP, None), codec=codec), "keyed"
+        )
+        yield send(
+            f"ahead of time, codec {codec}", mixed((STAMP, None), (ahead, None), (STAMP, None), codec=codec), "a"
+        )
+        yield send(f"too old, codec {codec}", mixed((old, None), (none, None), (old, b"k"), codec=codec), "timed")
+    yield send("without a key", mixed((STAMP, b"k"), (STAMP, None)), "keyed")
+    yield send("without a key or ahead of time", mixed((STAMP, None), (ahead, b"k"), (ahead, None)), "keyed")
+    yield send("with keys", mixed((STAMP, b"k"), (STAMP, b"")), "keyed")
 
 
 def reading() -> Iterator[Question]:

@@ -2,7 +2,8 @@
 
     PYTHONPATH=tests python -m golden.record_answers 127.0.0.1:9092
 
-The broker has node.id=1, one listener, `group.initial.rebalance.delay.ms=0`, and replication factor 1 everywhere.
+The broker has node.id=1, one listener, `group.initial.rebalance.delay.ms=0`, `group.consumer.assignment.interval.ms=0`
+(ours assigns at once), and replication factor 1 everywhere.
 """
 
 from __future__ import annotations

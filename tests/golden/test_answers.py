@@ -1,4 +1,4 @@
-"""Our answers beside those of Apache Kafka 4.1, recorded by record_answers.py. What differs on purpose says why."""
+"""Our answers beside those of Apache Kafka 4.3, recorded by record_answers.py. What differs on purpose says why."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ ON_PURPOSE: dict[str, str] = {
     "Produce gap": _LOG_START,
     "Produce new epoch in the middle": _LOG_START,
     "Produce old epoch": _LOG_START,
+    "OffsetCommit by a consumer, too early": "KIP-1251 takes it for what it has held since; here it commits again",
     "OffsetFetch by a consumer, without a name": "Kafka fails inside; we say that nobody is no member",
     "Produce in a transaction, v1, gap": _LOG_START,
     "Produce in a transaction, v2, sequence goes on": _LOG_START,

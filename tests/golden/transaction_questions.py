@@ -88,7 +88,7 @@ def commit(label: str, name: str, told: Any, versions: Sequence[int], **more: An
         group_id=more.get("group", GROUP),
         producer_id=producer_id,
         producer_epoch=epoch,
-        generation_id=more.get("generation", -1),
+        generation_id_or_member_epoch=more.get("generation", -1),
         member_id=more.get("member", ""),
         topics=[topic],
     )
@@ -270,7 +270,7 @@ def of_consumers(name: str, told: Any, version: int) -> Iterator[Question]:
     )  # fmt: skip
     yield question(f"in a transaction, {name}", 68, beat, [1])
     yield add_group(f"of consumers, {name}", name, told, group)
-    for label, generation in (("at its epoch", 1), ("too early", 0), ("too late", 9), ("from outside", -1)):
+    for label, generation in (("at its epoch", 2), ("too early", 1), ("too late", 9), ("from outside", -1)):
         known = "" if generation < 0 else member
         yield commit(f"by a consumer, {label}", name, told, [version], group=group, member=known, generation=generation)
     yield commit("by a consumer, unknown", name, told, [version], group=group, member="zz", generation=1)

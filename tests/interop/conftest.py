@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
+import subprocess
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from broker_process import Broker
+from broker_process import CAIRN, Broker, fixed_port
 from interop.clients.contract import Client
 from interop.clients.librdkafka import LibrdkafkaClient
 from interop.clients.roster import CLIENTS, PROGRAMS
+from interop.recorder import Recorder
+from interop.shell import SECONDS, Shell
 from programs import require_program
 
 counter = itertools.count()
@@ -86,3 +90,28 @@ def free_name(request: pytest.FixtureRequest) -> str:
 def unused_name(test: str) -> str:
     plain = "".join(letter if letter.isalnum() else "-" for letter in test)
     return f"{plain.strip('-')}-{os.getpid()}-{next(counter)}"
+
+
+@pytest.fixture
+def relayed(make_broker: Callable[..., Broker]) -> Iterator[tuple[Broker, Recorder]]:
+    """A broker, and what its clients send it."""
+    port = fixed_port()
+    recorder = Recorder(port)
+    broker = make_broker(port=port, flags=["--advertise", f"127.0.0.1:{recorder.port}"])
+    broker.start()
+    assert broker.bootstrap == f"127.0.0.1:{recorder.port}"
+    yield broker, recorder
+    recorder.close()
+
+
+@pytest.fixture
+def cairn(shared_broker: Broker) -> Shell:
+    return Shell(shared_broker.bootstrap)
+
+
+@pytest.fixture
+def topic(cairn: Shell, request: pytest.FixtureRequest) -> Iterator[str]:
+    name = "cli-" + re.sub("[^a-z0-9_]+", "-", request.node.name.removeprefix("test_")).strip("-")
+    cairn("topic", "create", name, "-p", "3")
+    yield name
+    subprocess.run([CAIRN, "topic", "delete", name], capture_output=True, env=cairn.environment, timeout=SECONDS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 
 PRODUCE = 0
 
@@ -65,12 +66,13 @@ class Recorder:
                 position += 4 + size
 
     def close(self) -> None:
-        for each in self.sockets:
-            try:
+        """Sockets are closed when no thread is in them: a file descriptor that is free is soon that of another file."""
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.threads[0].join()  # from here on there are no new ones
+        for each in self.sockets[1:]:
+            with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                continue
-            finally:
-                each.close()
-        for thread in self.threads:
-            thread.join(5)
+        for thread in self.threads[1:]:
+            thread.join()
+        for each in self.sockets:
+            each.close()

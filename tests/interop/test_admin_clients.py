@@ -24,12 +24,18 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from interop.clients.contract import Refused
+
 # Through the adapter, which keeps the import from warning about functions that Python deprecates.
 from interop.clients.kafka_python import KafkaAdminClient, KafkaProducer, kafka
+from interop.clients.kafkajs import KafkajsClient
+from interop.clients.roster import PROGRAMS
+from programs import require_program
 
 admin = kafka.admin
-SECONDS = 20.0
+SECONDS = 60.0
 SECURITY_DISABLED = 54
+INVALID_REQUEST = 42
 
 
 @pytest.fixture
@@ -139,6 +145,29 @@ def test_settings_of_groups(python: Any, librdkafka: AdminClient, free_name: str
     ).values()
     with pytest.raises(KafkaException, match="INVALID_CONFIG"):
         refused.result(SECONDS)
+
+
+@pytest.mark.long  # the client is built
+def test_kafkajs_alters_a_broker(bootstrap: str, new_topic: Callable[..., str]) -> None:
+    """Its own tests set a topic's setting there, which Kafka keeps although it knows none of that name."""
+    require_program(PROGRAMS["kafkajs"])
+    client, topic = KafkajsClient(bootstrap), new_topic()
+
+    def alter(**configs: str) -> dict[str, Any]:
+        named = {name.replace("_", "."): value for name, value in configs.items()}
+        told = client.ask("alter_broker", topic=topic, configs=named)
+        assert told["altered"] == 2
+        return {entry["configName"]: entry for entry in told["entries"]}
+
+    rows = alter(cleanup_policy="delete", message_max_bytes="2000000", background_threads="12")
+    assert rows["cleanup.policy"]["configValue"] is None and rows["cleanup.policy"]["isSensitive"]
+    assert [row["configValue"] for row in rows["message.max.bytes"]["configSynonyms"]] == ["2000000", "1048588"]
+    assert rows["background.threads"]["configValue"] == "12"
+    rows = alter()
+    assert "cleanup.policy" not in rows and rows["message.max.bytes"]["configValue"] == "1048588"
+    with pytest.raises(Refused) as refused:
+        alter(num_partitions="3")
+    assert refused.value.code == INVALID_REQUEST
 
 
 def test_acls_need_an_authorizer(python: Any, librdkafka: AdminClient, free_name: str) -> None:

@@ -3,64 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import re
-import shutil
 import signal
-import subprocess
 import time
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
 
-from broker_process import CAIRN, Broker, has_ended, wait_until
-
-SECONDS = 60
-
-
-class Done:
-    """What a command left behind."""
-
-    def __init__(self, code: int, out: bytes, errors: str) -> None:
-        self.code, self.out, self.errors = code, out, errors
-
-    @property
-    def lines(self) -> list[str]:
-        return self.out.decode().splitlines()
-
-
-class Shell:
-    """Runs `cairn` with CAIRN_BOOTSTRAP set, as a person would have it."""
-
-    def __init__(self, bootstrap: str) -> None:
-        self.environment = {**os.environ, "CAIRN_BOOTSTRAP": bootstrap}
-
-    def __call__(self, *words: str, stdin: bytes = b"", code: int = 0) -> Done:
-        done = subprocess.run([CAIRN, *words], input=stdin, capture_output=True, timeout=SECONDS, env=self.environment)
-        errors = done.stderr.decode()
-        assert done.returncode == code, f"cairn {' '.join(words)} ended with {done.returncode}: {errors}"
-        assert "Traceback" not in errors, errors
-        return Done(done.returncode, done.stdout, errors)
-
-    def start(self, *words: str) -> subprocess.Popen[bytes]:
-        pipe = subprocess.PIPE
-        return subprocess.Popen([CAIRN, *words], stdin=pipe, stdout=pipe, stderr=pipe, env=self.environment)
-
-
-@pytest.fixture
-def cairn(shared_broker: Broker) -> Shell:
-    return Shell(shared_broker.bootstrap)
-
-
-@pytest.fixture
-def topic(cairn: Shell, request: pytest.FixtureRequest) -> Iterator[str]:
-    name = "cli-" + re.sub("[^a-z0-9_]+", "-", request.node.name.removeprefix("test_")).strip("-")
-    cairn("topic", "create", name, "-p", "3")
-    yield name
-    subprocess.run([CAIRN, "topic", "delete", name], capture_output=True, env=cairn.environment, timeout=SECONDS)
+from broker_process import Broker
+from interop.shell import SECONDS, Shell
 
 
 def test_lines_go_in_and_come_out(cairn: Shell, topic: str) -> None:
@@ -167,7 +118,7 @@ def test_a_closed_pipe_is_quiet(cairn: Shell, topic: str) -> None:
 
 def test_the_life_of_a_topic(cairn: Shell, topic: str) -> None:
     listed = {row["name"]: row for row in json.loads(cairn("topic", "list", "--json").out)}
-    assert listed[topic] == {"name": topic, "partitions": 3, "replicas": 1}
+    assert listed[topic] == {"name": topic, "partitions": 3, "replicas": 1, "messages": 0, "bytes": 0}
     assert f"{topic} " in cairn("topic", "list").out.decode()
     assert "already exists" in cairn("topic", "create", topic, code=1).errors
     cairn("topic", "create", topic, "--if-not-exists")
@@ -251,25 +202,6 @@ def test_verify_and_dump_read_what_a_broker_left(make_broker: Callable[..., Brok
     assert segment.name in findings
 
 
-def test_the_demo_shows_traffic_and_cleans_up() -> None:
-    demo = Shell("").start("demo")
-    try:
-        assert demo.stdout
-        shown = dict(demo.stdout.readline().decode().split(None, 1) for _ in range(1))
-        bootstrap = shown["bootstrap"].strip()
-        url = demo.stdout.readline().decode().removeprefix("status page").strip()
-        assert Shell(bootstrap)("consume", "orders", "-o", "start", "-n", "3").out.count(b"customer") >= 3
-        with urllib.request.urlopen(f"{url}/health/ready", timeout=SECONDS) as answer:
-            assert answer.status == 200
-        demo.send_signal(signal.SIGINT)
-        demo.communicate(timeout=SECONDS)
-        assert demo.returncode == 130
-        assert "cannot reach" in Shell(bootstrap)("topic", "list", code=1).errors
-    finally:
-        demo.kill()
-        demo.wait()
-
-
 def test_a_produce_that_waits_too_long_says_what_may_be_stored(make_broker: Callable[..., Broker]) -> None:
     """At the backlog's cap requests wait in line."""
     broker = make_broker(settings={"cairn.split.enable": "false", "cairn.unsplit.entries.max": "1"}).start()
@@ -277,23 +209,6 @@ def test_a_produce_that_waits_too_long_says_what_may_be_stored(make_broker: Call
     cairn("produce", "capped", stdin=b"one\n")
     late = cairn("produce", "capped", "--timeout", "5", stdin=b"two\nthree\n", code=1)
     assert "0 messages are stored, 2 more may be" in late.errors
-
-
-def test_a_killed_demo_takes_its_broker_along() -> None:
-    demo = Shell("").start("demo")
-    assert demo.stdout
-    while not demo.stdout.readline().startswith(b"try"):
-        assert demo.poll() is None
-    below = psutil.Process(demo.pid).children(recursive=True)
-    directories = {Path(words[words.index("--data") + 1]).parent for p in below if "--data" in (words := p.cmdline())}
-    demo.kill()
-    demo.wait()
-    try:
-        assert below
-        wait_until(lambda: all(map(has_ended, below)), SECONDS, "the end of its broker and splitter")
-    finally:
-        for directory in directories:
-            shutil.rmtree(directory)
 
 
 def test_cluster_info_and_health(cairn: Shell, topic: str, shared_broker: Broker) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
+from confluent_kafka import KafkaError, Message, Producer
 
 from broker_process import Broker, wait_until
+from cairnmq.storage.batches.compaction_admission import NO_KEY
 from conftest import QUICK_GROUPS
 from interop.clients.contract import Client, Got, Refused, Sent
+from interop.clients.java import JavaClient
 from interop.clients.librdkafka import LibrdkafkaClient
 from interop.clients.roster import CLIENTS, PROGRAMS
 from interop.conftest import unused_name
@@ -117,3 +121,57 @@ def test_write_compacted(client: Client, new_compacted: Callable[[], str]) -> No
     assert refused.value.code in REFUSALS
     client.produce(topic, [Sent(b"kept", key=b"key"), Sent(None, key=b"gone")])
     assert state(client.read(topic)) == {b"key": b"kept", b"gone": None}
+
+
+KEYLESS = [Sent(b"a", key=b"k"), Sent(b"b"), Sent(b"c", key=b"l"), Sent(b"d")]
+
+
+@pytest.mark.long  # the client is built
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_java_tells_the_senders_of_records_without_a_key_from_those_of_the_others(
+    broker: Broker, new_compacted: Callable[[], str], codec: str
+) -> None:
+    """KIP-467: the batch is refused as a whole, and each of its records gets an error that says why."""
+    require_program(PROGRAMS["java"])
+    java = JavaClient(broker.bootstrap)
+    topic = new_compacted()
+    fates = java.fates(topic, KEYLESS, codec=codec)
+    others = [
+        "KafkaException",
+        "Failed to append record because it was part of a batch which had one more more invalid records",
+    ]
+    assert fates == [others, ["InvalidRecordException", NO_KEY], others, ["InvalidRecordException", NO_KEY]]
+    assert java.read(topic) == []
+    assert java.fates(topic, KEYLESS[:2], codec=codec) == [others, ["InvalidRecordException", NO_KEY]]
+    assert java.fates(topic, KEYLESS[::2], codec=codec) == [None, None]
+
+
+@pytest.mark.long  # the client is built
+def test_java_tells_the_senders_of_records_with_a_wrong_time(broker: Broker, new_compacted: Callable[[], str]) -> None:
+    require_program(PROGRAMS["java"])
+    java, topic = JavaClient(broker.bootstrap), new_compacted()
+    ahead_ms = int(time.time() * 1000) + 86_400_000
+    fates = java.fates(topic, [Sent(b"a", key=b"k"), Sent(b"b", key=b"l", timestamp=ahead_ms)])
+    assert fates[0] is not None and fates[0][0] == "KafkaException"
+    assert fates[1] is not None and fates[1][0] == "InvalidTimestampException", "the only one: its code is the batch's"
+    assert f"timestamp {ahead_ms} is not between" in fates[1][1]
+
+
+def test_librdkafka_tells_the_senders_of_records_without_a_key_from_those_of_the_others(
+    broker: Broker, new_compacted: Callable[[], str]
+) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 500})
+    told: dict[bytes, KafkaError | None] = {}
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        value = message.value()
+        assert value is not None
+        told[value] = error
+
+    topic = new_compacted()
+    for record in KEYLESS:
+        producer.produce(topic, record.value, record.key, on_delivery=delivered)
+    assert producer.flush(20) == 0
+    codes = {value: error.code() if error else None for value, error in told.items()}
+    other, wrong = KafkaError._INVALID_DIFFERENT_RECORD, KafkaError.INVALID_RECORD
+    assert codes == {b"a": other, b"b": wrong, b"c": other, b"d": wrong}

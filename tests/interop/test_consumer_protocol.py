@@ -225,6 +225,7 @@ def test_change_over(stage: Stage, group: str, topic: str, admin: LibrdkafkaClie
     assert_no_double_owner(*everybody)
 
 
+@pytest.mark.long  # clients that are built are among them
 def test_group_of_many_clients(
     clients: Callable[[str], Client], broker: Broker, group: str, topic: str, admin: LibrdkafkaClient
 ) -> None:
@@ -249,6 +250,7 @@ def test_group_of_many_clients(
             stage.close()
 
 
+@pytest.mark.long
 def test_kafkas_own_tool_describes_and_deletes(broker: Broker, group: str, topic: str, admin: LibrdkafkaClient) -> None:
     launcher = require_program(str(PROGRAMS_DIR / "kafka_tool"))
 

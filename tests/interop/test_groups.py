@@ -310,6 +310,7 @@ def committed(admin: LibrdkafkaClient, group: str, topic: str = "t") -> list[int
     return [admin.committed(group, topic, partition) for partition in range(PARTITIONS)]
 
 
+@pytest.mark.long  # clients that are built are among them
 def test_group_of_many_clients(
     clients: Callable[[str], Client], bootstrap: str, group: str, new_topic: NewTopic, admin: LibrdkafkaClient
 ) -> None:

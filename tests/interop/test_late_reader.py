@@ -10,7 +10,7 @@ from broker_process import Broker
 from cairnmq.cli.bench_pipe import Pipe
 from cairnmq.client.admin import NewTopic
 from cairnmq.client.blocking import Client
-from cairnmq.client.data import LATEST
+from cairnmq.client.records import LATEST
 from cairnmq.codec.records import Record, build_batch
 from cairnmq.wire.messages import MetadataRequest, MetadataResponse, ProduceRequest, ProduceResponse
 

@@ -6,11 +6,11 @@ broker's to set; everything behind them, checksum included, must be the producer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
-from broker_process import Broker, fixed_port
+from broker_process import Broker
 from cairnmq.wire.codec import decode
 from cairnmq.wire.framing import read_request_header
 from cairnmq.wire.messages import ProduceRequest
@@ -24,17 +24,6 @@ BROKERS_BYTES = 16
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 FILES = {"dedicated": "queues/dedicated-0/*.log", "shared": "packs/*.pack"}
 """storage model, and a topic of that name -> where its batches lie"""
-
-
-@pytest.fixture
-def relayed(make_broker: Callable[..., Broker]) -> Iterator[tuple[Broker, Recorder]]:
-    port = fixed_port()
-    recorder = Recorder(port)
-    broker = make_broker(port=port, flags=["--advertise", f"127.0.0.1:{recorder.port}"])
-    broker.start()
-    assert broker.bootstrap == f"127.0.0.1:{recorder.port}"
-    yield broker, recorder
-    recorder.close()
 
 
 @pytest.fixture

@@ -214,6 +214,7 @@ def pairs(bootstrap: str) -> Counter[str]:
     return Counter((record.value or b"").decode() for records in found.values() for record in records)
 
 
+@pytest.mark.long
 def test_killed_with_the_broker(broker: Broker, instances: list[Instance]) -> None:
     for instance in instances:
         instance.start()

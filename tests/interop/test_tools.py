@@ -20,6 +20,8 @@ from interop.clients.members import Stage
 from interop.clients.process import PROGRAMS_DIR
 from programs import require_program
 
+pytestmark = pytest.mark.long  # a JVM for each call
+
 NewTopic = Callable[..., str]
 SECONDS = 90
 PACKAGE = "org.apache.kafka.tools"
@@ -134,7 +136,7 @@ def test_performance_tools(kafka: Tool, bootstrap: str, new_topic: NewTopic, adm
     said = kafka("producer-perf-test", "--topic", topic, *size, "--producer-props", f"bootstrap.servers={bootstrap}")
     assert re.search(r"^20000 records sent, [0-9.]+ records/sec", said, re.MULTILINE)
     assert sum(admin.bounds(topic, partition)[1] for partition in range(2)) == 20_000
-    said = kafka("consumer-perf-test", "--topic", topic, "--messages", "20000", "--timeout", "20000")
+    said = kafka("consumer-perf-test", "--topic", topic, "--num-records", "20000", "--timeout", "20000")
     names, numbers = (line.split(", ") for line in said.splitlines())
     assert dict(zip(names, numbers, strict=True))["data.consumed.in.nMsg"] == "20000"
 
@@ -149,7 +151,8 @@ def test_verifiable_tools(kafka: Tool, new_topic: NewTopic, free_name: str) -> N
     consumed = events(kafka("verifiable-consumer", *size, "--group-id", free_name, "--reset-policy", "earliest"))
     assert sum(event["count"] for event in consumed if event["name"] == "records_consumed") == count  # type: ignore[misc]
     assert [event["success"] for event in consumed if event["name"] == "offsets_committed"].count(True) > 0
-    assert consumed[-1]["name"] == "shutdown_complete"
+    # It is done before its JVM ends, whose hook asks it to stop: since 4.3 it says so too, behind that.
+    assert {event["name"] for event in consumed[-2:]} == {"shutdown_complete", "shutdown_requested"}
 
 
 def test_consumer_groups(

@@ -218,6 +218,7 @@ def kafka_transactions(bootstrap: str, *arguments: str) -> str:
     return ran.stdout
 
 
+@pytest.mark.long
 def test_kafka_transactions(broker: Broker, topic: str) -> None:
     """Kafka's own tool lists and describes transactions, finds the producer of an open one and aborts it."""
     transactor = Transactor("librdkafka", broker.bootstrap)

@@ -11,8 +11,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker_process import Broker, wait_until
 from cairnmq.client.blocking import Client
-from cairnmq.client.data import LATEST
-from cairnmq.storage.model import Thresholds
+from cairnmq.client.records import LATEST
+from cairnmq.storage.splitter.placement import Thresholds
 
 TOPICS, PARTITIONS = 10, 1000
 NAMES = [f"many-{number}" for number in range(TOPICS)]

@@ -23,11 +23,11 @@ from cairnmq.codec.compression import Undecodable
 from cairnmq.codec.crc32c import crc32c
 from cairnmq.codec.records import Record, append_record, build_batch, decode_batch, decode_records, sealed_batch
 from cairnmq.kernels import pick
-from cairnmq.storage import key_map
-from cairnmq.storage.aborted_ranges import AbortedRanges
-from cairnmq.storage.compaction_sieve import KeyMap, Pass, compacted, note_keys
-from cairnmq.storage.format import ProducerRow
-from cairnmq.storage.queue_state import QueueState
+from cairnmq.storage.batches import key_map
+from cairnmq.storage.compaction.aborted_ranges import AbortedRanges
+from cairnmq.storage.compaction.sieve import KeyMap, Pass, compacted, note_keys
+from cairnmq.storage.files.format import ProducerRow
+from cairnmq.storage.queue.state import QueueState
 
 SEED = bytes(range(16))
 NOW = 1_700_000_000_000
@@ -273,7 +273,10 @@ def test_the_kernel_and_its_twin_agree(batches: list[list[Record]], end: int, ke
         count = len(batch)
         arguments = (body(batch), count, count - 1, offset, end, keep)
         assert kernel.sift(*arguments) == twin.sift(*arguments)
-        assert pick(key_map.keyless)(*arguments[:3]) == key_map.keyless(*arguments[:3])
+        for limit in (1, 2, 100):
+            assert pick(key_map.keyless)(*arguments[:3], limit) == key_map.keyless(*arguments[:3], limit)
+            window = (-2, end, 0, limit)
+            assert pick(key_map.misdated)(*arguments[:3], *window) == key_map.misdated(*arguments[:3], *window)
         offset += count
 
 
@@ -285,9 +288,13 @@ def test_both_refuse_the_same_nonsense(batch: list[Record], data: st.DataObject)
         raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
     raw = raw[: data.draw(st.integers(0, len(raw)))] if data.draw(st.booleans()) else raw
     answers = []
-    for keyless in (pick(key_map.keyless), key_map.keyless):
+    for keyless, misdated in (
+        (pick(key_map.keyless), pick(key_map.misdated)),
+        (key_map.keyless, key_map.misdated),
+    ):
         try:
-            answers.append(keyless(raw, len(batch), len(batch) - 1))
+            count = len(batch)
+            answers.append((keyless(raw, count, count - 1, 9), misdated(raw, count, count - 1, -1, 1, 0, 9)))
         except Undecodable:
             answers.append(None)
     assert answers[0] == answers[1]

@@ -19,7 +19,6 @@ from cairnmq.groups import partitions as parts
 from cairnmq.groups.classic import ClassicGroup, Outcome
 from cairnmq.groups.consumer_group import ConsumerGroup
 from cairnmq.groups.consumer_messages import JOINS, LEAVES, LEAVES_FOR_NOW, Report
-from cairnmq.groups.consumer_record import MEMBER_SPACE
 from cairnmq.groups.facts import Fact
 from cairnmq.groups.groups import Groups
 from cairnmq.groups.messages import (
@@ -36,7 +35,8 @@ from cairnmq.groups.messages import (
 )
 from cairnmq.groups.offsets import Offsets
 from cairnmq.groups.partitions import NOTHING, Partitions
-from cairnmq.groups.record import SPACE
+from cairnmq.groups.stored_consumer_group import MEMBER_SPACE
+from cairnmq.groups.stored_group import SPACE
 from cairnmq.groups.subscription import partitions_of, read_assignment
 from cairnmq.testing.fake_topics import FakeTopics
 from cairnmq.wire.codec import encode

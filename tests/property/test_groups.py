@@ -20,7 +20,7 @@ from cairnmq.groups.facts import Fact
 from cairnmq.groups.groups import Groups
 from cairnmq.groups.messages import Answer, Identity, Join, Joined, Limits, State, Sync, Synced
 from cairnmq.groups.offsets import Committed, OffsetKey, Offsets, put
-from cairnmq.groups.record import decode
+from cairnmq.groups.stored_group import decode
 
 GROUPS = ("g", "h")
 TOPICS = (b"a" * 16, b"b" * 16)

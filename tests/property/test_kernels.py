@@ -19,18 +19,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cairnmq import kernels
-from cairnmq.broker import fetch_rows
+from cairnmq.broker.requests import fetch_rows
 from cairnmq.codec import batch
 from cairnmq.codec.batch import CRC_START, HEADER_SIZE
 from cairnmq.codec.crc32c import crc32c
 from cairnmq.errors import Refusal
 from cairnmq.metadata.image import Topic
 from cairnmq.settings.topic import LogConfig
-from cairnmq.storage import admission, entries
-from cairnmq.storage.format import FACT, segment_entry, whole_frame
-from cairnmq.storage.queue import Queue
-from cairnmq.storage.queue_log import QueueSpec
-from cairnmq.storage.queue_state import QueueState
+from cairnmq.storage.batches import admission
+from cairnmq.storage.files.format import FACT, segment_entry, whole_frame
+from cairnmq.storage.journal import entries
+from cairnmq.storage.live.queue import Queue
+from cairnmq.storage.queue.spec import QueueSpec
+from cairnmq.storage.queue.state import QueueState
 from cairnmq.wire import codec
 from cairnmq.wire.messages import FetchRequest, FetchResponse, Message, ProduceRequest, ProduceResponse
 
@@ -233,6 +234,21 @@ def test_scan_entries(data: bytearray, at: int, origin: int, most: int, room: in
     view = memoryview(bytes(data))
     arguments = (view, at, origin, seed, origin + room, most)
     assert kernel_of(entries.scan_entries)(*arguments) == entries.scan_entries(*arguments)
+
+
+@settings(max_examples=400)
+@given(
+    data=journal_bytes().flatmap(harmed),
+    at=st.sampled_from([0, 0, 1, 48, 60, 10**6]),
+    until=st.sampled_from([0, 1, 50, 10**6]),
+    origin=st.sampled_from([0, 10**12]),
+    seed=st.sampled_from([SEED, SEED, SEED, 0]),
+    credit=st.sampled_from([0, 300, 10**9]),
+)
+def test_find_entry(data: bytearray, at: int, until: int, origin: int, seed: int, credit: int) -> None:
+    view = memoryview(bytes(data))
+    arguments = (view, at, until, origin, seed, credit)
+    assert kernel_of(entries.find_entry)(*arguments) == entries.find_entry(*arguments)
 
 
 @given(

@@ -214,7 +214,7 @@ class Machine(RuleBasedStateMachine):
     def time_passes(self, ms: int) -> None:
         self.now_ms += ms
         self.looked_ms = self.now_ms
-        for transactional_id, decision in self.core.advance(self.now_ms):
+        for transactional_id, decision in self.core.advance(self.now_ms, self.now_ms):
             self.carry_out(transactional_id, decision)
         for transactional_id, decision in self.core.expire(self.now_ms):
             self.carry_out(transactional_id, decision)

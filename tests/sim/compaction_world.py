@@ -12,15 +12,16 @@ from typing import NamedTuple
 from cairnmq.codec.batch import read_header
 from cairnmq.codec.records import Record, build_batch, decode_batch
 from cairnmq.errors import Refusal
+from cairnmq.storage.batches.markers import Marker
+from cairnmq.storage.check.verify import check
+from cairnmq.storage.checkpoint.split_report import Published, Round
 from cairnmq.storage.engine import Fetched
-from cairnmq.storage.fault_point import arm
-from cairnmq.storage.format import StartMoved
-from cairnmq.storage.markers import Marker
-from cairnmq.storage.split_report import Published, Round
-from cairnmq.storage.verify import check
-from cairnmq.storage.write_path import Placed
+from cairnmq.storage.files.fault_point import arm
+from cairnmq.storage.files.format import StartMoved
+from cairnmq.storage.live.write_path import Placed
 from cairnmq.testing.oracle import demand
-from unit.storage.split_room import NOW, Broker
+from cairnmq.testing.sim_checks import check_report
+from unit.storage.splitter_harness import NOW, Broker
 
 FOREVER = 10**12
 POINTS = {"_checkpoint": "compaction-swap", "_acknowledge": "compaction-delete"}  # where an action is hit on purpose
@@ -43,6 +44,7 @@ class World(Broker):
     def __init__(self, seed: int) -> None:
         self.rng = rng = Random(seed)
         self.now = NOW
+        self.loses_reports = seed % 4 == 1
         self.retention = rng.choice((0, 40, FOREVER))
         self.keys = [b"%d" % number for number in range(rng.choice((8, 60)))]
         super().__init__(
@@ -162,7 +164,12 @@ class World(Broker):
     def _checkpoint(self) -> None:
         queue = self.splitter.queues.get(1)
         before = queue.segments_from if queue is not None else -1
-        self.reports.append(self.splitter.checkpoint(self.now))
+        published = self.splitter.checkpoint(self.now)
+        check_report(self.engine, published)
+        if self.loses_reports and self.rng.random() < 0.2:
+            self._die()
+            return
+        self.reports.append(published)
         self.gathered += queue is not None and queue.segments_from < before
 
     def _deliver(self) -> None:
@@ -206,7 +213,7 @@ class World(Broker):
         while self.reports:
             self._deliver()
         self.seen.clear()
-        self.splitter = self.make_splitter(self.engine.resume())
+        self.succeed()
 
     def _strike(self, action: Callable[[], None]) -> None:
         left = self.rng.randint(1, 12)

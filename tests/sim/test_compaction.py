@@ -8,16 +8,18 @@ import pytest
 from msgspec.structs import replace
 
 from cairnmq.errors import Fault
-from cairnmq.storage import cleaned_segment, compaction_job, compaction_sieve, upkeep
-from cairnmq.storage.aborted_ranges import AbortedRanges
-from cairnmq.storage.compaction_sieve import Pass, Sieve, Weaver
-from cairnmq.storage.disk import Disk
-from cairnmq.storage.pack_check import packed_end
-from cairnmq.storage.queue_log import QueueLog
-from cairnmq.storage.queue_state import QueueState
-from cairnmq.storage.split_queue import SplitQueue
-from cairnmq.storage.splitter import Splitter
-from cairnmq.storage.swaps import Swaps
+from cairnmq.storage.compaction import cleaned_segment
+from cairnmq.storage.compaction import job as compaction_job
+from cairnmq.storage.compaction import sieve as compaction_sieve
+from cairnmq.storage.compaction.aborted_ranges import AbortedRanges
+from cairnmq.storage.compaction.sieve import Pass, Sieve, Weaver
+from cairnmq.storage.files.disk import Disk
+from cairnmq.storage.files.format import QueueRow
+from cairnmq.storage.queue.state import QueueState
+from cairnmq.storage.segments.queue_log import QueueLog
+from cairnmq.storage.splitter.segment_replacement import Swaps
+from cairnmq.storage.splitter.split_queue import SplitQueue
+from cairnmq.storage.splitter.splitter import Splitter
 from cairnmq.testing.oracle import Violation
 from sim.compaction_world import World
 
@@ -154,7 +156,9 @@ def merges_do_not_look_into_segments(patch: pytest.MonkeyPatch) -> None:
 
 
 def packs_are_forgotten_before_readers_know_better(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(upkeep, "are_read", lambda row: row.log_start < packed_end(row) and not row.compaction.swaps)
+    patch.setattr(
+        QueueRow, "needs_packs", property(lambda row: row.log_start < row.packed_end and not row.compaction.swaps)
+    )
 
 
 def names_are_not_synced(patch: pytest.MonkeyPatch) -> None:

@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterable, Sequence
 import pytest
 from msgspec.structs import replace
 
-from cairnmq.broker.facts import Fact, FactLog, Stored
-from cairnmq.broker.ordered_writes import OrderedWrites
+from cairnmq.broker.coordination.fact_log import Fact, FactLog, Stored
+from cairnmq.broker.coordination.ordered_writes import OrderedWrites
 from cairnmq.errors import ErrorCode, Fault
 from cairnmq.groups.classic import ClassicGroup
 from cairnmq.groups.consumer_group import ConsumerGroup
 from cairnmq.groups.offsets import Offsets
 from cairnmq.groups.pending import PendingOffsets
+from cairnmq.storage.batches.markers import Marker, StagedMarkers
 from cairnmq.storage.engine import Engine
-from cairnmq.storage.markers import Marker, StagedMarkers
-from cairnmq.storage.write_path import WritePath
+from cairnmq.storage.live.write_path import WritePath
 from cairnmq.testing.oracle import Violation
 from cairnmq.testing.sim_coordinators import CoordinatorWorld
 from cairnmq.testing.sim_machine import Tally

@@ -6,13 +6,13 @@ import random
 
 from cairnmq.codec.records import Record, build_batch
 from cairnmq.settings.topic import LogConfig
-from cairnmq.storage.checkpoint import load_checkpoint
+from cairnmq.storage.checkpoint.checkpoint import load_checkpoint
 from cairnmq.storage.engine import Engine, EngineConfig, Fetched
-from cairnmq.storage.format import StartMoved
-from cairnmq.storage.queue import Queue
-from cairnmq.storage.queue_log import QueueSpec
-from cairnmq.storage.splitter import Splitter
-from cairnmq.storage.upkeep import Upkeep
+from cairnmq.storage.files.format import StartMoved
+from cairnmq.storage.live.queue import Queue
+from cairnmq.storage.maintenance.maintenance import Upkeep
+from cairnmq.storage.queue.spec import QueueSpec
+from cairnmq.storage.splitter.splitter import Splitter
 from cairnmq.testing.sim_disk import SimDisk
 
 HOUR = 3_600_000
@@ -35,7 +35,13 @@ class Node:
         self.epoch += 1
         config = EngineConfig(segment_bytes=JOURNAL_SEGMENT)
         self.engine = Engine.open(
-            self.journal_disk, self.read_disk, self.specs, epoch=self.epoch, seed=9, config=config, now_ms=self.now
+            self.journal_disk,
+            self.read_disk,
+            self.specs,
+            begin=lambda _: self.epoch,
+            seed=9,
+            config=config,
+            now_ms=self.now,
         )
         self.splitter = Splitter(
             self.journal_disk, self.read_disk, load_checkpoint(self.read_disk), self.resolve, journals=[0]

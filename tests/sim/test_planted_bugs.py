@@ -7,32 +7,39 @@ from collections.abc import Callable, Iterable, Sequence
 import pytest
 from msgspec.structs import replace
 
-from cairnmq.errors import Fault
-from cairnmq.storage import mending, pack_merge, recovery, splitter
-from cairnmq.storage.admission import Span
-from cairnmq.storage.checkpoint import CheckpointLog
-from cairnmq.storage.disk import Disk, File
-from cairnmq.storage.doubt import doubt_name
+from cairnmq.errors import Fault, Refusal
+from cairnmq.storage import engine
+from cairnmq.storage.batches.admission import Span
+from cairnmq.storage.checkpoint.checkpoint import CheckpointLog
+from cairnmq.storage.checkpoint.split_report import Published, Resume
 from cairnmq.storage.engine import Engine
-from cairnmq.storage.format import NO_SEGMENTS, CheckpointRows, QueueRow, journal_segment, pack_name
-from cairnmq.storage.journal import Group, Journal, JournalReader
-from cairnmq.storage.mending import Mender
-from cairnmq.storage.pack import PackReader, PackWriter
-from cairnmq.storage.queue import Queue
-from cairnmq.storage.queue_log import QueueLog
-from cairnmq.storage.queue_segment import LOG, segment_name
-from cairnmq.storage.queue_state import QueueState
-from cairnmq.storage.repair import restore_segment
-from cairnmq.storage.split_queue import SplitQueue
-from cairnmq.storage.split_report import Published, Resume
-from cairnmq.storage.splitter import Splitter
-from cairnmq.storage.write_path import Released, Write, WritePath
+from cairnmq.storage.files.disk import Disk, File
+from cairnmq.storage.files.failed_sync import doubt_name
+from cairnmq.storage.files.format import NO_SEGMENTS, CheckpointRows, QueueRow, journal_segment, pack_name
+from cairnmq.storage.journal.journal import Group, Journal, JournalReader
+from cairnmq.storage.live.queue import Queue
+from cairnmq.storage.live.write_path import Released, Write, WritePath
+from cairnmq.storage.maintenance import pack_merge, repair
+from cairnmq.storage.maintenance.repair import Mender
+from cairnmq.storage.maintenance.segment_restore import restore_segment
+from cairnmq.storage.packs.pack import PackReader, PackWriter
+from cairnmq.storage.queue.state import QueueState
+from cairnmq.storage.recovery import replay, witness
+from cairnmq.storage.recovery.owner import OwnerWitness
+from cairnmq.storage.recovery.replay import Scan
+from cairnmq.storage.recovery.witness import Known, Metadata
+from cairnmq.storage.segments.queue_log import QueueLog
+from cairnmq.storage.segments.segment import LOG, segment_name
+from cairnmq.storage.splitter import splitter
+from cairnmq.storage.splitter.split_queue import SplitQueue
+from cairnmq.storage.splitter.splitter import Splitter
 from cairnmq.testing.campaign import run_seed
 from cairnmq.testing.oracle import Violation
 from cairnmq.testing.sim_disk import SimDisk, SimFile
+from cairnmq.types import Counters
 
 Plant = Callable[[pytest.MonkeyPatch], None]
-SEEDS = 60
+SEEDS = 100
 
 
 def ack_before_sync(patch: pytest.MonkeyPatch) -> None:
@@ -44,6 +51,16 @@ def ack_before_sync(patch: pytest.MonkeyPatch) -> None:
 
 def ack_before_write(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(WritePath, "when_written", lambda path, position, released: released(True))
+
+
+def start_told_before_sync(patch: pytest.MonkeyPatch) -> None:
+    """Who finds the log start where it is wanted is told so, although the move is only written."""
+    stage_start = WritePath.stage_start
+
+    def eager(path: WritePath, queue: Queue, offset: int, now_ms: int) -> int | Refusal:
+        return 0 if offset <= queue.log_start else stage_start(path, queue, offset, now_ms)
+
+    patch.setattr(WritePath, "stage_start", eager)
 
 
 def visible_before_sync(patch: pytest.MonkeyPatch) -> None:
@@ -86,6 +103,24 @@ def sync_reports_what_came_later(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(Journal, "sync", late)
     patch.setattr(Journal, "synced_to", written)
+
+
+def synced_end_said_before_the_sync(patch: pytest.MonkeyPatch) -> None:
+    sync = Journal.sync
+
+    def hasty(journal: Journal) -> int:
+        journal.synced_file.put(journal.end)
+        return sync(journal)
+
+    patch.setattr(Journal, "sync", hasty)
+
+
+def synced_end_not_looked_at(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(JournalReader, "synced_end", lambda reader: 0)
+
+
+def queues_behind_damage_not_marked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(engine, "cut_short", lambda queues, scan, journals: None)
 
 
 def checkpoint_before_sync(patch: pytest.MonkeyPatch) -> None:
@@ -159,24 +194,24 @@ def keyed_facts_not_stored(patch: pytest.MonkeyPatch) -> None:
 
 
 def only_the_last_segment_synced_at_start(patch: pytest.MonkeyPatch) -> None:
-    def cut(disk: Disk, reader: JournalReader, start: int, end: int) -> None:
+    def cut(disk: Disk, reader: JournalReader, scan: Scan) -> None:
         for base in reversed(reader.bases):
             name = journal_segment(reader.number, base)
-            if base >= end:
+            if base >= scan.end:
                 disk.remove(name)
                 continue
             file = disk.open(name, write=True)
-            file.truncate(min(file.size(), end - base))
+            file.truncate(min(file.size(), scan.end - base))
             file.sync()
             break
         disk.sync_dir(str(reader.number))
         reader.refresh()
 
-    patch.setattr(recovery, "_cut", cut)
+    patch.setattr(replay, "_cut", cut)
 
 
 def torn_tail_not_cut(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(recovery, "_cut", lambda disk, reader, start, end: None)
+    patch.setattr(replay, "_cut", lambda disk, reader, scan: None)
 
 
 def journal_deleted_beyond_the_checkpoint(patch: pytest.MonkeyPatch) -> None:
@@ -231,7 +266,7 @@ def failed_write_keeps_its_sequences(patch: pytest.MonkeyPatch) -> None:
 
 
 def failed_journal_sync_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(recovery, "_write_again", lambda disk, reader, start, end: None)
+    patch.setattr(replay, "_write_again", lambda disk, reader, start, end: None)
 
 
 def failed_journal_sync_repeated(patch: pytest.MonkeyPatch) -> None:
@@ -331,7 +366,7 @@ def doubt_forgotten_before_it_is_mended(patch: pytest.MonkeyPatch) -> None:
 
 
 def mended_pack_not_synced(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(mending, "PackWriter", UnsyncedPack)
+    patch.setattr(repair, "PackWriter", UnsyncedPack)
 
 
 def damaged_pack_goes_at_once(patch: pytest.MonkeyPatch) -> None:
@@ -359,7 +394,7 @@ def damaged_segment_goes_first(patch: pytest.MonkeyPatch) -> None:
         file.sync()
         disk.sync_dir(directory)
 
-    patch.setattr(mending, "restore_segment", hasty)
+    patch.setattr(repair, "restore_segment", hasty)
 
 
 def import_visible_before_sync(patch: pytest.MonkeyPatch) -> None:
@@ -415,15 +450,75 @@ def opened_queue_not_replayed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(QueueState, "move_start", forgetful)
 
 
+def epoch_committed_before_it_is_compared(patch: pytest.MonkeyPatch) -> None:
+    """Each start that is refused raises it, until one gets in."""
+    begin = witness.begin
+
+    def hasty(metadata: Metadata, known: Known, keep: Callable[[Counters], None]) -> int:
+        metadata.next_epoch()
+        return begin(metadata, known, keep)
+
+    patch.setattr(witness, "begin", hasty)
+
+
+def epochs_alone_compared(patch: pytest.MonkeyPatch) -> None:
+    older = witness.older
+
+    def lenient(metadata: Counters, known: Known) -> str | None:
+        return older(metadata, Known(Counters(known.floor.epoch)))
+
+    patch.setattr(witness, "older", lenient)
+
+
+def _floor_without(**forgotten: int) -> Plant:
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        floor = Known.floor.fget  # type: ignore[attr-defined]
+        patch.setattr(Known, "floor", property(lambda known: replace(floor(known), **forgotten)))
+
+    return plant
+
+
+def witness_not_in_the_journal(patch: pytest.MonkeyPatch) -> None:
+    witness_fact = witness.witness_fact
+    patch.setattr(witness, "witness_fact", lambda counters: witness_fact(Counters()))
+
+
+def witness_not_in_the_checkpoint(patch: pytest.MonkeyPatch) -> None:
+    publish = CheckpointLog.publish
+
+    def planted(log: CheckpointLog, rows: CheckpointRows) -> None:
+        publish(log, replace(rows, keyed=[fact for fact in rows.keyed if fact.space != witness.SPACE]))
+
+    patch.setattr(CheckpointLog, "publish", planted)
+
+
+def witness_not_in_the_owner_file(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(OwnerWitness, "keep", lambda owner, counters: None)
+
+
+def witness_written_before_the_metadata_are_compared(patch: pytest.MonkeyPatch) -> None:
+    begin = witness.begin
+
+    def hasty(metadata: Metadata, known: Known, keep: Callable[[Counters], None]) -> int:
+        keep(metadata.counters())
+        return begin(metadata, known, keep)
+
+    patch.setattr(witness, "begin", hasty)
+
+
 BUGS: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
         ack_before_sync,
         ack_before_write,
+        start_told_before_sync,
         visible_before_sync,
         journal_sync_that_does_not,
         journal_sync_without_the_name,
         sync_reports_what_came_later,
+        synced_end_said_before_the_sync,
+        synced_end_not_looked_at,
+        queues_behind_damage_not_marked,
         checkpoint_before_sync,
         checkpoint_without_names,
         names_in_the_root_not_synced,
@@ -459,8 +554,18 @@ BUGS: dict[str, Plant] = {
         failed_import_leaves_the_queue_open,
         import_leaves_gaps_out,
         opened_queue_not_replayed,
+        epoch_committed_before_it_is_compared,
+        epochs_alone_compared,
+        witness_not_in_the_journal,
+        witness_not_in_the_checkpoint,
+        witness_not_in_the_owner_file,
+        witness_written_before_the_metadata_are_compared,
     )
 } | {
+    "epochs_not_raised_above_the_witness": _floor_without(epoch=0),
+    "queue_ids_not_reserved_above_the_witness": _floor_without(next_queue_id=1),
+    "producer_ids_not_reserved_above_the_witness": _floor_without(next_producer_id=0),
+    "revision_not_raised_to_the_witness": _floor_without(revision=0),
     "mended_journal_not_synced": _files_not_synced(".jnl.new"),
     "mended_segment_not_synced": _files_not_synced(".log.new"),
     "producers_not_stored": _rows_with(lambda row: replace(row, producers=())),

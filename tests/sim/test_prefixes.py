@@ -7,9 +7,9 @@ from random import Random
 from cairnmq.codec.records import Record, build_batch
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.engine import Engine, EngineConfig
-from cairnmq.storage.format import Entry, Keyed, StartMoved, journal_segment
-from cairnmq.storage.journal import JournalReader
-from cairnmq.storage.queue_log import QueueSpec
+from cairnmq.storage.files.format import Entry, Keyed, StartMoved, journal_segment
+from cairnmq.storage.journal.journal import JournalReader
+from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.testing.oracle import Fold, QueueModel
 from cairnmq.testing.sim_checks import check_content, check_state
 from cairnmq.testing.sim_disk import SimDisk
@@ -22,7 +22,7 @@ def open_engine(journal_disk: SimDisk, epoch: int) -> Engine:
         journal_disk,
         SimDisk(Random(0)),
         SPECS,
-        epoch=epoch,
+        begin=lambda _: epoch,
         seed=5,
         config=EngineConfig(segment_bytes=300),
         now_ms=1000,

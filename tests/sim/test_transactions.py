@@ -8,18 +8,23 @@ import pytest
 from msgspec.structs import replace
 
 from cairnmq.errors import Fault
-from cairnmq.storage import queue_log, queue_state, write_path
-from cairnmq.storage.checkpoint import CheckpointLog
+from cairnmq.storage.batches.markers import Marker, check_marker
+from cairnmq.storage.checkpoint.checkpoint import CheckpointImage, CheckpointLog, load_checkpoint
+from cairnmq.storage.checkpoint.split_report import Published, QueuePlace, Resume, Round
 from cairnmq.storage.engine import Engine
-from cairnmq.storage.format import Aborted, CheckpointRows, ProducerRow, QueueRow
-from cairnmq.storage.markers import Marker, check_marker
-from cairnmq.storage.producers import after_marker
-from cairnmq.storage.queue import Queue
-from cairnmq.storage.queue_log import QueueLog
-from cairnmq.storage.queue_reader import QueueReader
-from cairnmq.storage.queue_state import QueueState
-from cairnmq.storage.queue_transactions import Transactions
-from cairnmq.storage.splitter import Splitter
+from cairnmq.storage.files.format import Aborted, CheckpointRows, ProducerRow, QueueRow
+from cairnmq.storage.live import write_path
+from cairnmq.storage.live.queue import Queue
+from cairnmq.storage.queue import state as queue_state
+from cairnmq.storage.queue.producers import after_marker
+from cairnmq.storage.queue.state import QueueState
+from cairnmq.storage.queue.transactions import Transactions
+from cairnmq.storage.recovery import stored_split
+from cairnmq.storage.recovery.stored_split import new_place
+from cairnmq.storage.segments import queue_log
+from cairnmq.storage.segments.queue_log import QueueLog
+from cairnmq.storage.segments.queue_reader import QueueReader
+from cairnmq.storage.splitter.splitter import Splitter
 from cairnmq.testing.oracle import Violation
 from cairnmq.testing.sim_machine import Tally
 from cairnmq.testing.sim_transactions import TransactionWorld
@@ -112,7 +117,49 @@ def demotion_forgets_aborted(patch: pytest.MonkeyPatch) -> None:
 
 
 def unsplit_forgets_aborted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Engine, "_recall_aborted", staticmethod(lambda queue, rows: None))
+    patch.setattr(Queue, "recall_aborted", lambda queue, rows: None)
+
+
+def checkpoint_found_without_aborted(patch: pytest.MonkeyPatch) -> None:
+    """Its report was lost, and the broker takes over where the records are, but not which count."""
+
+    def place(queue: Queue, image: CheckpointImage, touched: set[int]) -> QueuePlace | None:
+        found = new_place(queue, image, touched)
+        return replace(found, aborted=()) if found is not None else None
+
+    patch.setattr(stored_split, "new_place", place)
+
+
+def lost_report_stays_lost(patch: pytest.MonkeyPatch) -> None:
+    """As it was once: a successor goes on behind a checkpoint that the broker never heard of, and rounds tell it in
+    passing that a queue is in packs now."""
+    scan, resume, on_round = Engine.scan_split, Engine.resume, Engine.on_round
+
+    def resume_anyway(self: Engine) -> Resume:
+        return replace(resume(self), serial=load_checkpoint(self.read_disk).serial)
+
+    def obey(self: Engine, done: Round) -> None:
+        on_round(self, done)
+        self.shelf.replace([*load_checkpoint(self.read_disk).packs, *self._resume.packs])
+        for split in done.queues:
+            if split.queue_id in self.queues:
+                self.queues[split.queue_id].segments_from = split.segments_from
+
+    patch.setattr(Engine, "scan_split", lambda self, *, in_doubt=False: scan(self, in_doubt=True) if in_doubt else None)
+    patch.setattr(Engine, "resume", resume_anyway)
+    patch.setattr(Engine, "on_round", obey)
+
+
+def checkpoint_counts_as_reported_before_it_is(patch: pytest.MonkeyPatch) -> None:
+    """What fails behind the publish then goes on in the same process, and the broker does not know of it."""
+    publish = Splitter._published
+
+    def early(splitter: Splitter) -> Published:
+        published = publish(splitter)
+        splitter._resume = Resume(dict(splitter.positions), serial=published.serial)
+        return published
+
+    patch.setattr(Splitter, "_published", early)
 
 
 def _rows_with(change: Callable[[QueueRow], QueueRow]) -> Plant:
@@ -142,6 +189,9 @@ BUGS: dict[str, Plant] = {
         reader_knows_only_old_files,
         demotion_forgets_aborted,
         unsplit_forgets_aborted,
+        checkpoint_found_without_aborted,
+        lost_report_stays_lost,
+        checkpoint_counts_as_reported_before_it_is,
     )
 } | {
     "aborted_not_stored": _rows_with(lambda row: replace(row, aborted=())),

@@ -18,7 +18,7 @@ PROOF = re.compile(r"`([^`]+)`")
 
 
 def targets() -> set[str]:
-    return set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    return set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
 def feature_rows() -> dict[str, list[str]]:

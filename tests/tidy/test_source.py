@@ -33,6 +33,13 @@ def test_kernels_have_a_pure_twin() -> None:
     assert alone == []
 
 
+def test_kernels_use_storage_through_its_front() -> None:
+    """import-linter holds modules to this, and does not see kernels."""
+    inside = re.compile(r"cairnmq\.storage\.(?!api\.)")
+    kernels = [kernel for kernel in SOURCE.rglob("_*.pyx") if "storage" not in kernel.relative_to(SOURCE).parts]
+    assert [str(kernel) for kernel in kernels if inside.search(kernel.read_text())] == []
+
+
 def test_nothing_is_mocked() -> None:
     """Our own code is tested with fakes that are code too (cairnmq.testing)."""
     pattern = re.compile(r"^\s*(from|import) unittest(\.mock| import mock)", re.MULTILINE)

@@ -35,7 +35,7 @@ def modules() -> tuple[Path, ...]:
 
 
 def name_of(module: Path) -> str:
-    """`storage/journal.py` as the documents write it."""
+    """`storage/journal/journal.py` as the documents write it."""
     return module.relative_to(SOURCE).as_posix()
 
 

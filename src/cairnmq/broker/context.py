@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
-from cairnmq.broker.budget import Budget, Tally
-from cairnmq.broker.coordinator import Coordinator, SteadyClock
-from cairnmq.broker.facts import Fact, FactLog
+from cairnmq.broker.clocks import steady_ms
+from cairnmq.broker.coordination.coordinator import Coordinator
+from cairnmq.broker.coordination.fact_log import Fact, FactLog
+from cairnmq.broker.coordination.transaction_coordinator import TransactionCoordinator
+from cairnmq.broker.memory_budget import Budget, Tally
 from cairnmq.broker.metrics import Metrics
-from cairnmq.broker.router import Router
-from cairnmq.broker.transaction_coordinator import TransactionCoordinator
-from cairnmq.groups.consumer_record import MEMBER_SPACE
+from cairnmq.broker.storage_loop.queue_sizes import LogSizes
+from cairnmq.errors import ErrorCode
 from cairnmq.groups.groups import Groups
 from cairnmq.groups.messages import ConsumerLimits, Limits
 from cairnmq.groups.offsets import Offsets
 from cairnmq.groups.pending import SPACE as PENDING_SPACE
-from cairnmq.groups.record import SPACE as GROUP_SPACE
+from cairnmq.groups.stored_consumer_group import MEMBER_SPACE
+from cairnmq.groups.stored_group import SPACE as GROUP_SPACE
 from cairnmq.settings.broker import BrokerConfig
+from cairnmq.storage.api.serving import LOSSES
 from cairnmq.transactions.messages import Limits as TransactionLimits
 from cairnmq.transactions.record import SPACE as TRANSACTION_SPACE
 from cairnmq.transactions.transactions import Transactions
 
 if TYPE_CHECKING:
-    from cairnmq.broker.catalog import LiveCatalog
-    from cairnmq.broker.store import Store
+    from cairnmq.broker.live_catalog import LiveCatalog
+    from cairnmq.broker.storage_loop.store import Store
 
 
 class Node(Struct, frozen=True):
@@ -39,11 +42,18 @@ class Node(Struct, frozen=True):
     cluster_id: str
 
 
+class Served(Protocol):
+    """The router as handlers see it."""
+
+    def advertised(self) -> list[tuple[int, int, int]]: ...
+
+
 class Context:
     """`config` is replaced when a dynamic setting changes; read it when needed, never keep it."""
 
     __slots__ = ("store", "catalog", "config", "node", "metrics", "clock", "budget", "objects", "answers",
-                 "group_bytes", "large_polls", "offsets", "facts", "router", "coordinator", "transactions")  # fmt: skip
+                 "group_bytes", "large_polls", "log_sizes", "offsets", "facts", "router", "coordinator",
+                 "transactions")  # fmt: skip
 
     def __init__(
         self,
@@ -53,7 +63,7 @@ class Context:
         config: BrokerConfig,
         node: Node,
         offsets: Offsets,
-        router: Router,
+        router: Served,
         clock: Callable[[], int],
     ) -> None:
         self.store = store
@@ -68,27 +78,43 @@ class Context:
         self.objects = Budget(config.cairn_request_bytes_max // 2)
         self.answers = Budget(config.cairn_answer_bytes_max)
         self.large_polls: set[Callable[[], None]] = set()  # answer parked fetches of many partitions now
+        self.log_sizes = LogSizes()
         groups = Groups.load(store.load_facts(GROUP_SPACE), offsets, _limits(config), store.load_facts(MEMBER_SPACE))
         for key, value in store.load_facts(PENDING_SPACE):
             groups.apply((PENDING_SPACE, key, value))
-        transactions = Transactions.load(store.load_facts(TRANSACTION_SPACE), _transaction_limits(config))
+        transactions = Transactions.load(
+            store.load_facts(TRANSACTION_SPACE),
+            _transaction_limits(config),
+            epoch=store.epoch,
+            # A repair of the checkpoint is a loss without an epoch: it keeps no record that may be too old.
+            lost_epoch=max((int(key) for key, _ in store.load_facts(LOSSES) if key.isdigit()), default=-1),
+        )
 
         def apply(fact: Fact) -> None:
             (transactions if fact[0] == TRANSACTION_SPACE else groups).apply(fact)
 
         self.group_bytes = Tally(config.cairn_group_bytes_max, groups.held_bytes)
         self.facts = FactLog(store.put_facts, apply)
-        self.coordinator = Coordinator(groups, self.facts, SteadyClock(clock), lambda: catalog.image)
+        self.coordinator = Coordinator(groups, self.facts, steady_ms, clock, lambda: catalog.image)
         self.transactions = TransactionCoordinator(
             transactions,
             self.facts,
             write_markers=store.write_markers,
             end_offsets=self.coordinator.end_offsets,
             next_producer_id=catalog.next_producer_id,
-            clock=SteadyClock(clock),
+            clock=steady_ms,
+            wall=clock,
             epoch=store.epoch,
         )
-        store.admits_transaction = self.transactions.admits
+
+    def admits_transaction(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, queue_id: int
+    ) -> ErrorCode:
+        """Whether a batch may be staged, in this turn of the loop. Transactions as of before a damage prove nothing;
+        the code is the one that Kafka's producers try again on."""
+        if not self.store.has_all_facts:
+            return ErrorCode.NOT_ENOUGH_REPLICAS
+        return self.transactions.admits(transactional_id, producer_id, producer_epoch, queue_id)
 
 
 def _limits(config: BrokerConfig) -> Limits:

@@ -6,6 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
+from cairnmq.broker.metric_table import METRICS, Metric
+from cairnmq.broker.topic_traffic import TopicTraffic
+
 _BUCKETS = 26
 _EXPORTED = range(4, _BUCKETS, 2)  # 16 us, 64 us, 256 us, 1 ms, 4 ms, ... 17 s
 
@@ -57,12 +60,14 @@ class Histogram:
 class Metrics:
     """What the connections count. `requests` is indexed by api key."""
 
-    __slots__ = ("requests", "bytes_in", "bytes_out", "connections", "connections_total", "refused", "malformed")
+    __slots__ = ("requests", "bytes_in", "bytes_out", "topics", "connections", "connections_total", "refused",
+                 "malformed")  # fmt: skip
 
     def __init__(self) -> None:
         self.requests: dict[int, Histogram] = {}
         self.bytes_in = 0
         self.bytes_out = 0
+        self.topics = TopicTraffic()
         self.connections = 0
         self.connections_total = 0
         self.refused = 0
@@ -93,18 +98,23 @@ def _number(value: float) -> str:
 
 
 class Exposition:
-    """Builds the text of /metrics; every name gets its HELP and TYPE exactly once."""
+    """Builds the text of /metrics; every name gets its HELP and TYPE, from the table, exactly once."""
 
-    def __init__(self) -> None:
+    def __init__(self, table: Mapping[str, Metric] = METRICS) -> None:
+        self._table = table
         self._lines: list[str] = []
 
-    def begin(self, name: str, kind: str, help_text: str) -> None:
+    def begin(self, name: str) -> None:
         """Before `samples` or `partitions` of this name, which may come in pieces."""
-        self._lines.append(f"# HELP {name} {help_text}")
-        self._lines.append(f"# TYPE {name} {kind}")
+        metric = self._table[name]
+        self._lines.append(f"# HELP {name} {metric.help}")
+        self._lines.append(f"# TYPE {name} {metric.kind}")
 
-    def plain(self, name: str, kind: str, help_text: str, samples: Iterable[Sample]) -> None:
-        self.begin(name, kind, help_text)
+    def value(self, name: str, value: float) -> None:
+        self.series(name, (Sample(value),))
+
+    def series(self, name: str, samples: Iterable[Sample]) -> None:
+        self.begin(name)
         self.samples(name, samples)
 
     def samples(self, name: str, samples: Iterable[Sample]) -> None:
@@ -115,14 +125,8 @@ class Exposition:
         start = _labels(labels)[:-1]
         self._lines.extend(f'{name}{start},partition="{partition}"}} {value}' for partition, value in rows)
 
-    def gauge(self, name: str, help_text: str, value: float) -> None:
-        self.plain(name, "gauge", help_text, (Sample(value),))
-
-    def counter(self, name: str, help_text: str, value: float) -> None:
-        self.plain(name, "counter", help_text, (Sample(value),))
-
-    def histogram(self, name: str, help_text: str, series: Sequence[tuple[Mapping[str, str], Histogram]]) -> None:
-        self.begin(name, "histogram", help_text)
+    def histogram(self, name: str, series: Sequence[tuple[Mapping[str, str], Histogram]]) -> None:
+        self.begin(name)
         for labels, histogram in series:
             for bound, seen in histogram.cumulative():
                 self._lines.append(f"{name}_bucket{_labels({**labels, 'le': repr(bound)})} {seen}")

@@ -26,6 +26,8 @@ MAPPED_SETTINGS = (
     "zookeeper.connect",
 )
 
+_IPV4_CHARACTERS = frozenset("0123456789.")
+
 
 class Address(Struct, frozen=True):
     """A place to listen at or to be found at; port 0 asks for any free one."""
@@ -76,7 +78,7 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
         if self.metadata != "sqlite":
             return Refusal(
                 ErrorCode.INVALID_CONFIG,
-                f"metadata store {self.metadata}: only sqlite is there; zookeeper:// comes with a later release",
+                f"metadata store {self.metadata}: only sqlite is supported",
             )
         if self.insecure:
             return None
@@ -99,7 +101,17 @@ def parse_address(text: str) -> Address:
         host = host[1:-1]
     elif ":" in host:
         raise ValueError(f"{text!r}: write an IPv6 address in brackets, [::1]:{port}")
+    elif host and set(host) <= _IPV4_CHARACTERS and not _is_ip(host):
+        raise ValueError(f"{text!r}: {host} is not an IP address")
     return Address(host or "127.0.0.1", int(port))
+
+
+def _is_ip(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _from_settings(values: Mapping[str, str]) -> dict[str, object]:
@@ -116,7 +128,7 @@ def _from_settings(values: Mapping[str, str]) -> dict[str, object]:
         fields["data"] = data.strip()
     if node := values.get("node.id") or values.get("broker.id"):
         if not node.strip().isdecimal():
-            raise ValueError(f"node.id={node} is not a number from 0 on")
+            raise ValueError(f"node.id={node} is not a whole number of at least 0")
         fields["node_id"] = int(node)
     if rack := values.get("broker.rack"):
         fields["rack"] = rack
@@ -131,7 +143,7 @@ def _listener(name: str, text: str) -> Address:
         raise ValueError(f"{name}={text}: one listener is supported")
     protocol, separator, rest = text.strip().rpartition("://")
     if separator and protocol.upper() != "PLAINTEXT":
-        raise ValueError(f"{name}={text}: {protocol} comes with a later release; use PLAINTEXT://HOST:PORT")
+        raise ValueError(f"{name}={text}: {protocol} is not supported yet; use PLAINTEXT://HOST:PORT")
     try:
         return parse_address(rest)
     except ValueError as error:

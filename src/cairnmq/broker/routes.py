@@ -18,6 +18,7 @@ from cairnmq.broker.handlers import (
     kept_offsets,
     list_offsets,
     log_dirs,
+    no_coordinator,
     offsets,
     produce,
     producer_states,
@@ -32,65 +33,71 @@ from cairnmq.broker.handlers import (
     transactions,
 )
 from cairnmq.broker.handlers.fetch import FetchHandler
-from cairnmq.broker.handlers.log_dirs import LogDirsHandler
 from cairnmq.broker.handlers.metadata import MetadataHandler, describe_partitions
-from cairnmq.broker.router import Router
-from cairnmq.wire.apis import API_VERSIONS, FETCH, KEEP_OFFSETS, LIST_OFFSETS, METADATA, PRODUCE
+from cairnmq.broker.requests.router import Router
+from cairnmq.wire import apis
 
 
-def build_router() -> Router:
-    """Everything that is served, and therefore advertised if the key is Kafka's."""
+def build_router(*, coordinates: bool = True) -> Router:
+    """Everything that is served, and therefore advertised if the key is Kafka's.
+
+    `coordinates`: False where facts of groups and transactions may be missing; then none of their handlers is reached.
+    """
     router = Router()
-    router.add_raw(PRODUCE, produce.handle)
-    router.add_raw(FETCH, FetchHandler().handle)
-    router.add(API_VERSIONS, api_versions.handle)
-    router.add_raw(METADATA, MetadataHandler().handle)
-    router.add(LIST_OFFSETS, list_offsets.handle)
-    router.add(8, offsets.commit)
-    router.add(9, offsets.fetch)
-    router.add(10, coordinators.handle)
-    router.add(11, groups.join)
-    router.add_raw(12, groups.heartbeat)
-    router.add(13, groups.leave)
-    router.add(14, groups.sync)
-    router.add(15, groups.describe)
-    router.add(16, groups.list_groups)
-    router.add(19, topics.create)
-    router.add(20, topics.delete)
-    router.add(21, records.handle)
-    router.add(22, producers.handle)
-    router.add(23, epochs.handle)
-    router.add(24, transactions.add_partitions)
-    router.add(25, transactions.add_offsets)
-    router.add(26, transactions.end)
-    router.add(27, transactions.write_markers)
-    router.add(28, transactional_offsets.commit)
-    router.add(29, acls.describe)
-    router.add(30, acls.create)
-    router.add(31, acls.delete)
-    router.add(32, configs.describe)
-    router.add(33, configs.replace)
-    router.add(34, log_dirs.move)
-    router.add(35, LogDirsHandler().describe)
-    router.add(37, topics.grow)
-    router.add(42, groups.delete)
-    router.add(43, elections.handle)
-    router.add(44, configs.alter)
-    router.add(45, reassignments.alter)
-    router.add(46, reassignments.show)
-    router.add(47, groups.delete_offsets)
-    router.add(48, quotas.describe)
-    router.add(49, quotas.alter)
-    router.add(50, credentials.handle)
-    router.add(55, quorum.handle)
-    router.add(57, features.handle)
-    router.add(60, cluster.handle)
-    router.add(61, producer_states.handle)
-    router.add(65, transaction_states.describe)
-    router.add(66, transaction_states.list_transactions)
-    router.add(68, consumer_groups.heartbeat)
-    router.add(69, consumer_groups.describe)
-    router.add(74, config_resources.handle)
-    router.add(75, describe_partitions)
-    router.add(KEEP_OFFSETS, kept_offsets.handle)
+    router.add_raw(apis.PRODUCE, produce.handle)
+    router.add_raw(apis.FETCH, FetchHandler().handle)
+    router.add(apis.API_VERSIONS, api_versions.handle)
+    router.add_raw(apis.METADATA, MetadataHandler().handle)
+    router.add(apis.LIST_OFFSETS, list_offsets.handle)
+    router.add(apis.OFFSET_COMMIT, offsets.commit)
+    router.add(apis.OFFSET_FETCH, offsets.fetch)
+    router.add(apis.FIND_COORDINATOR, coordinators.handle)
+    router.add(apis.JOIN_GROUP, groups.join)
+    router.add_raw(apis.HEARTBEAT, groups.heartbeat)
+    router.add(apis.LEAVE_GROUP, groups.leave)
+    router.add(apis.SYNC_GROUP, groups.sync)
+    router.add(apis.DESCRIBE_GROUPS, groups.describe)
+    router.add(apis.LIST_GROUPS, groups.list_groups)
+    router.add(apis.CREATE_TOPICS, topics.create)
+    router.add(apis.DELETE_TOPICS, topics.delete)
+    router.add(apis.DELETE_RECORDS, records.handle)
+    router.add(apis.INIT_PRODUCER_ID, producers.handle)
+    router.add(apis.OFFSET_FOR_LEADER_EPOCH, epochs.handle)
+    router.add(apis.ADD_PARTITIONS_TO_TXN, transactions.add_partitions)
+    router.add(apis.ADD_OFFSETS_TO_TXN, transactions.add_offsets)
+    router.add(apis.END_TXN, transactions.end)
+    router.add(apis.WRITE_TXN_MARKERS, transactions.write_markers)
+    router.add(apis.TXN_OFFSET_COMMIT, transactional_offsets.commit)
+    router.add(apis.DESCRIBE_ACLS, acls.describe)
+    router.add(apis.CREATE_ACLS, acls.create)
+    router.add(apis.DELETE_ACLS, acls.delete)
+    router.add(apis.DESCRIBE_CONFIGS, configs.describe)
+    router.add(apis.ALTER_CONFIGS, configs.replace)
+    router.add(apis.ALTER_REPLICA_LOG_DIRS, log_dirs.move)
+    router.add(apis.DESCRIBE_LOG_DIRS, log_dirs.describe)
+    router.add(apis.CREATE_PARTITIONS, topics.grow)
+    router.add(apis.DELETE_GROUPS, groups.delete)
+    router.add(apis.ELECT_LEADERS, elections.handle)
+    router.add(apis.INCREMENTAL_ALTER_CONFIGS, configs.alter)
+    router.add(apis.ALTER_PARTITION_REASSIGNMENTS, reassignments.alter)
+    router.add(apis.LIST_PARTITION_REASSIGNMENTS, reassignments.show)
+    router.add(apis.OFFSET_DELETE, groups.delete_offsets)
+    router.add(apis.DESCRIBE_CLIENT_QUOTAS, quotas.describe)
+    router.add(apis.ALTER_CLIENT_QUOTAS, quotas.alter)
+    router.add(apis.DESCRIBE_USER_SCRAM_CREDENTIALS, credentials.handle)
+    router.add(apis.DESCRIBE_QUORUM, quorum.handle)
+    router.add(apis.UPDATE_FEATURES, features.handle)
+    router.add(apis.DESCRIBE_CLUSTER, cluster.handle)
+    router.add(apis.DESCRIBE_PRODUCERS, producer_states.handle)
+    router.add(apis.DESCRIBE_TRANSACTIONS, transaction_states.describe)
+    router.add(apis.LIST_TRANSACTIONS, transaction_states.list_transactions)
+    router.add(apis.CONSUMER_GROUP_HEARTBEAT, consumer_groups.heartbeat)
+    router.add(apis.CONSUMER_GROUP_DESCRIBE, consumer_groups.describe)
+    router.add(apis.LIST_CONFIG_RESOURCES, config_resources.handle)
+    router.add(apis.DESCRIBE_TOPIC_PARTITIONS, describe_partitions)
+    router.add(apis.KEEP_OFFSETS, kept_offsets.handle)
+    if not coordinates:
+        for key, handler in no_coordinator.ANSWERS.items():
+            router.replace(key, handler)
+        router.replace(apis.INIT_PRODUCER_ID, no_coordinator.unless_plain(producers.handle))
     return router

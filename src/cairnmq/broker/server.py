@@ -20,31 +20,51 @@ from contextlib import AsyncExitStack, closing
 from msgspec.structs import replace
 
 from cairnmq import __version__, kernels
-from cairnmq.broker.budget import trim_heap
-from cairnmq.broker.catalog import LiveCatalog, queue_specs
-from cairnmq.broker.connection import Limits
+from cairnmq.broker import logs
 from cairnmq.broker.context import Context, Node
-from cairnmq.broker.http import HttpServer
-from cairnmq.broker.leftovers import Leftovers
-from cairnmq.broker.listener import Listener
+from cairnmq.broker.coordination.offset_purge import Leftovers
+from cairnmq.broker.found_metadata import FoundMetadata
+from cairnmq.broker.http.server import HttpServer
+from cairnmq.broker.http.status import Status
+from cairnmq.broker.live_catalog import LiveCatalog, queue_specs
+from cairnmq.broker.memory_budget import trim_heap
+from cairnmq.broker.net.connection_limits import Limits
+from cairnmq.broker.net.listener import Listener
 from cairnmq.broker.options import Address, ServeOptions
 from cairnmq.broker.routes import build_router
-from cairnmq.broker.status import Status
-from cairnmq.broker.store import Store
-from cairnmq.errors import Corrupt, Fault, Refusal
+from cairnmq.broker.start_errors import cannot_listen, cannot_use
+from cairnmq.broker.start_report import tell_scans, tell_strays
+from cairnmq.broker.storage_loop.store import Store
+from cairnmq.errors import Corrupt, Fault, Lost, Outdated, Refusal
 from cairnmq.groups.offsets import SPACE, Offsets
 from cairnmq.metadata.catalog import Catalog
 from cairnmq.metadata.sqlite import SqliteStore
+from cairnmq.os_errors import reason_of, text_of
 from cairnmq.settings.broker import BrokerConfig
 from cairnmq.settings.sources import load
-from cairnmq.storage.disk import DirectoryLock, RealDisk, lock_all
-from cairnmq.storage.engine import Engine, EngineConfig
-from cairnmq.storage.fault_point import arm
-from cairnmq.storage.loss import Loss, Lost, accept, find_loss, find_metadata_loss, put_aside
-from cairnmq.storage.owner import claim_journals
-from cairnmq.storage.queue_log import QueueSpec
-from cairnmq.storage.recovery import Progress
-from cairnmq.storage.repair import UNFINISHED
+from cairnmq.storage.api.start import (
+    UNFINISHED,
+    DirectoryLock,
+    Engine,
+    EngineConfig,
+    Known,
+    Loss,
+    OwnerWitness,
+    Progress,
+    QueueSpec,
+    RealDisk,
+    accept,
+    arm,
+    begin,
+    check_owner,
+    find_loss,
+    find_metadata_loss,
+    find_strays,
+    lock_all,
+    put_aside,
+    read_owner,
+)
+from cairnmq.types import Counters
 
 log = logging.getLogger("cairnmq.broker")
 
@@ -52,6 +72,7 @@ _DRAIN_SECONDS = 5.0
 _METADATA_FILE = "meta.db"
 _BESIDE_METADATA = tuple(_METADATA_FILE + suffix for suffix in ("-wal", "-shm", "-journal"))  # SQLite's
 _LOCK_WAIT_SECONDS = 2.0
+_LOSSES_MAX = 4  # that are accepted in one start: some show only when another is out of the way
 _FILES_OF_OUR_OWN = 2000
 _STACK_BYTES = 1 << 20  # of a thread; the usual 8 MiB count where memory is limited (RLIMIT_DATA), used or not
 _MAPPED = {
@@ -80,14 +101,17 @@ def run(options: ServeOptions) -> int:
     import uvloop
 
     threading.stack_size(_STACK_BYTES)
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logs.configure()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve(options))
     except Stopped:
         log.info("stopped during recovery; the next start begins it again")
     except (Unservable, Fault, OSError) as error:
-        sys.stderr.write(f"cairn serve: {error}\n")
+        if logs.is_json():
+            log.error("%s", text_of(error))
+        else:
+            sys.stderr.write(f"cairn serve: {text_of(error)}\n")
         return 2 if isinstance(error, WrongUsage) else 1
     return 0
 
@@ -99,12 +123,15 @@ def settle(options: ServeOptions, environment: dict[str, str]) -> tuple[ServeOpt
         try:
             with open(options.config, encoding="utf-8") as source:
                 file = (options.config, source.read())
-        except (OSError, UnicodeDecodeError) as error:
-            raise WrongUsage(f"--config {options.config}: {error}") from error
+        except UnicodeDecodeError as error:
+            raise WrongUsage(f"--config {options.config}: it is not a text file in UTF-8") from error
+        except OSError as error:
+            raise WrongUsage(f"--config {options.config}: {reason_of(error)}") from error
     flags = {_MAPPED[name]: str(getattr(options, name)) for name in _MAPPED if name in options.given}
     loaded = load(file=file, environment=environment, sets=options.settings, flags=flags)
     if isinstance(loaded, Refusal):
         raise WrongUsage(loaded.message)
+    logs.configure(loaded.config.cairn_log_level, loaded.config.cairn_log_format)
     for warning in loaded.warnings:
         log.warning("%s", warning)
     settled = options.with_settings(loaded.config.layers.static)
@@ -113,8 +140,6 @@ def settle(options: ServeOptions, environment: dict[str, str]) -> tuple[ServeOpt
     refusal = settled.refusal()
     if refusal is not None:
         raise WrongUsage(refusal.message)
-    if settled.metadata != "sqlite":
-        raise WrongUsage(f"--metadata {settled.metadata}: clusters come with a later release; use sqlite")
     return settled, loaded.config
 
 
@@ -126,12 +151,12 @@ async def serve(options: ServeOptions) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     async with AsyncExitStack() as stack:
         # The journals too: a copy of the data directory has the same cluster id, and would be let write them.
-        held = lock_all([options.data, _directories(options)[0]], _LOCK_WAIT_SECONDS)
+        held = _lock(options)
         for one in held:
             stack.callback(one.close)
         bound = _bind(options.listen)
         stack.callback(bound.close)
-        status = Status(time.monotonic, options.data)
+        status = Status(time.monotonic)
         http_address = await _open_http(stack, status, options.http)
         if options.ready_file is not None:
             # A file left by an earlier process would tell a lie until we are ready. Not before the ports are ours: it
@@ -148,7 +173,7 @@ async def serve(options: ServeOptions) -> None:
         bootstrap = str(Address(ctx.node.host, ctx.node.port))
         _announce(bootstrap, http_address, options.ready_file)
         await stopping.wait()
-        log.info("stopping: answering what was asked, splitting what is left")
+        log.info("shutting down: finishing open requests, flushing journals")
         status.draining = True
         ctx.coordinator.drain()
         await listener.close(_DRAIN_SECONDS)
@@ -159,7 +184,10 @@ async def _open_http(stack: AsyncExitStack, status: Status, address: Address | N
     if address is None:
         return None
     server = HttpServer(status)
-    port = await server.open(address.host, address.port)
+    try:
+        port = await server.open(address.host, address.port)
+    except OSError as error:
+        raise Unservable(cannot_listen(address, error, "status page", "--http, or use --no-http")) from error
     stack.push_async_callback(server.close)
     return replace(address, port=port)
 
@@ -175,7 +203,11 @@ async def _open_broker(
     loop = asyncio.get_running_loop()
     files = _raise_file_limit()  # before the splitter is started, which inherits it
     directories = _directories(options)
-    await asyncio.to_thread(_replace_lost_metadata, options, directories)
+    owner = read_owner(RealDisk(directories[0]))  # before anything is opened: of a newer version nothing is touched
+    found = FoundMetadata(options.data, _METADATA_FILE)
+    await asyncio.to_thread(found.keep)
+    stack.callback(found.put_back)  # when the metadata are closed, unless a decision was made on them
+    await asyncio.to_thread(_replace_lost_metadata, options, directories, found)
     thread = ThreadPoolExecutor(1, thread_name_prefix="metadata")
     stack.callback(thread.shutdown)
     metadata = await loop.run_in_executor(thread, SqliteStore, os.path.join(options.data, _METADATA_FILE))
@@ -186,8 +218,9 @@ async def _open_broker(
     config = catalog.broker_config(start_config)
     if isinstance(config, Refusal):
         raise Unservable(config.message)
+    logs.set_level(config.cairn_log_level)
     await asyncio.to_thread(
-        claim_journals,
+        check_owner,
         RealDisk(directories[0]),
         RealDisk(directories[1]),
         catalog.cluster_id,
@@ -195,49 +228,63 @@ async def _open_broker(
         has_topics=bool(catalog.image.topics),
         accept_loss=options.accept_loss,
     )
-    epoch = await loop.run_in_executor(thread, catalog.next_epoch)
+    await loop.run_in_executor(thread, catalog.name_cluster, owner.cluster_id if owner is not None else "")
     specs = [spec for topic in catalog.image.topics.values() for spec in queue_specs(topic, config)]
-    next_queue_id = catalog.image.next_queue_id
-    store = await _open_store(options, directories, config, specs, epoch, held, next_queue_id, progress)
+    witness = OwnerWitness(RealDisk(directories[0]), catalog.cluster_id, config.cairn_journals)
+    start = _Start(catalog, thread, witness, found)
+    store = await _open_store(options, directories, config, specs, start, held, progress)
     stack.push_async_callback(store.stop)
-    await loop.run_in_executor(thread, catalog.reserve_queue_ids_above, _highest_queue_id(store.engine))
-
-    live = LiveCatalog(catalog, thread, store, config, now_ms)
+    live = LiveCatalog(catalog, thread, store, config, now_ms, witness)
+    stack.push_async_callback(live.close)
     offsets = Offsets.load(store.load_facts(SPACE))
+    router = build_router(coordinates=store.has_all_facts)
     ctx = Context(
         store=store,
         catalog=live,
         config=config,
         node=_node(options, catalog.cluster_id, bound),
         offsets=offsets,
-        router=build_router(),
+        router=router,
         clock=now_ms,
     )
-    listener = Listener(ctx, ctx.router, _limits(config), _connections_max(config, files))
+    listener = Listener(ctx, router, _limits(config), _connections_max(config, files))
 
     def reconfigure(changed: BrokerConfig) -> None:
         ctx.config = changed
+        logs.set_level(changed.cairn_log_level)
         listener.connections_max = _connections_max(changed, files)
         store.reconfigure(changed)
 
-    leftovers = Leftovers(ctx)
+    leftovers = Leftovers(ctx.facts, ctx.coordinator.groups, lambda: live.image)
     live.on_deleted = leftovers.of_topic
     live.on_config = reconfigure
-    leftovers.start()
     stack.callback(leftovers.close)
+    stack.push_async_callback(ctx.coordinator.close)
+    stack.push_async_callback(ctx.transactions.close)
+    if not store.has_all_facts:
+        return ctx, listener  # decided on what is known, groups and transactions would go back to an older state
+    leftovers.start()
     await asyncio.sleep(0)  # what it has to store stands before what clients bring
     ctx.coordinator.start(
         lambda: ctx.config.offsets_retention_minutes * 60_000,
         config.offsets_retention_check_interval_ms,
         lambda topic_id: topic.name if (topic := live.image.topic_by_id(topic_id)) is not None else None,
     )
-    stack.push_async_callback(ctx.coordinator.close)
     ctx.transactions.start(
         config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
         config.transaction_remove_expired_transaction_cleanup_interval_ms,
     )
-    stack.push_async_callback(ctx.transactions.close)
     return ctx, listener
+
+
+def _lock(options: ServeOptions) -> list[DirectoryLock]:
+    """Makes the directories where they are missing."""
+    directories = (("--data", options.data), ("--journal-dir", _directories(options)[0]))
+    try:
+        return lock_all([path for _, path in directories], _LOCK_WAIT_SECONDS)
+    except OSError as error:
+        flag, path = directories[0 if options.journal_dir is None or not os.path.isdir(options.data) else 1]
+        raise Unservable(cannot_use(flag, path, error)) from error
 
 
 def _directories(options: ServeOptions) -> tuple[str, str]:
@@ -245,13 +292,22 @@ def _directories(options: ServeOptions) -> tuple[str, str]:
     return options.journal_dir or os.path.join(options.data, "journal"), options.data
 
 
-def _replace_lost_metadata(options: ServeOptions, directories: tuple[str, str]) -> None:
+def _replace_lost_metadata(options: ServeOptions, directories: tuple[str, str], found: FoundMetadata) -> None:
     """A new file hides that the old one is gone, and what no topic claims is deleted. So it gets its name only when all
-    that was there is put aside: a start that is stopped before that is done again, with the same file."""
+    that was there is put aside: a start that is stopped before that is done again, with the same file.
+
+    One in which nothing stands is as good as gone: SQLite drops a damaged write-ahead log without a word."""
     disk, begun = RealDisk(options.data), _METADATA_FILE + UNFINISHED
-    if disk.exists(_METADATA_FILE):
-        return
-    loss = find_metadata_loss(*map(RealDisk, directories))
+    is_there = disk.exists(_METADATA_FILE)
+    if is_there:
+        with closing(SqliteStore(os.path.join(options.data, _METADATA_FILE))) as store:
+            if store.revision:
+                return
+        found.put_back()  # what is put aside, or left, is what was there
+    what = f"{_METADATA_FILE} is empty" if is_there else "the metadata is missing"
+    loss = find_metadata_loss(RealDisk(directories[0]), disk, what)
+    if is_there and loss is None:
+        return  # the first start was stopped before it had begun
     if loss is None and not disk.exists(begun):
         return
     if loss is not None and not options.accept_loss:
@@ -261,14 +317,17 @@ def _replace_lost_metadata(options: ServeOptions, directories: tuple[str, str]) 
         closing(Catalog(store, node_id=options.node_id)) as catalog,
     ):
         catalog.load()
-        epoch = catalog.next_epoch(loss.epoch_max if loss is not None else 0)
+        owner = read_owner(RealDisk(directories[0]))
+        catalog.name_cluster(owner.cluster_id if owner is not None else "")
+        known = loss.known if loss is not None else Known()
+        epoch = catalog.next_epoch(known.floor.epoch)
+        catalog.raise_to(known.floor)
         if loss is not None:
-            catalog.reserve_queue_ids_above(loss.queue_id_max)
             _accept(directories, loss, epoch)
     if disk.exists(begun + "-wal"):
         raise Unservable(f"{begun} could not be finished: is the disk full?")
     # Of the lost file, if a broker was killed: SQLite would replay it into the new one.
-    put_aside(disk, [name for name in _BESIDE_METADATA if disk.exists(name)], epoch)
+    put_aside(disk, [name for name in (_METADATA_FILE, *_BESIDE_METADATA) if disk.exists(name)], epoch)
     disk.rename(begun, _METADATA_FILE)
     disk.sync_dir("")
 
@@ -280,14 +339,45 @@ def _accept(directories: tuple[str, str], loss: Loss, epoch: int) -> None:
     accept(journal_disk, read_disk, loss, epoch=epoch, seed=secrets.randbits(32), now_ms=now_ms())
 
 
+class _Start:
+    """The catalog for the thread that recovers: everything is done on the metadata thread, and waited for."""
+
+    def __init__(
+        self, catalog: Catalog, thread: ThreadPoolExecutor, witness: OwnerWitness, found: FoundMetadata
+    ) -> None:
+        self._catalog = catalog
+        self._thread = thread
+        self._witness = witness
+        self._found = found
+
+    def counters(self) -> Counters:
+        return self._thread.submit(self._catalog.counters).result()
+
+    def begin(self, known: Known) -> int:
+        epoch = self._thread.submit(begin, self._catalog, known, self._witness.keep).result()
+        self._found.forget()
+        return epoch
+
+    def accept(self, loss: Loss, directories: tuple[str, str]) -> None:
+        """The ids last: until the loss is remembered on disk, a start without --accept-loss is refused."""
+        if loss.is_outdated:
+            loss.what.append(f"these may be old: {self._catalog.image.summary()}")
+        floor = loss.known.floor
+        epoch = self._thread.submit(self._catalog.next_epoch, floor.epoch).result()
+        if loss.is_outdated:
+            self._found.put_aside(epoch)
+        self._found.forget()  # from here on files bear this epoch, so the metadata must not forget it
+        _accept(directories, loss, epoch)
+        self._thread.submit(self._catalog.raise_to, floor).result()
+
+
 async def _open_store(
     options: ServeOptions,
     directories: tuple[str, str],
     config: BrokerConfig,
     specs: list[QueueSpec],
-    epoch: int,
+    start: _Start,
     held: list[DirectoryLock],
-    next_queue_id: int,
     progress: Progress,
 ) -> Store:
     """Recovery, on a thread of its own so that /health stays answered."""
@@ -307,42 +397,41 @@ async def _open_store(
             RealDisk(journal_dir),
             RealDisk(data_dir),
             specs,
-            epoch=epoch,
+            begin=start.begin,
             seed=secrets.randbits(32),
             config=engine_config,
             now_ms=now_ms(),
+            refuse_damage=options.accept_loss,
             progress=progress,
+            tell=tell_scans,
         )
 
     def recover() -> Engine:
-        try:
-            return open_engine()
-        except Corrupt:
-            loss = find_loss(RealDisk(journal_dir), RealDisk(data_dir), specs)
-            if loss is None:
-                raise
-            if not options.accept_loss:
-                raise Lost(loss.text()) from None
-        _accept(directories, loss, epoch)
+        for _ in range(_LOSSES_MAX):
+            try:
+                return open_engine()
+            except Corrupt as error:
+                loss = find_loss(RealDisk(journal_dir), RealDisk(data_dir), specs, start.counters())
+                if loss is None:
+                    raise
+                if not options.accept_loss:
+                    if isinstance(error, Outdated):
+                        raise
+                    raise Lost(loss.text()) from None
+            start.accept(loss, directories)
         return open_engine()
 
     started = time.monotonic()
     engine = await asyncio.to_thread(recover)
-    if _highest_queue_id(engine) >= next_queue_id and not options.accept_loss:
-        # Ids are written before they are used. Going on would take the records of lost topics for deleted ones.
-        raise Corrupt(
-            f"{_METADATA_FILE} is older than the records: it gives out queue id {next_queue_id} next, and there are "
-            f"records of queue {_highest_queue_id(engine)}. Its last changes are damaged or an old copy was put in its "
-            f"place. Restore it; `cairn serve --accept-loss` goes on without the topics that it does not know."
-        )
     seconds = time.monotonic() - started
+    tell_strays(find_strays(RealDisk(journal_dir), range(len(engine.paths))), journal_dir)
     log.info(
         "cairn %s (%s): recovered %d queues in %.3f s, epoch %d",
         __version__,
         kernels.summary(),
         len(engine.queues),
         seconds,
-        epoch,
+        engine.epoch,
     )
     store = Store(
         engine,
@@ -372,11 +461,6 @@ class _Progress:
         if now >= self._next:
             self._next = now + 1.0
             log.info("recovery: %d of %d journal bytes scanned", scanned, whole)
-
-
-def _highest_queue_id(engine: Engine) -> int:
-    """Also of queues that the metadata no longer knows: a queue id is never used twice."""
-    return max([0, *(scan.queue_id_max for scan in engine.scans), *engine.image.queues])
 
 
 def now_ms() -> int:
@@ -414,7 +498,7 @@ def _bind(address: Address) -> socket.socket:
         bound.bind((address.host, address.port))
     except OSError as error:
         bound.close()
-        raise Unservable(f"cannot listen on {address}: {error.strerror or error}") from error
+        raise Unservable(cannot_listen(address, error, "Kafka clients", "--listen")) from error
     return bound
 
 
@@ -445,9 +529,12 @@ def _announce(bootstrap: str, http: Address | None, ready_file: str | None) -> N
     if ready_file is not None:
         # Before the line: whoever has read that may expect the file.
         temporary = f"{ready_file}.{os.getpid()}.tmp"
-        with open(temporary, "w", encoding="utf-8") as file:
-            json.dump({"bootstrap": bootstrap, "http": url, "pid": os.getpid()}, file)
-        os.replace(temporary, ready_file)
+        try:
+            with open(temporary, "w", encoding="utf-8") as file:
+                json.dump({"bootstrap": bootstrap, "http": url, "pid": os.getpid()}, file)
+            os.replace(temporary, ready_file)
+        except OSError as error:
+            raise Unservable(f"--ready-file {ready_file}: {reason_of(error)}") from error
     sys.stdout.write(f"cairn ready bootstrap={bootstrap} http={url or '-'} pid={os.getpid()}\n")
     sys.stdout.flush()
 
@@ -457,3 +544,5 @@ def _remove(path: str) -> None:
         os.unlink(path)
     except FileNotFoundError:
         return
+    except OSError as error:
+        raise Unservable(f"--ready-file {path}: {reason_of(error)}") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cairnmq.cli.terminal import UsageError
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 PARTITIONS_MAX = 1_000_000  # of one topic, in a command line; brokers have limits of their own
 REPLICAS_MAX = 2**15 - 1
+_COMPLETES = "cairn_completes"
 
 
 def add_connection(parser: argparse.ArgumentParser) -> None:
@@ -22,12 +23,16 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
         "-b",
         "--bootstrap",
         metavar="HOST:PORT[,...]",
-        default=os.environ.get("CAIRN_BOOTSTRAP") or DEFAULT_BOOTSTRAP,
+        default=default_bootstrap(),
         help=f"broker to ask first (environment: CAIRN_BOOTSTRAP; default {DEFAULT_BOOTSTRAP})",
     )
     parser.add_argument(
         "--timeout", type=seconds, default=30.0, metavar="SECONDS", help="give up on the broker after this (default 30)"
     )
+
+
+def default_bootstrap() -> str:
+    return os.environ.get("CAIRN_BOOTSTRAP") or DEFAULT_BOOTSTRAP
 
 
 def connect(arguments: argparse.Namespace) -> Client:
@@ -39,6 +44,27 @@ def connect(arguments: argparse.Namespace) -> Client:
     except ClientError as wrong:
         raise UsageError(str(wrong)) from None
     return Client.connect(arguments.bootstrap, client_id="cairn", timeout=arguments.timeout)
+
+
+def examples(parser: argparse.ArgumentParser, *lines: str, remarks: str = "") -> None:
+    """Every help page ends with some; tests parse each."""
+    shown = "\n".join(["examples:", *(f"  {line}" for line in lines)])
+    parser.epilog = f"{remarks}\n\n{shown}" if remarks else shown
+
+
+def completes(names: str, action: argparse.Action) -> None:
+    """Says that a shell can offer the broker's names for it: `topics`, `groups`, `settings` or `transactions`."""
+    setattr(action, _COMPLETES, names)
+
+
+def completed(action: argparse.Action) -> str | None:
+    found: str | None = getattr(action, _COMPLETES, None)
+    return found
+
+
+def add_topics(parser: argparse.ArgumentParser, **options: Any) -> None:
+    """One or more names of topics."""
+    completes("topics", parser.add_argument("names", nargs="+", type=utf8, metavar="TOPIC", **options))
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -80,7 +106,7 @@ def utf8(text: str) -> str:
 
 def count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)
 
 
@@ -100,7 +126,7 @@ def _at_most(number: int, most: int) -> int:
 
 def natural(text: str) -> int:
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
     return int(text)
 
 

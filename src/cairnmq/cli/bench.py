@@ -9,7 +9,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cairnmq.cli.arguments import add_connection, add_json, add_later, connect, count, partition_count, setting, utf8
+from cairnmq.cli.arguments import (
+    add_connection,
+    add_json,
+    add_later,
+    completes,
+    connect,
+    count,
+    examples,
+    partition_count,
+    setting,
+    utf8,
+)
 from cairnmq.cli.bench_figures import Figures, closing_line, figures, summary
 from cairnmq.cli.produce import ACKS
 from cairnmq.cli.terminal import Progress, UsageError, note, warn, write_json, write_line, write_table
@@ -30,31 +41,63 @@ WITHOUT_EFFECT = ("linger.ms", "buffer.memory", "client.id", "retries", "deliver
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = "Measures a broker with load of its own. Without ACTION the flags are those of produce."
-    parser.epilog = "Batches of one length hold the same bytes, so that the broker is measured and not this program."
+    examples(
+        parser,
+        "cairn bench",
+        "cairn bench produce --num-records 1000000 --record-size 100 --throughput -1",
+        "cairn bench e2e --throughput 500",
+        remarks="Batches of one length hold the same bytes, so that the broker is measured and not this program.",
+    )
     add_produce(parser)
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
 
-    produce = actions.add_parser("produce", help="send records; ends with kafka-producer-perf-test's closing line")
+    produce = actions.add_parser(
+        "produce",
+        help="send records; ends with kafka-producer-perf-test's closing line",
+        description="Sends records, and prints the closing line of kafka-producer-perf-test.",
+    )
     add_produce(produce)
+    examples(
+        produce,
+        "cairn bench produce --num-records 1000000",
+        "cairn bench produce --topic orders --producer-props acks=1 batch.size=16384",
+    )
 
-    consume = actions.add_parser("consume", help="read a topic from its start")
-    consume.add_argument("--topic", required=True, type=utf8, metavar="TOPIC")
+    consume = actions.add_parser(
+        "consume", help="read a topic from its start", description="Reads a topic from its start."
+    )
+    completes(
+        "topics", consume.add_argument("--topic", required=True, type=utf8, metavar="TOPIC", help="topic to read")
+    )
     consume.add_argument("-n", "--num-records", "--messages", type=count, metavar="N", help="default: all")
     add_json(consume)
     add_connection(consume)
+    examples(consume, "cairn bench consume --topic orders")
     consume.set_defaults(run=run_consume)
 
-    e2e = actions.add_parser("e2e", help="send at a fixed rate and read: latency of both")
+    e2e = actions.add_parser(
+        "e2e",
+        help="send at a fixed rate and read: latency of both",
+        description="Sends at a fixed rate, reads what arrives, and shows the latency of both.",
+    )
     add_load(e2e, 10_000)
-    e2e.add_argument("--throughput", "--rate", type=rate, default=RATE, metavar="N", help="records a second (1000)")
+    e2e.add_argument(
+        "--throughput", "--rate", type=rate, default=RATE, metavar="N", help="target records per second (default 1000)"
+    )
+    examples(e2e, "cairn bench e2e --throughput 500 --num-records 5000")
     e2e.set_defaults(run=run_e2e)
 
-    sweep = actions.add_parser("sweep", help="produce and consume over numbers of partitions, each in a new topic")
+    sweep = actions.add_parser(
+        "sweep",
+        help="produce and consume over numbers of partitions, each in a new topic",
+        description="Produces and consumes with different numbers of partitions, each in a new topic.",
+    )
     sweep.add_argument(
         "--partitions", type=numbers, default=SWEEP_PARTITIONS, metavar="N,N", help="default 1,10,100,1000"
     )
     sweep.add_argument("-n", "--num-records", type=count, default=RECORDS, metavar="N", help=f"default {RECORDS}")
     add_sending(sweep)
+    examples(sweep, "cairn bench sweep --partitions 1,10,100")
     sweep.set_defaults(run=run_sweep)
 
 
@@ -66,7 +109,7 @@ def add_produce(parser: argparse.ArgumentParser) -> None:
         type=rate,
         default=None,
         metavar="N",
-        help="records a second; -1 (default): all it can",
+        help="target records per second (default -1: unlimited)",
     )
     parser.add_argument(
         "--producer-props",
@@ -76,18 +119,30 @@ def add_produce(parser: argparse.ArgumentParser) -> None:
         metavar="k=v",
         help="bootstrap.servers, acks, batch.size, compression.type, max.in.flight.requests.per.connection",
     )
-    parser.add_argument("--producer.config", dest="producer_config", metavar="FILE", help="such properties in a file")
+    parser.add_argument(
+        "--producer.config", dest="producer_config", metavar="FILE", help="file with producer properties"
+    )
     parser.add_argument("--bootstrap-server", dest="bootstrap", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     add_later(parser, "--payload-file", "--payload-delimiter", "--transactional-id", "--transaction-duration-ms")
     parser.set_defaults(run=run_produce)
 
 
 def add_load(parser: argparse.ArgumentParser, records: int) -> None:
-    parser.add_argument(
-        "--topic", type=utf8, metavar="TOPIC", help="an existing one; without it one is made and deleted again"
+    completes(
+        "topics",
+        parser.add_argument(
+            "--topic",
+            type=utf8,
+            metavar="TOPIC",
+            help="use an existing topic (default: create a temporary one and delete it)",
+        ),
     )
     parser.add_argument(
-        "--partitions", type=partition_count, default=PARTITIONS, metavar="N", help="of the one that is made (10)"
+        "--partitions",
+        type=partition_count,
+        default=PARTITIONS,
+        metavar="N",
+        help="partitions of the temporary topic (default 10)",
     )
     parser.add_argument("-n", "--num-records", type=count, default=records, metavar="N", help=f"default {records}")
     add_sending(parser)
@@ -106,7 +161,7 @@ def add_sending(parser: argparse.ArgumentParser) -> None:
 def rate(text: str) -> float | None:
     number = float(text)
     if number != -1 and not 0 < number < 1e9:
-        raise argparse.ArgumentTypeError("records a second, or -1 for as many as possible")
+        raise argparse.ArgumentTypeError("records per second, or -1 for as many as possible")
     return None if number == -1 else number
 
 

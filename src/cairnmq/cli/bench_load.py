@@ -15,8 +15,8 @@ from msgspec import Struct
 from cairnmq.cli.bench_figures import Figures, Took, figures
 from cairnmq.cli.bench_pipe import Pipe
 from cairnmq.client.blocking import Client
-from cairnmq.client.data import EARLIEST, LATEST
 from cairnmq.client.errors import ClientError, GaveUp, Refused
+from cairnmq.client.records import EARLIEST, LATEST
 from cairnmq.client.session import Topic
 from cairnmq.codec.batch import read_header
 from cairnmq.codec.records import Record, build_batch, decode_batch
@@ -180,7 +180,7 @@ class Producer:
         now = time.monotonic_ns()
         for lane in self.lanes:
             if lane.waiting and now - lane.heard > self.settings.timeout * 1e9:
-                raise GaveUp(f"{lane.pipe.state.address} answered nothing for {self.settings.timeout:g} s")
+                raise GaveUp(f"{lane.pipe.state.address} did not respond for {self.settings.timeout:g} s")
 
     def _note(self, parts: list[list[int]]) -> None:
         now = time.monotonic_ns()

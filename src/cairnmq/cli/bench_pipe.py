@@ -5,9 +5,9 @@ from __future__ import annotations
 import socket
 
 from cairnmq import __version__
-from cairnmq.client.blocking import reason_of
 from cairnmq.client.connection import Connection
 from cairnmq.client.errors import Disconnected, Unreachable
+from cairnmq.os_errors import reason_of
 from cairnmq.types import Buffer
 from cairnmq.wire.messages import Message
 
@@ -54,7 +54,7 @@ class Pipe:
                 count = self.socket.recv_into(self.state.space())
             except OSError as error:
                 reason = reason_of(error)
-                raise Disconnected(f"lost {self.state.address} while waiting for its answer: {reason}") from None
+                raise Disconnected(f"lost {self.state.address} while waiting for its response: {reason}") from None
             if not count:
                 raise Disconnected(f"{self.state.address} closed the connection")
             reply = self.state.received(count)

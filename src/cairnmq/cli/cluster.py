@@ -1,13 +1,16 @@
-"""`cairn cluster`: info, health."""
+"""`cairn cluster`: info, health, disks."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import sys
 from typing import TYPE_CHECKING
 
-from cairnmq.cli.arguments import add_connection, add_json, connect
-from cairnmq.cli.terminal import UsageError, write_json, write_line, write_table
+from cairnmq.cli.arguments import add_connection, add_json, connect, examples
+from cairnmq.cli.live import add_watch, watched
+from cairnmq.cli.terminal import GREEN, RED, UsageError, paint, size_text, write_json, write_line, write_table
+from cairnmq.cli.topic_choice import natural_order
 from cairnmq.types import host_port
 
 if TYPE_CHECKING:
@@ -18,18 +21,39 @@ _REASONS_SHOWN = 20
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Shows brokers, their disks and whether all is well; also for a single broker."
+    examples(parser, "cairn cluster info", "cairn cluster health", "cairn cluster disks --topics")
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    info = actions.add_parser("info", help="the cluster's id, brokers and sizes")
+    info = actions.add_parser(
+        "info", help="the cluster's id, brokers and sizes", description="Shows the cluster's id, brokers and sizes."
+    )
+    examples(info, "cairn cluster info", "cairn cluster info --json")
     info.set_defaults(run=run_info)
-    health = actions.add_parser("health", help="exit 0 if everything works, else 1 and what does not")
+    disks = actions.add_parser(
+        "disks",
+        help="directories of brokers: size, free space, and what topics take",
+        description="Shows the directories of each broker: size, free space, and what topics take of it.",
+    )
+    disks.add_argument("--topics", action="store_true", help="also each topic in it, largest first")
+    examples(disks, "cairn cluster disks", "cairn cluster disks --topics", "cairn cluster disks --json")
+    disks.set_defaults(run=run_disks)
+    health = actions.add_parser(
+        "health",
+        help="exit 0 if everything works, else 1 and what does not",
+        description="Prints `healthy` and exits with 0, or prints what does not work and exits with 1.",
+    )
     health.add_argument(
         "--http",
         metavar="URL",
         default=os.environ.get("CAIRN_HTTP"),
         help="ask the broker's /health/ready there (environment: CAIRN_HTTP; default: ask by Kafka's protocol)",
     )
-    health.set_defaults(run=run_health)
-    for action in (info, health):
+    add_watch(health)
+    examples(
+        health, "cairn cluster health", "cairn cluster health --http 127.0.0.1:8080", "cairn cluster health --watch"
+    )
+    health.set_defaults(run=watched(run_health))
+    for action in (info, disks, health):
         add_json(action)
         add_connection(action)
     for name in _LATER:
@@ -87,14 +111,10 @@ def _broker_row(broker: dict[str, object]) -> tuple[object, ...]:
     apis, dirs = broker["apis"], broker["log_dirs"]
     assert isinstance(apis, dict) and isinstance(dirs, list)
     versions = ["{}-{}".format(*apis[name]) if name in apis else "-" for name in ("Produce", "Fetch")]
-    free = ", ".join(_share(each["usable_bytes"], each["total_bytes"]) for each in dirs)
+    free = ", ".join(f"{size_text(d['usable_bytes'])} of {size_text(d['total_bytes'])}" for d in dirs)
     host, port = broker["host"], broker["port"]
     assert isinstance(host, str) and isinstance(port, int)
     return broker["id"], host_port(host, port), broker["rack"] or "-", len(apis), *versions, free or "-"
-
-
-def _share(usable: int, total: int) -> str:
-    return f"{usable / 2**30:.1f} of {total / 2**30:.1f} GiB" if total > 0 else "unknown"
 
 
 def run_health(arguments: argparse.Namespace) -> int:
@@ -103,12 +123,52 @@ def run_health(arguments: argparse.Namespace) -> int:
     if arguments.json:
         write_json({"healthy": not reasons, "reasons": reasons, "asked": asked})
     else:
-        write_line("unhealthy" if reasons else "healthy")
+        verdict, colour = ("unhealthy", RED) if reasons else ("healthy", GREEN)
+        write_line(paint(verdict, colour, sys.stdout))
         for reason in reasons[:_REASONS_SHOWN]:
             write_line(f"  {reason}")
         if len(reasons) > _REASONS_SHOWN:
             write_line(f"  and {len(reasons) - _REASONS_SHOWN} more")
     return 1 if reasons else 0
+
+
+def run_disks(arguments: argparse.Namespace) -> int:
+    with connect(arguments) as client:
+        nodes = sorted(client.metadata([]).nodes)
+        found = [(node, each) for node in nodes for each in client.log_dirs(node, contents=True)]
+    if arguments.json:
+        write_json(
+            [
+                {
+                    "broker": node,
+                    "path": each.path,
+                    "error": _name(each.error) if each.error else None,
+                    "total_bytes": each.total_bytes,
+                    "usable_bytes": each.usable_bytes,
+                    "topics": each.topics,
+                }
+                for node, each in found
+            ]
+        )
+        return 0
+    rows = [
+        (
+            node,
+            each.path,
+            size_text(each.total_bytes),
+            size_text(each.usable_bytes),
+            size_text(sum(each.topics.values())),
+            _name(each.error) if each.error else "ok",
+        )
+        for node, each in found
+    ]
+    write_table(("BROKER", "PATH", "TOTAL", "FREE", "TOPICS", "STATE"), rows)
+    if arguments.topics:
+        for node, each in found:
+            largest = sorted(each.topics.items(), key=lambda item: (-item[1], natural_order(item[0])))
+            write_line("")
+            write_table(("BROKER", "TOPIC", "SIZE"), [(node, name, size_text(size)) for name, size in largest])
+    return 0
 
 
 def _ask_http(place: str, timeout: float) -> list[str]:
@@ -117,6 +177,8 @@ def _ask_http(place: str, timeout: float) -> list[str]:
     from http.client import HTTPException
     from urllib.error import HTTPError, URLError
     from urllib.request import ProxyHandler, build_opener
+
+    from cairnmq.os_errors import reason_of
 
     url = (place if "://" in place else f"http://{place}").rstrip("/") + "/health/ready"
     if not url.startswith(("http://", "https://")):
@@ -129,13 +191,14 @@ def _ask_http(place: str, timeout: float) -> list[str]:
         try:
             said = json.load(refused)
         except (ValueError, OSError, HTTPException):
-            return [f"{url} answered {refused.code}"]
+            return [f"{url} responded with HTTP {refused.code}"]
     except (URLError, OSError, OverflowError) as failed:
-        return [f"cannot ask {url}: {getattr(failed, 'reason', failed)}"]
+        reason = getattr(failed, "reason", failed)
+        return [f"cannot ask {url}: {reason_of(reason) if isinstance(reason, OSError) else reason}"]
     except HTTPException:
         return [f"{url} is not a broker's: it does not speak HTTP"]
     except ValueError:
-        return [f"{url} is not a broker's: its answer is no JSON"]
+        return [f"{url} is not a broker's: its response is not JSON"]
     if not isinstance(said, dict) or "ready" not in said:
         return [f"{url} is not a broker's"]
     return [] if said["ready"] else [str(reason) for reason in said.get("reasons") or ["not ready"]]

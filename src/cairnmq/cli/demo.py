@@ -1,120 +1,119 @@
-"""`cairn demo`: a throw-away broker with a few topics and live traffic, until Ctrl-C."""
+"""`cairn demo`: a throw-away broker with topics, live traffic and two consumer groups, until Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
-import shutil
 import signal
-import subprocess
 import sys
-import tempfile
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn
 
-from cairnmq.broker.parent import follow
-from cairnmq.cli.arguments import seconds
+from cairnmq.cli.arguments import examples, seconds
 from cairnmq.cli.terminal import Progress, note, write_line
 from cairnmq.codec.partitioner import partition_for
 from cairnmq.codec.records import Record, build_batch
-from cairnmq.errors import Fault
 from cairnmq.types import TopicPartition
 
 if TYPE_CHECKING:
+    from cairnmq.cli.demo_consumer import DemoConsumer
     from cairnmq.client.blocking import Client
 
 TOPICS = {"orders": 4, "clicks": 8, "sensors": 2}
-GROUP = "billing"  # reads orders a little behind, so that there is a lag to look at
 ROUND_SECONDS = 0.25
-STOP_SECONDS = 20.0
+# The group `billing` keeps up with orders; `analytics` reads clicks, but rests: its lag comes and goes.
+BILLING, ANALYTICS = 2, 3  # members
+CYCLE_SECONDS, REST_SECONDS = 50.0, 20.0
+LEAVE_SECONDS = 2.0
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Runs a broker on free ports with topics and live traffic; Ctrl-C stops it and removes its data."
+        "Runs a broker on free ports with topics, live traffic and consumer groups. "
+        "Ctrl-C stops it and removes its data."
     )
-    parser.add_argument("--seconds", type=seconds, metavar="N", help="stop after so long instead of at Ctrl-C")
+    parser.add_argument("--seconds", type=seconds, metavar="N", help="stop after N seconds (default: at Ctrl-C)")
+    examples(parser, "cairn demo", "cairn demo --seconds 60")
     parser.set_defaults(run=run)
 
 
+class _Terminated(Exception):
+    """SIGTERM came."""
+
+
 def run(arguments: argparse.Namespace) -> int:
-    from cairnmq.client.admin import NewTopic
-    from cairnmq.client.blocking import Client
-
-    directory = Path(tempfile.mkdtemp(prefix="cairn-demo-"))
-    log = directory / "broker.log"
-    broker = _start(directory, log)
+    before = signal.signal(signal.SIGTERM, _terminate)
     try:
-        bootstrap, url = _ready(broker, log)
-        with Client.connect(bootstrap, client_id="cairn-demo") as client:
-            client.create_topics([NewTopic(name, partitions) for name, partitions in TOPICS.items()])
-            write_line(f"bootstrap    {bootstrap}")
-            write_line(f"status page  {url}")
-            write_line(f"try          cairn consume -b {bootstrap} orders")
-            sys.stdout.flush()
-            note("Ctrl-C stops it.")
-            _traffic(client, random.Random(), arguments.seconds)
-        return 0
+        _run(arguments.seconds)
+    except _Terminated:
+        pass  # as it should: the broker and its data are gone
     finally:
-        broker.terminate()
+        signal.signal(signal.SIGTERM, before)
+    return 0
+
+
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # cleaning up is not interrupted
+    raise _Terminated
+
+
+def _run(limit: float | None) -> None:
+    from cairnmq.client.blocking import Client
+    from cairnmq.local_broker import Broker
+
+    with Broker(http=True) as broker:
+        for name, partitions in TOPICS.items():
+            broker.create_topic(name, partitions)
+        _tell(broker.bootstrap, broker.url or "")
+        consumers = _consumers(broker.bootstrap)
         try:
-            broker.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            broker.kill()
-            broker.wait()
-        shutil.rmtree(directory, ignore_errors=True)
+            for consumer in consumers:
+                consumer.start()
+            with Client.connect(broker.bootstrap, client_id="demo-producer") as client:
+                _traffic(client, random.Random(), limit, consumers)
+        finally:
+            for consumer in consumers:
+                consumer.stop()
+            for consumer in consumers:
+                consumer.wait(LEAVE_SECONDS)
 
 
-def _start(directory: Path, log: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "cairnmq.cli.main", "serve", "--data", str(directory / "data")]
-    command += ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
-    demo = os.getpid()
-
-    def follow_us() -> None:
-        """Also when we are killed, the broker stops in order."""
-        if not follow(demo, signal.SIGTERM):
-            os._exit(0)
-
-    with log.open("wb") as errors:
-        # A session of its own: Ctrl-C must reach the demo alone, which then stops the broker in order.
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            start_new_session=True,
-            preexec_fn=follow_us,  # we have no threads that could hold a lock
-        )
+def _tell(bootstrap: str, url: str) -> None:
+    write_line(f"bootstrap    {bootstrap}")
+    write_line(f"status page  {url}")
+    write_line(f"try          cairn consume -b {bootstrap} orders")
+    write_line(f"             cairn group describe -b {bootstrap} analytics")
+    write_line(f"             echo hello | cairn produce -b {bootstrap} orders")
+    sys.stdout.flush()
+    note("Topics: orders, clicks, sensors. Groups: billing keeps up, analytics falls behind and catches up again.")
+    note("Ctrl-C stops the broker and removes its data.")
 
 
-def _ready(broker: subprocess.Popen[bytes], log: Path) -> tuple[str, str]:
-    """Waits for the ready line; the broker closes its stdout if it fails."""
-    assert broker.stdout is not None
-    for line in broker.stdout:
-        words = line.decode().split()
-        if words[:2] == ["cairn", "ready"]:
-            fields = dict(word.split("=", 1) for word in words[2:])
-            return fields["bootstrap"], fields["http"]
-    raise Fault(f"the demo's broker did not start:\n{log.read_text(errors='replace').strip()}")
+def _consumers(bootstrap: str) -> list[DemoConsumer]:
+    from cairnmq.cli.demo_consumer import DemoConsumer
 
-
-def _traffic(client: Client, chance: random.Random, limit: float | None) -> None:
     start = time.monotonic()
-    ends: dict[TopicPartition, int] = {}
+
+    def rests(now: float) -> bool:
+        return (now - start) % CYCLE_SECONDS > CYCLE_SECONDS - REST_SECONDS
+
+    return [
+        *(DemoConsumer(bootstrap, f"billing-{n + 1}", "billing", "orders") for n in range(BILLING)),
+        *(DemoConsumer(bootstrap, f"analytics-{n + 1}", "analytics", "clicks", rests) for n in range(ANALYTICS)),
+    ]
+
+
+def _traffic(client: Client, chance: random.Random, limit: float | None, consumers: list[DemoConsumer]) -> None:
+    start = time.monotonic()
     progress = Progress()
     sent = 0
     while limit is None or time.monotonic() - start < limit:
-        batches = {place: build_batch(records) for place, records in _round(chance, int(time.time() * 1000)).items()}
-        for place, produced in client.produce_all(batches).items():
-            if place.topic == "orders":
-                ends[place] = produced.base_offset
-        if ends:
-            client.offset_commit(GROUP, ends)
-        sent += len(batches)
-        progress.show(f"{sent} batches sent")
+        made = _round(chance, int(time.time() * 1000))
+        client.produce_all({place: build_batch(records) for place, records in made.items()})
+        sent += sum(map(len, made.values()))
+        progress.show(f"{sent:,} messages sent, {sum(consumer.read for consumer in consumers):,} read")
         time.sleep(ROUND_SECONDS * chance.uniform(0.5, 1.5))
     progress.clear()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from cairnmq.cli.arguments import add_connection, add_later, connect, natural, utf8
+from cairnmq.cli.arguments import add_connection, add_later, completes, connect, examples, natural, utf8
 from cairnmq.cli.consume import add_format
 from cairnmq.cli.offset_spec import find_bounds
 from cairnmq.cli.terminal import error, write
@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = "Prints the value of one message and a newline."
-    parser.add_argument("topic", type=utf8, metavar="TOPIC")
+    completes("topics", parser.add_argument("topic", type=utf8, metavar="TOPIC"))
     parser.add_argument("partition", type=natural, metavar="PARTITION")
     parser.add_argument("offset", type=natural, metavar="OFFSET")
     add_format(parser)
     add_later(parser, "--key")
     add_connection(parser)
+    examples(parser, "cairn get orders 0 42", "cairn get orders 0 42 --json")
     parser.set_defaults(run=run)
 
 

@@ -1,13 +1,15 @@
-"""`cairn group`: list, describe, reset, delete."""
+"""`cairn group`: list, describe, reset, delete, offsets delete."""
 
 from __future__ import annotations
 
 import argparse
 from typing import TYPE_CHECKING
 
-from cairnmq.cli.arguments import add_connection, add_json, connect, partitions, utf8
+from cairnmq.cli.arguments import add_connection, add_json, completes, connect, examples, partitions, utf8
+from cairnmq.cli.live import add_watch, watched
 from cairnmq.cli.offset_spec import AT, END, START, TIME, Bounds, OffsetSpec, find_bounds, parse_time, place
-from cairnmq.cli.terminal import UsageError, note, report_deleted, warn, write_json, write_line, write_table
+from cairnmq.cli.terminal import UsageError, error, note, report_deleted, warn, write_json, write_line, write_table
+from cairnmq.cli.topic_choice import natural_order
 
 if TYPE_CHECKING:
     from cairnmq.client.blocking import Client
@@ -17,9 +19,11 @@ _SHIFT = "shift"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Shows consumer groups, and sets or deletes their offsets."
+    examples(parser, "cairn group list", "cairn group describe billing", "cairn group reset billing --to-earliest")
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
-    listing = actions.add_parser("list", help="list groups")
+    listing = actions.add_parser("list", help="list groups", description="Lists consumer groups.")
     listing.add_argument(
         "--state", action="append", type=utf8, default=[], metavar="STATE", help="only these; repeatable"
     )
@@ -27,41 +31,92 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--type", action="append", type=utf8, default=[], metavar="TYPE", help="only these; repeatable"
     )
     add_json(listing)
+    examples(listing, "cairn group list", "cairn group list --state Stable --json")
     listing.set_defaults(run=run_list)
 
-    describe = actions.add_parser("describe", help="state, members, offsets and lag of groups")
-    describe.add_argument("groups", nargs="+", type=utf8, metavar="GROUP")
-    add_json(describe)
-    describe.set_defaults(run=run_describe)
-
-    reset = actions.add_parser("reset", help="set the offsets of a group that has no members")
-    reset.add_argument("group", type=utf8, metavar="GROUP")
-    reset.add_argument(
-        "-t",
-        "--topic",
-        dest="topics",
-        action="append",
-        type=_topic,
-        default=[],
-        metavar="TOPIC[:PARTITIONS]",
-        help="orders, or orders:0,2-4; repeatable (default: everything the group has offsets in)",
+    describe = actions.add_parser(
+        "describe",
+        help="state, members, offsets and lag of groups",
+        description="Shows state, members, offsets and lag of groups.",
     )
+    completes("groups", describe.add_argument("groups", nargs="+", type=utf8, metavar="GROUP"))
+    add_watch(describe)
+    add_json(describe)
+    examples(describe, "cairn group describe billing", "cairn group describe billing --watch 5")
+    describe.set_defaults(run=watched(run_describe))
+
+    reset = actions.add_parser(
+        "reset",
+        help="set the offsets of a group that has no members",
+        description="Sets the offsets of a group that has no members.",
+    )
+    completes("groups", reset.add_argument("group", type=utf8, metavar="GROUP"))
+    _add_topics(reset, "repeatable (default: everything the group has offsets in)")
     wanted = reset.add_mutually_exclusive_group(required=True)
-    wanted.add_argument("--to-earliest", action="store_const", const=OffsetSpec(START), dest="spec")
-    wanted.add_argument("--to-latest", action="store_const", const=OffsetSpec(END), dest="spec")
-    wanted.add_argument("--to-offset", type=_at, dest="spec", metavar="N")
+    wanted.add_argument(
+        "--to-earliest", action="store_const", const=OffsetSpec(START), dest="spec", help="to the first message"
+    )
+    wanted.add_argument(
+        "--to-latest", action="store_const", const=OffsetSpec(END), dest="spec", help="to the end: only what comes next"
+    )
+    wanted.add_argument("--to-offset", type=_at, dest="spec", metavar="N", help="to this offset")
     wanted.add_argument("--to-datetime", type=_time, dest="spec", metavar="TIME", help="ISO 8601 or ms since 1970")
     wanted.add_argument("--shift-by", type=_shift, dest="spec", metavar="N", help="forward, or back if negative")
     reset.add_argument("--dry-run", action="store_true", help="show what would be set, and set nothing")
     add_json(reset)
+    examples(
+        reset,
+        "cairn group reset billing --to-earliest --dry-run",
+        "cairn group reset billing -t orders:0,2-4 --to-datetime 2026-08-01T12:00:00Z",
+        "cairn group reset billing --shift-by -10",
+    )
     reset.set_defaults(run=run_reset)
 
-    delete = actions.add_parser("delete", help="delete groups without members, with their offsets")
-    delete.add_argument("groups", nargs="+", type=utf8, metavar="GROUP")
+    delete = actions.add_parser(
+        "delete",
+        help="delete groups without members, with their offsets",
+        description="Deletes groups without members, with their offsets.",
+    )
+    completes("groups", delete.add_argument("groups", nargs="+", type=utf8, metavar="GROUP"))
+    examples(delete, "cairn group delete billing-test")
     delete.set_defaults(run=run_delete)
 
-    for action in (listing, describe, reset, delete):
+    offsets = actions.add_parser(
+        "offsets", help="delete offsets of single topics", description="Deletes committed offsets of single topics."
+    )
+    examples(offsets, "cairn group offsets delete billing -t orders")
+    of_offsets = offsets.add_subparsers(dest="offsets_action", metavar="ACTION", required=True)
+    forget = of_offsets.add_parser(
+        "delete",
+        help="delete the offsets of topics that no member reads",
+        description="Deletes a group's committed offsets in topics that none of its members reads. The group may live.",
+    )
+    completes("groups", forget.add_argument("group", type=utf8, metavar="GROUP"))
+    _add_topics(forget, "repeatable", required=True)
+    examples(
+        forget, "cairn group offsets delete billing -t orders", "cairn group offsets delete billing -t orders:0 -t old"
+    )
+    forget.set_defaults(run=run_delete_offsets)
+
+    for action in (listing, describe, reset, delete, forget):
         add_connection(action)
+
+
+def _add_topics(parser: argparse.ArgumentParser, more: str, *, required: bool = False) -> None:
+    completes(
+        "topics",
+        parser.add_argument(
+            "-t",
+            "--topic",
+            dest="topics",
+            action="append",
+            type=_topic,
+            default=[],
+            required=required,
+            metavar="TOPIC[:PARTITIONS]",
+            help=f"orders, or orders:0,2-4; {more}",
+        ),
+    )
 
 
 def _topic(text: str) -> tuple[str, list[int] | None]:
@@ -91,6 +146,7 @@ def _shift(text: str) -> OffsetSpec:
 def run_list(arguments: argparse.Namespace) -> int:
     with connect(arguments) as client:
         groups = client.list_groups(arguments.state, arguments.type)
+    groups.sort(key=lambda one: natural_order(one.group))
     if arguments.json:
         write_json(groups)
     elif groups:
@@ -139,6 +195,27 @@ def run_reset(arguments: argparse.Namespace) -> int:
 def run_delete(arguments: argparse.Namespace) -> int:
     with connect(arguments) as client:
         return report_deleted(client.delete_groups(arguments.groups))
+
+
+def run_delete_offsets(arguments: argparse.Namespace) -> int:
+    from cairnmq.types import TopicPartition
+
+    with connect(arguments) as client:
+        committed = client.offset_fetch(arguments.group)
+        wanted: list[TopicPartition] = []
+        for topic, indexes in arguments.topics:
+            if indexes is None:
+                wanted += [place for place in committed if place.topic == topic]
+            else:
+                wanted += [TopicPartition(topic, index) for index in indexes]
+        missing = {place for place in wanted if place not in committed}
+        missing |= {topic for topic, indexes in arguments.topics if not any(p.topic == topic for p in wanted)}
+        for each in sorted(map(str, missing)):
+            error(f"group {arguments.group} has no offset in {each}; `cairn group describe` shows what it has")
+        if missing:
+            return 1
+        outcomes = client.offset_delete(arguments.group, list(dict.fromkeys(wanted)))
+    return report_deleted({f"the offset in {place}": refused for place, refused in outcomes.items()})
 
 
 def _refuse_members(client: Client, group: str) -> None:

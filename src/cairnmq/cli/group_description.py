@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from cairnmq.cli.offset_spec import find_bounds
-from cairnmq.cli.terminal import write_line, write_table
+from cairnmq.cli.terminal import YELLOW, or_dash, paint, write_line, write_table
+from cairnmq.cli.topic_choice import natural_order
 from cairnmq.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -68,7 +70,7 @@ def _rows(
         by_topic.setdefault(place.topic, set()).add(place.partition)
     known = client.metadata(by_topic).topics if by_topic else {}
     rows = []
-    for topic, wanted in sorted(by_topic.items()):
+    for topic, wanted in sorted(by_topic.items(), key=lambda item: natural_order(item[0])):
         # A member may still hold what was deleted a moment ago.
         existing = {partition.index for partition in known[topic].partitions} if topic in known else set()
         for partition, bounds in sorted(find_bounds(client, topic, sorted(wanted & existing)).items()):
@@ -97,18 +99,15 @@ def write_description(group: Description) -> None:
     write_line(f"type         {group.type}")
     write_line(f"protocol     {group.protocol_type or '-'}{f', {group.protocol}' if group.protocol else ''}")
     write_line(f"members      {group.members}")
-    write_line(f"lag          {group.lag}")
+    lag = str(group.lag)
+    write_line(f"lag          {paint(lag, YELLOW, sys.stdout) if group.lag else lag}")
     if not group.offsets:
         return
     write_line("")
     headings = ("TOPIC", "PARTITION", "COMMITTED", "START", "END", "LAG", "MEMBER", "CLIENT", "HOST")
     rows = [
-        (row.topic, row.partition, _or_dash(row.committed), row.start, row.end, _or_dash(row.lag),
+        (row.topic, row.partition, or_dash(row.committed), row.start, row.end, or_dash(row.lag),
          row.member_id or "-", row.client_id or "-", row.host or "-")
         for row in group.offsets
     ]  # fmt: skip
     write_table(headings, rows)
-
-
-def _or_dash(number: int | None) -> str:
-    return "-" if number is None else str(number)

@@ -10,19 +10,19 @@ import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from cairnmq.cli.arguments import add_connection, add_json, connect, count, setting
+from cairnmq.cli.arguments import add_connection, add_json, connect, count, examples, setting
 from cairnmq.cli.terminal import Progress, error, note, warn, write_json, write_table
 
 if TYPE_CHECKING:
     from cairnmq.cli.import_plan import Plan, TopicPlan
     from cairnmq.client.blocking import Client
     from cairnmq.client.kept_offsets import Kept
-    from cairnmq.storage.kafka_log import KafkaLog
+    from cairnmq.storage.api.kafka_import import KafkaLog
     from cairnmq.types import TopicPartition
 
 REQUEST_BYTES = 4 << 20
 REQUEST_PARTITIONS = 1000
-AGAIN = "what was written stays; the same command goes on where this one stopped"
+AGAIN = "what was written is kept; run the same command again to continue"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -31,9 +31,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "batches are kept byte for byte; only the leader epoch becomes the broker's. Committed offsets of groups come "
         "along where the group has none yet."
     )
-    parser.epilog = (
-        "Everything is checked before anything is sent. Interrupted, the same command goes on where it stopped.\n"
-        "Retention of the new topics holds at once: old records go unless -c retention.ms=-1 is given."
+    examples(
+        parser,
+        "cairn import /var/lib/kafka/data --dry-run",
+        "cairn import /disk1/kafka /disk2/kafka --topic 'orders*' -c retention.ms=-1",
+        remarks="Everything is checked before anything is sent. If it is interrupted, run the same command again: it "
+        "continues where it stopped. Retention applies to the new topics at once: old records are deleted unless "
+        "-c retention.ms=-1 is given.",
     )
     parser.add_argument("directories", nargs="+", metavar="KAFKA_LOG_DIR", help="all log.dirs of one broker")
     parser.add_argument(
@@ -42,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="PATTERN",
-        help="only these; * and ?; repeatable",
+        help="import only topics matching PATTERN (wildcards * and ?); repeatable",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="read and check, show what would be done; needs no broker"
@@ -53,10 +57,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--no-offsets", action="store_true", help="leave committed offsets of groups out")
     parser.add_argument(
-        "--abort-open-transactions", action="store_true", help="leave records of transactions out that were never ended"
+        "--abort-open-transactions", action="store_true", help="drop records of transactions that never completed"
     )
     parser.add_argument(
-        "--request-bytes", type=count, default=REQUEST_BYTES, metavar="N", help="sent at once, and synced (4 MiB)"
+        "--request-bytes",
+        type=count,
+        default=REQUEST_BYTES,
+        metavar="N",
+        help="bytes per request; each is synced to disk (default 4 MiB)",
     )
     add_json(parser)
     add_connection(parser)
@@ -66,7 +74,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from cairnmq.cli.import_plan import make_plan
     from cairnmq.client.errors import ClientError
-    from cairnmq.storage.kafka_directory import open_directory
+    from cairnmq.storage.api.kafka_import import open_directory
 
     directories = [open_directory(root.rstrip("/") or "/") for root in arguments.directories]
     for directory in directories:
@@ -96,9 +104,9 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     with connect(arguments) as client:
         refuse_other_brokers(client, arguments.bootstrap)
-        make_topics(client, plan.topics, dict(arguments.configs))
         work = Import(client, progress, arguments.request_bytes)
         try:
+            make_topics(client, plan.topics, dict(arguments.configs))
             work.carry_out(plan)
         except ClientError as failure:
             error(f"{failure}; {AGAIN}")
@@ -176,7 +184,7 @@ class Import:
         self._commit(plan)
 
     def _positions(self, topic: TopicPlan) -> dict[TopicPartition, int]:
-        from cairnmq.client.data import EARLIEST, LATEST
+        from cairnmq.client.records import EARLIEST, LATEST
 
         numbers = [log.place.partition for log in topic.logs]
         starts = self._client.list_offsets(topic.name, numbers, EARLIEST)
@@ -196,7 +204,7 @@ class Import:
         if end and position == log.end:
             note(f"{log.place} was imported before")
         elif end:
-            note(f"{log.place} goes on at offset {position}")
+            note(f"{log.place} continues at offset {position}")
         return position
 
     def _send(self, total: int) -> None:

@@ -10,15 +10,16 @@ from msgspec import Struct
 
 from cairnmq.errors import Fault
 from cairnmq.settings.topic import validate
-from cairnmq.storage.kafka_directory import (
+from cairnmq.storage.api.kafka_import import (
     CLUSTER_METADATA,
     CONSUMER_OFFSETS,
     INTERNAL,
     KafkaDirectory,
+    KafkaLog,
     KafkaPartition,
+    Unimportable,
     by_topic,
 )
-from cairnmq.storage.kafka_log import KafkaLog, Unimportable
 from cairnmq.wire.codec import Malformed
 from cairnmq.wire.kafka_records import Committed, KafkaTopic, Topics, fold_commit
 
@@ -127,7 +128,7 @@ def _topic(
     missing = list(islice((number for number in range(count) if number not in partitions), MISSING_SHOWN + 1))
     if missing:
         listed = ", ".join(map(str, missing[:MISSING_SHOWN])) + (", ..." if len(missing) > MISSING_SHOWN else "")
-        plan.notes.append(f"{name}: no directory holds partitions {listed}; they are made and stay empty")
+        plan.notes.append(f"{name}: no directory holds partitions {listed}; they are created and stay empty")
     if known is None:
         plan.notes.append(
             f"{name}: no {CLUSTER_METADATA} here tells its settings and number of partitions; defaults of the broker "

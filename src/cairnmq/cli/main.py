@@ -9,8 +9,10 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from keyword import iskeyword
+from typing import Any, NoReturn
 
 from cairnmq import __version__, kernels
 from cairnmq.cli import terminal
@@ -22,17 +24,26 @@ COMMANDS = {
     "topic": "create, list, describe, delete, alter, add-partitions, trim",
     "produce": "send lines as messages",
     "consume": "print messages",
-    "group": "list, describe, reset, delete",
-    "cluster": "info, health",
+    "group": "list, describe, reset, delete, offsets",
+    "cluster": "info, health, disks",
+    "config": "list, get, set, unset: settings of brokers",
+    "txn": "list, describe, abort: transactions",
     "get": "print one message by its offset",
     "dump": "print a journal, queue log, index or checkpoint file as text",
     "verify": "check a data directory offline",
+    "repair": "rebuild a damaged checkpoint offline",
     "import": "read Apache Kafka's log directories into a running broker",
     "bench": "measure a broker: produce, consume, e2e, sweep",
     "demo": "a broker with topics and live traffic to look at",
     "completion": "print a shell's completion script",
 }
+NAMES_COMMAND = "__complete"  # asked by completion scripts, not by people
 LATER = ("lake", "sql", "search")
+EXAMPLES = """examples:
+  cairn serve
+  echo hello | cairn produce greetings
+  cairn consume greetings -o start
+  cairn demo"""
 
 
 class _Version(argparse.Action):
@@ -43,33 +54,89 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def build_parser(only: str | None = None) -> argparse.ArgumentParser:
+class Pages(argparse.HelpFormatter):
+    """Wraps paragraphs, and leaves lines alone where there are several: examples."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        fill = super()._fill_text
+        return "\n\n".join(part if "\n" in part else fill(part, width, indent) for part in text.split("\n\n"))
+
+
+class Parser(argparse.ArgumentParser):
+    """One that suggests the nearest name for a command, action or option that does not exist."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"formatter_class": Pages, **options})
+        self.set_defaults(parser=self)
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        found, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            from cairnmq.settings.definition import nearest
+
+            used = getattr(found, "parser", self)
+            known = [flag for flag in used._option_string_actions if flag.startswith("--")]
+            kind = "option" if unknown[0].startswith("-") else "argument"
+            text = f"unknown {kind} {unknown[0]!r}"
+            used.error(text + (nearest(unknown[0], known) if unknown[0].startswith("--") else ""))
+        return found
+
+    def error(self, message: str) -> NoReturn:
+        """A sentence, not the whole usage: that is what -h is for."""
+        label = terminal.paint(f"{self.prog}:", terminal.RED, sys.stderr)
+        self.exit(USAGE, f"{label} {message}\nSee `{self.prog} -h`.\n")
+
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
+            from cairnmq.settings.definition import nearest
+
+            known = [choice.dest for choice in action._choices_actions]
+            text = f"unknown {str(action.metavar or 'command').lower()} {value!r}{nearest(str(value), known)}"
+            self.error(text if "did you mean" in text else f"{text}; there are {', '.join(known)}")
+        super()._check_value(action, value)
+
+
+def build_parser(only: str | None = None) -> Parser:
     """The tree of commands; with `only`, the arguments of just that one are loaded."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="cairn",
         description="CairnMQ: a message queue that speaks the Kafka protocol.",
-        epilog=f"`cairn COMMAND -h` explains each. With a later release: {', '.join(LATER)}.",
+        epilog="`cairn COMMAND -h` explains each.\n\n" + EXAMPLES,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version, and what it runs on")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, summary in COMMANDS.items():
-        command = commands.add_parser(
-            name, help=summary, description=summary, formatter_class=argparse.RawDescriptionHelpFormatter
-        )
+        command = commands.add_parser(name, help=summary, description=summary)
         if only in (None, name):
             module = f"{name}_" if iskeyword(name) else name
             import_module(f"cairnmq.cli.{module}").configure(command)
     return parser
 
 
+def write_names(words: list[str]) -> int:
+    """For completion scripts: whatever goes wrong, there is just nothing to offer."""
+    from cairnmq.cli import completion
+
+    with suppress(Exception):
+        completion.write_names(words)
+    return DONE
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:], "--help"]
+    if arguments[:1] == [NAMES_COMMAND]:
+        return write_names(arguments[1:])
     command = next((word for word in arguments if not word.startswith("-")), "")
     if command in LATER:
         terminal.error(f"`cairn {command}` comes with a later release")
         return USAGE
     code: int = DONE
     try:
+        if not arguments:
+            build_parser("").print_help()
+            return DONE
         chosen = build_parser(command).parse_args(arguments)
         code = chosen.run(chosen)
         sys.stdout.flush()

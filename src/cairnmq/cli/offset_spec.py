@@ -9,10 +9,15 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from cairnmq.types import TopicPartition
+
 if TYPE_CHECKING:
     from cairnmq.client.blocking import Client
 
-FORMS = "start | end | N (that offset) | +N (N after the start) | -N (N before the end) | @TIME (ms or ISO 8601)"
+FORMS = (
+    "start (or earliest), end (or latest), N (this offset), +N (N after the start), -N (N before the end), "
+    "@TIME (ISO 8601 or ms since 1970)"
+)
 
 START, END, AT, AFTER_START, BEFORE_END, TIME = "start", "end", "at", "after start", "before end", "time"
 
@@ -40,7 +45,7 @@ def parse_offset(text: str) -> OffsetSpec:
         return OffsetSpec(TIME, parse_time(text[1:]))
     sign, digits = (text[0], text[1:]) if text[:1] in ("+", "-") else ("", text)
     if not digits.isascii() or not digits.isdecimal():
-        raise ArgumentTypeError(f"{text!r} is none of: {FORMS}")
+        raise ArgumentTypeError(f"unknown offset {text!r}: use {FORMS}")
     return OffsetSpec({"": AT, "+": AFTER_START, "-": BEFORE_END}[sign], int(digits))
 
 
@@ -75,6 +80,15 @@ def place(spec: OffsetSpec, bounds: Bounds) -> int:
     return min(max(wanted, bounds.start), bounds.end)
 
 
+def stop(spec: OffsetSpec, bounds: Bounds) -> int:
+    """The first offset not to read; unlike the first to read it may lie behind what exists now."""
+    if spec.kind == AT:
+        return max(spec.value, bounds.start)
+    if spec.kind == AFTER_START:
+        return bounds.start + spec.value
+    return place(spec, bounds)
+
+
 def find_bounds(
     client: Client,
     topic: str,
@@ -83,12 +97,29 @@ def find_bounds(
     *,
     read_committed: bool = False,
 ) -> dict[int, Bounds]:
+    """Of one topic; see find_bounds_of."""
+    places = [TopicPartition(topic, index) for index in partitions]
+    found = find_bounds_of(client, places, spec, read_committed=read_committed)
+    return {place.partition: bounds for place, bounds in found.items()}
+
+
+def find_bounds_of(
+    client: Client, places: Iterable[TopicPartition], spec: OffsetSpec | None = None, *, read_committed: bool = False
+) -> dict[TopicPartition, Bounds]:
     """Start, end and, where the spec needs it, the place of a time, from the brokers. For `read_committed` the end is
     where the first open transaction begins."""
-    from cairnmq.client.data import EARLIEST, LATEST
+    from cairnmq.client.records import EARLIEST, LATEST
 
-    indexes = list(partitions)
-    starts = client.list_offsets(topic, indexes, EARLIEST)
-    ends = client.list_offsets(topic, indexes, LATEST, read_committed=read_committed)
-    found = client.list_offsets(topic, indexes, spec.value) if spec is not None and spec.kind == TIME else {}
-    return {i: Bounds(starts[i].offset, ends[i].offset, found[i].offset if i in found else -1) for i in indexes}
+    wanted: dict[str, list[int]] = {}
+    for each in places:
+        wanted.setdefault(each.topic, []).append(each.partition)
+    starts = client.list_offsets_of(wanted, EARLIEST)
+    ends = client.list_offsets_of(wanted, LATEST, read_committed=read_committed)
+    found = client.list_offsets_of(wanted, spec.value) if spec is not None and spec.kind == TIME else None
+    return {
+        TopicPartition(name, i): Bounds(
+            starts[name][i].offset, ends[name][i].offset, found[name][i].offset if found is not None else -1
+        )
+        for name, indexes in wanted.items()
+        for i in indexes
+    }

@@ -10,9 +10,10 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from cairnmq.cli.arguments import add_connection, add_later, connect, natural, utf8
+from cairnmq.cli.arguments import add_connection, add_later, completes, connect, examples, natural, utf8
+from cairnmq.cli.message_lines import JSON_HELP, BadLine, Parse, json_parser, text_parser
 from cairnmq.cli.record_format import unescape
-from cairnmq.cli.terminal import Progress, note
+from cairnmq.cli.terminal import Progress, UsageError, note
 from cairnmq.client.errors import ClientError, Disconnected, GaveUp
 from cairnmq.codec.compression import CODEC_NAMES
 from cairnmq.codec.partitioner import partition_for
@@ -30,11 +31,32 @@ ACKS = {"0": 0, "1": 1, "all": -1, "-1": -1}
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = "Sends each line of stdin (or of a file) as one message."
-    parser.epilog = "Same key, same partition, as with Kafka's Java client. Without a key, partitions take turns."
-    parser.add_argument(
-        "topic", type=utf8, metavar="TOPIC", help="created if it does not exist, where the broker allows it"
+    examples(
+        parser,
+        "echo hello | cairn produce greetings",
+        "cairn produce orders -K : -f orders.txt -z zstd",
+        'echo \'{"key": "42", "value": {"total": 7}}\' | cairn produce orders --json',
+        "echo 42: | cairn produce orders -K : --tombstone",
+        "cairn produce notes -D '\\n\\n' -f notes.txt",
+        remarks="Messages with the same key go to the same partition, as with Kafka's Java client. Without a key, "
+        "partitions take turns.",
     )
-    parser.add_argument("-f", "--file", metavar="FILE", help="lines of this file instead of stdin")
+    completes(
+        "topics",
+        parser.add_argument(
+            "topic", type=utf8, metavar="TOPIC", help="created if it does not exist, where the broker allows it"
+        ),
+    )
+    parser.add_argument("-f", "--file", metavar="FILE", help="read this file instead of stdin")
+    parser.add_argument("--json", action="store_true", help=JSON_HELP)
+    parser.add_argument(
+        "-D",
+        "--delimiter",
+        type=separator,
+        default=b"\n",
+        metavar="DELIM",
+        help=r"what ends a message (default \n; \0 and \xHH work too)",
+    )
     keys = parser.add_mutually_exclusive_group()
     keys.add_argument("-k", "--key", metavar="KEY", help="the key of every message")
     keys.add_argument(
@@ -45,9 +67,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help=r"split each line at the first SEP into key and value (\t works)",
     )
     parser.add_argument(
-        "-H", "--header", dest="headers", action="append", type=header, default=[], metavar="k:v", help="repeatable"
+        "-Z",
+        "--tombstone",
+        action="store_true",
+        help="send an empty value as null: on a compacted topic this deletes the key",
     )
-    parser.add_argument("-p", "--partition", type=natural, metavar="PARTITION")
+    parser.add_argument(
+        "-H",
+        "--header",
+        dest="headers",
+        action="append",
+        type=header,
+        default=[],
+        metavar="k:v",
+        help="header of every message; repeatable",
+    )
+    parser.add_argument("-p", "--partition", type=natural, metavar="PARTITION", help="send everything to this one")
     parser.add_argument(
         "-z", "--compression", choices=CODEC_NAMES, default="none", metavar="CODEC", help=", ".join(CODEC_NAMES)
     )
@@ -71,13 +106,17 @@ def header(text: str) -> tuple[str, bytes]:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.json and arguments.key_separator is not None:
+        raise UsageError("--json lines have keys of their own; leave out -K")
     source = open(arguments.file, "rb") if arguments.file not in (None, "-") else sys.stdin.buffer
     size = os.fstat(source.fileno()).st_size if arguments.file not in (None, "-") else 0
     progress = Progress()
     with source, connect(arguments) as client:
         sender = Sender(client, arguments)
+        if source.isatty() and sys.stderr.isatty():
+            note(f"one message to {arguments.topic} for each line; Ctrl-D ends, Ctrl-C stops")
         try:
-            for lines in read_lines(source.fileno()):
+            for lines in read_lines(source.fileno(), arguments.delimiter):
                 sender.send(lines)
                 if size:
                     progress.show(f"{sender.bytes * 100 // size} %  {sender.count} messages")
@@ -87,23 +126,15 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def read_lines(descriptor: int) -> Iterator[list[bytes]]:
+def read_lines(descriptor: int, delimiter: bytes = b"\n") -> Iterator[list[bytes]]:
     """Lines without their ends, as many at a time as one read gives: typed lines go out at once, a file in bulk."""
     rest = b""
     while data := os.read(descriptor, READ_BYTES):
-        *lines, rest = (rest + data).split(b"\n")
+        *lines, rest = (rest + data).split(delimiter)
         if lines:
-            yield [line.removesuffix(b"\r") for line in lines]
-    if rest:
+            yield [line.removesuffix(b"\r") for line in lines] if delimiter == b"\n" else lines
+    if rest and (delimiter == b"\n" or rest not in (b"\n", b"\r\n")):  # a text file's own last line end is no message
         yield [rest]
-
-
-def split_line(line: bytes, key: bytes | None, separator: bytes | None) -> tuple[bytes | None, bytes]:
-    """Key and value of one line; a line without the separator has no key."""
-    if separator is None or separator not in line:
-        return key, line
-    found, _, value = line.partition(separator)
-    return found, value
 
 
 def cut(records: Iterable[Record], bytes_max: int) -> Iterator[list[Record]]:
@@ -122,6 +153,14 @@ def cut(records: Iterable[Record], bytes_max: int) -> Iterator[list[Record]]:
         yield part
 
 
+def _parser(arguments: argparse.Namespace) -> Parse:
+    key = None if arguments.key is None else arguments.key.encode("utf-8", "surrogateescape")
+    headers: Headers = tuple(arguments.headers)
+    if arguments.json:
+        return json_parser(key, headers, tombstones=arguments.tombstone)
+    return text_parser(key, arguments.key_separator, headers, tombstones=arguments.tombstone)
+
+
 class Sender:
     """Turns lines into batches and sends them; with acks=all, so that a retry cannot store a message twice."""
 
@@ -133,9 +172,8 @@ class Sender:
         self._topic: str = arguments.topic
         self._acks = ACKS[arguments.acks]
         self._codec = CODEC_NAMES.index(arguments.compression)
-        self._headers: Headers = tuple(arguments.headers)
-        self._key = None if arguments.key is None else arguments.key.encode("utf-8", "surrogateescape")
-        self._separator: bytes | None = arguments.key_separator
+        self._parse = _parser(arguments)
+        self._lines = 0
         topic = client.topic(self._topic, create=True)
         if arguments.partition is not None:
             topic.partition(arguments.partition)
@@ -148,16 +186,23 @@ class Sender:
     def send(self, lines: list[bytes]) -> None:
         now_ms = int(time.time() * 1000)
         by_partition: dict[int, list[Record]] = {}
+        wrong: BadLine | None = None
         for line in lines:
-            key, value = split_line(line, self._key, self._separator)
-            record = Record(0, now_ms, key, value, self._headers)
-            by_partition.setdefault(self._partition_for(key), []).append(record)
+            self._lines += 1
+            try:
+                record = self._parse(line, now_ms)
+            except BadLine as found:
+                wrong = found
+                break
+            by_partition.setdefault(self._partition_for(record.key), []).append(record)
             self.bytes += len(line) + 1
         self._turn = (self._turn + 1) % self._partitions
         parts = {partition: list(cut(records, BATCH_BYTES_MAX)) for partition, records in by_partition.items()}
         while parts:
             self._send_round({partition: waiting.pop(0) for partition, waiting in parts.items()})
             parts = {partition: waiting for partition, waiting in parts.items() if waiting}
+        if wrong is not None:
+            raise ClientError(f"line {self._lines}: {wrong}; the {self.count} messages before it were sent")
 
     def _partition_for(self, key: bytes | None) -> int:
         if self._fixed is not None:

@@ -46,7 +46,7 @@ def compile_format(text: str) -> Printer:
         elif token == "%":
             pieces.append(b"%")
         elif token is not None:
-            raise ArgumentTypeError(f"%{token} means nothing here; there are: {TOKENS_HELP}")
+            raise ArgumentTypeError(f"%{token} is not a token; there are: {TOKENS_HELP}")
         elif escape is not None:
             pieces.append(unescape("\\" + escape))
         else:
@@ -70,7 +70,7 @@ def unescape(text: str) -> bytes:
         elif len(escape) == 3:
             out += bytes.fromhex(escape[1:])
         else:
-            raise ArgumentTypeError(rf"\{escape} is no escape; there are \n \t \r \\ \0 \xHH")
+            raise ArgumentTypeError(rf"\{escape} is not an escape; there are \n \t \r \\ \0 \xHH")
     return out
 
 

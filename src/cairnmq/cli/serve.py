@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 
 from cairnmq.broker.options import Address, ServeOptions, parse_address
-from cairnmq.cli.arguments import natural, setting
+from cairnmq.cli.arguments import examples, natural, setting
 from cairnmq.cli.terminal import UsageError
 
 _DEFAULTS = ServeOptions()
@@ -16,7 +17,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.argument_default = argparse.SUPPRESS  # a flag that was not given leaves no trace, so settings may fill it
     parser.add_argument("--data", metavar="DIR", help=f"data directory (default {defaults.data})")
     parser.add_argument(
-        "--journal-dir", metavar="DIR", help="journals elsewhere, best on a disk of their own (default DIR/journal)"
+        "--journal-dir", metavar="DIR", help="directory for journals; a dedicated disk is best (default DIR/journal)"
     )
     parser.add_argument(
         "--listen",
@@ -41,8 +42,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--node-id", type=natural, metavar="N", help=f"this broker's number (default {defaults.node_id})"
     )
-    parser.add_argument("--rack", metavar="R", help="where this broker stands")
-    parser.add_argument("--metadata", metavar="STORE", help="sqlite (default), or zookeeper://h:p,h:p/chroot")
+    parser.add_argument("--rack", metavar="R", help="rack or availability zone of this broker")
+    parser.add_argument("--metadata", metavar="STORE", help="sqlite, the only store so far")
     parser.add_argument("--config", metavar="FILE", help="settings from a TOML file or a Kafka server.properties")
     parser.add_argument(
         "--set",
@@ -52,11 +53,31 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="one setting, Kafka's names; repeatable",
     )
+    for name, choices, text in (
+        ("level", "debug|info|warning|error", "how much to log (default info)"),
+        ("format", "text|json", "lines for people (default), or a JSON object per line"),
+    ):
+        parser.add_argument(
+            f"--log-{name}",
+            dest="settings",
+            action="append",
+            type=partial(_logging, name),
+            metavar=choices,
+            help=text,
+        )
     parser.add_argument("--ready-file", metavar="PATH", help="write a JSON file when requests are accepted")
     parser.add_argument(
         "--accept-loss",
         action="store_true",
-        help="go on with what is left when a disk was lost; without it the start only says what is gone",
+        help="start even though a disk is lost, a journal is damaged or meta.db is an old copy, and keep whatever "
+        "survived (default: list what is missing and exit)",
+    )
+    examples(
+        parser,
+        "cairn serve",
+        "cairn serve --data /var/lib/cairn --listen 127.0.0.1:9192 --http 127.0.0.1:8081",
+        "cairn serve --listen 0.0.0.0:9092 --advertise broker.example:9092 --insecure",
+        "cairn serve --config server.properties --set num.partitions=6",
     )
     parser.set_defaults(run=run)
 
@@ -77,6 +98,11 @@ def run(arguments: argparse.Namespace) -> int:
     from cairnmq.broker import server
 
     return server.run(options) or 0
+
+
+def _logging(name: str, text: str) -> tuple[str, str]:
+    """A flag for a setting; a wrong value is refused where all settings are read."""
+    return f"cairn.log.{name}", text
 
 
 def _address(text: str) -> Address:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import TextIO
 
-RED, DIM = "31", "2"
+RED, GREEN, YELLOW, DIM, BOLD = "31", "32", "33", "2", "1"
+_NUMBER = re.compile(r"-|-?\d+(\.\d+ [KMGT]iB| B)?")
 PROGRESS_EVERY_SECONDS = 0.2
 
 
@@ -21,11 +23,10 @@ def sentence(failure: Exception) -> str | None:
     from cairnmq.client.errors import ClientError
     from cairnmq.codec.compression import CodecMissing, Undecodable
     from cairnmq.errors import Fault
+    from cairnmq.os_errors import text_of
 
-    if isinstance(failure, OSError):
-        where = f"{failure.filename}: " if failure.filename else ""
-        return f"{where}{failure.strerror or failure}"
-    return str(failure) if isinstance(failure, ClientError | Fault | CodecMissing | Undecodable) else None
+    expected = isinstance(failure, OSError | ClientError | Fault | CodecMissing | Undecodable)
+    return text_of(failure) if expected else None
 
 
 def note(text: str) -> None:
@@ -65,6 +66,24 @@ def write_line(text: str) -> None:
     write(text.encode("utf-8", "surrogateescape") + b"\n")
 
 
+def or_dash(value: object | None) -> str:
+    return "-" if value is None else str(value)
+
+
+def size_text(count: int | None) -> str:
+    """Bytes for people: 1.5 GiB."""
+    if count is None or count < 0:
+        return "-"
+    if count < 1024:
+        return f"{count} B"
+    size = float(count)
+    for unit in ("KiB", "MiB", "GiB"):
+        size /= 1024
+        if size < 1024:
+            return f"{size:.1f} {unit}"
+    return f"{size / 1024:.1f} TiB"
+
+
 def write_json(value: object) -> None:
     import msgspec
 
@@ -74,14 +93,16 @@ def write_json(value: object) -> None:
 def write_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Columns two spaces apart; columns of numbers stand to the right."""
     cells = [[str(cell) for cell in row] for row in rows]
-    for line in lay_out(headings, cells):
+    first, *others = lay_out(headings, cells)
+    write_line(paint(first, BOLD, sys.stdout))
+    for line in others:
         write_line(line)
 
 
 def lay_out(headings: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:
     columns = range(len(headings))
     widths = [max(len(headings[i]), *(len(row[i]) for row in cells), 0) for i in columns]
-    numeric = [bool(cells) and all(row[i].lstrip("-").isdecimal() for row in cells) for i in columns]
+    numeric = [bool(cells) and all(_NUMBER.fullmatch(row[i]) for row in cells) for i in columns]
     lines = []
     for row in (headings, *cells):
         padded = [row[i].rjust(widths[i]) if numeric[i] else row[i].ljust(widths[i]) for i in columns]
@@ -106,5 +127,6 @@ class Progress:
 
     def clear(self) -> None:
         if self._shown and self._next:
+            self._next = 0.0
             self._stream.write("\r\x1b[K")
             self._stream.flush()

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from cairnmq.cli.arguments import (
     add_connection,
     add_json,
+    add_topics,
+    completes,
     connect,
+    examples,
     flattened,
     partition_count,
     partitions,
@@ -16,18 +20,41 @@ from cairnmq.cli.arguments import (
     setting,
     utf8,
 )
+from cairnmq.cli.live import add_watch, watched
 from cairnmq.cli.offset_spec import FORMS, find_bounds, parse_offset, place
-from cairnmq.cli.terminal import UsageError, error, note, report_deleted, write_json, write_line, write_table
+from cairnmq.cli.terminal import (
+    UsageError,
+    error,
+    note,
+    or_dash,
+    report_deleted,
+    size_text,
+    write_json,
+    write_line,
+    write_table,
+)
+from cairnmq.cli.topic_choice import HELP, natural_order, parse_choice
 
 if TYPE_CHECKING:
     from cairnmq.client.blocking import Client
+    from cairnmq.client.topic_sizes import TopicSize
+
+SORTS: dict[str, Callable[[TopicSize], int | None]] = {
+    "name": lambda topic: 0,
+    "partitions": lambda topic: topic.partitions,
+    "messages": lambda topic: topic.messages,
+    "size": lambda topic: topic.bytes,
+}
+_LISTED = ("name", "partitions", "replicas", "messages", "bytes")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Creates, shows, changes and deletes topics."
+    examples(parser, "cairn topic create orders -p 6", "cairn topic list", "cairn topic describe orders")
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
-    create = actions.add_parser("create", help="create topics")
-    create.add_argument("names", nargs="+", type=utf8, metavar="NAME")
+    create = actions.add_parser("create", help="create topics", description="Creates topics.")
+    create.add_argument("names", nargs="+", type=utf8, metavar="TOPIC")
     create.add_argument(
         "-p", "--partitions", type=partition_count, default=-1, metavar="N", help="default: the broker's num.partitions"
     )
@@ -40,30 +67,65 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="default: the broker's default.replication.factor",
     )
     create.add_argument(
-        "-c", "--config", dest="configs", action="append", type=setting, default=[], metavar="k=v", help="repeatable"
+        "-c",
+        "--config",
+        dest="configs",
+        action="append",
+        type=setting,
+        default=[],
+        metavar="k=v",
+        help="setting of the topic; repeatable",
     )
-    create.add_argument("--if-not-exists", action="store_true", help="an existing topic is no failure")
+    create.add_argument("--if-not-exists", action="store_true", help="do nothing if the topic already exists")
+    examples(
+        create,
+        "cairn topic create orders -p 6",
+        "cairn topic create users -c cleanup.policy=compact",
+        "cairn topic create orders clicks --if-not-exists",
+    )
     create.set_defaults(run=run_create)
 
-    listing = actions.add_parser("list", help="list topics")
+    listing = actions.add_parser(
+        "list",
+        help="list topics with their messages and size",
+        description="Lists topics. MESSAGES counts offsets from the first to the last, so it is more than there are "
+        "where compaction or transactions leave gaps. SIZE is what the topic takes on disk.",
+    )
+    completes(
+        "topics", listing.add_argument("choices", nargs="*", type=parse_choice, metavar="TOPIC", help=f"only: {HELP}")
+    )
     listing.add_argument("--internal", action="store_true", help="internal topics too")
+    listing.add_argument(
+        "--sort", choices=SORTS, default="name", metavar="BY", help=f"{', '.join(SORTS)}; numbers: largest first"
+    )
+    listing.add_argument("-q", "--names", action="store_true", help="only the names, one in a line")
+    add_watch(listing)
     add_json(listing)
-    listing.set_defaults(run=run_list)
+    examples(listing, "cairn topic list", "cairn topic list 'orders-*' --sort size", "cairn topic list --watch")
+    listing.set_defaults(run=watched(run_list))
 
-    describe = actions.add_parser("describe", help="partitions, offsets and configs of topics")
-    describe.add_argument("names", nargs="+", type=utf8, metavar="NAME")
+    describe = actions.add_parser(
+        "describe",
+        help="partitions, offsets and settings of topics",
+        description="Shows partitions, offsets and settings of topics.",
+    )
+    add_topics(describe)
     describe.add_argument(
-        "-a", "--all", action="store_true", help="also the configs that are not set on the topic itself"
+        "-a", "--all", action="store_true", help="also the settings that are not set on the topic itself"
     )
     add_json(describe)
+    examples(describe, "cairn topic describe orders", "cairn topic describe orders --all --json")
     describe.set_defaults(run=run_describe)
 
-    delete = actions.add_parser("delete", help="delete topics with all their messages")
-    delete.add_argument("names", nargs="+", type=utf8, metavar="NAME")
+    delete = actions.add_parser(
+        "delete", help="delete topics with all their messages", description="Deletes topics with all their messages."
+    )
+    add_topics(delete)
+    examples(delete, "cairn topic delete orders-test")
     delete.set_defaults(run=run_delete)
 
-    alter = actions.add_parser("alter", help="change configs")
-    alter.add_argument("names", nargs="+", type=utf8, metavar="NAME")
+    alter = actions.add_parser("alter", help="change settings of topics", description="Changes settings of topics.")
+    add_topics(alter)
     alter.add_argument(
         "-c",
         "--config",
@@ -72,7 +134,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=setting,
         default=[],
         metavar="k=v",
-        help="set; repeatable",
+        help="set this setting; repeatable",
     )
     alter.add_argument(
         "-d",
@@ -82,17 +144,27 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=utf8,
         default=[],
         metavar="k",
-        help="back to the default",
+        help="reset this setting to its default; repeatable",
     )
+    examples(alter, "cairn topic alter orders -c retention.ms=86400000", "cairn topic alter orders -d retention.ms")
     alter.set_defaults(run=run_alter)
 
-    add = actions.add_parser("add-partitions", help="add partitions to a topic")
-    add.add_argument("name", type=utf8, metavar="NAME")
+    add = actions.add_parser(
+        "add-partitions",
+        help="add partitions to a topic",
+        description="Adds partitions to a topic. Keys may then belong to other partitions than before.",
+    )
+    completes("topics", add.add_argument("name", type=utf8, metavar="TOPIC"))
     add.add_argument("-n", "--num", type=partition_count, required=True, metavar="N", help="how many to add")
+    examples(add, "cairn topic add-partitions orders -n 2")
     add.set_defaults(run=run_add_partitions)
 
-    trim = actions.add_parser("trim", help="delete messages from the start of partitions")
-    trim.add_argument("name", type=utf8, metavar="NAME")
+    trim = actions.add_parser(
+        "trim",
+        help="delete messages from the start of partitions",
+        description="Deletes messages from the start of partitions.",
+    )
+    completes("topics", trim.add_argument("name", type=utf8, metavar="TOPIC"))
     trim.add_argument(
         "-o", "--offset", type=parse_offset, required=True, metavar="OFFSET", help=f"first one to keep: {FORMS}"
     )
@@ -100,6 +172,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "-p", "--partition", action="append", type=partitions, metavar="P", help="3 or 0,2,5-7 (default: all)"
     )
     add_json(trim)
+    examples(trim, "cairn topic trim orders -o @2026-08-01", "cairn topic trim orders -o -1000 -p 0")
     trim.set_defaults(run=run_trim)
 
     for action in (create, listing, describe, delete, alter, add, trim):
@@ -135,16 +208,29 @@ def run_create(arguments: argparse.Namespace) -> int:
 
 def run_list(arguments: argparse.Namespace) -> int:
     with connect(arguments) as client:
-        topics = sorted(client.metadata(None).topics.values(), key=lambda topic: topic.name)
-    shown = [topic for topic in topics if arguments.internal or not topic.internal]
-    rows = [(t.name, len(t.partitions), len(t.partitions[0].replicas) if t.partitions else 0) for t in shown]
+        if arguments.names:
+            known = client.metadata(None).topics.values()
+            for name in sorted((t.name for t in known if _listed(arguments, t.name, t.internal)), key=natural_order):
+                write_line(name)
+            return 0
+        topics = [topic for topic in client.topic_sizes() if _listed(arguments, topic.name, topic.internal)]
+    topics.sort(key=lambda topic: natural_order(topic.name))
+    if arguments.sort != "name":
+        topics.sort(key=lambda topic: SORTS[arguments.sort](topic) or 0, reverse=True)
     if arguments.json:
-        write_json([{"name": name, "partitions": parts, "replicas": replicas} for name, parts, replicas in rows])
-    elif rows:
-        write_table(("NAME", "PARTITIONS", "REPLICAS"), rows)
+        write_json([{name: getattr(topic, name) for name in _LISTED} for topic in topics])
+    elif topics:
+        rows = [(t.name, t.partitions, t.replicas, or_dash(t.messages), size_text(t.bytes)) for t in topics]
+        write_table(("NAME", "PARTITIONS", "REPLICAS", "MESSAGES", "SIZE"), rows)
     else:
-        note("no topics; `cairn topic create NAME` makes one")
+        note("no topic matches" if arguments.choices else "no topics; `cairn topic create NAME` makes one")
     return 0
+
+
+def _listed(arguments: argparse.Namespace, name: str, internal: bool) -> bool:
+    if internal and not arguments.internal:
+        return False
+    return not arguments.choices or any(choice.matches(name) for choice in arguments.choices)
 
 
 def run_describe(arguments: argparse.Namespace) -> int:

@@ -1,31 +1,35 @@
-"""`cairn verify DIR...`: checks every invariant offline; a line for each finding."""
+"""`cairn verify DIR...`: checks every invariant offline; a line for each problem."""
 
 from __future__ import annotations
 
 import argparse
 
+from cairnmq.cli.arguments import examples
 from cairnmq.cli.terminal import UsageError, note, write_line
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Checks data directories while no broker runs on them. Exit 1 and a line for each finding."
+    parser.description = (
+        "Checks data directories while no broker runs on them. Prints a line for each problem, and then exits with 1."
+    )
     parser.add_argument("dirs", nargs="+", metavar="DIR", help="data directory; of several each is checked by itself")
     parser.add_argument(
-        "--journal-dir", metavar="J", help="where the journals of the one DIR are, if not in DIR/journal"
+        "--journal-dir", metavar="J", help="where the journals are, if not in DIR/journal (only with a single DIR)"
     )
+    examples(parser, "cairn verify cairn-data", "cairn verify /data/cairn --journal-dir /journals/cairn")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from cairnmq.metadata.inspection import read_next_queue, read_queues
-    from cairnmq.storage.verify import verify
+    from cairnmq.metadata.inspection import read_counters, read_queues
+    from cairnmq.storage.api.verify import verify
 
     if len(arguments.dirs) > 1:
         if arguments.journal_dir is not None:
             raise UsageError("--journal-dir holds the journals of one data directory: check them one by one")
         note("the directories are not compared with each other: that comes with replicas, in a later release")
     findings = 0
-    for line in verify(arguments.dirs, arguments.journal_dir, read_queues, read_next_queue):
+    for line in verify(arguments.dirs, arguments.journal_dir, read_queues, read_counters):
         if line.startswith("note: "):  # what the next start repairs by itself
             note(line)
         else:
@@ -34,5 +38,5 @@ def run(arguments: argparse.Namespace) -> int:
                 write_line(line)
             except BrokenPipeError:  # who reads has seen enough, but not that all is well
                 return 1
-    note(f"{findings} finding{'' if findings == 1 else 's'}")
+    note(f"{findings} problem{'' if findings == 1 else 's'} found")
     return 1 if findings else 0

@@ -170,4 +170,6 @@ def settings_as_changes(settings: Mapping[str, str], removed: Iterable[str]) -> 
 
 
 def _resource(resource: int, name: str) -> str:
-    return f"{'topic' if resource == TOPIC_RESOURCE else 'broker'} {name}"
+    if resource == TOPIC_RESOURCE:
+        return f"topic {name}"
+    return f"broker {name}" if name else "all brokers"

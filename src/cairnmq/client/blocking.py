@@ -13,15 +13,17 @@ from types import TracebackType
 from typing import TypeVar
 
 from cairnmq import __version__
-from cairnmq.client import admin, cluster, data, groups, kept_offsets, offsets, transactions
+from cairnmq.client import admin, cluster, groups, kept_offsets, membership, offsets, records, topic_sizes, transactions
 from cairnmq.client.connection import Connection
 from cairnmq.client.errors import ClientError, Disconnected, GaveUp, Refused, Unreachable
 from cairnmq.client.session import Ask, Cluster, Node, Pause, Plan, Session, Topic
+from cairnmq.os_errors import reason_of
 from cairnmq.types import Buffer, TopicPartition
 from cairnmq.wire.messages import Message
 
 T = TypeVar("T")
 
+DEFAULT_PORT = 9092
 CONNECT_SECONDS_MAX = 10.0
 _NO_NODE = -1
 
@@ -103,7 +105,7 @@ class _Link:
                     return reply.correlation_id, reply.message
         except OSError as error:
             self.close()
-            raise Disconnected(f"lost {self.address} while waiting for its answer: {reason_of(error)}") from None
+            raise Disconnected(f"lost {self.address} while waiting for its response: {reason_of(error)}") from None
         except BaseException:
             self.close()
             raise
@@ -188,34 +190,38 @@ class Client:
         """Name of an API -> lowest and highest version that a broker serves."""
         return self._run(cluster.api_versions(self.session, node))
 
-    def log_dirs(self, node: int) -> list[cluster.LogDir]:
-        """The directories of a broker: room and errors."""
-        return self._run(cluster.log_dirs(self.session, node))
+    def log_dirs(self, node: int, *, contents: bool = False) -> list[cluster.LogDir]:
+        """The directories of a broker: room and errors, and the size of each topic in them if that is wanted."""
+        return self._run(cluster.log_dirs(self.session, node, contents=contents))
+
+    def topic_sizes(self) -> list[topic_sizes.TopicSize]:
+        """Every topic with its messages and bytes, as far as the brokers tell."""
+        return self._run(topic_sizes.topic_sizes(self.session))
 
     def list_offsets(
         self, topic: str, partitions: Iterable[int], timestamp: int, *, read_committed: bool = False
-    ) -> dict[int, data.Listed]:
-        plan = data.list_offsets(self.session, topic, partitions, timestamp, read_committed=read_committed)
+    ) -> dict[int, records.Listed]:
+        plan = records.list_offsets(self.session, topic, partitions, timestamp, read_committed=read_committed)
         return self._run(plan)
 
     def list_offsets_of(
         self, topics: Mapping[str, Iterable[int]], timestamp: int, *, read_committed: bool = False
-    ) -> dict[str, dict[int, data.Listed]]:
-        return self._run(data.list_offsets_of(self.session, topics, timestamp, read_committed=read_committed))
+    ) -> dict[str, dict[int, records.Listed]]:
+        return self._run(records.list_offsets_of(self.session, topics, timestamp, read_committed=read_committed))
 
-    def init_producer_id(self) -> data.ProducerId:
-        return self._run(data.init_producer_id(self.session))
+    def init_producer_id(self) -> records.ProducerId:
+        return self._run(records.init_producer_id(self.session))
 
-    def produce(self, topic: str, partition: int, batch: Buffer, acks: int = -1) -> data.Produced | None:
+    def produce(self, topic: str, partition: int, batch: Buffer, acks: int = -1) -> records.Produced | None:
         """Appends one batch; None with acks=0."""
         place = TopicPartition(topic, partition)
         return self.produce_all({place: batch}, acks).get(place)
 
     def produce_all(
         self, batches: Mapping[TopicPartition, Buffer], acks: int = -1, transactional_id: str | None = None
-    ) -> dict[TopicPartition, data.Produced]:
+    ) -> dict[TopicPartition, records.Produced]:
         """Appends one batch to each of several partitions at once."""
-        plan = data.produce(self.session, batches, acks, self._timeout_ms, transactional_id=transactional_id)
+        plan = records.produce(self.session, batches, acks, self._timeout_ms, transactional_id=transactional_id)
         return self._run(plan)
 
     def begin_transactions(self, transactional_id: str, timeout_ms: int) -> transactions.Transaction:
@@ -225,6 +231,12 @@ class Client:
     def end_transaction(self, transaction: transactions.Transaction, *, commit: bool) -> transactions.Transaction:
         """Gives the next one of the same producer; it begins with its first batch."""
         return self._run(transactions.end(self.session, transaction, commit=commit))
+
+    def list_transactions(self, states: Sequence[str] = ()) -> list[transactions.ListedTransaction]:
+        return self._run(transactions.list_all(self.session, states))
+
+    def describe_transaction(self, transactional_id: str) -> transactions.TransactionDescription:
+        return self._run(transactions.describe(self.session, transactional_id))
 
     def open_transactions(self, prefix: str) -> list[transactions.OpenTransaction]:
         """Of transactional ids that begin so."""
@@ -239,9 +251,9 @@ class Client:
         max_bytes: int = 50 * 1024 * 1024,
         partition_max_bytes: int = 1024 * 1024,
         read_committed: bool = False,
-    ) -> list[data.Fetched]:
+    ) -> list[records.Fetched]:
         """Reads batches from `{topic: {partition: offset}}`; with `read_committed` only those that are decided."""
-        plan = data.fetch(
+        plan = records.fetch(
             self.session,
             positions,
             max_wait_ms=max_wait_ms,
@@ -254,7 +266,7 @@ class Client:
 
     def delete_records(self, topic: str, before: Mapping[int, int]) -> dict[int, int]:
         """Deletes what lies before an offset in each partition; gives the new log starts."""
-        return self._run(data.delete_records(self.session, topic, before, self._timeout_ms))
+        return self._run(records.delete_records(self.session, topic, before, self._timeout_ms))
 
     def keep_offsets(self, parts: Mapping[TopicPartition, kept_offsets.Kept]) -> dict[TopicPartition, int]:
         """Writes batches with the offsets they have (only to a CairnMQ); gives the new ends."""
@@ -264,8 +276,26 @@ class Client:
         node = self._run(self.session.retrying(lambda: self.session.coordinator(group)))
         return self.session.nodes[node]
 
-    def offset_commit(self, group: str, committed: Mapping[TopicPartition, int]) -> None:
-        self._run(offsets.commit(self.session, group, committed))
+    def offset_commit(
+        self, group: str, committed: Mapping[TopicPartition, int], member: membership.Member | None = None
+    ) -> None:
+        """As a member of the group, or from outside."""
+        who = ("", -1) if member is None else (member.member_id, member.epoch)
+        self._run(offsets.commit(self.session, group, committed, *who))
+
+    def offset_delete(self, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Refused | None]:
+        return self._run(offsets.delete(self.session, group, partitions))
+
+    def heartbeat(self, member: membership.Member) -> None:
+        """Joins the group with the first one."""
+        self._run(membership.heartbeat(self.session, member, time.monotonic()))
+
+    def leave_group(self, member: membership.Member) -> None:
+        self._run(membership.leave(self.session, member))
+
+    def named_partitions(self, partitions: Iterable[tuple[bytes, int]]) -> list[TopicPartition]:
+        """Of topic ids, as a member of a group is assigned them."""
+        return self._run(membership.named(self.session, partitions))
 
     def offset_fetch(self, group: str, partitions: Sequence[TopicPartition] | None = None) -> dict[TopicPartition, int]:
         """The committed offsets of some partitions, or all that the group has."""
@@ -362,10 +392,11 @@ class Client:
 
 
 def parse_bootstrap(text: str) -> list[tuple[str, int]]:
-    """`HOST:PORT,HOST:PORT`; ClientError with a sentence otherwise."""
+    """`HOST[:PORT],...`; ClientError with a sentence otherwise. Without a port it is Kafka's usual one."""
     addresses = []
     for part in filter(None, (part.strip() for part in text.split(","))):
-        host, _, port = part.rpartition(":")
+        has_port = ":" in part and not part.endswith("]")
+        host, _, port = (part if has_port else f"{part}:{DEFAULT_PORT}").rpartition(":")
         if not port.isdecimal() or not 0 < int(port) < 65536 or not host:
             raise ClientError(f"bootstrap address {part!r} is not HOST:PORT")
         addresses.append((host.strip("[]"), int(port)))
@@ -376,12 +407,3 @@ def parse_bootstrap(text: str) -> list[tuple[str, int]]:
 
 def _left(deadline: float) -> float:
     return max(0.001, deadline - time.monotonic())
-
-
-def reason_of(error: OSError) -> str:
-    """In words that end a sentence."""
-    if isinstance(error, TimeoutError):
-        return "no answer in time"
-    if isinstance(error, socket.gaierror):
-        return "unknown host name"
-    return (error.strerror or str(error)).lower()

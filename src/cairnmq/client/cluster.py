@@ -25,6 +25,7 @@ class LogDir(Struct, frozen=True):
     error: int
     total_bytes: int
     usable_bytes: int
+    topics: dict[str, int] = {}  # how many bytes each takes, if that was asked
 
 
 def api_versions(session: Session, node: int) -> Plan[dict[str, tuple[int, int]]]:
@@ -39,9 +40,19 @@ def api_versions(session: Session, node: int) -> Plan[dict[str, tuple[int, int]]
     }
 
 
-def log_dirs(session: Session, node: int) -> Plan[list[LogDir]]:
-    """The directories of a broker, without what is in them."""
-    answer = yield from session.ask(node, DescribeLogDirsRequest(topics=[]), DescribeLogDirsResponse)
+def log_dirs(session: Session, node: int, *, contents: bool = False) -> Plan[list[LogDir]]:
+    """The directories of a broker, with what is in them if that is wanted: it may be much."""
+    request = DescribeLogDirsRequest(topics=None if contents else [])
+    answer = yield from session.ask(node, request, DescribeLogDirsResponse)
     if answer.error_code:
         raise Refused(answer.error_code, f"broker {node}")
-    return [LogDir(row.log_dir, row.error_code, row.total_bytes, row.usable_bytes) for row in answer.results]
+    return [
+        LogDir(
+            row.log_dir,
+            row.error_code,
+            row.total_bytes,
+            row.usable_bytes,
+            {topic.name: sum(each.partition_size for each in topic.partitions) for topic in row.topics},
+        )
+        for row in answer.results
+    ]

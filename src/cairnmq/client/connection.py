@@ -70,7 +70,7 @@ class Connection:
     def greeted(self, answer: Message) -> list[Buffer] | None:
         """Takes the answer to a hello. None: ready for requests; else the hello to send once more (an older broker)."""
         if not isinstance(answer, ApiVersionsResponse):
-            raise ClientError(f"{self.address} answered a version request with {type(answer).__name__}")
+            raise ClientError(f"{self.address} responded to a version request with {type(answer).__name__}")
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
             if self._hello_version == 0:
                 raise ClientError(f"{self.address} refuses every version of the version request")
@@ -137,7 +137,7 @@ class Connection:
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
         waiting = self._waiting.pop(correlation_id, None)
         if waiting is None:
-            raise ClientError(f"{self.address} answered request {correlation_id}, which was never asked")
+            raise ClientError(f"{self.address} responded to request {correlation_id}, which was never sent")
         try:
             _, position = read_response_header(frame, waiting.api_key, waiting.version)
             version = waiting.version
@@ -147,13 +147,13 @@ class Connection:
             message, _ = decode(response_class(waiting.api_key), version, frame, position)
         except Malformed as error:
             name = APIS[waiting.api_key].name
-            raise ClientError(f"{self.address} sent a {name} answer that cannot be read: {error}") from None
+            raise ClientError(f"{self.address} sent a {name} response that cannot be read: {error}") from None
         return Reply(correlation_id, message)
 
 
 def _guess(start: bytes) -> str:
     if start == b"HTTP":
-        return "it is an HTTP server; the bootstrap port is the other one"
+        return "it is an HTTP server; use the port for Kafka clients (cairn serve --listen)"
     if start[:1] in (b"\x15", b"\x16"):
         return "it speaks TLS"
-    return f"its answer begins with {start!r}"
+    return f"its response begins with {start!r}"

@@ -102,6 +102,10 @@ _SENTENCES: dict[int, str] = {
     ErrorCode.INVALID_TRANSACTION_TIMEOUT: "asks for a longer time limit than the broker's transaction.max.timeout.ms",
     ErrorCode.POLICY_VIOLATION: "is beyond a limit of the broker (cairn.*.max), or its cleanup.policy has no delete",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "is not yours to use (no permission)",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "cannot be changed: a member of the group reads that topic; stop it first",
+    ErrorCode.GROUP_MAX_SIZE_REACHED: "has as many members as the broker allows",
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "has members of another kind; `cairn group describe` shows them",
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "does not exist; `cairn txn list` shows what does",
     ErrorCode.UNSUPPORTED_VERSION: "is served by a broker that does not know this request",
 }
 
@@ -115,4 +119,4 @@ def _sentence(code: int, where: str, message: str | None) -> str:
         return f"{where}: {message} ({name})"
     if code in _SENTENCES:
         return f"{where} {_SENTENCES[code]} ({name})"
-    return f"{where}: the broker answered {name}"
+    return f"{where}: the broker responded with {name}"

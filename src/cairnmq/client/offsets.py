@@ -7,11 +7,20 @@ from collections.abc import Mapping, Sequence
 from cairnmq.client.errors import Refused
 from cairnmq.client.session import Plan, Session
 from cairnmq.types import TopicPartition
-from cairnmq.wire.messages import OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest, OffsetFetchResponse
+from cairnmq.wire.messages import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
 
 
-def commit(session: Session, group: str, offsets: Mapping[TopicPartition, int]) -> Plan[None]:
-    """Stores offsets as a reader outside the group protocol: allowed while the group has no members."""
+def commit(
+    session: Session, group: str, offsets: Mapping[TopicPartition, int], member_id: str = "", epoch: int = -1
+) -> Plan[None]:
+    """Stores offsets: as a member of the group, or from outside, which is allowed while the group has no members."""
 
     def attempt() -> Plan[None]:
         by_topic: dict[str, list[TopicPartition]] = {}
@@ -30,12 +39,42 @@ def commit(session: Session, group: str, offsets: Mapping[TopicPartition, int]) 
                 OffsetCommitRequest.OffsetCommitRequestTopic(name=name, topic_id=topic.topic_id, partitions=rows)
             )
         node = yield from session.coordinator(group)
-        request = OffsetCommitRequest(group_id=group, generation_id_or_member_epoch=-1, topics=topics)
+        request = OffsetCommitRequest(
+            group_id=group, generation_id_or_member_epoch=epoch, member_id=member_id, topics=topics
+        )
         answer = yield from session.ask(node, request, OffsetCommitResponse)
         for named in answer.topics:
             for row in named.partitions:
                 if row.error_code:
                     raise Refused(row.error_code, f"group {group}")
+
+    return (yield from session.retrying(attempt))
+
+
+def delete(
+    session: Session, group: str, partitions: Sequence[TopicPartition]
+) -> Plan[dict[TopicPartition, Refused | None]]:
+    """Forgets committed offsets, of topics that no member reads; one refusal does not stop the others."""
+    by_topic: dict[str, list[OffsetDeleteRequest.OffsetDeleteRequestPartition]] = {}
+    for place in partitions:
+        row = OffsetDeleteRequest.OffsetDeleteRequestPartition(partition_index=place.partition)
+        by_topic.setdefault(place.topic, []).append(row)
+    topics = [
+        OffsetDeleteRequest.OffsetDeleteRequestTopic(name=name, partitions=rows) for name, rows in by_topic.items()
+    ]
+
+    def attempt() -> Plan[dict[TopicPartition, Refused | None]]:
+        node = yield from session.coordinator(group)
+        answer = yield from session.ask(node, OffsetDeleteRequest(group_id=group, topics=topics), OffsetDeleteResponse)
+        if answer.error_code:
+            raise Refused(answer.error_code, f"group {group}")
+        found: dict[TopicPartition, Refused | None] = {}
+        for named in answer.topics:
+            for row in named.partitions:
+                where = f"group {group} on {named.name}-{row.partition_index}"
+                refused = Refused(row.error_code, where) if row.error_code else None
+                found[TopicPartition(named.name, row.partition_index)] = refused
+        return found
 
     return (yield from session.retrying(attempt))
 

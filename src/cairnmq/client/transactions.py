@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 
-from cairnmq.client.errors import Refused
-from cairnmq.client.session import TRANSACTION, Plan, Session
+from cairnmq.client.errors import ClientError, Refused
+from cairnmq.client.session import TRANSACTION, Ask, Plan, Session
 from cairnmq.errors import ErrorCode
+from cairnmq.types import TopicPartition
 from cairnmq.wire.messages import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -68,6 +71,68 @@ def end(session: Session, transaction: Transaction, *, commit: bool) -> Plan[Tra
         if answer.producer_id < 0:
             return transaction
         return Transaction(transaction.transactional_id, answer.producer_id, answer.producer_epoch)
+
+    return (yield from session.retrying(attempt))
+
+
+class ListedTransaction(Struct, frozen=True):
+    transactional_id: str
+    coordinator: int
+    state: str
+    producer_id: int
+
+
+class TransactionDescription(Struct, frozen=True):
+    """`start_ms` is -1 unless a transaction is open."""
+
+    transaction: Transaction
+    coordinator: int
+    state: str
+    start_ms: int
+    timeout_ms: int
+    partitions: tuple[TopicPartition, ...]
+
+
+def list_all(session: Session, states: Sequence[str] = ()) -> Plan[list[ListedTransaction]]:
+    """The transactional ids of every broker, by name."""
+    request = ListTransactionsRequest(state_filters=list(states))
+
+    def attempt() -> Plan[list[ListedTransaction]]:
+        yield from session.metadata([])
+        nodes = list(session.nodes)
+        answers = yield from session.ask_all([Ask(node, request) for node in nodes], ListTransactionsResponse)
+        found = []
+        for node, answer in zip(nodes, answers, strict=True):
+            if answer.error_code:
+                raise Refused(answer.error_code, "transactions")
+            if answer.unknown_state_filters:
+                unknown = ", ".join(answer.unknown_state_filters)
+                raise ClientError(f"the broker knows no transaction state {unknown}")
+            for row in answer.transaction_states:
+                found.append(ListedTransaction(row.transactional_id, node, row.transaction_state, row.producer_id))
+        return sorted(found, key=lambda listed: listed.transactional_id)
+
+    return (yield from session.retrying(attempt))
+
+
+def describe(session: Session, transactional_id: str) -> Plan[TransactionDescription]:
+    """Refused with TRANSACTIONAL_ID_NOT_FOUND if there is none."""
+
+    def attempt() -> Plan[TransactionDescription]:
+        node = yield from session.coordinator(transactional_id, TRANSACTION)
+        request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
+        answer = yield from session.ask(node, request, DescribeTransactionsResponse)
+        (row,) = answer.transaction_states
+        if row.error_code:
+            raise Refused(row.error_code, f"transactional id {transactional_id}")
+        return TransactionDescription(
+            Transaction(row.transactional_id, row.producer_id, row.producer_epoch),
+            node,
+            row.transaction_state,
+            row.transaction_start_time_ms,
+            row.transaction_timeout_ms,
+            tuple(TopicPartition(each.topic, index) for each in row.topics for index in sorted(each.partitions)),
+        )
 
     return (yield from session.retrying(attempt))
 

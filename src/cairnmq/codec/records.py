@@ -5,9 +5,11 @@ The broker stores and forwards batches without looking inside, so its hot path n
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from cairnmq.codec.batch import (
     APPEND_TIME_BIT,
@@ -99,6 +101,25 @@ def decode_records(header: BatchHeader, body: Buffer) -> Iterator[Record]:
         raise Undecodable(f"batch at offset {header.base_offset}: {error}") from None
     except IndexError:
         raise Undecodable(f"batch at offset {header.base_offset}: its records end early") from None
+
+
+def last_records(buffer: Buffer, count: int, limit: int = UNPACKED_BYTES_MAX) -> list[Record]:
+    """At most `count`, from the end of a batch that was checked already: those before are passed over, so that very
+    many small ones cost neither their time nor their memory."""
+    header, packed = open_batch(buffer, limit=limit, check_crc=False)
+    body = bytes(packed)
+    starts: deque[int] = deque(maxlen=count)
+    position = 0
+    try:
+        for _ in range(header.count):
+            starts.append(position)
+            size, position = read_varint(body, position)
+            if size < 0:
+                raise Undecodable(f"batch at offset {header.base_offset}: a record claims {size} bytes")
+            position += size
+    except IndexError:
+        raise Undecodable(f"batch at offset {header.base_offset}: its records end early") from None
+    return list(decode_records(replace(header, count=len(starts)), body[starts[0] :])) if starts else []
 
 
 def build_batch(

@@ -18,13 +18,13 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from cairnmq.errors import ErrorCode
+from cairnmq.groups.classic_member import Member, record_of
 from cairnmq.groups.deadlines import Deadline, Deadlines, Limit
 from cairnmq.groups.facts import Decision, Ticket
-from cairnmq.groups.member import Member, record_of
+from cairnmq.groups.memory_estimate import MEMBER_BYTES, protocols_weight, texts_weight
 from cairnmq.groups.messages import Answer, Described, Identity, Join, Joined, Left, Limits, State, Sync, Synced
-from cairnmq.groups.record import ClassicRecord, MemberRecord, put
+from cairnmq.groups.stored_group import ClassicRecord, MemberRecord, put
 from cairnmq.groups.subscription import CONSUMER, subscribed_topics
-from cairnmq.groups.weight import MEMBER_BYTES, protocols_weight, texts_weight
 
 GroupMember: TypeAlias = "Member[ClassicGroup]"
 Outcome: TypeAlias = Decision[Answer]
@@ -285,7 +285,7 @@ class ClassicGroup:
             return
         self._initial = False
         self.generation += 1
-        self.since_ms = now_ms
+        self.since_ms = self._deadlines.date_ms(now_ms)
         self._unsynced.clear()
         if not self.members:
             self.protocol = None
@@ -354,7 +354,7 @@ class ClassicGroup:
         for one in self.members.values():
             one.assignment = command.assignments.get(one.member_id, b"")
         self.state = State.STABLE
-        self.since_ms = now_ms
+        self.since_ms = self._deadlines.date_ms(now_ms)
         out.facts.append(put(self.group_id, self.record()))
         for one in self.members.values():
             self._answer_sync(one, self._synced(one), out)

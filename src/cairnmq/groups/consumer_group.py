@@ -18,22 +18,23 @@ from typing import TypeAlias
 
 from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.groups import partitions as parts
-from cairnmq.groups import record as group_record
+from cairnmq.groups import stored_group as group_record
 from cairnmq.groups.assignors import ASSIGNORS, Seat
 from cairnmq.groups.classic import Outcome
 from cairnmq.groups.consumer_member import ConsumerMember, Progress
 from cairnmq.groups.consumer_messages import JOINS, LEAVES, LEAVES_FOR_NOW, ConsumerGroupView, Report
-from cairnmq.groups.consumer_record import ConsumerMemberRecord, ConsumerRecord, drop_member, put_member
 from cairnmq.groups.deadlines import Deadline, Deadlines
 from cairnmq.groups.facts import Ticket
 from cairnmq.groups.messages import Limits, Standing, State
 from cairnmq.groups.partitions import NOTHING, Partitions
+from cairnmq.groups.stored_consumer_group import ConsumerMemberRecord, ConsumerRecord, drop_member, put_member
 from cairnmq.groups.subscription import CONSUMER
 from cairnmq.groups.topic_pattern import Patterns
 from cairnmq.groups.topic_view import TopicView
 
 GroupMember: TypeAlias = "ConsumerMember[ConsumerGroup]"
 
+NEW = 1  # a group's epoch before anybody has joined, as Kafka has it since 4.3; 0 is what members join with
 _UNRESOLVED = -2  # no version of the topics
 _SESSION, _INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 
@@ -47,8 +48,8 @@ class ConsumerGroup:
     ) -> None:
         self.group_id = group_id
         self.limits = limits
-        self.epoch = 0
-        self.target_epoch = 0
+        self.epoch = NEW
+        self.target_epoch = NEW
         self.since_ms = 0
         self.members: dict[str, GroupMember] = {}
         self.deadlines = deadlines
@@ -282,7 +283,7 @@ class ConsumerGroup:
         self, member: GroupMember, renewed: bool, owned: Partitions | None, now_ms: int, view: TopicView
     ) -> None:
         """The group's epoch, its target and this member's place, as they follow from topics and subscriptions."""
-        self.refresh(view, bump=renewed or self.epoch == 0)
+        self.refresh(view, bump=renewed or self.epoch < NEW)
         if self.epoch > self.target_epoch:
             self._assign(view)
         allowed = self._topic_ids(member, view) if renewed else None
@@ -400,7 +401,7 @@ class ConsumerGroup:
         for member in members:
             self.remove(member)
         if not self.members:
-            self.since_ms = now_ms
+            self.since_ms = self.deadlines.date_ms(now_ms)
         self.refresh(view, bump=True)
 
     def expire(self, deadline: Deadline[ConsumerGroup], now_ms: int, view: TopicView) -> None:
@@ -424,9 +425,7 @@ class ConsumerGroup:
             return ErrorCode.UNKNOWN_MEMBER_ID
         if not transactional and member.classic is None and version < 9:
             return ErrorCode.UNSUPPORTED_VERSION
-        error = _commit_epoch_error(member, epoch)
-        # A producer that is told 113 gives up for good; after 22 it aborts and goes on.
-        return ErrorCode.ILLEGAL_GENERATION if error and transactional else error
+        return _commit_epoch_error(member, epoch)
 
     def fetch_error(self, member_id: str | None, epoch: int) -> ErrorCode:
         """Whether committed offsets may be read; tools read them without saying who they are."""
@@ -443,10 +442,6 @@ class ConsumerGroup:
             return State.ASSIGNING
         settled = all(member.is_reconciled(self.target_epoch) for member in self.members.values())
         return State.STABLE if settled else State.RECONCILING
-
-    @property
-    def unused(self) -> bool:
-        return self.epoch == 0
 
     @property
     def only_classic(self) -> bool:

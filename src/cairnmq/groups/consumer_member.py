@@ -15,10 +15,10 @@ from typing import Generic, TypeVar
 
 from cairnmq.groups import partitions as parts
 from cairnmq.groups.consumer_messages import ConsumerMemberView, Report
-from cairnmq.groups.consumer_record import ClassicPart, ConsumerMemberRecord
 from cairnmq.groups.deadlines import Deadline, Limit
+from cairnmq.groups.memory_estimate import MEMBER_BYTES, protocols_weight, texts_weight
 from cairnmq.groups.partitions import NOTHING, Partitions
-from cairnmq.groups.weight import MEMBER_BYTES, protocols_weight, texts_weight
+from cairnmq.groups.stored_consumer_group import ClassicPart, ConsumerMemberRecord
 
 G = TypeVar("G")
 

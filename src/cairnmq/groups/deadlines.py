@@ -42,7 +42,10 @@ class Deadline(Generic[G]):
 
 
 class Deadlines(Generic[G]):
+    """`wall_ahead_ms`: how far the wall clock is ahead of the steady one that time limits run by."""
+
     def __init__(self) -> None:
+        self.wall_ahead_ms = 0
         self._heap: list[tuple[int, int, Deadline[G]]] = []
         self._entries = count(1)
 
@@ -50,6 +53,10 @@ class Deadlines(Generic[G]):
         deadline.due_ms = due_ms
         if due_ms < deadline.queued_ms:
             self._push(deadline, due_ms)
+
+    def date_ms(self, now_ms: int) -> int:
+        """A moment as it is stored: the steady clock begins anew with every run."""
+        return now_ms + self.wall_ahead_ms
 
     @property
     def wake_ms(self) -> int:

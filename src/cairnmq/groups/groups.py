@@ -12,25 +12,26 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from cairnmq.errors import ErrorCode, Refusal
-from cairnmq.groups import hosted, record
+from cairnmq.groups import classic_in_consumer, stored_group
 from cairnmq.groups import offsets as offset_facts
 from cairnmq.groups.classic import ClassicGroup, Outcome
 from cairnmq.groups.consumer_group import ConsumerGroup
 from cairnmq.groups.consumer_messages import JOINS, ConsumerGroupView, Report
-from cairnmq.groups.consumer_record import MEMBER_SPACE, decode_member, drop_member, member_key
 from cairnmq.groups.deadlines import Deadlines
 from cairnmq.groups.facts import Decision, Fact, Ticket
+from cairnmq.groups.memory_estimate import DEADLINE_BYTES
 from cairnmq.groups.messages import Described, Identity, Join, Joined, Left, Limits, Standing, State, Sync, Synced
 from cairnmq.groups.migration import downgraded, emptied, may_downgrade, upgraded
 from cairnmq.groups.offsets import OffsetKey, Offsets
 from cairnmq.groups.pending import SPACE as PENDING_SPACE
 from cairnmq.groups.pending import PendingOffsets
+from cairnmq.groups.stored_consumer_group import MEMBER_SPACE, decode_member, drop_member, member_key
 from cairnmq.groups.subscription import CONSUMER
 from cairnmq.groups.topic_pattern import Patterns
 from cairnmq.groups.topic_view import NoTopics, TopicView
-from cairnmq.groups.weight import DEADLINE_BYTES
 
 CLASSIC = "classic"
+MISSING_GROUP_KNOWN_FROM = 9  # clients that send an older OffsetCommit do not understand that there is no such group
 
 AnyGroup: TypeAlias = ClassicGroup | ConsumerGroup
 
@@ -69,7 +70,7 @@ class Groups:
     ) -> Groups:
         groups = cls(offsets, limits)
         for key, value in stored:
-            groups.apply((record.SPACE, key, value))
+            groups.apply((stored_group.SPACE, key, value))
         for key, value in members:
             groups.apply((MEMBER_SPACE, key, value))
         for group_id, value in groups._stored.items():
@@ -77,8 +78,8 @@ class Groups:
         return groups
 
     def _load(self, group_id: str, value: bytes) -> AnyGroup:
-        found = record.decode(value)
-        if isinstance(found, record.ClassicRecord):
+        found = stored_group.decode(value)
+        if isinstance(found, stored_group.ClassicRecord):
             return ClassicGroup.load(group_id, found, self.limits, self._deadlines)
         members = map(decode_member, self._stored_members.get(group_id, {}).values())
         return ConsumerGroup.load(group_id, found, members, self.limits, self._deadlines, self._patterns)
@@ -98,7 +99,7 @@ class Groups:
             self.pending.apply(fact)
         elif space == MEMBER_SPACE:
             self._apply_member(key, value)
-        elif space != record.SPACE:
+        elif space != stored_group.SPACE:
             self.offsets.apply(fact)
         elif value is None:
             self._stored.pop(key.decode(), None)
@@ -114,6 +115,10 @@ class Groups:
         members.pop(whose.member_id, None)
         if not members:
             self._stored_members.pop(whose.group, None)
+
+    def set_date(self, now_ms: int, wall_ms: int) -> None:
+        """The date of a moment of the clock that commands bring."""
+        self._deadlines.wall_ahead_ms = wall_ms - now_ms
 
     def resume(self, now_ms: int) -> None:
         """After a load: the sessions of all members begin."""
@@ -160,7 +165,7 @@ class Groups:
     def join_growth(self, command: Join) -> int:
         group = self._live.get(command.group_id)
         if isinstance(group, ConsumerGroup) and group.members:
-            return hosted.growth(group, command)
+            return classic_in_consumer.growth(group, command)
         if not isinstance(group, ClassicGroup):
             group = ClassicGroup(command.group_id, self.limits, self._deadlines)
         return group.growth(command)
@@ -180,11 +185,11 @@ class Groups:
         group = self._live.get(command.group_id)
         if isinstance(group, ConsumerGroup):
             if group.members:
-                hosted.join(group, command, ticket, now_ms, self.view, fresh_id, out)
+                classic_in_consumer.join(group, command, ticket, now_ms, self.view, fresh_id, out)
                 self._finish(group, now_ms, out)
                 return out
             classic = emptied(group, self._deadlines)
-            changed_over = record.put(command.group_id, classic.record())
+            changed_over = stored_group.put(command.group_id, classic.record())
             classic.join(command, ticket, now_ms, fresh_id, out)
             if classic.members or classic.pending:  # else it was refused, and the group stays what it is
                 out.facts.insert(0, changed_over)
@@ -218,7 +223,7 @@ class Groups:
         if group is None:
             out.answers.append((ticket, Synced(_absent(command.group_id))))
         elif isinstance(group, ConsumerGroup):
-            hosted.sync(group, command, ticket, now_ms, self.view, out)
+            classic_in_consumer.sync(group, command, ticket, now_ms, self.view, out)
         else:
             group.sync(command, ticket, now_ms, out)
         return out
@@ -230,7 +235,7 @@ class Groups:
         if group is None:
             return _absent(group_id)
         if isinstance(group, ConsumerGroup):
-            return hosted.heartbeat(group, member_id, instance_id, generation, now_ms, self.view)
+            return classic_in_consumer.heartbeat(group, member_id, instance_id, generation, now_ms, self.view)
         return group.heartbeat(member_id, instance_id, generation, now_ms)
 
     def leave(self, group_id: str, identities: Sequence[Identity], ticket: Ticket, now_ms: int) -> Outcome:
@@ -243,7 +248,7 @@ class Groups:
             else:
                 out.answers.append((ticket, Left(error)))
         elif isinstance(group, ConsumerGroup):
-            hosted.leave(group, identities, ticket, now_ms, self.view, out)
+            classic_in_consumer.leave(group, identities, ticket, now_ms, self.view, out)
             self._finish(group, now_ms, out)
         else:
             group.leave(identities, ticket, now_ms, out)
@@ -340,7 +345,7 @@ class Groups:
         version: int,
         transactional: bool = False,
     ) -> ErrorCode:
-        """Whether such a member may commit offsets. Clients before version 9 do not understand a missing group."""
+        """Whether such a member may commit offsets, in a version of OffsetCommit."""
         group = self._live.get(group_id)
         if isinstance(group, ConsumerGroup):
             return group.commit_error(member_id, instance_id, generation, version=version, transactional=transactional)
@@ -350,7 +355,7 @@ class Groups:
             return self._room_error(group_id, self.offsets.groups(), self.pending.groups())
         if group_id in self.offsets.groups():
             return ErrorCode.UNKNOWN_MEMBER_ID
-        return ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION
+        return ErrorCode.GROUP_ID_NOT_FOUND if version >= MISSING_GROUP_KNOWN_FROM else ErrorCode.ILLEGAL_GENERATION
 
     def fetch_error(self, group_id: str, member_id: str | None, epoch: int) -> ErrorCode:
         """Whether such a member may read committed offsets; only groups of the consumer protocol ask who it is."""
@@ -379,7 +384,7 @@ class Groups:
     def expire_offsets(
         self, group_id: str, now_ms: int, retention_ms: int, topic_name: Callable[[bytes], str | None]
     ) -> Outcome:
-        """What has become too old in a group, and the group itself if nothing is left of it.
+        """What has become too old in a group, and the group itself if nothing is left of it; `now_ms` is a date.
 
         Offsets of a group with members live; those in topics that the members do not read age from their commit, as
         do those of readers without a membership. In a group whose members have left, offsets age from then.
@@ -405,7 +410,7 @@ class Groups:
                     out.facts.append(offset_facts.drop(OffsetKey(group_id, topic_id, partition)))
         kept = kept or self.pending.holds(group_id)
         if group is not None and not kept and group.state is State.EMPTY and not group.pending:
-            out.facts.append(record.drop(group_id))
+            out.facts.append(stored_group.drop(group_id))
             del self._live[group_id]
         return out
 
@@ -451,7 +456,7 @@ class Groups:
                 return ErrorCode.NON_EMPTY_GROUP, out
             group.abandon(ErrorCode.UNKNOWN_MEMBER_ID, out)
             del self._live[group_id]
-            out.facts.append(record.drop(group_id))
+            out.facts.append(stored_group.drop(group_id))
         out.facts.extend(self.offsets.forget_group(group_id))
         out.facts.extend(self.pending.forget(lambda key: key.group == group_id))
         return ErrorCode.NONE, out

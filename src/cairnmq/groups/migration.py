@@ -10,11 +10,11 @@ from cairnmq.groups import partitions as parts
 from cairnmq.groups.classic import ClassicGroup, Outcome
 from cairnmq.groups.consumer_group import ConsumerGroup
 from cairnmq.groups.consumer_member import ConsumerMember
-from cairnmq.groups.consumer_record import ClassicPart
 from cairnmq.groups.deadlines import Deadlines
 from cairnmq.groups.messages import Limits
 from cairnmq.groups.partitions import NOTHING, Partitions
-from cairnmq.groups.record import ClassicRecord, MemberRecord, put
+from cairnmq.groups.stored_consumer_group import ClassicPart
+from cairnmq.groups.stored_group import ClassicRecord, MemberRecord, put
 from cairnmq.groups.subscription import (
     CONSUMER,
     partitions_of,
@@ -108,9 +108,10 @@ def downgraded(
     )
     # Whoever is at this epoch is told of the rebalance by its next heartbeat; others are told that they are late.
     generation = max(member.epoch for member in group.members.values())
-    record = ClassicRecord(CONSUMER, generation, protocol, members[0].member_id, now_ms, tuple(members))
+    since_ms = deadlines.date_ms(now_ms)
+    record = ClassicRecord(CONSUMER, generation, protocol, members[0].member_id, since_ms, tuple(members))
     classic = ClassicGroup.load(group.group_id, record, group.limits, deadlines)
-    out.facts.append(put(group.group_id, ClassicRecord(CONSUMER, generation, None, None, now_ms)))
+    out.facts.append(put(group.group_id, ClassicRecord(CONSUMER, generation, None, None, since_ms)))
     classic.resume(now_ms)
     classic.rebalance(now_ms, out)
     return classic

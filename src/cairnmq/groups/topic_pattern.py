@@ -40,6 +40,7 @@ _LOWER, _UPPER, _DIGITS = _span(97, 122), _span(65, 90), _span(48, 57)
 _WORD = _LOWER | _UPPER | _DIGITS | _mask("_")
 _SPACE = _mask("\t\n\f\r ")
 _CLASSES = {"d": _DIGITS, "w": _WORD, "s": _SPACE}
+_OCTAL = "01234567"
 _ESCAPES = {"a": "\a", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _POSIX = {
     "alnum": _LOWER | _UPPER | _DIGITS, "alpha": _LOWER | _UPPER, "ascii": _ALL, "blank": _mask("\t "),
@@ -256,11 +257,11 @@ class _Parser:
             return _bit(self._hexadecimal())
         if character in "pP":
             return self._property(character == "P")
-        if character == "0":
-            digits = ""
-            while len(digits) < 2 and self._peek() and self._peek() in "01234567":
+        if character == "0" or (character in _OCTAL and self._peek() and self._peek() in _OCTAL):
+            digits = character
+            while len(digits) < 3 and self._peek() and self._peek() in _OCTAL:
                 digits += self._take()
-            return _bit(int(digits or "0", 8))
+            return _bit(int(digits, 8))
         if character.isalnum():
             raise InvalidPattern(f"\\{character} is not supported")
         return _bit(ord(character))

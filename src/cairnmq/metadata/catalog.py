@@ -20,7 +20,7 @@ from cairnmq.metadata.topics import BROKER_CONFIGS, NEXT_QUEUE, TOPICS, CreateTo
 from cairnmq.settings.alteration import ConfigChange
 from cairnmq.settings.broker import BrokerConfig
 from cairnmq.settings.group import GROUP, group_settings
-from cairnmq.types import OWN_PRODUCERS_FROM, Epoch
+from cairnmq.types import OWN_PRODUCERS_FROM, Counters, Epoch
 
 NEXT_PRODUCER = "ids/next-producer"
 CLUSTER_ID = "ids/cluster"
@@ -41,7 +41,7 @@ class Catalog:
         self, store: MetadataStore, *, node_id: int = 1, random_bytes: Callable[[int], bytes] = os.urandom
     ) -> None:
         self.image = Image()
-        self.cluster_id = ""
+        self.cluster_id = ""  # none: these metadata are new
         self._store = store
         self._node_id = node_id
         self._random_bytes = random_bytes
@@ -59,7 +59,17 @@ class Catalog:
         self.image = Image()
         entries = (entry for prefix in _PREFIXES for entry in self._store.list(prefix))
         self._fold((Change(entry.key, entry.value, entry.revision) for entry in entries), before)
-        self.cluster_id = self._load_cluster_id()
+        entry = self._store.get(CLUSTER_ID)
+        self.cluster_id = entry.value.decode() if entry is not None else ""
+
+    def name_cluster(self, known: str = "") -> None:
+        """The cluster id of new metadata: the one that others know it by, or else a random one. Not done by `load`: a
+        start first finds out whether these are new, or have lost everything."""
+        while not self.cluster_id:
+            made = known.encode() or urlsafe_b64encode(self._random_id()).rstrip(b"=")
+            self._store.put(CLUSTER_ID, made, ABSENT)  # a Conflict means that another broker was faster
+            entry = self._store.get(CLUSTER_ID)
+            self.cluster_id = entry.value.decode() if entry is not None else ""
 
     def refresh(self) -> None:
         """Fold what others changed."""
@@ -201,14 +211,26 @@ class Catalog:
 
         return self._retry(attempt)
 
-    def reserve_queue_ids_above(self, queue_id: int) -> None:
-        """Never give out `queue_id` or a smaller one; journals may know ids that metadata lost."""
+    def counters(self) -> Counters:
+        """What was handed out so far. For the thread that calls everything else."""
+        entry = self._store.get(NEXT_PRODUCER)
+        next_producer_id = 0 if entry is None else _number(entry.key, entry.value)
+        return Counters(self._store.epoch, self.image.next_queue_id, next_producer_id, self._store.revision)
+
+    def raise_to(self, floor: Counters) -> None:
+        """Hand out no id below these, and let the next change be a later one; others may know what metadata lost."""
 
         def attempt() -> None:
-            if self.image.next_queue_id <= queue_id:
-                self._commit([topics.put_next_queue(queue_id + 1)])
+            known = self.counters()
+            ops: list[Op] = []
+            if known.next_queue_id < floor.next_queue_id:
+                ops.append(topics.put_next_queue(floor.next_queue_id))
+            if known.next_producer_id < floor.next_producer_id:
+                ops.append(Put(NEXT_PRODUCER, str(floor.next_producer_id).encode()))
+            self._commit(ops)
 
         self._retry(attempt)
+        self._store.raise_revision(floor.revision)
 
     def close(self) -> None:
         """Stop watching; the store belongs to the caller."""
@@ -301,15 +323,6 @@ class Catalog:
             group_configs=group_configs,
             quotas=limits,
         )
-
-    def _load_cluster_id(self) -> str:
-        entry = self._store.get(CLUSTER_ID)
-        if entry is None:
-            made = urlsafe_b64encode(self._random_id()).rstrip(b"=")
-            self._store.put(CLUSTER_ID, made, ABSENT)  # a Conflict means that another broker was faster
-            entry = self._store.get(CLUSTER_ID)
-            assert entry is not None
-        return entry.value.decode()
 
     def _random_id(self) -> bytes:
         """A random UUID that is none of Kafka's reserved ones and, as text, does not look like an option ("-...")."""

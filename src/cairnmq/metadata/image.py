@@ -12,6 +12,7 @@ from msgspec import Struct
 from cairnmq.types import QueueId
 
 ALL_BROKERS = "all"
+NAMED_MAX = 100  # topics in a line
 
 QuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]
 """Whom a quota is for: ("user", name) and such, by type; None is the default of a type."""
@@ -128,6 +129,18 @@ class Image:
         partition = topic.partition_of(queue_id)
         assert partition is not None
         return topic, partition
+
+    def summary(self) -> str:
+        """What there is, for a person, in one line."""
+        names = sorted(self._by_name)
+        more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+        topics = (
+            f"topics and their settings ({', '.join(names[:NAMED_MAX])}{more})" if names else "that there is no topic"
+        )
+        return (
+            f"{topics}, settings of {len(self.broker_configs)} brokers and {len(self.group_configs)} groups, "
+            f"{len(self.quotas)} quotas"
+        )
 
     def dynamic_configs(self, node_id: int | None) -> dict[str, str]:
         """Run-time settings of one broker; None: of all of them."""

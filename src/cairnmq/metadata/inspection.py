@@ -13,9 +13,11 @@ from pathlib import Path
 import msgspec
 
 from cairnmq.errors import Corrupt, Fault, Locked
+from cairnmq.metadata.catalog import Catalog
 from cairnmq.metadata.sqlite import SqliteStore
 from cairnmq.metadata.store import Compacted
-from cairnmq.metadata.topics import NEXT_QUEUE, TOPICS, decode_topic
+from cairnmq.metadata.topics import TOPICS, decode_topic
+from cairnmq.types import Counters
 
 TABLES = ("state", "entries", "history")
 _SQLITE_MAGIC = b"SQLite format 3\0"
@@ -49,11 +51,22 @@ def read_queues(path: str) -> list[tuple[int, str, int, str]]:
     return queues
 
 
-def read_next_queue(path: str) -> int:
-    """The queue id that would be given out next."""
-    with _copy(path) as copy, closing(SqliteStore(copy)) as store:
-        entry = store.get(NEXT_QUEUE)
-        return int(entry.value) if entry is not None else 1
+def read_counters(path: str) -> Counters:
+    """What was handed out so far."""
+    with copied_catalog(path) as (_, counters):
+        return counters
+
+
+@contextmanager
+def copied_catalog(path: str) -> Iterator[tuple[Catalog, Counters]]:
+    """The catalog of a copy, and what was handed out so far."""
+    with _copy(path) as copy:
+        try:
+            with closing(SqliteStore(copy)) as store, closing(Catalog(store)) as catalog:
+                catalog.load()
+                yield catalog, catalog.counters()
+        except (sqlite3.Error, msgspec.DecodeError) as error:
+            raise Corrupt(f"{path}: {error}") from error
 
 
 def _read_history(store: SqliteStore) -> None:

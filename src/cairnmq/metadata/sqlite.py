@@ -49,6 +49,7 @@ class SqliteStore:
         self._history = history
         self._sessions: dict[int, SqliteSession] = {}
         self._next_session = 1
+        self._ended: set[str] = set()  # keys that sessions of an earlier process had registered
         self._revision = self._digest = 0
         self._written: list[tuple[int, int]] = []  # revision and digest of the open transaction
         self._watches: list[SqliteWatch] = []
@@ -69,7 +70,7 @@ class SqliteStore:
         """One entry."""
         with self._faults():
             row = self._db.execute("SELECT value, revision, session, crc FROM entries WHERE key = ?", (key,)).fetchone()
-        return None if row is None else self._checked(key, *row)
+        return None if row is None or key in self._ended else self._checked(key, *row)
 
     def list(self, prefix: str) -> list[Entry]:
         """The entries directly below `prefix`, by key."""
@@ -77,7 +78,7 @@ class SqliteStore:
         query = "SELECT key, value, revision, session, crc FROM entries WHERE key > ? AND key < ? ORDER BY key"
         with self._faults():
             rows = self._db.execute(query, (prefix, prefix[:-1] + "0")).fetchall()  # "0" follows "/"
-        return [self._checked(*row) for row in rows if "/" not in row[0][len(prefix) :]]
+        return [self._checked(*row) for row in rows if "/" not in row[0][len(prefix) :] and row[0] not in self._ended]
 
     def put(self, key: str, value: bytes, expect: int | None = None) -> int | Conflict:
         """Set one key; its new revision."""
@@ -106,10 +107,24 @@ class SqliteStore:
             session.close()
         return len(late)
 
+    @property
+    def epoch(self) -> Epoch:
+        """The last epoch that was given, 0 if none was."""
+        with self._faults():
+            return Epoch(self._state("epoch"))
+
     def next_epoch(self, above: int = 0) -> Epoch:
         """One more than any epoch before, and than `above`."""
         with self._faults(), self._writing():
             return self._raise_epoch(above)
+
+    def raise_revision(self, revision: int) -> None:
+        """No later change has this revision or a lower one."""
+        if revision > self._revision:
+            with self._faults(), self._writing():
+                self._apply([], 0)
+                self._set_state("revision", revision)
+                self._written.append((revision, self._written[-1][1] if self._written else self._digest))
 
     def close(self) -> None:
         """End this process's sessions and give the file back."""
@@ -143,7 +158,8 @@ class SqliteStore:
         _sync_directory(self.path)
         self._revision = self._state("revision")
         self._verify()
-        self._drop(session_rows=db.execute("SELECT key FROM entries WHERE session != 0").fetchall())
+        # They go with the first change: to open the file must not be one, because of what `revision` is compared with.
+        self._ended = {key for (key,) in db.execute("SELECT key FROM entries WHERE session != 0")}
 
     def _verify(self) -> None:
         """Every row against its checksum, and all of them against the stored sum."""
@@ -202,7 +218,8 @@ class SqliteStore:
     def _apply(self, ops: Sequence[Op], session: int) -> int:
         """Write the operations under one new revision; none when they change nothing."""
         revision, digest, changed = self._revision + 1, self._digest, False
-        for op in ops:
+        named = {op.key for op in ops if not isinstance(op, Check)}
+        for op in [*ops, *(Delete(key) for key in sorted(self._ended - named))]:
             if isinstance(op, Check):
                 continue
             old = self._db.execute("SELECT crc FROM entries WHERE key = ?", (op.key,)).fetchone()
@@ -308,6 +325,7 @@ class SqliteStore:
             raise
         if self._written:
             self._revision, self._digest = self._written[-1]
+            self._ended.clear()
             for watch in list(self._watches):
                 watch.wake()
 
@@ -323,6 +341,8 @@ class SqliteStore:
                 raise Locked(f"{self.path}: in use by another process") from error
             if code in _DAMAGE:
                 raise Corrupt(f"{self.path}: {error}") from error
+            if code == sqlite3.SQLITE_FULL:
+                raise Fault(f"{self.path}: the disk is full; free some space and try again") from error
             raise Fault(f"{self.path}: {error}") from error
 
 

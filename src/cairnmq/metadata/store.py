@@ -92,7 +92,10 @@ class Watch(Protocol):
 
 
 class Session(Protocol):
-    """A process that is alive as far as the store knows. What it registers ends with it."""
+    """A process that is alive as far as the store knows. What it registers ends with it.
+
+    One node has no use for sessions and elections; they are for a cluster, and tested until then.
+    """
 
     @property
     def live(self) -> bool:
@@ -139,8 +142,15 @@ class MetadataStore(Protocol):
     def expire(self, now_ms: int) -> int:
         """End the sessions whose time has passed; how many did."""
 
+    @property
+    def epoch(self) -> Epoch:
+        """The last epoch that was given, 0 if none was."""
+
     def next_epoch(self, above: int = 0) -> Epoch:
         """One more than any epoch before, in the whole cluster, and than `above`."""
+
+    def raise_revision(self, revision: int) -> None:
+        """No later change has this revision or a lower one. For a store that was put back to an older state."""
 
     def close(self) -> None:
         """Give everything back; sessions of this process end."""

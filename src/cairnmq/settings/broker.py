@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.settings.broker_table import BROKER
-from cairnmq.settings.definition import ConfigEntry, ConfigSource, Synonym, Value, invalid, nearest, read, split_list
-from cairnmq.settings.known import WITHOUT_MEANING, is_known
+from cairnmq.settings.definition import (
+    ConfigEntry,
+    ConfigSource,
+    ConfigType,
+    Synonym,
+    Value,
+    invalid,
+    nearest,
+    read,
+    split_list,
+)
+from cairnmq.settings.known import CHANGEABLE, WITHOUT_MEANING, is_known
+
+OURS = "cairn."
 
 
 class Layers(Struct, frozen=True):
@@ -99,12 +111,20 @@ class BrokerConfig(Struct, frozen=True, kw_only=True):
     cairn_split_enable: bool = True
     cairn_reserve_bytes: int = 4 * 1024 * 1024
     cairn_checkpoint_ms: int = 5000
+    cairn_log_level: str = "info"
+    cairn_log_format: str = "text"
     cairn_fault_point: str | None = None
 
     def text(self, name: str) -> str | None:
         """The text that holds for a setting: set, or the default."""
         found = self.layers.lookup(name)
         return found[0] if found else BROKER[name].default
+
+    def synonyms(self, name: str) -> list[Synonym]:
+        """Everything that could hold for a setting, strongest first, with the default."""
+        default = BROKER[name].default
+        given = self.layers.chain(name)
+        return given if default is None else [*given, Synonym(name, default, ConfigSource.DEFAULT_CONFIG)]
 
     def changed(self, dynamic: Mapping[str, str], dynamic_default: Mapping[str, str]) -> BrokerConfig | Refusal:
         """The same start settings under other run-time settings."""
@@ -121,7 +141,7 @@ def broker_config(
     layers = Layers(dict(static), dict(dynamic_default or {}), dict(dynamic or {}))
     for values in (layers.static, layers.dynamic_default, layers.dynamic):
         for name, text in values.items():
-            refusal = validate(name, text)
+            refusal = validate(name, text) if name in BROKER or values is layers.static else None
             if refusal is not None:
                 return refusal
     fields: dict[str, Value | None] = {}
@@ -161,33 +181,41 @@ def validate(name: str, text: str) -> Refusal | None:
 
 
 def validate_dynamic(name: str, text: str) -> Refusal | None:
-    """Whether a broker setting may be changed to this text at run time. Kafka answers 42 here, not 40."""
+    """Whether a broker setting may be changed to this text at run time. Kafka answers 42 here, not 40.
+
+    As in Kafka, names that it does not know are taken, and kept for whoever set them: tools and plugins have their own.
+    """
     setting = BROKER.get(name)
     if setting is not None and not setting.dynamic:
         return Refusal(
             ErrorCode.INVALID_REQUEST, f"{name} cannot be changed at run time; set it and restart the broker"
         )
-    if setting is None and is_known(name):
-        return Refusal(ErrorCode.INVALID_REQUEST, f"{name} is a Kafka setting without a meaning here")
+    if setting is None and not name.startswith(OURS):
+        if is_known(name) and name not in CHANGEABLE:
+            return Refusal(ErrorCode.INVALID_REQUEST, f"{name} is a Kafka setting without a meaning here")
+        return None
     refusal = validate(name, text)
     return None if refusal is None else Refusal(ErrorCode.INVALID_REQUEST, refusal.message)
 
 
 def describe_broker(config: BrokerConfig) -> list[ConfigEntry]:
-    """Every broker setting as DescribeConfigs shows it, by name."""
+    """Every broker setting as DescribeConfigs shows it, by name; of one that nobody knows, not what it was set to."""
     entries = []
-    for name in sorted(BROKER):
-        setting = BROKER[name]
+    for name in {**config.layers.dynamic_default, **config.layers.dynamic}.keys() - BROKER.keys():
+        secret = name not in CHANGEABLE
+        given = tuple(structs.replace(each, value=None) if secret else each for each in config.layers.chain(name))
+        entries.append(
+            ConfigEntry(name, given[0].value, given[0].source, secret, secret, ConfigType.UNKNOWN, "", given)
+        )
+    for name, setting in BROKER.items():
         if setting.hidden:
             continue
-        synonyms = config.layers.chain(name)
-        if setting.default is not None:
-            synonyms.append(Synonym(name, setting.default, ConfigSource.DEFAULT_CONFIG))
+        synonyms = config.synonyms(name)
         value, source = (synonyms[0].value, synonyms[0].source) if synonyms else (None, ConfigSource.DEFAULT_CONFIG)
         entries.append(
             ConfigEntry(name, value, source, not setting.dynamic, False, setting.type, setting.doc, tuple(synonyms))
         )
-    return entries
+    return sorted(entries, key=lambda entry: entry.name)
 
 
 def _wrong_address(listener: str) -> bool:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from cairnmq.settings.definition import ConfigType, Setting, Value
 from cairnmq.settings.topic_table import TOPIC, TopicSetting, only
 
+JOURNALS_MAX = 16
+
 _BOOLEAN, _STRING, _INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT
 _SHORT, _LONG, _LIST = ConfigType.SHORT, ConfigType.LONG, ConfigType.LIST
 
@@ -68,7 +70,8 @@ _ROWS = (
     _row("cairn.transactional.ids.max", _INT, 100_000,
          "Transactional ids; for more, those unused longest are forgotten.", low=0),
     _row("cairn.unpacked.bytes.max", _LONG, 32 * 1024**2,
-         "The most a batch may expand to when a lookup by time decompresses it.", low=1024),
+         "The most a batch may expand to when it is decompressed: for a lookup by time, or for a compacted topic.",
+         low=1024),
     _row("cairn.partitions.max", _INT, 1_000_000, "Partitions of all topics; no more are created.", low=0,
          dynamic=True),
     _row("fetch.max.bytes", _INT, 55 * 1024 * 1024, "The most a fetch is answered with.", low=1024),
@@ -104,7 +107,7 @@ _ROWS = (
     _row("producer.id.expiration.ms", _INT, 86_400_000, "Idle producers are forgotten after this time.", low=1,
          dynamic=True),
     _row("log.retention.check.interval.ms", _LONG, 300_000, "How often retention looks for old records.", low=1),
-    _row("cairn.journals", _INT, 1, "Number of journals.", low=1, high=16),
+    _row("cairn.journals", _INT, 1, "Number of journals.", low=1, high=JOURNALS_MAX),
     _row("cairn.journal.segment.bytes", _LONG, 256 * 1024 * 1024, "Size at which a journal begins a new file.",
          low=64 * 1024),
     _row("cairn.journal.retain.bytes", _LONG, 0, "Journal kept behind the checkpoint.", low=0, dynamic=True),
@@ -116,6 +119,10 @@ _ROWS = (
          "Kept free per journal and on the read disk for checkpoints and cuts when the disk is full.", low=0),
     _row("cairn.checkpoint.ms", _LONG, 5000, "The longest that what is split waits for a checkpoint.", low=1),
     _row("cairn.split.enable", _BOOLEAN, True, "Run the splitter.", dynamic=True),
+    _row("cairn.log.level", _STRING, "info", "How much the broker logs.",
+         choices=("debug", "info", "warning", "error"), dynamic=True),
+    _row("cairn.log.format", _STRING, "text", "Lines for people, or a JSON object per line.",
+         choices=("text", "json")),
     _row("cairn.fault.point", _STRING, None, "Place in the code where the process kills itself (tests)."),
     _row("cairn.follower.read.max.lag.ms", _LONG, None, "How far behind a follower may serve reads.",
          limit=lambda value: _NO_CLUSTER),

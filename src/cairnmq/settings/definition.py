@@ -19,6 +19,7 @@ INT64_MAX = 2**63 - 1
 class ConfigType(IntEnum):
     """Kafka's numbers, as DescribeConfigs sends them."""
 
+    UNKNOWN = 0
     BOOLEAN = 1
     STRING = 2
     INT = 3

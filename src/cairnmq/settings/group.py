@@ -73,12 +73,11 @@ def default_text(name: str, configs: Mapping[str, str], settings: Mapping[str, S
     return configs.get(name, default)
 
 
-def describe_group(configs: Mapping[str, str], settings: Mapping[str, Setting] = GROUP) -> list[ConfigEntry]:
-    """Every group setting as DescribeConfigs shows it, by name."""
+def describe_group(configs: Mapping[str, str], broker: BrokerConfig) -> list[ConfigEntry]:
+    """Every group setting as DescribeConfigs shows it, by name; what a group does not set is the broker's."""
     entries = []
-    for name in sorted(settings):
-        setting = settings[name]
-        synonyms = [Synonym(name, setting.default, ConfigSource.DEFAULT_CONFIG)]
+    for name, setting in sorted(group_settings(broker).items()):
+        synonyms = broker.synonyms(f"group.{name}")
         if name in configs:
             synonyms.insert(0, Synonym(name, configs[name], ConfigSource.DYNAMIC_GROUP_CONFIG))
         value, source = synonyms[0].value, synonyms[0].source

@@ -14,24 +14,37 @@ controller.listener.names controller.performance.always.log.threshold.ms
 controller.performance.sample.period.ms controller.quorum.append.linger.ms
 controller.quorum.auto.join.enable controller.quorum.bootstrap.servers
 controller.quorum.election.backoff.max.ms controller.quorum.election.timeout.ms
+controller.quorum.fetch.max.bytes controller.quorum.fetch.snapshot.max.bytes
 controller.quorum.fetch.timeout.ms controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms
 controller.quorum.voters controller.quota.window.num controller.quota.window.size.seconds
-controller.socket.timeout.ms create.topic.policy.class.name delegation.token.expiry.check.interval.ms
+controller.socket.timeout.ms cordoned.log.dirs create.topic.policy.class.name
+delegation.token.expiry.check.interval.ms
 delegation.token.expiry.time.ms delegation.token.master.key delegation.token.max.lifetime.ms
 delegation.token.secret.key delete.records.purgatory.purge.interval.requests early.start.listeners
 fetch.purgatory.purge.interval.requests follower.fetch.last.tiered.offset.enable
+group.consumer.assignment.interval.ms group.consumer.max.assignment.interval.ms
+group.consumer.min.assignment.interval.ms
 group.consumer.regex.refresh.interval.ms
-group.coordinator.append.linger.ms group.coordinator.cached.buffer.max.bytes
-group.coordinator.rebalance.protocols group.coordinator.threads group.share.assignors
-group.share.delivery.count.limit group.share.enable group.share.heartbeat.interval.ms group.share.max.groups
-group.share.max.heartbeat.interval.ms group.share.max.record.lock.duration.ms
+group.coordinator.append.linger.ms group.coordinator.background.threads
+group.coordinator.cached.buffer.max.bytes
+group.coordinator.rebalance.protocols group.coordinator.threads group.share.assignment.interval.ms
+group.share.assignors
+group.share.delivery.count.limit group.share.enable group.share.heartbeat.interval.ms
+group.share.max.assignment.interval.ms group.share.max.delivery.count.limit group.share.max.groups
+group.share.max.heartbeat.interval.ms group.share.max.partition.max.record.locks
+group.share.max.record.lock.duration.ms
 group.share.max.session.timeout.ms group.share.max.share.sessions group.share.max.size
-group.share.min.heartbeat.interval.ms group.share.min.record.lock.duration.ms
+group.share.min.assignment.interval.ms group.share.min.delivery.count.limit
+group.share.min.heartbeat.interval.ms group.share.min.partition.max.record.locks
+group.share.min.record.lock.duration.ms
 group.share.min.session.timeout.ms group.share.partition.max.record.locks
 group.share.persister.class.name group.share.record.lock.duration.ms group.share.session.timeout.ms
+group.streams.assignment.interval.ms
 group.streams.heartbeat.interval.ms group.streams.initial.rebalance.delay.ms
+group.streams.max.assignment.interval.ms
 group.streams.max.heartbeat.interval.ms group.streams.max.session.timeout.ms group.streams.max.size
-group.streams.max.standby.replicas group.streams.min.heartbeat.interval.ms
+group.streams.max.standby.replicas group.streams.min.assignment.interval.ms
+group.streams.min.heartbeat.interval.ms
 group.streams.min.session.timeout.ms group.streams.num.standby.replicas group.streams.session.timeout.ms
 initial.broker.registration.timeout.ms inter.broker.listener.name inter.broker.protocol.version
 internal.metadata.log.segment.bytes kafka.metrics.polling.interval.secs kafka.metrics.reporters
@@ -79,13 +92,24 @@ sasl.login.callback.handler.class sasl.login.class sasl.login.connect.timeout.ms
 sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds
 sasl.login.refresh.window.factor sasl.login.refresh.window.jitter sasl.login.retry.backoff.max.ms
 sasl.login.retry.backoff.ms sasl.mechanism.controller.protocol sasl.mechanism.inter.broker.protocol
+sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud
+sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.iss
+sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds
+sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file
+sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.private.key.passphrase
+sasl.oauthbearer.assertion.template.file sasl.oauthbearer.client.credentials.client.id
+sasl.oauthbearer.client.credentials.client.secret
 sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer
 sasl.oauthbearer.header.urlencode sasl.oauthbearer.jwks.endpoint.refresh.ms
 sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.ms
-sasl.oauthbearer.jwks.endpoint.url sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name
+sasl.oauthbearer.jwks.endpoint.url sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class
+sasl.oauthbearer.scope
+sasl.oauthbearer.scope.claim.name
+sasl.oauthbearer.sub.claim.name
 sasl.oauthbearer.token.endpoint.url sasl.server.callback.handler.class sasl.server.max.receive.size
 security.inter.broker.protocol security.providers server.max.startup.time.ms
-share.coordinator.append.linger.ms share.coordinator.cold.partition.snapshot.interval.ms
+share.coordinator.append.linger.ms share.coordinator.cached.buffer.max.bytes
+share.coordinator.cold.partition.snapshot.interval.ms
 share.coordinator.load.buffer.size share.coordinator.snapshot.update.records.per.snapshot
 share.coordinator.state.topic.compression.codec share.coordinator.state.topic.min.isr
 share.coordinator.state.topic.num.partitions share.coordinator.state.topic.prune.interval.ms
@@ -111,6 +135,24 @@ zookeeper.session.timeout.ms zookeeper.set.acl zookeeper.ssl.client.enable
 """
 
 WITHOUT_MEANING = frozenset(_NAMES.split())
+
+# Those of them that Kafka lets one change at run time, but for those that promise security: who sets one must hear no.
+CHANGEABLE = frozenset(
+    """
+background.threads cordoned.log.dirs follower.fetch.last.tiered.offset.enable
+group.consumer.assignment.interval.ms group.coordinator.cached.buffer.max.bytes
+group.share.assignment.interval.ms group.streams.assignment.interval.ms
+log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size log.cleaner.io.buffer.load.factor
+log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second log.cleaner.threads
+max.connection.creation.rate max.connections.per.ip max.connections.per.ip.overrides metric.reporters
+num.io.threads num.network.threads num.recovery.threads.per.data.dir num.replica.fetchers
+remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms
+remote.log.index.file.cache.total.size.bytes remote.log.manager.copier.thread.pool.size
+remote.log.manager.copy.max.bytes.per.second remote.log.manager.expiration.thread.pool.size
+remote.log.manager.fetch.max.bytes.per.second remote.log.manager.follower.thread.pool.size
+remote.log.reader.threads share.coordinator.cached.buffer.max.bytes transaction.partition.verification.enable
+""".split()
+)
 
 
 def is_known(name: str) -> bool:

@@ -15,7 +15,7 @@ from cairnmq.settings.known import WITHOUT_MEANING, is_known
 from cairnmq.settings.properties import parse_properties
 
 PREFIX = "CAIRN_"
-NOT_SETTINGS = ("CAIRN_BOOTSTRAP", "CAIRN_HTTP", "CAIRN_CHAOS_", "CAIRN_INTEROP_", "CAIRN_TEST_")
+NOT_SETTINGS = ("CAIRN_BOOTSTRAP", "CAIRN_HTTP", "CAIRN_COMPLETION_", "CAIRN_CHAOS_", "CAIRN_INTEROP_", "CAIRN_TEST_")
 """Beginnings of variables that other commands and the test suites read."""
 
 

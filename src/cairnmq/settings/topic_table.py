@@ -1,4 +1,4 @@
-"""The table of topic settings: all of Kafka 4.1's, with Kafka's defaults and limits, and ours."""
+"""The table of topic settings: all of Kafka 4.3's, with Kafka's defaults and limits, and ours."""
 
 from __future__ import annotations
 

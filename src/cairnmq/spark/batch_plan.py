@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cairnmq.client.data import LATEST
+from cairnmq.client.records import LATEST
 from cairnmq.spark.errors import DataLoss
 from cairnmq.spark.options import ReadOptions
 from cairnmq.spark.position import Lookup, Offsets, Position, resolve

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from cairnmq.client.data import EARLIEST, LATEST
+from cairnmq.client.records import EARLIEST, LATEST
 from cairnmq.spark.errors import OptionError
 
 Offsets: TypeAlias = dict[str, dict[int, int]]  # topic -> partition -> offset

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from cairnmq.client.data import EARLIEST
 from cairnmq.client.errors import Absent
+from cairnmq.client.records import EARLIEST
 from cairnmq.spark.batch_plan import starting
 from cairnmq.spark.byte_limit import Seen, records_within
 from cairnmq.spark.errors import DataLoss

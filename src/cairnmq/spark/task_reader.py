@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from cairnmq import kernels
 from cairnmq.client.blocking import Client
-from cairnmq.client.data import EARLIEST, Fetched
 from cairnmq.client.errors import Absent, Refused
+from cairnmq.client.records import EARLIEST, Fetched
 from cairnmq.codec import columns as columns_module
 from cairnmq.codec.batch import read_header
 from cairnmq.codec.records import open_batch

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 import pyarrow as pa
 
 from cairnmq.client.blocking import Client
-from cairnmq.client.data import ProducerId
 from cairnmq.client.errors import ClientError, Refused
+from cairnmq.client.records import ProducerId
 from cairnmq.client.transactions import Transaction
 from cairnmq.codec.batch import TRANSACTIONAL_BIT
 from cairnmq.codec.records import sealed_batch

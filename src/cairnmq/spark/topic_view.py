@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from cairnmq.client.blocking import Client
-from cairnmq.client.data import LATEST
 from cairnmq.client.errors import Absent, ClientError
+from cairnmq.client.records import LATEST
 from cairnmq.client.session import Topic
 from cairnmq.codec.batch import read_header
 from cairnmq.errors import ErrorCode

@@ -9,8 +9,8 @@ import msgspec
 
 from cairnmq.client.admin import NewTopic
 from cairnmq.client.blocking import Client
-from cairnmq.client.data import EARLIEST, LATEST, is_abort
 from cairnmq.client.errors import Refused
+from cairnmq.client.records import EARLIEST, LATEST, is_abort
 from cairnmq.client.transactions import OpenTransaction, Transaction
 from cairnmq.codec.batch import CONTROL_BIT, read_header
 from cairnmq.codec.compression import GZIP, NONE

@@ -6,7 +6,7 @@ import gc
 import os
 import uuid
 
-from cairnmq.client.data import ProducerId
+from cairnmq.client.records import ProducerId
 from cairnmq.spark.task_names import TaskNames
 from cairnmq.types import TopicPartition
 

@@ -1,43 +1,47 @@
 """A broker's storage without threads or sockets: queues, journals' write paths, reads, and what the splitter reports.
 
-The asyncio shell (broker/store.py) and the simulator drive the same object. Every method runs on the owner's thread
-unless it says that it blocks.
+The asyncio shell (broker/storage_loop/store.py) and the simulator drive the same object. Every method runs on the
+owner's thread unless it says that it blocks.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from msgspec import Struct
 
-from cairnmq.codec.batch import TRANSACTIONAL_BIT, read_header
-from cairnmq.codec.records import UNPACKED_BYTES_MAX, decode_batch, wrapped
 from cairnmq.errors import Corrupt, ErrorCode, Refusal
-from cairnmq.storage.checkpoint import CheckpointImage, load_checkpoint
-from cairnmq.storage.chunks import Tray
-from cairnmq.storage.damage import Damage, DamageList, Place
-from cairnmq.storage.disk import Disk
-from cairnmq.storage.doubt import doubt_name
-from cairnmq.storage.fault_point import reach
-from cairnmq.storage.format import BATCH, ENTRY_SIZE, NO_SEGMENTS, Aborted, numbered
-from cairnmq.storage.journal import JournalReader
-from cairnmq.storage.markers import Marker, StagedMarkers
-from cairnmq.storage.pack_shelf import PackShelf
-from cairnmq.storage.producers import live
-from cairnmq.storage.queue import Queue
-from cairnmq.storage.queue_log import QueueSpec
-from cairnmq.storage.queue_reader import QueueReader
-from cairnmq.storage.queue_segment import TXN_INDEX, Part, Wanted, Warm, left_over, sound_batches
-from cairnmq.storage.queue_state import QueueState
-from cairnmq.storage.queue_transactions import by_marker, overlapping
-from cairnmq.storage.recovery import Progress, Scan, live_queues, recover_journal, reopened
-from cairnmq.storage.repair import refuse_stale_checkpoint
-from cairnmq.storage.split_report import Published, Resume, Round
-from cairnmq.storage.tail import Tail
-from cairnmq.storage.txn_index import NOTHING_KNOWN
-from cairnmq.storage.write_path import WritePath
+from cairnmq.storage.batches.batch_run import Part, Wanted, Warm, sound_batches
+from cairnmq.storage.batches.markers import Marker, StagedMarkers
+from cairnmq.storage.checkpoint.checkpoint import CheckpointImage, load_checkpoint
+from cairnmq.storage.checkpoint.split_report import Published, Resume, Round
+from cairnmq.storage.files.buffers import Tray
+from cairnmq.storage.files.damage import Damage, DamageList, Place
+from cairnmq.storage.files.disk import Disk
+from cairnmq.storage.files.failed_sync import doubt_name
+from cairnmq.storage.files.fault_point import reach
+from cairnmq.storage.files.format import ENTRY_SIZE, NO_SEGMENTS, Aborted, numbered
+from cairnmq.storage.journal.directories import find_journals
+from cairnmq.storage.live.queue import Queue
+from cairnmq.storage.live.time_lookup import Found, Newest, find_record, newest_in_log
+from cairnmq.storage.live.write_path import WritePath
+from cairnmq.storage.packs.pack_set import PackShelf
+from cairnmq.storage.queue.producers import live
+from cairnmq.storage.queue.spec import QueueSpec
+from cairnmq.storage.queue.state import QueueState
+from cairnmq.storage.queue.tail import Tail
+from cairnmq.storage.queue.transactions import by_marker, overlapping
+from cairnmq.storage.recovery.owner import journal_counts
+from cairnmq.storage.recovery.replay import Progress, Scan, cut_short, known_by, live_queues, reopened, scan_journal
+from cairnmq.storage.recovery.salvage import refuse_unfinished, tidy
+from cairnmq.storage.recovery.stale_checkpoint import refuse_stale_checkpoint
+from cairnmq.storage.recovery.stored_split import StoredSplit, scan_split
+from cairnmq.storage.recovery.witness import Known
+from cairnmq.storage.segments.queue_reader import QueueReader
+from cairnmq.storage.segments.segment import TXN_INDEX, left_over
+from cairnmq.storage.segments.txn_index import NOTHING_KNOWN
 from cairnmq.types import Buffer
 
 READERS_MAX = 1000
@@ -57,25 +61,6 @@ class Fetched(Struct):
     buffers: list[Buffer]
     size: int
     next_offset: int
-
-
-class Found(Struct, frozen=True, gc=False):
-    """A record found by time."""
-
-    offset: int
-    timestamp: int
-    leader_epoch: int
-
-
-class SplitBatch(Struct, frozen=True, gc=False):
-    """A batch that is in a queue log and still in the journal."""
-
-    journal: int
-    queue_id: int
-    offset: int
-    position: int
-    size: int
-    timestamp: int
 
 
 class Engine:
@@ -106,7 +91,8 @@ class Engine:
         self.damages = DamageList(scan.damage for scan in scans if scan.damage is not None)
         for place in self.shelf.damages():
             self.damages.add(place)
-        self._resume = Resume(dict(self.split))
+        self.serial = image.serial  # of the checkpoint that this broker goes by
+        self._resume = Resume(dict(self.split), serial=self.serial)
         self.tail_reads = 0
         # segments that a power loss may have left, all or some, until the splitter has opened the log
         self._left_over = {
@@ -123,46 +109,49 @@ class Engine:
         read_disk: Disk,
         specs: Iterable[QueueSpec],
         *,
-        epoch: int,
+        begin: Callable[[Known], int],
         seed: int,
         config: EngineConfig,
         now_ms: int,
+        refuse_damage: bool = False,
         progress: Progress | None = None,
+        tell: Callable[[Sequence[Scan]], None] | None = None,
     ) -> Engine:
-        """Recovers everything the directories hold. `epoch` must be higher than any before; `seed` is for a journal
-        that has none yet. Journals that exist are kept even if `config.journals` is lower now; a queue changes journals
-        only while all its entries are below the checkpoint."""
+        """Recovers everything the directories hold, in three steps: everything is read; `begin` decides on what was
+        found, and returns the epoch, which must be higher than any before; then torn tails are cut and journals opened
+        for writing. Nothing is changed here before `begin` returns; then `tell` hears what was found. `seed` is for a
+        journal that has none yet. Journals that exist are kept even if `config.journals` is lower now; a queue changes
+        journals only while all its entries are below the checkpoint. A journal that is damaged behind it takes no
+        writes; with `refuse_damage` that is Corrupt."""
         image = load_checkpoint(read_disk)
-        found = {int(name) for name in journal_disk.list("") if name.isdigit()} | set(image.marks)
-        numbers = range(max([config.journals - 1, *found]) + 1)
+        refuse_unfinished(journal_disk, image)
+        numbers = range(find_journals(journal_disk, {config.journals - 1, *image.marks})[-1] + 1)
         queues = live_queues(specs, image, lambda queue_id: queue_id % config.journals)
-        segmented = (q.spec.directory for q in queues.values() if max(q.log_start, q.packed_end) < q.split_end)
-        refuse_stale_checkpoint(read_disk, image, segmented)
+        refuse_stale_checkpoint(read_disk, image, (queue.spec for queue in queues.values()))
         keyed = dict(image.keyed)
-        scans, paths = [], []
-        for number in numbers:
-            journal_disk.make_dir(str(number))
-            scan, reader = recover_journal(journal_disk, number, image, queues, keyed, now_ms=now_ms, progress=progress)
-            if scan.epoch >= epoch:
-                raise Corrupt(
-                    f"epoch {epoch} is not above {scan.epoch}, which journal {number} holds: the metadata is older "
-                    f"than the journal. Restore it."
-                )
-            journal = reopened(
-                journal_disk,
-                reader,
-                scan.end,
-                epoch=epoch,
-                seed=reader.find_seed() or seed,
-                segment_bytes=config.segment_bytes,
-            )
-            reader.close()
-            path = WritePath(journal)
-            path.unsplit_entries = scan.entries
+        found = [
+            scan_journal(journal_disk, number, image, queues, keyed, now_ms=now_ms, progress=progress)
+            for number in numbers
+        ]
+        scans = [scan for scan, _ in found]
+        for scan in scans:
             if scan.damage is not None:
-                path.stop(scan.damage_text)
-            scans.append(scan)
-            paths.append(path)
+                if refuse_damage:
+                    raise Corrupt(scan.damage_text)
+                cut_short(queues.values(), scan, {*journal_counts(journal_disk), config.journals})
+        known = known_by(image, keyed, scans, journal_disk, read_disk)
+        epoch = begin(known)
+        if known.floor.epoch >= epoch:
+            raise Corrupt(f"epoch {epoch} is not above {known.floor.epoch}, which was in use before")
+        for gap in (gap for scan in scans for gap in scan.gaps.values()):
+            raise gap
+        if tell is not None:
+            tell(scans)
+        tidy(journal_disk, numbers)
+        paths = [
+            reopened(journal_disk, reader, scan, epoch=epoch, seed=seed, segment_bytes=config.segment_bytes)
+            for scan, reader in found
+        ]
         journal_disk.sync_dir("")
         read_disk.remove(doubt_name(""))  # the splitter that starts now makes everything behind the checkpoint again
         return cls(read_disk, image, queues, paths, keyed, scans, config, epoch)
@@ -221,36 +210,20 @@ class Engine:
             queue = self.queues.get(split.queue_id)
             if queue is None:
                 continue
-            if queue.segments_from != split.segments_from:
-                queue.segments_from = resume.segments_from[split.queue_id] = split.segments_from
+            if split.last_segment >= 0:
+                resume.segments_from[split.queue_id] = split.segments_from
+                if queue.segments_from == NO_SEGMENTS:
+                    queue.segments_from = split.segments_from  # promoted; only a checkpoint moves it otherwise
             queue.learn_sums(split.row_sums)
             queue.split_to(split.end)
             if queue.reader is not None:
-                try:
-                    queue.reader.saw_segment(split.last_segment, aborted=bool(split.row_sums))
-                except OSError:
-                    queue.reader = None  # the next read looks for itself; the round must be taken in whole
+                queue.reader.saw_segment(split.last_segment, aborted=bool(split.row_sums))
         path.unsplit_entries -= done.batches
         self.split[done.journal] = resume.positions[done.journal] = done.position
 
     def on_checkpoint(self, published: Published) -> None:
         """OSError says that journal segments could not be removed; all else is done, and the next one removes them."""
-        self.shelf.replace(published.packs)
-        for queue_id in published.demoted:
-            self._left_over.pop(queue_id, None)
-            queue = self.queues.get(queue_id)
-            if queue is not None:
-                queue.segments_from, queue.reader, queue.row_sums = NO_SEGMENTS, None, None
-                self._recall_aborted(queue, published.aborted.get(queue_id, ()))
-        for queue_id, segments_from in published.compacted.items():
-            queue = self.queues.get(queue_id)
-            if queue is not None:
-                queue.row_sums = None
-                queue.reader = None  # what it has open and remembers is of the old files
-                if queue.segments_from != segments_from:
-                    queue.segments_from = segments_from
-                    queue.state.forget_aborted(segments_from, queue.split_end)  # a `.txnindex` has them
-        self._resume = Resume(dict(self.split))
+        self._go_by(published)
         for number, position in published.positions.items():
             assert position <= self.split[number]
             self.checkpointed[number] = position
@@ -258,49 +231,31 @@ class Engine:
             reach("journal-delete")
             self.paths[number].journal.remove_below(position - self.config.retain_bytes)
 
-    @staticmethod
-    def _recall_aborted(queue: Queue, rows: Iterable[Aborted]) -> None:
-        """Aborted transactions that are no longer to be read from the queue's segments."""
-        queue.state.add_aborted(rows)
-        queue.state.forget_aborted(0, queue.log_start)
+    def _go_by(self, published: Published) -> None:
+        """The only way by which this broker learns where records are that it knew elsewhere: of a checkpoint that the
+        splitter reports, and of one that it finds on the read disk."""
+        self.shelf.replace(published.packs)
+        for place in published.moved:
+            if place.segments_from == NO_SEGMENTS:
+                self._left_over.pop(place.queue_id, None)
+            queue = self.queues.get(place.queue_id)
+            if queue is not None:
+                queue.lies_at(place)
+        self.serial = published.serial
+        self._resume = Resume(dict(self.split), serial=self.serial)
 
-    def scan_split(self) -> tuple[CheckpointImage, list[SplitBatch], dict[int, QueueState]]:
-        """The checkpoint on disk, the batches that were split since, from the journals, and what their transactions
-        came to. Blocks, and may run on any thread while there is no splitter."""
-        image = load_checkpoint(self.read_disk)  # it may be younger than the last one that was reported
-        found = []
-        states: dict[int, QueueState] = {}
-        for number, end in self.split.items():
-            mark = image.marks.get(number)
-            reader = JournalReader(self.paths[number].journal.disk, number)
-            position = mark.split if mark is not None else 0
-            for entry in reader.entries(position, end):
-                position = entry.end
-                if entry.kind == BATCH:
-                    place, size = entry.position + ENTRY_SIZE, len(entry.payload)
-                    found.append(
-                        SplitBatch(number, entry.queue_id, entry.base_offset, place, size, entry.max_timestamp)
-                    )
-                    if entry.attributes & TRANSACTIONAL_BIT:
-                        state = states.get(entry.queue_id)
-                        if state is None:
-                            row = image.queues.get(entry.queue_id)
-                            state = QueueState.from_row(row) if row is not None else QueueState()
-                            states[entry.queue_id] = state
-                        state.fold(entry, 0)
-            reader.close()
-            if position < end:
-                raise Corrupt(f"journal {number} is damaged at position {position}; it was split up to {end}")
-        return image, found, states
+    def scan_split(self, *, in_doubt: bool = False) -> StoredSplit | None:
+        """Before a successor of a splitter starts: what is on the read disk, if that is not what this broker goes by,
+        or if what was split since the checkpoint is `in_doubt`. Blocks, and may run on any thread while there is no
+        splitter."""
+        journals = [path.journal for path in self.paths]
+        return scan_split(self.read_disk, journals, self.split, self.queues, self._resume, in_doubt=in_doubt)
 
-    def unsplit(self, image: CheckpointImage, found: list[SplitBatch], states: dict[int, QueueState]) -> None:
-        """Back to the checkpoint: what was split since is in doubt, so it is read from the journals again, and the
-        next splitter makes it anew. Only while there is no splitter."""
-        for queue_id, state in states.items():
-            if queue_id in self.queues:
-                self._recall_aborted(self.queues[queue_id], state.aborted)
+    def unsplit(self, stored: StoredSplit) -> None:
+        """Back, or on, to the checkpoint on disk: what was split since is read from the journals again, and the next
+        splitter makes it anew. Only while there is no splitter."""
         tails: dict[int, Tail] = {}
-        for batch in found:
+        for batch in stored.found:
             self.paths[batch.journal].unsplit_entries += 1
             queue = self.queues.get(batch.queue_id)
             if queue is None:
@@ -315,18 +270,14 @@ class Engine:
             if queue.tail is not None:
                 tail.extend(queue.tail)
             queue.tail = tail
-        for queue_id in {*tails, *self._resume.segments_from}.intersection(self.queues):
-            row = image.queues.get(queue_id)
-            queue = self.queues[queue_id]
-            queue.segments_from, queue.reader = row.segments_from if row is not None else NO_SEGMENTS, None
-            queue.row_sums = None
-            if row is not None and not row.compaction.swaps:
-                queue.learn_sums(row.row_sums)
-        self.shelf.replace(image.packs)
-        for number in self.split:
-            mark = image.marks.get(number)
-            self.split[number] = mark.split if mark is not None else 0
-        self._resume = Resume(dict(self.split))
+        for number, position in stored.published.positions.items():
+            assert position <= self.split[number]  # rounds are reported before the checkpoint that names them
+            # no journal segment is removed: a failed sync may have left this checkpoint in the cache alone
+            self.split[number] = self.checkpointed[number] = position
+        self._go_by(stored.published)
+        for queue_id, state in stored.states.items():
+            if queue_id in self.queues:
+                self.queues[queue_id].recall_aborted(state.aborted)
 
     def mended(self, queue_id: int, file: str) -> None:
         """The splitter has put a good file in the place of a damaged one."""
@@ -374,12 +325,14 @@ class Engine:
         At least one batch if `whole`, whatever `max_bytes` says. `committed`: only those below the last stable offset;
         which of them are aborted, `aborted` says. With a `tray` they lie there as far as they fit.
         """
+        until = queue.last_stable if committed else queue.visible
+        if queue.cut_short and offset >= until:  # the end of the transaction that is open there may be behind it too
+            return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"offset {offset}; the journal is damaged behind {queue.end}")
         if offset < queue.log_start or offset > queue.end:
             return Refusal(
                 ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset}; the queue holds {queue.log_start} to {queue.end}"
             )
         fetched = Fetched([], 0, offset)
-        until = queue.last_stable if committed else queue.visible
         split = min(queue.split_end, until)
         while fetched.next_offset < split and (fetched.size < max_bytes or (whole and not fetched.size)):
             try:
@@ -434,7 +387,7 @@ class Engine:
 
     def _reader_of(self, queue: Queue) -> QueueReader:
         interval, ignored = queue.config.index_interval_bytes, self._left_over.get(queue.queue_id, ())
-        return QueueReader(self.read_disk, queue.spec.directory, interval, ignored)
+        return QueueReader(self.read_disk, queue.spec.directory, interval, ignored, queue.queue_id)
 
     def _read_tail(
         self,
@@ -549,26 +502,15 @@ class Engine:
             offset = fetched.next_offset
         return None
 
-    def largest_in_log(self, queue: Queue) -> int:
-        """The largest timestamp that is split, -1 if none is. Blocks, and may run on any thread."""
-        if queue.split_end <= queue.log_start:
-            return -1
-        largest = -1
-        if queue.log_start < queue.packed_end:
-            largest = self.shelf.largest_timestamp(queue.queue_id, queue.log_start)
-        if queue.packed_end < queue.split_end:
-            reader = self._reader_of(queue)
-            largest = max(largest, reader.largest_timestamp(queue.split_end))
-        return largest
+    def newest_in_log(self, queue: Queue) -> Callable[[], Newest | None]:
+        """A lookup of the largest timestamp that is split. The lookup blocks, and may run on any thread."""
+        reader = (queue.reader or self._open_reader(queue)) if queue.packed_end < queue.split_end else None
+        return partial(newest_in_log, self.shelf, queue, reader)
 
-    def largest_in_tail(self, queue: Queue) -> int:
-        if queue.tail is None:
-            return -1
-        visible = sum(1 for offset in queue.tail.offsets if offset < queue.visible)
-        return max(queue.tail.timestamps[:visible], default=-1)
-
-    def epoch_end(self, queue: Queue, epoch: int) -> tuple[int, int]:
-        return queue.state.epoch_end(epoch, self.epoch, queue.end)
+    def epoch_end(self, queue: Queue, epoch: int) -> tuple[int, int] | None:
+        """None: nobody knows, since the journal is damaged where that epoch went on."""
+        found = queue.state.epoch_end(epoch, self.epoch, queue.end)
+        return None if queue.cut_short and found[1] in (-1, queue.end) else found
 
 
 def _warm(queue: Queue, reader: QueueReader, warm: Warm) -> None:
@@ -578,17 +520,3 @@ def _warm(queue: Queue, reader: QueueReader, warm: Warm) -> None:
     except Damage:
         if queue.reader is reader:
             raise
-
-
-def find_record(batch: Buffer, timestamp: int, log_start: int, unpacked_max: int = UNPACKED_BYTES_MAX) -> Found | None:
-    """The first record of a batch that reaches `timestamp`. Decompresses, so it takes its time; any thread.
-
-    Nobody has checked what the producer wrote into its records: an offset outside of the batch is not believed.
-    """
-    header = read_header(batch)
-    first = max(log_start, header.base_offset)
-    for record in decode_batch(batch, limit=unpacked_max):
-        time = wrapped(record.timestamp)
-        if time >= timestamp and first <= record.offset <= header.last_offset:
-            return Found(record.offset, time, header.leader_epoch)
-    return None

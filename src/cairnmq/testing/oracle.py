@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 
 from cairnmq.codec.batch import CONTROL_BIT, empty_batch, read_header, set_offset_and_epoch
-from cairnmq.storage.format import BATCH, FACT, Entry, Keyed, StartMoved, decode_fact, read_entry
+from cairnmq.storage.files.format import BATCH, FACT, Entry, Keyed, StartMoved, decode_fact, read_entry
 
 KEPT_PER_PRODUCER = 5
 SERIAL_DIGITS = 8

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from cairnmq.storage.batches.batch_run import walk
+from cairnmq.storage.check.verify import check
+from cairnmq.storage.checkpoint.split_report import Published, Round
 from cairnmq.storage.engine import Engine, Fetched
-from cairnmq.storage.format import NO_SEGMENTS, QueueIdentity
-from cairnmq.storage.pack import PackReader
-from cairnmq.storage.queue import Queue
-from cairnmq.storage.queue_log import QueueSpec
-from cairnmq.storage.queue_segment import LOG, segment_name, walk
-from cairnmq.storage.split_report import Round
-from cairnmq.storage.verify import check
+from cairnmq.storage.files.format import NO_SEGMENTS, QueueIdentity
+from cairnmq.storage.live.queue import Queue
+from cairnmq.storage.packs.pack import PackReader
+from cairnmq.storage.queue.spec import QueueSpec
+from cairnmq.storage.segments.segment import LOG, segment_name
 from cairnmq.testing.oracle import JournalModel, QueueModel, demand
 from cairnmq.testing.sim_disk import SimDisk
+from cairnmq.types import Counters
 
 
 def name(queue: Queue) -> str:
@@ -65,11 +67,28 @@ def check_logs(disk: SimDisk, done: Round, specs: dict[int, QueueSpec]) -> None:
         demand(end == split.end and size == file.size(), file.name, "ends at", end, "not", split.end)
 
 
-def check_verify(journal_disk: SimDisk, read_disk: SimDisk, specs: dict[int, QueueSpec]) -> None:
+def check_report(engine: Engine, published: Published) -> None:
+    """If this report is lost, the broker finds on the read disk what it says."""
+    stored = engine.scan_split()
+    found = stored.published if stored is not None else None
+    demand(found is not None, "checkpoint", published.serial, "is not found without its report")
+    assert found is not None
+    same = (found.serial, found.positions, found.packs) == (published.serial, published.positions, published.packs)
+    demand(same, "found", found, "instead of", published)
+    places = {place.queue_id: place for place in found.moved}
+    for place in published.moved:
+        queue = engine.queues.get(place.queue_id)
+        if queue is not None and (place.queue_id in places or queue.segments_from != place.segments_from):
+            demand(places.get(place.queue_id) == place, name(queue), "is found at", places, "not at", place)
+
+
+def check_verify(
+    journal_disk: SimDisk, read_disk: SimDisk, specs: dict[int, QueueSpec], counters: Counters | None = None
+) -> None:
     """Whatever a stop leaves, `cairn verify` finds nothing wrong with it."""
     queues = {
         spec.queue_id: QueueIdentity(spec.queue_id, spec.topic, spec.partition, spec.topic_id.hex())
         for spec in specs.values()
     }
-    for finding in check(read_disk, journal_disk, queues):
+    for finding in check(read_disk, journal_disk, queues, counters=counters):
         demand(finding.is_note, "verify says:", finding)

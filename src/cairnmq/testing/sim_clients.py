@@ -1,14 +1,22 @@
-"""Producers for the simulator: what they send, and how an idempotent one behaves when answers are lost."""
+"""Clients for the simulator: what producers send, how an idempotent one behaves when answers are lost, and what those
+who delete records were told."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from cairnmq.codec.records import Record, build_batch
-from cairnmq.testing.oracle import SERIAL_DIGITS
+from cairnmq.errors import Refusal
+from cairnmq.storage.live.queue import Queue
+from cairnmq.testing.oracle import SERIAL_DIGITS, demand
+from cairnmq.testing.sim_checks import home, name
+
+if TYPE_CHECKING:
+    from cairnmq.testing.sim_storage import World
 
 IN_FLIGHT_MAX = 5
 
@@ -107,3 +115,20 @@ class Sender:
         self._sequence = 0
         for batch in self._window:
             self._number(batch)
+
+
+def trim(world: World, queue: Queue) -> None:
+    """DeleteRecords; sometimes of what is deleted already, by somebody who may not have been told yet."""
+    rng, path, model = world.rng, world.lanes[queue.journal].path, world.models[queue.journal]
+    offset = rng.choice((queue.visible, rng.randint(queue.log_start, queue.visible), queue.log_start))
+    end = path.stage_start(queue, offset, world.now)
+    if isinstance(end, Refusal):
+        return
+
+    def told(met: bool) -> None:
+        if met and offset:
+            held = home(queue, world.models).settled.queues.get(queue.queue_id)
+            start = held.log_start if held is not None else 0
+            demand(start >= offset, name(queue), "was said to start at", offset, "but may come back at", start)
+
+    world.wait_for(path, model, end, True, told)

@@ -13,10 +13,10 @@ from cairnmq.codec.batch import CONTROL_BIT, TRANSACTIONAL_BIT, read_header
 from cairnmq.codec.records import Record, decode_batch, iter_batches
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.engine import Engine, Fetched
-from cairnmq.storage.format import Aborted
-from cairnmq.storage.queue import Queue
-from cairnmq.storage.splitter import Splitter
-from cairnmq.storage.upkeep import Upkeep
+from cairnmq.storage.files.format import Aborted
+from cairnmq.storage.live.queue import Queue
+from cairnmq.storage.maintenance.maintenance import Upkeep
+from cairnmq.storage.splitter.splitter import Splitter
 from cairnmq.testing.oracle import QueueModel, demand
 from cairnmq.testing.sim_checks import name
 from cairnmq.testing.sim_transactions import TransactionWorld, check_transactions, replay

@@ -1,7 +1,7 @@
 """One file of the simulated disk: what programs see of it, and what a power loss may leave of it.
 
 Pages that were not synced survive or not, each by itself and in any version between two appends; the size may have
-grown without them, and then they are zeros.
+grown without them, and then they are zeros. A page that is written over may be found as it was at any time since.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Era:
 class Content:
     """An inode of a file: what programs see, what is durable for certain, and the eras in between."""
 
-    __slots__ = ("durable", "durable_size", "eras", "pages", "size")
+    __slots__ = ("durable", "durable_size", "eras", "pages", "rewritten", "size")
 
     def __init__(self) -> None:
         # Pages are immutable and shared by copies of the disk; only the last one may be shorter than PAGE.
@@ -46,6 +46,7 @@ class Content:
         self.durable: list[bytes] = []
         self.durable_size = 0
         self.eras = [Era(0)]
+        self.rewritten: dict[int, list[bytes]] = {}  # pages written over since the last sync: what they were
 
     def copy(self) -> Content:
         content = Content()
@@ -54,6 +55,7 @@ class Content:
         content.durable = self.durable.copy()
         content.durable_size = self.durable_size
         content.eras = [era.copy() for era in self.eras]
+        content.rewritten = {number: versions.copy() for number, versions in self.rewritten.items()}
         return content
 
     def read(self, position: int, size: int) -> bytes:
@@ -72,10 +74,30 @@ class Content:
         self.size += len(data)
         self.eras[-1].ends.append(self.size)
 
+    def write(self, position: int, data: bytes) -> None:
+        """Over what is there, and behind it; what lies between is zeros."""
+        if position > self.size:
+            self.append(bytes(position - self.size))
+        inside = data[: self.size - position]
+        at = 0
+        while at < len(inside):
+            number, begin = divmod(position + at, PAGE)
+            part = inside[at : at + PAGE - begin]
+            old = self.pages[number]
+            self.rewritten.setdefault(number, []).append(old)
+            self.pages[number] = old[:begin] + part + old[begin + len(part) :]
+            at += len(part)
+        self.append(data[len(inside) :])
+
     def truncate(self, size: int) -> None:
         if size > self.size:
             self.append(bytes(size - self.size))
         elif size < self.size:
+            self.rewritten = {
+                number: [old[: size - number * PAGE] for old in versions]
+                for number, versions in self.rewritten.items()
+                if number * PAGE < size
+            }
             self.eras[-1].pages = self.pages.copy()
             self.eras.append(Era(size))
             del self.pages[(size + PAGE - 1) // PAGE :]
@@ -84,7 +106,8 @@ class Content:
             self.size = size
 
     def is_synced(self) -> bool:
-        return len(self.eras) == 1 and not self.eras[0].ends and self.durable_size == self.size
+        appended = len(self.eras) > 1 or bool(self.eras[0].ends) or self.durable_size != self.size
+        return not appended and not self.rewritten
 
     def _first_dirty_page(self) -> int:
         first = self.eras[0]
@@ -101,13 +124,17 @@ class Content:
         if len(self.durable) < dirty:
             self.durable.extend([_ZEROS] * (dirty - len(self.durable)))
         self.durable[dirty:] = self.pages[dirty:]
+        for number in self.rewritten:
+            self.durable[number] = self.pages[number]
         self.durable_size = self.size
         self.eras = [Era(self.size)]
+        self.rewritten = {}
 
     def fail_sync(self, rng: Random) -> None:
         """Some of it got to the device. The kernel marks the rest clean: it reads well and is never written."""
         self.durable, self.durable_size = self.survivor(rng)
         self.eras = [Era(self.size)]
+        self.rewritten = {}
 
     def damage(self, position: int, flip: int) -> None:
         number, at = divmod(position, PAGE)
@@ -146,7 +173,21 @@ class Content:
                 at = rng.randrange(SECTOR, PAGE, SECTOR)
                 found = found.ljust(PAGE, b"\0")[:at] + other[at:]
             pages.append(found)
-        return _cut(pages, size), size
+        pages = _cut(pages, size)
+        for number, versions in self.rewritten.items():
+            if number < len(pages):
+                pages[number] = self._rewritten_page(rng, [*versions, self.pages[number]], pages[number])
+        return pages, size
+
+    @staticmethod
+    def _rewritten_page(rng: Random, versions: list[bytes], found: bytes) -> bytes:
+        """One of the versions, or the beginning of one and the end of another; no longer than the page is."""
+        first, second = rng.choice(versions), rng.choice(versions)
+        differing = [at for at, (one, other) in enumerate(zip(first, second, strict=False)) if one != other]
+        if differing and rng.random() < TORN_PAGE_CHANCE:
+            at = rng.randint(differing[0], differing[-1])
+            first = first[:at] + second[at:]
+        return first[: len(found)] + found[len(first) :]
 
     def _surviving_size(self, rng: Random, chosen: int, keep: float) -> int:
         era = self.eras[chosen]

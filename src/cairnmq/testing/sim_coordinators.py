@@ -1,7 +1,8 @@
 """The whole broker but its loop on the simulated machine: groups and transactions decide, their facts go through the
 journal, answers wait for them, markers follow; everything is lost in a stop but the disks, and loaded again.
 
-The cores, the order of facts and answers (`broker/facts.py`, `broker/ordered_writes.py`) and storage are the real ones;
+The cores, the order of facts and answers (`fact_log.py` and `ordered_writes.py` of `broker/coordination`) and storage
+are the real ones;
 what the event loop does between them is played here, step by step.
 """
 
@@ -11,13 +12,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
 
-from cairnmq.broker.facts import Fact, FactLog, Stored
-from cairnmq.broker.ordered_writes import OrderedWrites
+from cairnmq.broker.coordination.fact_log import Fact, FactLog, Stored
+from cairnmq.broker.coordination.ordered_writes import OrderedWrites
 from cairnmq.codec.batch import read_header, set_append_time, set_offset_and_epoch
 from cairnmq.codec.records import build_batch
 from cairnmq.errors import ErrorCode, Fault, Refusal
 from cairnmq.groups.classic import Outcome
-from cairnmq.groups.consumer_record import MEMBER_SPACE
 from cairnmq.groups.groups import Groups
 from cairnmq.groups.messages import Answer as GroupAnswer
 from cairnmq.groups.messages import ConsumerLimits, Limits
@@ -26,12 +26,13 @@ from cairnmq.groups.offsets import Committed, OffsetKey, Offsets
 from cairnmq.groups.partitions import stored as in_order
 from cairnmq.groups.pending import SPACE as PENDING_SPACE
 from cairnmq.groups.pending import PendingKey
-from cairnmq.groups.record import SPACE as GROUP_SPACE
+from cairnmq.groups.stored_consumer_group import MEMBER_SPACE
+from cairnmq.groups.stored_group import SPACE as GROUP_SPACE
+from cairnmq.storage.batches.markers import Marker, marker_batch
 from cairnmq.storage.engine import Engine
-from cairnmq.storage.format import Keyed
-from cairnmq.storage.markers import Marker, marker_batch
-from cairnmq.storage.queue import Queue
-from cairnmq.storage.write_path import Placed
+from cairnmq.storage.files.format import Keyed
+from cairnmq.storage.live.queue import Queue
+from cairnmq.storage.live.write_path import Placed
 from cairnmq.testing.fake_topics import FakeTopic, FakeView
 from cairnmq.testing.oracle import JournalModel, QueueModel, demand
 from cairnmq.testing.sim_checks import home, name
@@ -39,6 +40,7 @@ from cairnmq.testing.sim_clients import records_of
 from cairnmq.testing.sim_compaction import CompactionWorld
 from cairnmq.testing.sim_ledger import Ledger, check_open
 from cairnmq.testing.sim_members import SESSION_MS, Member, new_member, owners
+from cairnmq.testing.sim_metadata import new_producer_id
 from cairnmq.testing.sim_producers import TransactionalProducer
 from cairnmq.transactions.messages import Answer, Decision, Ending
 from cairnmq.transactions.messages import Limits as TransactionLimits
@@ -232,7 +234,7 @@ class CoordinatorWorld(CompactionWorld):
         self._look()
         for group, decision in self.groups.advance(self.now):
             self._carry_out_group(group, decision)
-        for transactional_id, ended in self.transactions.advance(self.now):
+        for transactional_id, ended in self.transactions.advance(self.now, self.now):
             self._carry_out_transaction(transactional_id, ended)
 
     # ----------------------------------------------------------------------------------------------- transactions
@@ -255,8 +257,8 @@ class CoordinatorWorld(CompactionWorld):
             return
         me = producer.transactional_id
         if producer.me is None:
-            self.next_pid += 1
-            self._carry_out_transaction(me, producer.init(core, self.now, self.next_pid - 1))
+            if (pid := new_producer_id(self)) is not None:
+                self._carry_out_transaction(me, producer.init(core, self.now, pid))
         elif producer.ending is not None or (producer.begun and rng.random() < 0.25):
             commit = rng.random() < 0.6
             self._carry_out_transaction(me, producer.end(core, self.now, commit, self.ledger))

@@ -1,4 +1,4 @@
-"""Damage on the simulated machine: a flipped bit in a file, and its mending from what the journals still hold."""
+"""Damage on the simulated machine: a flipped bit in a file, and its mending from what journals hold; a lost end."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from random import Random
 from typing import NamedTuple
 
 from cairnmq.errors import Corrupt
-from cairnmq.storage.format import PACK_SUFFIX
-from cairnmq.storage.mending import Mender
-from cairnmq.storage.queue_segment import INDEX, LOG, TIME_INDEX, segment_name
-from cairnmq.storage.repair import indexes_lie, rebuild_indexes
-from cairnmq.storage.splitter import Splitter
+from cairnmq.storage.files.format import PACK_SUFFIX, journal_segment
+from cairnmq.storage.journal.journal import JournalReader
+from cairnmq.storage.journal.synced_end import read_synced_end
+from cairnmq.storage.maintenance.repair import Mender
+from cairnmq.storage.segments.index_rebuild import indexes_lie, rebuild_indexes
+from cairnmq.storage.segments.segment import INDEX, LOG, TIME_INDEX, segment_name
+from cairnmq.storage.splitter.splitter import Splitter
 from cairnmq.testing.oracle import demand
 from cairnmq.testing.sim_disk import SimDisk
 
@@ -49,6 +51,28 @@ def hurt_something(rng: Random, splitter: Splitter, read: Collection[int]) -> Hu
     return Hurt(queue_id, file, position, flip, disk.open(file).read(position, 1))
 
 
+def lose_end(rng: Random, disk: SimDisk, number: int) -> bool:
+    """Cuts a journal off, or zeroes it, from a place on that was synced; False: it does not say that any was."""
+    reader = JournalReader(disk, number)
+    synced, bases, end = read_synced_end(disk, number), reader.bases, reader.end()
+    reader.close()
+    if synced is None or not bases or not bases[0] < synced.position <= end:
+        return False
+    # Near the end as often as anywhere.
+    place = rng.choice((rng.randrange(bases[0], synced.position), max(bases[0], synced.position - rng.randint(1, 100))))
+    zeroed = rng.random() < 0.3
+    for base in bases:
+        file = disk.open(journal_segment(number, base), write=True)
+        size = file.size()
+        if base + size > place:
+            file.truncate(max(place - base, 0))
+            if zeroed:
+                file.append([bytes(size - file.size())])
+        if base > place and not zeroed:
+            disk.remove(journal_segment(number, base))
+    return True
+
+
 def mend(splitter: Splitter, hurt: Hurt) -> str:
     """As the splitter process does it; says what was made good. A pack counts from the next checkpoint on.
 
@@ -60,15 +84,22 @@ def mend(splitter: Splitter, hurt: Hurt) -> str:
     if not disk.exists(hurt.file) or disk.open(hurt.file).read(hurt.position, 1) != hurt.bad:
         # Mended already, by someone who may have been killed before the new file's name was synced. That the power
         # fails before the file system has written it by itself, and the old file comes back, is not played.
-        disk.sync_dir(hurt.file.rpartition("/")[0])
+        directory = hurt.file.rpartition("/")[0]
+        if disk.exists(directory):  # else its queue is in packs now, or a power loss took all of it
+            disk.sync_dir(directory)
         return NOTHING
     if not hurt.file.endswith((LOG, PACK_SUFFIX)):
         return INDEXES if _mend_indexes(splitter, disk, hurt) else NOTHING
     try:
-        return PACK if Mender(splitter).mend(hurt.queue_id, hurt.file) else SEGMENT
+        if Mender(splitter).mend(hurt.queue_id, hurt.file):
+            return PACK
+        if disk.open(hurt.file).read(hurt.position, 1) != hurt.bad:
+            return SEGMENT
+        # The leader epoch of a record that was deleted since the checkpoint: nobody knows it any more, or asks.
     except Corrupt:
-        disk.damage(hurt.file, hurt.position, hurt.flip)
-        return UNDONE
+        pass
+    disk.damage(hurt.file, hurt.position, hurt.flip)
+    return UNDONE
 
 
 def _mend_indexes(splitter: Splitter, disk: SimDisk, hurt: Hurt) -> bool:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import TypeAlias
 
-from cairnmq.storage.chunks import Tray
-from cairnmq.storage.disk import TEMPORARY_SUFFIX, File, Names
+from cairnmq.storage.files.buffers import Tray
+from cairnmq.storage.files.disk import TEMPORARY_SUFFIX, File, Names
 from cairnmq.testing.sim_content import Content
 from cairnmq.types import Buffers
 
@@ -69,6 +69,16 @@ class SimFile:
             self._disk._append(self.name, content, data)
         return len(data)
 
+    def write_at(self, position: int, data: bytes) -> None:
+        content = self._check()
+        if not self._write:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self.name)
+        part = data[: len(data) // 2]
+        # Few bytes go into the page cache in one go; a power loss may tear them.
+        self._disk._apply(
+            "write", self.name, lambda: content.write(position, data), lambda: content.write(position, part)
+        )
+
     def read(self, position: int, size: int) -> bytes:
         return self._check().read(position, size)
 
@@ -85,6 +95,9 @@ class SimFile:
 
     def size(self) -> int:
         return self._check().size
+
+    def modified_ms(self) -> int:
+        return self._disk.modified_ms.get(self.name, -1)
 
     def sync(self) -> None:
         self._disk._sync(self.name, self._check())
@@ -113,9 +126,11 @@ class SimDisk:
 
     crash_at: raise SimCrash in the middle of that operation; then only crash() and kill() are of use.
     faults: operation -> errno it fails with; an append may have written a part, a failed sync loses pages for good.
+    sync_fault: errno that the next sync fails with, whichever operation it is.
     capacity: bytes all files together may have; appends beyond it are short and fail with ENOSPC.
     observe: called in the middle of every operation, so that one run can be crashed at each without a rerun.
     cold: chance that read_cached would have to wait.
+    modified_ms: when files were last written to, by name; a test says so, because this disk has no clock.
     ext4: names change in order and become durable with any sync, as on a journaling file system. Without it, only
     what POSIX promises: each change is atomic, and changes of different names are kept or lost independently.
     """
@@ -125,10 +140,12 @@ class SimDisk:
         self.ext4 = ext4
         self.capacity = capacity
         self.cold = 0.0
+        self.modified_ms: dict[str, int] = {}
         self.operations = 0
         self.last_operation = ""
         self.crash_at: int | None = None
         self.faults: dict[int, int] = {}
+        self.sync_fault: int | None = None
         self.observe: Callable[[SimDisk], None] | None = None
         self.stopped = False
         self._root = _Directory()
@@ -195,8 +212,10 @@ class SimDisk:
         self.stopped = True
         return SimCrash(f"stopped in operation {self.operations}: {self.last_operation}")
 
-    def _fault(self, name: str) -> OSError | None:
+    def _fault(self, name: str, kind: str = "append") -> OSError | None:
         number = self.faults.get(self.operations)
+        if kind == "sync" and self.sync_fault is not None:
+            number, self.sync_fault = self.sync_fault, None
         return None if number is None else OSError(number, os.strerror(number), name)
 
     def _apply(self, kind: str, name: str, act: Callable[[], None], fail: Callable[[], None] | None = None) -> None:
@@ -205,7 +224,7 @@ class SimDisk:
             if self.rng.random() < 0.5:
                 act()
             raise self._stop()
-        if fault := self._fault(name):
+        if fault := self._fault(name, kind):
             if fail:
                 fail()
             raise fault
@@ -319,6 +338,9 @@ class SimDisk:
 
     def open(self, name: str, *, write: bool = False) -> SimFile:
         return SimFile(self, name, self._file(name), write)
+
+    def open_in_place(self, name: str) -> SimFile:
+        return self.open(name, write=True) if self.exists(name) else self.create(name)
 
     def exists(self, name: str) -> bool:
         try:

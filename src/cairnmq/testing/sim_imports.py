@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from cairnmq.codec.batch import NO_TIMESTAMP, read_header, set_offset_and_epoch
 from cairnmq.codec.records import build_batch
 from cairnmq.errors import Refusal
-from cairnmq.storage.admission import Span
-from cairnmq.storage.queue import Queue
+from cairnmq.storage.batches.admission import Span
+from cairnmq.storage.live.queue import Queue
 from cairnmq.testing.oracle import QueueModel, demand
 from cairnmq.testing.sim_checks import name
 from cairnmq.testing.sim_clients import records_of

@@ -10,10 +10,10 @@ from typing import TypeAlias
 
 from cairnmq.codec.batch import CONTROL_BIT, TRANSACTIONAL_BIT, read_header
 from cairnmq.codec.records import decode_batch
-from cairnmq.groups import record
+from cairnmq.groups import stored_group
 from cairnmq.groups.facts import Fact
 from cairnmq.groups.offsets import OffsetKey, Offsets
-from cairnmq.groups.record import ClassicRecord, GroupRecord
+from cairnmq.groups.stored_group import ClassicRecord, GroupRecord
 from cairnmq.testing.oracle import demand, serial_of
 from cairnmq.transactions.record import PREPARED, State, TransactionRecord
 
@@ -42,10 +42,10 @@ class Ledger:
     def decided(self, fact: Fact) -> None:
         """A fact is on its way: generations and epochs of a group grow, until it begins anew."""
         space, key, value = fact
-        if space != record.SPACE:
+        if space != stored_group.SPACE:
             return
         group, before = key.decode(), self._latest.get(key.decode())
-        now = None if value is None else number_of(record.decode(value))
+        now = None if value is None else number_of(stored_group.decode(value))
         if now is not None and before is not None and now[0] == before[0]:
             demand(now[1] >= before[1], "group", group, "goes back from", before, "to", now)
         else:
@@ -56,7 +56,7 @@ class Ledger:
         """What was decided could not be stored; its bytes may turn up after a power loss all the same."""
         self._haunted.add(group)
         self._told.pop(group, None)
-        self._set_latest(group, None if stored is None else number_of(record.decode(stored)))
+        self._set_latest(group, None if stored is None else number_of(stored_group.decode(stored)))
 
     def _set_latest(self, group: str, now: Number | None) -> None:
         if now is None:
@@ -72,13 +72,13 @@ class Ledger:
 
     def check_groups(self, stored: Mapping[str, bytes]) -> None:
         for group, (kind, number) in self._told.items():
-            found = number_of(record.decode(stored[group])) if group in stored else None
+            found = number_of(stored_group.decode(stored[group])) if group in stored else None
             kept = found is not None and found[0] == kind and found[1] >= number
             demand(kept, "group", group, "was told", kind, number, "and is stored as", found)
 
     def recovered(self, stored: Mapping[str, bytes]) -> None:
         self._haunted.clear()
-        self._latest = {group: number_of(record.decode(value)) for group, value in stored.items()}
+        self._latest = {group: number_of(stored_group.decode(value)) for group, value in stored.items()}
 
     # --------------------------------------------------------------------------------------------------- offsets
 

@@ -10,23 +10,28 @@ from collections.abc import Callable
 from random import Random
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from cairnmq.storage.checkpoint import load_checkpoint
+from cairnmq.errors import ErrorCode, Refusal
+from cairnmq.storage.checkpoint.checkpoint import load_checkpoint
+from cairnmq.storage.checkpoint.split_report import Published, Resume, Round
 from cairnmq.storage.engine import Engine, EngineConfig
-from cairnmq.storage.format import BATCH, CHECKPOINTS, DELETED_SUFFIX
-from cairnmq.storage.journal import JournalReader
-from cairnmq.storage.model import Thresholds
-from cairnmq.storage.queue import Queue
-from cairnmq.storage.queue_log import QueueSpec
-from cairnmq.storage.split_report import Published, Resume, Round
-from cairnmq.storage.splitter import Splitter
-from cairnmq.storage.upkeep import Upkeep
-from cairnmq.storage.write_path import Write, WritePath
+from cairnmq.storage.files.fault_point import disarmed
+from cairnmq.storage.files.format import BATCH, CHECKPOINTS, DELETED_SUFFIX, LOSSES
+from cairnmq.storage.journal.journal import JournalReader
+from cairnmq.storage.live.queue import Queue
+from cairnmq.storage.live.write_path import Write, WritePath
+from cairnmq.storage.maintenance.maintenance import Upkeep
+from cairnmq.storage.queue.spec import QueueSpec
+from cairnmq.storage.splitter.placement import Thresholds
+from cairnmq.storage.splitter.splitter import Splitter
 from cairnmq.testing.oracle import KILL, POWER, JournalModel, QueueModel, demand
 from cairnmq.testing.sim_checks import check_content, check_logs, check_state, check_verify, home, name
 from cairnmq.testing.sim_clients import Sender
-from cairnmq.testing.sim_damage import INDEXES, PACK, SEGMENT, UNDONE, Hurt, mend
+from cairnmq.testing.sim_damage import INDEXES, PACK, SEGMENT, UNDONE, Hurt, lose_end, mend
 from cairnmq.testing.sim_disk import SimDisk
+from cairnmq.testing.sim_metadata import SimMetadata, fall_back
+from cairnmq.types import OWN_PRODUCERS_FROM
 
 Disks = tuple[SimDisk, SimDisk]  # of the journals, of the queue logs
 
@@ -57,6 +62,8 @@ class Tally(Struct):
     power_losses: int = 0
     recoveries_struck: int = 0
     splitter_deaths: int = 0
+    lost_reports: int = 0
+    tries: int = 0
     failed_writes: int = 0
     failed_syncs: int = 0
     mends: int = 0
@@ -64,6 +71,7 @@ class Tally(Struct):
     mended_segments: int = 0
     mended_packs: int = 0
     mended_indexes: int = 0
+    lost_ends: int = 0
     batches: int = 0
     imports: int = 0
     rounds: int = 0
@@ -72,6 +80,8 @@ class Tally(Struct):
     demotions: int = 0
     unsplits: int = 0
     clean_stops: int = 0
+    fall_backs: int = 0
+    accepted_losses: int = 0
     # where records have keys, and where there are groups and transactions
     compactions: int = 0
     commits: int = 0
@@ -153,10 +163,9 @@ class Machine:
         self.tally = Tally()
         self.trace = trace or (lambda line: None)
         self.now = 1_000_000
-        self.epoch = 0
+        self.metadata = SimMetadata()
+        self.producer_ids = list(range(OWN_PRODUCERS_FROM, self.metadata.now.next_producer_id))  # for who wants one
         self.serial = 0
-        self.next_queue = 1
-        self.next_pid = 1
         self.specs: dict[int, QueueSpec] = {}
         self.senders: list[Sender] = []
         self.keys: tuple[bytes, ...] = ()  # of records; without any, records have none
@@ -173,12 +182,24 @@ class Machine:
 
     # ------------------------------------------------------------------------------------------------- starting
 
-    def _engine(self, journal_disk: SimDisk, read_disk: SimDisk, epoch: int) -> Engine:
+    @property
+    def epoch(self) -> int:
+        return self.engine.epoch
+
+    def open_engine(self, journal_disk: SimDisk, read_disk: SimDisk) -> Engine:
         config = EngineConfig(
             journals=self.journals, segment_bytes=self.shape.segment_bytes, retain_bytes=self.shape.retain_bytes
         )
         specs = list(self.specs.values())
-        return Engine.open(journal_disk, read_disk, specs, epoch=epoch, seed=77, config=config, now_ms=self.now)
+        return Engine.open(
+            journal_disk,
+            read_disk,
+            specs,
+            begin=lambda known: self.metadata.begin(known, journal_disk, self.journals),
+            seed=77,
+            config=config,
+            now_ms=self.now,
+        )
 
     def _splitter(
         self, journal_disk: SimDisk, read_disk: SimDisk, journals: int, resume: Resume | None = None
@@ -200,15 +221,16 @@ class Machine:
         """Opens the disks until that succeeds (it may be struck itself); checks what was found."""
         promised = [model.promised(event, self.now) for model in models]
         if rng.random() < 0.1 and self.hurt is None:
-            check_verify(disks[0], disks[1], self.specs)
+            check_verify(disks[0], disks[1], self.specs, self.metadata.now)
         if rng.random() < 0.2:
             self.journals = rng.randint(1, self.shape.journals)
+        if rng.random() < 0.1 and self.hurt is None:
+            fall_back(self, disks, promised[0], rng)
         while True:
-            self.epoch += 1
             countdown = rng.randint(1, 14) if rng.random() < 0.35 else 0
             arm(disks, countdown)
             try:
-                engine = self._engine(*disks, self.epoch)
+                engine = self.open_engine(*disks)
                 if self.hurt is not None:
                     engine = self._mend_recovered(engine, disks, self.hurt)
                 break
@@ -221,6 +243,8 @@ class Machine:
                     promised = [model.promised(POWER, self.now) for model in models]
                 disks = after_event(disks, again, rng)
         arm(disks, 0)
+        for scan in engine.scans:
+            demand(scan.damage is None and scan.hole is None, "a false alarm:", scan.damage_text or scan.hole)
         after = []
         for model, bound in zip(models, promised, strict=True):
             if model.number >= len(engine.scans):
@@ -240,8 +264,7 @@ class Machine:
         splitter = self._splitter(*disks, len(engine.paths))
         done = self._mend_with(splitter, hurt)
         if done == UNDONE:
-            self.epoch += 1
-            return self._engine(*disks, self.epoch)
+            return self.open_engine(*disks)
         if done == PACK:
             self._checkpoint_on(engine, splitter)
         engine.mended(hurt.queue_id, hurt.file)
@@ -260,7 +283,8 @@ class Machine:
         for model in models:
             keyed.update(model.settled.keyed)
             demand(model.settled.epoch < engine.epoch, "the epoch did not rise")
-        demand(engine.keyed == keyed, "keyed facts: found", engine.keyed, "instead of", keyed)
+        found = {key: value for key, value in engine.keyed.items() if key[0] != LOSSES}
+        demand(found == keyed, "keyed facts: found", found, "instead of", keyed)
         for queue in engine.queues.values():
             expected = home(queue, models).settled.queues.get(queue.queue_id) or QueueModel()
             check_state(queue, expected)
@@ -290,7 +314,7 @@ class Machine:
                 lane.batch_ends = [entry.end for entry in entries if entry.kind == BATCH]
         self.live: dict[int, QueueModel] = {}
         self._relive(self.models)
-        self.reports: list[Round | Published | list[int]] = []  # on their way from the splitter; a list: its packs
+        self.reports: list[Round | Published] = []  # on their way from the splitter
         self.acks: list[int] = []  # on their way to it
         self.splitter: Splitter | None = None
         self.upkeep: Upkeep | None = None
@@ -315,7 +339,8 @@ class Machine:
         if self.rng.random() < self.shape.branch_share:
             self.tally.struck(disk.last_operation, on_journals=disk is self.journal_disk)
             self.tally.in_mending += self.hurt is not None
-            self._branch(self._event())
+            with disarmed():
+                self._branch(self._event())
         if self.splitter_strike_in:
             self.splitter_strike_in -= 1
             if not self.splitter_strike_in:
@@ -333,7 +358,10 @@ class Machine:
         rng = Random(self.rng.getrandbits(64))
         self.tally.crash_points += 1
         disks = after_event((self.journal_disk, self.read_disk), event, rng)
-        kept = self.epoch, self.journals
+        kept = replace(self.metadata), self.journals
+        if event == KILL and rng.random() < 0.1:
+            self._lose_end((disks[0].kill(rng), disks[1].kill(rng)), rng)
+            self.metadata = replace(kept[0])
         try:
             engine, disks, models, _ = self._recover(disks, self.models, event, rng)
             while rng.random() < 0.6:
@@ -344,7 +372,26 @@ class Machine:
                 self.tally.crash_points += 1
                 engine, disks, models, _ = self._recover(after_event(disks, again, rng), models, again, rng)
         finally:
-            self.epoch, self.journals = kept
+            self.metadata, self.journals = kept
+
+    def _lose_end(self, disks: Disks, rng: Random) -> None:
+        """A journal that lost bytes which were synced says so, or all of them are in queue logs."""
+        model = rng.choice(self.models)
+        if not lose_end(rng, disks[0], model.number):
+            return
+        engine = self.open_engine(*disks)
+        scan = engine.scans[model.number]
+        if scan.damage is None:
+            # What was not synced is gone too, as after a power loss.
+            demand(scan.end >= model.durable, "journal", model.number, "lost its end, and nobody says so:", scan)
+            return
+        self.tally.lost_ends += 1
+        for queue_id, held in model.settled.queues.items():
+            queue = engine.queues.get(queue_id)
+            if queue is not None and queue.end < held.end:
+                answer = engine.read(queue, queue.end, 1000, whole=True, cached=False)
+                is_told = isinstance(answer, Refusal) and answer.code == ErrorCode.KAFKA_STORAGE_ERROR
+                demand(is_told, name(queue), "ended at", held.end, "and says of its end", queue.end, answer)
 
     def _split_on(self, engine: Engine, disks: Disks, rng: Random) -> str | None:
         """Splits and checkpoints what a recovery found; says which event ended that, if any did."""

@@ -6,7 +6,7 @@ from bisect import bisect_right
 
 from cairnmq.codec.records import decode_batch
 from cairnmq.storage.engine import Fetched
-from cairnmq.storage.queue import Queue
+from cairnmq.storage.live.queue import Queue
 from cairnmq.testing.oracle import QueueModel, demand
 from cairnmq.testing.sim_checks import name
 from cairnmq.testing.sim_machine import Machine

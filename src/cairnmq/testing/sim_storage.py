@@ -11,35 +11,34 @@ from collections.abc import Callable
 from contextlib import suppress
 from random import Random
 
-from cairnmq.errors import Corrupt, Fault, Refusal
+from cairnmq.errors import Corrupt, Refusal
 from cairnmq.settings.topic import LogConfig
-from cairnmq.storage.checkpoint import load_checkpoint
-from cairnmq.storage.format import DOUBT_FILE, Keyed, StartMoved
-from cairnmq.storage.journal import Journal, JournalReader
-from cairnmq.storage.queue import Queue
-from cairnmq.storage.split_report import Round
-from cairnmq.storage.splitter import Splitter
-from cairnmq.storage.upkeep import Upkeep
-from cairnmq.storage.write_path import Placed, WritePath
+from cairnmq.storage.files.format import Keyed, StartMoved
+from cairnmq.storage.journal.journal import Journal
+from cairnmq.storage.live.queue import Queue
+from cairnmq.storage.live.write_path import Placed, WritePath
+from cairnmq.storage.splitter.splitter import Splitter
 from cairnmq.testing.oracle import JournalModel, QueueModel, batch_key, demand, entries_of
-from cairnmq.testing.sim_checks import check_logs, check_state, name
-from cairnmq.testing.sim_clients import Sender, plain_batch
+from cairnmq.testing.sim_checks import check_state, name
+from cairnmq.testing.sim_clients import Sender, plain_batch, trim
 from cairnmq.testing.sim_damage import PACK, UNDONE, hurt_something
 from cairnmq.testing.sim_imports import bring
-from cairnmq.testing.sim_machine import EVENTS, Lane, Machine, SplitterDied, Struck, Tally, after_event
+from cairnmq.testing.sim_machine import EVENTS, Lane, Struck, Tally, after_event
+from cairnmq.testing.sim_metadata import new_producer_id
 from cairnmq.testing.sim_readers import look_up, read
-from cairnmq.testing.sim_topics import configure, draw_config, drop_topic, new_topic
+from cairnmq.testing.sim_splitter import SplitterMachine
+from cairnmq.testing.sim_topics import administer, draw_config, new_topic
 
 SLACK_MS = 20  # threads get their turn within this time
 
 
-class World(Machine):
+class World(SplitterMachine):
     """`run` plays a number of steps; raises Violation when storage breaks a promise."""
 
     def __init__(self, seed: int, *, branch_share: float = 0.25, trace: Callable[[str], None] | None = None) -> None:
         super().__init__(seed, branch_share=branch_share, trace=trace)
         for _ in range(self.rng.randint(1, 3)):
-            new_topic(self)
+            new_topic(self, at_once=True)
 
     # ------------------------------------------------------------------------------------------------- the steps
 
@@ -77,12 +76,10 @@ class World(Machine):
             (2, self._wait),
             (12, self._read),
             (4, self._look_up),
-            (1, lambda: new_topic(self)),
-            (1, lambda: drop_topic(self)),
-            (1, lambda: configure(self)),
+            (7, lambda: administer(self)),
             (2, self._kill_splitter),
             (1, self._stop),
-            (6, self._import),
+            (9, self._import),
             (4, self._damage),
         ]
 
@@ -108,8 +105,8 @@ class World(Machine):
     def _send(self) -> None:
         self.senders = [sender for sender in self.senders if sender.queue_id in self.specs]
         if len(self.senders) < 3 and self.specs and self.rng.random() < 0.3:
-            self.senders.append(Sender(self.next_pid, self.rng.choice(list(self.specs)), self.keys))
-            self.next_pid += 1
+            if (pid := new_producer_id(self)) is not None:
+                self.senders.append(Sender(pid, self.rng.choice(list(self.specs)), self.keys))
         if not self.senders:
             return
         sender = self.rng.choice(self.senders)
@@ -178,10 +175,8 @@ class World(Machine):
 
     def _trim(self) -> None:
         queue = self.any_queue()
-        if queue is None or queue.visible <= queue.log_start:
-            return
-        offset = self.rng.choice((queue.visible, self.rng.randint(queue.log_start + 1, queue.visible)))
-        self._put(queue.journal, queue, StartMoved(offset))
+        if queue is not None:
+            trim(self, queue)
 
     def _put_key(self) -> None:
         key = b"group%d" % self.rng.randrange(4)
@@ -359,119 +354,16 @@ class World(Machine):
             self.now = max(self.now, soonest[0])
             self._sync_all(self.lanes[soonest[1]], self.models[soonest[1]])
         self.now = until
+        if self.rng.random() < 0.2:
+            raise Struck  # now, when all that was due must be on the disk
 
     # the splitter
-
-    def with_splitter(self, act: Callable[[Splitter], None], faulty: float = 0.03) -> None:
-        """Runs the splitter; it may die alone, or its disk may refuse, and then a successor goes on."""
-        disk = self.read_disk
-        if self.rng.random() < 0.04:
-            self.splitter_strike_in = self.rng.randint(1, 12)
-        elif self.rng.random() < faulty:
-            disk.faults[disk.operations + self.rng.randint(1, 6)] = errno.ENOSPC
-        try:
-            if self.splitter is None:
-                self.splitter = self._successor()
-            act(self.splitter)
-        except SplitterDied:
-            self._splitter_gone()
-        except OSError:
-            spoiled = self.splitter is not None and self.splitter.spoiled is not None
-            self._splitter_gone()
-            self.tally.failed_syncs += spoiled
-        except Fault:
-            # after a failed sync every successor refuses, until the broker has gone back to the checkpoint
-            if self.splitter is None or self.splitter.spoiled is None:
-                raise
-            if self.rng.random() < 0.3:
-                raise Struck from None
-            disk.faults.clear()
-            self.splitter_strike_in = 0  # it is gone already
-            self._splitter_gone()
-            self.engine.unsplit(*self.engine.scan_split())
-            self.read_disk.remove(DOUBT_FILE)
-            self.tally.unsplits += 1
-        finally:
-            self.splitter_strike_in = 0
-            disk.faults.clear()
-
-    def _successor(self) -> Splitter:
-        """What it sends first is that its packs are these."""
-        splitter = self._splitter(self.journal_disk, self.read_disk, len(self.lanes), self.engine.resume())
-        splitter.replay(self.now)
-        self.reports.append(splitter.shelf.numbers)
-        self.upkeep = Upkeep(splitter, self.shape.fanout)
-        return splitter
-
-    def _splitter_gone(self) -> None:
-        self.trace("the splitter is gone")
-        self.tally.splitter_deaths += 1
-        self.splitter = None
-        self.acks.clear()
-        while self.reports:  # what it had sent still arrives
-            self._deliver()
-
-    def _kill_splitter(self) -> None:
-        self._splitter_gone()
-
-    def _split(self) -> None:
-        def act(splitter: Splitter) -> None:
-            number = self.rng.randrange(len(self.lanes))
-            done = splitter.split(number, self.engine.splittable(number), self.now)
-            if done is not None:
-                self.tally.rounds += 1
-                check_logs(self.read_disk, done, self.specs)
-                self.reports.append(done)
-
-        self.with_splitter(act)
-
-    def _checkpoint(self) -> None:
-        def act(splitter: Splitter) -> None:
-            self.reports.append(splitter.checkpoint(self.now))
-            self.tally.checkpoints += 1
-
-        self.with_splitter(act, faulty=0.2)
-
-    def _tidy(self) -> None:
-        def act(splitter: Splitter) -> None:
-            assert self.upkeep is not None
-            had = splitter.has_merge
-            self.upkeep.step()
-            self.tally.merges += splitter.has_merge and not had
-
-        self.with_splitter(act)
-
-    def _acknowledge(self) -> None:
-        """The splitter hears that the broker goes by a checkpoint."""
-
-        def act(splitter: Splitter) -> None:
-            if self.acks:
-                splitter.seen(self.acks.pop(0))
-
-        self.with_splitter(act)
-
-    def _deliver(self) -> None:
-        if not self.reports:
-            return
-        report = self.reports.pop(0)
-        if isinstance(report, Round):
-            self.engine.on_round(report)
-            return
-        if isinstance(report, list):
-            self.engine.shelf.replace(report)
-            return
-        self.engine.on_checkpoint(report)
-        if self.splitter is not None:
-            self.acks.append(report.serial)
-        marks = load_checkpoint(self.read_disk).marks
-        for number in report.positions:
-            bases = JournalReader(self.journal_disk, number).bases
-            if bases:
-                demand(bases[0] <= marks[number].split, "a journal segment above the checkpoint was deleted")
 
     def _retain(self) -> None:
         def act(splitter: Splitter) -> None:
             assert self.upkeep is not None
+            if self.rng.random() < 0.5:
+                self.upkeep.look(self.now)  # with the next look, whatever nobody writes to is known to be idle
             for proposal in self.upkeep.look(self.now):
                 queue = self.engine.queues.get(proposal.queue_id)
                 if queue is None or not queue.log_start < proposal.offset <= queue.visible:
@@ -479,7 +371,7 @@ class World(Machine):
                 self._put(queue.journal, queue, StartMoved(proposal.offset))
             if self.upkeep.demote():
                 self.tally.demotions += 1
-                self.reports.append(splitter.checkpoint(self.now))
+                self._publish(splitter)
 
         self.with_splitter(act)
 
@@ -494,7 +386,7 @@ class World(Machine):
                     self._read_in(queue)
             done = self._mend_with(splitter, self.hurt) if self.hurt is not None else ""
             if done == PACK:
-                self.reports.append(splitter.checkpoint(self.now))
+                self._publish(splitter)
             while self.reports:
                 self._deliver()
             if self.hurt is not None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from cairnmq.settings.topic import LogConfig
-from cairnmq.storage.queue_log import QueueSpec
+from cairnmq.storage.queue.spec import QueueSpec
+from cairnmq.testing.sim_metadata import change, turn
 
 if TYPE_CHECKING:
     from cairnmq.testing.sim_storage import World
@@ -29,7 +30,13 @@ def draw_config(rng: Random) -> LogConfig:
     )
 
 
-def new_topic(world: World) -> None:
+def administer(world: World) -> None:
+    """What people do with a broker; rarest what changes topics."""
+    world.rng.choices((new_topic, drop_topic, configure, turn), (1, 1, 1, 4))[0](world)
+
+
+def new_topic(world: World, *, at_once: bool = False) -> None:
+    """It is there when the journal has the witness of the change, or at once: in a world that begins."""
     if len(world.specs) >= 6:
         return
     names = [topic for topic in ("alpha", "beta", "gamma") if all(s.topic != topic for s in world.specs.values())]
@@ -37,12 +44,19 @@ def new_topic(world: World) -> None:
         return
     config = world.draw_config()
     topic_id = world.rng.randbytes(16)
-    specs = []
-    for partition in range(world.rng.randint(1, 3)):
-        specs.append(QueueSpec(world.next_queue, names[0], partition, topic_id, config))
-        world.next_queue += 1
-    world.specs.update((spec.queue_id, spec) for spec in specs)
-    world.engine.add_queues(specs)
+    count, first = world.rng.randint(1, 3), world.metadata.now.next_queue_id
+    specs = [QueueSpec(first + partition, names[0], partition, topic_id, config) for partition in range(count)]
+
+    def made() -> None:
+        if all(spec.topic != names[0] for spec in world.specs.values()):
+            world.specs.update((spec.queue_id, spec) for spec in specs)
+            world.engine.add_queues(specs)
+
+    if at_once:
+        world.metadata.give(queues=count)
+        made()
+    else:
+        change(world, queues=count, told=made)
 
 
 def drop_topic(world: World) -> None:
@@ -50,6 +64,7 @@ def drop_topic(world: World) -> None:
     if len(topics) < 2:
         return
     topic = world.rng.choice(topics)
+    change(world)
     gone = [spec for spec in world.specs.values() if spec.topic == topic]
     for spec in gone:
         del world.specs[spec.queue_id]
@@ -65,6 +80,7 @@ def configure(world: World) -> None:
     queue = world.any_queue()
     if queue is None:
         return
+    change(world)
     spec = replace(queue.spec, config=world.draw_config())
     world.specs[spec.queue_id] = spec
     world.engine.configure(spec)

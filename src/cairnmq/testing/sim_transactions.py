@@ -20,13 +20,14 @@ from cairnmq.codec.batch import (
 )
 from cairnmq.codec.records import Record, build_batch, decode_batch, iter_batches
 from cairnmq.errors import ErrorCode, Refusal
+from cairnmq.storage.batches.markers import Marker, marker_batch
 from cairnmq.storage.engine import Engine, Fetched
-from cairnmq.storage.format import Aborted
-from cairnmq.storage.markers import Marker, marker_batch
-from cairnmq.storage.queue import Queue
-from cairnmq.storage.write_path import Placed
+from cairnmq.storage.files.format import Aborted
+from cairnmq.storage.live.queue import Queue
+from cairnmq.storage.live.write_path import Placed
 from cairnmq.testing.oracle import SERIAL_DIGITS, JournalModel, QueueModel, demand
 from cairnmq.testing.sim_checks import home, name
+from cairnmq.testing.sim_metadata import new_producer_id
 from cairnmq.testing.sim_storage import World
 
 CLIENTS_MAX = 3
@@ -83,8 +84,8 @@ class TransactionWorld(World):
 
     def _client(self) -> Client:
         if len(self.clients) < CLIENTS_MAX and self.rng.random() < 0.3 or not self.clients:
-            self.clients.append(Client(self.next_pid, self.rng.choice((1, 2))))
-            self.next_pid += 1
+            if (pid := new_producer_id(self)) is not None:
+                self.clients.append(Client(pid, self.rng.choice((1, 2))))
         return self.rng.choice(self.clients)
 
     def _transact(self) -> None:

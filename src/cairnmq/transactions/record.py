@@ -41,7 +41,7 @@ class TransactionRecord(Struct, frozen=True, array_like=True):
     `last_epoch`: the epoch before this one, if who had it may ask again for this one. `previous_id`: the producer id
     before the last change; `next_id`: the one to take when the markers are written, because epochs ran out.
     `queues` and `groups` are those of the open transaction. `raised`: its end was prepared with an epoch above that of
-    its records.
+    its records. `since`: the epoch of the broker when it gave out the producer id.
     """
 
     producer_id: int
@@ -56,6 +56,7 @@ class TransactionRecord(Struct, frozen=True, array_like=True):
     queues: frozenset[int] = frozenset()
     groups: frozenset[str] = frozenset()
     raised: bool = False
+    since: int = 0
 
     @property
     def exhausted(self) -> bool:

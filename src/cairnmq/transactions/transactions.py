@@ -1,4 +1,5 @@
-"""Every transactional id of this broker. Pure: commands and the time in, decisions out.
+"""Every transactional id of this broker. Pure: commands and the time in, decisions out. The time is that of a steady
+clock, which begins anew with every run; dates are made with `wall_ahead_ms`.
 
 `apply` is the only way into what is stored, and `load` of that gives the same ids again. An id whose facts could not be
 stored is put back to what was (`reload`), as if the broker had restarted for this one id. States and who may do what in
@@ -33,19 +34,30 @@ _FORGOTTEN_AT_ONCE = 2  # for each new id: a limit that was lowered is reached i
 
 
 class Transactions:
-    def __init__(self, limits: Limits) -> None:
+    """`epoch`: of the broker. `lost_epoch`: the one under which a loss was accepted last. Whatever was known of a
+    producer id that was given out before may be older than what its producers were told: so all of them are fenced,
+    what they had open is aborted (some of its records may be lost), and the next one gets an id that nobody had."""
+
+    def __init__(self, limits: Limits, *, epoch: int = 0, lost_epoch: int = -1) -> None:
         self.limits = limits
+        self._epoch = epoch
+        self._lost_epoch = lost_epoch
+        self.wall_ahead_ms = 0  # how far the wall clock is ahead of the steady one
         self._stored: dict[str, TransactionRecord] = {}
         self._live: dict[str, TransactionRecord] = {}
         self._open: set[str] = set()  # ids with an ongoing transaction: those that time can end
+        self._began: dict[str, int] = {}  # when the last transaction of this run began
+        self._looked_first_ms: int | None = None
         self._idle: OrderedDict[str, None] = OrderedDict()  # ids without one, unused longest first; its ends cost O(1)
         self._waiting: dict[str, list[Ticket]] = {}  # EndTxn requests that are answered when the markers are written
 
     # ------------------------------------------------------------------------------------------------- stored form
 
     @classmethod
-    def load(cls, stored: Iterable[tuple[bytes, bytes]], limits: Limits) -> Transactions:
-        transactions = cls(limits)
+    def load(
+        cls, stored: Iterable[tuple[bytes, bytes]], limits: Limits, *, epoch: int = 0, lost_epoch: int = -1
+    ) -> Transactions:
+        transactions = cls(limits, epoch=epoch, lost_epoch=lost_epoch)
         for key, value in stored:
             transactions.apply((facts.SPACE, key, value))
         for transactional_id, record in sorted(transactions._stored.items(), key=lambda item: item[1].update_ms):
@@ -91,6 +103,7 @@ class Transactions:
     def _remove(self, transactional_id: str) -> None:
         self._live.pop(transactional_id, None)
         self._open.discard(transactional_id)
+        self._began.pop(transactional_id, None)
         self._idle.pop(transactional_id, None)
 
     def _forget(self, transactional_id: str) -> tuple[str, Decision]:
@@ -99,6 +112,9 @@ class Transactions:
         self._remove(transactional_id)
         out.facts.append(facts.drop(transactional_id))
         return transactional_id, out
+
+    def _date_ms(self, now_ms: int) -> int:
+        return now_ms + self.wall_ahead_ms
 
     def _change(self, transactional_id: str, record: TransactionRecord, out: Decision) -> None:
         self._set(transactional_id, record)
@@ -109,7 +125,20 @@ class Transactions:
     def init_needs_id(self, command: Init) -> bool:
         """Whether `init` wants a producer id that nobody has."""
         record = self._live.get(command.transactional_id)
-        return record is None or (record.state in IDLE and record.exhausted)
+        return record is None or (record.state in IDLE and self._needs_id(record))
+
+    def _needs_id(self, record: TransactionRecord) -> bool:
+        return record.exhausted or self._is_doubtful(record)
+
+    def _is_doubtful(self, record: TransactionRecord) -> bool:
+        """Later epochs of its producer id may have been given out, which are lost."""
+        return record.since <= self._lost_epoch
+
+    def _stranger(self, record: TransactionRecord | None, producer: Producer) -> ErrorCode:
+        """Why somebody is not the current producer of an id."""
+        if record is None or record.producer_id != producer.producer_id:
+            return _UNMAPPED
+        return _OK if record.epoch == producer.epoch and not self._is_doubtful(record) else _FENCED
 
     def init(self, command: Init, ticket: Ticket, now_ms: int, fresh_id: int) -> Decision:
         """`fresh_id`: a producer id that nobody has, or -1 if none was needed when that was asked. A new id may be one
@@ -125,7 +154,9 @@ class Transactions:
                 return _answer(out, ticket, ErrorCode.POLICY_VIOLATION)
             if fresh_id == NO_ID:
                 return _answer(out, ticket, _BUSY)
-            record = TransactionRecord(fresh_id, NO_EPOCH, State.EMPTY, command.timeout_ms, now_ms)
+            record = TransactionRecord(
+                fresh_id, NO_EPOCH, State.EMPTY, command.timeout_ms, self._date_ms(now_ms), since=self._epoch
+            )
         if record.state in PREPARED:
             return _answer(out, ticket, _BUSY if _may_go_on(record, command.known) else _FENCED)
         if not _may_go_on(record, command.known):
@@ -151,24 +182,27 @@ class Transactions:
             record,
             state=State.EMPTY,
             timeout_ms=command.timeout_ms,
-            update_ms=now_ms,
+            update_ms=self._date_ms(now_ms),
             start_ms=-1,
             previous_id=record.producer_id,
         )
         if known_epoch is not None and known_epoch != record.epoch and record.epoch != NO_EPOCH:
             # A new instance sets the epoch before to -1, so nobody who was fenced gets here.
-            return replace(fresh, previous_id=record.previous_id) if known_epoch == record.last_epoch else _FENCED
+            is_repeated = known_epoch == record.last_epoch and not self._is_doubtful(record)
+            return replace(fresh, previous_id=record.previous_id) if is_repeated else _FENCED
         last_epoch = NO_EPOCH if known_epoch is None else record.epoch
-        if record.exhausted:
+        if self._needs_id(record):
             if fresh_id == NO_ID:
                 return _BUSY
-            return replace(fresh, producer_id=fresh_id, epoch=0, last_epoch=last_epoch)
+            return replace(fresh, producer_id=fresh_id, epoch=0, last_epoch=last_epoch, since=self._epoch)
         return replace(fresh, epoch=record.epoch + 1, last_epoch=last_epoch)
 
     def _fence(self, transactional_id: str, record: TransactionRecord, now_ms: int, out: Decision) -> None:
         """Aborts with an epoch above every one that was given out; that of version 2 is raised as by an EndTxn."""
         epoch, last_epoch = min(record.epoch + 1, EPOCH_MAX), NO_EPOCH
-        if self.limits.raises_epochs:
+        if self._is_doubtful(record):
+            epoch = EPOCH_MAX
+        elif self.limits.raises_epochs:
             epoch, last_epoch = min(epoch + 1, EPOCH_MAX), epoch
         self._prepare(
             transactional_id, replace(record, epoch=epoch, last_epoch=last_epoch, raised=True), False, now_ms, out
@@ -180,7 +214,7 @@ class Transactions:
         """Queues and groups into the transaction, which begins with the first of them."""
         out = Decision()
         record = self._live.get(command.transactional_id)
-        error = _stranger(record, command.producer)
+        error = self._stranger(record, command.producer)
         if error or record is None:
             return _answer(out, ticket, error)
         if record.state in PREPARED:
@@ -192,15 +226,16 @@ class Transactions:
             began = replace(
                 record,
                 state=State.ONGOING,
-                start_ms=now_ms,
-                update_ms=now_ms,
+                start_ms=self._date_ms(now_ms),
+                update_ms=self._date_ms(now_ms),
                 previous_id=record.producer_id,
                 queues=queues,
                 groups=groups,
             )
             self._change(command.transactional_id, began, out)
+            self._began[command.transactional_id] = now_ms
         elif len(queues) + len(groups) > len(record.queues) + len(record.groups):
-            grown = replace(record, update_ms=now_ms, queues=queues, groups=groups)
+            grown = replace(record, update_ms=self._date_ms(now_ms), queues=queues, groups=groups)
             self._change(command.transactional_id, grown, out)
         return _answer(out, ticket, _OK)
 
@@ -209,7 +244,7 @@ class Transactions:
     ) -> ErrorCode:
         """Whether something may be written into the transaction now, here. What is not stored yet does not count."""
         live, stored = self._live.get(transactional_id), self._stored.get(transactional_id)
-        error = _stranger(live, producer)
+        error = self._stranger(live, producer)
         if error or live is None:
             return error
         if live.state in PREPARED:
@@ -239,7 +274,7 @@ class Transactions:
             return _answer(out, ticket, _UNMAPPED)
         is_retry = command.raises_epoch and _is_retry(record, command.producer)
         if not is_retry:
-            error = _stranger(record, command.producer)
+            error = self._stranger(record, command.producer)
             if error:
                 return _answer(out, ticket, error)
             if command.raises_epoch and record.state in PREPARED:
@@ -258,7 +293,7 @@ class Transactions:
             if command.commit:
                 return _answer(out, ticket, _WRONG_STATE)
             # Nothing was added, as far as we know. The epoch is raised all the same: what may be under way is fenced.
-            self._end(replace(record, start_ms=now_ms), command, ticket, now_ms, fresh_id, out)
+            self._end(replace(record, start_ms=self._date_ms(now_ms)), command, ticket, now_ms, fresh_id, out)
         elif same:
             out.answers.append((ticket, Answer(_OK, record.producer_id, record.epoch)))
         else:
@@ -277,6 +312,7 @@ class Transactions:
                 epoch=min(record.epoch + 1, EPOCH_MAX),
                 last_epoch=record.epoch,
                 next_id=fresh_id if record.exhausted else NO_ID,
+                since=self._epoch if record.exhausted else record.since,
                 raised=True,
             )
         self._prepare(command.transactional_id, record, command.commit, now_ms, out)
@@ -292,11 +328,13 @@ class Transactions:
         prepared = replace(
             record,
             state=State.PREPARE_COMMIT if commit else State.PREPARE_ABORT,
-            update_ms=now_ms,
+            update_ms=self._date_ms(now_ms),
             previous_id=record.producer_id,
         )
         if not prepared.queues and not prepared.groups:
-            self._change(transactional_id, _completed(prepared, now_ms), out)  # there is nothing to write in between
+            self._change(
+                transactional_id, _completed(prepared, self._date_ms(now_ms)), out
+            )  # there is nothing to write in between
             return
         self._change(transactional_id, prepared, out)
         out.endings.append(_ending(transactional_id, prepared))
@@ -307,7 +345,7 @@ class Transactions:
         record = self._live.get(ending.transactional_id)
         if record is None or record.state not in PREPARED or _ending(ending.transactional_id, record) != ending:
             return out
-        completed = _completed(record, now_ms)
+        completed = _completed(record, self._date_ms(now_ms))
         self._change(ending.transactional_id, completed, out)
         for ticket in self._waiting.pop(ending.transactional_id, ()):
             out.answers.append((ticket, Answer(_OK, completed.producer_id, completed.epoch)))
@@ -315,22 +353,25 @@ class Transactions:
 
     # -------------------------------------------------------------------------------------------------------- time
 
-    def advance(self, now_ms: int) -> Iterator[tuple[str, Decision]]:
-        """Transactions that were open for too long are aborted."""
+    def advance(self, now_ms: int, date_ms: int) -> Iterator[tuple[str, Decision]]:
+        """Transactions that were open for too long are aborted. For how long those had been open that were open at the
+        start, only dates can tell; 0 is a date that says nothing, and then their time runs from the first look on."""
+        if self._looked_first_ms is None:
+            self._looked_first_ms = now_ms
         for transactional_id in list(self._open):
             record = self._live[transactional_id]
-            if record.start_ms > now_ms:
-                # It began in an earlier run, under a clock that was ahead: its time runs from now on.
-                self._set(transactional_id, replace(record, start_ms=now_ms))
-            elif record.start_ms + record.timeout_ms < now_ms:
+            began_ms = self._began.get(transactional_id)
+            over = (self._looked_first_ms if began_ms is None else began_ms) + record.timeout_ms < now_ms
+            over = over or self._is_doubtful(record)  # nobody can end it
+            if over or (began_ms is None and record.start_ms + record.timeout_ms < date_ms):
                 out = Decision()
                 self._fence(transactional_id, record, now_ms, out)
                 yield transactional_id, out
 
-    def expire(self, now_ms: int) -> Iterator[tuple[str, Decision]]:
+    def expire(self, date_ms: int) -> Iterator[tuple[str, Decision]]:
         """Ids that nobody has used for long are forgotten."""
         for transactional_id in list(self._idle):
-            if self._live[transactional_id].update_ms + self.limits.expiration_ms <= now_ms:
+            if self._live[transactional_id].update_ms + self.limits.expiration_ms <= date_ms:
                 yield self._forget(transactional_id)
 
     def surplus(self) -> Iterator[tuple[str, Decision]]:
@@ -344,12 +385,12 @@ class Transactions:
     def describe(self, transactional_id: str) -> TransactionRecord | None:
         return self._live.get(transactional_id)
 
-    def listed(self, wanted: Filter, now_ms: int) -> Iterator[tuple[str, TransactionRecord]]:
+    def listed(self, wanted: Filter, date_ms: int) -> Iterator[tuple[str, TransactionRecord]]:
         for transactional_id, record in self._live.items():
             if (
                 (not wanted.producer_ids or record.producer_id in wanted.producer_ids)
                 and (wanted.states is None or record.state in wanted.states)
-                and (wanted.duration_ms < 0 or now_ms - record.start_ms > wanted.duration_ms)
+                and (wanted.duration_ms < 0 or date_ms - record.start_ms > wanted.duration_ms)
             ):
                 yield transactional_id, record
 
@@ -357,13 +398,6 @@ class Transactions:
 def _answer(out: Decision, ticket: Ticket, error: ErrorCode) -> Decision:
     out.answers.append((ticket, Answer(error)))
     return out
-
-
-def _stranger(record: TransactionRecord | None, producer: Producer) -> ErrorCode:
-    """Why somebody is not the current producer of an id."""
-    if record is None or record.producer_id != producer.producer_id:
-        return _UNMAPPED
-    return _OK if record.epoch == producer.epoch else _FENCED
 
 
 def _may_go_on(record: TransactionRecord, known: Producer | None) -> bool:
@@ -386,7 +420,7 @@ def _is_retry(record: TransactionRecord, producer: Producer) -> bool:
     return record.previous_id == producer.producer_id and record.epoch == 0 and producer.epoch == EPOCH_LAST_GIVEN
 
 
-def _completed(prepared: TransactionRecord, now_ms: int) -> TransactionRecord:
+def _completed(prepared: TransactionRecord, date_ms: int) -> TransactionRecord:
     renewed = prepared.next_id != NO_ID
     return replace(
         prepared,
@@ -395,7 +429,7 @@ def _completed(prepared: TransactionRecord, now_ms: int) -> TransactionRecord:
         epoch=0 if renewed else prepared.epoch,
         previous_id=prepared.producer_id,
         next_id=NO_ID,
-        update_ms=now_ms,
+        update_ms=date_ms,
         raised=False,
         queues=frozenset(),
         groups=frozenset(),

@@ -504,6 +504,8 @@ class SaslHandshakeResponse(Message, gc=False):
 class ApiVersionsRequest(Message, gc=False):
     client_software_name: str = ""
     client_software_version: str = ""
+    cluster_id: str | None = None
+    node_id: int = -1
 
 
 class ApiVersionsResponse(Message, gc=False):
@@ -764,6 +766,7 @@ class WriteTxnMarkersResponse(Message, gc=False):
 class TxnOffsetCommitRequest(Message, gc=False):
     class TxnOffsetCommitRequestTopic(Struct, gc=False):
         name: str = ""
+        topic_id: bytes = bytes(16)
         partitions: list[TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition] = []
 
     class TxnOffsetCommitRequestPartition(Struct, gc=False):
@@ -776,7 +779,7 @@ class TxnOffsetCommitRequest(Message, gc=False):
     group_id: str = ""
     producer_id: int = 0
     producer_epoch: int = 0
-    generation_id: int = -1
+    generation_id_or_member_epoch: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
     topics: list[TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic] = []
@@ -785,6 +788,7 @@ class TxnOffsetCommitRequest(Message, gc=False):
 class TxnOffsetCommitResponse(Message, gc=False):
     class TxnOffsetCommitResponseTopic(Struct, gc=False):
         name: str = ""
+        topic_id: bytes = bytes(16)
         partitions: list[TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition] = []
 
     class TxnOffsetCommitResponsePartition(Struct, gc=False):
@@ -983,6 +987,7 @@ class DescribeLogDirsResponse(Message, gc=False):
         topics: list[DescribeLogDirsResponse.DescribeLogDirsTopic] = []
         total_bytes: int = -1
         usable_bytes: int = -1
+        is_cordoned: bool = False
 
     class DescribeLogDirsTopic(Struct, gc=False):
         name: str = ""
@@ -1119,6 +1124,7 @@ class DeleteGroupsResponse(Message, gc=False):
     class DeletableGroupResult(Struct, gc=False):
         group_id: str = ""
         error_code: int = 0
+        error_message: str | None = None
 
     throttle_time_ms: int = 0
     results: list[DeleteGroupsResponse.DeletableGroupResult] = []

@@ -136,8 +136,8 @@ ListGroups 16 0-5 3+
 SaslHandshake 17 0-1 never
   > mechanism:str
   < error_code:i16 mechanisms:[str]
-ApiVersions 18 0-4 3+
-  > client_software_name:str@3+ client_software_version:str@3+
+ApiVersions 18 0-5 3+
+  > client_software_name:str@3+ client_software_version:str@3+ cluster_id:str?@5+=null node_id:i32@5+=-1
   < error_code:i16 api_keys:[ApiVersion] throttle_time_ms:i32@1+ supported_features:[SupportedFeatureKey]@3+#0
     finalized_features_epoch:i64@3+#1=-1 finalized_features:[FinalizedFeatureKey]@3+#2 zk_migration_ready:bool@3+#3
   ApiVersion: api_key:i16 min_version:i16 max_version:i16
@@ -202,14 +202,14 @@ WriteTxnMarkers 27 1-2 1+
   WritableTxnMarkerResult: producer_id:i64 topics:[WritableTxnMarkerTopicResult]
   WritableTxnMarkerTopicResult: name:str partitions:[WritableTxnMarkerPartitionResult]
   WritableTxnMarkerPartitionResult: partition_index:i32 error_code:i16
-TxnOffsetCommit 28 0-5 3+
-  > transactional_id:str group_id:str producer_id:i64 producer_epoch:i16 generation_id:i32@3+=-1 member_id:str@3+
-    group_instance_id:str?@3+=null topics:[TxnOffsetCommitRequestTopic]
-  TxnOffsetCommitRequestTopic: name:str partitions:[TxnOffsetCommitRequestPartition]
+TxnOffsetCommit 28 0-6 3+
+  > transactional_id:str group_id:str producer_id:i64 producer_epoch:i16 generation_id_or_member_epoch:i32@3+=-1
+    member_id:str@3+ group_instance_id:str?@3+=null topics:[TxnOffsetCommitRequestTopic]
+  TxnOffsetCommitRequestTopic: name:str@0-5 topic_id:uuid@6+ partitions:[TxnOffsetCommitRequestPartition]
   TxnOffsetCommitRequestPartition: partition_index:i32 committed_offset:i64 committed_leader_epoch:i32@2+=-1
     committed_metadata:str?
   < throttle_time_ms:i32 topics:[TxnOffsetCommitResponseTopic]
-  TxnOffsetCommitResponseTopic: name:str partitions:[TxnOffsetCommitResponsePartition]
+  TxnOffsetCommitResponseTopic: name:str@0-5 topic_id:uuid@6+ partitions:[TxnOffsetCommitResponsePartition]
   TxnOffsetCommitResponsePartition: partition_index:i32 error_code:i16
 DescribeAcls 29 1-3 2+
   > resource_type_filter:i8 resource_name_filter:str? pattern_type_filter:i8=3 principal_filter:str? host_filter:str?
@@ -253,12 +253,12 @@ AlterReplicaLogDirs 34 1-2 2+
   < throttle_time_ms:i32 results:[AlterReplicaLogDirTopicResult]
   AlterReplicaLogDirTopicResult: topic_name:str partitions:[AlterReplicaLogDirPartitionResult]
   AlterReplicaLogDirPartitionResult: partition_index:i32 error_code:i16
-DescribeLogDirs 35 1-4 2+
+DescribeLogDirs 35 1-5 2+
   > topics:[DescribableLogDirTopic]?
   DescribableLogDirTopic: topic:str partitions:[i32]
   < throttle_time_ms:i32 error_code:i16@3+ results:[DescribeLogDirsResult]
   DescribeLogDirsResult: error_code:i16 log_dir:str topics:[DescribeLogDirsTopic] total_bytes:i64@4+=-1
-    usable_bytes:i64@4+=-1
+    usable_bytes:i64@4+=-1 is_cordoned:bool@5+
   DescribeLogDirsTopic: name:str partitions:[DescribeLogDirsPartition]
   DescribeLogDirsPartition: partition_index:i32 partition_size:i64 offset_lag:i64 is_future_key:bool
 SaslAuthenticate 36 0-2 2+
@@ -290,10 +290,10 @@ DescribeDelegationToken 41 1-3 2+
     token_requester_principal_name:str@3+ issue_timestamp:i64 expiry_timestamp:i64 max_timestamp:i64 token_id:str
     hmac:bytes renewers:[DescribedDelegationTokenRenewer]
   DescribedDelegationTokenRenewer: principal_type:str principal_name:str
-DeleteGroups 42 0-2 2+
+DeleteGroups 42 0-3 2+
   > groups_names:[str]
   < throttle_time_ms:i32 results:[DeletableGroupResult]
-  DeletableGroupResult: group_id:str error_code:i16
+  DeletableGroupResult: group_id:str error_code:i16 error_message:str?@3+=null
 ElectLeaders 43 0-2 2+
   > election_type:i8@1+ topic_partitions:[TopicPartitions]? timeout_ms:i32=60000
   TopicPartitions: topic:str partitions:[i32]

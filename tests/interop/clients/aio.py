@@ -15,7 +15,7 @@ from aiokafka.errors import KafkaError
 
 from interop.clients.contract import Got, Refused, Sent
 
-SECONDS = 20.0
+SECONDS = 60.0
 LOG_APPEND_TIME = 1
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ class AioReader:
         self.consumer = consumer
         self.topic = topic
 
-    def take(self, count: int, seconds: float = 10.0) -> list[Got]:
+    def take(self, count: int, seconds: float = 60.0) -> list[Got]:
         return self.client.run(self.take_some(count, seconds))
 
     async def take_some(self, count: int, seconds: float) -> list[Got]:
@@ -96,7 +96,11 @@ class AiokafkaClient:
     async def consumer(self, **options: Any) -> AIOKafkaConsumer:
         settings = {"enable_auto_commit": False, "auto_offset_reset": "none", **options}
         consumer = AIOKafkaConsumer(bootstrap_servers=self.bootstrap, **settings)
-        await consumer.start()
+        try:
+            await consumer.start()
+        except BaseException:
+            await consumer.stop()
+            raise
         return consumer
 
     def produce(
@@ -123,8 +127,8 @@ class AiokafkaClient:
             linger_ms=5,
             request_timeout_ms=int(SECONDS * 1000),
         )
-        await producer.start()
         try:
+            await producer.start()
             sent = [
                 await producer.send(
                     topic,

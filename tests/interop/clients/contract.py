@@ -41,7 +41,7 @@ class Refused(Exception):
 class Reader(Protocol):
     """A consumer that stays."""
 
-    def take(self, count: int, seconds: float = 10.0) -> list[Got]:
+    def take(self, count: int, seconds: float = 60.0) -> list[Got]:
         """Up to `count` records; fewer when the time is over."""
 
     def seek(self, partition: int, offset: int) -> None: ...

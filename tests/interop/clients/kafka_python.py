@@ -18,7 +18,7 @@ with warnings.catch_warnings():
 
 from interop.clients.contract import Got, Refused, Sent
 
-SECONDS = 20.0
+SECONDS = 60.0
 LOG_APPEND_TIME = 1
 
 
@@ -48,7 +48,7 @@ class KafkaPythonReader:
         self.topic = topic
         self.waiting: list[Got] = []
 
-    def take(self, count: int, seconds: float = 10.0) -> list[Got]:
+    def take(self, count: int, seconds: float = 60.0) -> list[Got]:
         deadline = time.monotonic() + seconds
         while len(self.waiting) < count and (left := deadline - time.monotonic()) > 0:
             for batch in refuse_or(lambda left=left: self.consumer.poll(timeout_ms=int(left * 1000))).values():

@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError
 
 from interop.clients.contract import Got, Headers, Refused, Sent
 
-SECONDS = 20.0
+SECONDS = 60.0
 KEY_END, RECORD_END = "\x01", "\x02"
 FORMAT = "%p %o %T %K %S\n%k%s%h\n"
 ONLY_ADMIN = "kcat has no admin requests"
@@ -65,7 +65,7 @@ class KcatReader:
         for record in records_of(self.process.stdout):
             self.arrived.put(record)
 
-    def take(self, count: int, seconds: float = 10.0) -> list[Got]:
+    def take(self, count: int, seconds: float = 60.0) -> list[Got]:
         taken: list[Got] = []
         deadline = time.monotonic() + seconds
         try:

@@ -30,7 +30,7 @@ from confluent_kafka.admin import (
 
 from interop.clients.contract import Got, Refused, Sent
 
-SECONDS = 20.0
+SECONDS = 60.0
 
 
 def answer(future: Future[Any]) -> Any:
@@ -63,7 +63,7 @@ class LibrdkafkaReader:
         self.consumer = consumer
         self.topic = topic
 
-    def take(self, count: int, seconds: float = 10.0) -> list[Got]:
+    def take(self, count: int, seconds: float = 60.0) -> list[Got]:
         taken: list[Got] = []
         deadline = time.monotonic() + seconds
         while len(taken) < count and (left := deadline - time.monotonic()) > 0:

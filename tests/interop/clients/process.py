@@ -22,7 +22,7 @@ from typing import Any
 from interop.clients.contract import Got, Refused, Sent
 
 PROGRAMS_DIR = Path(__file__).parents[3] / ".tools" / "bin"
-ANSWER_SECONDS = 60.0
+ANSWER_SECONDS = 150.0
 Event = dict[str, Any]
 
 
@@ -112,12 +112,22 @@ def got(line: list[Any]) -> Got:
     return Got(partition, offset, timestamp, bytes_of(key), bytes_of(value), named, append_time)
 
 
+def line_of(record: Sent) -> dict[str, Any]:
+    return {
+        "value": text_of(record.value),
+        "key": text_of(record.key),
+        "headers": [[name, text_of(value)] for name, value in record.headers],
+        "timestamp": record.timestamp,
+        "partition": record.partition,
+    }
+
+
 class ProgramReader:
     def __init__(self, client: ProgramClient, name: str) -> None:
         self.client = client
         self.name = name
 
-    def take(self, count: int, seconds: float = 10.0) -> list[Got]:
+    def take(self, count: int, seconds: float = 60.0) -> list[Got]:
         return [got(line) for line in self.client.ask("reader.take", reader=self.name, count=count, seconds=seconds)]
 
     def seek(self, partition: int, offset: int) -> None:
@@ -159,16 +169,7 @@ class ProgramClient:
         idempotent: bool = False,
         size_max: int = 1_000_000,
     ) -> list[int]:
-        lines = [
-            {
-                "value": text_of(record.value),
-                "key": text_of(record.key),
-                "headers": [[name, text_of(value)] for name, value in record.headers],
-                "timestamp": record.timestamp,
-                "partition": record.partition,
-            }
-            for record in records
-        ]
+        lines = list(map(line_of, records))
         offsets: list[int] = self.ask(
             "produce", topic=topic, records=lines, codec=codec, acks=acks, idempotent=idempotent, size_max=size_max
         )

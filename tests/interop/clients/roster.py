@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from interop.clients.aio import AiokafkaClient
 from interop.clients.contract import Client
 from interop.clients.franz_go import FranzGoClient
@@ -10,6 +12,7 @@ from interop.clients.kafka_python import KafkaPythonClient
 from interop.clients.kafkajs import KafkajsClient
 from interop.clients.kcat import KcatClient
 from interop.clients.librdkafka import LibrdkafkaClient
+from interop.clients.process import PROGRAMS_DIR
 
 CLIENTS: dict[str, type[Client]] = {
     client.name: client
@@ -30,3 +33,5 @@ PROGRAMS = {
     "franz_go": FranzGoClient.command()[0],
 }
 """client -> the program it needs besides Python packages"""
+BUILT = {name for name, program in PROGRAMS.items() if Path(program).parent == PROGRAMS_DIR}
+"""Those that `tools/setup_clients.sh` builds."""

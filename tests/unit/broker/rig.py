@@ -16,12 +16,12 @@ from typing import Any, TypeVar
 
 import uvloop
 
-from cairnmq.broker.catalog import LiveCatalog, queue_specs
 from cairnmq.broker.context import Context, Node
-from cairnmq.broker.leftovers import Leftovers
-from cairnmq.broker.reply import Reply
+from cairnmq.broker.coordination.offset_purge import Leftovers
+from cairnmq.broker.live_catalog import LiveCatalog, queue_specs
+from cairnmq.broker.requests.reply import Reply
 from cairnmq.broker.routes import build_router
-from cairnmq.broker.store import Store
+from cairnmq.broker.storage_loop.store import Store
 from cairnmq.codec.records import Record, build_batch, decode_batch, iter_batches
 from cairnmq.errors import Refusal
 from cairnmq.groups.offsets import SPACE, Offsets
@@ -30,8 +30,10 @@ from cairnmq.metadata.image import Topic
 from cairnmq.metadata.sqlite import SqliteStore
 from cairnmq.metadata.topics import CreateTopic
 from cairnmq.settings.broker import BrokerConfig, broker_config
-from cairnmq.storage.disk import RealDisk
 from cairnmq.storage.engine import Engine, EngineConfig
+from cairnmq.storage.files.disk import RealDisk
+from cairnmq.storage.recovery.owner import OwnerWitness
+from cairnmq.storage.recovery.witness import begin
 from cairnmq.types import Buffer
 from cairnmq.wire.apis import response_class
 from cairnmq.wire.codec import decode, encode
@@ -40,6 +42,7 @@ from cairnmq.wire.messages import FetchRequest, FetchResponse, Message, ProduceR
 
 F = TypeVar("F", bound=Callable[..., Coroutine[Any, Any, None]])
 NOW_MS = 1_700_000_000_000
+PATIENCE_SECONDS = 120  # of a whole test, on a machine that others use too; only a failure uses it up
 
 
 def scenario(test: F) -> Callable[..., None]:
@@ -48,9 +51,15 @@ def scenario(test: F) -> Callable[..., None]:
     @functools.wraps(test)
     def run(*args: Any, **kwargs: Any) -> None:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(asyncio.wait_for(test(*args, **kwargs), 30))
+            runner.run(asyncio.wait_for(test(*args, **kwargs), PATIENCE_SECONDS))
 
     return run
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """For what gives no event: the other end of a socket, a thread. The time limit is that of the whole test."""
+    while not condition():  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
 
 
 class Rig:
@@ -143,7 +152,7 @@ def records_of(response: FetchResponse) -> list[Record]:
 
 
 @asynccontextmanager
-async def open_rig(directory: Path, settings: Mapping[str, str] | None = None) -> AsyncIterator[Rig]:
+async def open_rig(directory: Path, settings: Mapping[str, str] | None = None, journals: int = 1) -> AsyncIterator[Rig]:
     """Opened again on the same directory, it recovers what it held."""
     config = broker_config(settings or {})
     assert isinstance(config, BrokerConfig), config
@@ -152,36 +161,38 @@ async def open_rig(directory: Path, settings: Mapping[str, str] | None = None) -
     metadata = SqliteStore(str(data / "meta.db"))
     catalog = Catalog(metadata)
     catalog.load()
+    catalog.name_cluster()
     changed = catalog.broker_config(config)
     assert not isinstance(changed, Refusal)
     specs = [spec for topic in catalog.image.topics.values() for spec in queue_specs(topic, changed)]
+    witness = OwnerWitness(RealDisk(data / "journal"), catalog.cluster_id, 1)
     engine = Engine.open(
         RealDisk(data / "journal"),
         RealDisk(data),
         specs,
-        epoch=catalog.next_epoch(),
+        begin=lambda known: begin(catalog, known, witness.keep),
         seed=7,
-        config=EngineConfig(),
+        config=EngineConfig(journals=journals),
         now_ms=NOW_MS,
     )
-    rig: Rig
+    rig: Rig | None = None
 
     def clock() -> int:
-        return rig.now_ms
+        return NOW_MS if rig is None else rig.now_ms
 
     store = Store(
         engine, lock_fds=(), journal_dir=str(data / "journal"), data_dir=str(data), config=changed, clock=clock
     )
     thread = ThreadPoolExecutor(1)
     offsets = Offsets.load(store.load_facts(SPACE))
-    live = LiveCatalog(catalog, thread, store, changed, clock)
+    live = LiveCatalog(catalog, thread, store, changed, clock, witness)
     ctx = Context(
         store=store,
         catalog=live,
         config=changed,
         node=Node(1, "127.0.0.1", 9092, "rack-1", catalog.cluster_id),
         offsets=offsets,
-        router=build_router(),
+        router=build_router(coordinates=store.has_all_facts),
         clock=clock,
     )
 
@@ -189,17 +200,19 @@ async def open_rig(directory: Path, settings: Mapping[str, str] | None = None) -
         ctx.config = changed
         store.reconfigure(changed)
 
-    leftovers = Leftovers(ctx)
+    leftovers = Leftovers(ctx.facts, ctx.coordinator.groups, lambda: live.image)
     live.on_deleted, live.on_config = leftovers.of_topic, reconfigure
     rig = Rig(ctx)
     try:
         yield rig
     finally:
         leftovers.close()
+        await live.close()
         for loop in store.loops:
             await loop.drain()
             loop.close()
-        store._cold.shutdown()  # `stop` would wait for the splitter, which never ran
+        for pool in (store._cold, store._unpacker):
+            pool.shutdown()  # `stop` would wait for the splitter, which never ran
         thread.shutdown()
         catalog.close()
         metadata.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cairnmq.broker.metric_table import Metric
 from cairnmq.broker.metrics import Exposition, Histogram, Sample
 
 
@@ -44,14 +45,15 @@ def test_adding() -> None:
 
 
 def test_text() -> None:
-    out = Exposition()
-    out.gauge("a", "What a is.", 1.5)
-    out.plain("b", "gauge", "With labels.", [Sample(2, {"topic": 'x"y\\z\n'}), Sample(2**40)])
-    out.begin("d", "gauge", "In pieces.")
+    names = {"a": "gauge", "b": "gauge", "c_seconds": "histogram", "d": "gauge"}
+    out = Exposition({name: Metric(kind, "", f"What {name} is.") for name, kind in names.items()})
+    out.value("a", 1.5)
+    out.series("b", [Sample(2, {"topic": 'x"y\\z\n'}), Sample(2**40)])
+    out.begin("d")
     out.partitions("d", {"topic": 'x"y'}, [(0, 3), (7, 2**40)])
     histogram = Histogram()
     histogram.observe(0.001)
-    out.histogram("c_seconds", "Times.", [({"api": "Fetch"}, histogram)])
+    out.histogram("c_seconds", [({"api": "Fetch"}, histogram)])
     lines = out.text().splitlines()
     assert lines[:3] == ["# HELP a What a is.", "# TYPE a gauge", "a 1.5"]
     assert 'b{topic="x\\"y\\\\z\\n"} 2' in lines

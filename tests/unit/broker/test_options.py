@@ -54,11 +54,11 @@ def test_settings_fill_what_no_flag_set() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "why"),
     [
-        ("listeners", "SSL://h:1", "SSL comes with a later release"),
+        ("listeners", "SSL://h:1", "SSL is not supported yet"),
         ("listeners", "PLAINTEXT://a:1,PLAINTEXT://b:2", "one listener"),
         ("listeners", "PLAINTEXT://a", "not HOST:PORT"),
         ("log.dirs", "/a,/b", "one data directory"),
-        ("node.id", "-3", "not a number"),
+        ("node.id", "-3", "not a whole number"),
     ],
 )
 def test_settings_that_cannot_be_served(name: str, value: str, why: str) -> None:
@@ -70,4 +70,4 @@ def test_zookeeper_is_refused_until_it_exists() -> None:
     made = ServeOptions().with_settings({"zookeeper.connect": "h:2181/x"})
     assert isinstance(made, ServeOptions) and made.metadata == "zookeeper://h:2181/x"
     refusal = made.refusal()
-    assert refusal is not None and "later release" in refusal.message
+    assert refusal is not None and "only sqlite is supported" in refusal.message

@@ -17,20 +17,21 @@ from pathlib import Path
 
 import pytest
 
+from cairnmq.broker.found_metadata import FoundMetadata
 from cairnmq.broker.options import Address, ServeOptions
 from cairnmq.broker.server import Unservable, _connections_max, _limit_buffers, _replace_lost_metadata, settle
 from cairnmq.client.blocking import Client
 from cairnmq.codec.records import Record, build_batch
+from cairnmq.errors import Lost
 from cairnmq.metadata.catalog import Catalog
 from cairnmq.metadata.sqlite import SqliteStore
 from cairnmq.settings.broker import BrokerConfig
 from cairnmq.settings.topic import LogConfig
-from cairnmq.storage.checkpoint import load_checkpoint
-from cairnmq.storage.disk import RealDisk
+from cairnmq.storage.checkpoint.checkpoint import load_checkpoint
 from cairnmq.storage.engine import Engine, EngineConfig
-from cairnmq.storage.loss import Lost
-from cairnmq.storage.queue_log import QueueSpec
-from cairnmq.storage.splitter import Splitter
+from cairnmq.storage.files.disk import RealDisk
+from cairnmq.storage.queue.spec import QueueSpec
+from cairnmq.storage.splitter.splitter import Splitter
 
 
 @pytest.fixture
@@ -67,11 +68,11 @@ def test_ready_line_ready_file_and_a_clean_end(
     bootstrap, http, pid = ready(process)
     assert json.loads(file.read_text()) == {"bootstrap": bootstrap, "http": http, "pid": pid} and pid == process.pid
     host, port = bootstrap.split(":")
-    socket.create_connection((host, int(port)), timeout=5).close()
-    with urllib.request.urlopen(f"{http}/health/ready", timeout=5) as answer:
+    socket.create_connection((host, int(port)), timeout=60).close()
+    with urllib.request.urlopen(f"{http}/health/ready", timeout=60) as answer:
         assert json.load(answer)["ready"] is True
     os.kill(process.pid, number)
-    assert process.wait(20) == 0
+    assert process.wait(60) == 0
     assert [name for name in os.listdir(tmp_path) if name.endswith(".tmp")] == []
 
 
@@ -79,7 +80,8 @@ def test_a_signal_ends_recovery(serve: Callable[..., subprocess.Popen[str]]) -> 
     """The signal comes when the scan begins; with the first entry it ends."""
     strike = """
 import os, signal, time
-from cairnmq.storage import fault_point, recovery
+from cairnmq.storage.files import fault_point
+from cairnmq.storage.recovery import replay as recovery
 recovery.PROGRESS_ENTRIES = 1
 fault_point.arm("recovery-scan", lambda: (os.kill(os.getpid(), signal.SIGTERM), time.sleep(1)))
 """
@@ -91,7 +93,7 @@ fault_point.arm("recovery-scan", lambda: (os.kill(os.getpid(), signal.SIGTERM), 
     first.kill()
     first.wait()
     stopped = serve("--no-http", before=strike)
-    said, error = stopped.communicate(timeout=20)
+    said, error = stopped.communicate(timeout=60)
     assert (stopped.returncode, said) == (0, "") and "stopped during recovery" in error and "Traceback" not in error
     bootstrap, _, _ = ready(serve("--no-http"))
     with Client.connect(bootstrap) as client:
@@ -103,7 +105,7 @@ def test_a_full_disk_keeps_nobody_from_starting(serve: Callable[..., subprocess.
     full = """
 import errno
 from cairnmq.groups.offsets import OffsetKey, Offsets, drop
-from cairnmq.storage.write_path import WritePath
+from cairnmq.storage.live.write_path import WritePath
 def refuse(self, write):
     raise OSError(errno.ENOSPC, "No space left on device")
 WritePath.write = refuse
@@ -119,7 +121,7 @@ def test_a_second_broker_on_the_same_data_is_refused(serve: Callable[..., subpro
     bootstrap, http, _ = ready(first)
     assert http == "-"
     second = serve("--no-http")
-    _, error = second.communicate(timeout=20)
+    _, error = second.communicate(timeout=60)
     assert second.returncode == 1
     assert "in use by process" in error and str(first.pid) in error and "Traceback" not in error
     assert first.poll() is None
@@ -130,7 +132,7 @@ def test_a_used_port_is_told_at_once(serve: Callable[..., subprocess.Popen[str]]
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         process = serve("--no-http", "--listen", f"127.0.0.1:{taken.getsockname()[1]}")
-        _, error = process.communicate(timeout=20)
+        _, error = process.communicate(timeout=60)
     assert process.returncode == 1 and "cannot listen on" in error and "Traceback" not in error
 
 
@@ -204,7 +206,7 @@ def test_a_stopped_start_with_accept_loss_keeps_what_no_topic_claims(
     data, journals = str(tmp_path), str(tmp_path / "journal")
     spec = QueueSpec(7, "t", 0, bytes(16), LogConfig(model="dedicated"))
     disks = RealDisk(journals), RealDisk(data)
-    engine = Engine.open(*disks, [spec], epoch=3, seed=5, config=EngineConfig(), now_ms=0)
+    engine = Engine.open(*disks, [spec], begin=lambda _: 3, seed=5, config=EngineConfig(), now_ms=0)
     path = engine.paths[0]
     path.stage(engine.queues[7], memoryview(bytearray(build_batch([Record(0, 0, None, b"value", ())]))), -1, 0)
     write = path.take()
@@ -218,6 +220,7 @@ def test_a_stopped_start_with_accept_loss_keeps_what_no_topic_claims(
     splitter.close()
     leave_wal(tmp_path / "meta.db")
     options, rename, calls = ServeOptions(data=data, accept_loss=True), RealDisk.rename, itertools.count(1)
+    found = FoundMetadata(data, "meta.db")
 
     def fail(disk: RealDisk, old: str, new: str) -> None:
         if next(calls) == which:
@@ -227,12 +230,12 @@ def test_a_stopped_start_with_accept_loss_keeps_what_no_topic_claims(
     with monkeypatch.context() as patch:
         patch.setattr(RealDisk, "rename", fail)
         with pytest.raises(OSError, match="no room"):
-            _replace_lost_metadata(options, (journals, data))
+            _replace_lost_metadata(options, (journals, data), found)
     assert not (tmp_path / "meta.db").exists()
     if which != 4:  # there all is put aside and nothing new is made: nothing is left that could be lost
         with pytest.raises(Lost):
-            _replace_lost_metadata(ServeOptions(data=data), (journals, data))
-    _replace_lost_metadata(options, (journals, data))
+            _replace_lost_metadata(ServeOptions(data=data), (journals, data), found)
+    _replace_lost_metadata(options, (journals, data), found)
     assert list(tmp_path.glob("lost/*/queues/t-0/*.log")), "records are kept aside"
     assert list(tmp_path.glob("journal/lost/*/0/*")), "and journals"
     assert not list(tmp_path.glob("queues/*"))

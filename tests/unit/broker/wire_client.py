@@ -5,28 +5,24 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
-from cairnmq.broker.budget import Budget
-from cairnmq.broker.connection import Connection, Limits
-from cairnmq.broker.listener import Listener
+from cairnmq.broker.memory_budget import Budget
 from cairnmq.broker.metrics import Metrics
-from cairnmq.broker.reply import Reply
-from cairnmq.broker.router import Router
-from cairnmq.storage.chunks import Chunks
+from cairnmq.broker.net.connection import Connection
+from cairnmq.broker.net.connection_limits import Limits
+from cairnmq.broker.net.listener import Listener
+from cairnmq.broker.requests.reply import Reply
+from cairnmq.broker.requests.router import Router
+from cairnmq.storage.files.buffers import Chunks
 from cairnmq.types import Buffer
 from cairnmq.wire.apis import API_VERSIONS, FETCH, METADATA, PRODUCE
 from cairnmq.wire.framing import RequestHeader, request_frame
 from cairnmq.wire.messages import ApiVersionsResponse
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """For what gives no event: the other end of a socket."""
-    while not condition():  # noqa: ASYNC110
-        await asyncio.sleep(0)
+from unit.broker.rig import until
 
 
 class Started:

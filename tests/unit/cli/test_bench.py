@@ -117,7 +117,7 @@ def test_a_broker_that_is_silent_is_given_up(load: list[str], capsys: pytest.Cap
         words = "bench produce --topic t -n 100 -s 10 --timeout 0.3 -b".split()
         assert main([*words, broker.bootstrap, *load]) == 1
         silence.set()
-        assert capsys.readouterr().err == f"cairn: {broker.bootstrap} answered nothing for 0.3 s\n"
+        assert capsys.readouterr().err == f"cairn: {broker.bootstrap} did not respond for 0.3 s\n"
 
 
 def test_batches_of_one_length_are_built_once_and_stamped_ones_carry_their_times() -> None:

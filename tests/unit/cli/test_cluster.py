@@ -72,7 +72,7 @@ def test_info_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[5].split() == ["BROKER", "ADDRESS", "RACK", "APIS", "PRODUCE", "FETCH", "DISK-FREE"]
     low, high = SERVED[1]
     fetch = f"{low}-{high}"
-    assert lines[6].split() == ["1", bootstrap, "west", str(len(SERVED)), "0-13", fetch, *"2.0 of 8.0 GiB".split()]
+    assert lines[6].split() == ["1", bootstrap, "west", str(len(SERVED)), "0-13", fetch, *"2.0 GiB of 8.0 GiB".split()]
 
 
 def test_an_address_of_ipv6_has_brackets() -> None:
@@ -180,8 +180,8 @@ def answering(code: int, body: bytes) -> Iterator[tuple[str, list[str]]]:
         (200, b'{"ready": true}', 0, []),
         (503, b'{"ready": false, "reasons": ["recovery is running"]}', 1, ["recovery is running"]),
         (503, b'{"ready": false}', 1, ["not ready"]),
-        (502, b"<html>", 1, ["http://PLACE/health/ready answered 502"]),
-        (200, b"<html>", 1, ["http://PLACE/health/ready is not a broker's: its answer is no JSON"]),
+        (502, b"<html>", 1, ["http://PLACE/health/ready responded with HTTP 502"]),
+        (200, b"<html>", 1, ["http://PLACE/health/ready is not a broker's: its response is not JSON"]),
         (200, b"[]", 1, ["http://PLACE/health/ready is not a broker's"]),
     ],
 )

@@ -13,6 +13,8 @@ from cairnmq.errors import ErrorCode
 from cairnmq.types import Buffer
 from cairnmq.wire.framing import RequestHeader
 from cairnmq.wire.messages import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
     FetchRequest,
     FetchResponse,
     FindCoordinatorResponse,
@@ -59,8 +61,20 @@ class Log:
         if isinstance(request, OffsetCommitRequest):
             self.committed = request.topics[0].partitions[0].committed_offset
             return OffsetCommitResponse()
+        if isinstance(request, ConsumerGroupHeartbeatRequest):
+            return self.heartbeat(request)
         place = FindCoordinatorResponse.Coordinator(key="g", node_id=1, host="127.0.0.1", port=self.broker.port)
         return FindCoordinatorResponse(coordinators=[place])
+
+    def heartbeat(self, request: ConsumerGroupHeartbeatRequest) -> Message:
+        """The only member gets everything."""
+        rows = ConsumerGroupHeartbeatResponse.TopicPartitions
+        all_of_it = [rows(topic_id=topic_id("t"), partitions=list(range(len(self.partitions))))]
+        return ConsumerGroupHeartbeatResponse(
+            member_epoch=max(1, request.member_epoch),
+            heartbeat_interval_ms=5000,
+            assignment=ConsumerGroupHeartbeatResponse.Assignment(all_of_it) if request.member_epoch == 0 else None,
+        )
 
     def list_offsets(self, request: ListOffsetsRequest) -> Message:
         rows = []
@@ -89,11 +103,11 @@ class Log:
 
 @pytest.fixture
 def consume(capfdbinary: pytest.CaptureFixture[bytes]) -> Iterator[Consume]:
-    logs = []
+    logs: set[Log] = set()
 
     def run(log: Log, *words: str) -> tuple[int, bytes, str]:
-        logs.append(log)
-        code = main(["consume", "t", "-b", log.broker.bootstrap, "--timeout", "5", *words])
+        logs.add(log)
+        code = main(["consume", "t", "-b", log.broker.bootstrap, "--timeout", "60", *words])
         sys.stdout.flush()
         captured = capfdbinary.readouterr()
         return code, captured.out, captured.err.decode()
@@ -200,11 +214,58 @@ def test_a_group_goes_on_where_it_was_and_commits_what_was_printed(consume: Cons
     assert len(log.broker.requests(OffsetCommitRequest)) == commits
 
 
+def test_a_member_that_was_removed_joins_again(consume: Consume) -> None:
+    class Forgetful(Log):
+        def heartbeat(self, request: ConsumerGroupHeartbeatRequest) -> Message:
+            if len(self.broker.requests(ConsumerGroupHeartbeatRequest)) == 2:
+                return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
+            return super().heartbeat(request)
+
+    log = Forgetful(BATCHES, ends=[5], committed=3)
+    code, out, errors = consume(log, "-g", "g", "-e")
+    assert (code, out, log.committed) == (0, b"d\ne\n", 5)
+    assert errors.count("group g went on without this member; joining again") == 1
+    epochs = [request.member_epoch for request in log.broker.requests(ConsumerGroupHeartbeatRequest)]
+    assert epochs[:4] == [0, 1, 0, 1] and epochs[-1] == -1, "joined, removed, joined, and left at the end"
+
+
+def test_a_commit_with_an_old_epoch_is_made_again(consume: Consume) -> None:
+    class Ahead(Log):
+        """A rebalance that the member has not heard of when it commits."""
+
+        def answer(self, request: Message, header: RequestHeader) -> Message | None:
+            if isinstance(request, OffsetCommitRequest) and request.generation_id_or_member_epoch == 1:
+                row = OffsetCommitResponse.OffsetCommitResponsePartition(error_code=ErrorCode.STALE_MEMBER_EPOCH)
+                topic = OffsetCommitResponse.OffsetCommitResponseTopic(topic_id=topic_id("t"), partitions=[row])
+                return OffsetCommitResponse(topics=[topic])
+            return super().answer(request, header)
+
+        def heartbeat(self, request: ConsumerGroupHeartbeatRequest) -> Message:
+            response = super().heartbeat(request)
+            assert isinstance(response, ConsumerGroupHeartbeatResponse)
+            if self.broker.requests(OffsetCommitRequest):
+                response.member_epoch = 2
+            return response
+
+    log = Ahead(BATCHES, ends=[5])
+    assert consume(log, "-g", "g", "-o", "start", "-e")[:2] == (0, b"a\nb\nc\nd\ne\n")
+    assert log.committed == 5
+
+
+def test_several_topics_until_and_filters_are_refused_where_they_make_no_sense(consume: Consume) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["consume", "t", "-e", "--until", "5"])
+    with pytest.raises(SystemExit, match="2"):
+        main(["consume", "t", "--grep", "("])
+    with pytest.raises(SystemExit, match="2"):
+        main(["consume", "^t("])
+
+
 def test_a_group_behind_the_start_is_moved_into_range(consume: Consume) -> None:
     log = Log([BATCHES[1]], start=3, ends=[5], committed=1)
     code, out, errors = consume(log, "-g", "g", "-e")
     assert (code, out) == (0, b"d\ne\n")
-    assert "t-0 no longer holds offset 1; going on at 3" in errors
+    assert "t-0 no longer holds offset 1; continuing at 3" in errors
 
 
 def test_damage_is_a_failure_and_nothing_of_it_is_printed(consume: Consume) -> None:

@@ -246,7 +246,7 @@ def test_wrong_usage(words: list[str], capsys: pytest.CaptureFixture[str]) -> No
     with pytest.raises(SystemExit) as stopped:
         main(["group", *words])
     assert stopped.value.code == 2
-    assert "usage: cairn group" in capsys.readouterr().err
+    assert "See `cairn group" in capsys.readouterr().err
 
 
 def test_delete(client: Client, cairn: Run, member: Consumer) -> None:

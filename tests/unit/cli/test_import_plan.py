@@ -11,7 +11,7 @@ from cairnmq.cli.import_ import parts
 from cairnmq.cli.import_plan import Plan, make_plan, settings_of, wanted
 from cairnmq.cli.main import main
 from cairnmq.codec.records import Record, build_batch
-from cairnmq.storage.kafka_directory import open_directory
+from cairnmq.storage.kafka_import.kafka_directory import open_directory
 from cairnmq.wire.kafka_records import KafkaTopic
 
 
@@ -40,7 +40,7 @@ def test_patterns() -> None:
 def test_without_metadata_the_directories_tell(tmp_path: Path) -> None:
     plan = plan_of(directory(tmp_path, "a-0", "a-3", "b-0"))
     assert [(topic.name, topic.partitions, len(topic.logs)) for topic in plan.topics] == [("a", 4, 2), ("b", 1, 1)]
-    assert "a: no directory holds partitions 1, 2; they are made and stay empty" in plan.notes
+    assert "a: no directory holds partitions 1, 2; they are created and stay empty" in plan.notes
     assert any(note.startswith("b: no __cluster_metadata here tells its settings") for note in plan.notes)
     assert [topic.name for topic in plan_of(tmp_path, "b*").topics] == ["b"]
 
@@ -69,7 +69,7 @@ def test_a_directory_that_can_be_no_partition_is_not_counted(tmp_path: Path, mon
     assert [problem.split(": ")[0] for problem in plan.problems] == [f"{tmp_path}/a-2026", f"{tmp_path}/a-1999999"]
     assert "the topic has 3 partitions, and this is none of them" in plan.problems[0]
     assert [(topic.name, topic.partitions) for topic in plan.topics] == [("a", 3), ("b", 1)]
-    assert "a: no directory holds partitions 1, 2; they are made and stay empty" in plan.notes
+    assert "a: no directory holds partitions 1, 2; they are created and stay empty" in plan.notes
 
 
 def test_committed_offsets_that_are_not_wanted_are_not_judged(

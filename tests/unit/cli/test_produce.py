@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from cairnmq.cli.main import main
-from cairnmq.cli.produce import cut, read_lines, split_line
+from cairnmq.cli.message_lines import split_line
+from cairnmq.cli.produce import cut, read_lines
+from cairnmq.client import blocking
 from cairnmq.codec.records import Record, build_batch
-from scripted_broker import ScriptedBroker, metadata
+from scripted_broker import Clock, ScriptedBroker, metadata
 
 
 def lines_of(*writes: bytes) -> list[list[bytes]]:
@@ -43,11 +45,14 @@ def test_windows_line_ends_go() -> None:
     assert lines_of(b"one\r\ntwo\r\n") == [[b"one", b"two"]]
 
 
-def test_acks_0_does_not_count_what_could_not_be_sent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_acks_0_does_not_count_what_could_not_be_sent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocking, "time", Clock())
     lines = tmp_path / "lines"
     lines.write_text("one\n")
     with ScriptedBroker(lambda request, header: metadata({"t": [1]}, {1: 1})) as broker:
-        words = ["produce", "t", "--acks", "0", "-f", str(lines), "-b", broker.bootstrap, "--timeout", "0.3"]
+        words = ["produce", "t", "--acks", "0", "-f", str(lines), "-b", broker.bootstrap, "--timeout", "60"]
         assert main(words) == 1
     errors = capsys.readouterr().err
     assert "cannot reach 127.0.0.1:1" in errors and "0 messages are sent" in errors

@@ -107,14 +107,14 @@ def test_answers_arrive_whole_from_any_pieces(pieces: int) -> None:
 
 def test_an_answer_to_nothing_is_an_error() -> None:
     connection = greeted()
-    with pytest.raises(ClientError, match="request 77, which was never asked"):
+    with pytest.raises(ClientError, match="request 77, which was never sent"):
         feed(connection, framed(RequestHeader(3, 1, 77), MetadataResponse(), 1))
 
 
 def test_an_answer_that_cannot_be_read_is_an_error() -> None:
     connection = greeted()
     number, _ = connection.request(MetadataRequest())
-    with pytest.raises(ClientError, match="Metadata answer that cannot be read"):
+    with pytest.raises(ClientError, match="Metadata response that cannot be read"):
         feed(connection, (9).to_bytes(4, "big") + number.to_bytes(4, "big") + b"\0\xff\xff\xff\xff")
 
 
@@ -123,8 +123,8 @@ def test_an_answer_that_cannot_be_read_is_an_error() -> None:
     [
         (b"HTTP/1.1 400 Bad Request", "it is an HTTP server"),
         (b"\x15\x03\x01\x00\x02\x02\x46", "it speaks TLS"),
-        (b"\xff\xff\xff\xff", "its answer begins with"),
-        ((FRAME_BYTES_MAX + 1).to_bytes(4, "big"), "its answer begins with"),
+        (b"\xff\xff\xff\xff", "its response begins with"),
+        ((FRAME_BYTES_MAX + 1).to_bytes(4, "big"), "its response begins with"),
     ],
 )
 def test_a_peer_that_is_no_broker_is_named(start: bytes, sentence: str) -> None:

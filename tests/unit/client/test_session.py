@@ -7,7 +7,8 @@ from typing import TypeVar
 
 import pytest
 
-from cairnmq.client import admin, data, offsets, transactions
+from cairnmq.client import admin, offsets, transactions
+from cairnmq.client import records as data
 from cairnmq.client.errors import Absent, ClientError, Disconnected, Refused, Unreachable
 from cairnmq.client.session import Ask, Pause, Plan, Session
 from cairnmq.codec.records import Record, build_batch

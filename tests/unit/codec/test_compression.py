@@ -119,6 +119,7 @@ def test_a_snappy_block_longer_than_its_frame_is_refused() -> None:
         (LZ4, lz4.frame.compress(b"one ") + lz4.frame.compress(b"two")),
         (ZSTD, zstandard.ZstdCompressor().compress(b"one ") + zstandard.ZstdCompressor().compress(b"two")),
     ],
+    ids=["gzip", "lz4", "zstd"],
 )
 def test_concatenated_frames_are_read_to_the_end(codec: int, packed: bytes) -> None:
     assert decompress(codec, packed, 7) == b"one two"

@@ -11,7 +11,7 @@ from aiokafka.record.memory_records import MemoryRecords
 from cairnmq.codec.batch import CRC_START, HEADER_SIZE, read_header
 from cairnmq.codec.compression import CODEC_NAMES, Undecodable
 from cairnmq.codec.crc32c import crc32c
-from cairnmq.codec.records import Record, build_batch, decode_batch, iter_batches
+from cairnmq.codec.records import Record, build_batch, decode_batch, iter_batches, last_records
 
 RECORDS = [
     Record(0, 1_700_000_000_000, b"key", b"value"),
@@ -46,6 +46,27 @@ def test_we_read_what_aiokafka_builds(codec: int) -> None:
     for r in RECORDS:
         assert builder.append(r.offset, r.timestamp, r.key, r.value, list(r.headers)) is not None
     assert list(decode_batch(builder.build())) == RECORDS
+
+
+@CODECS
+@pytest.mark.parametrize("count", [1, 3, 4, 100])
+def test_the_last_records_are_those_of_the_whole_batch(codec: int, count: int) -> None:
+    batch = build_batch(RECORDS, codec=codec, base_offset=40)
+    assert last_records(batch, count) == list(decode_batch(batch))[-count:]
+
+
+def test_the_last_records_of_a_batch_that_lies_about_them() -> None:
+    for claimed in (3, 5, 2**31 - 1):
+        batch = bytearray(build_batch(RECORDS))
+        batch[HEADER_SIZE - 4 : HEADER_SIZE] = struct.pack(">i", claimed)
+        with pytest.raises(Undecodable, match="batch at offset 0"):
+            last_records(batch, 2)
+    batch = bytearray(build_batch(RECORDS))
+    batch[HEADER_SIZE] = 1  # a size of -1
+    with pytest.raises(Undecodable, match="claims -1 bytes"):
+        last_records(batch, 2)
+    with pytest.raises(Undecodable, match="more than 1000"):
+        last_records(build_batch(RECORDS, codec=1), 2, 1000)
 
 
 def test_header_fields() -> None:

@@ -133,6 +133,6 @@ def test_a_thousand_members_on_ten_thousand_partitions(name: str, alike: bool) -
     check(members, counts, first)
     if name == UNIFORM and alike:
         assert loads(first)[0] == loads(first)[-1] == 10
-    started = time.process_time()
+    started = time.thread_time()
     assign(after(members, first)[1:], counts)
-    assert time.process_time() - started < 1.0
+    assert time.thread_time() - started < 1.0

@@ -6,7 +6,7 @@ import pytest
 
 from cairnmq.errors import ErrorCode
 from cairnmq.groups.messages import Identity, Joined, Limits, State, Sync, Synced
-from unit.groups.room import GROUP, LIMITS, RANGE, REBALANCE_MS, SESSION_MS, Room, subscription
+from unit.groups.classic_group_harness import GROUP, LIMITS, RANGE, REBALANCE_MS, SESSION_MS, Room, subscription
 
 OK = ErrorCode.NONE
 STICKY = (("sticky", b"s"), *RANGE)

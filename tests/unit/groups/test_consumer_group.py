@@ -11,7 +11,7 @@ from cairnmq.groups.consumer_messages import LEAVES, LEAVES_FOR_NOW
 from cairnmq.groups.messages import ConsumerLimits, Identity, State
 from cairnmq.groups.offsets import Committed, OffsetKey, put
 from cairnmq.groups.partitions import NOTHING, count
-from unit.groups.hall import GROUP, LIMITS, REBALANCE_MS, SESSION_MS, Hall
+from unit.groups.consumer_group_harness import GROUP, LIMITS, REBALANCE_MS, SESSION_MS, Hall
 
 OK = ErrorCode.NONE
 
@@ -19,7 +19,7 @@ OK = ErrorCode.NONE
 def test_the_first_member_gets_everything_at_once() -> None:
     hall = Hall()
     told = hall.join("a")
-    assert (told.error, told.epoch, told.interval_ms) == (OK, 1, 5_000)
+    assert (told.error, told.epoch, told.interval_ms) == (OK, 2, 5_000)
     assert hall.numbers("a") == [0, 1, 2, 3]
     assert hall.kind == ("consumer", State.STABLE)
     assert hall.beat("a").assigned is None, "nothing new is not told again"
@@ -32,11 +32,11 @@ def test_what_moves_is_given_back_before_it_is_given_on() -> None:
     hall.join("a")
     assert hall.join("b").assigned == NOTHING
     told = hall.beat("a", owned=None)
-    assert told.epoch == 1 and hall.numbers("a") == [0, 1]
+    assert told.epoch == 2 and hall.numbers("a") == [0, 1]
     assert hall.group.state is State.RECONCILING
     assert hall.beat("b").assigned is None, "the first member has not said that it stopped"
-    assert hall.beat("a").epoch == 2
-    assert hall.beat("b").epoch == 2
+    assert hall.beat("a").epoch == 3
+    assert hall.beat("b").epoch == 3
     assert hall.numbers("b") == [2, 3]
     hall.settle("a", "b")
     assert hall.kind == ("consumer", State.STABLE)
@@ -77,15 +77,15 @@ def test_epochs_that_are_wrong() -> None:
     hall.join("a")
     hall.join("b")
     hall.settle("a", "b")
-    assert hall.epochs["a"] == 2
+    assert hall.epochs["a"] == 3
     assert hall.say("a", 9, owned=hall.owned["a"]).error == ErrorCode.FENCED_MEMBER_EPOCH
-    assert hall.say("a", 1, owned=None).error == ErrorCode.FENCED_MEMBER_EPOCH
+    assert hall.say("a", 2, owned=None).error == ErrorCode.FENCED_MEMBER_EPOCH
     too_much = hall.group.members["b"].assigned
-    assert hall.say("a", 1, owned=too_much).error == ErrorCode.FENCED_MEMBER_EPOCH
-    assert hall.say("a", 1, owned=hall.owned["a"]).epoch == 2, "the answer to its last heartbeat was lost"
+    assert hall.say("a", 2, owned=too_much).error == ErrorCode.FENCED_MEMBER_EPOCH
+    assert hall.say("a", 2, owned=hall.owned["a"]).epoch == 3, "the answer to its last heartbeat was lost"
     assert hall.say("nobody", 1).error == ErrorCode.UNKNOWN_MEMBER_ID
     again = hall.join("a")
-    assert (again.epoch, again.assigned) == (2, hall.owned["a"]), "it has given up everything and comes back"
+    assert (again.epoch, again.assigned) == (3, hall.owned["a"]), "it has given up everything and comes back"
 
 
 def test_leaving_frees_what_a_member_had() -> None:
@@ -218,13 +218,13 @@ def test_who_may_commit_and_read_offsets() -> None:
             GROUP, member, None, epoch, hall.now_ms, version=version, transactional=transactional
         )
 
-    assert commit("a", 1) == OK
-    assert commit("a", 0) == commit("a", 2) == ErrorCode.STALE_MEMBER_EPOCH
+    assert commit("a", 2) == OK
+    assert commit("a", 1) == commit("a", 3) == ErrorCode.STALE_MEMBER_EPOCH
     assert commit("b", 1) == commit("", -1) == ErrorCode.UNKNOWN_MEMBER_ID
-    assert commit("a", 1, version=8) == ErrorCode.UNSUPPORTED_VERSION
-    assert commit("", -1, transactional=True) == commit("a", 1, transactional=True) == OK
-    assert commit("a", 0, transactional=True) == commit("a", 2, transactional=True) == ErrorCode.ILLEGAL_GENERATION
-    assert hall.groups.fetch_error(GROUP, "a", 1) == hall.groups.fetch_error(GROUP, None, -1) == OK
+    assert commit("a", 2, version=8) == ErrorCode.UNSUPPORTED_VERSION
+    assert commit("", -1, transactional=True) == commit("a", 2, transactional=True) == OK
+    assert commit("a", 1, transactional=True) == commit("a", 3, transactional=True) == ErrorCode.STALE_MEMBER_EPOCH
+    assert hall.groups.fetch_error(GROUP, "a", 2) == hall.groups.fetch_error(GROUP, None, -1) == OK
     assert hall.groups.fetch_error(GROUP, "a", 3) == ErrorCode.STALE_MEMBER_EPOCH
     assert hall.groups.fetch_error(GROUP, "b", 1) == ErrorCode.UNKNOWN_MEMBER_ID
     assert hall.groups.fetch_error("none", "b", 1) == OK

@@ -7,12 +7,12 @@ import pytest
 from cairnmq.errors import ErrorCode
 from cairnmq.groups.consumer_messages import LEAVES
 from cairnmq.groups.groups import Groups, Listed
+from cairnmq.groups.memory_estimate import DEADLINE_BYTES
 from cairnmq.groups.messages import Identity, Join, Joined, Limits, State
 from cairnmq.groups.offsets import Committed, OffsetKey, put
 from cairnmq.groups.pending import PendingKey
-from cairnmq.groups.weight import DEADLINE_BYTES
-from unit.groups.hall import Hall
-from unit.groups.room import GROUP, RANGE, SESSION_MS, Room, subscription
+from unit.groups.classic_group_harness import GROUP, RANGE, SESSION_MS, Room, subscription
+from unit.groups.consumer_group_harness import Hall
 
 OK = ErrorCode.NONE
 ORDERS, PAYMENTS = b"o" * 16, b"p" * 16

@@ -13,8 +13,8 @@ from cairnmq.groups.messages import ConsumerLimits, Identity, State
 from cairnmq.groups.offsets import Committed, OffsetKey, put
 from cairnmq.wire.codec import encode
 from cairnmq.wire.messages import ConsumerProtocolAssignment
-from unit.groups.hall import GROUP, LIMITS, REBALANCE_MS, SESSION_MS, Hall
-from unit.groups.room import subscription
+from unit.groups.classic_group_harness import subscription
+from unit.groups.consumer_group_harness import GROUP, LIMITS, REBALANCE_MS, SESSION_MS, Hall
 
 OK, AGAIN = ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS
 

@@ -69,10 +69,10 @@ def test_what_is_no_expression(text: str) -> None:
 @pytest.mark.parametrize("text", ["(a*)*b", "(a+a+)+b", "(a|aa)*b", "(a?){40}a{40}b"])
 def test_expressions_that_make_others_run_for_ever(text: str) -> None:
     pattern = TopicPattern(text)
-    started = time.process_time()
+    started = time.thread_time()
     assert not pattern.matches("a" * 249)
     assert pattern.matches("a" * 248 + "b") == (not text.startswith("(a?)"))
-    assert time.process_time() - started < 2.0
+    assert time.thread_time() - started < 2.0
 
 
 def test_much_work_is_done_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:

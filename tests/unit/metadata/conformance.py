@@ -275,8 +275,36 @@ class StoreConformance:
         done(store.put("k/fixed", b"1"))
         done(harness.session(store).register("brokers/1", b"here"))
         store = harness.reopen(store)
-        assert store.get("brokers/1") is None
+        assert store.get("brokers/1") is None and store.list("brokers/") == []
         assert store.get("k/fixed") is not None
+        session = harness.session(store)
+        done(session.register("brokers/1", b"again"))
+        assert store.get("brokers/1") is not None
+        session.close()
+        assert store.get("brokers/1") is None
+        store = harness.reopen(store)
+        assert store.get("brokers/1") is None and store.get("k/fixed") is not None
+
+    def test_to_open_it_is_no_change(self, harness: Harness) -> None:
+        store = harness.open()
+        done(harness.session(store).register("brokers/1", b"here"))
+        store.next_epoch()
+        before = store.revision, store.epoch
+        for _ in range(3):
+            store = harness.reopen(store)
+            assert (store.revision, store.epoch) == before
+
+    def test_the_revision_can_be_raised(self, harness: Harness) -> None:
+        store = harness.open()
+        first = done(store.put("k/a", b"1"))
+        watch = store.watch(store.revision)
+        store.raise_revision(first + 1000)
+        store.raise_revision(first)
+        assert store.revision == first + 1000
+        second = done(store.put("k/a", b"2", first))
+        assert second > first + 1000 and last_values(drained(watch)) == {"k/a": b"2"}
+        store = harness.reopen(store)
+        assert store.revision == second
 
     # -- elections and epochs
 

@@ -21,6 +21,7 @@ from cairnmq.metadata.store import Change, Compacted, Delete, Put
 from cairnmq.metadata.topics import NEXT_QUEUE, CreateTopic
 from cairnmq.settings.alteration import ConfigChange
 from cairnmq.settings.broker import BrokerConfig
+from cairnmq.types import OWN_PRODUCERS_FROM, Counters
 from unit.metadata.conformance import done
 
 BROKER = BrokerConfig()
@@ -41,6 +42,7 @@ def catalog(store: SqliteStore) -> Catalog:
 def loaded(store: SqliteStore) -> Catalog:
     catalog = Catalog(store)
     catalog.load()
+    catalog.name_cluster()
     return catalog
 
 
@@ -98,10 +100,32 @@ def test_deletion_by_id(catalog: Catalog) -> None:
 
 def test_ids_known_to_journals_are_skipped(store: SqliteStore, catalog: Catalog) -> None:
     create(catalog, "a", 3)
-    catalog.reserve_queue_ids_above(2)
+    catalog.raise_to(Counters(next_queue_id=3))
     assert catalog.image.next_queue_id == 4
-    catalog.reserve_queue_ids_above(100)
+    catalog.raise_to(Counters(next_queue_id=101))
     assert create(loaded(store), "b").partitions == ((101, 1),)
+    high = OWN_PRODUCERS_FROM + 5000
+    catalog.producer_id_block(10)
+    catalog.raise_to(Counters(next_producer_id=high))
+    catalog.raise_to(Counters(next_producer_id=high - 1))
+    assert catalog.producer_id_block(10)[0] == high
+
+
+def test_counters_tell_what_was_handed_out_and_are_raised(store: SqliteStore, catalog: Catalog) -> None:
+    first = catalog.counters()
+    create(catalog, "a", 3)
+    block = catalog.producer_id_block(10)
+    epoch = catalog.next_epoch()
+    assert catalog.counters() == Counters(epoch, 4, block[-1] + 1, first.revision + 2)
+    catalog.raise_to(catalog.counters())
+    assert catalog.counters().revision == first.revision + 2, "nothing to raise, nothing is written"
+    catalog.raise_to(Counters(0, 10, block[-1] + 100, 50))
+    again = loaded(store)
+    assert again.counters() == catalog.counters() == Counters(epoch, 10, block[-1] + 100, 50)
+    topic = create(again, "b")
+    assert again.counters().revision == 51
+    catalog.refresh()
+    assert catalog.image.topic("b") == topic
 
 
 def test_producer_ids_are_given_once(store: SqliteStore, catalog: Catalog) -> None:
@@ -115,9 +139,18 @@ def test_the_cluster_id_is_made_once_and_looks_like_kafkas(store: SqliteStore, c
     assert loaded(store).cluster_id == catalog.cluster_id
 
 
+def test_new_metadata_take_the_cluster_id_that_others_know(store: SqliteStore) -> None:
+    catalog = Catalog(store)
+    catalog.load()
+    assert catalog.cluster_id == "" and catalog.counters().revision == 0, "to read them is no change"
+    catalog.name_cluster("known")
+    catalog.name_cluster("another")
+    assert catalog.cluster_id == loaded(store).cluster_id == "known"
+
+
 def test_random_ids_avoid_what_kafka_reserves(store: SqliteStore) -> None:
     """All zeros, the one that ends with 1, and ids whose text begins with '-' and would be read as an option."""
-    poor = iter([b"\x01" * 16, bytes(16), bytes(15) + b"\x01", b"\xf8" + b"\x01" * 15, b"\x05" * 16])
+    poor = iter([bytes(16), bytes(15) + b"\x01", b"\xf8" + b"\x01" * 15, b"\x05" * 16])
     catalog = Catalog(store, random_bytes=lambda size: next(poor))
     catalog.load()
     assert create(catalog, "a").topic_id == b"\x05" * 16
@@ -312,7 +345,7 @@ def perform(catalog: Catalog, step: tuple[object, ...]) -> None:
         case ("broker", int() | None as node, list(changes)):
             catalog.alter_broker_configs(node, changes, broker=BROKER)
         case ("reserve", int(queue)):
-            catalog.reserve_queue_ids_above(queue)
+            catalog.raise_to(Counters(next_queue_id=queue + 1))
         case _:
             raise AssertionError(step)
 

@@ -212,8 +212,11 @@ def test_broker_settings_of_one_and_of_all() -> None:
     "change",
     [
         ConfigChange("num.partitions", 0, "3"),
-        ConfigChange("no.such.name", 0, "3"),
-        ConfigChange("num.io.threads", 0, "3"),
+        ConfigChange("queued.max.requests", 0, "3"),
+        ConfigChange("sasl.jaas.config", 0, "3"),
+        ConfigChange("listener.name.internal.ssl.keystore.location", 0, "3"),
+        ConfigChange("cairn.no.such.name", 0, "3"),
+        ConfigChange("no.such.name", 0, "x" * (1 << 20)),
         ConfigChange("log.segment.bytes", 0, "3"),
         ConfigChange("log.cleanup.policy", 2, "forget"),
     ],
@@ -221,3 +224,15 @@ def test_broker_settings_of_one_and_of_all() -> None:
 def test_broker_settings_that_cannot_change(change: ConfigChange) -> None:
     """Kafka answers 42 for broker settings where it answers 40 for topics."""
     assert refused(alter_broker_configs(IMAGE, 1, [change], broker=BrokerConfig())) == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("name", ["no.such.name", "cleanup.policy", "num.io.threads"])
+def test_broker_settings_that_have_no_meaning_here_are_kept(name: str) -> None:
+    """As Kafka keeps any name that it does not know: kafkajs's own tests set one of topics."""
+    kept = alter_broker_configs(IMAGE, 1, [ConfigChange(name, 0, "3")], broker=BrokerConfig())
+    assert not isinstance(kept, Refusal) and kept[1] == {name: "3"}
+    image = Image(broker_configs={"1": kept[1]})
+    gone = alter_broker_configs(image, 1, [], broker=BrokerConfig(), whole=True)
+    assert gone == ((Delete("configs/1"),), {})
+    listed = alter_broker_configs(image, 1, [ConfigChange(name, 2, "4")], broker=BrokerConfig())
+    assert refused(listed) == ErrorCode.INVALID_CONFIG

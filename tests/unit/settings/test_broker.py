@@ -6,7 +6,7 @@ import pytest
 
 from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.settings.broker import BrokerConfig, broker_config, describe_broker, validate, validate_dynamic
-from cairnmq.settings.definition import ConfigSource, Synonym
+from cairnmq.settings.definition import ConfigSource, ConfigType, Synonym
 
 
 def made(
@@ -82,9 +82,26 @@ def test_names() -> None:
 
 def test_run_time_changes() -> None:
     assert validate_dynamic("cairn.split.enable", "false") is None
-    for name, text in (("cairn.split.enable", "maybe"), ("num.partitions", "2"), ("num.io.threads", "2"), ("no", "1")):
+    for name in ("num.io.threads", "confluent.tier.enable", "cleanup.policy"):
+        assert validate_dynamic(name, "2") is None, "has no meaning here, and is kept, as Kafka keeps it"
+    for name, text in (
+        ("cairn.split.enable", "maybe"), ("cairn.split.enabel", "true"), ("num.partitions", "2"),
+        ("process.roles", "x"), ("ssl.client.auth", "required"),
+    ):  # fmt: skip
         refusal = validate_dynamic(name, text)
         assert refusal is not None and refusal.code == ErrorCode.INVALID_REQUEST and name in refusal.message
+
+
+def test_names_that_nobody_knows_are_shown_without_their_values() -> None:
+    """They may be secrets of somebody's plugin."""
+    config = made({}, {"my.password": "x", "num.io.threads": "3"}, {"my.password": "y", "my.own": "z"})
+    entries = {entry.name: entry for entry in describe_broker(config)}
+    assert list(entries) == sorted(entries)
+    secret, other, known = entries["my.password"], entries["my.own"], entries["num.io.threads"]
+    assert (secret.value, secret.sensitive, secret.read_only, secret.type) == (None, True, True, ConfigType.UNKNOWN)
+    assert [each.value for each in secret.synonyms] == [None, None]
+    assert other.source is ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+    assert (known.value, known.sensitive, known.read_only) == ("3", False, False)
 
 
 def test_description() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cairnmq.errors import ErrorCode, Refusal
+from cairnmq.settings.broker import BrokerConfig, broker_config
 from cairnmq.settings.definition import ConfigSource
 from cairnmq.settings.group import GROUP, describe_group, validate, validate_all
 
@@ -35,7 +36,18 @@ def test_refused(name: str, text: str, word: str) -> None:
 
 
 def test_shown_with_the_group_s_own_value_first() -> None:
-    rows = {entry.name: entry for entry in describe_group({SESSION: "50000"})}
+    rows = {entry.name: entry for entry in describe_group({SESSION: "50000"}, BrokerConfig())}
     assert (rows[SESSION].value, rows[SESSION].source) == ("50000", ConfigSource.DYNAMIC_GROUP_CONFIG)
     assert [each.value for each in rows[SESSION].synonyms] == ["50000", "45000"]
     assert (rows[HEARTBEAT].value, rows[HEARTBEAT].source) == ("5000", ConfigSource.DEFAULT_CONFIG)
+
+
+def test_what_it_does_not_set_is_shown_under_the_name_of_the_broker_s_setting() -> None:
+    """As Kafka does it since 4.3."""
+    broker = broker_config({f"group.{HEARTBEAT}": "6000"})
+    assert isinstance(broker, BrokerConfig)
+    (heartbeat,) = (entry for entry in describe_group({}, broker) if entry.name == HEARTBEAT)
+    assert (heartbeat.value, heartbeat.source) == ("6000", ConfigSource.STATIC_BROKER_CONFIG)
+    assert [(each.name, each.value) for each in heartbeat.synonyms] == [
+        (f"group.{HEARTBEAT}", "6000"), (f"group.{HEARTBEAT}", "5000")
+    ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The table against Kafka 4.1's topic settings, written down a second time: names, types, defaults, broker names."""
+"""The table against Kafka 4.3's topic settings, written down a second time: names, types, defaults, broker names."""
 
 from __future__ import annotations
 

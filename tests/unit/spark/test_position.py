@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from cairnmq.client.data import EARLIEST, LATEST
+from cairnmq.client.records import EARLIEST, LATEST
 from cairnmq.spark.errors import OptionError
 from cairnmq.spark.position import Position, parse_position, resolve
 

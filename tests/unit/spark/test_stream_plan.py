@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from cairnmq.client.data import EARLIEST
 from cairnmq.client.errors import Absent
+from cairnmq.client.records import EARLIEST
 from cairnmq.errors import ErrorCode
 from cairnmq.spark.byte_limit import Seen
 from cairnmq.spark.errors import DataLoss, SparkSourceError

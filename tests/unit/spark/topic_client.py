@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from cairnmq.client.data import EARLIEST, Fetched, Listed
 from cairnmq.client.errors import Absent
+from cairnmq.client.records import EARLIEST, Fetched, Listed
 from cairnmq.client.session import Cluster, Partition, Topic
 from cairnmq.codec.records import Record, build_batch
 from cairnmq.errors import ErrorCode

@@ -11,13 +11,13 @@ from cairnmq.metadata.sqlite import SqliteStore
 from cairnmq.metadata.topics import CreateTopic
 from cairnmq.settings.broker import BrokerConfig
 from cairnmq.settings.topic import LogConfig
-from cairnmq.storage.checkpoint import load_checkpoint
-from cairnmq.storage.disk import Disk, RealDisk
+from cairnmq.storage.checkpoint.checkpoint import load_checkpoint
 from cairnmq.storage.engine import Engine, EngineConfig
-from cairnmq.storage.format import Keyed, StartMoved
-from cairnmq.storage.queue_log import QueueSpec
-from cairnmq.storage.splitter import Splitter
-from cairnmq.storage.write_path import Placed
+from cairnmq.storage.files.disk import Disk, RealDisk
+from cairnmq.storage.files.format import Keyed, StartMoved
+from cairnmq.storage.live.write_path import Placed
+from cairnmq.storage.queue.spec import QueueSpec
+from cairnmq.storage.splitter.splitter import Splitter
 
 CONFIG = LogConfig(model="dedicated", segment_bytes=4000, index_interval_bytes=500)
 SEED = 77
@@ -45,7 +45,7 @@ class DataDirectory:
         journal_disk: Disk = RealDisk(root / "journal")
         read_disk: Disk = RealDisk(root)
         self.engine = Engine.open(
-            journal_disk, read_disk, self.specs, epoch=epoch, seed=SEED, config=self.config, now_ms=NOW
+            journal_disk, read_disk, self.specs, begin=lambda _: epoch, seed=SEED, config=self.config, now_ms=NOW
         )
         self.splitter = Splitter(
             journal_disk,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cairnmq.storage.disk import File
+from cairnmq.storage.files.disk import File
 from cairnmq.testing.sim_content import PAGE, SECTOR
 from cairnmq.testing.sim_disk import SimCrash, SimDisk
 
@@ -166,6 +166,56 @@ class TestTruncate:
             assert len({byte for byte in found[2 * PAGE :] if byte}) <= 1
         file.sync()
         assert set(crashed(disk)) == {b"a" * 6000 + b"g" * 3000}
+
+
+class TestWriteAt:
+    def test_an_overwrite_survives_or_not_and_what_was_synced_is_not_lost(self) -> None:
+        disk = SimDisk(Random(1))
+        make_file(disk, b"old!" + b"k" * 5000)
+        file = disk.open_in_place("f")
+        file.write_at(0, b"mid!")
+        file.write_at(0, b"new!")
+        assert content(disk, "f")[:4] == content(disk.kill(), "f")[:4] == b"new!"
+        seen = set()
+        for found in crashed(disk):
+            assert found[4:] == b"k" * 5000
+            seen.add(found[:4])
+        assert {b"old!", b"mid!", b"new!"} < seen, "torn ones too"
+        assert all(
+            byte in (o, m, n) for found in seen for byte, o, m, n in zip(found, b"old!", b"mid!", b"new!", strict=True)
+        )
+        file.sync()
+        assert {found[:4] for found in crashed(disk)} == {b"new!"}
+
+    def test_one_that_was_never_synced_may_be_anything_it_was(self) -> None:
+        disk = SimDisk(Random(1))
+        file = disk.open_in_place("f")
+        for letter in b"abc":
+            file.write_at(0, bytes([letter]) * 8)
+        disk.sync_dir("")
+        seen = set(crashed(disk))
+        assert {b"", b"a" * 8, b"b" * 8, b"c" * 8} < seen
+        assert all(set(found) <= set(b"abc\0") and len(found) <= 8 for found in seen)
+
+    def test_a_failed_sync_loses_it_for_good(self) -> None:
+        disk = SimDisk(Random(1))
+        make_file(disk, b"old!")
+        file = disk.open_in_place("f")
+        file.write_at(0, b"new!")
+        disk.faults[disk.operations + 1] = errno.EIO
+        with pytest.raises(OSError):
+            file.sync()
+        assert content(disk, "f") == b"new!" and len(set(crashed(disk))) == 1
+
+    def test_cut_and_written_over(self) -> None:
+        disk = SimDisk(Random(1))
+        make_file(disk, b"a" * 5000)
+        file = disk.open_in_place("f")
+        file.write_at(4990, b"b" * 10)
+        file.truncate(4995)
+        assert content(disk, "f") == b"a" * 4990 + b"b" * 5
+        for found in crashed(disk):
+            assert len(found) in (4995, 5000) and set(found) <= set(b"ab\0")
 
 
 class TestNames:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from cairnmq.errors import ErrorCode
 from cairnmq.transactions.messages import Add, Answer, Decision, End, Filter, Init, Limits, Producer
 from cairnmq.transactions.record import EPOCH_LAST_GIVEN, EPOCH_MAX, State, TransactionRecord, put
@@ -127,12 +129,12 @@ def test_an_old_epoch_cannot_abort_a_later_transaction() -> None:
 def test_only_the_time_of_an_open_transaction_ends_it() -> None:
     desk = Desk()
     me = given(desk.init())
-    assert list(desk.core.advance(NOW_MS + 10 * TIMEOUT_MS)) == []
+    assert list(desk.core.advance(NOW_MS + 10 * TIMEOUT_MS, 0)) == []
     desk.add(me, 1)
-    assert list(desk.core.advance(NOW_MS + TIMEOUT_MS)) == []
-    ((name, decision),) = desk.core.advance(NOW_MS + TIMEOUT_MS + 1)
+    assert list(desk.core.advance(NOW_MS + TIMEOUT_MS, 0)) == []
+    ((name, decision),) = desk.core.advance(NOW_MS + TIMEOUT_MS + 1, 0)
     assert name == "t" and decision.endings and desk.record.state is State.PREPARE_ABORT
-    assert list(desk.core.advance(NOW_MS + 10 * TIMEOUT_MS)) == []
+    assert list(desk.core.advance(NOW_MS + 10 * TIMEOUT_MS, 0)) == []
 
 
 def test_the_last_epoch_is_kept_for_fencing() -> None:
@@ -173,7 +175,7 @@ def test_a_write_that_failed_puts_back_what_is_stored() -> None:
     back = desk.core.reload("t")
     assert back.answers == [("end", Answer(ErrorCode.NOT_COORDINATOR))] and back.endings == []
     assert (desk.record.state, desk.record.epoch) == (State.ONGOING, me.epoch)
-    assert list(desk.core.advance(NOW_MS + TIMEOUT_MS + 1)), "its time limit holds again"
+    assert list(desk.core.advance(NOW_MS + TIMEOUT_MS + 1, 0)), "its time limit holds again"
 
 
 def test_ids_that_nobody_uses_are_forgotten_unless_a_transaction_is_open() -> None:
@@ -255,14 +257,105 @@ def test_no_more_groups_in_a_transaction_than_allowed() -> None:
     assert desk.record.groups == {"a", "b"}
 
 
-def test_a_transaction_that_began_under_a_clock_ahead_has_its_time_from_the_restart_on() -> None:
+@pytest.mark.parametrize("up_ms", [NOW_MS - 3_600_000, NOW_MS + 3_600_000, 5])
+def test_a_transaction_that_was_open_at_a_restart_has_no_more_than_its_time_from_then_on(up_ms: int) -> None:
+    """At least: either clock, that of then or that of now, may be wrong, and no date is trusted here."""
     desk = Desk()
     me = given(desk.init())
     desk.add(me, 1)
     stored = put("t", desk.record)
     desk.core = Transactions.load([(stored[1], stored[2] or b"")], Limits())
-    started_ms = NOW_MS - 3_600_000
-    assert list(desk.core.advance(started_ms)) == []
-    assert list(desk.core.advance(started_ms + TIMEOUT_MS)) == []
-    ((name, decision),) = desk.core.advance(started_ms + TIMEOUT_MS + 1)
+    assert list(desk.core.advance(up_ms, 0)) == []
+    assert list(desk.core.advance(up_ms + TIMEOUT_MS, 0)) == []
+    ((name, decision),) = desk.core.advance(up_ms + TIMEOUT_MS + 1, 0)
     assert name == "t" and not decision.endings[0].commit
+
+
+def test_of_a_transaction_that_was_open_at_a_restart_a_date_that_can_be_trusted_counts() -> None:
+    desk = Desk()
+    me = given(desk.init())
+    desk.add(me, 1)
+    assert list(desk.core.advance(NOW_MS, NOW_MS + TIMEOUT_MS + 1)) == [], "of one of this run it does not"
+    stored = put("t", desk.record)
+    desk.core = Transactions.load([(stored[1], stored[2] or b"")], Limits())
+    assert list(desk.core.advance(5, NOW_MS + TIMEOUT_MS)) == []
+    assert len(list(desk.core.advance(5, NOW_MS + TIMEOUT_MS + 1))) == 1
+
+
+def test_dates_are_those_of_the_wall_clock() -> None:
+    desk = Desk(expiration_ms=1_000)
+    desk.core.wall_ahead_ms = 7_000_000
+    me = given(desk.init())
+    assert desk.record.update_ms == NOW_MS + 7_000_000
+    desk.add(me, 1)
+    assert (desk.record.start_ms, desk.record.update_ms) == (NOW_MS + 7_000_000,) * 2
+    desk.core.wall_ahead_ms += 86_400_000
+    assert list(desk.core.advance(NOW_MS + TIMEOUT_MS, 0)) == [], "its time limit does not care"
+    desk.finish(desk.end(me))
+    assert desk.record.update_ms == NOW_MS + 7_000_000 + 86_400_000
+    assert list(desk.core.expire(desk.record.update_ms + 999)) == []
+    assert len(list(desk.core.expire(desk.record.update_ms + 1_000))) == 1
+
+
+# ------------------------------------------------------------------------------------------ after an accepted loss
+
+
+def after_a_loss(record: TransactionRecord, *, lost_epoch: int = 7) -> Desk:
+    """A start on facts of which later ones may be lost."""
+    desk = Desk()
+    fact = put("t", record)
+    desk.core = Transactions.load([(fact[1], fact[2] or b"")], Limits(), epoch=9, lost_epoch=lost_epoch)
+    return desk
+
+
+IDLE_RECORD = TransactionRecord(40, 3, State.COMPLETE_COMMIT, TIMEOUT_MS, NOW_MS, last_epoch=2, since=5)
+
+
+def test_after_a_loss_the_next_producer_has_an_id_that_nobody_had() -> None:
+    desk = after_a_loss(IDLE_RECORD)
+    assert desk.core.init_needs_id(Init("t", TIMEOUT_MS, None))
+    assert given(desk.init()) == Producer(FRESH, 0)
+    assert given(desk.init()) == Producer(FRESH, 1), "which is in no doubt"
+    again = after_a_loss(desk.record)
+    assert given(again.init()) == Producer(FRESH, 2), "nor after another start"
+
+
+def test_an_id_that_was_given_out_after_the_loss_is_kept() -> None:
+    desk = after_a_loss(IDLE_RECORD, lost_epoch=4)
+    assert not desk.core.init_needs_id(Init("t", TIMEOUT_MS, None))
+    assert given(desk.init()) == Producer(40, 4)
+
+
+def test_after_a_loss_whoever_knows_an_epoch_is_fenced() -> None:
+    """A later one may have fenced it; or more may be lost than the transaction's end."""
+    desk = after_a_loss(IDLE_RECORD)
+    assert desk.add(Producer(40, 3), 1).error == FENCED
+    assert desk.core.verify("t", Producer(40, 3), queue=1) == FENCED
+    assert desk.init(Producer(40, 2)).error == FENCED, "a repeated request would be told an epoch that another may have"
+    assert given(desk.init(Producer(40, 3))) == Producer(FRESH, 0)
+
+
+def test_what_was_open_at_a_loss_is_aborted_with_an_epoch_above_all() -> None:
+    ongoing = TransactionRecord(
+        40, 3, State.ONGOING, TIMEOUT_MS, NOW_MS, start_ms=NOW_MS, queues=frozenset({1}), since=5
+    )
+    desk = after_a_loss(ongoing)
+    assert answer(desk.end(Producer(40, 3))).error == FENCED, "some of its records may be lost"
+    ((_, decision),) = desk.core.advance(NOW_MS, 0)
+    (ending,) = desk.store(decision).endings
+    assert (ending.producer, ending.commit) == (Producer(40, EPOCH_MAX), False)
+    desk.store(desk.core.written(ending, NOW_MS))
+    assert given(desk.init()) == Producer(FRESH, 0)
+
+
+def test_an_id_that_was_to_follow_is_in_doubt_with_the_one_before() -> None:
+    """It may have been taken and used, and that be lost."""
+    prepared = TransactionRecord(
+        40, EPOCH_MAX, State.PREPARE_COMMIT, TIMEOUT_MS, NOW_MS, next_id=41, queues=frozenset({1}), raised=True, since=5
+    )
+    desk = after_a_loss(prepared)
+    (ending,) = desk.core.resume()
+    assert ending.commit, "what was decided is carried out"
+    desk.store(desk.core.written(ending, NOW_MS))
+    assert desk.record.producer_id == 41
+    assert given(desk.init()) == Producer(FRESH, 0)

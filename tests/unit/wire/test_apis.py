@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from cairnmq.wire import apis
 from cairnmq.wire.apis import (
     APIS,
     INTERNAL_FROM,
@@ -14,6 +17,11 @@ from cairnmq.wire.apis import (
     response_header_version,
 )
 from cairnmq.wire.messages import FetchRequest, FetchResponse
+
+
+def test_every_key_has_the_name_of_its_message() -> None:
+    named = {key: re.sub(r"(?<=[a-z])(?=[A-Z])", "_", APIS[key].name).upper() for key in (*SERVED, apis.KEEP_OFFSETS)}
+    assert {key: getattr(apis, name, None) for key, name in named.items()} == {key: key for key in named}
 
 
 def test_served_versions() -> None:
@@ -31,7 +39,7 @@ def test_served_versions() -> None:
         "SyncGroup": (0, 5),
         "DescribeGroups": (0, 6),
         "ListGroups": (0, 5),
-        "ApiVersions": (0, 4),
+        "ApiVersions": (0, 5),
         "CreateTopics": (2, 7),
         "DeleteTopics": (1, 6),
         "DeleteRecords": (0, 2),
@@ -41,16 +49,16 @@ def test_served_versions() -> None:
         "AddOffsetsToTxn": (0, 4),
         "EndTxn": (0, 5),
         "WriteTxnMarkers": (1, 2),
-        "TxnOffsetCommit": (0, 5),
+        "TxnOffsetCommit": (0, 6),
         "DescribeAcls": (1, 3),
         "CreateAcls": (1, 3),
         "DeleteAcls": (1, 3),
         "DescribeConfigs": (1, 4),
         "AlterConfigs": (0, 2),
         "AlterReplicaLogDirs": (1, 2),
-        "DescribeLogDirs": (1, 4),
+        "DescribeLogDirs": (1, 5),
         "CreatePartitions": (0, 3),
-        "DeleteGroups": (0, 2),
+        "DeleteGroups": (0, 3),
         "ElectLeaders": (0, 2),
         "IncrementalAlterConfigs": (0, 1),
         "AlterPartitionReassignments": (0, 1),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from cairnmq.broker.features import FEATURES
+from cairnmq.broker.requests.features import FEATURES
 from cairnmq.errors import ErrorCode
 from cairnmq.wire.framing import RequestHeader
 from cairnmq.wire.messages import ApiVersionsRequest, ApiVersionsResponse
@@ -22,6 +22,10 @@ def handle(ctx: Context, header: RequestHeader, request: ApiVersionsRequest) -> 
         for text in (request.client_software_name, request.client_software_version):
             if not _SOFTWARE.fullmatch(text):
                 return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    wanted, here = (request.cluster_id, request.node_id), (ctx.node.cluster_id, ctx.node.node_id)
+    if request.cluster_id is not None and wanted != here:
+        # KIP-1242: an address that another broker had, or a proxy, led it here. It goes back to its bootstrap list.
+        return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
     return ApiVersionsResponse(
         api_keys=[
             ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high)

@@ -13,7 +13,7 @@ from cairnmq.metadata.topics import check_name
 from cairnmq.settings.alteration import ConfigChange, Operation
 from cairnmq.settings.broker import describe_broker
 from cairnmq.settings.definition import ConfigEntry, ConfigSource
-from cairnmq.settings.group import describe_group, group_settings
+from cairnmq.settings.group import describe_group
 from cairnmq.settings.topic import describe_topic
 from cairnmq.wire.framing import RequestHeader
 from cairnmq.wire.messages import (
@@ -88,7 +88,7 @@ def _entries(ctx: Context, resource: Resource) -> list[ConfigEntry] | Refusal:
     if resource.resource_type == _GROUP:
         # Any group may have settings, also one that nobody has joined yet.
         configs = ctx.catalog.image.group_configs.get(name, {})
-        return check_group(name) or describe_group(configs, group_settings(ctx.config))
+        return check_group(name) or describe_group(configs, ctx.config)
     return _unsupported(resource.resource_type)
 
 

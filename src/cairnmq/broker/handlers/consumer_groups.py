@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from cairnmq.broker.group_operations import operations
-from cairnmq.broker.reply import Reply
+from cairnmq.broker.requests.group_operations import operations
+from cairnmq.broker.requests.reply import Reply
 from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.groups.consumer_messages import JOINS, LEAVES, LEAVES_FOR_NOW, ConsumerMemberView, Report
 from cairnmq.groups.messages import Answer, Standing

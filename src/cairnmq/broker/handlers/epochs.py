@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from cairnmq.broker.queues import epoch_error, find_queue
+from cairnmq.broker.requests.queue_lookup import epoch_error, find_queue
 from cairnmq.errors import ErrorCode
 from cairnmq.wire.framing import RequestHeader
 from cairnmq.wire.messages import (
@@ -38,5 +38,7 @@ def _answer(ctx: Context, topic: Topic | None, wanted: Wanted) -> Answer:
         return Answer(partition=wanted.partition, error_code=error)
     if wanted.leader_epoch < 0:
         return Answer(partition=wanted.partition)  # no term was named, so none ended
-    epoch, end = ctx.store.epoch_end(queue, wanted.leader_epoch)
-    return Answer(partition=wanted.partition, leader_epoch=epoch, end_offset=end)
+    found = ctx.store.epoch_end(queue, wanted.leader_epoch)
+    if found is None:
+        return Answer(partition=wanted.partition, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
+    return Answer(partition=wanted.partition, leader_epoch=found[0], end_offset=found[1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cairnmq.broker.features import FEATURES
+from cairnmq.broker.requests.features import FEATURES
 from cairnmq.errors import ErrorCode
 from cairnmq.wire.framing import RequestHeader
 from cairnmq.wire.messages import UpdateFeaturesRequest, UpdateFeaturesResponse

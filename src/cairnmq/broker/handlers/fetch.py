@@ -9,19 +9,16 @@ from itertools import islice
 from random import SystemRandom
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from cairnmq.broker import fetch_rows
-from cairnmq.broker.fetch_rows import NO_RECORDS, NONE_ABORTED
-from cairnmq.broker.fetch_sessions import FetchSessions, Plan, Wanted
-from cairnmq.broker.reply import Reply
-from cairnmq.broker.router import Outcome
-from cairnmq.broker.wide_fetch import fetch_in_turns, is_wide
+from cairnmq.broker.requests import fetch_rows
+from cairnmq.broker.requests.fetch_rows import NO_RECORDS, NONE_ABORTED
+from cairnmq.broker.requests.fetch_sessions import FetchSessions, Plan, Wanted
+from cairnmq.broker.requests.reply import Reply
+from cairnmq.broker.requests.router import Outcome
+from cairnmq.broker.requests.wide_fetch import fetch_in_turns, is_wide
 from cairnmq.errors import ErrorCode, Fault, Refusal
 from cairnmq.kernels import pick
 from cairnmq.metadata.image import Image
-from cairnmq.storage.chunks import SMALL, Tray
-from cairnmq.storage.engine import Fetched
-from cairnmq.storage.queue import Queue
-from cairnmq.storage.queue_segment import Warm
+from cairnmq.storage.api.serving import SMALL, Fetched, Queue, ReadFailure, Tray, Warm, failure_of, forget_oldest
 from cairnmq.types import Buffer, Buffers
 from cairnmq.wire.codec import decode, encode
 from cairnmq.wire.framing import RequestHeader
@@ -105,7 +102,7 @@ class _Fetch:
         self.timer: asyncio.TimerHandle | None = None
         self.woken = False
         self.tries = 0
-        self.failed: dict[int, Exception] = {}  # cold reads that failed, by place in the request
+        self.failed: dict[int, ReadFailure] = {}  # cold reads that failed, by place in the request
         self.budget = most
         self.expired = request.max_wait_ms <= 0
         self.delayed = False
@@ -158,6 +155,7 @@ class _Fetch:
         total, urgent, full = self.size, not asked, False
         answers: list[PartitionData] = []
         served: list[PartitionData] = []
+        sizes: list[tuple[str, int]] = []
         warms: dict[int, Warm] = {}
         committed = self.request.isolation_level == READ_COMMITTED
         while (index := pass_over(asked, queues, live, answers, full or 0 < limit <= total, committed)) < len(asked):
@@ -175,6 +173,7 @@ class _Fetch:
             if size > 0:
                 total += size
                 served.append(answer)
+                sizes.append((queue.spec.topic, size))
             if size and self.cut:
                 # What is left is too little, or used. Others would read it to find that their next batch does not fit.
                 full = True
@@ -191,6 +190,8 @@ class _Fetch:
             if total - self.size < LEAST_ON_TRAY:
                 for answer in served:
                     answer.records = b"".join(cast(Buffers, answer.records))
+            for topic, size in sizes:
+                self.ctx.metrics.topics.gave(topic, size)
             self.size, self.urgent = total, urgent
             return self._answer(answers)
         self._park()
@@ -218,20 +219,22 @@ class _Fetch:
         if store.queues.get(queue.queue_id) is not queue:
             _refuse(answer, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return 0
-        if one.last_fetched_epoch >= 0:
-            epoch, end = store.epoch_end(queue, one.last_fetched_epoch)
+        if one.last_fetched_epoch >= 0 and (ended := store.epoch_end(queue, one.last_fetched_epoch)) is not None:
+            epoch, end = ended
             if 0 <= epoch < one.last_fetched_epoch or 0 <= end < offset:
                 answer.diverging_epoch = FetchResponse.EpochEndOffset(epoch=epoch, end_offset=end)
                 return 0
-        if until <= offset <= queue.end:
+        if until <= offset <= queue.end and not queue.cut_short:
             return 0
         if room <= 0 and not first:
             return 0
+        failure = self.failed.get(index)
+        if failure is None and store.cold_failures:
+            failure = store.cold_failures.pop((queue.queue_id, offset), None)
+        if failure is not None:
+            self._fail(queue, offset, answer, failure)
+            return 0
         try:
-            if index in self.failed:
-                raise self.failed[index]
-            if store.cold_failures:
-                _raise(store.cold_failures.pop((queue.queue_id, offset), None))
             most = min(one.partition_max_bytes, max(room, 0))
             fetched = store.read(queue, offset, most, tray, whole=first, committed=committed)
             if committed and isinstance(fetched, Fetched) and fetched.size:
@@ -244,9 +247,7 @@ class _Fetch:
                 else:
                     fetched = aborted
         except (Fault, OSError) as error:
-            if store.found_damage(queue, error):  # its readers try again and again
-                log.error("cannot read %s-%d at offset %d: %s", queue.topic, queue.partition, offset, error)
-            _refuse(answer, ErrorCode.KAFKA_STORAGE_ERROR)
+            self._fail(queue, offset, answer, failure_of(error))
             return 0
         if isinstance(fetched, Fetched):
             answer.records = fetched.buffers
@@ -259,15 +260,21 @@ class _Fetch:
             warms[index] = fetched
         return 0
 
-    def _tell_next(self, places: list[int], failures: list[Exception | None]) -> None:
+    def _fail(self, queue: Queue, offset: int, answer: PartitionData, failure: ReadFailure) -> None:
+        if self.ctx.store.found_damage(queue, failure):  # its readers try again and again
+            log.error("cannot read %s-%d at offset %d: %s", queue.topic, queue.partition, offset, failure.text)
+        _refuse(answer, ErrorCode.UNKNOWN_SERVER_ERROR if failure.is_defect else ErrorCode.KAFKA_STORAGE_ERROR)
+
+    def _tell_next(self, places: list[int], failures: list[ReadFailure | None]) -> None:
         """Beside hot queues a cold one is never waited for, so who asks next is told."""
         told = self.ctx.store.cold_failures
         for index, failure in zip(places, failures, strict=True):
             queue = self.queues[index]
-            if failure is not None and isinstance(queue, Queue) and len(told) < COLD_FAILURES_MAX:
+            if failure is not None and isinstance(queue, Queue):
                 told[queue.queue_id, self.plan.asked[index].fetch_offset] = failure
+        forget_oldest(told, COLD_FAILURES_MAX)
 
-    def _again(self, places: list[int], failures: list[Exception | None]) -> None:
+    def _again(self, places: list[int], failures: list[ReadFailure | None]) -> None:
         """Cold reads are done: what they read is in the page cache now."""
         if not self.reply.open:
             if not self.reply.done:
@@ -390,8 +397,3 @@ def _refuse(answer: PartitionData, code: ErrorCode) -> None:
     answer.error_code = code
     answer.high_watermark = answer.last_stable_offset = answer.log_start_offset = -1
     answer.records = NO_RECORDS
-
-
-def _raise(failure: Exception | None) -> None:
-    if failure is not None:
-        raise failure

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from cairnmq.broker.group_operations import operations
-from cairnmq.broker.reply import Reply
+from cairnmq.broker.requests.group_operations import operations
+from cairnmq.broker.requests.reply import Reply
 from cairnmq.errors import ErrorCode
 from cairnmq.groups.facts import Fact
 from cairnmq.groups.messages import Answer, Identity, Join, Joined, Left, State, Sync, Synced
@@ -43,6 +43,12 @@ _MISSING_GROUP_IS_AN_ERROR_FROM = 6  # of DescribeGroups; before, it is a dead g
 _PROTOCOL_MAY_BE_NULL_FROM = 7
 _SKIP_ASSIGNMENT_FROM = 9
 _BATCH_LEAVE_FROM = 3
+
+_NOT_DELETED = {
+    ErrorCode.GROUP_ID_NOT_FOUND: "there is no group {0!r}",
+    ErrorCode.NON_EMPTY_GROUP: "group {0!r} has members; stop them first",
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: "the journal could not store it; see /health/ready",
+}
 
 _heartbeats: dict[tuple[ErrorCode, int], list[Buffer]] = {}
 
@@ -216,14 +222,14 @@ def list_groups(ctx: Context, header: RequestHeader, request: ListGroupsRequest)
 
 
 async def delete(ctx: Context, header: RequestHeader, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
-    return DeleteGroupsResponse(
-        results=[
-            DeleteGroupsResponse.DeletableGroupResult(
-                group_id=group_id, error_code=await ctx.coordinator.delete(group_id)
-            )
-            for group_id in dict.fromkeys(request.groups_names)
-        ]
-    )
+    results = []
+    for group_id in dict.fromkeys(request.groups_names):
+        error = await ctx.coordinator.delete(group_id)
+        message = _NOT_DELETED.get(error, error.name).format(group_id) if error else None
+        results.append(
+            DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=error, error_message=message)
+        )
+    return DeleteGroupsResponse(results=results)
 
 
 async def delete_offsets(ctx: Context, header: RequestHeader, request: OffsetDeleteRequest) -> OffsetDeleteResponse:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, TypeAlias
 
-from cairnmq.broker.queues import find_queue
+from cairnmq.broker.requests.queue_lookup import find_queue
 from cairnmq.codec.compression import Undecodable
 from cairnmq.codec.records import iter_batches
 from cairnmq.errors import ErrorCode, Fault, Refusal
-from cairnmq.storage.admission import Span
+from cairnmq.storage.api.serving import Span
 from cairnmq.wire.framing import RequestHeader
 from cairnmq.wire.messages import KeepOffsetsRequest, KeepOffsetsResponse
 
 if TYPE_CHECKING:
     from cairnmq.broker.context import Context
-    from cairnmq.storage.queue import Queue
+    from cairnmq.storage.api.serving import Queue
 
 Wanted: TypeAlias = KeepOffsetsRequest.KeptPartition
 Result: TypeAlias = KeepOffsetsResponse.KeptPartitionResult

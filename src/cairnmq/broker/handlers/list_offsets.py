@@ -8,9 +8,10 @@ from collections import Counter
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, TypeAlias
 
-from cairnmq.broker.queues import epoch_error, find_queue
+from cairnmq.broker.requests.queue_lookup import epoch_error, find_queue
 from cairnmq.codec.compression import CodecMissing, Undecodable
 from cairnmq.errors import ErrorCode, Fault
+from cairnmq.storage.api.serving import failure_of
 from cairnmq.wire.framing import RequestHeader
 from cairnmq.wire.messages import (
     ListOffsetsRequest,
@@ -19,7 +20,7 @@ from cairnmq.wire.messages import (
 
 if TYPE_CHECKING:
     from cairnmq.broker.context import Context
-    from cairnmq.storage.queue import Queue
+    from cairnmq.storage.api.serving import Queue
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +53,8 @@ async def handle(ctx: Context, header: RequestHeader, request: ListOffsetsReques
                 answer.error_code = error
             elif not _understood(wanted.timestamp, header.api_version):
                 answer.error_code = ErrorCode.UNSUPPORTED_VERSION
+            elif queue.cut_short and wanted.timestamp in (LATEST, MAX_TIMESTAMP):
+                answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
             elif not _known_at_once(queue, ctx.store.epoch, wanted.timestamp, committed, answer):
                 searches.append(_search(ctx, queue, wanted.timestamp, committed, answer))
         answered.append(ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=answers))
@@ -79,17 +82,20 @@ def _known_at_once(queue: Queue, epoch: int, timestamp: int, committed: bool, an
 async def _search(ctx: Context, queue: Queue, timestamp: int, committed: bool, answer: Answer) -> None:
     try:
         if timestamp == MAX_TIMESTAMP:
-            found = await ctx.store.max_timestamp(queue)
+            found = await ctx.store.times.newest(queue)
         else:
-            found = await ctx.store.find_time(queue, timestamp)
+            found = await ctx.store.times.find(queue, timestamp)
     except (Fault, OSError) as fault:
-        ctx.store.found_damage(queue, fault)
+        ctx.store.found_damage(queue, failure_of(fault))
         answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         return
     except (Undecodable, CodecMissing) as error:
-        log.warning("cannot look up a time in %s-%d: %s", queue.topic, queue.partition, error)
+        # The text of the error: who keeps what was logged would keep the batch too.
+        log.warning("cannot look up a time in %s-%d: %s", queue.topic, queue.partition, str(error))
         missing = isinstance(error, CodecMissing)
         answer.error_code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE if missing else ErrorCode.CORRUPT_MESSAGE
         return
     if found is not None and found[0] < (queue.last_stable if committed else queue.visible):
         answer.offset, answer.timestamp, answer.leader_epoch = found
+    elif queue.cut_short:
+        answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR  # it may lie behind the damage

@@ -7,8 +7,7 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from cairnmq.broker.log_sizes import LogSizes
-from cairnmq.broker.queues import find_queue
+from cairnmq.broker.requests.queue_lookup import find_queue
 from cairnmq.errors import ErrorCode
 from cairnmq.wire.framing import RequestHeader
 from cairnmq.wire.messages import (
@@ -20,41 +19,33 @@ from cairnmq.wire.messages import (
 
 if TYPE_CHECKING:
     from cairnmq.broker.context import Context
-    from cairnmq.storage.queue import Queue
+    from cairnmq.storage.api.serving import Queue
 
 _PARTITIONS_AT_ONCE = 5_000  # then the event loop gets its turn
 
 
-class LogDirsHandler:
-    """Remembers the sizes of queues that do not change."""
-
-    def __init__(self) -> None:
-        self._sizes = LogSizes()
-
-    async def describe(
-        self, ctx: Context, header: RequestHeader, request: DescribeLogDirsRequest
-    ) -> DescribeLogDirsResponse:
-        result = DescribeLogDirsResponse.DescribeLogDirsResult(log_dir=_log_dir(ctx))
-        if ctx.store.stats().reasons:
-            # As Kafka tells of a directory whose disk has failed.
-            result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-        try:
-            result.total_bytes, result.usable_bytes = await asyncio.to_thread(_space, ctx.store.data_dir)
-            for name, queues in _asked(ctx, request):
-                partitions = []
-                for start in range(0, len(queues), _PARTITIONS_AT_ONCE):
-                    some = queues[start : start + _PARTITIONS_AT_ONCE]
-                    for queue, size in zip(some, await self._sizes.measure(ctx.store, some), strict=True):
-                        partitions.append(
-                            DescribeLogDirsResponse.DescribeLogDirsPartition(
-                                partition_index=queue.partition, partition_size=size
-                            )
+async def describe(ctx: Context, header: RequestHeader, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    result = DescribeLogDirsResponse.DescribeLogDirsResult(log_dir=_log_dir(ctx))
+    if ctx.store.stats().reasons:
+        # As Kafka tells of a directory whose disk has failed.
+        result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+    try:
+        result.total_bytes, result.usable_bytes = await asyncio.to_thread(_space, ctx.store.data_dir)
+        for name, queues in _asked(ctx, request):
+            partitions = []
+            for start in range(0, len(queues), _PARTITIONS_AT_ONCE):
+                some = queues[start : start + _PARTITIONS_AT_ONCE]
+                for queue, size in zip(some, await ctx.log_sizes.measure(ctx.store, some), strict=True):
+                    partitions.append(
+                        DescribeLogDirsResponse.DescribeLogDirsPartition(
+                            partition_index=queue.partition, partition_size=size
                         )
-                result.topics.append(DescribeLogDirsResponse.DescribeLogDirsTopic(name=name, partitions=partitions))
-        except OSError:
-            result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-            result.topics = []
-        return DescribeLogDirsResponse(results=[result])
+                    )
+            result.topics.append(DescribeLogDirsResponse.DescribeLogDirsTopic(name=name, partitions=partitions))
+    except OSError:
+        result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        result.topics = []
+    return DescribeLogDirsResponse(results=[result])
 
 
 def _asked(ctx: Context, request: DescribeLogDirsRequest) -> Iterable[tuple[str, list[Queue]]]:

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from cairnmq.broker.queues import find_queue
-from cairnmq.broker.reply import CloseConnection, Reply
+from cairnmq.broker.requests.queue_lookup import find_queue
+from cairnmq.broker.requests.reply import CloseConnection, Reply
 from cairnmq.codec.batch import CODEC_MASK, HEADER_SIZE, TRANSACTIONAL_BIT, BatchHeader, read_header
+from cairnmq.codec.compression import CodecMissing, Undecodable
 from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.metadata.topics import check_name
 from cairnmq.settings.topic import LogConfig
-from cairnmq.storage.compaction_admission import AT_ONCE_BYTES, refuse_keyless
-from cairnmq.storage.queue import Queue
-from cairnmq.storage.write_path import Placed
+from cairnmq.storage.api.serving import (
+    AT_ONCE_BYTES,
+    NAMED_MAX,
+    Placed,
+    Queue,
+    RefusedRecords,
+    read_body,
+    refuse_keyless,
+    wrong_times,
+)
 from cairnmq.transactions.messages import Add, Answer, Producer
 from cairnmq.types import Buffer
 from cairnmq.wire.codec import decode, encode
@@ -28,6 +37,7 @@ PartitionData: TypeAlias = ProduceRequest.PartitionProduceData
 LookedAt: TypeAlias = tuple[PartitionData, Refusal | None]
 PartitionResponse: TypeAlias = ProduceResponse.PartitionProduceResponse
 TopicResponse: TypeAlias = ProduceResponse.TopicProduceResponse
+RecordError: TypeAlias = ProduceResponse.BatchIndexAndErrorMessage
 
 ZSTD = 4
 ZSTD_SINCE = 7
@@ -39,8 +49,6 @@ EPOCH_PER_TRANSACTION_SINCE = 12
 def handle(ctx: Context, header: RequestHeader, frame: memoryview, position: int) -> Reply | list[Buffer] | None:
     request, _ = decode(ProduceRequest, header.api_version, frame, position)
     produce = _Produce(ctx, header.api_version, request)
-    if request.transactional_id is not None and ctx.store.admits_transaction is None:
-        return produce.refuse(ErrorCode.INVALID_TXN_STATE, "transactions are not supported yet")
     if request.acks not in (-1, 0, 1):
         return produce.refuse(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}; 0, 1 or -1 (all)")
     if request.transactional_id is not None and header.api_version >= EPOCH_PER_TRANSACTION_SINCE:
@@ -48,20 +56,33 @@ def handle(ctx: Context, header: RequestHeader, frame: memoryview, position: int
     return produce.begin()
 
 
+class _Line:
+    """What of one request waits for the same: that a journal is written, or synced, up to `end`."""
+
+    __slots__ = ("journal", "synced", "end", "answers")
+
+    def __init__(self, journal: int, synced: bool) -> None:
+        self.journal = journal
+        self.synced = synced
+        self.end = 0
+        self.answers: list[PartitionResponse] = []
+
+
 class _Produce:
     """One request on its way: staged, then waiting for its journals, then answered."""
 
-    __slots__ = ("ctx", "version", "request", "reply", "placed", "waiting_for", "response", "keyless")
+    __slots__ = ("ctx", "version", "request", "reply", "waiting_for", "response", "keyless", "unnamed", "room")
 
     def __init__(self, ctx: Context, version: int, request: ProduceRequest) -> None:
         self.ctx = ctx
         self.version = version
         self.request = request
         self.reply = Reply()
-        self.placed: list[PartitionResponse] = []
         self.waiting_for = 0
         self.response = ProduceResponse()
         self.keyless: dict[int, Refusal] = {}  # by id of the request's part: batches that a compacted topic refuses
+        self.unnamed = NAMED_MAX  # how many more records the answer may name as the reason why a batch is refused
+        self.room = AT_ONCE_BYTES  # what may still be unpacked for that, here on the loop
 
     def refuse(self, code: ErrorCode, message: str) -> list[Buffer] | None:
         if self.request.acks == 0:
@@ -83,13 +104,15 @@ class _Produce:
         if not batches and not (store.parked and not store.parked.keys().isdisjoint(self._queue_ids())):
             return self._when_room()
         if batches and not store.unpacking:
-            looked_into = _look_into(batches, AT_ONCE_BYTES // len(batches))
+            looked_into = _look_into(batches, self.ctx.clock(), AT_ONCE_BYTES // len(batches))
             if all(refusal is None for _, refusal in looked_into):  # ends at the first: then all go off the loop
                 return self._when_room()
 
+        now_ms = self.ctx.clock()
+
         def look() -> list[LookedAt] | Exception:
             try:
-                return list(_look_into(batches, store.unpacked_max))
+                return list(_look_into(batches, now_ms, store.unpacked_max))
             except Exception as failure:  # noqa: BLE001 - for the reply, which somebody waits for
                 return failure
 
@@ -193,8 +216,7 @@ class _Produce:
     def _stage(self) -> Reply | list[Buffer] | None:
         ctx, acks = self.ctx, self.request.acks
         now_ms = ctx.clock()
-        written: dict[int, int] = {}
-        synced: dict[int, int] = {}
+        lines: dict[int, _Line] = {}
         failure: Refusal | None = None
         for topic in self.request.topic_data:
             answers = []
@@ -213,8 +235,14 @@ class _Produce:
                     if not isinstance(result, Refusal):
                         # a duplicate waits for whatever was staged so far: its original is among that
                         end = result.end if isinstance(result, Placed) else path.journal.staged_end
-                        line = synced if acks == -1 and queue.config.flush == "commit" else written
-                        line[queue.journal] = max(end, line.get(queue.journal, 0))
+                        if isinstance(result, Placed):
+                            ctx.metrics.topics.took(queue.spec.topic, len(data.records))
+                        synced = acks == -1 and queue.config.flush == "commit"
+                        number = queue.journal if synced else ~queue.journal
+                        line = lines.get(number)
+                        if line is None:
+                            line = lines[number] = _Line(queue.journal, synced)
+                        line.end = max(end, line.end)
                         answer = PartitionResponse(
                             index=data.index,
                             base_offset=result.base_offset,
@@ -222,21 +250,43 @@ class _Produce:
                             log_start_offset=queue.log_start,
                         )
                         answers.append(answer)
-                        self.placed.append(answer)
+                        line.answers.append(answer)
                         continue
-                    refusal = result
-                answers.append(_refused(data.index, refusal.code, refusal.message))
+                    refusal = self._name_records(queue, data.records, result, now_ms)
+                answers.append(self._refused_in(queue, data.index, refusal))
                 failure = refusal
             self.response.responses.append(
                 TopicResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
             )
-        for journal in {**written, **synced}:
-            ctx.store.loops[journal].staged()
+        for line in lines.values():
+            ctx.store.loops[line.journal].staged()
         if acks == 0:
             if failure is not None:
                 raise CloseConnection(f"acks=0 and {failure.code.name}: {failure.message}")
             # Nobody waits for an answer, but until they are written the batches are in memory and must count.
-        return self._wait(written, synced)
+        return self._wait(lines.values())
+
+    def _name_records(self, queue: Queue, records: memoryview, refusal: Refusal, now_ms: int) -> Refusal:
+        """Admission knows a batch by its header; its records tell which of them are wrong, if they are few enough."""
+        if refusal.code is not ErrorCode.INVALID_TIMESTAMP or not self.room:
+            return refusal
+        room, self.room = self.room, 0
+        try:
+            body = read_body(records, room)
+            found = wrong_times(body, read_header(records), queue.config, now_ms, self.unnamed)
+        except (Undecodable, CodecMissing):
+            return refusal
+        self.room = max(0, room - len(body))
+        return RefusedRecords(refusal.code, refusal.message, tuple(found))
+
+    def _refused_in(self, queue: Queue, index: int, refusal: Refusal) -> PartitionResponse:
+        answer = _refused(index, refusal.code, refusal.message)
+        if isinstance(refusal, RefusedRecords):
+            named = refusal.records[: self.unnamed]
+            self.unnamed -= len(named)
+            answer.record_errors = [RecordError(batch_index=at, batch_index_error_message=why) for at, why in named]
+            answer.log_start_offset = queue.log_start
+        return answer
 
     def _check(self, queue: Queue, records: object) -> Refusal | None:
         if not isinstance(records, memoryview) or len(records) < HEADER_SIZE:
@@ -254,12 +304,11 @@ class _Produce:
 
     def _check_transaction(self, queue: Queue, transactional_id: str, header: BatchHeader) -> Refusal | None:
         """Asked in the turn of the loop in which the batch is staged, so no marker comes in between."""
-        pid, epoch, admits = header.producer_id, header.producer_epoch, self.ctx.store.admits_transaction
+        pid, epoch = header.producer_id, header.producer_epoch
         if not header.attributes & TRANSACTIONAL_BIT:
             return None
-        if admits is None:
-            return Refusal(ErrorCode.INVALID_TXN_STATE, "transactions are not supported yet")
-        if code := _known(admits(transactional_id, pid, epoch, queue.queue_id), self.version):
+        admitted = self.ctx.admits_transaction(transactional_id, pid, epoch, queue.queue_id)
+        if code := _known(admitted, self.version):
             return Refusal(code, f"transactional id {transactional_id}, producer {pid}/{epoch}: {code.name}")
         if self.version >= EPOCH_PER_TRANSACTION_SINCE and header.base_sequence and pid not in queue.state.producers:
             # Whatever came before it was lost, or is late: the epoch of this transaction is of no other (KIP-890).
@@ -271,22 +320,22 @@ class _Produce:
     def _answer(self) -> list[Buffer] | None:
         return encode(self.response, self.version) if self.request.acks else None
 
-    def _wait(self, written: dict[int, int], synced: dict[int, int]) -> Reply | list[Buffer] | None:
+    def _wait(self, lines: Collection[_Line]) -> Reply | list[Buffer] | None:
         loops = self.ctx.store.loops
-        self.waiting_for = len(written) + len(synced) + 1
-        for journal, position in written.items():
-            loops[journal].path.when_written(position, self._released)
-        for journal, position in synced.items():
-            loops[journal].path.when_synced(position, self._released)
+        self.waiting_for = len(lines) + 1
+        for line in lines:
+            path = loops[line.journal].path
+            (path.when_synced if line.synced else path.when_written)(line.end, partial(self._released, line))
         self.waiting_for -= 1
         if self.waiting_for == 0:
             return self._answer()
         return self.reply
 
-    def _released(self, met: bool) -> None:
+    def _released(self, line: _Line, met: bool) -> None:
+        """What waits in other lines may well be stored, and then its producer must not send it again."""
         self.waiting_for -= 1
         if not met:
-            for answer in self.placed:
+            for answer in line.answers:
                 answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
                 answer.base_offset = -1
                 answer.error_message = "the journal could not store it; see /health/ready"
@@ -294,10 +343,15 @@ class _Produce:
             self.reply.complete(self._answer())
 
 
-def _look_into(batches: Iterable[tuple[PartitionData, LogConfig]], unpacked_max: int) -> Iterator[LookedAt]:
+def _look_into(
+    batches: Iterable[tuple[PartitionData, LogConfig]], now_ms: int, unpacked_max: int
+) -> Iterator[LookedAt]:
+    unnamed = NAMED_MAX
     for data, config in batches:
         if isinstance(data.records, memoryview):
-            yield data, refuse_keyless(data.records, config, unpacked_max)
+            refusal = refuse_keyless(data.records, config, now_ms, unpacked_max=unpacked_max, limit=unnamed)
+            unnamed -= len(refusal.records) if isinstance(refusal, RefusedRecords) else 0
+            yield data, refusal
 
 
 def _known(code: ErrorCode, version: int) -> ErrorCode:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from cairnmq.broker.queues import find_queue
+from cairnmq.broker.requests.queue_lookup import find_queue
 from cairnmq.errors import ErrorCode
 from cairnmq.metadata.image import Topic
 from cairnmq.metadata.topics import check_name

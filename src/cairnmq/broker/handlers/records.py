@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, TypeAlias
 
-from cairnmq.broker.queues import find_queue
+from cairnmq.broker.requests.queue_lookup import find_queue
 from cairnmq.errors import ErrorCode, Fault, Refusal
 from cairnmq.wire.framing import RequestHeader
 from cairnmq.wire.messages import (
@@ -43,7 +43,7 @@ async def _trim(ctx: Context, topic: Topic | None, wanted: Wanted) -> Answer:
         return refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if not queue.config.delete:
         return refused(ErrorCode.POLICY_VIOLATION)  # the newest record of a key is to stay
-    if wanted.offset < _TO_THE_END or wanted.offset > queue.visible:
+    if wanted.offset < _TO_THE_END:
         return refused(ErrorCode.OFFSET_OUT_OF_RANGE)
     try:
         start = await ctx.store.trim(queue, wanted.offset)

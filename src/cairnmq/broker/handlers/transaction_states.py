@@ -79,7 +79,7 @@ def list_transactions(
                 producer_id=record.producer_id,
                 transaction_state=record.state.value,
             )
-            for transactional_id, record in ctx.transactions.core.listed(wanted, ctx.transactions.now_ms())
+            for transactional_id, record in ctx.transactions.core.listed(wanted, ctx.clock())
             if matches is None or (transactional_id.isascii() and matches(transactional_id))
         ],
     )

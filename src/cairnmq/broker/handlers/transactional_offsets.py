@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from cairnmq.errors import ErrorCode
 from cairnmq.groups.facts import Fact
+from cairnmq.groups.groups import MISSING_GROUP_KNOWN_FROM
 from cairnmq.groups.offsets import Committed
 from cairnmq.groups.pending import PendingKey
 from cairnmq.transactions.messages import Add, Producer
@@ -19,7 +20,7 @@ Answer: TypeAlias = TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
 
 _ABORTABLE_FROM = 4
 _ADDS_GROUP_FROM = 5
-_NO_MISSING_GROUP = 0  # clients of every version are told of a wrong generation, not of a missing group
+_AS_OFFSET_COMMIT_FROM = 6  # topics by their ids, and the errors of OffsetCommit (KIP-1319)
 
 
 async def commit(ctx: Context, header: RequestHeader, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
@@ -30,14 +31,17 @@ async def commit(ctx: Context, header: RequestHeader, request: TxnOffsetCommitRe
     stored: list[Answer] = []
     topics = []
     for asked in request.topics:
-        topic = ctx.catalog.image.topic(asked.name)
+        by_id = header.api_version >= _AS_OFFSET_COMMIT_FROM
+        image = ctx.catalog.image
+        topic = image.topic_by_id(asked.topic_id) if by_id else image.topic(asked.name)
+        unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id and topic is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         answers = []
         for wanted in asked.partitions:
             answer = Answer(partition_index=wanted.partition_index)
             answers.append(answer)
             metadata = wanted.committed_metadata or ""
             if topic is None or topic.queue_id(wanted.partition_index) is None:
-                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                answer.error_code = unknown
             elif error:
                 answer.error_code = error
             elif len(metadata.encode()) > ctx.config.offset_metadata_max_bytes:
@@ -47,7 +51,11 @@ async def commit(ctx: Context, header: RequestHeader, request: TxnOffsetCommitRe
                 value = Committed(wanted.committed_offset, wanted.committed_leader_epoch, metadata, now_ms)
                 facts.append(groups.pending.hold(key, value, groups.offsets))
                 stored.append(answer)
-        topics.append(TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic(name=asked.name, partitions=answers))
+        topics.append(
+            TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic(
+                name=asked.name, topic_id=asked.topic_id, partitions=answers
+            )
+        )
     if not await ctx.coordinator.commit(request.group_id, facts):
         for answer in stored:
             answer.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -62,9 +70,9 @@ async def _admission(ctx: Context, version: int, request: TxnOffsetCommitRequest
         return ErrorCode.INVALID_GROUP_ID
     producer = Producer(request.producer_id, request.producer_epoch)
     error = ErrorCode.NONE
-    if version >= _ADDS_GROUP_FROM and not _group_error(ctx, request):
+    if version >= _ADDS_GROUP_FROM and not _group_error(ctx, version, request):
         error = await ctx.transactions.added(Add(request.transactional_id, producer, groups=(request.group_id,)))
-    error = error or _group_error(ctx, request)
+    error = error or _group_error(ctx, version, request)
     error = error or ctx.transactions.core.verify(request.transactional_id, producer, group=request.group_id)
     if error is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
@@ -75,12 +83,17 @@ async def _admission(ctx: Context, version: int, request: TxnOffsetCommitRequest
     return error
 
 
-def _group_error(ctx: Context, request: TxnOffsetCommitRequest) -> ErrorCode:
-    return ctx.coordinator.commit_error(
+def _group_error(ctx: Context, version: int, request: TxnOffsetCommitRequest) -> ErrorCode:
+    """Before version 6 producers know no error that only the consumer protocol has, and none of a missing group: told
+    113 they give up for good; after 22 they abort and go on."""
+    error = ctx.coordinator.commit_error(
         request.group_id,
         request.member_id,
         request.group_instance_id,
-        request.generation_id,
-        _NO_MISSING_GROUP,
+        request.generation_id_or_member_epoch,
+        MISSING_GROUP_KNOWN_FROM,
         transactional=True,
     )
+    if version < _AS_OFFSET_COMMIT_FROM and error in (ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND):
+        return ErrorCode.ILLEGAL_GENERATION
+    return error

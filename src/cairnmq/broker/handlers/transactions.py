@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from cairnmq.broker.queues import find_queue
+from cairnmq.broker.requests.queue_lookup import find_queue
 from cairnmq.errors import ErrorCode, Fault
-from cairnmq.storage.markers import Marker
+from cairnmq.storage.api.serving import Marker
 from cairnmq.transactions.messages import Add, End, Producer
 from cairnmq.wire.framing import RequestHeader
 from cairnmq.wire.messages import (

@@ -46,7 +46,7 @@ import org.apache.kafka.common.protocol.Errors;
 import org.apache.kafka.common.record.TimestampType;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
-import org.apache.kafka.common.utils.AppInfoParser;
+import org.apache.kafka.common.utils.internals.AppInfoParser;
 
 public final class Program {
     static final ObjectMapper JSON = new ObjectMapper();
@@ -105,6 +105,7 @@ public final class Program {
         switch (op) {
             case "version": return AppInfoParser.getVersion();
             case "produce": return produce(ask);
+            case "fates": return fates(ask);
             case "read": return read(ask);
             case "reader.open": return openReader(ask);
             case "reader.take": return take(ask);
@@ -175,17 +176,18 @@ public final class Program {
         return new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer());
     }
 
-    private List<Long> produce(JsonNode ask) throws Exception {
+    private List<Future<RecordMetadata>> send(JsonNode ask) {
         Properties settings = new Properties();
         settings.put("bootstrap.servers", ask.get("bootstrap").asText());
         settings.put("acks", ask.get("acks").asText());
         settings.put("compression.type", ask.get("codec").asText());
         settings.put("enable.idempotence", ask.get("idempotent").asBoolean());
         settings.put("max.request.size", ask.get("size_max").asInt());
-        settings.put("linger.ms", 5);
-        settings.put("request.timeout.ms", MILLIS / 2);
-        settings.put("delivery.timeout.ms", MILLIS);
-        settings.put("max.block.ms", MILLIS);
+        settings.put("linger.ms", ask.has("linger") ? ask.get("linger").asInt() : 5);
+        int millis = ask.has("millis") ? ask.get("millis").asInt() : MILLIS;
+        settings.put("request.timeout.ms", millis / 2);
+        settings.put("delivery.timeout.ms", millis);
+        settings.put("max.block.ms", millis);
         List<Future<RecordMetadata>> sent = new ArrayList<>();
         try (var producer = new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer())) {
             for (JsonNode record : ask.get("records")) {
@@ -200,8 +202,27 @@ public final class Program {
             }
             producer.flush();
         }
+        return sent;
+    }
+
+    // What became of each record: null, or the class and the message of what went wrong.
+    private ArrayNode fates(JsonNode ask) throws Exception {
+        ArrayNode fates = JSON.createArrayNode();
+        for (Future<RecordMetadata> future : send(ask)) {
+            try {
+                future.get();
+                fates.addNull();
+            } catch (ExecutionException failure) {
+                Throwable why = failure.getCause();
+                fates.addArray().add(why.getClass().getSimpleName()).add(why.getMessage());
+            }
+        }
+        return fates;
+    }
+
+    private List<Long> produce(JsonNode ask) throws Exception {
         List<Long> offsets = new ArrayList<>();
-        for (Future<RecordMetadata> future : sent) {
+        for (Future<RecordMetadata> future : send(ask)) {
             if (future.get().hasOffset()) {
                 offsets.add(future.get().offset());
             }

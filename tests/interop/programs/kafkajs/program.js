@@ -104,6 +104,16 @@ const OPS = {
     const configEntries = Object.entries(ask.configs).map(([name, value]) => config(name, value))
     await admin.alterConfigs({ validateOnly: false, resources: [{ ...resource(ask), configEntries }] })
   },
+  // As its own tests do it: a topic and the broker in one call, and the broker's settings read with all that could hold.
+  alter_broker: async (ask, { admin }) => {
+    const { brokers } = await admin.describeCluster()
+    const broker = { type: ConfigResourceTypes.BROKER, name: String(brokers[0].nodeId) }
+    const configEntries = Object.entries(ask.configs).map(([name, value]) => config(name, value))
+    const topic = { ...resource(ask), configEntries: [config('cleanup.policy', 'compact')] }
+    const altered = await admin.alterConfigs({ resources: [topic, { ...broker, configEntries }] })
+    const found = await admin.describeConfigs({ resources: [broker], includeSynonyms: true })
+    return { altered: altered.resources.length, entries: found.resources[0].configEntries }
+  },
   // It looks for the leader only in what it knows already.
   delete_records: async (ask, { admin }) => {
     await OPS.bounds(ask, { admin })

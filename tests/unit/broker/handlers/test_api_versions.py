@@ -34,6 +34,26 @@ async def test_produce_is_advertised_from_0_and_telemetry_not_at_all(tmp_path: P
         assert not {71, 72} & set(ranges)
 
 
+@scenario
+async def test_a_client_that_looks_for_another_broker_is_sent_back_to_its_bootstrap_list(tmp_path: Path) -> None:
+    """KIP-1242: an address that another cluster or broker has now. Who names no cluster yet is not asked."""
+    async with open_rig(tmp_path) as rig:
+        cluster, node = rig.ctx.node.cluster_id, rig.ctx.node.node_id
+
+        async def ask(cluster_id: str | None, node_id: int, version: int = 5) -> int:
+            request = ApiVersionsRequest(
+                client_software_name="a", client_software_version="1", cluster_id=cluster_id, node_id=node_id
+            )
+            answer = await rig.ask(API_VERSIONS, version, request)
+            assert bool(answer.api_keys) == (answer.error_code == 0)
+            return int(answer.error_code)
+
+        assert await ask(cluster, node) == await ask(None, -1) == await ask(None, node + 1) == 0
+        for wrong in ((cluster, node + 1), (cluster, -1), ("another", node), ("", -1)):
+            assert await ask(*wrong) == ErrorCode.REBOOTSTRAP_REQUIRED
+        assert await ask("another", 7, version=4) == 0, "it cannot say so"
+
+
 @pytest.mark.parametrize("version", [3, 4])
 @scenario
 async def test_features(tmp_path: Path, version: int) -> None:

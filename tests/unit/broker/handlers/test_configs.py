@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cairnmq.broker.splitter_messages import Expiration
+from cairnmq.broker.storage_loop.splitter_messages import Expiration
 from cairnmq.errors import ErrorCode
 from cairnmq.wire.messages import AlterConfigsRequest, DescribeConfigsRequest, IncrementalAlterConfigsRequest
 from unit.broker.rig import Rig, batch, open_rig, scenario
@@ -205,7 +205,7 @@ async def test_who_waits_for_the_splitter_goes_on_when_it_may_be_further_behind(
         await asyncio.sleep(0.05)
         assert rig.ctx.store.full and not waits.done(), "the new cap holds at once"
         assert await alter(rig, BROKER, "1", (name, SET, high)) == 0
-        assert (await asyncio.wait_for(waits, 5)).base_offset == 1
+        assert (await waits).base_offset == 1
 
 
 @scenario
@@ -224,6 +224,25 @@ async def test_what_needs_a_restart_cannot_be_changed(tmp_path: Path) -> None:
     async with open_rig(tmp_path) as rig:
         assert await alter(rig, BROKER, "1", ("num.partitions", SET, "5")) == ErrorCode.INVALID_REQUEST
         assert rig.ctx.config.num_partitions == 1
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@scenario
+async def test_a_broker_s_setting_that_nobody_knows_is_kept(
+    tmp_path: Path, whole: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """kafkajs's own tests send `cleanup.policy` for a broker, and Kafka takes it."""
+    async with open_rig(tmp_path) as rig:
+        if whole:
+            assert await replace(rig, BROKER, "1", {"cleanup.policy": "delete"}, version=1) == 0
+        else:
+            assert await alter(rig, BROKER, "1", ("cleanup.policy", SET, "delete")) == 0
+        assert "cleanup.policy is kept, but has no meaning here; did you mean log.cleanup.policy?" in caplog.text
+    async with open_rig(tmp_path) as rig:
+        (row,) = (await describe(rig, BROKER, "1", ["cleanup.policy"], include_synonyms=True)).configs
+        assert (row.value, row.is_sensitive, row.read_only, row.config_source) == (None, True, True, 2)
+        assert await replace(rig, BROKER, "1", {}, version=1) == 0
+        assert (await describe(rig, BROKER, "1", ["cleanup.policy"])).configs == []
 
 
 @scenario

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cairnmq.broker.budget import Tally
+from cairnmq.broker.memory_budget import Tally
 from cairnmq.errors import ErrorCode
 from cairnmq.wire.messages import (
     ConsumerGroupDescribeRequest,
@@ -38,11 +38,11 @@ async def test_a_member_of_version_0_is_given_its_id(tmp_path: Path) -> None:
     async with open_rig(tmp_path, QUICK) as rig:
         topic = await rig.create("orders", partitions=2)
         told = await rig.ask(HEARTBEAT, 0, beat(""))
-        assert (told.error_code, told.member_epoch, told.heartbeat_interval_ms) == (0, 1, 300)
+        assert (told.error_code, told.member_epoch, told.heartbeat_interval_ms) == (0, 2, 300)
         assert told.member_id
         (row,) = told.assignment.topic_partitions
         assert (row.topic_id, row.partitions) == (topic.topic_id, [0, 1])
-        again = await rig.ask(HEARTBEAT, 0, beat(told.member_id, 1))
+        again = await rig.ask(HEARTBEAT, 0, beat(told.member_id, 2))
         assert (again.error_code, again.member_id, again.assignment) == (0, told.member_id, None)
 
 
@@ -52,10 +52,10 @@ async def test_a_described_group_names_its_topics(tmp_path: Path) -> None:
         await rig.create("orders", partitions=2)
         await rig.ask(HEARTBEAT, 1, beat("m", instance_id="i", rack_id="r", server_assignor="range"))
         group = await describe(rig)
-        assert (group.group_state, group.group_epoch, group.assignment_epoch) == ("Stable", 1, 1)
+        assert (group.group_state, group.group_epoch, group.assignment_epoch) == ("Stable", 2, 2)
         assert group.assignor_name == "range"
         (member,) = group.members
-        assert (member.instance_id, member.rack_id, member.member_epoch, member.member_type) == ("i", "r", 1, 1)
+        assert (member.instance_id, member.rack_id, member.member_epoch, member.member_type) == ("i", "r", 2, 1)
         for given in (member.assignment, member.target_assignment):
             assert [(row.topic_name, row.partitions) for row in given.topic_partitions] == [("orders", [0, 1])]
         assert (await describe(rig, 0)).members[0].member_type == -1
@@ -69,10 +69,10 @@ async def test_topics_that_change_are_told_with_the_next_heartbeat(tmp_path: Pat
         told = await rig.ask(HEARTBEAT, 1, beat("m", subscribed_topic_names=None, subscribed_topic_regex="ord.*"))
         assert told.assignment.topic_partitions == []
         topic = await rig.create("orders", partitions=1)
-        told = await rig.ask(HEARTBEAT, 1, beat("m", 1))
+        told = await rig.ask(HEARTBEAT, 1, beat("m", 2))
         assert [row.topic_id for row in told.assignment.topic_partitions] == [topic.topic_id]
         assert await rig.ctx.catalog.delete_topic(topic) is None
-        told = await rig.ask(HEARTBEAT, 1, beat("m", 2, topic_partitions=[]))
+        told = await rig.ask(HEARTBEAT, 1, beat("m", 3, topic_partitions=[]))
         assert (told.error_code, told.assignment.topic_partitions) == (0, [])
         assert (await describe(rig)).members[0].assignment.topic_partitions == []
 
@@ -104,8 +104,8 @@ async def test_a_restart_keeps_the_group(tmp_path: Path) -> None:
         before = await describe(rig)
     async with open_rig(tmp_path) as rig:
         assert await describe(rig) == before
-        told = await rig.ask(HEARTBEAT, 1, beat("m", 1))
-        assert (told.error_code, told.member_epoch, told.assignment) == (0, 1, None)
+        told = await rig.ask(HEARTBEAT, 1, beat("m", 2))
+        assert (told.error_code, told.member_epoch, told.assignment) == (0, 2, None)
 
 
 @scenario

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from cairnmq.broker.reply import CloseConnection, Reply
+from cairnmq.broker.requests.reply import CloseConnection, Reply
 from cairnmq.wire.apis import APIS, SERVED, request_class, response_class
 from cairnmq.wire.codec import Malformed, decode, encode
 from cairnmq.wire.framing import RequestHeader
@@ -90,7 +90,7 @@ async def answer(rig: Rig, key: int, version: int, request: Message) -> Message 
                 raise outcome.failure
             outcome = outcome.answer
         elif asyncio.iscoroutine(outcome) or isinstance(outcome, asyncio.Future):
-            outcome = await asyncio.wait_for(outcome, 10)
+            outcome = await outcome
     except (CloseConnection, Malformed):
         return None
     if outcome is None:

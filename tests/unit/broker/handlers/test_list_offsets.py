@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cairnmq.broker import store
+from cairnmq.broker.storage_loop import time_lookup
 from cairnmq.codec.crc32c import crc32c
 from cairnmq.codec.records import Record, append_record, sealed_batch
 from cairnmq.errors import ErrorCode
-from cairnmq.storage.engine import find_record
+from cairnmq.storage.engine import Fetched
+from cairnmq.storage.live.time_lookup import find_record
 from cairnmq.wire.apis import LIST_OFFSETS
 from cairnmq.wire.messages import ListOffsetsRequest
 from unit.broker.rig import NOW_MS, Rig, batch, open_rig, scenario
@@ -140,12 +143,64 @@ async def test_a_batch_nobody_can_decompress_fails_only_its_partition(tmp_path: 
         await rig.create("a")
         await rig.create("b")
         await rig.produce("b", batch(b"x"))
-        garbage = bytearray(batch(b"what is no zstd frame"))
-        garbage[22] |= 4  # says zstd
-        garbage[17:21] = crc32c(memoryview(garbage)[21:]).to_bytes(4, "big")
-        await rig.produce("a", garbage)
+        await rig.produce("a", no_zstd_frame())
         assert (await look(rig, 0))[0] == ErrorCode.CORRUPT_MESSAGE
         assert (await look(rig, 0, topic="b"))[:2] == (0, 0)
+
+
+def no_zstd_frame() -> bytearray:
+    """A batch that says zstd, under a right CRC."""
+    garbage = bytearray(batch(b"what is no zstd frame"))
+    garbage[22] |= 4
+    garbage[17:21] = crc32c(memoryview(garbage)[21:]).to_bytes(4, "big")
+    return garbage
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """The broker's garbage collector runs so rarely that memory must be freed without it."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def batches_in_memory() -> int:
+    return sum(type(one) is Fetched for one in gc.get_objects())
+
+
+@pytest.mark.parametrize("timestamp", [0, MAX_TIMESTAMP])
+@scenario
+async def test_a_lookup_that_fails_keeps_no_batch(tmp_path: Path, no_collector: None, timestamp: int) -> None:
+    """Found by hostile clients: each failed lookup kept up to a megabyte, 76 MB in 20 seconds."""
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        await rig.produce("a", no_zstd_frame())
+        assert (await look(rig, timestamp))[0] == ErrorCode.CORRUPT_MESSAGE
+        assert batches_in_memory() == 0
+
+
+@scenario
+async def test_lookups_of_many_partitions_hold_few_batches_at_once(
+    tmp_path: Path, no_collector: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+
+    def noted(*asked: Any) -> Any:
+        seen.append(batches_in_memory())
+        return find_record(*asked)
+
+    monkeypatch.setattr(time_lookup, "find_record", noted)
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a", partitions=20)
+        for partition in range(20):
+            await rig.produce("a", batch(b"x"), partition=partition)
+        asked = [Partition(partition_index=partition, timestamp=0) for partition in range(20)]
+        request = ListOffsetsRequest(topics=[ListOffsetsRequest.ListOffsetsTopic(name="a", partitions=asked)])
+        answers = (await rig.ask(LIST_OFFSETS, 7, request)).topics[0].partitions
+        assert [answer.offset for answer in answers] == [0] * 20
+    assert len(seen) == 20
+    assert max(seen) <= time_lookup.AT_ONCE
 
 
 @pytest.mark.parametrize(("delta", "time_delta"), [(0, 2**63 - 1), (-2, 0), (1000, 0)])
@@ -173,7 +228,7 @@ def decoders(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:
         threads.append(threading.current_thread())
         return find_record(*asked)
 
-    monkeypatch.setattr(store, "find_record", noted)
+    monkeypatch.setattr(time_lookup, "find_record", noted)
     return threads
 
 

@@ -36,7 +36,7 @@ def sizes(result: Any) -> dict[tuple[str, int], int]:
     }
 
 
-@pytest.mark.parametrize("version", range(1, 5))
+@pytest.mark.parametrize("version", range(1, 6))
 @scenario
 async def test_what_is_only_in_the_journal_counts(tmp_path: Path, version: int) -> None:
     async with open_rig(tmp_path) as rig:
@@ -47,6 +47,7 @@ async def test_what_is_only_in_the_journal_counts(tmp_path: Path, version: int) 
         result = await describe(rig, ALL, version)
         assert (result.error_code, result.log_dir) == (0, str(tmp_path / "data"))
         assert sizes(result) == {("a", 0): 2 * len(data), ("a", 1): 0}
+        assert result.is_cordoned is False, "there is no other directory that new partitions could go to"
         if version >= 4:
             space = os.statvfs(tmp_path)
             assert result.total_bytes == space.f_blocks * space.f_frsize

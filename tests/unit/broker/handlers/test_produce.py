@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from cairnmq.broker.handlers import produce as produce_module
-from cairnmq.broker.reply import CloseConnection
+from cairnmq.broker.requests.reply import CloseConnection
 from cairnmq.codec.crc32c import crc32c
 from cairnmq.codec.records import Record, build_batch
 from cairnmq.errors import ErrorCode, Refusal
+from cairnmq.storage.batches.compaction_admission import NO_KEY
 from cairnmq.wire.messages import ProduceRequest
 from unit.broker.rig import NOW_MS, Rig, batch, open_rig, records_of, scenario
 
@@ -338,14 +339,14 @@ async def test_what_fails_while_a_batch_is_unpacked_is_heard(tmp_path: Path, mon
         large = keyed(bytes(8 << 20), codec=4)
         look = produce_module._look_into
 
-        def fail(batches: Any, most: int) -> Any:
+        def fail(*arguments: Any) -> Any:
             if threading.current_thread() is threading.main_thread():
-                return look(batches, most)
+                return look(*arguments)
             raise MemoryError
 
         monkeypatch.setattr(produce_module, "_look_into", fail)
         with pytest.raises(MemoryError):
-            await asyncio.wait_for(rig.produce("a", large), 5)
+            await rig.produce("a", large)
         assert rig.ctx.store.unpacking == 0
 
 
@@ -378,8 +379,8 @@ async def test_the_first_batch_that_is_too_large_ends_the_look_on_the_loop(
         await rig.create("a", 8, cleanup_policy="compact")
         look, on_loop = produce_module.refuse_keyless, []
 
-        def watch(records: memoryview, *rest: Any) -> Refusal | None:
-            refusal = look(records, *rest)
+        def watch(records: memoryview, *rest: Any, **limits: int) -> Refusal | None:
+            refusal = look(records, *rest, **limits)
             if threading.current_thread() is threading.main_thread():
                 on_loop.append(refusal)
             return refusal
@@ -400,3 +401,99 @@ async def test_what_a_batch_for_a_compacted_topic_expands_to_is_bounded(tmp_path
         answer = await rig.produce("a", keyed(bytes(3 << 20), codec=4))
         assert answer.error_code == ErrorCode.INVALID_RECORD and "more than 2097152 bytes" in answer.error_message
         assert (await rig.produce("a", keyed(bytes((1 << 20) + 1), codec=4))).base_offset == 0
+
+
+def mixed(*records: tuple[int, bytes | None], codec: int = 0) -> bytes:
+    """A batch of records with these times and keys."""
+    return build_batch([Record(0, timestamp, key, b"v") for timestamp, key in records], codec=codec)
+
+
+def named(answer: Any) -> list[tuple[int, str]]:
+    return [(error.batch_index, error.batch_index_error_message) for error in answer.record_errors]
+
+
+@pytest.mark.parametrize("codec", [0, 4])
+@scenario
+async def test_records_that_a_compacted_topic_refuses_are_named(tmp_path: Path, codec: int) -> None:
+    """KIP-467: the batch is refused as a whole, and its producer learns because of which records."""
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a", cleanup_policy="compact")
+        data = mixed((NOW_MS, None), (NOW_MS, b"k"), (NOW_MS, None), codec=codec)
+        for version in (8, 12, 13):
+            answer = await rig.produce("a", data, version=version)
+            assert (answer.error_code, answer.base_offset) == (ErrorCode.INVALID_RECORD, -1)
+            assert answer.error_message.startswith("records 0, 2 have no key;")
+            assert named(answer) == [(0, NO_KEY), (2, NO_KEY)]
+        old = await rig.produce("a", data, version=7)
+        assert old.error_code == ErrorCode.INVALID_RECORD and old.record_errors == []
+        assert rig.queue("a").end == 0
+        assert (await rig.produce("a", mixed((NOW_MS, b"k"), codec=codec))).base_offset == 0
+
+
+@pytest.mark.parametrize("codec", [0, 4])
+@scenario
+async def test_records_with_times_out_of_the_window_are_named(tmp_path: Path, codec: int) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a", message_timestamp_after_max_ms="1000", message_timestamp_before_max_ms="1000")
+        times = (NOW_MS, NOW_MS + 1001, NOW_MS - 1001, NOW_MS + 1000, NOW_MS - 1000, -1)
+        answer = await rig.produce("a", mixed(*((time, None) for time in times), codec=codec))
+        assert answer.error_code == ErrorCode.INVALID_TIMESTAMP and answer.log_start_offset == 0
+        between = f"is not between {NOW_MS - 1000} and {NOW_MS + 1000}"
+        assert named(answer) == [(1, f"timestamp {times[1]} {between}"), (2, f"timestamp {times[2]} {between}")]
+
+
+@scenario
+async def test_an_answer_names_so_many_records_and_unpacks_so_much_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(produce_module, "NAMED_MAX", 3)
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a", 2, cleanup_policy="compact")
+        await rig.create("b", 2)
+        late = NOW_MS + 86_400_000
+        asked = {
+            "a": [mixed((NOW_MS, None), (NOW_MS, None)), mixed((NOW_MS, None), (NOW_MS, None))],
+            "b": [mixed((late, None)), build_batch([Record(0, late, None, bytes(2 << 20))], codec=4)],
+        }
+        topics = [
+            ProduceRequest.TopicProduceData(
+                name=name,
+                partition_data=[
+                    produce_module.PartitionData(index=at, records=data) for at, data in enumerate(batches)
+                ],
+            )
+            for name, batches in asked.items()
+        ]
+        answer = await rig.ask(0, 9, ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topics))
+        parts = [part for topic in answer.responses for part in topic.partition_responses]
+        invalid, late_code = ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP
+        assert [part.error_code for part in parts] == [invalid, invalid, late_code, late_code]
+        assert [len(part.record_errors) for part in parts] == [2, 1, 0, 0]
+        monkeypatch.undo()
+        alone = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topics[1:])
+        parts = (await rig.ask(0, 9, alone)).responses[0].partition_responses
+        assert [len(part.record_errors) for part in parts] == [1, 0], "what is large when unpacked is not looked into"
+
+
+@pytest.mark.parametrize("line", ["journal", "sync"])
+@scenario
+async def test_what_is_stored_is_acknowledged_beside_what_is_not(tmp_path: Path, line: str) -> None:
+    """In another journal, or written where that is all that its topic asks for: a producer that was told otherwise
+    would send it again."""
+    async with open_rig(tmp_path, journals=2) as rig:
+        await rig.create("a", partitions=2)
+        await rig.create("b", cairn_flush="none")
+        first, second = rig.queue("a"), rig.queue("a", 1)
+        assert first.journal != second.journal
+        failing = rig.ctx.store.loops[first.journal].path
+        failing.when_synced = lambda position, released: released(False)  # type: ignore[method-assign]
+        parts = [ProduceRequest.PartitionProduceData(index=index, records=batch(b"x")) for index in range(2)]
+        data = [ProduceRequest.TopicProduceData(name="a", partition_data=parts)]
+        if line == "sync":
+            del parts[1:]
+            rig.queue("b").journal = first.journal
+            part = ProduceRequest.PartitionProduceData(index=0, records=batch(b"y"))
+            data.append(ProduceRequest.TopicProduceData(name="b", partition_data=[part]))
+        answer = await rig.ask(0, 9, ProduceRequest(acks=-1, timeout_ms=1000, topic_data=data))
+        told = [(each.error_code, each.base_offset) for topic in answer.responses for each in topic.partition_responses]
+        assert told == [(ErrorCode.KAFKA_STORAGE_ERROR, -1), (0, 0)]

@@ -12,7 +12,7 @@ import pytest
 from cairnmq.codec.batch import read_header
 from cairnmq.codec.records import iter_batches
 from cairnmq.errors import ErrorCode
-from cairnmq.storage.markers import Marker
+from cairnmq.storage.batches.markers import Marker
 from cairnmq.wire.messages import (
     DescribeProducersRequest,
     FetchRequest,
@@ -48,7 +48,7 @@ def allow(rig: Rig) -> list[tuple[str, int, int, int]]:
         asked.append(question)
         return ErrorCode.NONE
 
-    rig.ctx.store.admits_transaction = admits
+    rig.ctx.transactions.admits = admits  # type: ignore[method-assign]
     return asked
 
 
@@ -65,11 +65,9 @@ def aborted(answer: Any) -> list[tuple[int, int]]:
 
 
 @scenario
-async def test_nobody_admits_transactions(tmp_path: Path) -> None:
+async def test_a_transactional_batch_of_no_transactional_id(tmp_path: Path) -> None:
     async with open_rig(tmp_path) as rig:
         await rig.create("a")
-        rig.ctx.store.admits_transaction = None
-        assert (await send(rig, 5, b"x")).error_code == ErrorCode.INVALID_TXN_STATE
         plain = batch(b"x", producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
         assert (await rig.produce("a", plain)).error_code == ErrorCode.INVALID_TXN_STATE
 
@@ -81,7 +79,7 @@ async def test_the_coordinator_is_asked(tmp_path: Path) -> None:
         asked = allow(rig)
         assert (await send(rig, 5, b"x", epoch=2)).error_code == 0
         assert asked == [("t5", 5, 2, rig.queue("a").queue_id)]
-        rig.ctx.store.admits_transaction = lambda *question: ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        rig.ctx.transactions.admits = lambda *question: ErrorCode.INVALID_PRODUCER_ID_MAPPING  # type: ignore[method-assign]
         refused = await send(rig, 5, b"x", epoch=2, sequence=1)
         assert refused.error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
         assert rig.queue("a").end == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from cairnmq.codec.records import Record, build_batch
 from cairnmq.errors import ErrorCode
 from cairnmq.wire.messages import DeleteRecordsRequest
 from unit.broker.rig import NOW_MS, Rig, batch, open_rig, scenario
+from unit.broker.wire_client import until
 
 KEY = 21
 
@@ -79,3 +81,25 @@ async def test_many_partitions_at_once(tmp_path: Path) -> None:
         answer = await rig.ask(KEY, 2, request)
         assert {(p.error_code, p.low_watermark) for p in answer.topics[0].partitions} == {(0, 1)}
         assert [p.partition_index for p in answer.topics[0].partitions] == list(range(50))
+
+
+@scenario
+async def test_a_start_that_another_request_has_moved_is_told_when_it_is_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then a power loss would bring back what the second was told is deleted."""
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        await rig.produce("a", batch(*[b"v"] * 10))
+        loop, queue = rig.ctx.store.loops[0], rig.queue("a")
+        with monkeypatch.context() as patch:
+            patch.setattr(loop, "sync", lambda: None)
+            first = asyncio.create_task(trim(rig, 4))
+            await until(lambda: queue.log_start == 4)
+            others = [asyncio.create_task(trim(rig, offset)) for offset in (4, 2, 7)]
+            await until(lambda: queue.log_start == 7)
+            await asyncio.sleep(0.02)
+            assert not any(task.done() for task in (first, *others))
+        loop.sync()
+        told = await asyncio.wait_for(asyncio.gather(first, *others), 10)
+        assert told == [(0, 4), (0, 4), (0, 4), (0, 7)]

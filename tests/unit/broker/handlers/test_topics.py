@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from cairnmq.broker import leftovers
+from cairnmq.broker.coordination import offset_purge
 from cairnmq.errors import ErrorCode
 from cairnmq.groups.offsets import Committed, OffsetKey, put
 from cairnmq.wire.messages import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
-from unit.broker.rig import Rig, batch, open_rig, scenario
-from unit.broker.wire_client import until
+from unit.broker.rig import Rig, batch, open_rig, scenario, until
 
 CREATE, DELETE, GROW = 19, 20, 37
 Wanted = CreateTopicsRequest.CreatableTopic
@@ -156,7 +155,7 @@ async def test_deleted_by_name(tmp_path: Path, version: int) -> None:
 @scenario
 async def test_deleted_while_the_journal_has_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever makes room on a full disk: the topic is gone, and what is left of its groups goes when it can."""
-    monkeypatch.setattr(leftovers, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(offset_purge, "RETRY_SECONDS", 0.01)
     async with open_rig(tmp_path) as rig:
         topic = await rig.create("a")
         await rig.ctx.facts.commit([put(OffsetKey("g", topic.topic_id, 0), Committed(2))])

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from cairnmq.broker import transaction_coordinator
-from cairnmq.broker.store import StorageStopped
+from cairnmq.broker.coordination import transaction_coordinator
+from cairnmq.broker.storage_loop.store import StorageStopped
 from cairnmq.errors import ErrorCode
-from cairnmq.storage.markers import Marker
+from cairnmq.storage.batches.markers import Marker
 from cairnmq.transactions.messages import End, Producer
 from cairnmq.transactions.record import TransactionRecord, put
 from cairnmq.wire import messages as m
@@ -103,21 +103,34 @@ class Client:
             self.take(answer)
         return int(answer.error_code)
 
-    async def commit_offset(self, group: str, topic: str, offset: int, **fields: Any) -> int:
+    async def commit_offset(
+        self, group: str, topic: str, offset: int, *, version: int | None = None, **fields: Any
+    ) -> int:
+        """By the topic's id where the version has that."""
+        version = OFFSETS[self.version] if version is None else version
+        known = self.rig.ctx.catalog.image.topic(topic)
+        topic_id = b"\1" * 16 if known is None else known.topic_id
         partition = m.TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(
             partition_index=0, committed_offset=offset, committed_metadata="why"
         )
         answer = await self.rig.ask(
             28,
-            OFFSETS[self.version],
+            version,
             m.TxnOffsetCommitRequest(
                 transactional_id=self.name,
                 group_id=group,
                 producer_id=self.pid,
                 producer_epoch=self.epoch,
-                topics=[m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name=topic, partitions=[partition])],
+                topics=[
+                    m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(
+                        name=topic, topic_id=topic_id, partitions=[partition]
+                    )
+                ],
                 **fields,
             ),
+        )
+        assert (answer.topics[0].topic_id, answer.topics[0].name) == (
+            (topic_id, "") if version >= 6 else (bytes(16), topic)
         )
         return int(answer.topics[0].partitions[0].error_code)
 
@@ -235,9 +248,9 @@ async def test_time_is_up(tmp_path: Path) -> None:
         client = await Client(rig).ready(timeout_ms=5_000)
         await client.send("a", 0, b"x")
         coordinator = rig.ctx.transactions
-        began = coordinator.now_ms()
-        assert list(coordinator.core.advance(began + 4_000)) == []
-        for name, decision in coordinator.core.advance(began + 6_000):
+        began = coordinator._now()
+        assert list(coordinator.core.advance(began + 4_000, 0)) == []
+        for name, decision in coordinator.core.advance(began + 6_000, 0):
             coordinator._carry_out(name, decision)
         await settled(rig)
         assert stable(rig) == (2, 2) and (await state(rig)).transaction_state == "CompleteAbort"
@@ -271,8 +284,35 @@ async def test_offsets_of_a_transaction(tmp_path: Path, version: int) -> None:
             assert await client.end(commit) == 0
             assert await committed(rig, "g", "a") == (0, expected)
         await join()
-        wrong = await client.commit_offset("g", "a", 1, generation_id=3, member_id="nobody")
+        wrong = await client.commit_offset("g", "a", 1, generation_id_or_member_epoch=3, member_id="nobody")
         assert wrong in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
+
+
+@scenario
+async def test_offsets_by_topic_id_with_the_errors_of_offset_commit(tmp_path: Path) -> None:
+    """TxnOffsetCommit 6 (KIP-1319); older producers know neither a missing group nor a stale epoch."""
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        client = await Client(rig).ready()
+        beat = m.ConsumerGroupHeartbeatRequest(
+            group_id="cg", member_id="m", rebalance_timeout_ms=5_000, subscribed_topic_names=["a"], topic_partitions=[]
+        )
+        epoch = (await rig.ask(68, 1, beat)).member_epoch
+        assert await client.commit_offset("g", "a", 5, version=6) == 0
+        assert (
+            await client.commit_offset("cg", "a", 6, version=6, generation_id_or_member_epoch=epoch, member_id="m") == 0
+        )
+        illegal, missing = ErrorCode.ILLEGAL_GENERATION, ErrorCode.GROUP_ID_NOT_FOUND
+        for version, no_group, stale, no_topic in (
+            (5, illegal, illegal, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            (6, missing, ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_TOPIC_ID),
+        ):
+            late = {"generation_id_or_member_epoch": epoch + 1, "member_id": "m"}
+            assert await client.commit_offset("none", "a", 1, version=version, **late) == no_group
+            assert await client.commit_offset("cg", "a", 1, version=version, **late) == stale
+            assert await client.commit_offset("g", "nowhere", 1, version=version) == no_topic
+        assert await client.end() == 0
+        assert await committed(rig, "g", "a") == (0, 5) and await committed(rig, "cg", "a") == (0, 6)
 
 
 @scenario

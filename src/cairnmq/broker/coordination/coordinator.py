@@ -1,0 +1,234 @@
+"""Groups on the event loop: stores what was decided, lets answers go only then, and watches the clock.
+
+Answers of one group leave in the order of its decisions: one that says nothing new still waits for facts that were
+decided before it. Heartbeats say nothing about a group's content and are answered at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
+from uuid import uuid4
+
+from cairnmq.broker.clocks import ExpiryClock
+from cairnmq.broker.coordination.fact_log import FactLog
+from cairnmq.broker.coordination.ordered_writes import OrderedWrites
+from cairnmq.errors import ErrorCode, Fault
+from cairnmq.groups.classic import Outcome
+from cairnmq.groups.consumer_messages import Report
+from cairnmq.groups.deadlines import NEVER
+from cairnmq.groups.facts import Fact
+from cairnmq.groups.groups import Groups
+from cairnmq.groups.messages import Answer, Identity, Join, Left, Sync
+from cairnmq.groups.topic_view import NoTopics, TopicView
+
+log = logging.getLogger("cairnmq.broker")
+
+TICK_MS = 20  # deadlines closer together than this are handled in one go
+LATE_MS = 1_000
+EXPIRY_SLICE = 200
+CLOSE_SECONDS = 5.0
+NAME_IN_ID_MAX = 249  # a client's name may be as long as a string can be; with more behind it nobody could be told it
+
+Deliver = Callable[[Answer | None], None]  # None: what the answer rests on could not be stored, or the broker stops
+
+
+class Coordinator:
+    """`clock` is steady, `wall` gives dates, `view` the topics as of now."""
+
+    def __init__(
+        self,
+        groups: Groups,
+        facts: FactLog,
+        clock: Callable[[], int],
+        wall: Callable[[], int],
+        view: Callable[[], TopicView] = NoTopics,
+    ) -> None:
+        self.groups = groups
+        self._view = view
+        self._facts = facts
+        self._clock = clock
+        self._wall = wall
+        self._writes: OrderedWrites[Answer] = OrderedWrites("group", facts, self._put_back)
+        self._committing: Counter[str] = Counter()  # group -> commits of offsets on their way
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = NEVER
+        self._grace_ms = 0  # until then nobody is put out: what waits in sockets is read first
+        self._expiry: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def start(
+        self, retention_ms: Callable[[], int], interval_ms: int, topic_name: Callable[[bytes], str | None]
+    ) -> None:
+        """Sessions begin to run, and old offsets are looked for."""
+        self.groups.resume(self._now())
+        self._watch()
+        self._expiry = self._run(self._expire_offsets(retention_ms, interval_ms / 1000, topic_name))
+
+    def drain(self) -> None:
+        """No time passes any more; parked joins and syncs are sent to look for a coordinator."""
+        self._closed = True
+        for stopped in (self._timer, self._expiry):
+            if stopped is not None:
+                stopped.cancel()
+        for group_id, decision in self.groups.drain(self._now()):
+            self._carry_out(group_id, decision)
+
+    async def close(self) -> None:
+        """What was decided is still stored; what the disk does not take in time is left to recovery."""
+        self.drain()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self._writes.settled()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # ---------------------------------------------------------------------------------------------------- commands
+
+    def join(self, command: Join, deliver: Deliver) -> None:
+        if self._closed:
+            deliver(None)
+            return
+        fresh_id = f"{(command.instance_id or command.client_id)[:NAME_IN_ID_MAX]}-{uuid4()}"
+        self._carry_out(command.group_id, self.groups.join(command, deliver, self._now(), fresh_id))
+
+    def report(self, report: Report, deliver: Deliver) -> None:
+        """A heartbeat of the consumer protocol."""
+        if self._closed:
+            deliver(None)
+            return
+        self._carry_out(report.group_id, self.groups.report(report, deliver, self._now(), str(uuid4())))
+
+    def sync(self, command: Sync, deliver: Deliver) -> None:
+        if self._closed:
+            deliver(None)
+            return
+        self._carry_out(command.group_id, self.groups.sync(command, deliver, self._now()))
+
+    def leave(self, group_id: str, identities: Sequence[Identity], deliver: Deliver) -> None:
+        self._carry_out(group_id, self.groups.leave(group_id, identities, deliver, self._now()))
+
+    def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+        return self.groups.heartbeat(group_id, member_id, instance_id, generation, self._clock())
+
+    def commit_error(
+        self,
+        group_id: str,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        version: int,
+        *,
+        transactional: bool = False,
+    ) -> ErrorCode:
+        return self.groups.commit_error(
+            group_id,
+            member_id,
+            instance_id,
+            generation,
+            self._clock(),
+            version=version,
+            transactional=transactional,
+        )
+
+    async def commit(self, group_id: str, facts: Sequence[Fact]) -> bool:
+        """Stores what was decided about a group's offsets; False if it could not be stored."""
+        self._committing[group_id] += 1
+        try:
+            await self._facts.commit(facts)
+        except Fault as fault:
+            log.error("offsets of group %s: %s", group_id, fault)
+            return False
+        finally:
+            self._committing[group_id] -= 1
+            if not self._committing[group_id]:
+                del self._committing[group_id]
+        return True
+
+    async def end_offsets(self, group_ids: Iterable[str], producer_id: int, commit: bool) -> None:
+        """Offsets that a transaction committed become those of their groups, or are forgotten; raises a Fault if that
+        could not be stored."""
+        groups = self.groups
+        ended = (groups.pending.end(one, producer_id, commit=commit, offsets=groups.offsets) for one in group_ids)
+        await self._facts.commit([fact for facts in ended for fact in facts])
+
+    async def delete(self, group_id: str) -> ErrorCode:
+        error, decision = self.groups.delete(group_id)
+        if error:
+            return error
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        decision.answers.append((lambda answer: done.set_result(answer is not None), Left(ErrorCode.NONE)))
+        self._carry_out(group_id, decision)
+        return ErrorCode.NONE if await done else ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    # ----------------------------------------------------------------------------------------- storing and answering
+
+    def _carry_out(self, group_id: str, decision: Outcome) -> None:
+        waiting = [(deliver, answer) for deliver, answer in decision.answers if callable(deliver)]
+        self._writes.submit(group_id, decision.facts, waiting)
+        if self.groups.wake_ms < self._timer_ms:
+            self._watch()
+
+    def _put_back(self, group_id: str) -> None:
+        self._carry_out(group_id, self.groups.reload(group_id, self._now()))
+
+    def _run(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # ---------------------------------------------------------------------------------------------------------- time
+
+    def _now(self) -> int:
+        """The moment of a command; groups see the topics as of it, and what they store is dated by the wall clock."""
+        now_ms = self._clock()
+        self.groups.view = self._view()
+        self.groups.set_date(now_ms, self._wall())
+        return now_ms
+
+    def _watch(self) -> None:
+        """One timer for all groups, set to the earliest deadline."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._timer_ms = NEVER
+        wake_ms = self.groups.wake_ms
+        if wake_ms != NEVER and not self._closed:
+            self._set_timer(max(wake_ms, self._clock() + TICK_MS, self._grace_ms))
+
+    def _set_timer(self, at_ms: int) -> None:
+        self._timer_ms = at_ms
+        delay = max(0, at_ms - self._clock()) / 1000
+        self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
+
+    def _tick(self) -> None:
+        now_ms = self._clock()
+        if now_ms - self._timer_ms > LATE_MS:
+            # This process stood still. Members may have sent heartbeats meanwhile: read those first.
+            self._grace_ms = now_ms + LATE_MS
+            self._watch()
+            return
+        for group_id, decision in self.groups.advance(self._now()):
+            self._carry_out(group_id, decision)
+        self._watch()
+
+    async def _expire_offsets(
+        self, retention_ms: Callable[[], int], interval_seconds: float, topic_name: Callable[[bytes], str | None]
+    ) -> None:
+        clock = ExpiryClock(self._wall, self._clock, retention_ms)
+        while True:
+            await asyncio.sleep(interval_seconds)
+            now_ms = clock()
+            for number, group_id in enumerate(list(self.groups.ids())):
+                if group_id in self._committing:
+                    continue  # what looks old may be new in a moment
+                decision = self.groups.expire_offsets(group_id, now_ms, retention_ms(), topic_name)
+                if decision.facts:
+                    log.info("group %s: expired %d offsets", group_id, len(decision.facts))
+                    self._carry_out(group_id, decision)
+                if number % EXPIRY_SLICE == 0:
+                    await asyncio.sleep(0)

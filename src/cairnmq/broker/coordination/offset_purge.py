@@ -1,0 +1,70 @@
+"""Facts about what is gone: offsets of deleted topics, members of no group.
+
+A crash leaves them, or a journal that took no writes when the topic was deleted. They harm nobody, so nobody waits for
+their end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from cairnmq.broker.coordination.fact_log import Fact, FactLog
+from cairnmq.errors import Fault
+from cairnmq.groups.groups import Groups
+from cairnmq.metadata.image import Image, Topic
+
+log = logging.getLogger("cairnmq.broker")
+
+RETRY_SECONDS = 5.0
+
+
+class Leftovers:
+    """Drops them, again and again until that is stored."""
+
+    def __init__(self, facts: FactLog, groups: Groups, image: Callable[[], Image]) -> None:
+        self._log = facts
+        self._groups = groups
+        self._image = image
+        self._dropping: asyncio.Task[None] | None = None
+        self._again = False
+
+    def start(self) -> None:
+        self._again = True  # one that waits for its sync has not seen what came since
+        if self._dropping is None or self._dropping.done():
+            self._dropping = asyncio.get_running_loop().create_task(self._drop())
+
+    def close(self) -> None:
+        if self._dropping is not None:
+            self._dropping.cancel()
+
+    async def of_topic(self, topic: Topic) -> None:
+        """Of one that was just deleted; what cannot be stored now is, once it can."""
+        pending = self._groups.pending.forget(lambda key: key.topic_id == topic.topic_id)
+        try:
+            await self._log.commit([*self._groups.offsets.forget_topic(topic.topic_id), *pending])
+        except Fault as fault:
+            log.warning("topic %s is deleted; its committed offsets are dropped later: %s", topic.name, fault)
+            self.start()
+
+    async def _drop(self) -> None:
+        said = False
+        while True:
+            self._again = False
+            try:
+                await self._log.commit(self._facts())
+                if not self._again:
+                    return
+                continue
+            except Fault as fault:
+                if not said:
+                    log.warning("what deleted topics and groups left cannot be dropped yet: %s", fault)
+                    said = True
+            await asyncio.sleep(RETRY_SECONDS)
+
+    def _facts(self) -> list[Fact]:
+        groups = self._groups
+        known = frozenset(topic.topic_id for topic in self._image().topics.values())
+        pending = groups.pending.forget(lambda key: key.topic_id not in known)
+        return [*groups.offsets.forget_unknown(known), *pending, *groups.strays()]

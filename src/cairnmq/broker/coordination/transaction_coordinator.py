@@ -1,0 +1,223 @@
+"""Transactions on the event loop: stores what was decided, writes markers, lets answers go, and watches the clock.
+
+What the states are, and what follows from each failure: docs/transactions.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+
+from cairnmq.broker.clocks import ExpiryClock
+from cairnmq.broker.coordination.fact_log import FactLog
+from cairnmq.broker.coordination.ordered_writes import OrderedWrites
+from cairnmq.errors import ErrorCode, Fault
+from cairnmq.storage.api.serving import Marker
+from cairnmq.transactions.messages import Add, Answer, Decision, End, Ending, Init, Producer
+from cairnmq.transactions.record import NO_ID
+from cairnmq.transactions.transactions import Transactions
+
+log = logging.getLogger("cairnmq.broker")
+
+RETRY_SECONDS = 1.0
+CLOSE_SECONDS = 5.0
+EVEN_MS = 60_000  # a wall clock that has run evenly for so long tells since when transactions have been open
+
+Deliver = Callable[[Answer | None], None]  # None: what the answer rests on could not be stored
+WriteMarkers = Callable[[Sequence[Marker]], Awaitable[Sequence[ErrorCode]]]
+EndOffsets = Callable[[frozenset[str], int, bool], Awaitable[None]]  # groups, producer id, whether it commits
+
+_UNAVAILABLE = Answer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+class TransactionCoordinator:
+    """`clock` is steady, `wall` gives dates. `epoch` is the coordinator's, told to queues with every marker: a start of
+    the broker has a higher one."""
+
+    def __init__(
+        self,
+        core: Transactions,
+        facts: FactLog,
+        *,
+        write_markers: WriteMarkers,
+        end_offsets: EndOffsets,
+        next_producer_id: Callable[[], Awaitable[int]],
+        clock: Callable[[], int],
+        wall: Callable[[], int],
+        epoch: int,
+    ) -> None:
+        self.core = core
+        self._write_markers = write_markers
+        self._end_offsets = end_offsets
+        self._next_producer_id = next_producer_id
+        self._clock = clock
+        self._wall = wall
+        self._epoch = epoch
+        self._writes: OrderedWrites[Answer | Ending] = OrderedWrites("transactional id", facts, self._put_back)
+        self._watches: list[asyncio.Task[None]] = []
+        self._endings: set[asyncio.Task[None]] = set()
+        self._closing = False
+        self._told_full = False
+
+    def start(self, abort_ms: int, expire_ms: int) -> None:
+        """Goes on with what was prepared; from now on time ends transactions, and ids that nobody uses."""
+        for ending in self.core.resume():
+            self._begin(ending, pause=0.0)
+        today = ExpiryClock(self._wall, self._clock, lambda: EVEN_MS)
+        too_old = ExpiryClock(self._wall, self._clock, lambda: self.core.limits.expiration_ms)
+        watches = (
+            self._watch(abort_ms, lambda: self.core.advance(self._now(), today()), "took too long and is aborted"),
+            self._watch(expire_ms, lambda: self.core.expire(too_old()), "was not used for long and is forgotten"),
+        )
+        self._watches = [asyncio.get_running_loop().create_task(watch) for watch in watches]
+
+    async def close(self) -> None:
+        """What was decided is still stored, and its markers are written; what fails is left to the next start."""
+        self._closing = True
+        for watch in self._watches:
+            watch.cancel()
+        self._watches = []
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                while self._endings or self._writes.busy:
+                    await self._writes.settled()
+                    await asyncio.gather(*self._endings, return_exceptions=True)
+
+    # ---------------------------------------------------------------------------------------------------- commands
+
+    async def init(self, command: Init) -> Answer:
+        try:
+            fresh_id = await self._next_producer_id() if self.core.init_needs_id(command) else NO_ID
+        except Fault:
+            return _UNAVAILABLE
+
+        def decide(ticket: Deliver) -> Decision:
+            decision = self.core.init(command, ticket, self._now(), fresh_id)
+            self._make_room()
+            return decision
+
+        return await self._answered(command.transactional_id, decide)
+
+    def add(self, command: Add, deliver: Deliver) -> None:
+        """`deliver` may be called at once, and is called in the order of the commands of one transactional id."""
+        self._carry_out(command.transactional_id, self.core.add(command, deliver, self._now()))
+
+    async def added(self, command: Add) -> ErrorCode:
+        answer = await self._answered(
+            command.transactional_id, lambda ticket: self.core.add(command, ticket, self._now())
+        )
+        return answer.error
+
+    async def end(self, command: End) -> Answer:
+        try:
+            fresh_id = await self._next_producer_id() if self.core.end_needs_id(command) else NO_ID
+        except Fault:
+            return _UNAVAILABLE
+        return await self._answered(
+            command.transactional_id, lambda ticket: self.core.end(command, ticket, self._now(), fresh_id)
+        )
+
+    def admits(self, transactional_id: str, producer_id: int, producer_epoch: int, queue_id: int) -> ErrorCode:
+        """Whether a batch may be staged, in this turn of the loop."""
+        return self.core.verify(transactional_id, Producer(producer_id, producer_epoch), queue=queue_id)
+
+    def _make_room(self) -> None:
+        for transactional_id, forgetting in self.core.surplus():
+            if not self._told_full:
+                self._told_full = True  # once: it may go on with every new id
+                log.warning("cairn.transactional.ids.max is reached: each new id has the one unused longest forgotten")
+            self._carry_out(transactional_id, forgetting)
+
+    # ----------------------------------------------------------------------------------------- storing and answering
+
+    async def _answered(self, transactional_id: str, decide: Callable[[Deliver], Decision]) -> Answer:
+        future: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
+
+        def deliver(answer: Answer | None) -> None:
+            if not future.done():
+                future.set_result(answer)
+
+        self._carry_out(transactional_id, decide(deliver))
+        return await future or _UNAVAILABLE
+
+    def _carry_out(self, transactional_id: str, decision: Decision, pause: float = 0.0) -> None:
+        waiting = [(deliver, answer) for deliver, answer in decision.answers if callable(deliver)]
+        begin = partial(self._begin, pause=pause)
+        self._writes.submit(
+            transactional_id, decision.facts, [*waiting, *((begin, ending) for ending in decision.endings)]
+        )
+
+    def _put_back(self, transactional_id: str) -> None:
+        """Facts could not be stored. An ending that begins again waits first: the next one may fail as fast."""
+        self._carry_out(transactional_id, self.core.reload(transactional_id), RETRY_SECONDS)
+
+    # ------------------------------------------------------------------------------------------------------ endings
+
+    def _begin(self, ending: Answer | Ending | None, *, pause: float) -> None:
+        if isinstance(ending, Ending):
+            self._run(self._end(ending, pause))
+
+    async def _end(self, ending: Ending, pause: float) -> None:
+        """Markers into every queue and group, until it is done: the result is stored, nothing can change it."""
+        if pause:
+            await asyncio.sleep(pause)
+            if self._closing:
+                return
+        while True:
+            try:
+                codes = await self._settled(ending)
+                break
+            except Fault as fault:
+                log.error("transactional id %s: markers: %s", ending.transactional_id, fault)
+                if self._closing:
+                    return
+                await asyncio.sleep(RETRY_SECONDS)
+        for code in {code for code in codes if code}:
+            # Somebody with a later epoch has ended it there: nothing of this transaction is open any more.
+            log.warning("transactional id %s: a queue refused a marker: %s", ending.transactional_id, code.name)
+        self._carry_out(ending.transactional_id, self.core.written(ending, self._now()))
+
+    async def _settled(self, ending: Ending) -> Sequence[ErrorCode]:
+        """Waits for markers and offsets, also if the others failed: offsets that are still on their way would be stored
+        by the next try again, over what was committed since."""
+        codes, ended = await asyncio.gather(
+            self._write_markers(self._markers(ending)),
+            self._end_offsets(ending.groups, ending.producer.producer_id, ending.commit),
+            return_exceptions=True,
+        )
+        if isinstance(codes, BaseException):
+            raise codes
+        if isinstance(ended, BaseException):
+            raise ended
+        return codes
+
+    def _markers(self, ending: Ending) -> list[Marker]:
+        version = 2 if ending.raised else 1
+        producer = ending.producer
+        return [
+            Marker(queue_id, producer.producer_id, producer.epoch, ending.commit, self._epoch, version)
+            for queue_id in sorted(ending.queues)
+        ]
+
+    def _run(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._endings.add(task)
+        task.add_done_callback(self._endings.discard)
+
+    # --------------------------------------------------------------------------------------------------------- time
+
+    def _now(self) -> int:
+        """The moment of a command; what is stored because of it is dated by the wall clock."""
+        now_ms = self._clock()
+        self.core.wall_ahead_ms = self._wall() - now_ms
+        return now_ms
+
+    async def _watch(self, pause_ms: int, look: Callable[[], Iterator[tuple[str, Decision]]], what: str) -> None:
+        while True:
+            await asyncio.sleep(pause_ms / 1000)
+            for transactional_id, decision in look():
+                log.info("transactional id %s %s", transactional_id, what)
+                self._carry_out(transactional_id, decision)

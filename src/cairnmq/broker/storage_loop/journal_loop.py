@@ -1,0 +1,332 @@
+"""Drives one journal's write path on the event loop: group by loop turn, write, sync, wake.
+
+All requests that are ready in one turn of the loop share one gathered write. The write goes to the page cache, which
+is cheaper inline than a hop to a thread; when the disk keeps a write waiting, writes move to a thread for a while. On a
+busy machine a thread that seldom runs may wait longer for the CPU than any write takes.
+Syncs always run on the journal's own thread, one at a time: whoever arrives during one shares the next.
+
+A disk that refuses stops the journal, with a reason that everyone sees, until the disk works again; nobody restarts
+anything. After a failed write that is when the same amount can be written beside the reserve. After a failed sync,
+writes wait until all that is in doubt was written again; when that fails too, it is tried again every second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from cairnmq.broker.metrics import Histogram
+from cairnmq.os_errors import text_of
+from cairnmq.storage.api.serving import FULL, Queue, Write, WritePath
+
+log = logging.getLogger(__name__)
+
+SLOW_WRITE_SECONDS = 0.004
+THREADED_SECONDS = 2.0  # twice as long each time that the disk is still slow then
+THREADED_SECONDS_MAX = 32.0
+INLINE_BYTES_MAX = 8 << 20
+FIRST_PROBE_SECONDS = 0.1  # what fails once need not cost a second
+PROBE_SECONDS = 1.0
+PROBE_BYTES_MIN = 1 << 20  # room for more than the next group, so that a full disk does not open and close
+_RUSAGE_THREAD = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
+
+
+class JournalLoop:
+    """Everything but the calls on the threads runs on the loop."""
+
+    def __init__(
+        self,
+        path: WritePath,
+        clock: Callable[[], int],
+        on_advance: Callable[[Iterable[Queue]], None],
+        on_synced: Callable[[], None],
+        on_stopped: Callable[[], None],
+    ) -> None:
+        self.path = path
+        self.clock = clock
+        self._seen_ms = 0
+        self.sync_seconds = Histogram()
+        self.slow_writes = 0
+        self._on_advance = on_advance
+        self._on_synced = on_synced
+        self._on_stopped = on_stopped
+        self._loop = asyncio.get_running_loop()
+        self._number = path.journal.number
+        self._write_thread = ThreadPoolExecutor(1, f"journal-{self._number}-write")
+        self._sync_thread = ThreadPoolExecutor(1, f"journal-{self._number}-sync")
+        self._prepare_thread = ThreadPoolExecutor(1, f"journal-{self._number}-prepare")
+        self._flush_due = False
+        self._writing = False
+        self._syncing = False
+        self._mending = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._retry: asyncio.TimerHandle | None = None
+        self._threaded_until = 0.0
+        self._threaded_seconds = THREADED_SECONDS
+        self._preparing = False
+        self._full = False
+        self._splitter_needs_room = False
+        self._closed = False
+
+    def start(self, reserve_bytes: int) -> None:
+        """Before the first write."""
+        self.path.journal.reserve.size = reserve_bytes
+        self._hold_reserve()
+
+    def _hold_reserve(self) -> None:
+        future = self._loop.run_in_executor(self._write_thread, self.path.journal.reserve.hold)
+        future.add_done_callback(self._reserve_held)
+
+    def _reserve_held(self, done: asyncio.Future[None]) -> None:
+        error = done.exception()
+        if error is not None:
+            log.warning("journal %d: no room for its reserve: %s", self._number, text_of(error))
+
+    # --------------------------------------------------------------------------------------------------- writing
+
+    def staged(self) -> None:
+        """Something was staged: it is written at the end of this turn of the loop."""
+        if not self._flush_due and not self._writing:
+            self._flush_due = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        if self._writing or self._mending or self.path.stopped is not None:
+            return
+        write = self.path.take()
+        if write is None:
+            return
+        size = write.group.end - write.group.start
+        if time.perf_counter() < self._threaded_until or size > INLINE_BYTES_MAX:
+            self._writing = True
+            future = self._loop.run_in_executor(self._write_thread, self.path.write, write)
+            future.add_done_callback(lambda done: self._threaded(write, done))
+            return
+        started, given_up = time.perf_counter(), _times_given_up()
+        try:
+            self.path.write(write)
+        except Exception as error:  # noqa: BLE001 - no memory, say: whoever waits hears of it
+            self._failed(write, error)
+            return
+        finally:
+            self._note_slowness(started, given_up)
+        self._written(write)
+
+    def _note_slowness(self, started: float, given_up: int) -> None:
+        """Of inline writes alone: on a thread, waiting for the interpreter looks the same as waiting for the disk."""
+        ended = time.perf_counter()
+        if ended - started > SLOW_WRITE_SECONDS and _times_given_up() > given_up:
+            self.slow_writes += 1
+            self._threaded_until = ended + self._threaded_seconds
+            self._threaded_seconds = min(2 * self._threaded_seconds, THREADED_SECONDS_MAX)
+        else:
+            self._threaded_seconds = THREADED_SECONDS
+
+    def _threaded(self, write: Write, done: asyncio.Future[None]) -> None:
+        self._writing = False
+        self._unprepare_if_full()
+        error = done.exception()
+        if isinstance(error, Exception):
+            self._failed(write, error)
+        elif error is not None:
+            raise error
+        else:
+            self._written(write)
+        if self._mending:
+            self._mend()
+        else:
+            self._flush()
+
+    def _written(self, write: Write) -> None:
+        self._on_advance(self.path.written(write))
+        self.plan_sync()
+        if not self._preparing and not self._needs_room and self.path.journal.wants_next():
+            self._preparing = True
+            future = self._loop.run_in_executor(self._prepare_thread, self.path.journal.prepare)
+            future.add_done_callback(self._prepared)
+
+    def _prepared(self, done: asyncio.Future[None]) -> None:
+        self._preparing = False
+        error = done.exception()
+        if error is not None:
+            log.info("journal %d: its next segment gets its room when it is written: %s", self._number, error)
+        self._unprepare_if_full()
+
+    @property
+    def _needs_room(self) -> bool:
+        return self._full or self._splitter_needs_room
+
+    def room_is_needed(self, needed: bool) -> None:
+        """By the splitter, whose disk may be the same: then nothing is held that could be given back."""
+        self._splitter_needs_room = needed
+        self._unprepare_if_full()
+
+    def _unprepare_if_full(self) -> None:
+        if not self._needs_room or self._writing or self._preparing:
+            return  # who is at it asks again
+        file = self.path.journal.unprepare()
+        if file is not None:
+            self._prepare_thread.submit(self.path.journal.remove_next, file)
+
+    def _failed(self, write: Write, error: Exception) -> None:
+        log.error("journal %d: write failed: %s", self._number, error)
+        self.path.failed(write, str(error))
+        if self.path.stopped is not None:
+            return  # after a failed sync, which has the longer way back
+        self.path.refuse(f"journal {self._number}: write failed ({error}); it is tried again every second")
+        self._on_stopped()
+        size = max(write.group.end - write.group.start, PROBE_BYTES_MIN)
+        self._release_if_full(error)
+        self._retry = self._loop.call_later(FIRST_PROBE_SECONDS, self._probe, size)
+
+    def _release_if_full(self, error: Exception) -> None:
+        if isinstance(error, OSError) and error.errno in FULL:
+            self._write_thread.submit(self.path.journal.reserve.release)
+            self._full = True
+            self._unprepare_if_full()
+
+    def _probe(self, size: int) -> None:
+        if self._closed:
+            return
+        future = self._loop.run_in_executor(self._write_thread, self.path.probe, size)
+        future.add_done_callback(lambda done: self._probed(size, done))
+
+    def _probed(self, size: int, done: asyncio.Future[None]) -> None:
+        error = done.exception()
+        if self._mending:
+            return  # a sync failed meanwhile, which has the longer way back
+        if isinstance(error, OSError):
+            self.path.refuse(self._why_not(error, size))
+            self._retry = self._loop.call_later(PROBE_SECONDS, self._probe, size)
+        elif error is not None:
+            raise error
+        else:
+            self._resume()
+
+    def _why_not(self, error: OSError, size: int) -> str:
+        journal = self.path.journal
+        reason = f"journal {self._number}: write failed ({error})"
+        if error.errno not in FULL:
+            return f"{reason}; it is tried again every second"
+        return (
+            f"{reason}; the write disk has {journal.disk.free_bytes()} bytes free, and writing goes on by itself "
+            f"when {journal.reserve.size + size} are"
+        )
+
+    def _resume(self) -> None:
+        log.warning("journal %d: the disk works again, and so does the journal", self._number)
+        self._full = False
+        self.path.resume()
+
+    # --------------------------------------------------------------------------------------------------- syncing
+
+    def plan_sync(self) -> None:
+        by = self.path.sync_by_ms
+        if by is None or self._syncing:
+            return
+        now = self.clock()
+        set_back, self._seen_ms = now < self._seen_ms, now
+        wait = by - now
+        if wait <= 0 or set_back:  # of a clock that was set back nobody knows how long the wait would be
+            self.sync()
+        elif self._timer is None or self._timer.when() > self._loop.time() + wait / 1000:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_later(wait / 1000, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.plan_sync()
+
+    def sync(self) -> None:
+        if self._syncing:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._syncing = True
+        self.path.sync_begins()
+        started = time.perf_counter()
+        future = self._loop.run_in_executor(self._sync_thread, self.path.sync)
+        future.add_done_callback(lambda done: self._synced(started, done))
+
+    def _synced(self, started: float, done: asyncio.Future[int]) -> None:
+        error = done.exception()
+        if error is not None:
+            # Pages may be gone although they read well: never sync again and believe it.
+            log.error("journal %d: sync failed (%s); what is in doubt is written again", self._number, error)
+            self._mending = True
+            if self._retry is not None:
+                self._retry.cancel()  # of a failed write: a mend that succeeds shows more
+            if not self._writing:
+                self._mend()
+            return
+        self._syncing = False
+        self.sync_seconds.observe(time.perf_counter() - started)
+        self._on_advance(self.path.synced_to(done.result()))
+        self._on_synced()
+        self.plan_sync()
+
+    def _mend(self) -> None:
+        if self._closed:
+            return
+        self._loop.run_in_executor(self._sync_thread, self.path.mend).add_done_callback(self._mended)
+
+    def _mended(self, done: asyncio.Future[int]) -> None:
+        error = done.exception()
+        if error is not None:
+            self._stay_stopped(error)
+            return
+        self._mending = self._syncing = False
+        log.warning("journal %d: everything is on disk after all, in new files", self._number)
+        if self.path.stopped is not None:
+            self._resume()
+            self._hold_reserve()
+        self._on_advance(self.path.mended(done.result()))
+        self._on_synced()
+        self._flush()
+        self.plan_sync()
+
+    def _stay_stopped(self, error: BaseException) -> None:
+        """No write and no sync until a mend succeeds. Bytes that do not even read back are left to recovery."""
+        is_disk = isinstance(error, OSError)
+        hope = "it is tried again every second" if is_disk else "restart the broker once the disk works"
+        reason = f"journal {self._number}: sync failed ({error}); {hope}"
+        if reason != self.path.stopped:
+            log.critical("%s", reason)
+        self.path.stop(reason)
+        self._on_stopped()
+        if isinstance(error, OSError):
+            self._release_if_full(error)
+            self._retry = self._loop.call_later(PROBE_SECONDS, self._mend)
+
+    async def drain(self) -> None:
+        """Everything staged is written and synced."""
+        while self.path.stopped is None:
+            self._flush()
+            if not self._writing and self.path.journal.synced == self.path.journal.staged_end:
+                return
+            if not self._writing:
+                self.sync()
+            await asyncio.sleep(0.005)
+
+    def close(self) -> None:
+        self._closed = True
+        for timer in (self._timer, self._retry):
+            if timer is not None:
+                timer.cancel()
+        for thread in (self._prepare_thread, self._write_thread, self._sync_thread):
+            thread.shutdown()
+        file = self.path.journal.unprepare()
+        if file is not None:
+            self.path.journal.remove_next(file)
+
+
+def _times_given_up() -> int:
+    """How often this thread gave up the CPU to wait for something; when others take it away, that does not count."""
+    return resource.getrusage(_RUSAGE_THREAD).ru_nvcsw

@@ -1,0 +1,455 @@
+"""The splitter as a process of its own: `python -m cairnmq.broker.storage_loop.splitter_process SOCKET_FD PARENT_PID`.
+
+It dies with the broker (parent-death signal), and it holds the data directory's lock through an inherited descriptor,
+so a successor of a killed broker cannot begin while this one still writes. Imports stay small: memory and start time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections import deque
+
+from msgspec.structs import replace
+
+from cairnmq.broker.clocks import ExpiryClock, steady_ms
+from cairnmq.broker.memory_budget import trim_heap
+from cairnmq.broker.storage_loop.die_with_parent import follow
+from cairnmq.broker.storage_loop.splitter_messages import (
+    Advance,
+    Ask,
+    Begin,
+    Begun,
+    Checkpointed,
+    Compacted,
+    Configure,
+    Damaged,
+    Drop,
+    Expiration,
+    Finish,
+    Finished,
+    Inbox,
+    Mend,
+    Mended,
+    Order,
+    Pace,
+    Proposals,
+    Report,
+    Seen,
+    Specs,
+    Split,
+    Spoiled,
+    Trouble,
+    framed,
+    orders,
+)
+from cairnmq.errors import Corrupt, Fault
+from cairnmq.os_errors import text_of
+from cairnmq.storage.api.splitting import (
+    FULL,
+    OPEN_FILES_MAX,
+    Mender,
+    QueueSpec,
+    RealDisk,
+    Reserve,
+    Resume,
+    Splitter,
+    Uncompactable,
+    Unreadable,
+    Unreported,
+    Upkeep,
+    arm,
+    load_checkpoint,
+)
+
+NICENESS = 10
+ROUND_DELAY_SECONDS = 1.0  # a small backlog waits this long, so that rounds stay large
+CHECKPOINT_BYTES = 256 << 20
+LOOK_PAUSE = 10  # times as long as the last look took: what makes one due must not keep us looking
+RETRY_SECONDS = 1.0
+REST_SECONDS = 3.0  # of nothing to do: then memory is given back
+AUTOGROUP_TRIES = 5
+AUTOGROUP_SECONDS = 0.11  # the kernel's limit is a tenth of a second
+
+
+class BrokerGone(Exception):
+    """The other end of the socket closed."""
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class SplitterProcess:
+    """Blocking loop: orders in, rounds and checkpoints in between, reports out."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self.link = link
+        self._poll = select.poll()  # select() takes no descriptor from 1024 on, and the broker hands us its number
+        self._poll.register(link, select.POLLIN)
+        self.inbox = Inbox()
+        self.waiting: deque[Order] = deque()
+        self.limits: dict[int, int] = {}
+        self.paused = False
+        self.urgent = False
+        self.finishing = False
+        self.clean = False
+        self.backlog_since: float | None = None
+        self.uncheckpointed_since: float | None = None
+        self.next_retention = 0.0
+        self.expiry_clock = ExpiryClock(now_ms, steady_ms, lambda: self.begin.producer_expiration_ms)
+        self.look_seconds = 0.0  # what the last look took
+        self.deleted = False  # queues, since the last checkpoint: packs may hold little else
+        self.trouble = ""
+        self.doubtful = False
+        self.to_mend: deque[tuple[int, str]] = deque()  # queue and file; each file is tried once
+        self.tried: set[str] = set()
+        self.retry_at = 0.0
+        self.rest_at: float | None = 0.0
+        self.full = False  # until the reserve is held again
+        self.reported = Compacted(0, 0, 0, 0.0)
+
+    # ------------------------------------------------------------------------------------------------- messages
+
+    def send(self, report: Report) -> None:
+        self.link.sendall(framed(report))
+
+    def receive(self, timeout: float) -> None:
+        if timeout > 0 and self.waiting:
+            timeout = 0
+        if self._poll.poll(timeout * 1000):
+            data = self.link.recv(1 << 20)
+            if not data:
+                raise BrokerGone
+            self.waiting.extend(orders(self.inbox.feed(data)))
+
+    def resolve(self, queue_ids: list[int]) -> list[QueueSpec]:
+        """Asks the broker; other orders that arrive meanwhile wait."""
+        self.send(Ask(queue_ids))
+        held: list[Order] = []
+        while True:
+            while self.waiting:
+                order = self.waiting.popleft()
+                if isinstance(order, Specs):
+                    self.waiting.extendleft(reversed(held))
+                    return order.specs()
+                held.append(order)
+            self.receive(60.0)
+
+    # ------------------------------------------------------------------------------------------------------ life
+
+    def run(self) -> None:
+        while not self.waiting:
+            self.receive(60.0)
+        begin = self.waiting.popleft()
+        assert isinstance(begin, Begin)
+        if begin.fault_point:
+            arm(begin.fault_point, lambda: os.kill(os.getpid(), signal.SIGKILL))
+        self.begin = begin
+        self.paused = begin.paused
+        self.limits = dict(begin.limits)
+        try:
+            self.splitter = self.open_splitter(begin.resume)
+        except (OSError, Fault) as error:
+            sys.exit(
+                f"the splitter cannot begin: {text_of(error)}"
+            )  # the broker starts successors, soon and then less often
+        self.full = True
+        self.next_retention = time.monotonic() + begin.retention_check_ms / 1000
+        while True:
+            while self.waiting:
+                self.obey(self.waiting.popleft())
+            pause = self.work()
+            if pause is None:
+                return
+            self.receive(pause)
+
+    def open_splitter(self, resume: Resume | None) -> Splitter:
+        """One that goes on behind `resume`, up to where queue logs are known to be good."""
+        begin = self.begin
+        read_disk = RealDisk(begin.data_dir)
+        self.reserve = Reserve(read_disk, "", begin.reserve_bytes)
+        splitter = Splitter(
+            RealDisk(begin.journal_dir),
+            read_disk,
+            load_checkpoint(read_disk),
+            self.resolve,
+            journals=begin.limits,
+            resume=resume,
+            producer_expiration_ms=begin.producer_expiration_ms,
+            open_files_max=_open_files_max(),
+        )
+        if resume is not None:
+            splitter.replay(now_ms())
+            self.send(Begun())
+        self.upkeep = Upkeep(splitter, seed=os.urandom(16))
+        self.mender = Mender(splitter)
+        self.to_mend.extend((0, place.file) for place in splitter.shelf.damages())
+        return splitter
+
+    def obey(self, order: Order) -> None:
+        if isinstance(order, Advance | Finish):
+            self.limits.update(order.limits)
+            if isinstance(order, Finish):
+                self.finishing, self.clean = True, order.clean
+                _set_niceness(0)  # somebody waits for the end; on a busy machine a nice process may take minutes
+        elif isinstance(order, Drop):
+            self.splitter.drop(order.queues)
+            self.deleted = True
+        elif isinstance(order, Configure):
+            self.splitter.configure(order.spec)
+        elif isinstance(order, Seen):
+            self.splitter.seen(order.serial)
+        elif isinstance(order, Mend):
+            self.to_mend.append((order.queue_id, order.file))
+        elif isinstance(order, Expiration):
+            self.begin = replace(self.begin, producer_expiration_ms=order.producer_ms)
+            self.splitter.producer_expiration_ms = order.producer_ms
+        elif isinstance(order, Pace):
+            self.paused = order.paused
+            if order.urgent != self.urgent:
+                self.urgent = order.urgent
+                _set_niceness(0 if order.urgent else NICENESS)
+
+    def work(self) -> float | None:
+        """One step; returns how long to wait for orders before the next one, None when finished."""
+        now = time.monotonic()
+        if now < self.retry_at and not self.finishing:
+            return self.retry_at - now
+        try:
+            if self.doubtful:
+                failed = self.splitter
+                failed.close()
+                self.splitter = self.open_splitter(failed.resume())
+                self.doubtful = False
+            if self.full:
+                self.make_room()
+            pause = self.step(now)
+            if self.trouble:
+                self.trouble = ""
+                self.send(Trouble(""))
+            return pause
+        except Unreported:
+            return None  # the broker takes over what the checkpoint says, and starts a successor behind it
+        except (OSError, Fault) as error:
+            if isinstance(error, BrokenPipeError | ConnectionError):
+                raise BrokerGone from error
+            if self.splitter.spoiled is not None:
+                self.send(Spoiled(self.splitter.spoiled))
+                return None
+            # A failed round has moved some queues and not others: begin again from what is known to be good.
+            self.doubtful = True
+            reason = f"splitter: {text_of(error)}"
+            if isinstance(error, OSError) and error.errno in FULL:
+                self.full = True
+                self.reserve.release()
+                room = self.reserve.size + self.splitter.round_bytes
+                reason += f"; splitting goes on by itself when the read disk has room, at most {room} bytes"
+            if reason != self.trouble:
+                self.trouble = reason
+                self.send(Trouble(reason))
+            self.retry_at = time.monotonic() + RETRY_SECONDS
+            return None if self.finishing else RETRY_SECONDS
+
+    def make_room(self) -> None:
+        """A full disk: the checkpoint may use the reserve, and lets files be deleted; rounds wait until it is back."""
+        if self.splitter.uncheckpointed:
+            self.checkpoint()
+        self.reserve.hold(min(self.backlog(), self.splitter.round_bytes))
+        self.full = False
+
+    def backlog(self) -> int:
+        return sum(max(0, limit - self.splitter.positions[j]) for j, limit in self.limits.items())
+
+    def step(self, now: float) -> float | None:
+        self.maybe_propose(now)
+        backlog = self.backlog()
+        if backlog and (not self.paused or self.finishing):
+            if self.backlog_since is None:
+                self.backlog_since = now
+            waited = now - self.backlog_since
+            if self.finishing or self.urgent or backlog >= self.splitter.round_bytes or waited >= ROUND_DELAY_SECONDS:
+                self.round()
+                if backlog <= self.splitter.round_bytes:
+                    self.backlog_since = None
+                self.maybe_checkpoint(time.monotonic())
+                if not self.urgent and not self.finishing:
+                    self.tidy()
+                return 0.0
+            self.maybe_checkpoint(now)
+            return 0.0 if self.tidy() else ROUND_DELAY_SECONDS - waited
+        self.backlog_since = None
+        if self.finishing:
+            self.checkpoint(clean=self.clean)
+            self.send(Finished())
+            return None
+        self.maybe_checkpoint(now)
+        if not self.paused and self.tidy():
+            self.rest_at = now + REST_SECONDS
+            return 0.0
+        self.maybe_checkpoint(now)  # a merge that ended just now waits for one, and the next merge for that
+        self.rest(now)
+        waits = [self.next_retention - now, 60.0]
+        if self.rest_at is not None:
+            waits.append(self.rest_at - now)
+        if self.uncheckpointed_since is not None:
+            waits.append(self.uncheckpointed_since + self.begin.checkpoint_ms / 1000 - now)
+        if not self.paused:
+            waits.append((self.upkeep.compactor.next_look_ms - now_ms()) / 1000)
+        return max(0.0, min(waits))
+
+    def rest(self, now: float) -> None:
+        """What the work (or the start) has used is free, but the heap keeps it. Using it again costs faults, so not
+        between one round and the next."""
+        if self.rest_at is not None and now >= self.rest_at:
+            self.rest_at = None
+            self.splitter.slab.empty()
+            trim_heap()
+
+    def maybe_propose(self, now: float) -> None:
+        """Retention has its turn under load too."""
+        if now >= self.next_retention and not self.paused and not self.finishing:
+            self.next_retention = now + self.begin.retention_check_ms / 1000
+            starts = self.upkeep.look(now_ms())
+            self.look_seconds = time.monotonic() - now
+            if starts:
+                self.send(Proposals(starts))
+            if self.upkeep.demote():
+                self.checkpoint()
+
+    def tidy(self) -> bool:
+        """A step of merging; True if there is more. Damage found there stops neither splitting nor checkpoints."""
+        self.mend()
+        try:
+            more = self.upkeep.step()
+            if self.upkeep.look_due:
+                self.look_soon()
+            if more:
+                return True
+        except (Corrupt, Unreadable) as error:
+            self.send(Damaged(f"{error}; packs with it are not merged any more"))
+        except Uncompactable as error:
+            self.report(error)
+        return self.compact()
+
+    def compact(self) -> bool:
+        """A slice of compaction; True if there is more."""
+        try:
+            more = self.upkeep.compact(now_ms())
+        except Corrupt as error:
+            self.send(Damaged(f"{error}; its queue is not compacted"))
+            return False
+        except Uncompactable as error:
+            self.report(error)
+            return True
+        compactor = self.upkeep.compactor
+        tally = compactor.tally
+        report = Compacted(tally.passes, tally.read_bytes, tally.written_bytes, round(compactor.dirty_ratio, 3))
+        if report != self.reported:
+            self.reported = report
+            self.send(report)
+        return more
+
+    def report(self, error: Uncompactable) -> None:
+        if error.__cause__ is not None and not isinstance(error.__cause__, Uncompactable):
+            sys.excepthook(type(error), error, error.__traceback__)  # a defect: where it is, for whoever mends it
+        self.send(Damaged(str(error)))
+
+    def mend(self) -> None:
+        """Damage that was found since, here or by the broker's reads."""
+        for queue_id, place in self.splitter.damages:
+            self.send(Damaged(str(place), place))
+            self.to_mend.append((queue_id, place.file))
+        self.splitter.damages.clear()
+        while self.to_mend and not self.splitter.has_merge and not self.upkeep.is_merging:
+            queue_id, file = self.to_mend.popleft()
+            if file in self.tried:
+                continue
+            self.tried.add(file)
+            try:
+                if self.mender.mend(queue_id, file):
+                    self.checkpoint()
+                self.send(Mended(queue_id, file))
+            except (Corrupt, Unreadable) as error:
+                self.send(Damaged(f"{file} cannot be repaired: {error}"))
+
+    def round(self) -> None:
+        self.rest_at = time.monotonic() + REST_SECONDS
+        for journal, limit in self.limits.items():
+            done = self.splitter.split(journal, limit, now_ms())
+            if done is not None:
+                self.send(Split(done))
+        if self.uncheckpointed_since is None:
+            self.uncheckpointed_since = time.monotonic()
+
+    def maybe_checkpoint(self, now: float) -> None:
+        if self.uncheckpointed_since is None:
+            if self.splitter.uncheckpointed:
+                self.uncheckpointed_since = now
+            return
+        behind = sum(p - self.splitter.checkpointed[j] for j, p in self.splitter.positions.items())
+        if behind >= CHECKPOINT_BYTES or now - self.uncheckpointed_since >= self.begin.checkpoint_ms / 1000:
+            self.checkpoint()
+
+    def checkpoint(self, *, clean: bool = False) -> None:
+        started = time.monotonic()
+        published = self.splitter.checkpoint(now_ms(), expiry_ms=self.expiry_clock(), clean=clean)
+        self.uncheckpointed_since = None
+        self.send(Checkpointed(published, time.monotonic() - started))
+        if self.deleted:
+            # From this checkpoint on a merge leaves them behind; a look finds the packs that are worth it.
+            self.deleted = False
+            self.look_soon()
+
+    def look_soon(self) -> None:
+        self.next_retention = min(self.next_retention, time.monotonic() + LOOK_PAUSE * self.look_seconds)
+
+
+def _open_files_max() -> int:
+    """The limit that the broker has raised before it started us."""
+    limit = os.sysconf("SC_OPEN_MAX")
+    return limit if limit > 0 else OPEN_FILES_MAX
+
+
+def _set_niceness(value: int) -> None:
+    if os.getsid(0) == os.getpid():  # else it would be the broker's too
+        _set_session_niceness(value)
+    with contextlib.suppress(PermissionError):
+        os.setpriority(os.PRIO_PROCESS, 0, value)  # only root may become less nice
+
+
+def _set_session_niceness(value: int) -> None:
+    """Linux may share the CPU between sessions first (autogroup); niceness then only counts within one."""
+    for _ in range(AUTOGROUP_TRIES):
+        try:
+            with open("/proc/self/autogroup", "w") as group:
+                group.write(str(value))
+            return
+        except BlockingIOError:
+            time.sleep(AUTOGROUP_SECONDS)  # one change at a time, whoever makes it
+        except OSError:
+            return
+
+
+def main() -> None:
+    link = socket.socket(fileno=int(sys.argv[1]))
+    if not follow(int(sys.argv[2]), signal.SIGKILL):
+        return
+    with contextlib.suppress(PermissionError):
+        os.setsid()  # a session of its own can be nice as a whole
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the broker's business; it tells us to finish
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _set_niceness(NICENESS)
+    try:
+        SplitterProcess(link).run()
+    except BrokerGone:
+        return
+
+
+if __name__ == "__main__":
+    main()

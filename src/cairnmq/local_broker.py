@@ -1,0 +1,218 @@
+"""`cairnmq.Broker`: a broker of your own for tests and experiments, in a process that ends with yours.
+
+with cairnmq.Broker() as broker:
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from cairnmq.errors import Fault
+
+if TYPE_CHECKING:
+    from typing import Self
+
+START_SECONDS = 30.0
+STOP_SECONDS = 30.0
+LOG_LINES = 30
+# A test wants its messages at once, and its data do not outlive it.
+TEST_SETTINGS = {"group.initial.rebalance.delay.ms": "0", "cairn.flush": "none"}
+HOST = "127.0.0.1"
+
+
+class Broker:
+    """One broker on this machine, started and stopped as a context manager, plain or async.
+
+    Without `data` its directory is temporary and goes with it; settings are then those of tests: groups do not wait
+    for more members, and nothing waits for the disk. `settings` go before them. `restart` keeps port and data.
+    """
+
+    def __init__(
+        self,
+        *,
+        data: str | os.PathLike[str] | None = None,
+        port: int = 0,
+        http: bool = False,
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
+        self.port = port
+        self.url: str | None = None  # of the status page, with `http=True`
+        self._http = http
+        self._temporary = data is None
+        self._settings = {**(TEST_SETTINGS if self._temporary else {}), **(settings or {})}
+        self._directory = Path(tempfile.mkdtemp(prefix="cairnmq-")) if data is None else Path(data)
+        self._process: subprocess.Popen[bytes] | None = None
+        atexit.register(self.close)
+
+    @property
+    def bootstrap(self) -> str:
+        """Address for `bootstrap.servers`."""
+        if not self.port:
+            raise Fault("the broker was never started: call start(), or use it in a with statement")
+        return f"{HOST}:{self.port}"
+
+    @property
+    def data(self) -> Path:
+        """Its data directory."""
+        return self._directory / "data" if self._temporary else self._directory
+
+    @property
+    def log_path(self) -> Path:
+        """What the broker logged, over all its starts."""
+        return self._directory / "broker.log"
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        if self._process is None:
+            raise Fault("the broker was never started")
+        return self._process.pid
+
+    # ------------------------------------------------------------------------------------------------------ life
+
+    def start(self) -> Self:
+        """Returns when the broker accepts requests."""
+        if self.running:
+            raise Fault(f"the broker runs already, at {self.bootstrap}")
+        self._directory.mkdir(parents=True, exist_ok=True)
+        with self.log_path.open("ab") as log:
+            # A session of its own: Ctrl-C reaches your program alone, which then stops the broker in order.
+            self._process = subprocess.Popen(
+                self._command(),
+                stdin=subprocess.PIPE,  # open as long as we live
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
+        ready = self._wait_ready(self._process)
+        self.port = int(ready["bootstrap"].rpartition(":")[2])
+        self.url = ready["http"] if self._http else None
+        return self
+
+    def _command(self) -> list[str]:
+        line = [sys.executable, "-m", "cairnmq.cli.attached", "serve", "--data", str(self.data)]
+        line += ["--listen", f"{HOST}:{self.port}"]
+        line += ["--http", f"{HOST}:0"] if self._http else ["--no-http"]
+        for name, value in self._settings.items():
+            line += ["--set", f"{name}={value}"]
+        return line
+
+    def _ended(self) -> None:
+        """Its end of our pipe is closed too."""
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+
+    def _wait_ready(self, process: subprocess.Popen[bytes]) -> dict[str, str]:
+        """Reads the ready line; a broker that fails closes its output, and one that hangs is killed."""
+        assert process.stdout is not None
+        guard = threading.Timer(START_SECONDS, process.kill)
+        guard.daemon = True
+        guard.start()
+        try:
+            for line in process.stdout:
+                words = line.decode().split()
+                if words[:2] == ["cairn", "ready"]:
+                    return dict(word.split("=", 1) for word in words[2:])
+        finally:
+            guard.cancel()
+            process.stdout.close()
+        code = process.wait()
+        self._ended()
+        raise Fault(f"the broker did not start (exit code {code}):\n{self.log()}")
+
+    def stop(self, timeout: float = STOP_SECONDS) -> None:
+        """An orderly stop: everything is on disk, and the next start has nothing to recover."""
+        if self._process is None or not self.running:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(timeout)
+            self._ended()
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise Fault(f"the broker did not stop within {timeout:g} s and was killed:\n{self.log()}") from None
+
+    def kill(self) -> None:
+        """As kill -9: what was acknowledged is there after `start`."""
+        if self._process is not None and self.running:
+            self._process.kill()
+            self._process.wait()
+            self._ended()
+
+    def restart(self) -> Self:
+        """Stops it if it runs, and starts it on the same port and data."""
+        self.stop()
+        return self.start()
+
+    def close(self) -> None:
+        """Stops it; temporary data go."""
+        atexit.unregister(self.close)
+        try:
+            if self._temporary:
+                self.kill()  # nobody will read the data again
+            else:
+                self.stop()
+        finally:
+            if self._temporary:
+                shutil.rmtree(self._directory, ignore_errors=True)
+
+    def log(self, lines: int = LOG_LINES) -> str:
+        """The last lines of its log."""
+        if not self.log_path.exists():
+            return ""
+        return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
+
+    # ---------------------------------------------------------------------------------------------------- topics
+
+    def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, object] | None = None) -> None:
+        from cairnmq.client.admin import NewTopic
+        from cairnmq.client.blocking import Client
+
+        with Client.connect(self.bootstrap, client_id="cairnmq-broker") as client:
+            settings = {key: str(value) for key, value in (configs or {}).items()}
+            client.create_topics([NewTopic(name, partitions, configs=settings)])
+
+    def delete_topic(self, name: str) -> None:
+        from cairnmq.client.blocking import Client
+
+        with Client.connect(self.bootstrap, client_id="cairnmq-broker") as client:
+            for refused in client.delete_topics([name]).values():
+                if refused is not None:
+                    raise refused
+
+    # -------------------------------------------------------------------------------------------------- contexts
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return await asyncio.to_thread(self.__enter__)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.close)

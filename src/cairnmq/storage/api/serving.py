@@ -1,0 +1,56 @@
+"""What a broker uses while it serves: queues, appends, reads, and what is wrong with a read or a batch."""
+
+from __future__ import annotations
+
+from cairnmq.storage.batches.admission import Span
+from cairnmq.storage.batches.batch_run import Warm
+from cairnmq.storage.batches.compaction_admission import AT_ONCE_BYTES, refuse_keyless
+from cairnmq.storage.batches.markers import Marker
+from cairnmq.storage.batches.record_errors import NAMED_MAX, RefusedRecords, read_body, wrong_times
+from cairnmq.storage.engine import Engine, Fetched
+from cairnmq.storage.files.buffers import LARGE, SMALL, Chunks, Tray
+from cairnmq.storage.files.damage import Place, ReadFailure, failure_of, frameless
+from cairnmq.storage.files.format import DOUBT_FILE, LOSSES, Aborted, Keyed
+from cairnmq.storage.files.reserve import FULL
+from cairnmq.storage.live.queue import Queue
+from cairnmq.storage.live.time_lookup import find_record, newest_in_tail
+from cairnmq.storage.live.write_path import Placed, Write, WritePath
+from cairnmq.storage.queue.spec import QueueSpec
+from cairnmq.storage.queue.state import QueueState
+from cairnmq.storage.segments.segment import forget_oldest
+
+__all__ = [
+    "AT_ONCE_BYTES",
+    "Aborted",
+    "Chunks",
+    "DOUBT_FILE",
+    "Engine",
+    "FULL",
+    "Fetched",
+    "Keyed",
+    "LARGE",
+    "LOSSES",
+    "Marker",
+    "NAMED_MAX",
+    "Place",
+    "Placed",
+    "Queue",
+    "QueueSpec",
+    "QueueState",
+    "ReadFailure",
+    "RefusedRecords",
+    "SMALL",
+    "Span",
+    "Tray",
+    "Warm",
+    "Write",
+    "WritePath",
+    "failure_of",
+    "find_record",
+    "forget_oldest",
+    "frameless",
+    "newest_in_tail",
+    "read_body",
+    "refuse_keyless",
+    "wrong_times",
+]

@@ -1,0 +1,32 @@
+"""What the splitter process uses: rounds and checkpoints, maintenance, repair."""
+
+from __future__ import annotations
+
+from cairnmq.storage.checkpoint.checkpoint import load_checkpoint
+from cairnmq.storage.checkpoint.split_report import Resume
+from cairnmq.storage.compaction.queue_job import Uncompactable
+from cairnmq.storage.files.disk import RealDisk, Unreadable
+from cairnmq.storage.files.fault_point import arm
+from cairnmq.storage.files.reserve import FULL, Reserve
+from cairnmq.storage.maintenance.maintenance import Upkeep
+from cairnmq.storage.maintenance.repair import Mender
+from cairnmq.storage.queue.spec import QueueSpec
+from cairnmq.storage.segments.open_logs import OPEN_FILES_MAX
+from cairnmq.storage.splitter.splitter import Splitter, Unreported
+
+__all__ = [
+    "FULL",
+    "Mender",
+    "OPEN_FILES_MAX",
+    "QueueSpec",
+    "RealDisk",
+    "Reserve",
+    "Resume",
+    "Splitter",
+    "Uncompactable",
+    "Unreadable",
+    "Unreported",
+    "Upkeep",
+    "arm",
+    "load_checkpoint",
+]

@@ -1,0 +1,393 @@
+"""`cairn verify`: the invariants of docs/architecture.md as far as they can be seen on disk, while no broker runs.
+
+`check` works on any Disk, the simulator's too; `verify` is for directories and takes their locks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from cairnmq.errors import Corrupt, Fault, Locked, TooNew
+from cairnmq.os_errors import text_of
+from cairnmq.storage.check.finding import Finding, note
+from cairnmq.storage.check.journal_check import JournalCheck, Run, Unsplit
+from cairnmq.storage.check.pack_check import check_packs
+from cairnmq.storage.check.queue_check import QueueCheck
+from cairnmq.storage.checkpoint.checkpoint import (
+    CheckpointImage,
+    checkpoint_name,
+    has_commit,
+    load_checkpoint,
+    previous_name,
+    whole_frame_at,
+)
+from cairnmq.storage.files.disk import LOCK_NAME, Disk, RealDisk, lock_all
+from cairnmq.storage.files.failed_sync import doubt_name
+from cairnmq.storage.files.format import (
+    CHECKPOINT_SUFFIX,
+    CHECKPOINTS,
+    COMMIT,
+    DELETED_SUFFIX,
+    DOUBT_FILE,
+    IDENTITY_FILE,
+    NO_SEGMENTS,
+    PACKS,
+    PREVIOUS_SUFFIX,
+    QUEUES,
+    QueueIdentity,
+    QueueRow,
+    is_newer_frame,
+    numbered,
+    queue_directory,
+)
+from cairnmq.storage.journal.directories import find_journals, find_strays
+from cairnmq.storage.queue.producers import BATCHES_KEPT
+from cairnmq.storage.recovery.owner import OWNER_FILE, read_owner
+from cairnmq.storage.recovery.salvage import find_begun, find_unfinished
+from cairnmq.storage.recovery.stale_checkpoint import signs_of_a_later
+from cairnmq.storage.recovery.witness import Seen, older
+from cairnmq.storage.segments.queue_log import read_identity
+from cairnmq.types import Counters
+
+JOURNAL_DIRECTORY = "journal"
+METADATA_FILE = "meta.db"
+OURS = (JOURNAL_DIRECTORY, QUEUES, PACKS, CHECKPOINTS, METADATA_FILE, LOCK_NAME)
+
+Queues = Mapping[int, QueueIdentity]  # what the metadata says exists, by queue id
+# Reads the metadata file; a Fault says what is wrong with it. Storage does not know metadata, so it is passed in.
+ReadQueues = Callable[[str], Iterable[tuple[int, str, int, str]]]
+ReadCounters = Callable[[str], Counters]  # what the metadata have handed out
+
+
+def verify(
+    dirs: list[str],
+    journal_dir: str | None,
+    read_queues: ReadQueues | None = None,
+    read_counters: ReadCounters | None = None,
+) -> Iterator[str]:
+    """A line for each finding, and lines that begin with `note: ` for what a start repairs."""
+    for root in dirs:
+        for finding in _verify_directory(root.rstrip("/") or "/", journal_dir, read_queues, read_counters):
+            yield str(finding)
+
+
+def _verify_directory(
+    root: str, journal_dir: str | None, read_queues: ReadQueues | None, read_counters: ReadCounters | None
+) -> Iterator[Finding]:
+    if not Path(root).is_dir() or not any((Path(root) / name).exists() for name in OURS):
+        yield Finding(root, "not a CairnMQ data directory")
+        return
+    journal_root = journal_dir.rstrip("/") if journal_dir is not None else f"{root}/{JOURNAL_DIRECTORY}"
+    has_journals = Path(journal_root).is_dir()
+    try:
+        held = lock_all([root, journal_root] if has_journals else [root])
+    except Locked as error:
+        yield Finding(root, str(error))
+        return
+    except OSError as error:
+        held = []
+        yield note(root, f"cannot be locked ({text_of(error)}); what follows holds only if no broker runs on it")
+    try:
+        journal_disk = RealDisk(journal_root) if has_journals else None
+        queues: dict[int, QueueIdentity] | None = None
+        counters: Counters | None = None
+        if read_queues is not None and (Path(root) / METADATA_FILE).exists():
+            try:
+                named = read_queues(f"{root}/{METADATA_FILE}")
+                queues = {row[0]: QueueIdentity(*row) for row in named}
+                counters = read_counters(f"{root}/{METADATA_FILE}") if read_counters is not None else None
+            except Fault as error:
+                yield Finding(f"{root}/{METADATA_FILE}", str(error))
+        elif not (Path(root) / METADATA_FILE).exists():
+            yield _without_metadata(root, journal_disk)
+        yield from check(RealDisk(root), journal_disk, queues, root=root, journal_root=journal_root, counters=counters)
+    finally:
+        for one in held:
+            one.close()
+
+
+def _without_metadata(root: str, journal_disk: Disk | None) -> Finding:
+    """Nothing is wrong with a directory in which no broker has written yet."""
+    disk = RealDisk(root)
+    journals = find_journals(journal_disk, ()) if journal_disk is not None else []
+    if not (journals or disk.list(CHECKPOINTS) or disk.list(PACKS) or disk.list(QUEUES)):
+        return note(f"{root}/{METADATA_FILE}", "is not there yet")
+    text = "is missing: no record can be used without the names of topics; a start is refused. Put back the newest copy"
+    return Finding(f"{root}/{METADATA_FILE}", text)
+
+
+def check(
+    read_disk: Disk,
+    journal_disk: Disk | None,
+    queues: Queues | None = None,
+    *,
+    root: str = "data",
+    journal_root: str = "journal",
+    counters: Counters | None = None,
+) -> Iterator[Finding]:
+    """Everything below one data directory. `queues`, `counters`: None when the metadata is not at hand."""
+    try:
+        owner = read_owner(journal_disk) if journal_disk is not None else None
+    except TooNew as error:
+        yield Finding(f"{journal_root}/{OWNER_FILE}", str(error))
+        return
+    if owner is None and journal_disk is not None and journal_disk.exists(OWNER_FILE):
+        yield note(f"{journal_root}/{OWNER_FILE}", "is damaged; the next start writes it again")
+    if read_disk.exists(doubt_name("")):
+        yield note(f"{root}/{DOUBT_FILE}", "a sync failed; the next start splits again what is behind the checkpoint")
+    yield from _checkpoint(read_disk, root)
+    try:
+        image = load_checkpoint(read_disk)
+    except (Corrupt, TooNew, msgspec.MsgspecError):
+        return  # said above
+    yield from _rows(image, queues, root)
+    journals: list[JournalCheck] = []
+    try:
+        numbers = find_journals(journal_disk, image.marks) if journal_disk is not None else sorted(image.marks)
+        for manifest in find_unfinished(journal_disk, image) if journal_disk is not None else ():
+            stopped = "a start with --accept-loss was stopped before it was done; start with --accept-loss again"
+            yield Finding(f"{journal_root}/{manifest.journal}", stopped)
+        for name in find_begun(journal_disk) if journal_disk is not None else ():
+            yield note(f"{journal_root}/{name}", "was begun with --accept-loss and does not count; a start removes it")
+        for stray in find_strays(journal_disk, numbers) if journal_disk is not None else ():
+            yield note(f"{journal_root}/{stray}", "is no journal; a start passes over it")
+        for number in numbers:
+            mark = image.marks.get(number)
+            if journal_disk is None:
+                if mark is not None and mark.split > 0:
+                    yield Finding(journal_root, f"is not there, but the checkpoint knows journal {number}")
+                continue
+            journal = JournalCheck(journal_disk, number, mark, journal_root)
+            journals.append(journal)
+            if journal_disk.exists(doubt_name(str(number))):
+                doubt = f"{journal_root}/{doubt_name(str(number))}"
+                yield note(doubt, "a sync failed; the next start writes again what is behind the checkpoint")
+            yield from journal.findings()
+        if counters is not None:
+            seen = Seen()
+            seen.add_image(image)
+            for journal in journals:
+                seen.join(journal.seen)
+            signs = older(counters, seen.known(journal_disk, read_disk, image.packs))
+            if signs is not None:
+                yield Finding(f"{root}/{METADATA_FILE}", f"is older than the records: {signs}")
+        yield from _order(journals, image, queues)
+        yield from _split_state(journals, image, queues, root)
+        yield from _queue_logs(read_disk, journals, image, queues, root)
+        kept = {}
+        for number, sign in signs_of_a_later(read_disk, image, _segmented(image, queues)):
+            kept[number] = sign
+            yield Finding(f"{root}/{checkpoint_name(image.file_number)}", f"{sign}; {_advice(root)}")
+        yield from check_packs(read_disk, image, queues, root, kept)
+    finally:
+        for journal in journals:
+            journal.close()
+
+
+def _segmented(image: CheckpointImage, queues: Queues | None) -> Iterator[tuple[int, str]]:
+    """Queues with segments of their own, as far as their names are known, and their directories."""
+    for row in image.queues.values():
+        named = queues.get(row.queue_id) if queues is not None else None
+        if named is not None and row.needs_segments:
+            yield row.queue_id, queue_directory(named.topic, named.partition)
+
+
+# ------------------------------------------------------------------------------------------------------ checkpoint
+
+
+def _checkpoint(disk: Disk, root: str) -> Iterator[Finding]:
+    names = disk.list(CHECKPOINTS)
+    numbers, previous = numbered(names, CHECKPOINT_SUFFIX), numbered(names, PREVIOUS_SUFFIX)
+    counted = {path.rpartition("/")[2] for path in (*map(checkpoint_name, numbers), *map(previous_name, previous))}
+    for name in names:
+        if name not in counted:
+            yield note(f"{root}/{CHECKPOINTS}/{name}", "was never finished; the next checkpoint replaces it")
+    for path in (*map(checkpoint_name, numbers[:-1]), *map(previous_name, previous[:-1])):
+        yield note(f"{root}/{path}", "is older than those that are needed; the next start removes it")
+    for number in previous[-1:]:
+        view, at, commits = _read_frames(disk, previous_name(number))
+        if not commits or (at < len(view) and has_commit(view, at)):
+            text = f"damaged at {at}; it is the previous checkpoint, which only `cairn repair` reads"
+            yield note(f"{root}/{previous_name(number)}", text)
+    if not numbers and previous:
+        yield Finding(f"{root}/{CHECKPOINTS}", f"holds no checkpoint, only the previous one; {_advice(root)}")
+    elif not numbers:
+        yield note(f"{root}/{CHECKPOINTS}", "holds no checkpoint yet")
+    for number in numbers[-1:]:
+        name = checkpoint_name(number)
+        view, at, commits = _read_frames(disk, name)
+        if is_newer_frame(view, at):
+            yield Finding(f"{root}/{name}", f"written by a newer version of CairnMQ at {at}, or damaged")
+        elif not commits:
+            text = f"holds no whole checkpoint: damaged at {at}; nothing else can be checked"
+            yield Finding(f"{root}/{name}", f"{text}; {_advice(root)}")
+        elif at < len(view):
+            # A publish is synced before the next one begins, so a whole commit behind bad bytes proves damage.
+            if has_commit(view, at):
+                yield Finding(f"{root}/{name}", f"damaged at {at}: a later checkpoint follows; {_advice(root)}")
+            else:
+                yield note(f"{root}/{name}", f"{len(view) - at} bytes at {at} are a checkpoint that was not finished")
+
+
+def _advice(root: str) -> str:
+    return f"`cairn repair {root}` rebuilds it"
+
+
+def _read_frames(disk: Disk, name: str) -> tuple[memoryview, int, int]:
+    """The file, the position behind its last whole frame, and how many checkpoints these are."""
+    file = disk.open(name)
+    view = memoryview(file.read(0, file.size()))
+    file.close()
+    at, commits = 0, 0
+    while (frame := whole_frame_at(view, at)) is not None:
+        commits += frame[0] == COMMIT
+        at = frame[2]
+    return view, at, commits
+
+
+def _rows(image: CheckpointImage, queues: Queues | None, root: str) -> Iterator[Finding]:
+    """What the checkpoint says must at least agree with itself."""
+    file = f"{root}/{checkpoint_name(image.file_number)}"
+    for mark in image.marks.values():
+        if mark.split > mark.high_watermark:
+            yield Finding(file, f"journal {mark.journal}: split {mark.split} > high watermark {mark.high_watermark}")
+    for row in image.queues.values():
+        if not 0 <= row.log_start <= row.end:
+            yield Finding(file, f"queue {row.queue_id}: log start {row.log_start}, end {row.end}")
+        if any(a[0] >= b[0] or a[1] > b[1] for a, b in zip(row.epochs, row.epochs[1:], strict=False)):
+            yield Finding(file, f"queue {row.queue_id}: epoch starts fall: {row.epochs}")
+        if any(len(producer.batches) > BATCHES_KEPT for producer in row.producers):
+            yield Finding(file, f"queue {row.queue_id}: a producer with more than {BATCHES_KEPT} batches")
+        if queues is not None and row.queue_id not in queues:
+            yield note(file, f"queue {row.queue_id} is of a deleted topic; the next checkpoint forgets it")
+
+
+# -------------------------------------------------------------------------------------------------------- journals
+
+
+def _order(journals: list[JournalCheck], image: CheckpointImage, queues: Queues | None) -> Iterator[Finding]:
+    """Offsets of each queue are dense over all journals, and go on where the checkpoint ends."""
+    if any(journal.damaged for journal in journals):
+        return  # gaps are sure, and say nothing new
+    all_runs: dict[int, list[Run]] = {}
+    for journal in journals:
+        for queue_id, runs in journal.runs.items():
+            all_runs.setdefault(queue_id, []).extend(runs)
+    roots = {journal.number: f"{journal.root}/{journal.number}" for journal in journals}
+    for queue_id, runs in all_runs.items():
+        row = image.queues.get(queue_id)
+        if queue_id not in queues if queues is not None else row is None:
+            continue  # deleted, as far as can be told
+        end = row.end if row is not None else 0
+        runs.sort(key=lambda run: run.start)
+        for before, run in zip(runs, runs[1:], strict=False):
+            # The queue may have been in another journal in between, where checkpointed segments are deleted already.
+            deleted = len(journals) > 1 and before.end < run.start <= end
+            if run.start != before.end and not deleted:
+                text = f"queue {queue_id} goes on at offset {run.start} instead of {before.end}"
+                yield Finding(roots[run.journal], f"{text} (position {run.position})")
+        behind = [place.offset for journal in journals for place in journal.unsplit.get(queue_id, ())]
+        end = max([end, *(journal.opened.get(queue_id, 0) for journal in journals)])
+        if behind and min(behind) != end:
+            text = f"queue {queue_id} goes on at offset {min(behind)} behind the checkpoint, which ends at {end}"
+            yield Finding(roots[runs[-1].journal], text)
+
+
+def _split_state(
+    journals: list[JournalCheck], image: CheckpointImage, queues: Queues | None, root: str
+) -> Iterator[Finding]:
+    """Replaying what the journals still hold below the split position gives what the checkpoint says."""
+    file = f"{root}/{checkpoint_name(image.file_number)}"
+    ends: dict[int, int] = {}
+    for journal in journals:
+        for queue_id, end in journal.split_ends.items():
+            ends[queue_id] = max(end, ends.get(queue_id, 0))
+    for queue_id, end in ends.items():
+        row = image.queues.get(queue_id)
+        # Of several journals, another one may have held the rest, and deleted it.
+        if row is not None and (row.end < end if len(journals) > 1 else row.end != end):
+            yield Finding(file, f"queue {queue_id} ends at {row.end}; the journal was split up to offset {end}")
+        elif row is None and queues is not None and queue_id in queues:
+            yield Finding(file, f"knows nothing of queue {queue_id}, which was split up to offset {end}")
+    for journal in journals:
+        for queue_id, start in journal.starts.items():
+            row = image.queues.get(queue_id)
+            if row is not None and row.log_start < start:
+                text = f"queue {queue_id} starts at {row.log_start}; records below {start} were deleted"
+                yield Finding(file, text)
+    if len(journals) == 1:
+        for (space, key), value in journals[0].keyed.items():
+            if image.keyed.get((space, key)) != value:
+                yield Finding(file, f"{space} key {key!r} is not what the journal says")
+
+
+# ------------------------------------------------------------------------------------------------------ queue logs
+
+
+def _queue_logs(
+    disk: Disk, journals: list[JournalCheck], image: CheckpointImage, queues: Queues | None, root: str
+) -> Iterator[Finding]:
+    unsplit: dict[int, dict[int, Unsplit]] = {}
+    for journal in journals:
+        for queue_id, places in journal.unsplit.items():
+            unsplit.setdefault(queue_id, {}).update((place.offset, place) for place in places)
+    journal_damaged = any(journal.damaged for journal in journals)
+    missing = {row.queue_id for row in image.queues.values() if row.needs_segments}
+    if queues is not None:
+        missing &= set(queues)
+    owners: dict[int, str] = {}
+    unreadable: list[str] = []
+    for name in disk.list(QUEUES):
+        directory = f"{QUEUES}/{name}"
+        if name.endswith(DELETED_SUFFIX):
+            yield note(f"{root}/{directory}", "is of a deleted topic; the next start removes it")
+            continue
+        identity = read_identity(disk, directory)
+        if identity is None:
+            unreadable.append(f"{root}/{directory}/{IDENTITY_FILE}")
+            continue
+        yield from _identity(identity, name, f"{root}/{directory}/{IDENTITY_FILE}", owners, queues)
+        if identity.directory != directory:
+            continue  # nobody can tell whose records are in it
+        owners[identity.queue_id] = name
+        missing.discard(identity.queue_id)
+        if queues is not None and identity.queue_id not in queues:
+            continue
+        row = image.queues.get(identity.queue_id, QueueRow(identity.queue_id, 0, 0))
+        if row.segments_from == NO_SEGMENTS and row.end:
+            yield note(f"{root}/{directory}", "holds nothing that counts; what the checkpoint knows is in packs")
+            continue
+        row = msgspec.structs.replace(row, log_start=max(row.log_start, row.packed_end))
+        log = QueueCheck(disk, directory, root, row, unsplit.get(identity.queue_id, {}))
+        yield from log.findings(journal_damaged)
+    for file in unreadable:
+        # A directory made after the checkpoint may be there without one; then nothing in it counts.
+        if missing:
+            yield Finding(file, f"damaged or missing; one of the queues {sorted(missing)[:10]} lies here")
+        else:
+            yield note(file, "not written to the end; the next start makes the directory anew")
+    for queue_id in sorted(missing) if not unreadable else ():
+        row = image.queues[queue_id]
+        start = max(row.log_start, row.packed_end)
+        text = f"no directory holds queue {queue_id}: offsets {start} to {row.end} are missing"
+        yield Finding(f"{root}/{QUEUES}", text)
+
+
+def _identity(
+    identity: QueueIdentity, name: str, file: str, owners: dict[int, str], queues: Queues | None
+) -> Iterator[Finding]:
+    if name != f"{identity.topic}-{identity.partition}":
+        yield Finding(file, f"is of {identity.topic}-{identity.partition}, not of {name}")
+    if identity.queue_id in owners:
+        yield Finding(file, f"queue {identity.queue_id} has a second directory, {owners[identity.queue_id]}")
+    if queues is None:
+        return
+    named = queues.get(identity.queue_id)
+    if named is None:
+        yield note(file, f"queue {identity.queue_id} is of a deleted topic; the next start removes it")
+    elif (named.topic, named.partition, named.topic_id) != (identity.topic, identity.partition, identity.topic_id):
+        text = f"queue {identity.queue_id} is {identity.topic}-{identity.partition} with topic id {identity.topic_id}"
+        yield Finding(file, f"{text}; the metadata says {named.topic}-{named.partition} with {named.topic_id}")

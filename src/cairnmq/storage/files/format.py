@@ -1,0 +1,550 @@
+"""Every byte CairnMQ puts on a disk: entry frames, checkpoint frames, index entries, names. Text: docs/format.md.
+
+Kafka's batch layout is in codec/batch.py, because clients speak it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from struct import Struct as Layout
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from cairnmq.codec.batch import CRC_START, HEADER, HEADER_SIZE, LENGTH_OVERHEAD
+from cairnmq.codec.crc32c import crc32c
+from cairnmq.errors import Corrupt, TooNew
+from cairnmq.types import Buffer
+
+FORMAT = 1  # of the directories as a whole, in `owner.json`; an older version must not open a higher one
+
+# ---------------------------------------------------------------------------------------------- journal entries
+
+ENTRY_MAGIC = 0xCA1A
+ENTRY_VERSION = 1
+BATCH = 1  # payload: one Kafka batch of one queue
+FACT = 2  # payload: one msgpack fact about a queue, or about a key
+SEGMENT = 3  # payload: SEGMENT_HEAD; the first entry of every segment file
+
+# magic version kind length epoch queue_id synced_end | crc follows
+ENTRY_HEAD = Layout(">HBBIIQQ")
+ENTRY_CRC = Layout(">I")
+ENTRY_SIZE = ENTRY_HEAD.size + ENTRY_CRC.size  # 32 bytes before the payload
+# journal number, CRC seed, creation time in ms
+SEGMENT_HEAD = Layout(">IIQ")
+ENTRY_LENGTH_MAX = 1 << 30
+
+_ENTRY_VERSION = Layout(">HB")
+BATCH_LENGTH = Layout(">i")
+_BATCH_CRC = Layout(">I")
+
+INCOMPLETE = "incomplete"  # the buffer ends before the entry does
+BAD = "bad"  # these bytes are no entry
+
+
+class Entry(Struct, frozen=True, gc=False):
+    """One whole, verified journal entry. `position` is that of the frame; the payload lies ENTRY_SIZE behind it.
+
+    Of a batch, the header's fields are read too: whoever walks a journal needs them, and each look at it costs.
+    """
+
+    position: int
+    end: int
+    kind: int
+    epoch: int
+    queue_id: int
+    synced: int
+    payload: memoryview
+    base_offset: int = -1
+    last_offset: int = -1
+    leader_epoch: int = -1
+    max_timestamp: int = -1
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+    count: int = 0
+    attributes: int = 0
+
+    @classmethod
+    def of_stored(cls, queue_id: int, batch: memoryview, offsets: tuple[int, int], max_timestamp: int) -> Entry:
+        """A batch that is in no journal. `offsets`: its first and its last."""
+        return cls(0, 0, BATCH, 0, queue_id, 0, batch, *offsets, max_timestamp=max_timestamp)
+
+
+def batch_frame(epoch: int, queue_id: int, synced: int, batch: memoryview, seed: int) -> bytes:
+    """The frame before a batch. Its CRC covers the frame and those batch bytes the batch's own CRC leaves out."""
+    head = ENTRY_HEAD.pack(ENTRY_MAGIC, ENTRY_VERSION, BATCH, len(batch), epoch, queue_id, synced)
+    return head + ENTRY_CRC.pack(crc32c(batch[:CRC_START], crc32c(head, seed)))
+
+
+def whole_frame(kind: int, epoch: int, queue_id: int, synced: int, payload: bytes, seed: int) -> bytes:
+    """The frame before a fact or a segment head: its CRC covers frame and payload."""
+    head = ENTRY_HEAD.pack(ENTRY_MAGIC, ENTRY_VERSION, kind, len(payload), epoch, queue_id, synced)
+    return head + ENTRY_CRC.pack(crc32c(payload, crc32c(head, seed)))
+
+
+def segment_entry(journal: int, seed: int, epoch: int, synced: int, now_ms: int) -> bytes:
+    """First entry of a segment. Its CRC is unseeded: it is where the seed is read from."""
+    payload = SEGMENT_HEAD.pack(journal, seed, now_ms)
+    return whole_frame(SEGMENT, epoch, 0, synced, payload, 0) + payload
+
+
+SEGMENT_ENTRY_SIZE = ENTRY_SIZE + SEGMENT_HEAD.size
+
+
+def read_segment_head(data: bytes) -> tuple[int, int] | None:
+    """(journal number, CRC seed) of the segment that begins with this; None if its first entry does not read back."""
+    entry = read_entry(memoryview(data), 0, 0, 0)
+    if not isinstance(entry, Entry) or entry.kind != SEGMENT or len(entry.payload) != SEGMENT_HEAD.size:
+        return None
+    number, seed, _ = SEGMENT_HEAD.unpack(entry.payload)
+    return number, seed
+
+
+def read_entry(view: memoryview, at: int, position: int, seed: int) -> Entry | str:
+    """The entry at `at` of `view` (journal position `position`), or INCOMPLETE, or BAD. Checks every byte of it."""
+    room = len(view) - at
+    if room < ENTRY_SIZE:
+        return INCOMPLETE
+    magic, version, kind, length, epoch, queue_id, synced = ENTRY_HEAD.unpack_from(view, at)
+    if magic != ENTRY_MAGIC or version != ENTRY_VERSION or not BATCH <= kind <= SEGMENT or length > ENTRY_LENGTH_MAX:
+        return BAD
+    if room < ENTRY_SIZE + length:
+        return INCOMPLETE
+    start = at + ENTRY_SIZE
+    payload = view[start : start + length]
+    crc = crc32c(view[at : at + ENTRY_HEAD.size], 0 if kind == SEGMENT else seed)
+    if kind == BATCH:
+        if length < CRC_START or BATCH_LENGTH.unpack_from(payload, 8)[0] + LENGTH_OVERHEAD != length:
+            return BAD
+        if crc32c(payload[:CRC_START], crc) != ENTRY_CRC.unpack_from(view, at + ENTRY_HEAD.size)[0]:
+            return BAD
+        if crc32c(payload[CRC_START:]) != _BATCH_CRC.unpack_from(payload, 17)[0]:
+            return BAD
+    elif crc32c(payload, crc) != ENTRY_CRC.unpack_from(view, at + ENTRY_HEAD.size)[0]:
+        return BAD
+    end = position + ENTRY_SIZE + length
+    if kind != BATCH or length < HEADER_SIZE:
+        return Entry(position, end, kind, epoch, queue_id, synced, payload)
+    base, _, leader, _, _, attributes, delta, _, timestamp, pid, producer_epoch, sequence, count = HEADER.unpack_from(
+        payload
+    )
+    return Entry(
+        position,
+        end,
+        kind,
+        epoch,
+        queue_id,
+        synced,
+        payload,
+        base,
+        base + delta,
+        leader,
+        timestamp,
+        pid,
+        producer_epoch,
+        sequence,
+        count,
+        attributes,
+    )
+
+
+def is_newer_head(head: Buffer) -> bool:
+    """Whether these bytes begin as an entry of a later version does. A damaged one of this version may too."""
+    if len(head) < _ENTRY_VERSION.size:
+        return False
+    magic, version = _ENTRY_VERSION.unpack_from(head)
+    return bool(magic == ENTRY_MAGIC and version > ENTRY_VERSION)
+
+
+def is_newer_entry(data: Buffer, seed: int) -> bool:
+    """The same for all of its bytes. It is only damaged if it is whole but for the version."""
+    ours = bytearray(data)
+    ours[2] = ENTRY_VERSION
+    return is_newer_head(data) and not isinstance(read_entry(memoryview(ours), 0, 0, seed), Entry)
+
+
+# --------------------------------------------------------------------------------- the synced end, said once more
+
+SYNCED_HEAD = Layout(">4sIIIQ")  # magic, journal number, epoch, CRC seed, position | crc follows
+SYNCED_CRC = Layout(">I")
+SYNCED_MAGIC = b"CSYN"
+
+
+class SyncedEnd(Struct, frozen=True, gc=False):
+    """Content of a journal's file `synced`: everything before `position` had reached the disk when it was written."""
+
+    journal: int
+    epoch: int
+    seed: int
+    position: int
+
+    def sealed(self) -> bytes:
+        head = SYNCED_HEAD.pack(SYNCED_MAGIC, self.journal, self.epoch, self.seed, self.position)
+        return head + SYNCED_CRC.pack(crc32c(head))
+
+    @classmethod
+    def unseal(cls, data: bytes) -> SyncedEnd | None:
+        """None: it says nothing."""
+        head = data[: SYNCED_HEAD.size]
+        if len(data) < SYNCED_HEAD.size + SYNCED_CRC.size or not head.startswith(SYNCED_MAGIC):
+            return None
+        if crc32c(head) != SYNCED_CRC.unpack_from(data, SYNCED_HEAD.size)[0]:
+            return None
+        return cls(*SYNCED_HEAD.unpack(head)[1:])
+
+
+# -------------------------------------------------------------------------------------------------------- facts
+
+
+class StartMoved(Struct, frozen=True, gc=False, array_like=True, tag=1):
+    """The queue's log start moved (retention, DeleteRecords). Never moves back."""
+
+    offset: int
+
+
+class Keyed(Struct, frozen=True, gc=False, array_like=True, tag=2):
+    """The latest value of a key in a space (committed offsets, groups, transactions); None deletes the key."""
+
+    space: str
+    key: bytes
+    value: bytes | None
+
+
+class QueueClosed(Struct, frozen=True, gc=False, array_like=True, tag=3):
+    """No further entry of this queue follows in this journal. Written when a queue changes journals (later)."""
+
+
+class QueueOpened(Struct, frozen=True, gc=False, array_like=True, tag=4):
+    """The queue goes on in this journal at `offset`. Written when a queue changes journals (later)."""
+
+    offset: int
+
+
+Fact = StartMoved | Keyed | QueueClosed | QueueOpened
+LOSSES = "losses"  # the space of keyed facts that remember what was accepted as lost
+encode_fact = msgspec.msgpack.Encoder().encode
+_fact_decoder: msgspec.msgpack.Decoder[Fact] = msgspec.msgpack.Decoder(Fact)
+
+
+def decode_fact(payload: Buffer) -> Fact:
+    """For payloads that match their checksum: one that cannot be read was written by another version."""
+    try:
+        return _fact_decoder.decode(payload)
+    except msgspec.MsgspecError as error:
+        raise TooNew(f"a fact was written by a newer version of CairnMQ: {error}") from error
+
+
+# --------------------------------------------------------------------------------------------------- checkpoints
+
+CHECKPOINT_HEAD = Layout(">HBBI")  # magic version kind length | crc follows
+CHECKPOINT_CRC = Layout(">I")
+CHECKPOINT_SIZE = CHECKPOINT_HEAD.size + CHECKPOINT_CRC.size
+CHECKPOINT_MAGIC = 0xCA1C
+CHECKPOINT_VERSION = 1
+NO_SEGMENTS = -1
+PART = 1  # rows that count only when a COMMIT follows
+COMMIT = 2  # rows and positions: publishes itself and every PART since the last COMMIT
+
+
+class JournalMark(Struct, frozen=True, gc=False, array_like=True):
+    """What a checkpoint says about one journal."""
+
+    journal: int
+    split: int
+    high_watermark: int
+    epoch: int
+    seed: int
+
+
+class ProducerRow(Struct, frozen=True, gc=False, array_like=True):
+    """An idempotent producer's last batches on one queue: (first sequence, last sequence, base offset) each."""
+
+    producer_id: int
+    epoch: int
+    timestamp: int
+    batches: tuple[tuple[int, int, int], ...]
+    coordinator_epoch: int = -1  # of its last marker
+    txn_start: int = -1  # first offset of its open transaction
+
+
+class Aborted(Struct, frozen=True, gc=False, array_like=True):
+    """An aborted transaction: records of this producer from `first` to the marker at `last` count for nobody.
+
+    `stable`: behind the marker, every transaction that began below this offset is decided.
+    """
+
+    producer_id: int
+    first: int
+    last: int
+    stable: int
+
+
+RowSum: TypeAlias = tuple[int, int]  # rows of a `.txnindex`, crc32c of their bytes
+
+
+class CompactionRow(Struct, frozen=True, gc=False, array_like=True):
+    """How far a queue is compacted. `swaps`: segments (first offsets) that are one now, under the first's name; the
+    others are on their way out."""
+
+    clean_end: int = 0  # no key occurs twice below
+    rewritten_end: int = 0  # below, the journals hold something else than the queue log
+    swaps: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def superseded(self) -> set[int]:
+        return {base for swap in self.swaps for base in swap[1:]}
+
+
+NOT_COMPACTED = CompactionRow()
+
+
+class QueueRow(Struct, frozen=True, gc=False, array_like=True):
+    """Per-queue facts as of the split position."""
+
+    queue_id: int
+    log_start: int
+    end: int
+    epochs: tuple[tuple[int, int], ...] = ()
+    producers: tuple[ProducerRow, ...] = ()
+    segments_from: int = NO_SEGMENTS  # records below lie in packs, from here on in segments of the queue's own
+    packed_bytes: int = 0  # put into packs so far
+    aborted: tuple[Aborted, ...] = ()  # whose markers lie in packs
+    compaction: CompactionRow = NOT_COMPACTED
+    row_sums: tuple[tuple[int, RowSum], ...] = ()  # by segment; of one that is not named nothing is known
+
+    @property
+    def packed_end(self) -> int:
+        """Records below lie in packs."""
+        return self.end if self.segments_from == NO_SEGMENTS else self.segments_from
+
+    @property
+    def needs_packs(self) -> bool:
+        """Whether packs may hold anything of the queue that somebody reads. While segments are taking the place of
+        others, or of packs, some readers may not have heard of it."""
+        return self.log_start < self.packed_end or bool(self.compaction.swaps)
+
+    @property
+    def needs_segments(self) -> bool:
+        """Whether segments of the queue's own must hold records."""
+        return max(self.log_start, self.packed_end) < self.end
+
+
+class CheckpointRows(Struct, frozen=True, gc=False, array_like=True):
+    """One checkpoint frame's payload."""
+
+    queues: list[QueueRow] = []
+    gone: list[int] = []
+    keyed: list[Keyed] = []
+    marks: list[JournalMark] = []
+    time_ms: int = 0
+    clean: bool = False
+    packs: list[int] | None = None  # all that count, in the order of their records; None: as before
+    serial: int = 0  # of a COMMIT: each is one above the one before, whoever wrote that
+
+
+_encode_rows = msgspec.msgpack.Encoder().encode
+_decode_rows = msgspec.msgpack.Decoder(CheckpointRows).decode
+
+
+def checkpoint_frame(kind: int, rows: CheckpointRows) -> bytes:
+    payload = _encode_rows(rows)
+    head = CHECKPOINT_HEAD.pack(CHECKPOINT_MAGIC, CHECKPOINT_VERSION, kind, len(payload))
+    return head + CHECKPOINT_CRC.pack(crc32c(payload, crc32c(head))) + payload
+
+
+def read_checkpoint_frame(view: memoryview, at: int) -> tuple[int, CheckpointRows, int] | None:
+    """(kind, rows, next position), or None when no whole valid frame stands at `at`."""
+    if len(view) - at < CHECKPOINT_SIZE:
+        return None
+    magic, version, kind, length = CHECKPOINT_HEAD.unpack_from(view, at)
+    start = at + CHECKPOINT_SIZE
+    if magic != CHECKPOINT_MAGIC or version != CHECKPOINT_VERSION or len(view) - start < length:
+        return None
+    payload = view[start : start + length]
+    crc = crc32c(payload, crc32c(view[at : at + CHECKPOINT_HEAD.size]))
+    if crc != CHECKPOINT_CRC.unpack_from(view, at + CHECKPOINT_HEAD.size)[0]:
+        return None
+    return kind, _decode_rows(payload), start + length
+
+
+def is_newer_frame(view: memoryview, at: int) -> bool:
+    """A frame of a later version stands at `at`, and not one of this version with a damaged byte."""
+    if len(view) - at < CHECKPOINT_SIZE:
+        return False
+    magic, version, _, _ = CHECKPOINT_HEAD.unpack_from(view, at)
+    ours = bytearray(view[at:])
+    ours[2] = CHECKPOINT_VERSION
+    return (
+        magic == CHECKPOINT_MAGIC
+        and version > CHECKPOINT_VERSION
+        and read_checkpoint_frame(memoryview(ours), 0) is None
+    )
+
+
+# --------------------------------------------------------------------------------------------------------- packs
+
+PACK_HEAD_1 = Layout(">4sHHQ")  # magic version zero number | crc follows
+PACK_HEAD = Layout(">4sHHQQ")  # magic version zero number serial | crc follows
+PACK_FOOT = Layout(">QII4s")  # table position, extents, crc of the table | crc follows | magic again
+PACK_CRC = Layout(">I")
+PACK_MAGIC = b"CPAK"
+PACK_VERSION = 2
+UNKNOWN_SERIAL = -1  # of packs that were written before checkpoints had one
+PACK_HEAD_SIZE = PACK_HEAD.size + PACK_CRC.size
+PACK_FOOT_SIZE = PACK_FOOT.size + PACK_CRC.size
+EXTENT = Layout(">QqqqQIII")
+EXTENT_KEY = Layout(">QQ")  # what it begins with
+
+
+class Extent(Struct, frozen=True, gc=False):
+    """A run of one queue's batches in a pack. `crc` covers every byte of it; `position` is that in the file."""
+
+    queue_id: int
+    base_offset: int
+    end_offset: int
+    max_timestamp: int
+    position: int
+    size: int
+    batches: int
+    crc: int
+
+
+class PackLabel(NamedTuple):
+    """What a pack is called; and the serial of the checkpoint that was the last one, durably, when it was begun. That
+    there was one with that serial is all that this proves."""
+
+    number: int
+    serial: int
+
+
+def pack_head(label: PackLabel) -> bytes:
+    head = PACK_HEAD.pack(PACK_MAGIC, PACK_VERSION, 0, label.number, label.serial)
+    return head + PACK_CRC.pack(crc32c(head))
+
+
+def read_pack_head(head: bytes, number: int, name: str) -> PackLabel:
+    """`head`: the first PACK_HEAD_SIZE bytes of a pack."""
+    if head[: PACK_HEAD_1.size] == PACK_HEAD_1.pack(PACK_MAGIC, 1, 0, number):
+        label, layout = PackLabel(number, UNKNOWN_SERIAL), PACK_HEAD_1
+    elif (
+        head[: PACK_HEAD_1.size] == PACK_HEAD_1.pack(PACK_MAGIC, PACK_VERSION, 0, number)
+        and len(head) >= PACK_HEAD.size
+    ):
+        label, layout = PackLabel(number, PACK_HEAD.unpack_from(head)[4]), PACK_HEAD
+    else:
+        raise Corrupt(f"{name} is damaged: it does not begin as pack {number}")
+    if head[layout.size : layout.size + PACK_CRC.size] != PACK_CRC.pack(crc32c(head[: layout.size])):
+        raise Corrupt(f"{name} is damaged: its head does not match its checksum")
+    return label
+
+
+def pack_end(position: int, extents: list[Extent]) -> list[bytes]:
+    """What stands behind the batches: the table of extents, which begins at `position`, and the foot."""
+    table = b"".join(
+        EXTENT.pack(e.queue_id, e.base_offset, e.end_offset, e.max_timestamp, e.position, e.size, e.batches, e.crc)
+        for e in extents
+    )
+    foot = PACK_FOOT.pack(position, len(extents), crc32c(table), PACK_MAGIC)
+    return [table, foot + PACK_CRC.pack(crc32c(foot))]
+
+
+def read_pack_foot(foot: bytes, size: int, name: str) -> tuple[int, int, int]:
+    """(table position, extents, crc of the table) of a pack file of `size` bytes."""
+    if len(foot) != PACK_FOOT_SIZE or crc32c(foot[: PACK_FOOT.size]) != PACK_CRC.unpack(foot[PACK_FOOT.size :])[0]:
+        raise Corrupt(f"{name} is damaged: its foot does not read back")
+    position, count, crc, magic = PACK_FOOT.unpack(foot[: PACK_FOOT.size])
+    if magic != PACK_MAGIC or position + count * EXTENT.size + PACK_FOOT_SIZE != size:
+        raise Corrupt(f"{name} is damaged: the foot does not fit its size of {size} bytes")
+    return position, count, crc
+
+
+def read_extents(table: Buffer) -> list[Extent]:
+    return [Extent(*fields) for fields in EXTENT.iter_unpack(table)]
+
+
+# ------------------------------------------------------------------------------- queue logs (Kafka's own layout)
+
+MARKER_KEY = Layout(">hh")  # version, type
+MARKER_VALUE = Layout(">hi")  # version, coordinator epoch
+OFFSET_INDEX_ENTRY = Layout(">ii")  # offset relative to the segment's base, file position
+TIME_INDEX_ENTRY = Layout(">qi")  # timestamp, offset relative to the segment's base
+TXN_INDEX_ENTRY = Layout(">hqqqq")  # version, then what `Aborted` holds
+TXN_INDEX_VERSION = 0
+
+
+def txn_index_bytes(rows: Iterable[Aborted]) -> bytes:
+    return b"".join(
+        TXN_INDEX_ENTRY.pack(TXN_INDEX_VERSION, row.producer_id, row.first, row.last, row.stable) for row in rows
+    )
+
+
+class QueueIdentity(Struct, frozen=True):
+    """Content of a queue directory's `queue.json`: whose directory it is, checked on open."""
+
+    queue_id: int
+    topic: str
+    partition: int
+    topic_id: str
+    crc: int = 0
+
+    @property
+    def directory(self) -> str:
+        """Where a directory with this identity belongs."""
+        return queue_directory(self.topic, self.partition)
+
+    def sealed(self) -> bytes:
+        return msgspec.json.encode(msgspec.structs.replace(self, crc=self._sum()))
+
+    def _sum(self) -> int:
+        return crc32c(f"{self.queue_id} {self.topic} {self.partition} {self.topic_id}".encode())
+
+    @classmethod
+    def unseal(cls, data: bytes, name: str) -> QueueIdentity:
+        try:
+            identity = msgspec.json.decode(data, type=cls)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise Corrupt(f"{name} is damaged: {error}") from error
+        if identity.crc != identity._sum():
+            raise Corrupt(f"{name} is damaged: checksum differs")
+        return identity
+
+
+# --------------------------------------------------------------------------------------------------------- names
+
+JOURNAL_SUFFIX = ".jnl"
+CHECKPOINT_SUFFIX = ".ckpt"
+PREVIOUS_SUFFIX = ".previous"  # the checkpoint file before the newest: no start believes it, it is for a repair by hand
+IDENTITY_FILE = "queue.json"
+PACK_SUFFIX = ".pack"
+QUEUES = "queues"
+PACKS = "packs"
+CHECKPOINTS = "checkpoints"
+DELETED_SUFFIX = "-deleted"
+UNFINISHED = ".new"  # ends the name of a file that is being written; whole, it takes the name without
+# Made when a sync failed: written bytes may be gone although they read well, until they were written again.
+DOUBT_FILE = "doubt"
+SYNCED_FILE = "synced"
+
+
+def digits(number: int, suffix: str) -> str:
+    return f"{number:020d}{suffix}"
+
+
+def numbered(names: list[str], suffix: str) -> list[int]:
+    """The numbers of those names that are 20 digits and the suffix, ascending."""
+    end = -len(suffix)
+    return sorted(int(n[:end]) for n in names if n.endswith(suffix) and len(n) == 20 - end and n[:end].isdigit())
+
+
+def journal_segment(journal: int, position: int) -> str:
+    return f"{journal}/{digits(position, JOURNAL_SUFFIX)}"
+
+
+def pack_name(number: int) -> str:
+    return f"{PACKS}/{digits(number, PACK_SUFFIX)}"
+
+
+def queue_directory(topic: str, partition: int) -> str:
+    return f"{QUEUES}/{topic}-{partition}"

@@ -1,0 +1,58 @@
+"""Which directories on the disk of the journals are journals. Others may lie beside them: copies, somebody's notes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cairnmq.settings.broker_table import JOURNALS_MAX
+from cairnmq.storage.files.disk import Disk
+from cairnmq.storage.files.format import (
+    JOURNAL_SUFFIX,
+    SEGMENT_ENTRY_SIZE,
+    journal_segment,
+    numbered,
+    read_segment_head,
+)
+from cairnmq.storage.journal.synced_end import read_synced_end
+
+
+def find_journals(disk: Disk, named: Iterable[int]) -> list[int]:
+    """Numbers of the journals that have files here, and of those `named` by the checkpoint or by settings."""
+    possible = (int(name) for name in disk.list("") if _may_be_journal(name))
+    return sorted({number for number in possible if _is_journal(disk, number)}.union(named))
+
+
+def find_strays(disk: Disk, journals: Iterable[int]) -> list[str]:
+    """Names that are numbers and yet none of these journals, but for empty ones."""
+    known = {str(number) for number in journals}
+    names = (name for name in disk.list("") if name.isdigit() and name not in known)
+    return [name for name in names if not _may_be_journal(name) or _has_segments(disk, name)]
+
+
+def _may_be_journal(name: str) -> bool:
+    return name.isascii() and name.isdigit() and str(int(name)) == name and int(name) < JOURNALS_MAX
+
+
+def _is_journal(disk: Disk, number: int) -> bool:
+    """One that lost all its segments still says that it had some."""
+    if not _has_segments(disk, str(number)):
+        return read_synced_end(disk, number) is not None
+    return _names_itself(disk, number)
+
+
+def _has_segments(disk: Disk, name: str) -> bool:
+    try:
+        return bool(numbered(disk.list(name), JOURNAL_SUFFIX))
+    except NotADirectoryError:
+        return False
+
+
+def _names_itself(disk: Disk, number: int) -> bool:
+    """Each segment begins with the number of its journal: a copy under another number is none."""
+    for base in numbered(disk.list(str(number)), JOURNAL_SUFFIX):
+        file = disk.open(journal_segment(number, base))
+        head = read_segment_head(file.read(0, SEGMENT_ENTRY_SIZE))
+        file.close()
+        if head is not None:
+            return head[0] == number
+    return True  # not one head can be read: that is for recovery to judge

@@ -1,0 +1,422 @@
+"""The write path of one journal: batches in, offsets given, groups written and synced, acknowledgements released.
+
+The rows of the ack table (docs/architecture.md) are the two waiting lines here, for *written* and *synced*. A record
+becomes visible when its own condition is met and every earlier record of its queue is visible.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from cairnmq.codec.batch import (
+    CONTROL_BIT,
+    EMPTY_DELTA_MAX,
+    NO_TIMESTAMP,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    empty_batch,
+    read_header,
+    set_append_time,
+)
+from cairnmq.errors import ErrorCode, Refusal
+from cairnmq.kernels import pick
+from cairnmq.storage.batches import admission
+from cairnmq.storage.batches.admission import Span
+from cairnmq.storage.batches.markers import Marker, check_marker, marker_batch
+from cairnmq.storage.files.fault_point import reach
+from cairnmq.storage.files.format import Fact, ProducerRow, StartMoved
+from cairnmq.storage.journal.journal import Group, Journal
+from cairnmq.storage.live.queue import Pending, Queue
+from cairnmq.storage.queue.producers import Duplicate, check
+
+admit = pick(admission.admit)
+
+NONE_FLUSH_MS = 10_000  # `cairn.flush=none` records still go with a checkpoint, which needs them synced
+
+Released = Callable[[bool], None]  # True: the condition is met; False: the journal could not do it
+
+
+class Placed(Struct, frozen=True, gc=False):
+    """A batch has its offset; `end` is the journal position behind its entry. append_time is -1 for CreateTime."""
+
+    base_offset: int
+    append_time: int
+    end: int
+
+
+class _Staged(Struct, gc=False):
+    """What `written` and `failed` must know of a staged batch."""
+
+    queue: Queue
+    offset: int
+    end_offset: int
+    position: int
+    size: int
+    timestamp: int
+    durable: bool
+    producer_id: int
+    producer_before: ProducerRow | None
+    epochs_before: list[tuple[int, int]] | None
+
+
+class Write(Struct):
+    """A group on its way to the disk, with what it will mean once it is there."""
+
+    group: Group
+    staged: list[_Staged]
+    facts: list[tuple[Queue, Fact]]
+    sync_by_ms: int | None
+    opened: list[tuple[Queue, int]]
+
+
+class WritePath:
+    """Owned by one thread, except `write`, `sync`, `mend` and `probe`, which only touch files."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        self.stopped: str | None = None  # why this journal takes no writes
+        self.unsplit_entries = 0
+        self.sync_by_ms: int | None = None  # when the oldest written byte that is not synced must be
+        self._staged_sync_by_ms: int | None = None
+        self._staged: list[_Staged] = []
+        self._facts: list[tuple[Queue, Fact]] = []
+        self._opened: list[tuple[Queue, int]] = []  # queues that begin behind 0, and where
+        self._moved_end = 0  # behind the last fact that moved a log start, of whatever queue
+        self._written_line: deque[tuple[int, Released]] = deque()
+        self._synced_line: deque[tuple[int, Released]] = deque()
+        self._kept_line: deque[tuple[int, Released]] = deque()
+        self._pending: deque[Pending] = deque()
+
+    # -------------------------------------------------------------------------------------------------- staging
+
+    def stage(
+        self, queue: Queue, batch: memoryview, acks: int, now_ms: int, *, in_transaction: bool = False
+    ) -> Placed | Duplicate | Refusal:
+        """Gives the batch its offset and queues it for the next group. Patches `batch` in place.
+
+        `in_transaction`: its producer may write to this queue in a transaction, by the coordinator's word.
+        """
+        if self.stopped is not None:
+            return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, self.stopped)
+        spec, state, journal = queue.spec, queue.state, self.journal
+        config = spec.config
+        admitted = admit(batch, config, now_ms)
+        if isinstance(admitted, Refusal):
+            return admitted
+        attributes, max_timestamp, pid, producer_epoch, sequence, count = admitted
+        known = None
+        transactional = bool(attributes & TRANSACTIONAL_BIT)
+        if transactional and not in_transaction:
+            return Refusal(ErrorCode.INVALID_TXN_STATE, "no transaction is known that this batch could be part of")
+        if pid >= 0:
+            known = state.producers.get(pid)
+            verdict = check(known, producer_epoch, sequence, count, transactional)
+            if verdict is not None:
+                return verdict
+        append_time = -1
+        if config.append_time:
+            append_time = max_timestamp = now_ms
+            set_append_time(batch, attributes, now_ms)
+        offset, epoch, epochs = state.end, journal.epoch, state.epochs
+        epochs_before = epochs.copy() if not epochs or epochs[-1][0] != epoch else None
+        end = offset + count
+        position = journal.stage_batch(spec.queue_id, batch, offset, now_ms)  # first: where it fails, nothing has moved
+        state.apply(offset, end - 1, epoch, pid, producer_epoch, sequence, now_ms, attributes)
+        size = len(batch)
+        durable = acks == -1 and config.flush == "commit"
+        self._staged.append(
+            _Staged(queue, offset, end, position, size, max_timestamp, durable, pid, known, epochs_before)
+        )
+        self._plan_sync(queue, count, acks, now_ms)
+        return Placed(offset, append_time, position + size)
+
+    def stage_marker(self, queue: Queue, marker: Marker, now_ms: int) -> int | Refusal:
+        """Ends a transaction on one queue; returns the journal position behind what must be stored for that.
+
+        As durable, and visible, as a record with acks=all. A repeated one is not stored again.
+        """
+        if self.stopped is not None:
+            return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, self.stopped)
+        known = queue.state.producers.get(marker.producer_id)
+        verdict = check_marker(known, marker, self.journal.epoch)
+        if isinstance(verdict, Refusal):
+            return verdict
+        if verdict is False:
+            # Visible, it is stored as its topic wants it; else it is among what is staged.
+            if queue.visible < queue.state.end:
+                return self.journal.staged_end
+            return self.journal.synced if queue.config.flush == "commit" else self.journal.end
+        batch = memoryview(marker_batch(marker, now_ms))
+        header = read_header(batch)
+        if queue.config.append_time:
+            set_append_time(batch, header.attributes, now_ms)
+        durable = queue.config.flush == "commit"
+        end = self._stage_at_end(queue, batch, header, now_ms, durable)
+        self._plan_sync(queue, 1, -1, now_ms)
+        if self.journal.number:
+            self._sync_by(now_ms)  # whoever ends the transaction waits for it, whatever the topic says
+        return end
+
+    def stage_kept(self, queue: Queue, batches: Sequence[memoryview], span: Span, now_ms: int) -> int | Refusal:
+        """Batches that have their offsets already, and keep them; returns the journal position behind them.
+
+        All of `span` is taken or nothing. What no batch covers becomes empty batches, as Kafka's own compaction leaves
+        them: offsets of a queue stay dense. Acknowledged and visible when synced. Patches the leader epoch in place.
+        """
+        if self.stopped is not None:
+            return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, self.stopped)
+        headers = admission.admit_kept(batches, span, queue.state.end)
+        if isinstance(headers, Refusal):
+            return headers
+        state, journal = queue.state, self.journal
+        end = journal.staged_end
+        if span.start != state.end:
+            # The fact is that of a moved log start: a fold over it alone opens the queue at `start` too.
+            end = self._moved_end = journal.stage_facts(queue.queue_id, [StartMoved(span.start)], now_ms)
+            self._opened.append((queue, span.start))
+            state.end = span.start
+        for header, batch in zip(headers, batches, strict=True):
+            self._stage_gap(queue, header.base_offset, header.max_timestamp, now_ms)
+            end = self._stage_at_end(queue, batch, header, now_ms)
+        end = self._stage_gap(queue, span.end, NO_TIMESTAMP, now_ms) or end
+        self._staged_sync_by_ms = now_ms
+        return end
+
+    def _stage_gap(self, queue: Queue, end: int, timestamp: int, now_ms: int) -> int:
+        """Empty batches bear the time of what follows, so that a segment rolls before them and not behind: some clients
+        (kafkajs) go no further when a fetch gives them empty batches and nothing else."""
+        position = 0
+        while queue.state.end < end:
+            start = queue.state.end
+            batch = memoryview(empty_batch(start, min(end - 1, start + EMPTY_DELTA_MAX), timestamp))
+            position = self._stage_at_end(queue, batch, read_header(batch), now_ms)
+        return position
+
+    def _stage_at_end(
+        self, queue: Queue, batch: memoryview, header: BatchHeader, now_ms: int, durable: bool = True
+    ) -> int:
+        state, epoch, pid, bits = queue.state, self.journal.epoch, header.producer_id, header.attributes
+        known = state.producers.get(pid)
+        epochs_before = state.epochs.copy() if not state.epochs or state.epochs[-1][0] != epoch else None
+        offset, last, size = state.end, state.end + header.last_offset_delta, len(batch)
+        position = self.journal.stage_batch(queue.queue_id, batch, offset, now_ms)
+        state.apply(offset, last, epoch, pid, header.producer_epoch, header.base_sequence, now_ms, bits, batch)
+        if known is not None and known.txn_start >= 0 and bits & CONTROL_BIT:
+            state.ends(known.txn_start, last)
+        self._staged.append(
+            _Staged(queue, offset, last + 1, position, size, header.max_timestamp, durable, pid, known, epochs_before)
+        )
+        return position + size
+
+    def stage_fact(self, queue: Queue | None, fact: Fact, now_ms: int) -> int | Refusal:
+        """Queues a fact; returns the journal position behind it. Facts of queues count once they are written."""
+        if queue is None:
+            return self.stage_keyed([fact], now_ms)
+        if self.stopped is not None:
+            return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, self.stopped)
+        end = self.journal.stage_facts(queue.queue_id, [fact], now_ms)
+        if isinstance(fact, StartMoved):
+            self._moved_end = end
+        self._facts.append((queue, fact))
+        self._sync_by(now_ms)
+        return end
+
+    def stage_start(self, queue: Queue, offset: int, now_ms: int) -> int | Refusal:
+        """Moves the log start to `offset`, unless it is there already; returns the journal position behind what must be
+        synced before anyone may be told: whoever moved the start, that may not be on disk yet."""
+        if offset > queue.log_start:
+            return self.stage_fact(queue, StartMoved(offset), now_ms)
+        if self.stopped is not None and self._moved_end > self.journal.synced:
+            return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, self.stopped)
+        return self._moved_end
+
+    def stage_keyed(self, facts: Sequence[Fact], now_ms: int, within_ms: int = 0) -> int | Refusal:
+        """Queues facts of no queue, all or none; returns the journal position behind them.
+
+        `within_ms`: when they must be synced at the latest.
+        """
+        if self.stopped is not None:
+            return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, self.stopped)
+        end = self.journal.stage_facts(0, facts, now_ms)
+        self._sync_by(now_ms + within_ms)
+        return end
+
+    def _plan_sync(self, queue: Queue, count: int, acks: int, now_ms: int) -> None:
+        """acks=all asks for a sync at once on `commit` and for none soon on `none`; whatever else within `flush.ms`."""
+        config = queue.spec.config
+        flush = config.flush
+        by = now_ms + config.flush_ms
+        if acks == -1 and flush != "interval":
+            by = now_ms + (0 if flush == "commit" else NONE_FLUSH_MS)
+        if flush == "interval":
+            queue.unsynced_messages += count
+            if queue.unsynced_messages >= config.flush_messages:
+                queue.unsynced_messages = 0
+                by = now_ms
+        self._sync_by(by)
+
+    def _sync_by(self, by_ms: int) -> None:
+        if self._staged_sync_by_ms is None or by_ms < self._staged_sync_by_ms:
+            self._staged_sync_by_ms = by_ms
+
+    def take(self) -> Write | None:
+        group = self.journal.take()
+        if group is None:
+            return None
+        write = Write(group, self._staged, self._facts, self._staged_sync_by_ms, self._opened)
+        self._forget_staged()
+        return write
+
+    def _forget_staged(self) -> None:
+        self._staged, self._facts, self._staged_sync_by_ms, self._opened = [], [], None, []
+
+    # ------------------------------------------------------------------------------------------------------ I/O
+
+    def write(self, write: Write) -> None:
+        if write.group.rolls:
+            reach("journal-roll")
+        self.journal.write(write.group)
+        reach("journal-write")
+
+    def sync(self) -> int:
+        end = self.journal.sync()
+        reach("journal-sync")
+        return end
+
+    def mend(self) -> int:
+        """Instead of another `sync` after one that failed, and while nothing is being written."""
+        return self.journal.mend()
+
+    def probe(self, size: int) -> None:
+        """Whether `size` bytes could be written beside the reserve; raises what the disk says."""
+        self.journal.reserve.hold(size)
+
+    # --------------------------------------------------------------------------------------------------- results
+
+    def written(self, write: Write) -> list[Queue]:
+        """The group is in the page cache: tails know it, what needs no sync is acknowledged. Returns queues that
+        have more to show."""
+        self.journal.written(write.group)
+        advanced: list[Queue] = []
+        for queue, start in write.opened:
+            queue.move_start(start)
+        for staged in write.staged:
+            queue = staged.queue
+            queue.add_to_tail(staged.offset, staged.position, staged.size, staged.timestamp)
+            queue.end = staged.end_offset
+            if staged.durable:
+                queue.pending = Pending(staged.position + staged.size, queue, staged.end_offset)
+                self._pending.append(queue.pending)
+            elif queue.pending is not None:
+                queue.pending.visible_to = staged.end_offset
+            else:
+                queue.visible = staged.end_offset
+                advanced.append(queue)
+        for queue, fact in write.facts:
+            if isinstance(fact, StartMoved):
+                queue.move_start(fact.offset)
+        if write.sync_by_ms is not None and (self.sync_by_ms is None or write.sync_by_ms < self.sync_by_ms):
+            self.sync_by_ms = write.sync_by_ms
+        self.unsplit_entries += len(write.staged)
+        _release(self._written_line, self.journal.end, True)
+        return advanced
+
+    def sync_begins(self) -> None:
+        """Call before `sync`: what is written from now on needs another one."""
+        self.sync_by_ms = None
+
+    def synced_to(self, position: int) -> list[Queue]:
+        """Everything before `position` is on disk. Returns queues that have more to show."""
+        self.journal.synced_to(position)
+        advanced: list[Queue] = []
+        while self._pending and self._pending[0].position <= position:
+            pending = self._pending.popleft()
+            queue = pending.queue
+            queue.visible = max(queue.visible, pending.visible_to)
+            if queue.pending is pending:
+                queue.pending = None
+            advanced.append(queue)
+        _release(self._synced_line, position, True)
+        _release(self._kept_line, position, True)
+        return advanced
+
+    def mended(self, position: int) -> list[Queue]:
+        self.journal.mended()
+        return self.synced_to(position)
+
+    def failed(self, write: Write, reason: str) -> None:
+        """The write did not happen: offsets and sequences given to it, and to what was staged since, are taken back."""
+        self.journal.taken_back(write.group)
+        self._moved_end = min(self._moved_end, write.group.start)
+        for staged in reversed(write.staged + self._staged):
+            state = staged.queue.state
+            state.take_back(staged.offset, staged.epochs_before)
+            if staged.producer_id >= 0:
+                state.restore(staged.producer_id, staged.producer_before)
+        for queue, _ in write.opened + self._opened:
+            queue.state.end = queue.end  # only one that never held anything can be opened
+        self._forget_staged()
+        for line in (self._written_line, self._synced_line, self._kept_line):
+            lost = [released for position, released in line if position > write.group.start]
+            kept = [waits for waits in line if waits[0] <= write.group.start]
+            line.clear()
+            line.extend(kept)
+            for released in reversed(lost):
+                released(False)
+
+    def refuse(self, reason: str) -> None:
+        """Nothing more is staged until `resume`. What is written already may still be synced."""
+        self.stopped = reason
+
+    def stop(self, reason: str) -> None:
+        """Nothing more is staged, and what was is taken back; whoever waits for a sync is told that it will not come.
+        What is written stays: a `mend` that succeeds later makes it durable, and visible, after all."""
+        write = self.take()
+        if write is not None:
+            self.failed(write, reason)
+        self.stopped = reason
+        for line in (self._written_line, self._synced_line):
+            while line:
+                line.popleft()[1](False)
+
+    def resume(self) -> None:
+        """The disk works again."""
+        self.stopped = None
+
+    def when_written(self, position: int, released: Released) -> None:
+        if self.journal.end >= position:
+            released(True)
+        else:
+            self._written_line.append((position, released))
+
+    def when_synced(self, position: int, released: Released) -> None:
+        """A line is in the order of positions. One that was staged earlier (`stage_start`) goes before others that wait
+        already: behind them it would not hear of its sync if theirs never comes."""
+        line = self._synced_line
+        if self.journal.synced >= position:
+            released(True)
+        elif line and line[-1][0] > position:
+            line.insert(bisect_right(line, position, key=_position), (position, released))
+        else:
+            line.append((position, released))
+
+    def when_kept(self, position: int, released: Released) -> None:
+        """Like `when_synced`, but False says that it was taken back for sure: what is written when a sync fails may
+        turn out to be there, so who has to go by what the journal holds must wait on."""
+        if self.journal.synced >= position:
+            released(True)
+        else:
+            self._kept_line.append((position, released))
+
+
+def _position(waits: tuple[int, Released]) -> int:
+    return waits[0]
+
+
+def _release(line: deque[tuple[int, Released]], position: int, met: bool) -> None:
+    while line and line[0][0] <= position:
+        line.popleft()[1](met)

@@ -1,0 +1,123 @@
+"""Whose journals these are: `owner.json` in a directory of journals names the cluster that writes them, the format of
+the directories, and the witness (witness.py).
+
+A broker that starts beside the wrong --journal-dir would take the journals of another one for its own torn tail and
+cut them. So the name is written at the first start and compared at every other.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+from msgspec import Struct
+
+from cairnmq.codec.crc32c import crc32c
+from cairnmq.errors import Corrupt, Lost, TooNew
+from cairnmq.os_errors import text_of
+from cairnmq.storage.files.disk import Disk, Unreadable
+from cairnmq.storage.files.format import CHECKPOINT_SUFFIX, CHECKPOINTS, FORMAT, numbered
+from cairnmq.storage.journal.directories import find_journals
+from cairnmq.types import Counters
+
+log = logging.getLogger(__name__)
+
+OWNER_FILE = "owner.json"
+_SUM = b',"crc":'
+
+
+class Owner(Struct, frozen=True):
+    """Content of `owner.json`. Later versions append fields, with defaults; what they must not miss raises `format`."""
+
+    cluster_id: str
+    format: int = 1
+    witness: Counters = Counters()
+    journals: tuple[int, ...] = ()  # values that `cairn.journals` has had
+
+
+def read_owner(disk: Disk) -> Owner | None:
+    """None if there is none, or a damaged one: what journals and checkpoint say decides then. Raises TooNew."""
+    if not disk.exists(OWNER_FILE):
+        return None
+    file = disk.open(OWNER_FILE)
+    try:
+        data = bytes(file.read(0, file.size()))
+    except Unreadable:
+        return None
+    finally:
+        file.close()
+    body, mark, crc = data.rpartition(_SUM)
+    if mark and crc != b"%d}" % crc32c(body):
+        return None
+    try:
+        owner = msgspec.json.decode(data, type=Owner)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    if not mark:
+        return Owner(owner.cluster_id)  # as the first versions wrote it: nothing else in it can be checked
+    if owner.format > FORMAT:
+        raise TooNew(
+            f"{OWNER_FILE} of the journals says that a newer version of CairnMQ wrote these directories: their format "
+            f"is {owner.format}, this version knows {FORMAT}. Start the newer version; nothing was changed."
+        )
+    return owner
+
+
+def journal_counts(disk: Disk) -> set[int]:
+    """Over how many journals queues may have been spread so far: a queue is at home in the one that has the rest of its
+    id, or had it when its oldest entry was written that is not below the checkpoint."""
+    owner = read_owner(disk)
+    if owner is not None and owner.journals:
+        return set(owner.journals)
+    return set(range(1, max(find_journals(disk, ()), default=-1) + 2))  # none had more than there are now
+
+
+def write_owner(disk: Disk, owner: Owner) -> None:
+    """Durable on return."""
+    body = msgspec.json.encode(owner)[:-1]
+    disk.make_dir("")
+    disk.replace(OWNER_FILE, b"%s%s%d}" % (body, _SUM, crc32c(body)))
+
+
+class OwnerWitness:
+    """The witness in `owner.json`, for who may wait for the disk. A copy that lags is weaker, never wrong."""
+
+    def __init__(self, disk: Disk, cluster_id: str, journals: int) -> None:
+        self._disk = disk
+        self._cluster_id = cluster_id
+        self._journals = journals
+        self.kept: Counters | None = None  # what the file says
+
+    def keep(self, counters: Counters) -> None:
+        """A disk that is full or failing does not keep the broker from starting: records name their epochs too."""
+        if counters == self.kept:
+            return
+        try:
+            counts = tuple(sorted({*journal_counts(self._disk), self._journals}))
+            write_owner(self._disk, Owner(self._cluster_id, FORMAT, counters, counts))
+            self.kept = counters
+        except OSError as error:
+            log.warning("%s could not be written: %s", OWNER_FILE, text_of(error))
+
+
+def check_owner(
+    journal_disk: Disk, read_disk: Disk, cluster_id: str, *, where: str, has_topics: bool, accept_loss: bool
+) -> None:
+    """Raises if these journals are not this cluster's or its own are missing. Changes nothing. `cluster_id`: empty if
+    the metadata are new."""
+    found = read_owner(journal_disk)
+    if accept_loss or (found is not None and cluster_id in ("", found.cluster_id)):
+        return
+    if found is not None:
+        raise Corrupt(
+            f"the journals in {where} belong to the cluster {found.cluster_id}, this data directory to {cluster_id}. "
+            f"Give the --journal-dir (or --data) that belongs to it; nothing was changed."
+        )
+    is_empty = not find_journals(journal_disk, ())
+    has_checkpoint = bool(numbered(read_disk.list(CHECKPOINTS), CHECKPOINT_SUFFIX))
+    if is_empty and has_topics and not has_checkpoint:
+        raise Lost(
+            f"{where} holds no journals, but this data directory has topics and was never checkpointed: all their "
+            f"records are in journals elsewhere. Is a disk not mounted, or --journal-dir another one? Nothing was "
+            f"changed; `cairn serve --accept-loss` goes on without the records."
+        )

@@ -1,0 +1,294 @@
+"""Opening a data directory: read the checkpoint, scan the journals behind it, rebuild live state, cut torn tails.
+
+`scan_journal` only reads: whoever opens the directory decides on what it found before `reopened` changes anything.
+
+Damage and a torn tail look alike at the first bad byte. They are told apart by what later entries claim: an entry
+carries the synced end its writer knew, so a bad entry below such an end was on disk once and is damage. A journal with
+damage stops there: nothing of it is cut, what lies before is read and split, and no more is written to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from msgspec import Struct
+
+from cairnmq.errors import Corrupt, TooNew
+from cairnmq.storage.checkpoint.checkpoint import REPAIR, CheckpointImage
+from cairnmq.storage.files.damage import Place
+from cairnmq.storage.files.disk import Disk
+from cairnmq.storage.files.failed_sync import doubt_name, noting_doubt
+from cairnmq.storage.files.fault_point import reach
+from cairnmq.storage.files.format import (
+    BATCH,
+    ENTRY_SIZE,
+    FACT,
+    NO_SEGMENTS,
+    UNFINISHED,
+    Keyed,
+    StartMoved,
+    decode_fact,
+    journal_segment,
+)
+from cairnmq.storage.journal.journal import Journal, JournalReader, Segment, write_again
+from cairnmq.storage.live.queue import Queue
+from cairnmq.storage.live.write_path import WritePath
+from cairnmq.storage.queue.spec import QueueSpec
+from cairnmq.storage.queue.state import QueueState
+from cairnmq.storage.recovery.journal_search import Behind, look_behind
+from cairnmq.storage.recovery.witness import KEY, PRODUCERS_END, SPACE, Known, Seen
+
+PROGRESS_ENTRIES = 10_000
+
+
+class Scan(Struct):
+    """What the scan of one journal found."""
+
+    number: int
+    start: int
+    end: int
+    entries: int = 0
+    cut_bytes: int = 0
+    epoch: int = 0
+    queue_id_max: int = 0
+    producer_id_max: int = -1
+    gaps: dict[int, Corrupt] = {}  # queues whose records do not go on where they end
+    damage: Place | None = None  # why the journal must not go on: what lies before is good, nothing is cut
+    damage_text: str = ""
+    behind: Behind | None = None  # what is known from behind the damage
+    hole: Place | None = None  # the file ends here, before the checkpoint's split position; nothing is lost by that
+
+
+Keyeds = dict[tuple[str, bytes], bytes]
+Progress = Callable[[int, int], None]  # scanned bytes, bytes to scan
+
+
+def live_queues(
+    specs: Iterable[QueueSpec], image: CheckpointImage, journal_of: Callable[[int], int]
+) -> dict[int, Queue]:
+    """The queues that exist, with their state as of the checkpoint."""
+    queues = {}
+    for spec in specs:
+        row = image.queues.get(spec.queue_id)
+        state = QueueState.from_row(row) if row is not None else QueueState()
+        segments_from = row.segments_from if row is not None else NO_SEGMENTS
+        queue = queues[spec.queue_id] = Queue(spec, state, journal_of(spec.queue_id), segments_from)
+        if row is not None and not row.compaction.swaps:
+            queue.learn_sums(row.row_sums)
+    return queues
+
+
+def scan_journal(
+    disk: Disk,
+    number: int,
+    image: CheckpointImage,
+    queues: dict[int, Queue],
+    keyed: Keyeds,
+    *,
+    now_ms: int,
+    progress: Progress | None = None,
+) -> tuple[Scan, JournalReader]:
+    """Scans from the checkpointed split position and folds entries into queues and keyed facts. Changes no file."""
+    reader = JournalReader(disk, number)
+    mark = image.marks.get(number)
+    start = mark.split if mark is not None else 0
+    scan = Scan(number, start, start, epoch=mark.epoch if mark is not None else 0)
+    if mark is not None:
+        reader.seed = mark.seed or None
+    known = max(mark.high_watermark if mark is not None else 0, reader.synced_end())
+    if not reader.bases:
+        if max(start, known) > 0:
+            raise Corrupt(
+                f"journal {number} has no segment files, but the checkpoint stands at position {start}, and everything "
+                f"up to {max(start, known)} had reached the disk: the write disk is missing or empty. Mount the right "
+                f"--journal-dir."
+            )
+        return scan, reader
+    if reader.bases[0] > start and max(known, look_behind(reader, start).synced) > start:
+        raise Corrupt(
+            f"journal {number} begins at {reader.bases[0]}, behind the checkpoint's split position {start}: segments "
+            f"or checkpoints are missing. {REPAIR}"
+        )
+    physical_end = reader.end()
+    reach("recovery-scan")
+    # Of segments that were never synced, a later one may be there without the first.
+    readable_end = physical_end if reader.bases[0] <= start else start
+    for entry in reader.entries(start, readable_end):
+        if entry.epoch < scan.epoch:
+            break  # left over from before an earlier cut
+        scan.epoch = entry.epoch
+        queue_id = entry.queue_id
+        if queue_id > scan.queue_id_max:
+            scan.queue_id_max = queue_id
+        queue = queues.get(queue_id)
+        if queue is not None:
+            queue.journal = number  # where it has entries behind the checkpoint it stays, whatever the settings say
+        if entry.kind == BATCH:
+            scan.entries += 1
+            if scan.producer_id_max < entry.producer_id < PRODUCERS_END:
+                scan.producer_id_max = entry.producer_id
+            if queue is not None and queue_id not in scan.gaps:
+                state = queue.state
+                try:
+                    state.follow(entry, queue.topic, queue.partition, now_ms)
+                except Corrupt as gap:  # kept: that the metadata are older would be the better reason
+                    scan.gaps[queue_id] = gap.with_traceback(None)
+                else:
+                    queue.add_to_tail(
+                        entry.base_offset, entry.position + ENTRY_SIZE, len(entry.payload), entry.max_timestamp
+                    )
+                    queue.end = queue.visible = state.end
+        elif entry.kind == FACT:
+            fact = decode_fact(entry.payload)
+            if isinstance(fact, Keyed):
+                if fact.value is None:
+                    keyed.pop((fact.space, fact.key), None)
+                else:
+                    keyed[fact.space, fact.key] = fact.value
+            elif isinstance(fact, StartMoved) and queue is not None:
+                queue.move_start(fact.offset)
+        scan.end = entry.end
+        if progress is not None and scan.entries % PROGRESS_ENTRIES == 0:
+            progress(scan.end - start, physical_end - start)
+    if scan.end < physical_end and reader.is_newer_at(scan.end):
+        raise TooNew(
+            f"journal {number} at position {scan.end}: an entry was written by a newer version of CairnMQ, or is "
+            f"damaged. Start the newer version, or restore the file; nothing was changed."
+        )
+    _judge(scan, reader, known)
+    return scan, reader
+
+
+def _judge(scan: Scan, reader: JournalReader, known: int) -> None:
+    """What became of the journal behind the last good entry. `known`: what had reached the disk at least."""
+    number, physical_end = scan.number, reader.end()
+    base = max((base for base in reader.bases if base <= scan.end), default=reader.bases[0])
+    place = Place(journal_segment(number, base), min(scan.end, physical_end) - base)
+    if scan.end < max(physical_end, known):
+        behind = look_behind(reader, scan.end)
+        known = max(known, behind.synced)
+        if known <= scan.end:
+            scan.cut_bytes = physical_end - scan.end
+            return
+        scan.damage = place
+        scan.behind = behind
+        what = f"is damaged at position {scan.end}" if physical_end > scan.end else f"lost its end at {physical_end}"
+        scan.damage_text = (
+            f"journal {number} {what} (file {place.file} at {place.position}): everything up to {known} had reached "
+            f"the disk. Nothing more is written to it, and what its partitions had behind the damage is not served "
+            f"(error 56). Restore the file, or let `cairn serve --accept-loss` go on behind the damage, which lists "
+            f"what is lost; `cairn verify` tells more."
+        )
+    elif physical_end < scan.end:
+        # All of that is in queue logs, so nothing is lost: the next segment begins where it would have.
+        scan.hole = place
+
+
+def cut_short(queues: Iterable[Queue], scan: Scan, journals: Iterable[int]) -> None:
+    """Marks the queues that may have entries behind the damage. `journals`: over how many they have been spread.
+
+    They belong to the damaged journal until somebody accepts the loss, wherever they would be by now: another journal
+    would give offsets again that their records behind the damage have.
+    """
+    for queue in queues:
+        if scan.behind is not None and queue.queue_id in scan.behind.queue_ids:
+            queue.journal = scan.number
+            # What was deleted does not come back because of the damage.
+            queue.move_start(min(scan.behind.starts.get(queue.queue_id, 0), queue.end))
+        elsewhere = queue.tail is not None and queue.journal != scan.number
+        at_home = queue.journal == scan.number or any(queue.queue_id % count == scan.number for count in journals)
+        if at_home and not elsewhere:
+            queue.cut_short, queue.journal = True, scan.number
+
+
+def known_by(
+    image: CheckpointImage, keyed: Keyeds, scans: Sequence[Scan], journal_disk: Disk, read_disk: Disk
+) -> Known:
+    """What all that was read shows of the metadata's numbers."""
+    seen = Seen()
+    seen.add_image(image)
+    seen.add_fact(keyed.get((SPACE, KEY)))
+    for scan in scans:
+        seen.add(scan.epoch, scan.queue_id_max, scan.producer_id_max)
+        if scan.behind is not None:
+            seen.join(scan.behind.seen)
+    return seen.known(journal_disk, read_disk, image.packs)
+
+
+def _cut(disk: Disk, reader: JournalReader, scan: Scan) -> None:
+    """Removes what lies behind the end, latest first, and syncs the rest: after this, written means synced. A damaged
+    journal stays as it is.
+
+    A killed broker leaves unsynced bytes in any segment, not only in the last one.
+    """
+    if not reader.bases or scan.damage is not None:
+        return
+    end = scan.end
+    reach("recovery-cut")
+    directory = str(reader.number)
+    for name in disk.list(directory):
+        if name.endswith(UNFINISHED):
+            disk.remove(f"{directory}/{name}")
+    with noting_doubt(disk, directory):
+        for base in reversed(reader.bases):
+            name = journal_segment(reader.number, base)
+            if base >= end:
+                disk.remove(name)
+                continue
+            file = disk.open(name, write=True)
+            size = file.size()
+            if base + size > end or base == reader.bases[-1]:
+                file.truncate(min(size, end - base))  # the last one may have room that it was to grow into
+            file.sync()
+            file.close()
+        disk.sync_dir(directory)
+    reader.refresh()
+    if disk.exists(doubt_name(directory)):
+        _write_again(disk, reader, scan.start, end)
+
+
+def _write_again(disk: Disk, reader: JournalReader, start: int, end: int) -> None:
+    """A sync failed before this start: what lies behind the checkpoint may read well and not be on disk."""
+    seed = reader.find_seed()
+    for index, base in enumerate(reader.bases):
+        size = _size(reader, index, end)
+        if base + size > start:
+            write_again(disk, reader.number, base, reader.file(base), size, max(base, start), seed).close()
+    disk.sync_dir(str(reader.number))
+    reader.refresh()
+    disk.remove(doubt_name(str(reader.number)))
+
+
+def reopened(disk: Disk, reader: JournalReader, scan: Scan, *, epoch: int, seed: int, segment_bytes: int) -> WritePath:
+    """The journal, cut and ready to go on in a new segment. Where it is damaged, files may lie behind the end.
+
+    `seed` is for one that has none yet."""
+    disk.make_dir(str(scan.number))
+    _cut(disk, reader, scan)
+    segments = [
+        Segment(base, disk.open(journal_segment(scan.number, base)), _size(reader, index, scan.end), synced=True)
+        for index, base in enumerate(reader.bases)
+        if base < scan.end
+    ]
+    journal = Journal(
+        disk,
+        scan.number,
+        epoch=epoch,
+        seed=reader.find_seed() or seed,
+        segments=segments,
+        end=scan.end,
+        segment_bytes=segment_bytes,
+    )
+    if scan.end and scan.damage is None:
+        journal.synced_file.put(scan.end)
+    reader.close()
+    path = WritePath(journal)
+    path.unsplit_entries = scan.entries
+    if scan.damage is not None:
+        path.stop(scan.damage_text)
+    return path
+
+
+def _size(reader: JournalReader, index: int, end: int) -> int:
+    following = reader.bases[index + 1] if index + 1 < len(reader.bases) else end
+    return min(following, end) - reader.bases[index]

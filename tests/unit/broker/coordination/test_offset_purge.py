@@ -1,0 +1,58 @@
+"""What deleted topics leave: dropped, if need be later; nobody waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from cairnmq.broker.coordination import offset_purge
+from cairnmq.broker.coordination.fact_log import Fact
+from cairnmq.broker.coordination.offset_purge import Leftovers
+from cairnmq.groups.offsets import Committed, OffsetKey, put
+from unit.broker.rig import open_rig, scenario, until
+
+
+@scenario
+async def test_dropped_once_the_journal_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offset_purge, "RETRY_SECONDS", 0.01)
+    async with open_rig(tmp_path) as rig:
+        path = rig.ctx.store.engine.paths[0]
+        kept = await rig.create("a")
+        keys = [OffsetKey("g", topic_id, 0) for topic_id in (kept.topic_id, b"x" * 16)]
+        await rig.ctx.facts.commit([put(key, Committed(2)) for key in keys])
+        path.stopped = "planted"
+        dropping = Leftovers(rig.ctx.facts, rig.ctx.coordinator.groups, lambda: rig.ctx.catalog.image)
+        dropping.start()
+        await until(lambda: rig.ctx.facts.is_idle)
+        assert len(rig.ctx.offsets.topics("g")) == 2
+        path.stopped = None
+        await until(lambda: set(rig.ctx.offsets.topics("g")) == {kept.topic_id})
+        dropping.close()
+
+
+@scenario
+async def test_what_comes_while_others_are_stored_is_dropped_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_rig(tmp_path) as rig:
+        facts, offsets = rig.ctx.facts, rig.ctx.offsets
+        commit, held, go_on = facts.commit, asyncio.Event(), asyncio.Event()
+
+        async def slow(what: Sequence[Fact]) -> None:
+            held.set()
+            await go_on.wait()
+            await commit(what)
+
+        dropping = Leftovers(rig.ctx.facts, rig.ctx.coordinator.groups, lambda: rig.ctx.catalog.image)
+        with monkeypatch.context() as patch:
+            patch.setattr(facts, "commit", slow)
+            dropping.start()
+            await held.wait()
+            await commit([put(OffsetKey("g", b"x" * 16, 0), Committed(2))])
+            dropping.start()
+            go_on.set()
+            await until(lambda: not offsets.topics("g"))
+        dropping.close()

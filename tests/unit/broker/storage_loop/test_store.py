@@ -1,0 +1,149 @@
+"""What the splitter reports, as the broker takes it; the rest of the store is tested through its handlers."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import time
+from pathlib import Path
+
+import pytest
+
+from cairnmq.broker.http.status import Status
+from cairnmq.broker.storage_loop.splitter_messages import Checkpointed, Seen, Spoiled, Trouble
+from cairnmq.broker.storage_loop.store import StorageStopped
+from cairnmq.groups.offsets import SPACE, Committed, OffsetKey, put
+from cairnmq.storage.checkpoint.split_report import Published
+from cairnmq.storage.files.damage import ReadFailure
+from cairnmq.storage.files.format import Fact, Keyed
+from cairnmq.storage.journal import journal
+from cairnmq.storage.live.queue import Queue
+from unit.broker.rig import NOW_MS, batch, open_rig, scenario
+
+
+@scenario
+async def test_a_checkpoint_counts_although_old_segments_cannot_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by chaos (EIO of unlink): what else the splitter had reported at the same time was lost."""
+    async with open_rig(tmp_path) as rig:
+        store, sent = rig.ctx.store, []
+
+        def fail(position: int) -> int:
+            raise OSError(errno.EIO, "unlink")
+
+        monkeypatch.setattr(store.engine.paths[0].journal, "remove_below", fail)
+        monkeypatch.setattr(store._link, "send", sent.append)
+        store._on_report(Checkpointed(Published(7, dict(store.engine.split), []), 0.1))
+        assert sent == [Seen(7)]
+        assert store.engine.checkpointed == store.engine.split
+        monkeypatch.undo()
+
+
+@scenario
+async def test_the_trouble_of_a_splitter_ends_with_it(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        store = rig.ctx.store
+        store._on_report(Trouble("splitter: no space left on device"))
+        assert store.stats().splitter_trouble
+        store._begin(resume=True)
+        assert not store.stats().splitter_trouble
+        store._on_report(Spoiled("a sync failed"))
+        store._begin(resume=True)
+        store._on_report(Trouble("splitter: no space left on device"))
+        assert store.stats().splitter_trouble == "a sync failed; splitter: no space left on device"
+        store._on_report(Trouble(""))
+        assert store.stats().splitter_trouble == "a sync failed", "all since the last checkpoint is in doubt"
+        store._on_report(Checkpointed(Published(7, dict(store.engine.split), []), 0.1))
+        assert not store.stats().splitter_trouble
+
+
+@scenario
+async def test_a_broker_without_a_splitter_is_not_ready(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        status = Status(time.monotonic)
+        status.ctx = rig.ctx
+        assert status.problems() == []
+        rig.ctx.store._link.trouble = "no splitter can be started: why"
+        rig.ctx.store._begin(resume=True)
+        assert status.problems() == ["no splitter can be started: why"]
+        assert status.storage()["splitter"]["state"] == "no splitter can be started: why"
+
+
+@scenario
+async def test_who_waits_is_told_of_a_write_that_fails_in_the_same_turn(tmp_path: Path) -> None:
+    """Else a marker that was taken back would count as stored when something else lies where it was."""
+    async with open_rig(tmp_path) as rig:
+        store, path = rig.ctx.store, rig.ctx.store.engine.paths[0]
+        end = path.stage_fact(None, Keyed("space", b"key", b"value"), rig.now_ms)
+        assert isinstance(end, int)
+        waits = store.durable(0, end)
+        write = path.take()
+        assert write is not None
+        path.failed(write, "no space")
+        with pytest.raises(StorageStopped):
+            await waits
+
+
+@scenario
+async def test_facts_that_cannot_be_staged_stop_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No memory for the second of two: neither is stored, and what is decided later does not wait for them."""
+    async with open_rig(tmp_path) as rig:
+        facts, store = rig.ctx.facts, rig.ctx.store
+        real, before = journal.encode_fact, store.engine.paths[0].journal.staged_end
+
+        def starved(fact: Fact) -> bytes:
+            if isinstance(fact, Keyed) and fact.value == b"large":
+                raise MemoryError
+            return real(fact)
+
+        monkeypatch.setattr(journal, "encode_fact", starved)
+        with pytest.raises(StorageStopped, match="MemoryError"):
+            await facts.commit([put(OffsetKey("g", bytes(16), 0), Committed(1)), (SPACE, b"key", b"large")])
+        assert store.engine.paths[0].journal.staged_end == before
+        await facts.commit([put(OffsetKey("g", bytes(16), 1), Committed(2))])
+        assert list(rig.ctx.offsets.topics("g")[bytes(16)]) == [1]
+
+
+@scenario
+async def test_a_clock_that_is_ahead_forgets_no_producers(tmp_path: Path) -> None:
+    """What they send again would be stored twice."""
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        await rig.produce("a", batch(b"v", producer_id=8, producer_epoch=0, base_sequence=0))
+        rig.now_ms += 30 * 86_400_000
+        rig.ctx.store._expire()
+        assert list(rig.queue("a").state.producers) == [8]
+        assert rig.ctx.store._expiry is not None
+        rig.ctx.store._expiry.cancel()
+
+
+@scenario
+async def test_a_cold_read_that_fails_is_told_whatever_it_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with open_rig(tmp_path) as rig:
+        told: asyncio.Future[list[ReadFailure | None]] = asyncio.get_running_loop().create_future()
+        rig.ctx.store.warm([lambda: None, {}.popitem], told.set_result)  # type: ignore[list-item]
+        first, second = await told
+        assert first is None and second is not None and second.is_defect and "KeyError" in second.text
+        assert "Traceback" in caplog.text, "where a defect is, the log says"
+
+
+@scenario
+async def test_a_lookup_by_time_begins_again_when_the_records_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Segments that went back to packs meanwhile: the lookup found files no more, and their records are there."""
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        await rig.produce("a", batch(b"v"))
+        store, queue, looks = rig.ctx.store, rig.queue("a"), []
+
+        def find(queue: Queue, timestamp: int) -> int | None:
+            looks.append(queue.segments_from)
+            if len(looks) == 1:
+                queue.segments_from -= 1
+                return None
+            return 0
+
+        monkeypatch.setattr(store.engine, "find_in_log", find)
+        assert await store.times.find(queue, 0) == (0, NOW_MS, 1) and len(looks) == 2

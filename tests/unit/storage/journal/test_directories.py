@@ -1,0 +1,71 @@
+"""What lies beside the journals is never taken for one of them."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from cairnmq.settings.topic import LogConfig
+from cairnmq.storage.check.verify import check
+from cairnmq.storage.engine import Engine, EngineConfig
+from cairnmq.storage.files.format import segment_entry
+from cairnmq.storage.journal.directories import find_journals, find_strays
+from cairnmq.storage.queue.spec import QueueSpec
+from cairnmq.storage.recovery.lost_disk import find_loss
+from cairnmq.testing.sim_disk import SimDisk
+
+SPECS = [QueueSpec(1, "t", 0, bytes(16), LogConfig())]
+
+
+@pytest.fixture
+def disk() -> SimDisk:
+    return SimDisk(Random(1))
+
+
+def hold(disk: SimDisk, name: str, number: int) -> None:
+    disk.make_dir(name)
+    disk.create(f"{name}/00000000000000000000.jnl").append([segment_entry(number, 5, 1, 0, 0)])
+
+
+def opened(disk: SimDisk, journals: int = 1) -> Engine:
+    config = EngineConfig(journals=journals)
+    return Engine.open(disk, SimDisk(Random(2)), SPECS, begin=lambda _: 2, seed=5, config=config, now_ms=0)
+
+
+@pytest.mark.parametrize("name", ["30", "20261118", "007", "²", "12"])
+def test_a_stray_directory_makes_no_journals(name: str, disk: SimDisk) -> None:
+    """Up to its number journals were made, each with a reserve of 4 MB; `journal/20261118` would mean 20 million."""
+    disk.make_dir(name)
+    disk.create(f"{name}/note.txt")
+    engine = opened(disk)
+    assert len(engine.paths) == 1
+    assert disk.list("") == sorted(["0", name])
+    assert find_loss(disk, SimDisk(Random(2)), SPECS) is None
+
+
+@pytest.mark.parametrize("name, number", [("30", 30), ("007", 7), ("7", 0)])
+def test_neither_does_a_copy_of_a_journal(name: str, number: int, disk: SimDisk) -> None:
+    hold(disk, name, number)
+    assert len(opened(disk).paths) == 1 and find_strays(disk, [0]) == [name]
+    said = [finding for finding in check(SimDisk(Random(2)), disk) if finding.file == f"journal/{name}"]
+    assert len(said) == 1 and said[0].is_note
+
+
+def test_a_file_with_a_number_for_a_name(disk: SimDisk) -> None:
+    disk.create("3")
+    disk.create("99")
+    assert find_journals(disk, [0]) == [0] and find_strays(disk, [0]) == ["99"]
+    assert len(opened(disk).paths) == 1
+
+
+def test_journals_that_hold_something_are_kept_when_fewer_are_asked_for(disk: SimDisk) -> None:
+    hold(disk, "2", 2)
+    assert len(opened(disk).paths) == 3
+    assert find_journals(disk, {5}) == [2, 5] and find_strays(disk, [2]) == []
+
+
+def test_one_whose_heads_cannot_be_read_is_left_to_recovery(disk: SimDisk) -> None:
+    disk.make_dir("1")
+    disk.create("1/00000000000000000000.jnl").append([b"nothing that reads back"])
+    assert find_journals(disk, ()) == [1]

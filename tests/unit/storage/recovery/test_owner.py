@@ -1,0 +1,152 @@
+"""A broker beside the wrong journals refuses to start, and changes nothing; so does one that is too old for them."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from random import Random
+
+import msgspec
+import pytest
+
+from cairnmq.errors import Corrupt, Lost, TooNew
+from cairnmq.storage.recovery.owner import (
+    OWNER_FILE,
+    Owner,
+    OwnerWitness,
+    check_owner,
+    journal_counts,
+    read_owner,
+    write_owner,
+)
+from cairnmq.testing.sim_disk import SimDisk
+from cairnmq.types import Counters
+
+WITNESS = Counters(7, 12, 1 << 41, 99)
+
+
+def check(
+    journals: SimDisk, cluster: str = "a", *, topics: bool = True, checkpoint: bool = False, ok: bool = False
+) -> None:
+    read_disk = SimDisk(Random(2))
+    if checkpoint:
+        read_disk.make_dir("checkpoints")
+        read_disk.create("checkpoints/00000000000000000001.ckpt")
+    before = journals.list("")
+    check_owner(journals, read_disk, cluster, where="J", has_topics=topics, accept_loss=ok)
+    assert journals.list("") == before
+
+
+@pytest.fixture
+def journals() -> SimDisk:
+    return SimDisk(Random(1))
+
+
+def content(journals: SimDisk) -> bytes:
+    file = journals.open(OWNER_FILE)
+    return bytes(file.read(0, file.size()))
+
+
+def test_journals_of_another_cluster_are_refused(journals: SimDisk) -> None:
+    check(journals, topics=False)
+    write_owner(journals, Owner("a"))
+    check(journals)
+    with pytest.raises(Corrupt, match="belong to the cluster a, this data directory to b"):
+        check(journals, "b")
+    check(journals, "b", ok=True)
+
+
+def test_topics_without_journals_are_a_loss(journals: SimDisk) -> None:
+    with pytest.raises(Lost, match="holds no journals"):
+        check(journals)
+    check(journals, ok=True)
+
+
+def test_what_a_checkpoint_knows_of_is_judged_with_it(journals: SimDisk) -> None:
+    check(journals, checkpoint=True)  # recovery says what is lost
+    check(journals, checkpoint=True, ok=True)
+
+
+def test_journals_without_an_owner_are_taken_as_they_are(journals: SimDisk) -> None:
+    journals.make_dir("0")
+    journals.create("0/00000000000000000000.jnl")
+    check(journals)
+
+
+def test_what_is_written_is_read_back(journals: SimDisk) -> None:
+    assert read_owner(journals) is None
+    write_owner(journals, Owner("a", 1, WITNESS))
+    assert read_owner(journals) == Owner("a", 1, WITNESS)
+
+
+def test_the_file_of_the_first_versions_is_read(journals: SimDisk) -> None:
+    journals.replace(OWNER_FILE, b'{"cluster_id":"a"}')
+    assert read_owner(journals) == Owner("a", 1, Counters())
+
+
+def test_fields_of_later_versions_are_no_damage(journals: SimDisk) -> None:
+    class Later(Owner, frozen=True):
+        more: int = 5
+
+    write_owner(journals, Later("a", 1, WITNESS))
+    assert read_owner(journals) == Owner("a", 1, WITNESS)
+
+
+def test_a_later_format_is_refused(journals: SimDisk) -> None:
+    write_owner(journals, Owner("a", 2, WITNESS))
+    with pytest.raises(TooNew, match="newer version of CairnMQ.*format is 2, this version knows 1"):
+        read_owner(journals)
+    with pytest.raises(TooNew):
+        check(journals, ok=True)
+
+
+def test_no_bit_of_it_is_believed_when_it_is_damaged(journals: SimDisk) -> None:
+    write_owner(journals, Owner("a", 1, WITNESS))
+    whole = content(journals)
+    for at in range(len(whole) * 8):
+        data = bytearray(whole)
+        data[at // 8] ^= 1 << at % 8
+        journals.replace(OWNER_FILE, bytes(data))
+        assert read_owner(journals) in (None, Owner("a", 1, Counters())), bytes(data)
+    for size in range(len(whole)):
+        journals.replace(OWNER_FILE, whole[:size])
+        assert read_owner(journals) is None
+
+
+def test_it_is_kept_when_it_changed(journals: SimDisk) -> None:
+    owner = OwnerWitness(journals, "a", 1)
+    owner.keep(WITNESS)
+    before = journals.operations
+    owner.keep(WITNESS)
+    assert journals.operations == before
+    owner.keep(msgspec.structs.replace(WITNESS, epoch=8))
+    assert read_owner(journals) == Owner("a", 1, Counters(8, 12, 1 << 41, 99), (1,))
+
+
+def test_a_full_disk_does_not_keep_a_broker_from_starting(journals: SimDisk, caplog: pytest.LogCaptureFixture) -> None:
+    owner = OwnerWitness(journals, "a", 1)
+    owner.keep(WITNESS)
+    journals.faults[journals.operations + 1] = errno.ENOSPC
+    with caplog.at_level(logging.WARNING):
+        owner.keep(msgspec.structs.replace(WITNESS, epoch=8))
+    assert "owner.json could not be written" in caplog.text
+    assert read_owner(journals) == Owner("a", 1, WITNESS, (1,))
+    owner.keep(msgspec.structs.replace(WITNESS, epoch=8))
+    assert owner.kept == Counters(8, 12, 1 << 41, 99)
+
+
+def test_it_remembers_how_many_journals_there_were(journals: SimDisk) -> None:
+    """A queue's entries may still lie where it was at home then."""
+    OwnerWitness(journals, "a", 2).keep(WITNESS)
+    OwnerWitness(journals, "a", 4).keep(WITNESS)
+    OwnerWitness(journals, "a", 2).keep(WITNESS)
+    owner = read_owner(journals)
+    assert owner is not None and owner.journals == (2, 4) and journal_counts(journals) == {2, 4}
+
+
+def test_of_journals_from_before_it_was_remembered_any_number_is_possible(journals: SimDisk) -> None:
+    assert journal_counts(journals) == set()
+    journals.make_dir("2")
+    journals.create("2/00000000000000000000.jnl")
+    write_owner(journals, Owner("a"))
+    assert journal_counts(journals) == {1, 2, 3}
