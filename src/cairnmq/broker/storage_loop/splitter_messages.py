@@ -98,8 +98,8 @@ class Seen(Struct, frozen=True, array_like=True, tag=8):
     serial: int
 
 
-class Mend(Struct, frozen=True, array_like=True, tag=9):
-    """A read found this file damaged: make it good from the journals, if they still hold its records."""
+class Repair(Struct, frozen=True, array_like=True, tag=9):
+    """A read found this file damaged: repair it from the journals, if they still hold its records."""
 
     queue_id: int
     file: str
@@ -111,7 +111,7 @@ class Expiration(Struct, frozen=True, array_like=True, tag=10):
     producer_ms: int
 
 
-Order = Begin | Advance | Specs | Drop | Configure | Pace | Finish | Seen | Mend | Expiration
+Order = Begin | Advance | Specs | Drop | Configure | Pace | Finish | Seen | Repair | Expiration
 
 
 class Ask(Struct, frozen=True, array_like=True, tag=11):
@@ -140,9 +140,9 @@ class Proposals(Struct, frozen=True, array_like=True, tag=14):
 
 
 class Trouble(Struct, frozen=True, array_like=True, tag=15):
-    """Why nothing is split at the moment; empty when it goes on."""
+    """Why nothing is split at the moment; None: it is split again."""
 
-    reason: str
+    reason: str | None
 
 
 class Finished(Struct, frozen=True, array_like=True, tag=16):
@@ -160,13 +160,13 @@ class Damaged(Struct, frozen=True, array_like=True, tag=18):
     place: Place | None = None
 
 
-class Spoiled(Struct, frozen=True, array_like=True, tag=19):
+class SyncFailed(Struct, frozen=True, array_like=True, tag=19):
     """A sync of the read disk failed. The process exits; its successor begins at the checkpoint."""
 
     reason: str
 
 
-class Mended(Struct, frozen=True, array_like=True, tag=20):
+class Repaired(Struct, frozen=True, array_like=True, tag=20):
     """A damaged file is good again; a pack from the next checkpoint on."""
 
     queue_id: int
@@ -182,7 +182,9 @@ class Compacted(Struct, frozen=True, array_like=True, tag=30):
     dirty_ratio: float
 
 
-Report = Compacted | Mended | Spoiled | Damaged | Begun | Ask | Split | Checkpointed | Proposals | Trouble | Finished
+Report = (
+    Compacted | Repaired | SyncFailed | Damaged | Begun | Ask | Split | Checkpointed | Proposals | Trouble | Finished
+)
 
 encode = msgspec.msgpack.Encoder().encode
 _orders: msgspec.msgpack.Decoder[Order] = msgspec.msgpack.Decoder(Order)

@@ -14,6 +14,8 @@ import socket
 import sys
 import time
 from collections import deque
+from collections.abc import Callable
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -34,16 +36,16 @@ from cairnmq.broker.storage_loop.splitter_messages import (
     Finish,
     Finished,
     Inbox,
-    Mend,
-    Mended,
     Order,
     Pace,
     Proposals,
+    Repair,
+    Repaired,
     Report,
     Seen,
     Specs,
     Split,
-    Spoiled,
+    SyncFailed,
     Trouble,
     framed,
     orders,
@@ -105,14 +107,25 @@ class SplitterProcess:
         self.expiry_clock = ExpiryClock(now_ms, steady_ms, lambda: self.begin.producer_expiration_ms)
         self.look_seconds = 0.0  # what the last look took
         self.deleted = False  # queues, since the last checkpoint: packs may hold little else
-        self.trouble = ""
-        self.doubtful = False
-        self.to_mend: deque[tuple[int, str]] = deque()  # queue and file; each file is tried once
+        self.trouble: str | None = None
+        self.must_reopen = False  # a round failed: begin again from what is known to be good
+        self.to_repair: deque[tuple[int, str]] = deque()  # queue and file; each file is tried once
         self.tried: set[str] = set()
         self.retry_at = 0.0
         self.rest_at: float | None = 0.0
         self.full = False  # until the reserve is held again
         self.reported = Compacted(0, 0, 0, 0.0)
+        # but Begin, which comes first, and Specs, which `resolve` waits for
+        self.actions: dict[type[Order], Callable[[Any], None]] = {
+            Advance: self.advance,
+            Finish: self.finish,
+            Drop: self.drop,
+            Configure: self.configure,
+            Seen: self.seen,
+            Repair: self.plan_repair,
+            Expiration: self.set_expiration,
+            Pace: self.set_pace,
+        }
 
     # ------------------------------------------------------------------------------------------------- messages
 
@@ -189,32 +202,46 @@ class SplitterProcess:
             self.send(Begun())
         self.upkeep = Upkeep(splitter, seed=os.urandom(16))
         self.mender = Mender(splitter)
-        self.to_mend.extend((0, place.file) for place in splitter.shelf.damages())
+        self.to_repair.extend((0, place.file) for place in splitter.shelf.damages())
         return splitter
 
+    # -------------------------------------------------------------------------------------------------- orders
+
     def obey(self, order: Order) -> None:
-        if isinstance(order, Advance | Finish):
-            self.limits.update(order.limits)
-            if isinstance(order, Finish):
-                self.finishing, self.clean = True, order.clean
-                _set_niceness(0)  # somebody waits for the end; on a busy machine a nice process may take minutes
-        elif isinstance(order, Drop):
-            self.splitter.drop(order.queues)
-            self.deleted = True
-        elif isinstance(order, Configure):
-            self.splitter.configure(order.spec)
-        elif isinstance(order, Seen):
-            self.splitter.seen(order.serial)
-        elif isinstance(order, Mend):
-            self.to_mend.append((order.queue_id, order.file))
-        elif isinstance(order, Expiration):
-            self.begin = replace(self.begin, producer_expiration_ms=order.producer_ms)
-            self.splitter.producer_expiration_ms = order.producer_ms
-        elif isinstance(order, Pace):
-            self.paused = order.paused
-            if order.urgent != self.urgent:
-                self.urgent = order.urgent
-                _set_niceness(0 if order.urgent else NICENESS)
+        self.actions[type(order)](order)
+
+    def advance(self, order: Advance) -> None:
+        self.limits.update(order.limits)
+
+    def finish(self, order: Finish) -> None:
+        self.limits.update(order.limits)
+        self.finishing, self.clean = True, order.clean
+        _set_niceness(0)  # somebody waits for the end; on a busy machine a nice process may take minutes
+
+    def drop(self, order: Drop) -> None:
+        self.splitter.drop(order.queues)
+        self.deleted = True
+
+    def configure(self, order: Configure) -> None:
+        self.splitter.configure(order.spec)
+
+    def seen(self, order: Seen) -> None:
+        self.splitter.seen(order.serial)
+
+    def plan_repair(self, order: Repair) -> None:
+        self.to_repair.append((order.queue_id, order.file))
+
+    def set_expiration(self, order: Expiration) -> None:
+        self.begin = replace(self.begin, producer_expiration_ms=order.producer_ms)
+        self.splitter.producer_expiration_ms = order.producer_ms
+
+    def set_pace(self, order: Pace) -> None:
+        self.paused = order.paused
+        if order.urgent != self.urgent:
+            self.urgent = order.urgent
+            _set_niceness(0 if order.urgent else NICENESS)
+
+    # ---------------------------------------------------------------------------------------------------- work
 
     def work(self) -> float | None:
         """One step; returns how long to wait for orders before the next one, None when finished."""
@@ -222,17 +249,17 @@ class SplitterProcess:
         if now < self.retry_at and not self.finishing:
             return self.retry_at - now
         try:
-            if self.doubtful:
+            if self.must_reopen:
                 failed = self.splitter
                 failed.close()
                 self.splitter = self.open_splitter(failed.resume())
-                self.doubtful = False
+                self.must_reopen = False
             if self.full:
                 self.make_room()
             pause = self.step(now)
-            if self.trouble:
-                self.trouble = ""
-                self.send(Trouble(""))
+            if self.trouble is not None:
+                self.trouble = None
+                self.send(Trouble(None))
             return pause
         except Unreported:
             return None  # the broker takes over what the checkpoint says, and starts a successor behind it
@@ -240,10 +267,10 @@ class SplitterProcess:
             if isinstance(error, BrokenPipeError | ConnectionError):
                 raise BrokerGone from error
             if self.splitter.spoiled is not None:
-                self.send(Spoiled(self.splitter.spoiled))
+                self.send(SyncFailed(self.splitter.spoiled))
                 return None
             # A failed round has moved some queues and not others: begin again from what is known to be good.
-            self.doubtful = True
+            self.must_reopen = True
             reason = f"splitter: {text_of(error)}"
             if isinstance(error, OSError) and error.errno in FULL:
                 self.full = True
@@ -324,7 +351,7 @@ class SplitterProcess:
 
     def tidy(self) -> bool:
         """A step of merging; True if there is more. Damage found there stops neither splitting nor checkpoints."""
-        self.mend()
+        self.repair()
         try:
             more = self.upkeep.step()
             if self.upkeep.look_due:
@@ -360,21 +387,21 @@ class SplitterProcess:
             sys.excepthook(type(error), error, error.__traceback__)  # a defect: where it is, for whoever mends it
         self.send(Damaged(str(error)))
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """Damage that was found since, here or by the broker's reads."""
         for queue_id, place in self.splitter.damages:
             self.send(Damaged(str(place), place))
-            self.to_mend.append((queue_id, place.file))
+            self.to_repair.append((queue_id, place.file))
         self.splitter.damages.clear()
-        while self.to_mend and not self.splitter.has_merge and not self.upkeep.is_merging:
-            queue_id, file = self.to_mend.popleft()
+        while self.to_repair and not self.splitter.has_merge and not self.upkeep.is_merging:
+            queue_id, file = self.to_repair.popleft()
             if file in self.tried:
                 continue
             self.tried.add(file)
             try:
                 if self.mender.mend(queue_id, file):
                     self.checkpoint()
-                self.send(Mended(queue_id, file))
+                self.send(Repaired(queue_id, file))
             except (Corrupt, Unreadable) as error:
                 self.send(Damaged(f"{file} cannot be repaired: {error}"))
 

@@ -8,7 +8,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -17,39 +16,14 @@ from cairnmq.broker.clocks import ExpiryClock, steady_ms
 from cairnmq.broker.coordination.fact_log import Fact, Stored
 from cairnmq.broker.storage_loop.journal_loop import JournalLoop
 from cairnmq.broker.storage_loop.newest_records import NewestRecords
-from cairnmq.broker.storage_loop.splitter_link import SplitterLink
-from cairnmq.broker.storage_loop.splitter_messages import (
-    Advance,
-    Ask,
-    Begin,
-    Checkpointed,
-    Compacted,
-    Configure,
-    Damaged,
-    Drop,
-    Expiration,
-    Finish,
-    Finished,
-    Mend,
-    Mended,
-    Pace,
-    Proposals,
-    Report,
-    Seen,
-    Specs,
-    Split,
-    Spoiled,
-    Trouble,
-)
+from cairnmq.broker.storage_loop.splitter_control import SplitterControl
 from cairnmq.broker.storage_loop.store_stats import JournalStats, StoreStats
 from cairnmq.broker.storage_loop.time_lookup import TimeLookup
 from cairnmq.codec.batch import only_empty
 from cairnmq.errors import Corrupt, ErrorCode, Fault, Refusal
-from cairnmq.os_errors import text_of
 from cairnmq.settings.broker import BrokerConfig
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.api.serving import (
-    DOUBT_FILE,
     LARGE,
     Aborted,
     Chunks,
@@ -69,14 +43,9 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-ADVANCE_SECONDS = 0.1
-SPOILED_SECONDS = 1.0  # after a failed sync: time for a disk to recover, and no busy loop if it does not
-ADVANCE_BYTES = 8 << 20
-URGENT_SHARE = 0.5  # of the backlog's cap, from where the splitter runs at normal priority
 COLD_READERS = 4
 CHUNKS_KEPT = 12  # the records of one full answer, and what is left over in each of its chunks
 KEPT_PART = 4  # of the memory for answers, at most, in free chunks
-FINISH_SECONDS = 120.0
 PRODUCER_EXPIRY_SECONDS = 600.0
 FACTS_FLUSH_MS = 500  # what groups and transactions store, if `cairn.flush` lets it be answered before it is synced
 
@@ -107,38 +76,39 @@ class Store:
         self.journal_dir = journal_dir
         self.data_dir = data_dir
         self._loop = asyncio.get_running_loop()
-        self.loops = [JournalLoop(path, clock, self._wake, self._synced, self._give_room) for path in engine.paths]
-        self._link = SplitterLink(lock_fds, self._begin, self._on_report, self._go_by_the_checkpoint)
+        self._cold = ThreadPoolExecutor(COLD_READERS, "cold-read")
+        self.loops: list[JournalLoop] = []
+        self.splitter = SplitterControl(
+            engine,
+            self.loops,
+            self._cold,
+            lock_fds=lock_fds,
+            journal_dir=journal_dir,
+            data_dir=data_dir,
+            config=config,
+            clock=clock,
+            give_room=self._give_room,
+        )
+        synced = self.splitter.on_synced
+        self.loops.extend(JournalLoop(path, clock, self._wake, synced, self._give_room) for path in engine.paths)
         self.cold_failures: dict[tuple[int, int], ReadFailure] = {}  # (queue, offset) -> for who asks for it next
         kept = config.cairn_answer_bytes_max // KEPT_PART // LARGE
         self.chunks = Chunks(kept_small=0, kept_large=min(kept, CHUNKS_KEPT))
-        self._cold = ThreadPoolExecutor(COLD_READERS, "cold-read")
         self._unpacker = ThreadPoolExecutor(1, "unpack")  # one: a small batch may expand to all that is allowed
         self.times = TimeLookup(engine, self._cold, self._unpacker, lambda: self.unpacked_max)
         self.newest = NewestRecords(engine, self._cold, self._unpacker, lambda: self.unpacked_max, self.found_damage)
         self.unpacking = 0  # requests whose batches wait for being unpacked
         self.parked: Counter[int] = Counter()  # the queues that these name, compacted or not
         self._room: deque[Callable[[], None]] = deque()
-        self._split_enabled = config.cairn_split_enable
-        self._urgent = False
-        self._compaction = Compacted(0, 0, 0, 0.0)
-        self._trouble = ""  # of the splitter that runs, as it says
-        self._failed_sync = ""  # of the read disk, until a checkpoint shows that what was in doubt is on disk
-        self._spoiled = False
-        self._finished = asyncio.Event()
-        self._checkpoint_at = time.monotonic()
-        self._checkpoint_seconds = 0.0
         self._recovery_seconds = recovery_seconds
         self._cold_reads = 0
         self._expiry: asyncio.TimerHandle | None = None
         self._expiry_clock = ExpiryClock(clock, steady_ms, lambda: self._config.producer_id_expiration_ms)
-        self._advance_timer: asyncio.TimerHandle | None = None
-        self._advanced = 0
 
     def start(self) -> None:
         for loop in self.loops:
             loop.start(self._config.cairn_reserve_bytes)
-        self._link.start()
+        self.splitter.start()
         self._expire()
 
     def _expire(self) -> None:
@@ -157,7 +127,7 @@ class Store:
 
     async def delete_queues(self, queue_ids: list[int]) -> None:
         dropped = self.engine.drop_queues(queue_ids)
-        self._link.send(Drop([(queue.queue_id, queue.spec.directory) for queue in dropped]))
+        self.splitter.drop(dropped)
         self._wake(dropped)
 
     def configure(self, queue_id: int, config: LogConfig) -> None:
@@ -165,17 +135,11 @@ class Store:
         old = queue.spec
         spec = QueueSpec(old.queue_id, old.topic, old.partition, old.topic_id, config)
         self.engine.configure(spec)
-        self._link.send(Configure(spec))
+        self.splitter.configure(spec)
 
     def reconfigure(self, config: BrokerConfig) -> None:
         """Broker settings changed at run time."""
-        expiration_ms = config.producer_id_expiration_ms
-        if expiration_ms != self._config.producer_id_expiration_ms:
-            self._link.send(Expiration(expiration_ms))
         self._config = config
-        if config.cairn_split_enable != self._split_enabled:
-            self._split_enabled = config.cairn_split_enable
-            self._link.send(Pace(not self._split_enabled, self._urgent))
         self.engine.config = replace(
             self.engine.config,
             retain_bytes=config.cairn_journal_retain_bytes,
@@ -183,7 +147,7 @@ class Store:
             unsplit_entries_max=config.cairn_unsplit_entries_max,
         )
         self._give_room()
-        self._set_urgency()
+        self.splitter.reconfigure(config)
 
     # ----------------------------------------------------------------------------------------------- writing
 
@@ -314,7 +278,7 @@ class Store:
         place = replace(failure.place, queue=f"{queue.topic}-{queue.partition}")
         if not self.engine.damages.add(place):
             return False
-        self._link.send(Mend(queue.queue_id, place.file))
+        self.splitter.repair(queue.queue_id, place.file)
         return True
 
     @property
@@ -340,116 +304,6 @@ class Store:
                 for waiter in tuple(queue.waiters):
                     waiter()
 
-    # ---------------------------------------------------------------------------------------------- splitting
-
-    def _set_trouble(self, reason: str) -> None:
-        self._trouble = reason
-        for loop in self.loops:
-            loop.room_is_needed(bool(reason))
-
-    def _begin(self, resume: bool) -> Begin:
-        self._set_trouble("")  # it was its predecessor's; this one says what is wrong
-        numbers = range(len(self.loops))
-        return Begin(
-            self.journal_dir,
-            self.data_dir,
-            self.engine.resume() if resume else None,
-            {number: self.engine.splittable(number) for number in numbers},
-            self._config.log_retention_check_interval_ms,
-            self._config.producer_id_expiration_ms,
-            not self._split_enabled,
-            None if resume else self._config.cairn_fault_point,
-            self._config.cairn_reserve_bytes,
-            self._config.cairn_checkpoint_ms,
-        )
-
-    async def _go_by_the_checkpoint(self) -> None:
-        """Before a successor of the splitter: the last checkpoint may not have been reported; and after a failed sync,
-        what was split since is in doubt."""
-        if self._spoiled:
-            await asyncio.sleep(SPOILED_SECONDS)
-        scan = partial(self.engine.scan_split, in_doubt=self._spoiled)
-        stored = await self._loop.run_in_executor(self._cold, scan)
-        if stored is not None:
-            self.engine.unsplit(stored)
-            log.warning("the splitter's work goes on behind checkpoint %d, as the read disk has it", self.engine.serial)
-        if self._spoiled:
-            await self._loop.run_in_executor(self._cold, self.engine.read_disk.remove, DOUBT_FILE)
-            self._spoiled = False
-
-    def _synced(self) -> None:
-        """The splitter is told at most every ADVANCE_SECONDS, or when a round's worth is there: it must not be woken
-        by every sync."""
-        total = sum(self.engine.splittable(number) for number in range(len(self.loops)))
-        if total - self._advanced >= ADVANCE_BYTES:
-            self._advance()
-        elif self._advance_timer is None:
-            self._advance_timer = self._loop.call_later(ADVANCE_SECONDS, self._advance)
-
-    def _advance(self) -> None:
-        if self._advance_timer is not None:
-            self._advance_timer.cancel()
-            self._advance_timer = None
-        limits = {number: self.engine.splittable(number) for number in range(len(self.loops))}
-        self._advanced = sum(limits.values())
-        self._link.send(Advance(limits))
-        self._set_urgency()
-
-    def _set_urgency(self) -> None:
-        config = self.engine.config
-        urgent = any(
-            path.journal.end - self.engine.split[path.journal.number] > URGENT_SHARE * config.unsplit_bytes_max
-            or path.unsplit_entries > URGENT_SHARE * config.unsplit_entries_max
-            for path in self.engine.paths
-        )
-        if urgent != self._urgent:
-            self._urgent = urgent
-            self._link.send(Pace(not self._split_enabled, urgent))
-
-    def _on_report(self, report: Report) -> None:
-        if isinstance(report, Split):
-            self.engine.on_round(report.round)
-            self._give_room()
-            self._set_urgency()
-        elif isinstance(report, Checkpointed):
-            try:
-                self.engine.on_checkpoint(report.published)
-            except OSError as error:
-                log.error("cannot remove journal segments; the next checkpoint tries again: %s", text_of(error))
-            self._link.send(Seen(report.published.serial))
-            self._checkpoint_at = time.monotonic()
-            self._checkpoint_seconds = report.seconds
-            self._failed_sync = ""
-        elif isinstance(report, Ask):
-            known = (self.queues.get(queue_id) for queue_id in report.queue_ids)
-            self._link.send(Specs.of(queue.spec for queue in known if queue is not None))
-        elif isinstance(report, Proposals):
-            for start in report.starts:
-                queue = self.queues.get(start.queue_id)
-                if queue is not None and queue.log_start < start.offset <= queue.visible:
-                    self.engine.path_of(queue).stage_start(queue, start.offset, self.clock())
-                    self.loops[queue.journal].staged()
-                    log.info("retention moves the start of %s-%d to %d", queue.topic, queue.partition, start.offset)
-        elif isinstance(report, Damaged):
-            log.error("%s", report.what)
-            if report.place is not None:
-                self.engine.damages.add(report.place)
-        elif isinstance(report, Mended):
-            log.warning("%s was repaired from the journals", report.file)
-            self.engine.mended(report.queue_id, report.file)
-        elif isinstance(report, Spoiled):
-            self._spoiled = True
-            self._failed_sync = report.reason
-            log.error("%s", report.reason)
-        elif isinstance(report, Trouble):
-            self._set_trouble(report.reason)
-            if report.reason:
-                log.error("%s", report.reason)
-        elif isinstance(report, Compacted):
-            self._compaction = report
-        elif isinstance(report, Finished):
-            self._finished.set()
-
     # ------------------------------------------------------------------------------------------------- the end
 
     async def stop(self) -> None:
@@ -459,19 +313,9 @@ class Store:
         """
         for loop in self.loops:
             await loop.drain()
-        log.info("journals are synced; the splitter finishes")
-        self._link.closing()
-        limits = {number: self.engine.splittable(number) for number in range(len(self.loops))}
-        self._link.send(Finish(limits, all(loop.path.stopped is None for loop in self.loops)))
-        try:
-            async with asyncio.timeout(FINISH_SECONDS):
-                await self._link.gone()
-        except TimeoutError:
-            log.warning("the splitter did not finish in %d s; the next start replays what is left", FINISH_SECONDS)
-        self._link.kill()
-        for timer in (self._expiry, self._advance_timer):
-            if timer is not None:
-                timer.cancel()
+        await self.splitter.finish()
+        if self._expiry is not None:
+            self._expiry.cancel()
         for loop in self.loops:
             loop.close()
         self._cold.shutdown()
@@ -481,8 +325,8 @@ class Store:
 
     def stats(self) -> StoreStats:
         journals = []
-        troubles = [trouble for trouble in (self._link.trouble, self._failed_sync, self._trouble) if trouble]
-        reasons = list(troubles)
+        splitter = self.splitter
+        reasons = splitter.troubles
         for loop in self.loops:
             path, journal = loop.path, loop.path.journal
             journals.append(
@@ -505,13 +349,13 @@ class Store:
                 reasons.append(path.stopped)
         return StoreStats(
             journals=journals,
-            checkpoint_age_seconds=time.monotonic() - self._checkpoint_at,
-            checkpoint_seconds=self._checkpoint_seconds,
-            splitter_pid=self._link.pid,
-            splitter_restarts=self._link.restarts,
-            compaction=self._compaction,
-            splitter_trouble="; ".join(troubles),
-            split_enabled=self._split_enabled,
+            checkpoint_age_seconds=time.monotonic() - splitter.checkpoint_at,
+            checkpoint_seconds=splitter.checkpoint_seconds,
+            splitter_pid=splitter.link.pid,
+            splitter_restarts=splitter.link.restarts,
+            compaction=splitter.compaction,
+            splitter_trouble="; ".join(splitter.troubles),
+            split_enabled=splitter.split_enabled,
             recovery_seconds=self._recovery_seconds,
             recovery_bytes=sum(scan.end - scan.start for scan in self.engine.scans),
             tail_reads=self.engine.tail_reads,

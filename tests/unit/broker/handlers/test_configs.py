@@ -212,7 +212,7 @@ async def test_who_waits_for_the_splitter_goes_on_when_it_may_be_further_behind(
 async def test_storage_hears_of_other_settings_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_rig(tmp_path) as rig:
         store, sent = rig.ctx.store, []
-        monkeypatch.setattr(store._link, "send", sent.append)
+        monkeypatch.setattr(store.splitter.link, "send", sent.append)
         assert await alter(rig, BROKER, "1", ("cairn.journal.retain.bytes", SET, "777")) == 0
         assert store.engine.config.retain_bytes == 777
         assert await alter(rig, BROKER, "1", ("producer.id.expiration.ms", SET, "5000")) == 0

@@ -31,7 +31,7 @@ from cairnmq.broker.storage_loop.splitter_messages import (
     Report,
     Seen,
     Split,
-    Spoiled,
+    SyncFailed,
     Trouble,
     framed,
     pair,
@@ -182,14 +182,14 @@ def test_after_a_failed_sync_it_and_its_successors_refuse_until_the_broker_is_ba
     desk.put()
     RefusingDisk.refuses = True
     first = desk.finish()
-    assert [type(report) for report in first] == [Split, Spoiled]
-    assert isinstance(first[0], Split) and isinstance(first[1], Spoiled) and "split again" in first[1].reason
+    assert [type(report) for report in first] == [Split, SyncFailed]
+    assert isinstance(first[0], Split) and isinstance(first[1], SyncFailed) and "split again" in first[1].reason
     desk.engine.on_round(first[0].round)
     RefusingDisk.refuses = False  # the disk says that all is well, and may not be believed
     desk.put()
-    assert [type(report) for report in desk.finish()] == [Spoiled]
+    assert [type(report) for report in desk.finish()] == [SyncFailed]
     desk.process.splitter = desk.process.open_splitter(Resume({0: 0}))
-    assert [type(report) for report in desk.finish()] == [Begun, Spoiled]
+    assert [type(report) for report in desk.finish()] == [Begun, SyncFailed]
     assert load_checkpoint(RealDisk(desk.data_dir)).marks == {}
     stored = desk.engine.scan_split(in_doubt=True)
     assert stored is not None
@@ -197,7 +197,7 @@ def test_after_a_failed_sync_it_and_its_successors_refuse_until_the_broker_is_ba
     assert desk.engine.queues[1].split_end == 0 and len(desk.engine.queues[1].tail or ()) == 2
     RealDisk(desk.data_dir).remove(DOUBT_FILE)
     desk.process.splitter = desk.process.open_splitter(None)
-    desk.process.trouble = ""
+    desk.process.trouble = None
     assert [type(report) for report in desk.finish()] == [Split, Checkpointed, Finished]
     assert load_checkpoint(RealDisk(desk.data_dir)).queues[1].end == 2
 
@@ -284,7 +284,7 @@ def test_a_sync_that_fails_in_a_later_part_is_noticed(
     read_disk._has_syncfs = True
     reports = crowded.finish()
     assert flushed
-    assert any(isinstance(report, Spoiled) for report in reports) == (failing is not None)
+    assert any(isinstance(report, SyncFailed) for report in reports) == (failing is not None)
     assert (load_checkpoint(RealDisk(crowded.data_dir)).queues == {}) == (failing is not None)
 
 
@@ -455,10 +455,10 @@ def test_a_segment_that_cannot_be_read_is_made_again(desk: Desk, monkeypatch: py
     name = f"t-0/{0:020}.log"
     with monkeypatch.context() as patch:
         unreadable(patch, name)
-        desk.process.to_mend.append((SPEC.queue_id, f"queues/{name}"))
+        desk.process.to_repair.append((SPEC.queue_id, f"queues/{name}"))
         before = Path(desk.data_dir, "queues", name)
         inode, data = before.stat().st_ino, before.read_bytes()
-        desk.process.mend()
+        desk.process.repair()
     assert before.stat().st_ino != inode and before.read_bytes() == data
 
 
@@ -473,8 +473,8 @@ def test_a_pack_that_cannot_be_read_is_made_again(desk: Desk, monkeypatch: pytes
     [extent] = pack
     data = pack.data(extent)
     unreadable(monkeypatch, pack.name, pack.table if what == "extents" else 1 << 62)
-    process.to_mend.append((PACKED.queue_id, pack.name))
-    process.mend()
+    process.to_repair.append((PACKED.queue_id, pack.name))
+    process.repair()
     [made] = process.splitter.shelf.packs
     assert made.number != pack.number and made.data(next(iter(made))) == data
     assert load_checkpoint(RealDisk(desk.data_dir)).packs == [made.number]
@@ -498,7 +498,7 @@ def test_a_segment_that_cannot_be_read_ends_the_pass_over_its_queue_alone(
         process.splitter.written.clear()
     unreadable(monkeypatch, f"t-0/{0:020}.log")
     process.work()
-    assert not process.doubtful and upkeep.compactor.tally.passes == 0
+    assert not process.must_reopen and upkeep.compactor.tally.passes == 0
     assert [place.file for _, place in process.splitter.damages] == [f"queues/t-0/{0:020}.log"]
 
 
@@ -522,7 +522,7 @@ def test_a_failed_round_is_tried_again(desk: Desk) -> None:
     (Path(desk.data_dir) / "queues").unlink()
     after = desk.finish()
     assert [type(report) for report in after] == [Begun, Split, Trouble, Checkpointed, Finished]
-    assert isinstance(after[2], Trouble) and after[2].reason == "", "the trouble is over"
+    assert isinstance(after[2], Trouble) and after[2].reason is None, "the trouble is over"
 
 
 def test_checkpoints_are_counted_on_after_a_failure(desk: Desk) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cairnmq.broker.http.status import Status
-from cairnmq.broker.storage_loop.splitter_messages import Checkpointed, Seen, Spoiled, Trouble
+from cairnmq.broker.storage_loop.splitter_messages import Checkpointed, Seen, SyncFailed, Trouble
 from cairnmq.broker.storage_loop.store import StorageStopped
 from cairnmq.groups.offsets import SPACE, Committed, OffsetKey, put
 from cairnmq.storage.checkpoint.split_report import Published
@@ -33,8 +33,8 @@ async def test_a_checkpoint_counts_although_old_segments_cannot_be_removed(
             raise OSError(errno.EIO, "unlink")
 
         monkeypatch.setattr(store.engine.paths[0].journal, "remove_below", fail)
-        monkeypatch.setattr(store._link, "send", sent.append)
-        store._on_report(Checkpointed(Published(7, dict(store.engine.split), []), 0.1))
+        monkeypatch.setattr(store.splitter.link, "send", sent.append)
+        store.splitter.take(Checkpointed(Published(7, dict(store.engine.split), []), 0.1))
         assert sent == [Seen(7)]
         assert store.engine.checkpointed == store.engine.split
         monkeypatch.undo()
@@ -44,17 +44,17 @@ async def test_a_checkpoint_counts_although_old_segments_cannot_be_removed(
 async def test_the_trouble_of_a_splitter_ends_with_it(tmp_path: Path) -> None:
     async with open_rig(tmp_path) as rig:
         store = rig.ctx.store
-        store._on_report(Trouble("splitter: no space left on device"))
+        store.splitter.take(Trouble("splitter: no space left on device"))
         assert store.stats().splitter_trouble
-        store._begin(resume=True)
+        store.splitter.begin(resume=True)
         assert not store.stats().splitter_trouble
-        store._on_report(Spoiled("a sync failed"))
-        store._begin(resume=True)
-        store._on_report(Trouble("splitter: no space left on device"))
+        store.splitter.take(SyncFailed("a sync failed"))
+        store.splitter.begin(resume=True)
+        store.splitter.take(Trouble("splitter: no space left on device"))
         assert store.stats().splitter_trouble == "a sync failed; splitter: no space left on device"
-        store._on_report(Trouble(""))
+        store.splitter.take(Trouble(None))
         assert store.stats().splitter_trouble == "a sync failed", "all since the last checkpoint is in doubt"
-        store._on_report(Checkpointed(Published(7, dict(store.engine.split), []), 0.1))
+        store.splitter.take(Checkpointed(Published(7, dict(store.engine.split), []), 0.1))
         assert not store.stats().splitter_trouble
 
 
@@ -64,8 +64,8 @@ async def test_a_broker_without_a_splitter_is_not_ready(tmp_path: Path) -> None:
         status = Status(time.monotonic)
         status.ctx = rig.ctx
         assert status.problems() == []
-        rig.ctx.store._link.trouble = "no splitter can be started: why"
-        rig.ctx.store._begin(resume=True)
+        rig.ctx.store.splitter.link.trouble = "no splitter can be started: why"
+        rig.ctx.store.splitter.begin(resume=True)
         assert status.problems() == ["no splitter can be started: why"]
         assert status.storage()["splitter"]["state"] == "no splitter can be started: why"
 
