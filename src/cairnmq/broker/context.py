@@ -9,11 +9,12 @@ from msgspec import Struct
 
 from cairnmq.broker.clocks import steady_ms
 from cairnmq.broker.coordination.coordinator import Coordinator
-from cairnmq.broker.coordination.fact_log import Fact, FactLog
+from cairnmq.broker.coordination.fact_log import FactLog
 from cairnmq.broker.coordination.transaction_coordinator import TransactionCoordinator
 from cairnmq.broker.memory_budget import Budget, Tally
 from cairnmq.broker.metrics import Metrics
 from cairnmq.broker.storage_loop.queue_sizes import LogSizes
+from cairnmq.decision import KeyedRecord
 from cairnmq.errors import ErrorCode
 from cairnmq.groups.groups import Groups
 from cairnmq.groups.messages import ConsumerLimits, Limits
@@ -90,7 +91,7 @@ class Context:
             lost_epoch=max((int(key) for key, _ in store.load_facts(LOSSES) if key.isdigit()), default=-1),
         )
 
-        def apply(fact: Fact) -> None:
+        def apply(fact: KeyedRecord) -> None:
             (transactions if fact[0] == TRANSACTION_SPACE else groups).apply(fact)
 
         self.group_bytes = Tally(config.cairn_group_bytes_max, groups.held_bytes)

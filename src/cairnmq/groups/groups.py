@@ -11,16 +11,28 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
+from cairnmq.decision import Decision, KeyedRecord, Ticket
 from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.groups import classic_in_consumer, stored_group
 from cairnmq.groups import offsets as offset_facts
-from cairnmq.groups.classic import ClassicGroup, Outcome
+from cairnmq.groups.classic import ClassicGroup
 from cairnmq.groups.consumer_group import ConsumerGroup
 from cairnmq.groups.consumer_messages import JOINS, ConsumerGroupView, Report
 from cairnmq.groups.deadlines import Deadlines
-from cairnmq.groups.facts import Decision, Fact, Ticket
 from cairnmq.groups.memory_estimate import DEADLINE_BYTES
-from cairnmq.groups.messages import Described, Identity, Join, Joined, Left, Limits, Standing, State, Sync, Synced
+from cairnmq.groups.messages import (
+    Described,
+    GroupDecision,
+    Identity,
+    Join,
+    Joined,
+    Left,
+    Limits,
+    Standing,
+    State,
+    Sync,
+    Synced,
+)
 from cairnmq.groups.migration import downgraded, emptied, may_downgrade, upgraded
 from cairnmq.groups.offsets import OffsetKey, Offsets
 from cairnmq.groups.pending import SPACE as PENDING_SPACE
@@ -84,7 +96,7 @@ class Groups:
         members = map(decode_member, self._stored_members.get(group_id, {}).values())
         return ConsumerGroup.load(group_id, found, members, self.limits, self._deadlines, self._patterns)
 
-    def strays(self) -> list[Fact]:
+    def strays(self) -> list[KeyedRecord]:
         """What a crash in the middle of a change left behind: members of no group."""
         return [
             drop_member(group_id, member_id)
@@ -93,7 +105,7 @@ class Groups:
             for member_id in members
         ]
 
-    def apply(self, fact: Fact) -> None:
+    def apply(self, fact: KeyedRecord) -> None:
         space, key, value = fact
         if space == PENDING_SPACE:
             self.pending.apply(fact)
@@ -131,9 +143,9 @@ class Groups:
         else:
             group.resume(now_ms, self.view)
 
-    def reload(self, group_id: str, now_ms: int) -> Outcome:
+    def reload(self, group_id: str, now_ms: int) -> GroupDecision:
         """Back to what is stored; whoever waits in the group is sent to find its coordinator again."""
-        out: Outcome = Decision()
+        out: GroupDecision = Decision()
         group = self._live.pop(group_id, None)
         if group is not None:
             group.abandon(ErrorCode.NOT_COORDINATOR, out)
@@ -143,7 +155,7 @@ class Groups:
             self._resume(self._live[group_id], now_ms)
         return out
 
-    def drain(self, now_ms: int) -> Iterator[tuple[str, Outcome]]:
+    def drain(self, now_ms: int) -> Iterator[tuple[str, GroupDecision]]:
         """The broker stops: nobody should wait for an answer that will not come."""
         for group_id in list(self._live):
             yield group_id, self.reload(group_id, now_ms)
@@ -176,11 +188,11 @@ class Groups:
 
     # ----------------------------------------------------------------------------------------------------- members
 
-    def join(self, command: Join, ticket: Ticket, now_ms: int, fresh_id: str) -> Outcome:
-        out: Outcome = Decision()
+    def join(self, command: Join, ticket: Ticket, now_ms: int, fresh_id: str) -> GroupDecision:
+        out: GroupDecision = Decision()
         error = self._join_error(command)
         if error:
-            out.answers.append((ticket, Joined(error, command.member_id)))
+            out.respond(ticket, Joined(error, command.member_id))
             return out
         group = self._live.get(command.group_id)
         if isinstance(group, ConsumerGroup):
@@ -192,7 +204,7 @@ class Groups:
             changed_over = stored_group.put(command.group_id, classic.record())
             classic.join(command, ticket, now_ms, fresh_id, out)
             if classic.members or classic.pending:  # else it was refused, and the group stays what it is
-                out.facts.insert(0, changed_over)
+                out.records.insert(0, changed_over)
                 self._live[command.group_id] = classic
             return out
         if group is None:
@@ -217,11 +229,11 @@ class Groups:
         has_room = sum(map(len, kinds)) < self.limits.groups_max
         return ErrorCode.POLICY_VIOLATION if is_new and not has_room else ErrorCode.NONE
 
-    def sync(self, command: Sync, ticket: Ticket, now_ms: int) -> Outcome:
-        out: Outcome = Decision()
+    def sync(self, command: Sync, ticket: Ticket, now_ms: int) -> GroupDecision:
+        out: GroupDecision = Decision()
         group = self._live.get(command.group_id)
         if group is None:
-            out.answers.append((ticket, Synced(_absent(command.group_id))))
+            out.respond(ticket, Synced(_absent(command.group_id)))
         elif isinstance(group, ConsumerGroup):
             classic_in_consumer.sync(group, command, ticket, now_ms, self.view, out)
         else:
@@ -238,15 +250,15 @@ class Groups:
             return classic_in_consumer.heartbeat(group, member_id, instance_id, generation, now_ms, self.view)
         return group.heartbeat(member_id, instance_id, generation, now_ms)
 
-    def leave(self, group_id: str, identities: Sequence[Identity], ticket: Ticket, now_ms: int) -> Outcome:
-        out: Outcome = Decision()
+    def leave(self, group_id: str, identities: Sequence[Identity], ticket: Ticket, now_ms: int) -> GroupDecision:
+        out: GroupDecision = Decision()
         group = self._live.get(group_id)
         if group is None:
             error = _absent(group_id)
             if error is ErrorCode.UNKNOWN_MEMBER_ID:  # then it is told of each member, as by a group that exists
-                out.answers.append((ticket, Left(ErrorCode.NONE, [(identity, error) for identity in identities])))
+                out.respond(ticket, Left(ErrorCode.NONE, [(identity, error) for identity in identities]))
             else:
-                out.answers.append((ticket, Left(error)))
+                out.respond(ticket, Left(error))
         elif isinstance(group, ConsumerGroup):
             classic_in_consumer.leave(group, identities, ticket, now_ms, self.view, out)
             self._finish(group, now_ms, out)
@@ -257,9 +269,9 @@ class Groups:
 
     # -------------------------------------------------------------------------------------------- consumer protocol
 
-    def report(self, report: Report, ticket: Ticket, now_ms: int, fresh_id: str) -> Outcome:
+    def report(self, report: Report, ticket: Ticket, now_ms: int, fresh_id: str) -> GroupDecision:
         """A heartbeat of the consumer protocol. The first one makes the group, or changes a classic one over."""
-        out: Outcome = Decision()
+        out: GroupDecision = Decision()
         group = self._live.get(report.group_id)
         if isinstance(group, ConsumerGroup):
             group.report(report, ticket, now_ms, self.view, fresh_id, out)
@@ -267,16 +279,16 @@ class Groups:
             return out
         fresh = self._fresh(report, group)
         if isinstance(fresh, Refusal):
-            out.answers.append((ticket, Standing(fresh.code, fresh.message)))
+            out.respond(ticket, Standing(fresh.code, fresh.message))
             return out
         fresh.report(report, ticket, now_ms, self.view, fresh_id, out)
-        ((_, answer),) = out.answers
+        ((_, answer),) = out.responses
         if answer.error:
             fresh.abandon(answer.error, out)  # nothing has happened: the group stays what it is
             return out
         if group is not None:
             group.abandon(ErrorCode.REBALANCE_IN_PROGRESS, out)
-        out.facts += [drop_member(report.group_id, left) for left in self._stored_members.get(report.group_id, ())]
+        out.records += [drop_member(report.group_id, left) for left in self._stored_members.get(report.group_id, ())]
         self._live[report.group_id] = fresh
         fresh.resume(now_ms, self.view)
         fresh.flush(out, former=True)
@@ -295,14 +307,14 @@ class Groups:
             return upgraded(classic, self._deadlines, self._patterns, self.view)
         return ConsumerGroup(report.group_id, self.limits, self._deadlines, self._patterns)
 
-    def _finish(self, group: ConsumerGroup, now_ms: int, out: Outcome) -> None:
+    def _finish(self, group: ConsumerGroup, now_ms: int, out: GroupDecision) -> None:
         """What a change of a group of the consumer protocol comes to; without speakers of it, it is a classic one."""
         if not may_downgrade(group):
             group.flush(out)
             return
         classic = downgraded(group, self._deadlines, now_ms, self.view, out)
         stored = self._stored_members.get(group.group_id, {})
-        out.facts += [drop_member(group.group_id, left) for left in {**stored, **dict.fromkeys(group.known())}]
+        out.records += [drop_member(group.group_id, left) for left in {**stored, **dict.fromkeys(group.known())}]
         group.abandon(ErrorCode.REBALANCE_IN_PROGRESS, out)
         self._live[group.group_id] = classic
 
@@ -313,10 +325,10 @@ class Groups:
         """When `advance` has something to do."""
         return self._deadlines.wake_ms
 
-    def advance(self, now_ms: int) -> Iterator[tuple[str, Outcome]]:
+    def advance(self, now_ms: int) -> Iterator[tuple[str, GroupDecision]]:
         """What follows from the time alone, group by group."""
         for deadline in self._deadlines.reached(now_ms):
-            out: Outcome = Decision()
+            out: GroupDecision = Decision()
             group: AnyGroup = deadline.group
             if isinstance(group, ConsumerGroup):
                 group.expire(deadline, now_ms, self.view)
@@ -324,7 +336,7 @@ class Groups:
             else:
                 group.expire(deadline, now_ms, out)
                 self._tidy(group)
-            if out.facts or out.answers:
+            if out.records or out.responses:
                 yield group.group_id, out
 
     def _tidy(self, group: ClassicGroup) -> None:
@@ -383,13 +395,13 @@ class Groups:
 
     def expire_offsets(
         self, group_id: str, now_ms: int, retention_ms: int, topic_name: Callable[[bytes], str | None]
-    ) -> Outcome:
+    ) -> GroupDecision:
         """What has become too old in a group, and the group itself if nothing is left of it; `now_ms` is a date.
 
         Offsets of a group with members live; those in topics that the members do not read age from their commit, as
         do those of readers without a membership. In a group whose members have left, offsets age from then.
         """
-        out: Outcome = Decision()
+        out: GroupDecision = Decision()
         group = self._live.get(group_id)
         aging = group is None or isinstance(group, ConsumerGroup) or group.state is State.EMPTY or (
             group.state is State.STABLE and group.subscribed() is not None
@@ -407,10 +419,10 @@ class Groups:
                 if read or due_ms > now_ms or self.pending.has(group_id, topic_id, partition):
                     kept = True
                 else:
-                    out.facts.append(offset_facts.drop(OffsetKey(group_id, topic_id, partition)))
+                    out.records.append(offset_facts.drop(OffsetKey(group_id, topic_id, partition)))
         kept = kept or self.pending.holds(group_id)
         if group is not None and not kept and group.state is State.EMPTY and not group.pending:
-            out.facts.append(stored_group.drop(group_id))
+            out.records.append(stored_group.drop(group_id))
             del self._live[group_id]
         return out
 
@@ -445,9 +457,9 @@ class Groups:
             return group.describe()
         return Described(group_id, State.EMPTY, "", "") if group_id in self.offsets.groups() else None
 
-    def delete(self, group_id: str) -> tuple[ErrorCode, Outcome]:
+    def delete(self, group_id: str) -> tuple[ErrorCode, GroupDecision]:
         """The group and its offsets; it is gone at once, the answer waits for the facts."""
-        out: Outcome = Decision()
+        out: GroupDecision = Decision()
         if not self.exists(group_id):
             return ErrorCode.GROUP_ID_NOT_FOUND, out
         group = self._live.get(group_id)
@@ -456,9 +468,9 @@ class Groups:
                 return ErrorCode.NON_EMPTY_GROUP, out
             group.abandon(ErrorCode.UNKNOWN_MEMBER_ID, out)
             del self._live[group_id]
-            out.facts.append(stored_group.drop(group_id))
-        out.facts.extend(self.offsets.forget_group(group_id))
-        out.facts.extend(self.pending.forget(lambda key: key.group == group_id))
+            out.records.append(stored_group.drop(group_id))
+        out.records.extend(self.offsets.forget_group(group_id))
+        out.records.extend(self.pending.forget(lambda key: key.group == group_id))
         return ErrorCode.NONE, out
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Never, TypeAlias
 
 from msgspec import Struct
 
+from cairnmq.decision import Decision
 from cairnmq.errors import ErrorCode
 from cairnmq.groups.partitions import Partitions
 
@@ -131,7 +132,8 @@ class Standing(Struct, frozen=True):
     assigned: Partitions | None = None
 
 
-Answer: TypeAlias = Joined | Synced | Left | Standing
+Response: TypeAlias = Joined | Synced | Left | Standing
+GroupDecision: TypeAlias = Decision[Response, Never]  # nothing is done for a group but storing and responding
 
 
 class DescribedMember(Struct, frozen=True):

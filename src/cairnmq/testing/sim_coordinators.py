@@ -11,16 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
+from typing import Never, assert_never
 
-from cairnmq.broker.coordination.fact_log import Fact, FactLog, Stored
+from cairnmq.broker.coordination.fact_log import FactLog, Stored
 from cairnmq.broker.coordination.ordered_writes import OrderedWrites
 from cairnmq.codec.batch import read_header, set_append_time, set_offset_and_epoch
 from cairnmq.codec.records import build_batch
+from cairnmq.decision import KeyedRecord
 from cairnmq.errors import ErrorCode, Fault, Refusal
-from cairnmq.groups.classic import Outcome
 from cairnmq.groups.groups import Groups
-from cairnmq.groups.messages import Answer as GroupAnswer
-from cairnmq.groups.messages import ConsumerLimits, Limits
+from cairnmq.groups.messages import ConsumerLimits, GroupDecision, Limits
+from cairnmq.groups.messages import Response as GroupResponse
 from cairnmq.groups.offsets import SPACE as OFFSET_SPACE
 from cairnmq.groups.offsets import Committed, OffsetKey, Offsets
 from cairnmq.groups.partitions import stored as in_order
@@ -42,8 +43,8 @@ from cairnmq.testing.sim_ledger import Ledger, check_open
 from cairnmq.testing.sim_members import SESSION_MS, Member, new_member, owners
 from cairnmq.testing.sim_metadata import new_producer_id
 from cairnmq.testing.sim_producers import TransactionalProducer
-from cairnmq.transactions.messages import Answer, Decision, Ending
 from cairnmq.transactions.messages import Limits as TransactionLimits
+from cairnmq.transactions.messages import Response, TransactionDecision, WriteMarkers
 from cairnmq.transactions.record import SPACE as TRANSACTION_SPACE
 from cairnmq.transactions.record import TransactionRecord
 from cairnmq.transactions.transactions import Transactions
@@ -89,11 +90,13 @@ class CoordinatorWorld(CompactionWorld):
         self.groups, self.transactions = loaded(keyed)
         self.later: list[Callable[[], None]] = []  # what the event loop would call soon
         self.facts = FactLog(self._put_facts, self._apply)
-        self.group_writes: OrderedWrites[GroupAnswer] = OrderedWrites("group", self.facts, self._put_group_back)
-        self.transaction_writes: OrderedWrites[Answer | Ending] = OrderedWrites(
-            "transactional id", self.facts, self._put_transaction_back
+        self.group_writes: OrderedWrites[GroupResponse, Never] = OrderedWrites(
+            "group", self.facts, self._put_group_back, assert_never
         )
-        self.unfinished: list[Ending] = []  # whose markers could not be written
+        self.transaction_writes: OrderedWrites[Response, WriteMarkers] = OrderedWrites(
+            "transactional id", self.facts, self._put_transaction_back, self._begin
+        )
+        self.unfinished: list[WriteMarkers] = []  # whose markers could not be written
         self.ledger.recovered(self.groups._stored)
         for member in self.members:
             member.forget()
@@ -127,14 +130,14 @@ class CoordinatorWorld(CompactionWorld):
             if lane.path.sync_by_ms is not None:
                 self._sync_all(lane, model)
 
-    def _apply(self, fact: Fact) -> None:
+    def _apply(self, fact: KeyedRecord) -> None:
         (self.transactions if fact[0] == TRANSACTION_SPACE else self.groups).apply(fact)
 
-    def _submit(self, facts: Sequence[Fact], stored: Stored) -> None:
+    def _submit(self, facts: Sequence[KeyedRecord], stored: Stored) -> None:
         if facts:
             self.facts.submit(facts, stored)
 
-    def _put_facts(self, facts: Sequence[Fact], stored: Stored) -> None:
+    def _put_facts(self, facts: Sequence[KeyedRecord], stored: Stored) -> None:
         path, model = self.lanes[0].path, self.models[0]
         for fact in facts:
             self.ledger.decided(fact)
@@ -186,12 +189,11 @@ class CoordinatorWorld(CompactionWorld):
             return
         decision = member.act(self.groups, self.now, self.ledger)
         if decision is not None:
-            self.tally.rebalances += any(fact[0] == GROUP_SPACE for fact in decision.facts)
+            self.tally.rebalances += any(fact[0] == GROUP_SPACE for fact in decision.records)
             self._carry_out_group(member.group, decision)
 
-    def _carry_out_group(self, group: str, decision: Outcome) -> None:
-        waiting = [(deliver, answer) for deliver, answer in decision.answers if callable(deliver)]
-        self.group_writes.submit(group, decision.facts, waiting)
+    def _carry_out_group(self, group: str, decision: GroupDecision) -> None:
+        self.group_writes.submit(group, decision)
 
     def _put_group_back(self, group: str) -> None:
         self.ledger.taken_back(group, self.groups._stored.get(group))
@@ -316,19 +318,16 @@ class CoordinatorWorld(CompactionWorld):
 
         self._submit([fact], stored)
 
-    def _carry_out_transaction(self, transactional_id: str, decision: Decision) -> None:
-        waiting = [(deliver, answer) for deliver, answer in decision.answers if callable(deliver)]
-        endings = [(self._begin, ending) for ending in decision.endings]
-        self.transaction_writes.submit(transactional_id, decision.facts, [*waiting, *endings])
+    def _carry_out_transaction(self, transactional_id: str, decision: TransactionDecision) -> None:
+        self.transaction_writes.submit(transactional_id, decision)
 
     def _put_transaction_back(self, transactional_id: str) -> None:
         self._carry_out_transaction(transactional_id, self.transactions.reload(transactional_id))
 
-    def _begin(self, ending: Answer | Ending | None) -> None:
-        if isinstance(ending, Ending):
-            self.later.append(partial(self._end, ending))
+    def _begin(self, ending: WriteMarkers) -> None:
+        self.later.append(partial(self._end, ending))
 
-    def _end(self, ending: Ending) -> None:
+    def _end(self, ending: WriteMarkers) -> None:
         """Markers and offsets under way at the same time; when all are stored the transaction is complete."""
         producer, version = ending.producer, 2 if ending.raised else 1
         markers = [

@@ -39,7 +39,7 @@ def expire(room: Room, group: str = GROUP) -> list[tuple[str, str]]:
         for partition in rows
         if partition not in after.get(topic_id, {})
     ]
-    return gone + [("group", "") for space, _, _ in decision.facts if space == "group"]
+    return gone + [("group", "") for space, _, _ in decision.records if space == "group"]
 
 
 # ---------------------------------------------------------------------------------------------------------- expiry
@@ -217,7 +217,7 @@ def test_a_group_with_members_is_not_deleted(state: State) -> None:
         room.join("b")
     assert room.state is state
     error, decision = room.groups.delete(GROUP)
-    assert error == ErrorCode.NON_EMPTY_GROUP and not decision.facts
+    assert error == ErrorCode.NON_EMPTY_GROUP and not decision.records
 
 
 def test_an_id_that_was_given_before_the_deletion_is_unknown_after_it() -> None:
@@ -286,7 +286,7 @@ def test_a_million_heartbeats_leave_the_heap_small() -> None:
 def test_groups_do_not_touch_one_another() -> None:
     room = Room().stable("a")
     identity = Identity(room.ids["a"])
-    ((_, left),) = room.groups.leave("other", [identity], "t", room.now_ms).answers
+    ((_, left),) = room.groups.leave("other", [identity], "t", room.now_ms).responses
     assert (left.error, left.members) == (OK, [(identity, ErrorCode.UNKNOWN_MEMBER_ID)])
     assert room.groups.heartbeat("other", room.ids["a"], None, 1, room.now_ms) == ErrorCode.UNKNOWN_MEMBER_ID
     assert room.state is State.STABLE
@@ -357,7 +357,7 @@ def test_no_more_groups_than_allowed() -> None:
     room = Room(Limits(initial_delay_ms=0, groups_max=1)).stable("a")
     room.rejoin("a")
     new = Join("other", "", None, "b", "/10.0.0.1", SESSION_MS, SESSION_MS, "consumer", RANGE, needs_id=False)
-    ((_, told),) = room.groups.join(new, "b", room.now_ms, "b-1").answers
+    ((_, told),) = room.groups.join(new, "b", room.now_ms, "b-1").responses
     assert isinstance(told, Joined) and told.error == ErrorCode.POLICY_VIOLATION
     assert room.groups.commit_error("other", "", None, -1, room.now_ms, version=9) == OK, "none has offsets yet"
     commit(room, group="other")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from cairnmq.errors import ErrorCode
 from cairnmq.groups.groups import Groups
 from cairnmq.groups.messages import Limits
-from cairnmq.groups.offsets import SPACE, Committed, Fact, OffsetKey, Offsets, drop, put
+from cairnmq.groups.offsets import SPACE, Committed, KeyedRecord, OffsetKey, Offsets, drop, put
 
 ORDERS, PAYMENTS = b"o" * 16, b"p" * 16
 
@@ -23,7 +23,7 @@ facts = st.lists(st.one_of(st.builds(put, keys, values), st.builds(drop, keys)),
 
 
 @given(facts)
-def test_replaying_the_facts_gives_the_live_state(history: list[Fact]) -> None:
+def test_replaying_the_facts_gives_the_live_state(history: list[KeyedRecord]) -> None:
     live = Offsets()
     stored: dict[bytes, bytes] = {}
     for fact in history:
@@ -38,7 +38,7 @@ def test_replaying_the_facts_gives_the_live_state(history: list[Fact]) -> None:
 
 
 @given(facts, st.sampled_from([ORDERS, PAYMENTS]))
-def test_a_deleted_topic_takes_its_offsets_along_and_no_others(history: list[Fact], topic_id: bytes) -> None:
+def test_a_deleted_topic_takes_its_offsets_along_and_no_others(history: list[KeyedRecord], topic_id: bytes) -> None:
     offsets = Offsets()
     for fact in history:
         offsets.apply(fact)

@@ -11,18 +11,18 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
+from typing import Never, assert_never
 from uuid import uuid4
 
 from cairnmq.broker.clocks import ExpiryClock
 from cairnmq.broker.coordination.fact_log import FactLog
 from cairnmq.broker.coordination.ordered_writes import OrderedWrites
+from cairnmq.decision import KeyedRecord
 from cairnmq.errors import ErrorCode, Fault
-from cairnmq.groups.classic import Outcome
 from cairnmq.groups.consumer_messages import Report
 from cairnmq.groups.deadlines import NEVER
-from cairnmq.groups.facts import Fact
 from cairnmq.groups.groups import Groups
-from cairnmq.groups.messages import Answer, Identity, Join, Left, Sync
+from cairnmq.groups.messages import GroupDecision, Identity, Join, Left, Response, Sync
 from cairnmq.groups.topic_view import NoTopics, TopicView
 
 log = logging.getLogger("cairnmq.broker")
@@ -33,7 +33,7 @@ EXPIRY_SLICE = 200
 CLOSE_SECONDS = 5.0
 NAME_IN_ID_MAX = 249  # a client's name may be as long as a string can be; with more behind it nobody could be told it
 
-Deliver = Callable[[Answer | None], None]  # None: what the answer rests on could not be stored, or the broker stops
+Deliver = Callable[[Response | None], None]  # None: what the answer rests on could not be stored, or the broker stops
 
 
 class Coordinator:
@@ -52,7 +52,7 @@ class Coordinator:
         self._facts = facts
         self._clock = clock
         self._wall = wall
-        self._writes: OrderedWrites[Answer] = OrderedWrites("group", facts, self._put_back)
+        self._writes: OrderedWrites[Response, Never] = OrderedWrites("group", facts, self._put_back, assert_never)
         self._committing: Counter[str] = Counter()  # group -> commits of offsets on their way
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -134,7 +134,7 @@ class Coordinator:
             transactional=transactional,
         )
 
-    async def commit(self, group_id: str, facts: Sequence[Fact]) -> bool:
+    async def commit(self, group_id: str, facts: Sequence[KeyedRecord]) -> bool:
         """Stores what was decided about a group's offsets; False if it could not be stored."""
         self._committing[group_id] += 1
         try:
@@ -160,15 +160,14 @@ class Coordinator:
         if error:
             return error
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        decision.answers.append((lambda answer: done.set_result(answer is not None), Left(ErrorCode.NONE)))
+        decision.respond(lambda response: done.set_result(response is not None), Left(ErrorCode.NONE))
         self._carry_out(group_id, decision)
         return ErrorCode.NONE if await done else ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     # ----------------------------------------------------------------------------------------- storing and answering
 
-    def _carry_out(self, group_id: str, decision: Outcome) -> None:
-        waiting = [(deliver, answer) for deliver, answer in decision.answers if callable(deliver)]
-        self._writes.submit(group_id, decision.facts, waiting)
+    def _carry_out(self, group_id: str, decision: GroupDecision) -> None:
+        self._writes.submit(group_id, decision)
         if self.groups.wake_ms < self._timer_ms:
             self._watch()
 
@@ -227,8 +226,8 @@ class Coordinator:
                 if group_id in self._committing:
                     continue  # what looks old may be new in a moment
                 decision = self.groups.expire_offsets(group_id, now_ms, retention_ms(), topic_name)
-                if decision.facts:
-                    log.info("group %s: expired %d offsets", group_id, len(decision.facts))
+                if decision.records:
+                    log.info("group %s: expired %d offsets", group_id, len(decision.records))
                     self._carry_out(group_id, decision)
                 if number % EXPIRY_SLICE == 0:
                     await asyncio.sleep(0)

@@ -10,7 +10,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from cairnmq.broker.coordination.fact_log import Fact, FactLog
+from cairnmq.broker.coordination.fact_log import FactLog
+from cairnmq.decision import KeyedRecord
 from cairnmq.errors import Fault
 from cairnmq.groups.groups import Groups
 from cairnmq.metadata.image import Image, Topic
@@ -63,7 +64,7 @@ class Leftovers:
                     said = True
             await asyncio.sleep(RETRY_SECONDS)
 
-    def _facts(self) -> list[Fact]:
+    def _facts(self) -> list[KeyedRecord]:
         groups = self._groups
         known = frozenset(topic.topic_id for topic in self._image().topics.values())
         pending = groups.pending.forget(lambda key: key.topic_id not in known)

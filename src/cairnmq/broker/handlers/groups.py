@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 from cairnmq.broker.requests.group_operations import operations
 from cairnmq.broker.requests.reply import Reply
+from cairnmq.decision import KeyedRecord
 from cairnmq.errors import ErrorCode
-from cairnmq.groups.facts import Fact
-from cairnmq.groups.messages import Answer, Identity, Join, Joined, Left, State, Sync, Synced
+from cairnmq.groups.messages import Identity, Join, Joined, Left, Response, State, Sync, Synced
 from cairnmq.groups.offsets import OffsetKey, drop
 from cairnmq.types import Buffer
 from cairnmq.wire.codec import decode, encode
@@ -73,7 +73,7 @@ def join(ctx: Context, header: RequestHeader, request: JoinGroupRequest) -> Repl
         return _join_response(None, version)
     reply = Reply()
 
-    def deliver(answer: Answer | None) -> None:
+    def deliver(answer: Response | None) -> None:
         reply.complete(_join_response(cast(Joined | None, answer), version))
 
     ctx.coordinator.join(command, deliver)
@@ -115,7 +115,7 @@ def sync(ctx: Context, header: RequestHeader, request: SyncGroupRequest) -> Repl
         return SyncGroupResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     reply = Reply()
 
-    def deliver(answer: Answer | None) -> None:
+    def deliver(answer: Response | None) -> None:
         synced = cast(Synced | None, answer) or Synced(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         reply.complete(
             SyncGroupResponse(
@@ -152,7 +152,7 @@ def leave(ctx: Context, header: RequestHeader, request: LeaveGroupRequest) -> Re
     )
     reply = Reply()
 
-    def deliver(answer: Answer | None) -> None:
+    def deliver(answer: Response | None) -> None:
         left = cast(Left | None, answer) or Left(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         error = left.error
         if not batch and not error:
@@ -237,7 +237,7 @@ async def delete_offsets(ctx: Context, header: RequestHeader, request: OffsetDel
     error = groups.delete_offsets_error(request.group_id)
     if error:
         return OffsetDeleteResponse(error_code=error)
-    facts: list[Fact] = []
+    facts: list[KeyedRecord] = []
     deleted: list[DeleteAnswer] = []
     topics = []
     for asked in request.topics:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
+from cairnmq.decision import KeyedRecord
 from cairnmq.errors import ErrorCode
-from cairnmq.groups.facts import Fact
 from cairnmq.groups.offsets import Committed, OffsetKey
 from cairnmq.wire.framing import RequestHeader
 from cairnmq.wire.messages import (
@@ -35,7 +35,7 @@ async def commit(ctx: Context, header: RequestHeader, request: OffsetCommitReque
         header.api_version,
     )
     groups = ctx.coordinator.groups
-    facts: list[Fact] = []
+    facts: list[KeyedRecord] = []
     stored: list[CommitAnswer] = []
     topics = []
     for asked in request.topics:

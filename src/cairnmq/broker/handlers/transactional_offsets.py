@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
+from cairnmq.decision import KeyedRecord
 from cairnmq.errors import ErrorCode
-from cairnmq.groups.facts import Fact
 from cairnmq.groups.groups import MISSING_GROUP_KNOWN_FROM
 from cairnmq.groups.offsets import Committed
 from cairnmq.groups.pending import PendingKey
@@ -27,7 +27,7 @@ async def commit(ctx: Context, header: RequestHeader, request: TxnOffsetCommitRe
     error = await _admission(ctx, header.api_version, request)
     now_ms = ctx.clock()
     groups = ctx.coordinator.groups
-    facts: list[Fact] = []
+    facts: list[KeyedRecord] = []
     stored: list[Answer] = []
     topics = []
     for asked in request.topics:

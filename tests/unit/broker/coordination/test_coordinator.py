@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from cairnmq.broker.coordination.coordinator import LATE_MS, Coordinator
-from cairnmq.broker.coordination.fact_log import Fact, FactLog, Stored
+from cairnmq.broker.coordination.fact_log import FactLog, Stored
+from cairnmq.decision import KeyedRecord
 from cairnmq.errors import ErrorCode, Fault
 from cairnmq.groups.groups import Groups
-from cairnmq.groups.messages import Answer, Identity, Join, Joined, Limits, State, Sync, Synced
+from cairnmq.groups.messages import Identity, Join, Joined, Limits, Response, State, Sync, Synced
 from cairnmq.groups.offsets import Committed, OffsetKey, Offsets, put
 from unit.broker.rig import scenario, until
 
@@ -26,9 +27,9 @@ class Journal:
     """Writes end when the test says, in the order it says."""
 
     def __init__(self) -> None:
-        self.writes: list[tuple[Sequence[Fact], Stored]] = []
+        self.writes: list[tuple[Sequence[KeyedRecord], Stored]] = []
 
-    def put(self, facts: Sequence[Fact], stored: Stored) -> None:
+    def put(self, facts: Sequence[KeyedRecord], stored: Stored) -> None:
         self.writes.append((facts, stored))
 
     async def stored(self, number: int = -1) -> None:
@@ -55,7 +56,7 @@ class Desk:
         self.now_ms = 1_000_000
         self.wall_ahead_ms = 0
         self.coordinator = Coordinator(self.groups, self.facts, lambda: self.now_ms, self.date)
-        self.answers: list[tuple[str, Answer | None]] = []
+        self.answers: list[tuple[str, Response | None]] = []
 
     def date(self) -> int:
         return self.now_ms + self.wall_ahead_ms

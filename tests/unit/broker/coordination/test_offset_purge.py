@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from cairnmq.broker.coordination import offset_purge
-from cairnmq.broker.coordination.fact_log import Fact
 from cairnmq.broker.coordination.offset_purge import Leftovers
+from cairnmq.decision import KeyedRecord
 from cairnmq.groups.offsets import Committed, OffsetKey, put
 from unit.broker.rig import open_rig, scenario, until
 
@@ -41,7 +41,7 @@ async def test_what_comes_while_others_are_stored_is_dropped_too(
         facts, offsets = rig.ctx.facts, rig.ctx.offsets
         commit, held, go_on = facts.commit, asyncio.Event(), asyncio.Event()
 
-        async def slow(what: Sequence[Fact]) -> None:
+        async def slow(what: Sequence[KeyedRecord]) -> None:
             held.set()
             await go_on.wait()
             await commit(what)
