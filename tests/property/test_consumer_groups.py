@@ -280,7 +280,7 @@ class Machine(RuleBasedStateMachine):
             if isinstance(player, OldPlayer):
                 player.waiting = 0
         self.groups = self.loaded()
-        for fact in self.groups.strays():
+        for fact in self.groups.orphaned_members():
             self.keep(fact)
         self.look()
         self.groups.resume(self.now_ms)

@@ -19,7 +19,8 @@ from cairnmq.groups.classic import ClassicGroup
 from cairnmq.groups.deadlines import Deadlines
 from cairnmq.groups.groups import Groups
 from cairnmq.groups.messages import GroupDecision, Identity, Join, Joined, Limits, Response, State, Sync, Synced
-from cairnmq.groups.offsets import Committed, OffsetKey, Offsets, put
+from cairnmq.groups.offset_messages import OffsetCommit, Position
+from cairnmq.groups.offsets import Offsets
 from cairnmq.groups.stored_group import decode
 
 GROUPS = ("g", "h")
@@ -168,12 +169,13 @@ class Machine(RuleBasedStateMachine):
 
     @rule(player=players, topic=st.sampled_from(TOPICS), partition=st.integers(0, 1), offset=st.integers(0, 9))
     def commit(self, player: Player, topic: bytes, partition: int, offset: int) -> None:
-        error = self.groups.commit_error(
-            player.group, player.member_id, player.instance_id, player.generation, self.now_ms, version=9
+        command = OffsetCommit(
+            player.group, player.member_id, player.instance_id, player.generation, [Position(topic, partition, offset)]
         )
-        if error == OK:
-            key = OffsetKey(player.group, topic, partition)
-            self.under_way.append((player.group, [put(key, Committed(offset, commit_ms=self.now_ms))], []))
+        decision = self.groups.commits.commit(command, None, self.now_ms)
+        ((_, told),) = decision.responses
+        if told.errors == [OK]:
+            self.under_way.append((player.group, decision.records, []))
 
     # ------------------------------------------------------------------------------------- what administrators do
 

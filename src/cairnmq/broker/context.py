@@ -53,7 +53,7 @@ class Context:
     """`config` is replaced when a dynamic setting changes; read it when needed, never keep it."""
 
     __slots__ = ("store", "catalog", "config", "node", "metrics", "clock", "budget", "objects", "answers",
-                 "group_bytes", "large_polls", "log_sizes", "offsets", "facts", "router", "coordinator",
+                 "group_bytes", "large_polls", "log_sizes", "facts", "router", "coordinator",
                  "transactions")  # fmt: skip
 
     def __init__(
@@ -71,7 +71,6 @@ class Context:
         self.catalog = catalog
         self.config = config
         self.node = node
-        self.offsets = offsets
         self.router = router
         self.clock = clock
         self.metrics = Metrics()
@@ -121,6 +120,7 @@ class Context:
 def _limits(config: BrokerConfig) -> Limits:
     return Limits(
         groups_max=config.cairn_groups_max,
+        metadata_max=config.offset_metadata_max_bytes,
         session_min_ms=config.group_min_session_timeout_ms,
         session_max_ms=config.group_max_session_timeout_ms,
         initial_delay_ms=config.group_initial_rebalance_delay_ms,

@@ -23,6 +23,7 @@ from cairnmq.groups.classic_member import Member, record_of
 from cairnmq.groups.deadlines import Deadline, Deadlines, Limit
 from cairnmq.groups.memory_estimate import MEMBER_BYTES, protocols_weight, texts_weight
 from cairnmq.groups.messages import Described, GroupDecision, Identity, Join, Joined, Left, Limits, State, Sync, Synced
+from cairnmq.groups.offset_messages import OffsetCommit
 from cairnmq.groups.stored_group import ClassicRecord, MemberRecord, put
 from cairnmq.groups.subscription import CONSUMER, subscribed_topics
 
@@ -435,14 +436,13 @@ class ClassicGroup:
                 self._remove(member, out)
                 self._rebalance_or_go_on(now_ms, out)
 
-    def commit_error(
-        self, member_id: str, instance_id: str | None, generation: int, now_ms: int, *, transactional: bool = False
-    ) -> ErrorCode:
+    def commit_error(self, command: OffsetCommit, now_ms: int) -> ErrorCode:
         """Whether offsets may be committed; a commit keeps its member alive."""
+        member_id, generation, transactional = command.member_id, command.generation, command.producer_id is not None
         if generation < 0 and self.state is State.EMPTY:
             return _NONE
-        if generation >= 0 or member_id or instance_id is not None:
-            error = self._stranger(member_id, instance_id)
+        if generation >= 0 or member_id or command.instance_id is not None:
+            error = self._stranger(member_id, command.instance_id)
             if error:
                 return error
             if generation != self.generation:
@@ -454,6 +454,11 @@ class ClassicGroup:
         if member_id and not transactional:
             self._touch(self.members[member_id], now_ms)
         return _NONE
+
+    @property
+    def ages_offsets(self) -> bool:
+        """Whether an offset may be too old: not during a rebalance, nor if the broker cannot know what is read."""
+        return self.state is State.EMPTY or (self.state is State.STABLE and self.subscribed() is not None)
 
     # ----------------------------------------------------------------------------------------------------- looking
 

@@ -25,6 +25,7 @@ from cairnmq.groups.consumer_member import ConsumerMember, Progress
 from cairnmq.groups.consumer_messages import JOINS, LEAVES, LEAVES_FOR_NOW, ConsumerGroupView, Report
 from cairnmq.groups.deadlines import Deadline, Deadlines
 from cairnmq.groups.messages import GroupDecision, Limits, Standing, State
+from cairnmq.groups.offset_messages import OffsetCommit
 from cairnmq.groups.partitions import NOTHING, Partitions
 from cairnmq.groups.stored_consumer_group import ConsumerMemberRecord, ConsumerRecord, drop_member, put_member
 from cairnmq.groups.subscription import CONSUMER
@@ -40,6 +41,7 @@ _SESSION, _INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interva
 
 class ConsumerGroup:
     protocol_type = CONSUMER
+    ages_offsets = True  # those of topics that nobody in the group reads
     pending: Mapping[str, object] = MappingProxyType({})  # no id waits to be used: members bring their own
 
     def __init__(
@@ -413,20 +415,20 @@ class ConsumerGroup:
 
     # ----------------------------------------------------------------------------------------------------- others' view
 
-    def commit_error(
-        self, member_id: str, instance_id: str | None, epoch: int, *, version: int, transactional: bool = False
-    ) -> ErrorCode:
+    def commit_error(self, command: OffsetCommit, now_ms: int) -> ErrorCode:
         """Whether offsets may be committed."""
-        if epoch < 0 and not self.members:
+        transactional = command.producer_id is not None
+        if command.generation < 0 and not self.members:
             return ErrorCode.NONE
-        if transactional and epoch == -1 and not member_id and instance_id is None:
+        anonymous = not command.member_id and command.instance_id is None
+        if transactional and command.generation == -1 and anonymous:
             return ErrorCode.NONE
-        member = self.members.get(member_id)
+        member = self.members.get(command.member_id)
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        if not transactional and member.classic is None and version < 9:
+        if not transactional and member.classic is None and not command.knows_epochs:
             return ErrorCode.UNSUPPORTED_VERSION
-        return _commit_epoch_error(member, epoch)
+        return _commit_epoch_error(member, command.generation)
 
     def fetch_error(self, member_id: str | None, epoch: int) -> ErrorCode:
         """Whether committed offsets may be read; tools read them without saying who they are."""

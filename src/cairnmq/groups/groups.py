@@ -14,7 +14,6 @@ from msgspec import Struct
 from cairnmq.decision import Decision, KeyedRecord, Ticket
 from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.groups import classic_in_consumer, stored_group
-from cairnmq.groups import offsets as offset_facts
 from cairnmq.groups.classic import ClassicGroup
 from cairnmq.groups.consumer_group import ConsumerGroup
 from cairnmq.groups.consumer_messages import JOINS, ConsumerGroupView, Report
@@ -34,7 +33,8 @@ from cairnmq.groups.messages import (
     Synced,
 )
 from cairnmq.groups.migration import downgraded, emptied, may_downgrade, upgraded
-from cairnmq.groups.offsets import OffsetKey, Offsets
+from cairnmq.groups.offset_commits import OffsetCommits
+from cairnmq.groups.offsets import Offsets
 from cairnmq.groups.pending import SPACE as PENDING_SPACE
 from cairnmq.groups.pending import PendingOffsets
 from cairnmq.groups.stored_consumer_group import MEMBER_SPACE, decode_member, drop_member, member_key
@@ -43,7 +43,6 @@ from cairnmq.groups.topic_pattern import Patterns
 from cairnmq.groups.topic_view import NoTopics, TopicView
 
 CLASSIC = "classic"
-MISSING_GROUP_KNOWN_FROM = 9  # clients that send an older OffsetCommit do not understand that there is no such group
 
 AnyGroup: TypeAlias = ClassicGroup | ConsumerGroup
 
@@ -69,6 +68,7 @@ class Groups:
         self._live: dict[str, AnyGroup] = {}
         self._deadlines: Deadlines[Any] = Deadlines()  # of groups of either kind
         self._patterns = Patterns()
+        self.commits = OffsetCommits(self._live, offsets, self.pending, limits, self._deadlines)
 
     # ------------------------------------------------------------------------------------------------- stored form
 
@@ -96,7 +96,7 @@ class Groups:
         members = map(decode_member, self._stored_members.get(group_id, {}).values())
         return ConsumerGroup.load(group_id, found, members, self.limits, self._deadlines, self._patterns)
 
-    def strays(self) -> list[KeyedRecord]:
+    def orphaned_members(self) -> list[KeyedRecord]:
         """What a crash in the middle of a change left behind: members of no group."""
         return [
             drop_member(group_id, member_id)
@@ -221,13 +221,7 @@ class Groups:
             return ErrorCode.INVALID_SESSION_TIMEOUT
         if command.member_id and command.group_id not in self._live:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        return self._room_error(command.group_id, self._live)
-
-    def _room_error(self, group_id: str, *kinds: Collection[str]) -> ErrorCode:
-        """Anyone may name new groups, and each of them is kept. One of two kinds counts twice."""
-        is_new = not any(group_id in groups for groups in kinds)
-        has_room = sum(map(len, kinds)) < self.limits.groups_max
-        return ErrorCode.POLICY_VIOLATION if is_new and not has_room else ErrorCode.NONE
+        return self.limits.room_error(command.group_id, self._live)
 
     def sync(self, command: Sync, ticket: Ticket, now_ms: int) -> GroupDecision:
         out: GroupDecision = Decision()
@@ -299,7 +293,7 @@ class Groups:
             if classic is None:
                 return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {report.group_id} not found.")
             return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {report.group_id} is not a consumer group.")
-        if self._room_error(report.group_id, self._live):
+        if self.limits.room_error(report.group_id, self._live):
             return Refusal(
                 ErrorCode.POLICY_VIOLATION, f"There are {len(self._live)} groups; cairn.groups.max allows no more."
             )
@@ -346,85 +340,26 @@ class Groups:
 
     # ----------------------------------------------------------------------------------------------------- offsets
 
-    def commit_error(
-        self,
-        group_id: str,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
-        now_ms: int,
-        *,
-        version: int,
-        transactional: bool = False,
-    ) -> ErrorCode:
-        """Whether such a member may commit offsets, in a version of OffsetCommit."""
-        group = self._live.get(group_id)
-        if isinstance(group, ConsumerGroup):
-            return group.commit_error(member_id, instance_id, generation, version=version, transactional=transactional)
-        if group is not None:
-            return group.commit_error(member_id, instance_id, generation, now_ms, transactional=transactional)
-        if generation < 0:
-            return self._room_error(group_id, self.offsets.groups(), self.pending.groups())
-        if group_id in self.offsets.groups():
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        return ErrorCode.GROUP_ID_NOT_FOUND if version >= MISSING_GROUP_KNOWN_FROM else ErrorCode.ILLEGAL_GENERATION
-
     def fetch_error(self, group_id: str, member_id: str | None, epoch: int) -> ErrorCode:
         """Whether such a member may read committed offsets; only groups of the consumer protocol ask who it is."""
         group = self._live.get(group_id)
         return group.fetch_error(member_id, epoch) if isinstance(group, ConsumerGroup) else ErrorCode.NONE
 
-    def delete_offsets_error(self, group_id: str) -> ErrorCode:
-        """Whether offsets of this group may be deleted at all."""
-        if not group_id:
-            return ErrorCode.INVALID_GROUP_ID
-        if not self.exists(group_id):
-            return ErrorCode.GROUP_ID_NOT_FOUND
-        group = self._live.get(group_id)
-        if group is None or group.state is State.EMPTY or group.protocol_type == CONSUMER:
-            return ErrorCode.NONE
-        return ErrorCode.NON_EMPTY_GROUP
-
-    def reads(self, group_id: str, topic: str) -> bool:
-        """Whether members of the group read a topic, as far as the broker can know."""
-        group = self._live.get(group_id)
-        if group is None or group.protocol_type != CONSUMER:
-            return False
-        subscribed = group.subscribed()
-        return subscribed is None or topic in subscribed
-
     def expire_offsets(
-        self, group_id: str, now_ms: int, retention_ms: int, topic_name: Callable[[bytes], str | None]
+        self, group_id: str, date_ms: int, retention_ms: int, topic_name: Callable[[bytes], str | None]
     ) -> GroupDecision:
-        """What has become too old in a group, and the group itself if nothing is left of it; `now_ms` is a date.
-
-        Offsets of a group with members live; those in topics that the members do not read age from their commit, as
-        do those of readers without a membership. In a group whose members have left, offsets age from then.
-        """
+        """What has become too old in a group, and the group itself if nothing is left of it."""
         out: GroupDecision = Decision()
+        out.records, kept = self.commits.expired(group_id, date_ms, retention_ms, topic_name)
         group = self._live.get(group_id)
-        aging = group is None or isinstance(group, ConsumerGroup) or group.state is State.EMPTY or (
-            group.state is State.STABLE and group.subscribed() is not None
-        )  # fmt: skip
-        if not aging:
-            return out
-        since_ms = group.since_ms if group is not None and group.state is State.EMPTY else 0
-        kept = False
-        for topic_id, partitions in self.offsets.topics(group_id).items():
-            read = self.reads(group_id, topic_name(topic_id) or "")
-            for partition, committed in partitions.items():
-                due_ms = committed.expire_ms
-                if due_ms < 0:
-                    due_ms = max(since_ms, committed.commit_ms) + retention_ms
-                if read or due_ms > now_ms or self.pending.has(group_id, topic_id, partition):
-                    kept = True
-                else:
-                    out.records.append(offset_facts.drop(OffsetKey(group_id, topic_id, partition)))
-        kept = kept or self.pending.holds(group_id)
         if group is not None and not kept and group.state is State.EMPTY and not group.pending:
             out.records.append(stored_group.drop(group_id))
             del self._live[group_id]
         return out
+
+    def orphaned(self, topic_ids: frozenset[bytes]) -> list[KeyedRecord]:
+        """What must be stored about offsets of topics that are not among these, and about members of no group."""
+        return [*self.commits.orphaned(topic_ids), *self.orphaned_members()]
 
     # ------------------------------------------------------------------------------------------------------ admin
 
@@ -469,8 +404,7 @@ class Groups:
             group.abandon(ErrorCode.UNKNOWN_MEMBER_ID, out)
             del self._live[group_id]
             out.records.append(stored_group.drop(group_id))
-        out.records.extend(self.offsets.forget_group(group_id))
-        out.records.extend(self.pending.forget(lambda key: key.group == group_id))
+        out.records += self.commits.of_group(group_id)
         return ErrorCode.NONE, out
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
-from typing import Never, assert_never
+from typing import Never
 
 from cairnmq.broker.coordination.fact_log import FactLog, Stored
 from cairnmq.broker.coordination.ordered_writes import OrderedWrites
@@ -22,11 +22,11 @@ from cairnmq.errors import ErrorCode, Fault, Refusal
 from cairnmq.groups.groups import Groups
 from cairnmq.groups.messages import ConsumerLimits, GroupDecision, Limits
 from cairnmq.groups.messages import Response as GroupResponse
+from cairnmq.groups.offset_messages import OffsetCommit, OffsetErrors, Position
 from cairnmq.groups.offsets import SPACE as OFFSET_SPACE
-from cairnmq.groups.offsets import Committed, OffsetKey, Offsets
+from cairnmq.groups.offsets import OffsetKey, Offsets
 from cairnmq.groups.partitions import stored as in_order
 from cairnmq.groups.pending import SPACE as PENDING_SPACE
-from cairnmq.groups.pending import PendingKey
 from cairnmq.groups.stored_consumer_group import MEMBER_SPACE
 from cairnmq.groups.stored_group import SPACE as GROUP_SPACE
 from cairnmq.storage.batches.markers import Marker, marker_batch
@@ -91,11 +91,12 @@ class CoordinatorWorld(CompactionWorld):
         self.later: list[Callable[[], None]] = []  # what the event loop would call soon
         self.facts = FactLog(self._put_facts, self._apply)
         self.group_writes: OrderedWrites[GroupResponse, Never] = OrderedWrites(
-            "group", self.facts, self._put_group_back, assert_never
+            "group", self.facts, self._put_group_back
         )
         self.transaction_writes: OrderedWrites[Response, WriteMarkers] = OrderedWrites(
             "transactional id", self.facts, self._put_transaction_back, self._begin
         )
+        self.offset_writes: OrderedWrites[OffsetErrors, Never] = OrderedWrites("offsets of group", self.facts)
         self.unfinished: list[WriteMarkers] = []  # whose markers could not be written
         self.ledger.recovered(self.groups._stored)
         for member in self.members:
@@ -104,8 +105,7 @@ class CoordinatorWorld(CompactionWorld):
             producer.forget()
         self._look()
         topic_ids = [SOURCE, *(spec.topic_id for spec in self.specs.values())]
-        for facts in (self.groups.offsets.forget_unknown(topic_ids), self.groups.strays()):
-            self._submit(facts, lambda fault: None)
+        self._submit(self.groups.orphaned(frozenset(topic_ids)), lambda fault: None)
         self.groups.resume(self.now)
         for ending in self.transactions.resume():
             self._end(ending)
@@ -205,29 +205,24 @@ class CoordinatorWorld(CompactionWorld):
         places = [(topic, index) for topic, indexes in in_order(member.owned) for index in indexes] if member else ()
         if member is None or not places:
             return
-        error = self.groups.commit_error(
-            member.group, member.member_id, member.instance, member.number, self.now, version=9
-        )
-        if error:
-            return
         known = {spec.topic_id for spec in self.specs.values()}
-        facts, keys = [], []
+        positions = [Position(topic_id, index, self.serial + 1) for topic_id, index in places if topic_id in known]
+        command = OffsetCommit(member.group, member.member_id, member.instance, member.number, positions)
+        if self.groups.commits.error(command, self.now) or not positions:
+            return
         self.serial += 1
-        for topic_id, index in places:
-            if topic_id in known:
-                keys.append(OffsetKey(member.group, topic_id, index))
-                self.ledger.tried.setdefault(keys[-1], []).append(self.serial)
-                value = Committed(self.serial, commit_ms=self.now)
-                facts.append(self.groups.pending.commit(keys[-1], value, self.groups.offsets))
+        keys = [OffsetKey(member.group, one.topic_id, one.partition) for one in positions]
         offset = self.serial
+        for key in keys:
+            self.ledger.tried.setdefault(key, []).append(offset)
 
-        def stored(fault: Fault | None) -> None:
-            if fault is None:
+        def stored(told: OffsetErrors | None) -> None:
+            if told is not None:
                 self.tally.commits += 1
                 for key in keys:
                     self.ledger.acknowledged(key, offset)
 
-        self._submit(facts, stored)
+        self.offset_writes.submit(member.group, self.groups.commits.commit(command, stored, self.now))
 
     def _fetch_offsets(self) -> None:
         self.ledger.check_offsets(self.groups.offsets, seen=True)
@@ -308,15 +303,14 @@ class CoordinatorWorld(CompactionWorld):
             producer.out()
             return
         where = OffsetKey(group, SOURCE, 0)
-        key = PendingKey(group, producer.me.producer_id, SOURCE, 0)
-        value = Committed(transaction, commit_ms=self.now)
-        fact = self.groups.pending.hold(key, value, self.groups.offsets)
+        position = Position(SOURCE, 0, transaction)
+        command = OffsetCommit(group, "", None, -1, [position], producer_id=producer.me.producer_id)
 
-        def stored(fault: Fault | None) -> None:
-            if fault is None and producer.transaction == transaction and producer.ending is None:
+        def stored(told: OffsetErrors | None) -> None:
+            if told is not None and producer.transaction == transaction and producer.ending is None:
                 self.ledger.offset_of[transaction] = where
 
-        self._submit([fact], stored)
+        self.offset_writes.submit(group, self.groups.commits.commit(command, stored, self.now))
 
     def _carry_out_transaction(self, transactional_id: str, decision: TransactionDecision) -> None:
         self.transaction_writes.submit(transactional_id, decision)
@@ -342,14 +336,9 @@ class CoordinatorWorld(CompactionWorld):
             queue = self.engine.queues.get(marker.queue_id)
             if queue is not None and queue.state.end > ends[marker.queue_id]:
                 self._marked(queue, marker, ends[marker.queue_id], end)
-        groups = self.groups
-        facts = [
-            fact
-            for group in sorted(ending.groups)
-            for fact in groups.pending.end(group, producer.producer_id, commit=ending.commit, offsets=groups.offsets)
-        ]
+        groups = sorted(ending.groups)
         lines = [(True, *line) for line in staged.synced.items()] + [(False, *line) for line in staged.written.items()]
-        left, failed = len(lines) + 1, bool(staged.stopped)
+        left, failed = len(lines) + len(groups) + 1, bool(staged.stopped)
 
         def done(met: bool) -> None:
             nonlocal left, failed
@@ -364,10 +353,12 @@ class CoordinatorWorld(CompactionWorld):
 
         for synced, journal, end in lines:
             self.wait_for(self.lanes[journal].path, self.models[journal], end, synced, done)
-        if facts:
-            self.facts.submit(facts, lambda fault: done(fault is None))
-        else:
-            done(True)
+        for group in groups:
+            ended = self.groups.commits.end(
+                group, producer.producer_id, lambda told: done(told is not None), commit=ending.commit
+            )
+            self.offset_writes.submit(group, ended)
+        done(True)
 
     def _marked(self, queue: Queue, marker: Marker, offset: int, end: int) -> None:
         """What the model must know of a marker that was staged."""

@@ -9,6 +9,7 @@ from cairnmq.errors import ErrorCode
 from cairnmq.groups.consumer_messages import JOINS, LEAVES, Report
 from cairnmq.groups.groups import Groups
 from cairnmq.groups.messages import GroupDecision, Identity, Join, Joined, Response, Standing, Sync, Synced
+from cairnmq.groups.offset_messages import OffsetCommit
 from cairnmq.groups.partitions import NOTHING, Partitions, stored
 from cairnmq.groups.subscription import partitions_of, read_assignment
 from cairnmq.testing.sim_ledger import CLASSIC, CONSUMER, Ledger
@@ -58,9 +59,8 @@ class Member:
 
     def is_current(self, groups: Groups) -> bool:
         """Whether the group takes what it says for the word of a member."""
-        return not groups.commit_error(
-            self.group, self.member_id, self.instance, self.number, 0, version=9, transactional=True
-        )
+        command = OffsetCommit(self.group, self.member_id, self.instance, self.number, producer_id=0)
+        return not groups.commits.error(command, 0)
 
     def ticket(self, groups: Groups, ledger: Ledger) -> Callable[[Response | None], None]:
         self.asked += 1

@@ -13,6 +13,7 @@ from cairnmq.decision import KeyedRecord
 from cairnmq.errors import ErrorCode
 from cairnmq.groups.groups import Groups
 from cairnmq.groups.messages import GroupDecision, Identity, Join, Joined, Limits, Response, State, Sync, Synced
+from cairnmq.groups.offset_messages import OffsetCommit
 from cairnmq.groups.offsets import Offsets
 from cairnmq.wire.codec import encode
 from cairnmq.wire.messages import ConsumerProtocolSubscription
@@ -95,15 +96,16 @@ class Room:
         return [code for _, code in left.members]
 
     def commit_error(self, name: str = "", generation: int = -1, **fields: Any) -> ErrorCode:
-        return self.groups.commit_error(
+        in_transaction = fields.pop("transactional", False)
+        command = OffsetCommit(
             GROUP,
             self.ids.get(name, name),
             fields.pop("instance_id", None),
             generation,
-            self.now_ms,
-            version=fields.pop("version", 9),
+            producer_id=9 if in_transaction else None,
             **fields,
         )
+        return self.groups.commits.error(command, self.now_ms)
 
     def pass_time(self, ms: int) -> None:
         """Deadlines are met one after another, not all at the end."""

@@ -19,6 +19,10 @@ R = TypeVar("R")
 E = TypeVar("E")
 
 
+def _nothing(subject: object) -> None:
+    """For decisions that change nothing in memory before they are stored, and for those without effects."""
+
+
 class _Write(Generic[R, E]):
     """What follows when the records of a decision are stored. `stored` is None until it is known."""
 
@@ -45,7 +49,11 @@ class OrderedWrites(Generic[R, E]):
     could not be stored, when nothing of it is on its way any more."""
 
     def __init__(
-        self, what: str, facts: FactLog, put_back: Callable[[str], None], carry_out: Callable[[E], None]
+        self,
+        what: str,
+        facts: FactLog,
+        put_back: Callable[[str], None] = _nothing,
+        carry_out: Callable[[E], None] = _nothing,
     ) -> None:
         self._what = what
         self._facts = facts
