@@ -14,20 +14,21 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
+from cairnmq.decision import KeyedRecord
 from cairnmq.errors import ErrorCode
 from cairnmq.groups import partitions as parts
-from cairnmq.groups.classic import ClassicGroup, Outcome
+from cairnmq.groups.classic import ClassicGroup
 from cairnmq.groups.consumer_group import ConsumerGroup
 from cairnmq.groups.consumer_messages import JOINS, LEAVES, LEAVES_FOR_NOW, Report
-from cairnmq.groups.facts import Fact
 from cairnmq.groups.groups import Groups
 from cairnmq.groups.messages import (
-    Answer,
     ConsumerLimits,
+    GroupDecision,
     Identity,
     Join,
     Joined,
     Limits,
+    Response,
     Standing,
     State,
     Sync,
@@ -109,7 +110,7 @@ class Machine(RuleBasedStateMachine):
         self.count = 0
         self.stored: dict[tuple[str, bytes], bytes] = {}
         self.groups = Groups(Offsets(), self.limits)
-        self.under_way: deque[tuple[list[Fact], list[tuple[Any, Answer]]]] = deque()
+        self.under_way: deque[tuple[list[KeyedRecord], list[tuple[Any, Response]]]] = deque()
         self.alive: list[Player] = []
         self.topics = FakeTopics()
         self.topics.put("a", 3)
@@ -260,7 +261,7 @@ class Machine(RuleBasedStateMachine):
                 self.keep(fact)
             self.answer(answers)
 
-    def keep(self, fact: Fact) -> None:
+    def keep(self, fact: KeyedRecord) -> None:
         self.groups.apply(fact)
         space, key, value = fact
         if value is None:
@@ -279,7 +280,7 @@ class Machine(RuleBasedStateMachine):
             if isinstance(player, OldPlayer):
                 player.waiting = 0
         self.groups = self.loaded()
-        for fact in self.groups.strays():
+        for fact in self.groups.orphaned_members():
             self.keep(fact)
         self.look()
         self.groups.resume(self.now_ms)
@@ -309,14 +310,14 @@ class Machine(RuleBasedStateMachine):
 
     # --------------------------------------------------------------------------------------------------- the store
 
-    def carry_out(self, decision: Outcome) -> None:
-        answers = list(decision.answers)
-        if decision.facts or self.under_way:
-            self.under_way.append((list(decision.facts), answers))
+    def carry_out(self, decision: GroupDecision) -> None:
+        answers = list(decision.responses)
+        if decision.records or self.under_way:
+            self.under_way.append((list(decision.records), answers))
         else:
             self.answer(answers)
 
-    def answer(self, answers: list[tuple[Any, Answer]]) -> None:
+    def answer(self, answers: list[tuple[Any, Response]]) -> None:
         for player, answer in answers:
             if player is None:
                 continue

@@ -13,13 +13,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
+from cairnmq.decision import KeyedRecord
 from cairnmq.errors import ErrorCode
-from cairnmq.groups.classic import ClassicGroup, Outcome
+from cairnmq.groups.classic import ClassicGroup
 from cairnmq.groups.deadlines import Deadlines
-from cairnmq.groups.facts import Fact
 from cairnmq.groups.groups import Groups
-from cairnmq.groups.messages import Answer, Identity, Join, Joined, Limits, State, Sync, Synced
-from cairnmq.groups.offsets import Committed, OffsetKey, Offsets, put
+from cairnmq.groups.messages import GroupDecision, Identity, Join, Joined, Limits, Response, State, Sync, Synced
+from cairnmq.groups.offset_messages import OffsetCommit, Position
+from cairnmq.groups.offsets import Offsets
 from cairnmq.groups.stored_group import decode
 
 GROUPS = ("g", "h")
@@ -75,7 +76,7 @@ class Machine(RuleBasedStateMachine):
         self.stored: dict[tuple[str, bytes], bytes] = {}
         self.groups = Groups(Offsets(), self.limits)
         # Per group: facts and the answers behind them, not stored yet. Journals keep the order of decisions.
-        self.under_way: deque[tuple[str, list[Fact], list[tuple[Any, Answer]]]] = deque()
+        self.under_way: deque[tuple[str, list[KeyedRecord], list[tuple[Any, Response]]]] = deque()
         self.owners: dict[bytes, str] = {}
         self.alive: list[Player] = []
 
@@ -168,12 +169,13 @@ class Machine(RuleBasedStateMachine):
 
     @rule(player=players, topic=st.sampled_from(TOPICS), partition=st.integers(0, 1), offset=st.integers(0, 9))
     def commit(self, player: Player, topic: bytes, partition: int, offset: int) -> None:
-        error = self.groups.commit_error(
-            player.group, player.member_id, player.instance_id, player.generation, self.now_ms, version=9
+        command = OffsetCommit(
+            player.group, player.member_id, player.instance_id, player.generation, [Position(topic, partition, offset)]
         )
-        if error == OK:
-            key = OffsetKey(player.group, topic, partition)
-            self.under_way.append((player.group, [put(key, Committed(offset, commit_ms=self.now_ms))], []))
+        decision = self.groups.commits.commit(command, None, self.now_ms)
+        ((_, told),) = decision.responses
+        if told.errors == [OK]:
+            self.under_way.append((player.group, decision.records, []))
 
     # ------------------------------------------------------------------------------------- what administrators do
 
@@ -238,14 +240,14 @@ class Machine(RuleBasedStateMachine):
 
     # ------------------------------------------------------------------------------------------------- the store
 
-    def carry_out(self, group: str, decision: Outcome) -> None:
-        answers = list(decision.answers)
-        if decision.facts or any(at == group for at, _, _ in self.under_way):
-            self.under_way.append((group, list(decision.facts), answers))
+    def carry_out(self, group: str, decision: GroupDecision) -> None:
+        answers = list(decision.responses)
+        if decision.records or any(at == group for at, _, _ in self.under_way):
+            self.under_way.append((group, list(decision.records), answers))
         else:
             self.answer(answers)
 
-    def answer(self, answers: list[tuple[Any, Answer]]) -> None:
+    def answer(self, answers: list[tuple[Any, Response]]) -> None:
         for player, answer in answers:
             if not isinstance(player, Player):
                 continue

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from cairnmq.errors import ErrorCode
-from cairnmq.transactions.messages import Add, Answer, Decision, End, Ending, Filter, Init, Limits, Producer
+from cairnmq.transactions.messages import Add, Decision, End, Filter, Init, Limits, Producer, Response, WriteMarkers
 from cairnmq.transactions.record import EPOCH_LAST_GIVEN, IDLE, PREPARED, State, TransactionRecord, decode, put
 from cairnmq.transactions.transactions import Transactions
 
@@ -78,7 +78,7 @@ class Machine(RuleBasedStateMachine):
         self.stored: dict[bytes, bytes] = {}
         self.core = Transactions(self.limits)
         self.under_way: deque[tuple[str, Decision]] = deque()
-        self.endings: list[Ending] = []
+        self.endings: list[WriteMarkers] = []
         self.queues = {number: Place() for number in QUEUES}
         self.groups = {name: Place() for name in GROUPS}
         self.newest: dict[str, Producer] = {}  # who was last told to be the producer of an id
@@ -223,7 +223,7 @@ class Machine(RuleBasedStateMachine):
     def store(self, count: int) -> None:
         for _ in range(min(count, len(self.under_way))):
             _, decision = self.under_way.popleft()
-            for fact in decision.facts:
+            for fact in decision.records:
                 self.core.apply(fact)
                 _, key, value = fact
                 if value is None:
@@ -277,7 +277,7 @@ class Machine(RuleBasedStateMachine):
             return
         for at, decision in self.under_way:
             if at == transactional_id:
-                for (client, command), _ in decision.answers:
+                for (client, command), _ in decision.responses:
                     if client.waiting is command:
                         client.waiting = None
         self.under_way = kept
@@ -320,19 +320,19 @@ class Machine(RuleBasedStateMachine):
             self.settle()
 
     def carry_out(self, transactional_id: str, decision: Decision) -> None:
-        if decision.facts or any(at == transactional_id for at, _ in self.under_way):
+        if decision.records or any(at == transactional_id for at, _ in self.under_way):
             self.under_way.append((transactional_id, decision))
         else:
             self.answer(decision)
 
     def answer(self, decision: Decision) -> None:
-        self.endings += decision.endings
-        for (client, command), answer in decision.answers:
+        self.endings += decision.effects
+        for (client, command), answer in decision.responses:
             if client.waiting is command:
                 client.waiting = None
                 self.hear(client, command, answer)
 
-    def hear(self, client: Client, command: Any, answer: Answer) -> None:
+    def hear(self, client: Client, command: Any, answer: Response) -> None:
         client.heard = answer.error
         if isinstance(command, End) and answer.error not in RETRIED:
             client.ending = None

@@ -3,13 +3,14 @@ bugs that must be found."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 from msgspec.structs import replace
 
-from cairnmq.broker.coordination.fact_log import Fact, FactLog, Stored
+from cairnmq.broker.coordination.fact_log import FactLog, Stored
 from cairnmq.broker.coordination.ordered_writes import OrderedWrites
+from cairnmq.decision import Decision, KeyedRecord
 from cairnmq.errors import ErrorCode, Fault
 from cairnmq.groups.classic import ClassicGroup
 from cairnmq.groups.consumer_group import ConsumerGroup
@@ -43,20 +44,23 @@ def test_no_crash_breaks_a_promise(first: int) -> None:
     assert min(total.compactions, total.commits, total.rebalances, total.ended_transactions) > 0, total
 
 
-def answers_before_their_facts_are_stored(patch: pytest.MonkeyPatch) -> None:
-    def submit(self: OrderedWrites[object], key: str, facts: Sequence[Fact], waiting: Iterable[object]) -> None:
-        for deliver, answer in waiting:  # type: ignore[misc]
-            deliver(answer)
-        if facts:
-            self._facts.submit(facts, lambda fault: None)
+def responses_before_their_records_are_stored(patch: pytest.MonkeyPatch) -> None:
+    def submit(self: OrderedWrites[object, object], key: str, decision: Decision[object, object]) -> None:
+        for deliver, response in decision.responses:
+            if callable(deliver):
+                deliver(response)
+        for effect in decision.effects:
+            self._carry_out(effect)
+        if decision.records:
+            self._facts.submit(decision.records, lambda fault: None)
 
     patch.setattr(OrderedWrites, "submit", submit)
 
 
-def facts_count_before_they_are_stored(patch: pytest.MonkeyPatch) -> None:
+def records_count_before_they_are_stored(patch: pytest.MonkeyPatch) -> None:
     submit = FactLog.submit
 
-    def hasty(log: FactLog, facts: Sequence[Fact], stored: Stored) -> None:
+    def hasty(log: FactLog, facts: Sequence[KeyedRecord], stored: Stored) -> None:
         for fact in facts:
             log._apply(fact)
         submit(log, facts, stored)
@@ -106,7 +110,9 @@ def pending_offsets_are_forgotten(patch: pytest.MonkeyPatch) -> None:
 def pending_offsets_count_at_once(patch: pytest.MonkeyPatch) -> None:
     end = PendingOffsets.end
 
-    def always(pending: PendingOffsets, group: str, producer_id: int, *, commit: bool, offsets: Offsets) -> list[Fact]:
+    def always(
+        pending: PendingOffsets, group: str, producer_id: int, *, commit: bool, offsets: Offsets
+    ) -> list[KeyedRecord]:
         return end(pending, group, producer_id, commit=True, offsets=offsets)
 
     patch.setattr(PendingOffsets, "end", always)
@@ -125,8 +131,8 @@ def epochs_are_not_stored(patch: pytest.MonkeyPatch) -> None:
 BUGS: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
-        answers_before_their_facts_are_stored,
-        facts_count_before_they_are_stored,
+        responses_before_their_records_are_stored,
+        records_count_before_they_are_stored,
         commits_are_acknowledged_when_written,
         what_a_failed_sync_left_is_called_gone,
         complete_outlives_a_marker,

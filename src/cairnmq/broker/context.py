@@ -9,11 +9,12 @@ from msgspec import Struct
 
 from cairnmq.broker.clocks import steady_ms
 from cairnmq.broker.coordination.coordinator import Coordinator
-from cairnmq.broker.coordination.fact_log import Fact, FactLog
+from cairnmq.broker.coordination.fact_log import FactLog
 from cairnmq.broker.coordination.transaction_coordinator import TransactionCoordinator
 from cairnmq.broker.memory_budget import Budget, Tally
 from cairnmq.broker.metrics import Metrics
 from cairnmq.broker.storage_loop.queue_sizes import LogSizes
+from cairnmq.decision import KeyedRecord
 from cairnmq.errors import ErrorCode
 from cairnmq.groups.groups import Groups
 from cairnmq.groups.messages import ConsumerLimits, Limits
@@ -52,7 +53,7 @@ class Context:
     """`config` is replaced when a dynamic setting changes; read it when needed, never keep it."""
 
     __slots__ = ("store", "catalog", "config", "node", "metrics", "clock", "budget", "objects", "answers",
-                 "group_bytes", "large_polls", "log_sizes", "offsets", "facts", "router", "coordinator",
+                 "group_bytes", "large_polls", "log_sizes", "facts", "router", "coordinator",
                  "transactions")  # fmt: skip
 
     def __init__(
@@ -70,7 +71,6 @@ class Context:
         self.catalog = catalog
         self.config = config
         self.node = node
-        self.offsets = offsets
         self.router = router
         self.clock = clock
         self.metrics = Metrics()
@@ -90,7 +90,7 @@ class Context:
             lost_epoch=max((int(key) for key, _ in store.load_facts(LOSSES) if key.isdigit()), default=-1),
         )
 
-        def apply(fact: Fact) -> None:
+        def apply(fact: KeyedRecord) -> None:
             (transactions if fact[0] == TRANSACTION_SPACE else groups).apply(fact)
 
         self.group_bytes = Tally(config.cairn_group_bytes_max, groups.held_bytes)
@@ -120,6 +120,7 @@ class Context:
 def _limits(config: BrokerConfig) -> Limits:
     return Limits(
         groups_max=config.cairn_groups_max,
+        metadata_max=config.offset_metadata_max_bytes,
         session_min_ms=config.group_min_session_timeout_ms,
         session_max_ms=config.group_max_session_timeout_ms,
         initial_delay_ms=config.group_initial_rebalance_delay_ms,

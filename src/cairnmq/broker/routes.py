@@ -19,6 +19,7 @@ from cairnmq.broker.handlers import (
     list_offsets,
     log_dirs,
     no_coordinator,
+    offset_commits,
     offsets,
     produce,
     producer_states,
@@ -29,7 +30,6 @@ from cairnmq.broker.handlers import (
     records,
     topics,
     transaction_states,
-    transactional_offsets,
     transactions,
 )
 from cairnmq.broker.handlers.fetch import FetchHandler
@@ -49,7 +49,7 @@ def build_router(*, coordinates: bool = True) -> Router:
     router.add(apis.API_VERSIONS, api_versions.handle)
     router.add_raw(apis.METADATA, MetadataHandler().handle)
     router.add(apis.LIST_OFFSETS, list_offsets.handle)
-    router.add(apis.OFFSET_COMMIT, offsets.commit)
+    router.add(apis.OFFSET_COMMIT, offset_commits.commit)
     router.add(apis.OFFSET_FETCH, offsets.fetch)
     router.add(apis.FIND_COORDINATOR, coordinators.handle)
     router.add(apis.JOIN_GROUP, groups.join)
@@ -67,7 +67,7 @@ def build_router(*, coordinates: bool = True) -> Router:
     router.add(apis.ADD_OFFSETS_TO_TXN, transactions.add_offsets)
     router.add(apis.END_TXN, transactions.end)
     router.add(apis.WRITE_TXN_MARKERS, transactions.write_markers)
-    router.add(apis.TXN_OFFSET_COMMIT, transactional_offsets.commit)
+    router.add(apis.TXN_OFFSET_COMMIT, offset_commits.commit_in_transaction)
     router.add(apis.DESCRIBE_ACLS, acls.describe)
     router.add(apis.CREATE_ACLS, acls.create)
     router.add(apis.DELETE_ACLS, acls.delete)

@@ -17,17 +17,17 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TypeAlias
 
+from cairnmq.decision import Ticket
 from cairnmq.errors import ErrorCode
 from cairnmq.groups.classic_member import Member, record_of
 from cairnmq.groups.deadlines import Deadline, Deadlines, Limit
-from cairnmq.groups.facts import Decision, Ticket
 from cairnmq.groups.memory_estimate import MEMBER_BYTES, protocols_weight, texts_weight
-from cairnmq.groups.messages import Answer, Described, Identity, Join, Joined, Left, Limits, State, Sync, Synced
+from cairnmq.groups.messages import Described, GroupDecision, Identity, Join, Joined, Left, Limits, State, Sync, Synced
+from cairnmq.groups.offset_messages import OffsetCommit
 from cairnmq.groups.stored_group import ClassicRecord, MemberRecord, put
 from cairnmq.groups.subscription import CONSUMER, subscribed_topics
 
 GroupMember: TypeAlias = "Member[ClassicGroup]"
-Outcome: TypeAlias = Decision[Answer]
 
 _NONE, _UNKNOWN, _REBALANCING = ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS
 
@@ -90,24 +90,24 @@ class ClassicGroup:
         for member in self.members.values():
             self._touch(member, now_ms)
 
-    def abandon(self, error: ErrorCode, out: Outcome) -> None:
+    def abandon(self, error: ErrorCode, out: GroupDecision) -> None:
         """This object ends: whoever waits is answered, and no deadline of it may act any more."""
         for member in self.members.values():
-            self._answer_join(member, Joined(error, member.member_id), out)
-            self._answer_sync(member, Synced(error), out)
+            self._respond_to_join(member, Joined(error, member.member_id), out)
+            self._respond_to_sync(member, Synced(error), out)
             member.session.disarm()
         for deadline in (*self.pending.values(), self._join_limit, self._sync_limit):
             deadline.disarm()
 
     # ----------------------------------------------------------------------------------------------------- joining
 
-    def join(self, command: Join, ticket: Ticket, now_ms: int, fresh_id: str, out: Outcome) -> None:
+    def join(self, command: Join, ticket: Ticket, now_ms: int, fresh_id: str, out: GroupDecision) -> None:
         """`fresh_id` is the member's id if it has none."""
         if not self._has_room(command.member_id):
             self._forget_pending(command.member_id)
-            out.answers.append((ticket, Joined(ErrorCode.GROUP_MAX_SIZE_REACHED, "")))
+            out.respond(ticket, Joined(ErrorCode.GROUP_MAX_SIZE_REACHED, ""))
         elif not self._speaks(command):
-            out.answers.append((ticket, Joined(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, command.member_id)))
+            out.respond(ticket, Joined(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, command.member_id))
         elif command.member_id:
             self._rejoin(command, ticket, now_ms, out)
         elif command.instance_id is not None:
@@ -119,7 +119,7 @@ class ClassicGroup:
         elif command.needs_id:
             deadline = self.pending[fresh_id] = Deadline(Limit.PENDING, self, fresh_id)
             self._deadlines.arm(deadline, now_ms + command.session_ms)
-            out.answers.append((ticket, Joined(ErrorCode.MEMBER_ID_REQUIRED, fresh_id)))
+            out.respond(ticket, Joined(ErrorCode.MEMBER_ID_REQUIRED, fresh_id))
         else:
             self._enter(command, fresh_id, ticket, now_ms, out)
 
@@ -150,13 +150,13 @@ class ClassicGroup:
             self._supporters[name] == len(self.members) for name, _ in command.protocols
         )
 
-    def _rejoin(self, command: Join, ticket: Ticket, now_ms: int, out: Outcome) -> None:
+    def _rejoin(self, command: Join, ticket: Ticket, now_ms: int, out: GroupDecision) -> None:
         if command.member_id in self.pending and command.instance_id is None:
             self._enter(command, command.member_id, ticket, now_ms, out)
             return
         error = self._stranger(command.member_id, command.instance_id)
         if error:
-            out.answers.append((ticket, Joined(error, command.member_id)))
+            out.respond(ticket, Joined(error, command.member_id))
             return
         member = self.members[command.member_id]
         unchanged = member.protocols == command.protocols
@@ -165,13 +165,13 @@ class ClassicGroup:
             self.state is State.COMPLETING or (self.state is State.STABLE and self.leader != member.member_id)
         ):
             # Most likely it did not get the first answer.
-            out.answers.append((ticket, self._joined(member)))
+            out.respond(ticket, self._joined(member))
             return
         self._update(member, command)
         self._park_join(member, ticket, out)
         self._rebalance_or_go_on(now_ms, out)
 
-    def _enter(self, command: Join, member_id: str, ticket: Ticket, now_ms: int, out: Outcome) -> None:
+    def _enter(self, command: Join, member_id: str, ticket: Ticket, now_ms: int, out: GroupDecision) -> None:
         if not self.members:
             self.protocol_type = command.protocol_type
         if self.state is State.PREPARING and self._initial:
@@ -183,26 +183,28 @@ class ClassicGroup:
         self._deadlines.arm(member.session, now_ms + self.limits.new_member_ms)
         self._rebalance_or_go_on(now_ms, out)
 
-    def _replace(self, command: Join, former: str, member_id: str, ticket: Ticket, now_ms: int, out: Outcome) -> None:
+    def _replace(
+        self, command: Join, former: str, member_id: str, ticket: Ticket, now_ms: int, out: GroupDecision
+    ) -> None:
         """A static member came back, with a new id: whoever still uses the old one is fenced from now on."""
         led_by = self.leader or ""
         member = self.members[former]
-        self._answer_join(member, Joined(ErrorCode.FENCED_INSTANCE_ID, former), out)
-        self._answer_sync(member, Synced(ErrorCode.FENCED_INSTANCE_ID), out)
+        self._respond_to_join(member, Joined(ErrorCode.FENCED_INSTANCE_ID, former), out)
+        self._respond_to_sync(member, Synced(ErrorCode.FENCED_INSTANCE_ID), out)
         self._rename(member, member_id)
         self._update(member, command)
         member.is_new = False
         self._touch(member, now_ms)
         if self.state is State.STABLE and self._elect_protocol() == self.protocol:
             # Nothing that the assignment depends on has changed, as far as a broker can tell.
-            out.facts.append(put(self.group_id, self.record()))
+            out.records.append(put(self.group_id, self.record()))
             is_leader = self.leader == member_id
             if command.may_skip:
                 answer = self._joined(member, skip_assignment=is_leader)
             else:
                 # An older client that found itself leader would assign anew, and nobody would get that assignment.
                 answer = Joined(_NONE, member_id, self.generation, self.protocol_type, self.protocol, led_by)
-            out.answers.append((ticket, answer))
+            out.respond(ticket, answer)
             return
         self._park_join(member, ticket, out)
         self._rebalance_or_go_on(now_ms, out)
@@ -222,23 +224,23 @@ class ClassicGroup:
             self._unsynced.discard(former)
             self._unsynced.add(member_id)
 
-    def _rebalance_or_go_on(self, now_ms: int, out: Outcome) -> None:
+    def _rebalance_or_go_on(self, now_ms: int, out: GroupDecision) -> None:
         if self.state is State.PREPARING:
             self._maybe_complete_join(now_ms, out)
         else:
             self._prepare(now_ms, out)
 
-    def rebalance(self, now_ms: int, out: Outcome) -> None:
+    def rebalance(self, now_ms: int, out: GroupDecision) -> None:
         """For a reason that lies outside of the group."""
         self._prepare(now_ms, out)
 
-    def _prepare(self, now_ms: int, out: Outcome) -> None:
+    def _prepare(self, now_ms: int, out: GroupDecision) -> None:
         """Members must join again; those who wait for an assignment of this generation will not get one."""
         if self.state is State.COMPLETING:
             for member in self.members.values():
                 member.assignment = b""
                 if member.sync is not None:
-                    self._answer_sync(member, Synced(_REBALANCING), out)
+                    self._respond_to_sync(member, Synced(_REBALANCING), out)
                     self._touch(member, now_ms)
         self._sync_limit.disarm()
         self._initial = self.state is State.EMPTY
@@ -257,14 +259,14 @@ class ClassicGroup:
         else:
             self._deadlines.arm(self._join_limit, now_ms + self._rebalance_ms())
 
-    def _maybe_complete_join(self, now_ms: int, out: Outcome) -> None:
+    def _maybe_complete_join(self, now_ms: int, out: GroupDecision) -> None:
         if not self._initial and self._all_joined():
             self._complete_join(now_ms, out)
 
     def _all_joined(self) -> bool:
         return self._joining == len(self.members) and not self.pending
 
-    def _join_time_is_up(self, now_ms: int, out: Outcome) -> None:
+    def _join_time_is_up(self, now_ms: int, out: GroupDecision) -> None:
         if self._initial and self._came_late and self._initial_rest_ms:
             self._came_late = False
             delay_ms = min(self.limits.initial_delay_ms, self._initial_rest_ms)
@@ -274,7 +276,7 @@ class ClassicGroup:
         else:
             self._complete_join(now_ms, out)
 
-    def _complete_join(self, now_ms: int, out: Outcome) -> None:
+    def _complete_join(self, now_ms: int, out: GroupDecision) -> None:
         """A new generation of those who have come; static members keep their place until their session ends."""
         self._join_limit.disarm()
         for member in [one for one in self.members.values() if one.join is None and one.instance_id is None]:
@@ -290,12 +292,12 @@ class ClassicGroup:
         if not self.members:
             self.protocol = None
             self.state = State.EMPTY
-            out.facts.append(put(self.group_id, self.record()))
+            out.records.append(put(self.group_id, self.record()))
             return
         self.protocol = self._elect_protocol()
         self.state = State.COMPLETING
         for member in self.members.values():
-            self._answer_join(member, self._joined(member), out)
+            self._respond_to_join(member, self._joined(member), out)
             member.is_new = False
             self._touch(member, now_ms)
         self._unsynced.update(self.members)
@@ -334,20 +336,20 @@ class ClassicGroup:
 
     # ----------------------------------------------------------------------------------------------------- syncing
 
-    def sync(self, command: Sync, ticket: Ticket, now_ms: int, out: Outcome) -> None:
+    def sync(self, command: Sync, ticket: Ticket, now_ms: int, out: GroupDecision) -> None:
         error = self._sync_error(command)
         if error:
-            out.answers.append((ticket, Synced(error)))
+            out.respond(ticket, Synced(error))
             return
         member = self.members[command.member_id]
         self._unsynced.discard(member.member_id)
         if not self._unsynced:
             self._sync_limit.disarm()
         if self.state is State.STABLE:
-            out.answers.append((ticket, self._synced(member)))
+            out.respond(ticket, self._synced(member))
             self._touch(member, now_ms)
             return
-        self._answer_sync(member, Synced(_REBALANCING), out)  # an earlier request, whose client asks again
+        self._respond_to_sync(member, Synced(_REBALANCING), out)  # an earlier request, whose client asks again
         member.sync = ticket
         if self.leader != member.member_id:
             return
@@ -355,9 +357,9 @@ class ClassicGroup:
             one.assignment = command.assignments.get(one.member_id, b"")
         self.state = State.STABLE
         self.since_ms = self._deadlines.date_ms(now_ms)
-        out.facts.append(put(self.group_id, self.record()))
+        out.records.append(put(self.group_id, self.record()))
         for one in self.members.values():
-            self._answer_sync(one, self._synced(one), out)
+            self._respond_to_sync(one, self._synced(one), out)
             self._touch(one, now_ms)
 
     def assigned_growth(self, command: Sync) -> int:
@@ -395,16 +397,16 @@ class ClassicGroup:
         self._deadlines.arm(member.session, now_ms + member.session_ms)
         return _REBALANCING if self.state is State.PREPARING else _NONE
 
-    def leave(self, identities: Sequence[Identity], ticket: Ticket, now_ms: int, out: Outcome) -> None:
+    def leave(self, identities: Sequence[Identity], ticket: Ticket, now_ms: int, out: GroupDecision) -> None:
         before = len(self.members)
         answers = [(identity, self._leave(identity, out)) for identity in identities]
         if len(self.members) < before:
             self._rebalance_or_go_on(now_ms, out)
         elif self.state is State.PREPARING:
             self._maybe_complete_join(now_ms, out)  # perhaps only a pending id was waited for
-        out.answers.append((ticket, Left(_NONE, answers)))
+        out.respond(ticket, Left(_NONE, answers))
 
-    def _leave(self, identity: Identity, out: Outcome) -> ErrorCode:
+    def _leave(self, identity: Identity, out: GroupDecision) -> ErrorCode:
         member_id = identity.member_id or self._static.get(identity.instance_id or "", "")
         if member_id in self.pending:
             self._forget_pending(member_id)
@@ -414,7 +416,7 @@ class ClassicGroup:
             self._remove(self.members[member_id], out)
         return error
 
-    def expire(self, deadline: Deadline[ClassicGroup], now_ms: int, out: Outcome) -> None:
+    def expire(self, deadline: Deadline[ClassicGroup], now_ms: int, out: GroupDecision) -> None:
         """A time limit of this group has passed."""
         if deadline.limit is Limit.JOIN:
             self._join_time_is_up(now_ms, out)
@@ -434,14 +436,13 @@ class ClassicGroup:
                 self._remove(member, out)
                 self._rebalance_or_go_on(now_ms, out)
 
-    def commit_error(
-        self, member_id: str, instance_id: str | None, generation: int, now_ms: int, *, transactional: bool = False
-    ) -> ErrorCode:
+    def commit_error(self, command: OffsetCommit, now_ms: int) -> ErrorCode:
         """Whether offsets may be committed; a commit keeps its member alive."""
+        member_id, generation, transactional = command.member_id, command.generation, command.producer_id is not None
         if generation < 0 and self.state is State.EMPTY:
             return _NONE
-        if generation >= 0 or member_id or instance_id is not None:
-            error = self._stranger(member_id, instance_id)
+        if generation >= 0 or member_id or command.instance_id is not None:
+            error = self._stranger(member_id, command.instance_id)
             if error:
                 return error
             if generation != self.generation:
@@ -453,6 +454,11 @@ class ClassicGroup:
         if member_id and not transactional:
             self._touch(self.members[member_id], now_ms)
         return _NONE
+
+    @property
+    def ages_offsets(self) -> bool:
+        """Whether an offset may be too old: not during a rebalance, nor if the broker cannot know what is read."""
+        return self.state is State.EMPTY or (self.state is State.STABLE and self.subscribed() is not None)
 
     # ----------------------------------------------------------------------------------------------------- looking
 
@@ -518,9 +524,9 @@ class ClassicGroup:
         self._subscribed = (-1, None)
         self._supporters.update({name for name, _ in member.protocols})
 
-    def _remove(self, member: GroupMember, out: Outcome) -> None:
-        self._answer_join(member, Joined(_UNKNOWN, ""), out)
-        self._answer_sync(member, Synced(_UNKNOWN), out)
+    def _remove(self, member: GroupMember, out: GroupDecision) -> None:
+        self._respond_to_join(member, Joined(_UNKNOWN, ""), out)
+        self._respond_to_sync(member, Synced(_UNKNOWN), out)
         member.session.disarm()
         del self.members[member.member_id]
         self._unsynced.discard(member.member_id)
@@ -536,20 +542,20 @@ class ClassicGroup:
         if deadline is not None:
             deadline.disarm()
 
-    def _park_join(self, member: GroupMember, ticket: Ticket, out: Outcome) -> None:
-        self._answer_join(member, Joined(_REBALANCING, member.member_id), out)  # its client asks again
+    def _park_join(self, member: GroupMember, ticket: Ticket, out: GroupDecision) -> None:
+        self._respond_to_join(member, Joined(_REBALANCING, member.member_id), out)  # its client asks again
         member.join = ticket
         self._joining += 1
 
-    def _answer_join(self, member: GroupMember, answer: Joined, out: Outcome) -> None:
+    def _respond_to_join(self, member: GroupMember, answer: Joined, out: GroupDecision) -> None:
         if member.join is not None:
-            out.answers.append((member.join, answer))
+            out.respond(member.join, answer)
             member.join = None
             self._joining -= 1
 
-    def _answer_sync(self, member: GroupMember, answer: Synced, out: Outcome) -> None:
+    def _respond_to_sync(self, member: GroupMember, answer: Synced, out: GroupDecision) -> None:
         if member.sync is not None:
-            out.answers.append((member.sync, answer))
+            out.respond(member.sync, answer)
             member.sync = None
 
     def _touch(self, member: GroupMember, now_ms: int) -> None:

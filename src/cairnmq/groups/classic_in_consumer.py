@@ -9,25 +9,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from cairnmq.decision import Ticket
 from cairnmq.errors import ErrorCode
-from cairnmq.groups.classic import Outcome
 from cairnmq.groups.consumer_group import ConsumerGroup, GroupMember
 from cairnmq.groups.consumer_member import Progress
 from cairnmq.groups.consumer_messages import JOINS, Report
 from cairnmq.groups.deadlines import NEVER
-from cairnmq.groups.facts import Ticket
 from cairnmq.groups.memory_estimate import protocols_weight
-from cairnmq.groups.messages import Identity, Join, Joined, Left, Sync, Synced
+from cairnmq.groups.messages import GroupDecision, Identity, Join, Joined, Left, Sync, Synced
 from cairnmq.groups.stored_consumer_group import ClassicPart
 from cairnmq.groups.subscription import CONSUMER, partitions_of, read_subscription, write_assignment
 from cairnmq.groups.topic_view import TopicView
 
 
 def join(
-    group: ConsumerGroup, command: Join, ticket: Ticket, now_ms: int, view: TopicView, fresh_id: str, out: Outcome
+    group: ConsumerGroup, command: Join, ticket: Ticket, now_ms: int, view: TopicView, fresh_id: str, out: GroupDecision
 ) -> None:
     """`fresh_id` is the member's id if it has none."""
-    out.answers.append((ticket, _join(group, command, now_ms, view, fresh_id)))
+    out.respond(ticket, _join(group, command, now_ms, view, fresh_id))
 
 
 def growth(group: ConsumerGroup, command: Join) -> int:
@@ -91,8 +90,8 @@ def _speaks(group: ConsumerGroup, command: Join) -> bool:
     return any(known[name] == len(others) for name, _ in command.protocols)
 
 
-def sync(group: ConsumerGroup, command: Sync, ticket: Ticket, now_ms: int, view: TopicView, out: Outcome) -> None:
-    out.answers.append((ticket, _sync(group, command, now_ms, view)))
+def sync(group: ConsumerGroup, command: Sync, ticket: Ticket, now_ms: int, view: TopicView, out: GroupDecision) -> None:
+    out.respond(ticket, _sync(group, command, now_ms, view))
 
 
 def _sync(group: ConsumerGroup, command: Sync, now_ms: int, view: TopicView) -> Synced:
@@ -130,7 +129,12 @@ def heartbeat(
 
 
 def leave(
-    group: ConsumerGroup, identities: Sequence[Identity], ticket: Ticket, now_ms: int, view: TopicView, out: Outcome
+    group: ConsumerGroup,
+    identities: Sequence[Identity],
+    ticket: Ticket,
+    now_ms: int,
+    view: TopicView,
+    out: GroupDecision,
 ) -> None:
     gone: dict[str, GroupMember] = {}
     answers = []
@@ -143,7 +147,7 @@ def leave(
             answers.append((identity, ErrorCode.NONE))
     if gone:
         group.fence(gone.values(), now_ms, view)
-    out.answers.append((ticket, Left(ErrorCode.NONE, answers)))
+    out.respond(ticket, Left(ErrorCode.NONE, answers))
 
 
 def _leaving(group: ConsumerGroup, identity: Identity) -> GroupMember | ErrorCode:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
+from cairnmq.decision import Ticket
 from cairnmq.groups.deadlines import Deadline
-from cairnmq.groups.facts import Ticket
 from cairnmq.groups.memory_estimate import MEMBER_BYTES, protocols_weight, texts_weight
 from cairnmq.groups.messages import DescribedMember, Join, JoinedMember, Protocols
 from cairnmq.groups.stored_group import MemberRecord

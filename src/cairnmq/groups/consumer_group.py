@@ -16,16 +16,16 @@ from hashlib import blake2b
 from types import MappingProxyType
 from typing import TypeAlias
 
+from cairnmq.decision import Ticket
 from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.groups import partitions as parts
 from cairnmq.groups import stored_group as group_record
 from cairnmq.groups.assignors import ASSIGNORS, Seat
-from cairnmq.groups.classic import Outcome
 from cairnmq.groups.consumer_member import ConsumerMember, Progress
 from cairnmq.groups.consumer_messages import JOINS, LEAVES, LEAVES_FOR_NOW, ConsumerGroupView, Report
 from cairnmq.groups.deadlines import Deadline, Deadlines
-from cairnmq.groups.facts import Ticket
-from cairnmq.groups.messages import Limits, Standing, State
+from cairnmq.groups.messages import GroupDecision, Limits, Standing, State
+from cairnmq.groups.offset_messages import OffsetCommit
 from cairnmq.groups.partitions import NOTHING, Partitions
 from cairnmq.groups.stored_consumer_group import ConsumerMemberRecord, ConsumerRecord, drop_member, put_member
 from cairnmq.groups.subscription import CONSUMER
@@ -41,6 +41,7 @@ _SESSION, _INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interva
 
 class ConsumerGroup:
     protocol_type = CONSUMER
+    ages_offsets = True  # those of topics that nobody in the group reads
     pending: Mapping[str, object] = MappingProxyType({})  # no id waits to be used: members bring their own
 
     def __init__(
@@ -93,7 +94,7 @@ class ConsumerGroup:
     def record(self) -> ConsumerRecord:
         return ConsumerRecord(self.epoch, self.target_epoch, self.since_ms, self._digest)
 
-    def flush(self, out: Outcome, *, former: bool = False) -> None:
+    def flush(self, out: GroupDecision, *, former: bool = False) -> None:
         """The facts of everything that has changed. `former`: the group was of another protocol until now, so its
         members count from the moment the header says so."""
         facts = [drop_member(self.group_id, member_id) for member_id in self._gone]
@@ -106,7 +107,7 @@ class ConsumerGroup:
             facts.insert(0, group_record.put(self.group_id, owing))
             if header != owing:
                 facts.append(group_record.put(self.group_id, header))
-        out.facts += facts
+        out.records += facts
         self._stored = header
         self._changed.clear()
         self._gone.clear()
@@ -119,14 +120,16 @@ class ConsumerGroup:
             if member.state is Progress.UNREVOKED and member.classic is None:
                 self.deadlines.arm(member.rebalance, now_ms + member.rebalance_ms)
 
-    def abandon(self, error: ErrorCode, out: Outcome) -> None:
+    def abandon(self, error: ErrorCode, out: GroupDecision) -> None:
         """This object ends: no deadline of it may act any more. Nobody waits in it."""
         for member in self.members.values():
             member.disarm()
 
     # ---------------------------------------------------------------------------------------------------- heartbeats
 
-    def report(self, report: Report, ticket: Ticket, now_ms: int, view: TopicView, fresh_id: str, out: Outcome) -> None:
+    def report(
+        self, report: Report, ticket: Ticket, now_ms: int, view: TopicView, fresh_id: str, out: GroupDecision
+    ) -> None:
         """`fresh_id` is the member's id if it has none (clients of version 0)."""
         if report.epoch in (LEAVES, LEAVES_FOR_NOW):
             answer = self._leave(report, now_ms, view)
@@ -134,7 +137,7 @@ class ConsumerGroup:
             answer = self._beat(report, now_ms, view, fresh_id)
         if isinstance(answer, Refusal):
             answer = Standing(answer.code, answer.message)
-        out.answers.append((ticket, answer))
+        out.respond(ticket, answer)
 
     def _beat(self, report: Report, now_ms: int, view: TopicView, fresh_id: str) -> Standing | Refusal:
         member_id = report.member_id or fresh_id
@@ -412,20 +415,20 @@ class ConsumerGroup:
 
     # ----------------------------------------------------------------------------------------------------- others' view
 
-    def commit_error(
-        self, member_id: str, instance_id: str | None, epoch: int, *, version: int, transactional: bool = False
-    ) -> ErrorCode:
+    def commit_error(self, command: OffsetCommit, now_ms: int) -> ErrorCode:
         """Whether offsets may be committed."""
-        if epoch < 0 and not self.members:
+        transactional = command.producer_id is not None
+        if command.generation < 0 and not self.members:
             return ErrorCode.NONE
-        if transactional and epoch == -1 and not member_id and instance_id is None:
+        anonymous = not command.member_id and command.instance_id is None
+        if transactional and command.generation == -1 and anonymous:
             return ErrorCode.NONE
-        member = self.members.get(member_id)
+        member = self.members.get(command.member_id)
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        if not transactional and member.classic is None and version < 9:
+        if not transactional and member.classic is None and not command.knows_epochs:
             return ErrorCode.UNSUPPORTED_VERSION
-        return _commit_epoch_error(member, epoch)
+        return _commit_epoch_error(member, command.generation)
 
     def fetch_error(self, member_id: str | None, epoch: int) -> ErrorCode:
         """Whether committed offsets may be read; tools read them without saying who they are."""

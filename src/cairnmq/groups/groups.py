@@ -11,18 +11,30 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
+from cairnmq.decision import Decision, KeyedRecord, Ticket
 from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.groups import classic_in_consumer, stored_group
-from cairnmq.groups import offsets as offset_facts
-from cairnmq.groups.classic import ClassicGroup, Outcome
+from cairnmq.groups.classic import ClassicGroup
 from cairnmq.groups.consumer_group import ConsumerGroup
 from cairnmq.groups.consumer_messages import JOINS, ConsumerGroupView, Report
 from cairnmq.groups.deadlines import Deadlines
-from cairnmq.groups.facts import Decision, Fact, Ticket
 from cairnmq.groups.memory_estimate import DEADLINE_BYTES
-from cairnmq.groups.messages import Described, Identity, Join, Joined, Left, Limits, Standing, State, Sync, Synced
+from cairnmq.groups.messages import (
+    Described,
+    GroupDecision,
+    Identity,
+    Join,
+    Joined,
+    Left,
+    Limits,
+    Standing,
+    State,
+    Sync,
+    Synced,
+)
 from cairnmq.groups.migration import downgraded, emptied, may_downgrade, upgraded
-from cairnmq.groups.offsets import OffsetKey, Offsets
+from cairnmq.groups.offset_commits import OffsetCommits
+from cairnmq.groups.offsets import Offsets
 from cairnmq.groups.pending import SPACE as PENDING_SPACE
 from cairnmq.groups.pending import PendingOffsets
 from cairnmq.groups.stored_consumer_group import MEMBER_SPACE, decode_member, drop_member, member_key
@@ -31,7 +43,6 @@ from cairnmq.groups.topic_pattern import Patterns
 from cairnmq.groups.topic_view import NoTopics, TopicView
 
 CLASSIC = "classic"
-MISSING_GROUP_KNOWN_FROM = 9  # clients that send an older OffsetCommit do not understand that there is no such group
 
 AnyGroup: TypeAlias = ClassicGroup | ConsumerGroup
 
@@ -57,6 +68,7 @@ class Groups:
         self._live: dict[str, AnyGroup] = {}
         self._deadlines: Deadlines[Any] = Deadlines()  # of groups of either kind
         self._patterns = Patterns()
+        self.commits = OffsetCommits(self._live, offsets, self.pending, limits, self._deadlines)
 
     # ------------------------------------------------------------------------------------------------- stored form
 
@@ -84,7 +96,7 @@ class Groups:
         members = map(decode_member, self._stored_members.get(group_id, {}).values())
         return ConsumerGroup.load(group_id, found, members, self.limits, self._deadlines, self._patterns)
 
-    def strays(self) -> list[Fact]:
+    def orphaned_members(self) -> list[KeyedRecord]:
         """What a crash in the middle of a change left behind: members of no group."""
         return [
             drop_member(group_id, member_id)
@@ -93,7 +105,7 @@ class Groups:
             for member_id in members
         ]
 
-    def apply(self, fact: Fact) -> None:
+    def apply(self, fact: KeyedRecord) -> None:
         space, key, value = fact
         if space == PENDING_SPACE:
             self.pending.apply(fact)
@@ -131,9 +143,9 @@ class Groups:
         else:
             group.resume(now_ms, self.view)
 
-    def reload(self, group_id: str, now_ms: int) -> Outcome:
+    def reload(self, group_id: str, now_ms: int) -> GroupDecision:
         """Back to what is stored; whoever waits in the group is sent to find its coordinator again."""
-        out: Outcome = Decision()
+        out: GroupDecision = Decision()
         group = self._live.pop(group_id, None)
         if group is not None:
             group.abandon(ErrorCode.NOT_COORDINATOR, out)
@@ -143,7 +155,7 @@ class Groups:
             self._resume(self._live[group_id], now_ms)
         return out
 
-    def drain(self, now_ms: int) -> Iterator[tuple[str, Outcome]]:
+    def drain(self, now_ms: int) -> Iterator[tuple[str, GroupDecision]]:
         """The broker stops: nobody should wait for an answer that will not come."""
         for group_id in list(self._live):
             yield group_id, self.reload(group_id, now_ms)
@@ -176,11 +188,11 @@ class Groups:
 
     # ----------------------------------------------------------------------------------------------------- members
 
-    def join(self, command: Join, ticket: Ticket, now_ms: int, fresh_id: str) -> Outcome:
-        out: Outcome = Decision()
+    def join(self, command: Join, ticket: Ticket, now_ms: int, fresh_id: str) -> GroupDecision:
+        out: GroupDecision = Decision()
         error = self._join_error(command)
         if error:
-            out.answers.append((ticket, Joined(error, command.member_id)))
+            out.respond(ticket, Joined(error, command.member_id))
             return out
         group = self._live.get(command.group_id)
         if isinstance(group, ConsumerGroup):
@@ -192,7 +204,7 @@ class Groups:
             changed_over = stored_group.put(command.group_id, classic.record())
             classic.join(command, ticket, now_ms, fresh_id, out)
             if classic.members or classic.pending:  # else it was refused, and the group stays what it is
-                out.facts.insert(0, changed_over)
+                out.records.insert(0, changed_over)
                 self._live[command.group_id] = classic
             return out
         if group is None:
@@ -209,19 +221,13 @@ class Groups:
             return ErrorCode.INVALID_SESSION_TIMEOUT
         if command.member_id and command.group_id not in self._live:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        return self._room_error(command.group_id, self._live)
+        return self.limits.room_error(command.group_id, self._live)
 
-    def _room_error(self, group_id: str, *kinds: Collection[str]) -> ErrorCode:
-        """Anyone may name new groups, and each of them is kept. One of two kinds counts twice."""
-        is_new = not any(group_id in groups for groups in kinds)
-        has_room = sum(map(len, kinds)) < self.limits.groups_max
-        return ErrorCode.POLICY_VIOLATION if is_new and not has_room else ErrorCode.NONE
-
-    def sync(self, command: Sync, ticket: Ticket, now_ms: int) -> Outcome:
-        out: Outcome = Decision()
+    def sync(self, command: Sync, ticket: Ticket, now_ms: int) -> GroupDecision:
+        out: GroupDecision = Decision()
         group = self._live.get(command.group_id)
         if group is None:
-            out.answers.append((ticket, Synced(_absent(command.group_id))))
+            out.respond(ticket, Synced(_absent(command.group_id)))
         elif isinstance(group, ConsumerGroup):
             classic_in_consumer.sync(group, command, ticket, now_ms, self.view, out)
         else:
@@ -238,15 +244,15 @@ class Groups:
             return classic_in_consumer.heartbeat(group, member_id, instance_id, generation, now_ms, self.view)
         return group.heartbeat(member_id, instance_id, generation, now_ms)
 
-    def leave(self, group_id: str, identities: Sequence[Identity], ticket: Ticket, now_ms: int) -> Outcome:
-        out: Outcome = Decision()
+    def leave(self, group_id: str, identities: Sequence[Identity], ticket: Ticket, now_ms: int) -> GroupDecision:
+        out: GroupDecision = Decision()
         group = self._live.get(group_id)
         if group is None:
             error = _absent(group_id)
             if error is ErrorCode.UNKNOWN_MEMBER_ID:  # then it is told of each member, as by a group that exists
-                out.answers.append((ticket, Left(ErrorCode.NONE, [(identity, error) for identity in identities])))
+                out.respond(ticket, Left(ErrorCode.NONE, [(identity, error) for identity in identities]))
             else:
-                out.answers.append((ticket, Left(error)))
+                out.respond(ticket, Left(error))
         elif isinstance(group, ConsumerGroup):
             classic_in_consumer.leave(group, identities, ticket, now_ms, self.view, out)
             self._finish(group, now_ms, out)
@@ -257,9 +263,9 @@ class Groups:
 
     # -------------------------------------------------------------------------------------------- consumer protocol
 
-    def report(self, report: Report, ticket: Ticket, now_ms: int, fresh_id: str) -> Outcome:
+    def report(self, report: Report, ticket: Ticket, now_ms: int, fresh_id: str) -> GroupDecision:
         """A heartbeat of the consumer protocol. The first one makes the group, or changes a classic one over."""
-        out: Outcome = Decision()
+        out: GroupDecision = Decision()
         group = self._live.get(report.group_id)
         if isinstance(group, ConsumerGroup):
             group.report(report, ticket, now_ms, self.view, fresh_id, out)
@@ -267,16 +273,16 @@ class Groups:
             return out
         fresh = self._fresh(report, group)
         if isinstance(fresh, Refusal):
-            out.answers.append((ticket, Standing(fresh.code, fresh.message)))
+            out.respond(ticket, Standing(fresh.code, fresh.message))
             return out
         fresh.report(report, ticket, now_ms, self.view, fresh_id, out)
-        ((_, answer),) = out.answers
+        ((_, answer),) = out.responses
         if answer.error:
             fresh.abandon(answer.error, out)  # nothing has happened: the group stays what it is
             return out
         if group is not None:
             group.abandon(ErrorCode.REBALANCE_IN_PROGRESS, out)
-        out.facts += [drop_member(report.group_id, left) for left in self._stored_members.get(report.group_id, ())]
+        out.records += [drop_member(report.group_id, left) for left in self._stored_members.get(report.group_id, ())]
         self._live[report.group_id] = fresh
         fresh.resume(now_ms, self.view)
         fresh.flush(out, former=True)
@@ -287,7 +293,7 @@ class Groups:
             if classic is None:
                 return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {report.group_id} not found.")
             return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {report.group_id} is not a consumer group.")
-        if self._room_error(report.group_id, self._live):
+        if self.limits.room_error(report.group_id, self._live):
             return Refusal(
                 ErrorCode.POLICY_VIOLATION, f"There are {len(self._live)} groups; cairn.groups.max allows no more."
             )
@@ -295,14 +301,14 @@ class Groups:
             return upgraded(classic, self._deadlines, self._patterns, self.view)
         return ConsumerGroup(report.group_id, self.limits, self._deadlines, self._patterns)
 
-    def _finish(self, group: ConsumerGroup, now_ms: int, out: Outcome) -> None:
+    def _finish(self, group: ConsumerGroup, now_ms: int, out: GroupDecision) -> None:
         """What a change of a group of the consumer protocol comes to; without speakers of it, it is a classic one."""
         if not may_downgrade(group):
             group.flush(out)
             return
         classic = downgraded(group, self._deadlines, now_ms, self.view, out)
         stored = self._stored_members.get(group.group_id, {})
-        out.facts += [drop_member(group.group_id, left) for left in {**stored, **dict.fromkeys(group.known())}]
+        out.records += [drop_member(group.group_id, left) for left in {**stored, **dict.fromkeys(group.known())}]
         group.abandon(ErrorCode.REBALANCE_IN_PROGRESS, out)
         self._live[group.group_id] = classic
 
@@ -313,10 +319,10 @@ class Groups:
         """When `advance` has something to do."""
         return self._deadlines.wake_ms
 
-    def advance(self, now_ms: int) -> Iterator[tuple[str, Outcome]]:
+    def advance(self, now_ms: int) -> Iterator[tuple[str, GroupDecision]]:
         """What follows from the time alone, group by group."""
         for deadline in self._deadlines.reached(now_ms):
-            out: Outcome = Decision()
+            out: GroupDecision = Decision()
             group: AnyGroup = deadline.group
             if isinstance(group, ConsumerGroup):
                 group.expire(deadline, now_ms, self.view)
@@ -324,7 +330,7 @@ class Groups:
             else:
                 group.expire(deadline, now_ms, out)
                 self._tidy(group)
-            if out.facts or out.answers:
+            if out.records or out.responses:
                 yield group.group_id, out
 
     def _tidy(self, group: ClassicGroup) -> None:
@@ -334,85 +340,26 @@ class Groups:
 
     # ----------------------------------------------------------------------------------------------------- offsets
 
-    def commit_error(
-        self,
-        group_id: str,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
-        now_ms: int,
-        *,
-        version: int,
-        transactional: bool = False,
-    ) -> ErrorCode:
-        """Whether such a member may commit offsets, in a version of OffsetCommit."""
-        group = self._live.get(group_id)
-        if isinstance(group, ConsumerGroup):
-            return group.commit_error(member_id, instance_id, generation, version=version, transactional=transactional)
-        if group is not None:
-            return group.commit_error(member_id, instance_id, generation, now_ms, transactional=transactional)
-        if generation < 0:
-            return self._room_error(group_id, self.offsets.groups(), self.pending.groups())
-        if group_id in self.offsets.groups():
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        return ErrorCode.GROUP_ID_NOT_FOUND if version >= MISSING_GROUP_KNOWN_FROM else ErrorCode.ILLEGAL_GENERATION
-
     def fetch_error(self, group_id: str, member_id: str | None, epoch: int) -> ErrorCode:
         """Whether such a member may read committed offsets; only groups of the consumer protocol ask who it is."""
         group = self._live.get(group_id)
         return group.fetch_error(member_id, epoch) if isinstance(group, ConsumerGroup) else ErrorCode.NONE
 
-    def delete_offsets_error(self, group_id: str) -> ErrorCode:
-        """Whether offsets of this group may be deleted at all."""
-        if not group_id:
-            return ErrorCode.INVALID_GROUP_ID
-        if not self.exists(group_id):
-            return ErrorCode.GROUP_ID_NOT_FOUND
-        group = self._live.get(group_id)
-        if group is None or group.state is State.EMPTY or group.protocol_type == CONSUMER:
-            return ErrorCode.NONE
-        return ErrorCode.NON_EMPTY_GROUP
-
-    def reads(self, group_id: str, topic: str) -> bool:
-        """Whether members of the group read a topic, as far as the broker can know."""
-        group = self._live.get(group_id)
-        if group is None or group.protocol_type != CONSUMER:
-            return False
-        subscribed = group.subscribed()
-        return subscribed is None or topic in subscribed
-
     def expire_offsets(
-        self, group_id: str, now_ms: int, retention_ms: int, topic_name: Callable[[bytes], str | None]
-    ) -> Outcome:
-        """What has become too old in a group, and the group itself if nothing is left of it; `now_ms` is a date.
-
-        Offsets of a group with members live; those in topics that the members do not read age from their commit, as
-        do those of readers without a membership. In a group whose members have left, offsets age from then.
-        """
-        out: Outcome = Decision()
+        self, group_id: str, date_ms: int, retention_ms: int, topic_name: Callable[[bytes], str | None]
+    ) -> GroupDecision:
+        """What has become too old in a group, and the group itself if nothing is left of it."""
+        out: GroupDecision = Decision()
+        out.records, kept = self.commits.expired(group_id, date_ms, retention_ms, topic_name)
         group = self._live.get(group_id)
-        aging = group is None or isinstance(group, ConsumerGroup) or group.state is State.EMPTY or (
-            group.state is State.STABLE and group.subscribed() is not None
-        )  # fmt: skip
-        if not aging:
-            return out
-        since_ms = group.since_ms if group is not None and group.state is State.EMPTY else 0
-        kept = False
-        for topic_id, partitions in self.offsets.topics(group_id).items():
-            read = self.reads(group_id, topic_name(topic_id) or "")
-            for partition, committed in partitions.items():
-                due_ms = committed.expire_ms
-                if due_ms < 0:
-                    due_ms = max(since_ms, committed.commit_ms) + retention_ms
-                if read or due_ms > now_ms or self.pending.has(group_id, topic_id, partition):
-                    kept = True
-                else:
-                    out.facts.append(offset_facts.drop(OffsetKey(group_id, topic_id, partition)))
-        kept = kept or self.pending.holds(group_id)
         if group is not None and not kept and group.state is State.EMPTY and not group.pending:
-            out.facts.append(stored_group.drop(group_id))
+            out.records.append(stored_group.drop(group_id))
             del self._live[group_id]
         return out
+
+    def orphaned(self, topic_ids: frozenset[bytes]) -> list[KeyedRecord]:
+        """What must be stored about offsets of topics that are not among these, and about members of no group."""
+        return [*self.commits.orphaned(topic_ids), *self.orphaned_members()]
 
     # ------------------------------------------------------------------------------------------------------ admin
 
@@ -445,9 +392,9 @@ class Groups:
             return group.describe()
         return Described(group_id, State.EMPTY, "", "") if group_id in self.offsets.groups() else None
 
-    def delete(self, group_id: str) -> tuple[ErrorCode, Outcome]:
+    def delete(self, group_id: str) -> tuple[ErrorCode, GroupDecision]:
         """The group and its offsets; it is gone at once, the answer waits for the facts."""
-        out: Outcome = Decision()
+        out: GroupDecision = Decision()
         if not self.exists(group_id):
             return ErrorCode.GROUP_ID_NOT_FOUND, out
         group = self._live.get(group_id)
@@ -456,9 +403,8 @@ class Groups:
                 return ErrorCode.NON_EMPTY_GROUP, out
             group.abandon(ErrorCode.UNKNOWN_MEMBER_ID, out)
             del self._live[group_id]
-            out.facts.append(stored_group.drop(group_id))
-        out.facts.extend(self.offsets.forget_group(group_id))
-        out.facts.extend(self.pending.forget(lambda key: key.group == group_id))
+            out.records.append(stored_group.drop(group_id))
+        out.records += self.commits.of_group(group_id)
         return ErrorCode.NONE, out
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Never, TypeAlias
 
 from msgspec import Struct
 
+from cairnmq.decision import Decision
 from cairnmq.errors import ErrorCode
 from cairnmq.groups.partitions import Partitions
 
@@ -38,9 +39,11 @@ class ConsumerLimits(Struct, frozen=True):
 
 
 class Limits(Struct, frozen=True):
-    """The broker's settings for groups; all but the first and the last are for classic ones."""
+    """The broker's settings for groups. `metadata_max`: bytes of a text committed with an offset. All from
+    `session_min_ms` to `new_member_ms` are for classic groups."""
 
     groups_max: int = 100_000
+    metadata_max: int = 4096
     session_min_ms: int = 6_000
     session_max_ms: int = 1_800_000
     initial_delay_ms: int = 3_000
@@ -48,6 +51,12 @@ class Limits(Struct, frozen=True):
     # A new member does not know its id and cannot send heartbeats while its join is parked; its client may be gone.
     new_member_ms: int = 300_000
     consumer: ConsumerLimits = ConsumerLimits()
+
+    def room_error(self, group_id: str, *kinds: Collection[str]) -> ErrorCode:
+        """Anyone may name new groups, and each of them is kept. One of two kinds counts twice."""
+        is_new = not any(group_id in groups for groups in kinds)
+        has_room = sum(map(len, kinds)) < self.groups_max
+        return ErrorCode.POLICY_VIOLATION if is_new and not has_room else ErrorCode.NONE
 
 
 class Join(Struct, frozen=True):
@@ -131,7 +140,8 @@ class Standing(Struct, frozen=True):
     assigned: Partitions | None = None
 
 
-Answer: TypeAlias = Joined | Synced | Left | Standing
+Response: TypeAlias = Joined | Synced | Left | Standing
+GroupDecision: TypeAlias = Decision[Response, Never]  # nothing is done for a group but storing and responding
 
 
 class DescribedMember(Struct, frozen=True):

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.groups import partitions as parts
-from cairnmq.groups.classic import ClassicGroup, Outcome
+from cairnmq.groups.classic import ClassicGroup
 from cairnmq.groups.consumer_group import ConsumerGroup
 from cairnmq.groups.consumer_member import ConsumerMember
 from cairnmq.groups.deadlines import Deadlines
-from cairnmq.groups.messages import Limits
+from cairnmq.groups.messages import GroupDecision, Limits
 from cairnmq.groups.partitions import NOTHING, Partitions
 from cairnmq.groups.stored_consumer_group import ClassicPart
 from cairnmq.groups.stored_group import ClassicRecord, MemberRecord, put
@@ -81,7 +81,7 @@ def may_downgrade(group: ConsumerGroup) -> bool:
 
 
 def downgraded(
-    group: ConsumerGroup, deadlines: Deadlines[ClassicGroup], now_ms: int, view: TopicView, out: Outcome
+    group: ConsumerGroup, deadlines: Deadlines[ClassicGroup], now_ms: int, view: TopicView, out: GroupDecision
 ) -> ClassicGroup:
     """The same members in a classic group, which rebalances at once: nobody reads what the last one had.
 
@@ -111,7 +111,7 @@ def downgraded(
     since_ms = deadlines.date_ms(now_ms)
     record = ClassicRecord(CONSUMER, generation, protocol, members[0].member_id, since_ms, tuple(members))
     classic = ClassicGroup.load(group.group_id, record, group.limits, deadlines)
-    out.facts.append(put(group.group_id, ClassicRecord(CONSUMER, generation, None, None, since_ms)))
+    out.records.append(put(group.group_id, ClassicRecord(CONSUMER, generation, None, None, since_ms)))
     classic.resume(now_ms)
     classic.rebalance(now_ms, out)
     return classic

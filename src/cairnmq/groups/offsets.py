@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 import msgspec
 from msgspec import Struct
 
-from cairnmq.groups.facts import Fact
+from cairnmq.decision import KeyedRecord
 
 SPACE = "offset"
 
@@ -42,11 +42,11 @@ _keys = msgspec.msgpack.Decoder(OffsetKey)
 _values = msgspec.msgpack.Decoder(Committed)
 
 
-def put(key: OffsetKey, value: Committed) -> Fact:
+def put(key: OffsetKey, value: Committed) -> KeyedRecord:
     return SPACE, _encoder.encode(key), _encoder.encode(value)
 
 
-def drop(key: OffsetKey) -> Fact:
+def drop(key: OffsetKey) -> KeyedRecord:
     return SPACE, _encoder.encode(key), None
 
 
@@ -63,7 +63,7 @@ class Offsets:
             offsets.apply((SPACE, key, value))
         return offsets
 
-    def apply(self, fact: Fact) -> None:
+    def apply(self, fact: KeyedRecord) -> None:
         space, encoded, value = fact
         assert space == SPACE, f"a fact of {space!r} is not about offsets"
         key = _keys.decode(encoded)
@@ -88,7 +88,7 @@ class Offsets:
     def get(self, group: str, topic_id: bytes, partition: int) -> Committed | None:
         return self._groups.get(group, {}).get(topic_id, {}).get(partition)
 
-    def forget_group(self, group: str) -> list[Fact]:
+    def forget_group(self, group: str) -> list[KeyedRecord]:
         """What must be stored when a group is deleted."""
         return [
             drop(OffsetKey(group, topic_id, partition))
@@ -96,7 +96,7 @@ class Offsets:
             for partition in partitions
         ]
 
-    def forget_topic(self, topic_id: bytes) -> list[Fact]:
+    def forget_topic(self, topic_id: bytes) -> list[KeyedRecord]:
         """What must be stored when a topic is deleted."""
         return [
             drop(OffsetKey(group, topic_id, partition))
@@ -104,7 +104,7 @@ class Offsets:
             for partition in topics.get(topic_id, ())
         ]
 
-    def forget_unknown(self, topic_ids: Collection[bytes]) -> list[Fact]:
+    def forget_unknown(self, topic_ids: Collection[bytes]) -> list[KeyedRecord]:
         """What a crash between the deletion of a topic and that of its offsets left behind."""
         known = frozenset(topic_ids)
         return [

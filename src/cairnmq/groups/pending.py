@@ -8,7 +8,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct, structs
 
-from cairnmq.groups.facts import Fact
+from cairnmq.decision import KeyedRecord
 from cairnmq.groups.offsets import Committed, OffsetKey, Offsets
 from cairnmq.groups.offsets import put as put_offset
 
@@ -31,11 +31,11 @@ _keys = msgspec.msgpack.Decoder(PendingKey)
 _values = msgspec.msgpack.Decoder(Committed)
 
 
-def put(key: PendingKey, value: Committed) -> Fact:
+def put(key: PendingKey, value: Committed) -> KeyedRecord:
     return SPACE, _encoder.encode(key), _encoder.encode(value)
 
 
-def drop(key: PendingKey) -> Fact:
+def drop(key: PendingKey) -> KeyedRecord:
     return SPACE, _encoder.encode(key), None
 
 
@@ -45,7 +45,7 @@ class PendingOffsets:
     def __init__(self) -> None:
         self._groups: dict[str, dict[int, dict[Place, Committed]]] = {}
 
-    def apply(self, fact: Fact) -> None:
+    def apply(self, fact: KeyedRecord) -> None:
         space, encoded, value = fact
         assert space == SPACE, f"a fact of {space!r} is not about pending offsets"
         key = _keys.decode(encoded)
@@ -76,13 +76,13 @@ class PendingOffsets:
     def of(self, group: str, producer_id: int) -> Mapping[Place, Committed]:
         return self._groups.get(group, {}).get(producer_id, {})
 
-    def commit(self, key: OffsetKey, value: Committed, offsets: Offsets) -> Fact:
+    def commit(self, key: OffsetKey, value: Committed, offsets: Offsets) -> KeyedRecord:
         """What is stored for a commit outside of transactions: it is later than what any of them holds now."""
         present = offsets.get(key.group, key.topic_id, key.partition)
         order = max(present.order if present is not None else 0, self._latest(key) + 1)
         return put_offset(key, structs.replace(value, order=order) if order else value)
 
-    def hold(self, key: PendingKey, value: Committed, offsets: Offsets) -> Fact:
+    def hold(self, key: PendingKey, value: Committed, offsets: Offsets) -> KeyedRecord:
         """What is stored for a commit inside a transaction."""
         present = offsets.get(key.group, key.topic_id, key.partition)
         order = max(present.order if present is not None else 0, self._latest(key)) + 1
@@ -96,10 +96,10 @@ class PendingOffsets:
             return -1
         return max((places[place].order for places in producers.values() if place in places), default=-1)
 
-    def end(self, group: str, producer_id: int, *, commit: bool, offsets: Offsets) -> list[Fact]:
+    def end(self, group: str, producer_id: int, *, commit: bool, offsets: Offsets) -> list[KeyedRecord]:
         """What must be stored when the producer's transaction ends. An offset that was committed later, outside of the
         transaction, stays."""
-        facts: list[Fact] = []
+        facts: list[KeyedRecord] = []
         for (topic_id, partition), value in self.of(group, producer_id).items():
             if commit:
                 present = offsets.get(group, topic_id, partition)
@@ -108,7 +108,7 @@ class PendingOffsets:
             facts.append(drop(PendingKey(group, producer_id, topic_id, partition)))
         return facts
 
-    def forget(self, unwanted: Callable[[PendingKey], bool]) -> list[Fact]:
+    def forget(self, unwanted: Callable[[PendingKey], bool]) -> list[KeyedRecord]:
         """What must be stored when a group or a topic is deleted."""
         return [drop(key) for key in self._keys() if unwanted(key)]
 

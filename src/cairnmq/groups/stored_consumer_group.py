@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
-from cairnmq.groups.facts import Fact
+from cairnmq.decision import KeyedRecord
 from cairnmq.groups.partitions import Stored
 
 MEMBER_SPACE = "group-member"
@@ -64,11 +64,11 @@ _keys = msgspec.msgpack.Decoder(MemberKey)
 _members = msgspec.msgpack.Decoder(ConsumerMemberRecord)
 
 
-def put_member(group_id: str, record: ConsumerMemberRecord) -> Fact:
+def put_member(group_id: str, record: ConsumerMemberRecord) -> KeyedRecord:
     return MEMBER_SPACE, _encoder.encode(MemberKey(group_id, record.member_id)), _encoder.encode(record)
 
 
-def drop_member(group_id: str, member_id: str) -> Fact:
+def drop_member(group_id: str, member_id: str) -> KeyedRecord:
     return MEMBER_SPACE, _encoder.encode(MemberKey(group_id, member_id)), None
 
 

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
-from cairnmq.groups.facts import Fact
+from cairnmq.decision import KeyedRecord
 from cairnmq.groups.stored_consumer_group import ConsumerRecord
 
 SPACE = "group"
@@ -50,11 +50,11 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[GroupRecord] = msgspec.msgpack.Decoder(ClassicRecord | ConsumerRecord)
 
 
-def put(group_id: str, record: GroupRecord) -> Fact:
+def put(group_id: str, record: GroupRecord) -> KeyedRecord:
     return SPACE, group_id.encode(), _encoder.encode(record)
 
 
-def drop(group_id: str) -> Fact:
+def drop(group_id: str) -> KeyedRecord:
     return SPACE, group_id.encode(), None
 
 

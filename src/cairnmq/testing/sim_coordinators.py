@@ -11,21 +11,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
+from typing import Never
 
-from cairnmq.broker.coordination.fact_log import Fact, FactLog, Stored
+from cairnmq.broker.coordination.fact_log import FactLog, Stored
 from cairnmq.broker.coordination.ordered_writes import OrderedWrites
 from cairnmq.codec.batch import read_header, set_append_time, set_offset_and_epoch
 from cairnmq.codec.records import build_batch
+from cairnmq.decision import KeyedRecord
 from cairnmq.errors import ErrorCode, Fault, Refusal
-from cairnmq.groups.classic import Outcome
 from cairnmq.groups.groups import Groups
-from cairnmq.groups.messages import Answer as GroupAnswer
-from cairnmq.groups.messages import ConsumerLimits, Limits
+from cairnmq.groups.messages import ConsumerLimits, GroupDecision, Limits
+from cairnmq.groups.messages import Response as GroupResponse
+from cairnmq.groups.offset_messages import OffsetCommit, OffsetErrors, Position
 from cairnmq.groups.offsets import SPACE as OFFSET_SPACE
-from cairnmq.groups.offsets import Committed, OffsetKey, Offsets
+from cairnmq.groups.offsets import OffsetKey, Offsets
 from cairnmq.groups.partitions import stored as in_order
 from cairnmq.groups.pending import SPACE as PENDING_SPACE
-from cairnmq.groups.pending import PendingKey
 from cairnmq.groups.stored_consumer_group import MEMBER_SPACE
 from cairnmq.groups.stored_group import SPACE as GROUP_SPACE
 from cairnmq.storage.batches.markers import Marker, marker_batch
@@ -42,8 +43,8 @@ from cairnmq.testing.sim_ledger import Ledger, check_open
 from cairnmq.testing.sim_members import SESSION_MS, Member, new_member, owners
 from cairnmq.testing.sim_metadata import new_producer_id
 from cairnmq.testing.sim_producers import TransactionalProducer
-from cairnmq.transactions.messages import Answer, Decision, Ending
 from cairnmq.transactions.messages import Limits as TransactionLimits
+from cairnmq.transactions.messages import Response, TransactionDecision, WriteMarkers
 from cairnmq.transactions.record import SPACE as TRANSACTION_SPACE
 from cairnmq.transactions.record import TransactionRecord
 from cairnmq.transactions.transactions import Transactions
@@ -89,11 +90,14 @@ class CoordinatorWorld(CompactionWorld):
         self.groups, self.transactions = loaded(keyed)
         self.later: list[Callable[[], None]] = []  # what the event loop would call soon
         self.facts = FactLog(self._put_facts, self._apply)
-        self.group_writes: OrderedWrites[GroupAnswer] = OrderedWrites("group", self.facts, self._put_group_back)
-        self.transaction_writes: OrderedWrites[Answer | Ending] = OrderedWrites(
-            "transactional id", self.facts, self._put_transaction_back
+        self.group_writes: OrderedWrites[GroupResponse, Never] = OrderedWrites(
+            "group", self.facts, self._put_group_back
         )
-        self.unfinished: list[Ending] = []  # whose markers could not be written
+        self.transaction_writes: OrderedWrites[Response, WriteMarkers] = OrderedWrites(
+            "transactional id", self.facts, self._put_transaction_back, self._begin
+        )
+        self.offset_writes: OrderedWrites[OffsetErrors, Never] = OrderedWrites("offsets of group", self.facts)
+        self.unfinished: list[WriteMarkers] = []  # whose markers could not be written
         self.ledger.recovered(self.groups._stored)
         for member in self.members:
             member.forget()
@@ -101,8 +105,7 @@ class CoordinatorWorld(CompactionWorld):
             producer.forget()
         self._look()
         topic_ids = [SOURCE, *(spec.topic_id for spec in self.specs.values())]
-        for facts in (self.groups.offsets.forget_unknown(topic_ids), self.groups.strays()):
-            self._submit(facts, lambda fault: None)
+        self._submit(self.groups.orphaned(frozenset(topic_ids)), lambda fault: None)
         self.groups.resume(self.now)
         for ending in self.transactions.resume():
             self._end(ending)
@@ -127,14 +130,14 @@ class CoordinatorWorld(CompactionWorld):
             if lane.path.sync_by_ms is not None:
                 self._sync_all(lane, model)
 
-    def _apply(self, fact: Fact) -> None:
+    def _apply(self, fact: KeyedRecord) -> None:
         (self.transactions if fact[0] == TRANSACTION_SPACE else self.groups).apply(fact)
 
-    def _submit(self, facts: Sequence[Fact], stored: Stored) -> None:
+    def _submit(self, facts: Sequence[KeyedRecord], stored: Stored) -> None:
         if facts:
             self.facts.submit(facts, stored)
 
-    def _put_facts(self, facts: Sequence[Fact], stored: Stored) -> None:
+    def _put_facts(self, facts: Sequence[KeyedRecord], stored: Stored) -> None:
         path, model = self.lanes[0].path, self.models[0]
         for fact in facts:
             self.ledger.decided(fact)
@@ -186,12 +189,11 @@ class CoordinatorWorld(CompactionWorld):
             return
         decision = member.act(self.groups, self.now, self.ledger)
         if decision is not None:
-            self.tally.rebalances += any(fact[0] == GROUP_SPACE for fact in decision.facts)
+            self.tally.rebalances += any(fact[0] == GROUP_SPACE for fact in decision.records)
             self._carry_out_group(member.group, decision)
 
-    def _carry_out_group(self, group: str, decision: Outcome) -> None:
-        waiting = [(deliver, answer) for deliver, answer in decision.answers if callable(deliver)]
-        self.group_writes.submit(group, decision.facts, waiting)
+    def _carry_out_group(self, group: str, decision: GroupDecision) -> None:
+        self.group_writes.submit(group, decision)
 
     def _put_group_back(self, group: str) -> None:
         self.ledger.taken_back(group, self.groups._stored.get(group))
@@ -203,29 +205,24 @@ class CoordinatorWorld(CompactionWorld):
         places = [(topic, index) for topic, indexes in in_order(member.owned) for index in indexes] if member else ()
         if member is None or not places:
             return
-        error = self.groups.commit_error(
-            member.group, member.member_id, member.instance, member.number, self.now, version=9
-        )
-        if error:
-            return
         known = {spec.topic_id for spec in self.specs.values()}
-        facts, keys = [], []
+        positions = [Position(topic_id, index, self.serial + 1) for topic_id, index in places if topic_id in known]
+        command = OffsetCommit(member.group, member.member_id, member.instance, member.number, positions)
+        if self.groups.commits.error(command, self.now) or not positions:
+            return
         self.serial += 1
-        for topic_id, index in places:
-            if topic_id in known:
-                keys.append(OffsetKey(member.group, topic_id, index))
-                self.ledger.tried.setdefault(keys[-1], []).append(self.serial)
-                value = Committed(self.serial, commit_ms=self.now)
-                facts.append(self.groups.pending.commit(keys[-1], value, self.groups.offsets))
+        keys = [OffsetKey(member.group, one.topic_id, one.partition) for one in positions]
         offset = self.serial
+        for key in keys:
+            self.ledger.tried.setdefault(key, []).append(offset)
 
-        def stored(fault: Fault | None) -> None:
-            if fault is None:
+        def stored(told: OffsetErrors | None) -> None:
+            if told is not None:
                 self.tally.commits += 1
                 for key in keys:
                     self.ledger.acknowledged(key, offset)
 
-        self._submit(facts, stored)
+        self.offset_writes.submit(member.group, self.groups.commits.commit(command, stored, self.now))
 
     def _fetch_offsets(self) -> None:
         self.ledger.check_offsets(self.groups.offsets, seen=True)
@@ -306,29 +303,25 @@ class CoordinatorWorld(CompactionWorld):
             producer.out()
             return
         where = OffsetKey(group, SOURCE, 0)
-        key = PendingKey(group, producer.me.producer_id, SOURCE, 0)
-        value = Committed(transaction, commit_ms=self.now)
-        fact = self.groups.pending.hold(key, value, self.groups.offsets)
+        position = Position(SOURCE, 0, transaction)
+        command = OffsetCommit(group, "", None, -1, [position], producer_id=producer.me.producer_id)
 
-        def stored(fault: Fault | None) -> None:
-            if fault is None and producer.transaction == transaction and producer.ending is None:
+        def stored(told: OffsetErrors | None) -> None:
+            if told is not None and producer.transaction == transaction and producer.ending is None:
                 self.ledger.offset_of[transaction] = where
 
-        self._submit([fact], stored)
+        self.offset_writes.submit(group, self.groups.commits.commit(command, stored, self.now))
 
-    def _carry_out_transaction(self, transactional_id: str, decision: Decision) -> None:
-        waiting = [(deliver, answer) for deliver, answer in decision.answers if callable(deliver)]
-        endings = [(self._begin, ending) for ending in decision.endings]
-        self.transaction_writes.submit(transactional_id, decision.facts, [*waiting, *endings])
+    def _carry_out_transaction(self, transactional_id: str, decision: TransactionDecision) -> None:
+        self.transaction_writes.submit(transactional_id, decision)
 
     def _put_transaction_back(self, transactional_id: str) -> None:
         self._carry_out_transaction(transactional_id, self.transactions.reload(transactional_id))
 
-    def _begin(self, ending: Answer | Ending | None) -> None:
-        if isinstance(ending, Ending):
-            self.later.append(partial(self._end, ending))
+    def _begin(self, ending: WriteMarkers) -> None:
+        self.later.append(partial(self._end, ending))
 
-    def _end(self, ending: Ending) -> None:
+    def _end(self, ending: WriteMarkers) -> None:
         """Markers and offsets under way at the same time; when all are stored the transaction is complete."""
         producer, version = ending.producer, 2 if ending.raised else 1
         markers = [
@@ -343,14 +336,9 @@ class CoordinatorWorld(CompactionWorld):
             queue = self.engine.queues.get(marker.queue_id)
             if queue is not None and queue.state.end > ends[marker.queue_id]:
                 self._marked(queue, marker, ends[marker.queue_id], end)
-        groups = self.groups
-        facts = [
-            fact
-            for group in sorted(ending.groups)
-            for fact in groups.pending.end(group, producer.producer_id, commit=ending.commit, offsets=groups.offsets)
-        ]
+        groups = sorted(ending.groups)
         lines = [(True, *line) for line in staged.synced.items()] + [(False, *line) for line in staged.written.items()]
-        left, failed = len(lines) + 1, bool(staged.stopped)
+        left, failed = len(lines) + len(groups) + 1, bool(staged.stopped)
 
         def done(met: bool) -> None:
             nonlocal left, failed
@@ -365,10 +353,12 @@ class CoordinatorWorld(CompactionWorld):
 
         for synced, journal, end in lines:
             self.wait_for(self.lanes[journal].path, self.models[journal], end, synced, done)
-        if facts:
-            self.facts.submit(facts, lambda fault: done(fault is None))
-        else:
-            done(True)
+        for group in groups:
+            ended = self.groups.commits.end(
+                group, producer.producer_id, lambda told: done(told is not None), commit=ending.commit
+            )
+            self.offset_writes.submit(group, ended)
+        done(True)
 
     def _marked(self, queue: Queue, marker: Marker, offset: int, end: int) -> None:
         """What the model must know of a marker that was staged."""

@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 from cairnmq.codec.batch import CONTROL_BIT, TRANSACTIONAL_BIT, read_header
 from cairnmq.codec.records import decode_batch
+from cairnmq.decision import KeyedRecord
 from cairnmq.groups import stored_group
-from cairnmq.groups.facts import Fact
 from cairnmq.groups.offsets import OffsetKey, Offsets
 from cairnmq.groups.stored_group import ClassicRecord, GroupRecord
 from cairnmq.testing.oracle import demand, serial_of
@@ -39,7 +39,7 @@ class Ledger:
 
     # ---------------------------------------------------------------------------------------------------- groups
 
-    def decided(self, fact: Fact) -> None:
+    def decided(self, fact: KeyedRecord) -> None:
         """A fact is on its way: generations and epochs of a group grow, until it begins anew."""
         space, key, value = fact
         if space != stored_group.SPACE:

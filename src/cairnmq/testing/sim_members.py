@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from cairnmq.errors import ErrorCode
-from cairnmq.groups.classic import Outcome
 from cairnmq.groups.consumer_messages import JOINS, LEAVES, Report
 from cairnmq.groups.groups import Groups
-from cairnmq.groups.messages import Answer, Identity, Join, Joined, Standing, Sync, Synced
+from cairnmq.groups.messages import GroupDecision, Identity, Join, Joined, Response, Standing, Sync, Synced
+from cairnmq.groups.offset_messages import OffsetCommit
 from cairnmq.groups.partitions import NOTHING, Partitions, stored
 from cairnmq.groups.subscription import partitions_of, read_assignment
 from cairnmq.testing.sim_ledger import CLASSIC, CONSUMER, Ledger
@@ -38,14 +38,14 @@ class Member:
         self.asked = 0  # requests so far
         self.waiting = False
 
-    def act(self, groups: Groups, now_ms: int, ledger: Ledger) -> Outcome | None:
+    def act(self, groups: Groups, now_ms: int, ledger: Ledger) -> GroupDecision | None:
         """What it does next, if it need not wait for an answer."""
         raise NotImplementedError
 
-    def leave(self, groups: Groups, now_ms: int) -> Outcome:
+    def leave(self, groups: Groups, now_ms: int) -> GroupDecision:
         raise NotImplementedError
 
-    def hear(self, answer: Answer, groups: Groups, ledger: Ledger) -> None:
+    def hear(self, answer: Response, groups: Groups, ledger: Ledger) -> None:
         raise NotImplementedError
 
     def out(self) -> None:
@@ -59,16 +59,15 @@ class Member:
 
     def is_current(self, groups: Groups) -> bool:
         """Whether the group takes what it says for the word of a member."""
-        return not groups.commit_error(
-            self.group, self.member_id, self.instance, self.number, 0, version=9, transactional=True
-        )
+        command = OffsetCommit(self.group, self.member_id, self.instance, self.number, producer_id=0)
+        return not groups.commits.error(command, 0)
 
-    def ticket(self, groups: Groups, ledger: Ledger) -> Callable[[Answer | None], None]:
+    def ticket(self, groups: Groups, ledger: Ledger) -> Callable[[Response | None], None]:
         self.asked += 1
         self.waiting = True
         asked = self.asked
 
-        def deliver(answer: Answer | None) -> None:
+        def deliver(answer: Response | None) -> None:
             if asked != self.asked:
                 return
             self.waiting = False
@@ -87,7 +86,7 @@ class ConsumerMember(Member):
         super().__init__(name, group, instance, topics)
         self.number = JOINS
 
-    def act(self, groups: Groups, now_ms: int, ledger: Ledger) -> Outcome:
+    def act(self, groups: Groups, now_ms: int, ledger: Ledger) -> GroupDecision:
         owned = NOTHING if self.number == JOINS else self.owned
         report = Report(
             self.group, self.member_id, self.number, self.name, "/host", self.instance, None, REBALANCE_MS,
@@ -95,10 +94,10 @@ class ConsumerMember(Member):
         )  # fmt: skip
         return groups.report(report, self.ticket(groups, ledger), now_ms, f"{self.name}-{self.asked}")
 
-    def leave(self, groups: Groups, now_ms: int) -> Outcome:
+    def leave(self, groups: Groups, now_ms: int) -> GroupDecision:
         return groups.report(Report(self.group, self.member_id, LEAVES, instance_id=self.instance), None, now_ms, "")
 
-    def hear(self, answer: Answer, groups: Groups, ledger: Ledger) -> None:
+    def hear(self, answer: Response, groups: Groups, ledger: Ledger) -> None:
         assert isinstance(answer, Standing), answer
         if answer.error in OUT:
             self.out()
@@ -123,7 +122,7 @@ class ClassicMember(Member):
         self.member_id = ""
         self.joined: Joined | None = None  # it has yet to ask for its assignment
 
-    def act(self, groups: Groups, now_ms: int, ledger: Ledger) -> Outcome | None:
+    def act(self, groups: Groups, now_ms: int, ledger: Ledger) -> GroupDecision | None:
         if self.waiting:
             return None
         if self.joined is not None:
@@ -158,10 +157,10 @@ class ClassicMember(Member):
             given[member.member_id] = b"\0\1" + b"".join(encode(message, 1))
         return given
 
-    def leave(self, groups: Groups, now_ms: int) -> Outcome:
+    def leave(self, groups: Groups, now_ms: int) -> GroupDecision:
         return groups.leave(self.group, [Identity(self.member_id, self.instance)], None, now_ms)
 
-    def hear(self, answer: Answer, groups: Groups, ledger: Ledger) -> None:
+    def hear(self, answer: Response, groups: Groups, ledger: Ledger) -> None:
         if isinstance(answer, Joined):
             if answer.error in (OK, ErrorCode.MEMBER_ID_REQUIRED):
                 self.member_id = answer.member_id

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from cairnmq.errors import ErrorCode
 from cairnmq.testing.sim_ledger import Ledger
-from cairnmq.transactions.messages import Add, Answer, Decision, End, Init, Producer
+from cairnmq.transactions.messages import Add, End, Init, Producer, Response, TransactionDecision
 from cairnmq.transactions.transactions import Transactions
 
 TIMEOUT_MS = 2_000
@@ -33,16 +33,16 @@ class TransactionalProducer:
 
     # -------------------------------------------------------------------------------------------------- requests
 
-    def init(self, core: Transactions, now_ms: int, fresh_id: int) -> Decision:
+    def init(self, core: Transactions, now_ms: int, fresh_id: int) -> TransactionDecision:
         command = Init(self.transactional_id, TIMEOUT_MS, None)
         return core.init(command, self._ticket(self._initialized), now_ms, fresh_id)
 
-    def add(self, core: Transactions, now_ms: int, queues: Sequence[int], groups: Sequence[str]) -> Decision:
+    def add(self, core: Transactions, now_ms: int, queues: Sequence[int], groups: Sequence[str]) -> TransactionDecision:
         assert self.me is not None
         self.begun = True
         self.queues.update(queues)
 
-        def added(answer: Answer) -> None:
+        def added(answer: Response) -> None:
             if answer.error == OK:
                 self.in_group = self.in_group or bool(groups)
             elif answer.error not in AGAIN:
@@ -50,12 +50,12 @@ class TransactionalProducer:
 
         return core.add(Add(self.transactional_id, self.me, queues, groups), self._ticket(added), now_ms)
 
-    def end(self, core: Transactions, now_ms: int, commit: bool, ledger: Ledger) -> Decision:
+    def end(self, core: Transactions, now_ms: int, commit: bool, ledger: Ledger) -> TransactionDecision:
         assert self.me is not None
         command = self.ending = self.ending or End(self.transactional_id, self.me, commit, self.modern)
         transaction = self.transaction
 
-        def ended(answer: Answer) -> None:
+        def ended(answer: Response) -> None:
             if answer.error in AGAIN:
                 return
             if answer.error != OK:
@@ -68,7 +68,7 @@ class TransactionalProducer:
 
         return core.end(command, self._ticket(ended), now_ms, -1)
 
-    def _initialized(self, answer: Answer) -> None:
+    def _initialized(self, answer: Response) -> None:
         if answer.error == OK:
             self.me = Producer(answer.producer_id, answer.epoch)
             self._next()
@@ -87,12 +87,12 @@ class TransactionalProducer:
         self._asked += 1
         self.waiting = False
 
-    def _ticket(self, hear: Callable[[Answer], None]) -> Callable[[Answer | None], None]:
+    def _ticket(self, hear: Callable[[Response], None]) -> Callable[[Response | None], None]:
         self._asked += 1
         self.waiting = True
         asked = self._asked
 
-        def deliver(answer: Answer | None) -> None:
+        def deliver(answer: Response | None) -> None:
             if asked == self._asked:
                 self.waiting = False
                 if answer is not None:

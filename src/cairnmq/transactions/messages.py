@@ -7,10 +7,9 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from cairnmq.decision import Decision
 from cairnmq.errors import ErrorCode
-from cairnmq.transactions.record import NO_EPOCH, NO_ID, Fact, State
-
-Ticket: TypeAlias = object  # a request that waits; whoever asked knows what it is
+from cairnmq.transactions.record import NO_EPOCH, NO_ID, State
 
 
 class Limits(Struct, frozen=True):
@@ -55,14 +54,15 @@ class End(Struct, frozen=True):
     raises_epoch: bool
 
 
-class Answer(Struct, frozen=True, gc=False):
+class Response(Struct, frozen=True, gc=False):
     error: ErrorCode
     producer_id: int = NO_ID
     epoch: int = NO_EPOCH
 
 
-class Ending(Struct, frozen=True):
-    """A transaction whose result is stored: markers of it belong into these queues, and into these groups.
+class WriteMarkers(Struct, frozen=True):
+    """The effect of a decided end: markers into these queues, and the end of what was committed in these groups. When
+    all of them are durable, the shell says so with `Transactions.written`.
 
     `raised`: the producer's epoch is above that of the records, so a queue can tell a late marker.
     """
@@ -75,16 +75,7 @@ class Ending(Struct, frozen=True):
     groups: frozenset[str]
 
 
-class Decision:
-    """`answers` may leave, and `endings` begin, when `facts` and every fact decided earlier for the same transactional
-    id are durable."""
-
-    __slots__ = ("facts", "answers", "endings")
-
-    def __init__(self) -> None:
-        self.facts: list[Fact] = []
-        self.answers: list[tuple[Ticket, Answer]] = []
-        self.endings: list[Ending] = []
+TransactionDecision: TypeAlias = Decision[Response, WriteMarkers]
 
 
 class Filter(Struct, frozen=True):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TypeAlias
 
 import msgspec
 from msgspec import Struct
 
-Fact: TypeAlias = tuple[str, bytes, bytes | None]  # space, key, value (None: the key is gone)
+from cairnmq.decision import KeyedRecord
 
 SPACE = "transaction"
 NO_ID = -1
@@ -68,11 +67,11 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(TransactionRecord)
 
 
-def put(transactional_id: str, record: TransactionRecord) -> Fact:
+def put(transactional_id: str, record: TransactionRecord) -> KeyedRecord:
     return SPACE, transactional_id.encode(), _encoder.encode(record)
 
 
-def drop(transactional_id: str) -> Fact:
+def drop(transactional_id: str) -> KeyedRecord:
     return SPACE, transactional_id.encode(), None
 
 

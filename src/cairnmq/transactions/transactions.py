@@ -13,9 +13,20 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
+from cairnmq.decision import Decision, KeyedRecord, Ticket
 from cairnmq.errors import ErrorCode
-from cairnmq.transactions import record as facts
-from cairnmq.transactions.messages import Add, Answer, Decision, End, Ending, Filter, Init, Limits, Producer, Ticket
+from cairnmq.transactions import record as stored_form
+from cairnmq.transactions.messages import (
+    Add,
+    End,
+    Filter,
+    Init,
+    Limits,
+    Producer,
+    Response,
+    TransactionDecision,
+    WriteMarkers,
+)
 from cairnmq.transactions.record import (
     EPOCH_LAST_GIVEN,
     EPOCH_MAX,
@@ -23,7 +34,6 @@ from cairnmq.transactions.record import (
     NO_EPOCH,
     NO_ID,
     PREPARED,
-    Fact,
     State,
     TransactionRecord,
 )
@@ -59,35 +69,37 @@ class Transactions:
     ) -> Transactions:
         transactions = cls(limits, epoch=epoch, lost_epoch=lost_epoch)
         for key, value in stored:
-            transactions.apply((facts.SPACE, key, value))
+            transactions.apply((stored_form.SPACE, key, value))
         for transactional_id, record in sorted(transactions._stored.items(), key=lambda item: item[1].update_ms):
             transactions._set(transactional_id, record)
         return transactions
 
-    def apply(self, fact: Fact) -> None:
+    def apply(self, fact: KeyedRecord) -> None:
         space, key, value = fact
-        assert space == facts.SPACE, f"a fact of {space!r} is not about transactions"
+        assert space == stored_form.SPACE, f"a fact of {space!r} is not about transactions"
         if value is None:
             self._stored.pop(key.decode(), None)
         else:
-            self._stored[key.decode()] = facts.decode(value)
+            self._stored[key.decode()] = stored_form.decode(value)
 
-    def resume(self) -> list[Ending]:
+    def resume(self) -> list[WriteMarkers]:
         """After a load: transactions whose result is stored, and whose markers may not be written."""
-        return [_ending(transactional_id, one) for transactional_id, one in self._live.items() if one.state in PREPARED]
+        return [
+            _markers(transactional_id, one) for transactional_id, one in self._live.items() if one.state in PREPARED
+        ]
 
-    def reload(self, transactional_id: str) -> Decision:
+    def reload(self, transactional_id: str) -> TransactionDecision:
         """Back to what is stored. Whoever waits for an end is sent to find the coordinator again."""
-        out = Decision()
+        out: TransactionDecision = Decision()
         for ticket in self._waiting.pop(transactional_id, ()):
-            out.answers.append((ticket, Answer(ErrorCode.NOT_COORDINATOR)))
+            out.respond(ticket, Response(ErrorCode.NOT_COORDINATOR))
         record = self._stored.get(transactional_id)
         if record is None:
             self._remove(transactional_id)
         else:
             self._set(transactional_id, record)
             if record.state in PREPARED:
-                out.endings.append(_ending(transactional_id, record))
+                out.effects.append(_markers(transactional_id, record))
         return out
 
     def _set(self, transactional_id: str, record: TransactionRecord) -> None:
@@ -106,19 +118,19 @@ class Transactions:
         self._began.pop(transactional_id, None)
         self._idle.pop(transactional_id, None)
 
-    def _forget(self, transactional_id: str) -> tuple[str, Decision]:
+    def _forget(self, transactional_id: str) -> tuple[str, TransactionDecision]:
         """The producer id that it had is never used again."""
-        out = Decision()
+        out: TransactionDecision = Decision()
         self._remove(transactional_id)
-        out.facts.append(facts.drop(transactional_id))
+        out.records.append(stored_form.drop(transactional_id))
         return transactional_id, out
 
     def _date_ms(self, now_ms: int) -> int:
         return now_ms + self.wall_ahead_ms
 
-    def _change(self, transactional_id: str, record: TransactionRecord, out: Decision) -> None:
+    def _change(self, transactional_id: str, record: TransactionRecord, out: TransactionDecision) -> None:
         self._set(transactional_id, record)
-        out.facts.append(facts.put(transactional_id, record))
+        out.records.append(stored_form.put(transactional_id, record))
 
     # --------------------------------------------------------------------------------------------------- producers
 
@@ -140,37 +152,37 @@ class Transactions:
             return _UNMAPPED
         return _OK if record.epoch == producer.epoch and not self._is_doubtful(record) else _FENCED
 
-    def init(self, command: Init, ticket: Ticket, now_ms: int, fresh_id: int) -> Decision:
+    def init(self, command: Init, ticket: Ticket, now_ms: int, fresh_id: int) -> TransactionDecision:
         """`fresh_id`: a producer id that nobody has, or -1 if none was needed when that was asked. A new id may be one
         too many: see `surplus`."""
-        out = Decision()
+        out: TransactionDecision = Decision()
         if not command.transactional_id:
-            return _answer(out, ticket, ErrorCode.INVALID_REQUEST)
+            return _respond(out, ticket, ErrorCode.INVALID_REQUEST)
         if not 0 < command.timeout_ms <= self.limits.timeout_max_ms:
-            return _answer(out, ticket, ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+            return _respond(out, ticket, ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         record = self._live.get(command.transactional_id)
         if record is None:
             if len(self._live) >= self.limits.ids_max and not self._idle:
-                return _answer(out, ticket, ErrorCode.POLICY_VIOLATION)
+                return _respond(out, ticket, ErrorCode.POLICY_VIOLATION)
             if fresh_id == NO_ID:
-                return _answer(out, ticket, _BUSY)
+                return _respond(out, ticket, _BUSY)
             record = TransactionRecord(
                 fresh_id, NO_EPOCH, State.EMPTY, command.timeout_ms, self._date_ms(now_ms), since=self._epoch
             )
         if record.state in PREPARED:
-            return _answer(out, ticket, _BUSY if _may_go_on(record, command.known) else _FENCED)
+            return _respond(out, ticket, _BUSY if _may_go_on(record, command.known) else _FENCED)
         if not _may_go_on(record, command.known):
-            return _answer(out, ticket, _FENCED)
+            return _respond(out, ticket, _FENCED)
         if record.state is State.ONGOING:
             if command.known is not None and command.known.epoch != record.epoch:
-                return _answer(out, ticket, _FENCED)  # Kafka aborts first and finds out afterwards
+                return _respond(out, ticket, _FENCED)  # Kafka aborts first and finds out afterwards
             self._fence(command.transactional_id, record, now_ms, out)
-            return _answer(out, ticket, _BUSY)
+            return _respond(out, ticket, _BUSY)
         changed = self._raised(record, command, now_ms, fresh_id)
         if isinstance(changed, ErrorCode):
-            return _answer(out, ticket, changed)
+            return _respond(out, ticket, changed)
         self._change(command.transactional_id, changed, out)
-        out.answers.append((ticket, Answer(_OK, changed.producer_id, changed.epoch)))
+        out.respond(ticket, Response(_OK, changed.producer_id, changed.epoch))
         return out
 
     def _raised(
@@ -197,7 +209,7 @@ class Transactions:
             return replace(fresh, producer_id=fresh_id, epoch=0, last_epoch=last_epoch, since=self._epoch)
         return replace(fresh, epoch=record.epoch + 1, last_epoch=last_epoch)
 
-    def _fence(self, transactional_id: str, record: TransactionRecord, now_ms: int, out: Decision) -> None:
+    def _fence(self, transactional_id: str, record: TransactionRecord, now_ms: int, out: TransactionDecision) -> None:
         """Aborts with an epoch above every one that was given out; that of version 2 is raised as by an EndTxn."""
         epoch, last_epoch = min(record.epoch + 1, EPOCH_MAX), NO_EPOCH
         if self._is_doubtful(record):
@@ -210,18 +222,18 @@ class Transactions:
 
     # ------------------------------------------------------------------------------------------------ transactions
 
-    def add(self, command: Add, ticket: Ticket, now_ms: int) -> Decision:
+    def add(self, command: Add, ticket: Ticket, now_ms: int) -> TransactionDecision:
         """Queues and groups into the transaction, which begins with the first of them."""
-        out = Decision()
+        out: TransactionDecision = Decision()
         record = self._live.get(command.transactional_id)
         error = self._stranger(record, command.producer)
         if error or record is None:
-            return _answer(out, ticket, error)
+            return _respond(out, ticket, error)
         if record.state in PREPARED:
-            return _answer(out, ticket, _BUSY)
+            return _respond(out, ticket, _BUSY)
         queues, groups = record.queues.union(command.queues), record.groups.union(command.groups)
         if len(groups) > self.limits.groups_max:
-            return _answer(out, ticket, ErrorCode.POLICY_VIOLATION)
+            return _respond(out, ticket, ErrorCode.POLICY_VIOLATION)
         if record.state is not State.ONGOING:
             began = replace(
                 record,
@@ -237,7 +249,7 @@ class Transactions:
         elif len(queues) + len(groups) > len(record.queues) + len(record.groups):
             grown = replace(record, update_ms=self._date_ms(now_ms), queues=queues, groups=groups)
             self._change(command.transactional_id, grown, out)
-        return _answer(out, ticket, _OK)
+        return _respond(out, ticket, _OK)
 
     def verify(
         self, transactional_id: str, producer: Producer, *, queue: int | None = None, group: str | None = None
@@ -264,22 +276,22 @@ class Transactions:
         record = self._live.get(command.transactional_id)
         return record is not None and command.raises_epoch and record.state not in PREPARED and record.exhausted
 
-    def end(self, command: End, ticket: Ticket, now_ms: int, fresh_id: int) -> Decision:
+    def end(self, command: End, ticket: Ticket, now_ms: int, fresh_id: int) -> TransactionDecision:
         """EndTxn. Whoever ends a transaction is answered when its markers are written (`written`)."""
-        out = Decision()
+        out: TransactionDecision = Decision()
         if not command.transactional_id:
-            return _answer(out, ticket, ErrorCode.INVALID_REQUEST)
+            return _respond(out, ticket, ErrorCode.INVALID_REQUEST)
         record = self._live.get(command.transactional_id)
         if record is None:
-            return _answer(out, ticket, _UNMAPPED)
+            return _respond(out, ticket, _UNMAPPED)
         is_retry = command.raises_epoch and _is_retry(record, command.producer)
         if not is_retry:
             error = self._stranger(record, command.producer)
             if error:
-                return _answer(out, ticket, error)
+                return _respond(out, ticket, error)
             if command.raises_epoch and record.state in PREPARED:
                 # The epoch was raised when the end was prepared: nobody can have this one yet.
-                return _answer(out, ticket, _FENCED)
+                return _respond(out, ticket, _FENCED)
         if record.state is State.ONGOING:
             self._end(record, command, ticket, now_ms, fresh_id, out)
             return out
@@ -288,24 +300,30 @@ class Transactions:
             else (State.PREPARE_ABORT, State.COMPLETE_ABORT)
         )  # fmt: skip
         if record.state in PREPARED:
-            return _answer(out, ticket, _BUSY if same else _WRONG_STATE)
+            return _respond(out, ticket, _BUSY if same else _WRONG_STATE)
         if command.raises_epoch and not is_retry:
             if command.commit:
-                return _answer(out, ticket, _WRONG_STATE)
+                return _respond(out, ticket, _WRONG_STATE)
             # Nothing was added, as far as we know. The epoch is raised all the same: what may be under way is fenced.
             self._end(replace(record, start_ms=self._date_ms(now_ms)), command, ticket, now_ms, fresh_id, out)
         elif same:
-            out.answers.append((ticket, Answer(_OK, record.producer_id, record.epoch)))
+            out.respond(ticket, Response(_OK, record.producer_id, record.epoch))
         else:
-            _answer(out, ticket, _WRONG_STATE)
+            _respond(out, ticket, _WRONG_STATE)
         return out
 
     def _end(
-        self, record: TransactionRecord, command: End, ticket: Ticket, now_ms: int, fresh_id: int, out: Decision
+        self,
+        record: TransactionRecord,
+        command: End,
+        ticket: Ticket,
+        now_ms: int,
+        fresh_id: int,
+        out: TransactionDecision,
     ) -> None:
         if command.raises_epoch:
             if record.exhausted and fresh_id == NO_ID:
-                _answer(out, ticket, _BUSY)
+                _respond(out, ticket, _BUSY)
                 return
             record = replace(
                 record,
@@ -320,10 +338,10 @@ class Transactions:
         if prepared.state in PREPARED:
             self._waiting.setdefault(command.transactional_id, []).append(ticket)
         else:
-            out.answers.append((ticket, Answer(_OK, prepared.producer_id, prepared.epoch)))
+            out.respond(ticket, Response(_OK, prepared.producer_id, prepared.epoch))
 
     def _prepare(
-        self, transactional_id: str, record: TransactionRecord, commit: bool, now_ms: int, out: Decision
+        self, transactional_id: str, record: TransactionRecord, commit: bool, now_ms: int, out: TransactionDecision
     ) -> None:
         prepared = replace(
             record,
@@ -337,23 +355,23 @@ class Transactions:
             )  # there is nothing to write in between
             return
         self._change(transactional_id, prepared, out)
-        out.endings.append(_ending(transactional_id, prepared))
+        out.effects.append(_markers(transactional_id, prepared))
 
-    def written(self, ending: Ending, now_ms: int) -> Decision:
+    def written(self, markers: WriteMarkers, now_ms: int) -> TransactionDecision:
         """Every marker of a prepared transaction is durable: it is complete, and who waits for that is answered."""
-        out = Decision()
-        record = self._live.get(ending.transactional_id)
-        if record is None or record.state not in PREPARED or _ending(ending.transactional_id, record) != ending:
+        out: TransactionDecision = Decision()
+        record = self._live.get(markers.transactional_id)
+        if record is None or record.state not in PREPARED or _markers(markers.transactional_id, record) != markers:
             return out
         completed = _completed(record, self._date_ms(now_ms))
-        self._change(ending.transactional_id, completed, out)
-        for ticket in self._waiting.pop(ending.transactional_id, ()):
-            out.answers.append((ticket, Answer(_OK, completed.producer_id, completed.epoch)))
+        self._change(markers.transactional_id, completed, out)
+        for ticket in self._waiting.pop(markers.transactional_id, ()):
+            out.respond(ticket, Response(_OK, completed.producer_id, completed.epoch))
         return out
 
     # -------------------------------------------------------------------------------------------------------- time
 
-    def advance(self, now_ms: int, date_ms: int) -> Iterator[tuple[str, Decision]]:
+    def advance(self, now_ms: int, date_ms: int) -> Iterator[tuple[str, TransactionDecision]]:
         """Transactions that were open for too long are aborted. For how long those had been open that were open at the
         start, only dates can tell; 0 is a date that says nothing, and then their time runs from the first look on."""
         if self._looked_first_ms is None:
@@ -364,17 +382,17 @@ class Transactions:
             over = (self._looked_first_ms if began_ms is None else began_ms) + record.timeout_ms < now_ms
             over = over or self._is_doubtful(record)  # nobody can end it
             if over or (began_ms is None and record.start_ms + record.timeout_ms < date_ms):
-                out = Decision()
+                out: TransactionDecision = Decision()
                 self._fence(transactional_id, record, now_ms, out)
                 yield transactional_id, out
 
-    def expire(self, date_ms: int) -> Iterator[tuple[str, Decision]]:
+    def expire(self, date_ms: int) -> Iterator[tuple[str, TransactionDecision]]:
         """Ids that nobody has used for long are forgotten."""
         for transactional_id in list(self._idle):
             if self._live[transactional_id].update_ms + self.limits.expiration_ms <= date_ms:
                 yield self._forget(transactional_id)
 
-    def surplus(self) -> Iterator[tuple[str, Decision]]:
+    def surplus(self) -> Iterator[tuple[str, TransactionDecision]]:
         """After `init`: ids beyond the limit are forgotten, unused longest first, and never the last one used."""
         for _ in range(_FORGOTTEN_AT_ONCE):
             if len(self._live) > self.limits.ids_max and len(self._idle) > 1:
@@ -395,8 +413,8 @@ class Transactions:
                 yield transactional_id, record
 
 
-def _answer(out: Decision, ticket: Ticket, error: ErrorCode) -> Decision:
-    out.answers.append((ticket, Answer(error)))
+def _respond(out: TransactionDecision, ticket: Ticket, error: ErrorCode) -> TransactionDecision:
+    out.respond(ticket, Response(error))
     return out
 
 
@@ -436,8 +454,8 @@ def _completed(prepared: TransactionRecord, date_ms: int) -> TransactionRecord:
     )
 
 
-def _ending(transactional_id: str, record: TransactionRecord) -> Ending:
-    return Ending(
+def _markers(transactional_id: str, record: TransactionRecord) -> WriteMarkers:
+    return WriteMarkers(
         transactional_id,
         Producer(record.producer_id, record.epoch),
         record.state is State.PREPARE_COMMIT,

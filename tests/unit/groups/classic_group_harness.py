@@ -9,11 +9,11 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+from cairnmq.decision import KeyedRecord
 from cairnmq.errors import ErrorCode
-from cairnmq.groups.classic import Outcome
-from cairnmq.groups.facts import Fact
 from cairnmq.groups.groups import Groups
-from cairnmq.groups.messages import Answer, Identity, Join, Joined, Limits, State, Sync, Synced
+from cairnmq.groups.messages import GroupDecision, Identity, Join, Joined, Limits, Response, State, Sync, Synced
+from cairnmq.groups.offset_messages import OffsetCommit
 from cairnmq.groups.offsets import Offsets
 from cairnmq.wire.codec import encode
 from cairnmq.wire.messages import ConsumerProtocolSubscription
@@ -39,7 +39,7 @@ class Room:
         self.groups = Groups(Offsets(), limits)
         self.now_ms = START_MS
         self.stored: dict[tuple[str, bytes], bytes] = {}
-        self.facts: list[Fact] = []
+        self.facts: list[KeyedRecord] = []
         self.answers: dict[str, Any] = {}
         self.waiting: set[str] = set()
         self.ids: dict[str, str] = {}
@@ -96,15 +96,16 @@ class Room:
         return [code for _, code in left.members]
 
     def commit_error(self, name: str = "", generation: int = -1, **fields: Any) -> ErrorCode:
-        return self.groups.commit_error(
+        in_transaction = fields.pop("transactional", False)
+        command = OffsetCommit(
             GROUP,
             self.ids.get(name, name),
             fields.pop("instance_id", None),
             generation,
-            self.now_ms,
-            version=fields.pop("version", 9),
+            producer_id=9 if in_transaction else None,
             **fields,
         )
+        return self.groups.commits.error(command, self.now_ms)
 
     def pass_time(self, ms: int) -> None:
         """Deadlines are met one after another, not all at the end."""
@@ -124,12 +125,12 @@ class Room:
 
     # What comes of it.
 
-    def take(self, decision: Outcome) -> None:
-        self.apply(decision.facts)
-        for ticket, answer in decision.answers:
+    def take(self, decision: GroupDecision) -> None:
+        self.apply(decision.records)
+        for ticket, answer in decision.responses:
             self._answered(str(ticket), answer)
 
-    def apply(self, facts: Sequence[Fact]) -> None:
+    def apply(self, facts: Sequence[KeyedRecord]) -> None:
         for fact in facts:
             self.groups.apply(fact)
             self.facts.append(fact)
@@ -139,7 +140,7 @@ class Room:
             else:
                 self.stored[space, key] = value
 
-    def _answered(self, name: str, answer: Answer) -> None:
+    def _answered(self, name: str, answer: Response) -> None:
         assert name not in self.answers, f"{name} is answered twice"
         self.answers[name] = answer
         self.waiting.discard(name)

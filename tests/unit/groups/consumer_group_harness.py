@@ -10,11 +10,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from cairnmq.errors import ErrorCode
-from cairnmq.groups.classic import Outcome
 from cairnmq.groups.consumer_group import ConsumerGroup
 from cairnmq.groups.consumer_messages import JOINS, Report
 from cairnmq.groups.groups import Groups
-from cairnmq.groups.messages import ConsumerLimits, Identity, Join, Joined, Limits, Standing, Sync, Synced
+from cairnmq.groups.messages import (
+    ConsumerLimits,
+    GroupDecision,
+    Identity,
+    Join,
+    Joined,
+    Limits,
+    Standing,
+    Sync,
+    Synced,
+)
 from cairnmq.groups.offsets import SPACE as OFFSET_SPACE
 from cairnmq.groups.offsets import Offsets
 from cairnmq.groups.partitions import NOTHING, Partitions, each
@@ -134,15 +143,15 @@ class Hall:
         self.groups.view = self.topics.view
         self.groups.resume(self.now_ms)
 
-    def take(self, decision: Outcome) -> None:
-        for fact in decision.facts:
+    def take(self, decision: GroupDecision) -> None:
+        for fact in decision.records:
             self.groups.apply(fact)
             space, key, value = fact
             if value is None:
                 self.stored.pop((space, key), None)
             else:
                 self.stored[space, key] = value
-        self.answers |= dict(decision.answers)
+        self.answers |= dict(decision.responses)
 
     @property
     def group(self) -> ConsumerGroup:

@@ -9,6 +9,7 @@ from cairnmq.errors import ErrorCode
 from cairnmq.groups import topic_pattern
 from cairnmq.groups.consumer_messages import LEAVES, LEAVES_FOR_NOW
 from cairnmq.groups.messages import ConsumerLimits, Identity, State
+from cairnmq.groups.offset_messages import OffsetCommit
 from cairnmq.groups.offsets import Committed, OffsetKey, put
 from cairnmq.groups.partitions import NOTHING, count
 from unit.groups.consumer_group_harness import GROUP, LIMITS, REBALANCE_MS, SESSION_MS, Hall
@@ -181,9 +182,9 @@ def test_an_expression_means_topics_that_come_later_too() -> None:
     hall.topics.put("disorder", 1)
     hall.settle("a")
     assert hall.numbers("a", "ordinary") == [0] and hall.numbers("a", "disorder") == []
-    assert hall.groups.reads(GROUP, "ordinary") and not hall.groups.reads(GROUP, "disorder")
+    assert hall.groups.commits.reads(GROUP, "ordinary") and not hall.groups.commits.reads(GROUP, "disorder")
     hall.restart()
-    assert hall.groups.reads(GROUP, "ordinary"), "known again before the first heartbeat"
+    assert hall.groups.commits.reads(GROUP, "ordinary"), "known again before the first heartbeat"
     hall.beat("a", regex="", topics=["orders"])
     hall.settle("a")
     assert hall.numbers("a", "ordinary") == []
@@ -213,15 +214,15 @@ def test_who_may_commit_and_read_offsets() -> None:
     hall = Hall()
     hall.join("a")
 
-    def commit(member: str, epoch: int, version: int = 9, transactional: bool = False) -> ErrorCode:
-        return hall.groups.commit_error(
-            GROUP, member, None, epoch, hall.now_ms, version=version, transactional=transactional
-        )
+    def commit(member: str, epoch: int, knows_epochs: bool = True, transactional: bool = False) -> ErrorCode:
+        producer_id = 9 if transactional else None
+        command = OffsetCommit(GROUP, member, None, epoch, producer_id=producer_id, knows_epochs=knows_epochs)
+        return hall.groups.commits.error(command, hall.now_ms)
 
     assert commit("a", 2) == OK
     assert commit("a", 1) == commit("a", 3) == ErrorCode.STALE_MEMBER_EPOCH
     assert commit("b", 1) == commit("", -1) == ErrorCode.UNKNOWN_MEMBER_ID
-    assert commit("a", 2, version=8) == ErrorCode.UNSUPPORTED_VERSION
+    assert commit("a", 2, knows_epochs=False) == ErrorCode.UNSUPPORTED_VERSION
     assert commit("", -1, transactional=True) == commit("a", 2, transactional=True) == OK
     assert commit("a", 1, transactional=True) == commit("a", 3, transactional=True) == ErrorCode.STALE_MEMBER_EPOCH
     assert hall.groups.fetch_error(GROUP, "a", 2) == hall.groups.fetch_error(GROUP, None, -1) == OK
@@ -264,7 +265,7 @@ def test_offsets_of_topics_that_are_read_do_not_age() -> None:
 
     expire(2000)
     assert list(hall.groups.offsets.topics(GROUP)) == [orders.topic_id]
-    assert not hall.groups.reads(GROUP, "other") and hall.groups.delete_offsets_error(GROUP) == OK
+    assert not hall.groups.commits.reads(GROUP, "other") and hall.groups.commits.delete_error(GROUP) == OK
     assert hall.groups.delete(GROUP)[0] == ErrorCode.NON_EMPTY_GROUP
     hall.say("a", LEAVES)
     expire(500)

@@ -9,6 +9,7 @@ from cairnmq.groups.consumer_messages import LEAVES
 from cairnmq.groups.groups import Groups, Listed
 from cairnmq.groups.memory_estimate import DEADLINE_BYTES
 from cairnmq.groups.messages import Identity, Join, Joined, Limits, State
+from cairnmq.groups.offset_messages import OffsetCommit
 from cairnmq.groups.offsets import Committed, OffsetKey, put
 from cairnmq.groups.pending import PendingKey
 from unit.groups.classic_group_harness import GROUP, RANGE, SESSION_MS, Room, subscription
@@ -39,7 +40,7 @@ def expire(room: Room, group: str = GROUP) -> list[tuple[str, str]]:
         for partition in rows
         if partition not in after.get(topic_id, {})
     ]
-    return gone + [("group", "") for space, _, _ in decision.facts if space == "group"]
+    return gone + [("group", "") for space, _, _ in decision.records if space == "group"]
 
 
 # ---------------------------------------------------------------------------------------------------------- expiry
@@ -217,7 +218,7 @@ def test_a_group_with_members_is_not_deleted(state: State) -> None:
         room.join("b")
     assert room.state is state
     error, decision = room.groups.delete(GROUP)
-    assert error == ErrorCode.NON_EMPTY_GROUP and not decision.facts
+    assert error == ErrorCode.NON_EMPTY_GROUP and not decision.records
 
 
 def test_an_id_that_was_given_before_the_deletion_is_unknown_after_it() -> None:
@@ -233,27 +234,27 @@ def test_an_id_that_was_given_before_the_deletion_is_unknown_after_it() -> None:
 
 def test_whose_offsets_may_be_deleted() -> None:
     room = Room()
-    error = room.groups.delete_offsets_error
+    error = room.groups.commits.delete_error
     assert error("") == ErrorCode.INVALID_GROUP_ID
     assert error(GROUP) == ErrorCode.GROUP_ID_NOT_FOUND
     commit(room)
     assert error(GROUP) == OK
     room.stable("a")
     assert error(GROUP) == OK, "of topics that nobody reads"
-    assert room.groups.reads(GROUP, "orders") and not room.groups.reads(GROUP, "payments")
+    assert room.groups.commits.reads(GROUP, "orders") and not room.groups.commits.reads(GROUP, "payments")
     room.leave("a")
-    assert not room.groups.reads(GROUP, "orders")
+    assert not room.groups.commits.reads(GROUP, "orders")
     room.join("w", protocol_type="connect", protocols=(("default", b""),))
     assert error(GROUP) == ErrorCode.NON_EMPTY_GROUP
-    assert not room.groups.reads(GROUP, "orders")
+    assert not room.groups.commits.reads(GROUP, "orders")
 
 
 def test_what_is_read_changes_with_the_subscriptions() -> None:
     room = Room().stable("a")
-    assert not room.groups.reads(GROUP, "payments")
+    assert not room.groups.commits.reads(GROUP, "payments")
     room.join("a", protocols=(("range", subscription("payments")),))
     room.sync("a", {})
-    assert room.groups.reads(GROUP, "payments") and not room.groups.reads(GROUP, "orders")
+    assert room.groups.commits.reads(GROUP, "payments") and not room.groups.commits.reads(GROUP, "orders")
 
 
 # ------------------------------------------------------------------------------------------------ groups and time
@@ -286,7 +287,7 @@ def test_a_million_heartbeats_leave_the_heap_small() -> None:
 def test_groups_do_not_touch_one_another() -> None:
     room = Room().stable("a")
     identity = Identity(room.ids["a"])
-    ((_, left),) = room.groups.leave("other", [identity], "t", room.now_ms).answers
+    ((_, left),) = room.groups.leave("other", [identity], "t", room.now_ms).responses
     assert (left.error, left.members) == (OK, [(identity, ErrorCode.UNKNOWN_MEMBER_ID)])
     assert room.groups.heartbeat("other", room.ids["a"], None, 1, room.now_ms) == ErrorCode.UNKNOWN_MEMBER_ID
     assert room.state is State.STABLE
@@ -333,36 +334,36 @@ def test_what_is_not_read_ages_from_its_commit_not_from_the_last_rebalance() -> 
 
 def test_a_group_whose_subscriptions_cannot_be_read_may_read_anything() -> None:
     room = Room().stable("a", protocols=(("range", b""),))
-    assert room.groups.reads(GROUP, "orders")
+    assert room.groups.commits.reads(GROUP, "orders")
 
 
 def test_offsets_of_an_empty_group_of_any_type_may_be_deleted() -> None:
     room = Room().stable("w", protocol_type="connect")
-    assert room.groups.delete_offsets_error(GROUP) == ErrorCode.NON_EMPTY_GROUP
+    assert room.groups.commits.delete_error(GROUP) == ErrorCode.NON_EMPTY_GROUP
     room.leave("w")
-    assert room.groups.delete_offsets_error(GROUP) == OK
+    assert room.groups.commits.delete_error(GROUP) == OK
 
 
 def test_a_static_member_that_came_back_reads_what_it_says_now() -> None:
     room = Room()
     room.join("a", instance_id="i")
     room.sync("a", {}, instance_id="i")
-    assert not room.groups.reads(GROUP, "payments")
+    assert not room.groups.commits.reads(GROUP, "payments")
     answer = room.join("a", member_id="", instance_id="i", protocols=(("range", subscription("payments")),))
     assert answer is not None and answer.error == OK and room.state is State.STABLE
-    assert room.groups.reads(GROUP, "payments")
+    assert room.groups.commits.reads(GROUP, "payments")
 
 
 def test_no_more_groups_than_allowed() -> None:
     room = Room(Limits(initial_delay_ms=0, groups_max=1)).stable("a")
     room.rejoin("a")
     new = Join("other", "", None, "b", "/10.0.0.1", SESSION_MS, SESSION_MS, "consumer", RANGE, needs_id=False)
-    ((_, told),) = room.groups.join(new, "b", room.now_ms, "b-1").answers
+    ((_, told),) = room.groups.join(new, "b", room.now_ms, "b-1").responses
     assert isinstance(told, Joined) and told.error == ErrorCode.POLICY_VIOLATION
-    assert room.groups.commit_error("other", "", None, -1, room.now_ms, version=9) == OK, "none has offsets yet"
+    assert room.groups.commits.error(OffsetCommit("other", "", None, -1), room.now_ms) == OK, "none has offsets yet"
     commit(room, group="other")
-    assert room.groups.commit_error("other", "", None, -1, room.now_ms, version=9) == OK
-    assert room.groups.commit_error("third", "", None, -1, room.now_ms, version=9) == ErrorCode.POLICY_VIOLATION
+    assert room.groups.commits.error(OffsetCommit("other", "", None, -1), room.now_ms) == OK
+    assert room.groups.commits.error(OffsetCommit("third", "", None, -1), room.now_ms) == ErrorCode.POLICY_VIOLATION
 
 
 def test_groups_that_wait_for_a_transaction_count() -> None:
@@ -370,7 +371,7 @@ def test_groups_that_wait_for_a_transaction_count() -> None:
     key, offset = PendingKey("waits", 9, ORDERS, 0), Committed(7, -1, "", room.now_ms)
 
     def error(group: str) -> ErrorCode:
-        return room.groups.commit_error(group, "", None, -1, room.now_ms, version=0, transactional=True)
+        return room.groups.commits.error(OffsetCommit(group, "", None, -1, producer_id=9), room.now_ms)
 
     room.apply([room.groups.pending.hold(key, offset, room.groups.offsets)])
     assert [error(group) for group in ("waits", "second")] == [OK, OK]

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from cairnmq.decision import Decision
 from cairnmq.errors import ErrorCode
-from cairnmq.groups.classic import Outcome
 from cairnmq.groups.consumer_messages import LEAVES
-from cairnmq.groups.facts import Decision
-from cairnmq.groups.messages import ConsumerLimits, Identity, State
+from cairnmq.groups.messages import ConsumerLimits, GroupDecision, Identity, State
 from cairnmq.groups.offsets import Committed, OffsetKey, put
 from cairnmq.wire.codec import encode
 from cairnmq.wire.messages import ConsumerProtocolAssignment
@@ -168,8 +167,8 @@ def test_offsets_age_from_when_the_group_became_empty_whoever_asks_to_join(refus
     """A classic client that dies after its first request does not take away what the members have left."""
     hall = Hall()
     hall.join("new")
-    committed: Outcome = Decision()
-    committed.facts.append(put(OffsetKey(GROUP, b"t" * 16, 0), Committed(1, commit_ms=hall.now_ms)))
+    committed: GroupDecision = Decision()
+    committed.records.append(put(OffsetKey(GROUP, b"t" * 16, 0), Committed(1, commit_ms=hall.now_ms)))
     hall.take(committed)
     retention_ms = 5 * SESSION_MS
     hall.pass_time(2 * retention_ms, "new")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cairnmq.groups.facts import Fact
+from cairnmq.decision import KeyedRecord
 from cairnmq.groups.offsets import SPACE, Committed, OffsetKey, Offsets
 from cairnmq.groups.pending import PendingKey, PendingOffsets
 
@@ -15,7 +15,7 @@ class Store:
     def __init__(self) -> None:
         self.offsets, self.pending = Offsets(), PendingOffsets()
 
-    def apply(self, facts: Iterable[Fact]) -> None:
+    def apply(self, facts: Iterable[KeyedRecord]) -> None:
         for fact in facts:
             (self.offsets if fact[0] == SPACE else self.pending).apply(fact)
 

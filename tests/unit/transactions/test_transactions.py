@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cairnmq.errors import ErrorCode
-from cairnmq.transactions.messages import Add, Answer, Decision, End, Filter, Init, Limits, Producer
+from cairnmq.transactions.messages import Add, Decision, End, Filter, Init, Limits, Producer, Response
 from cairnmq.transactions.record import EPOCH_LAST_GIVEN, EPOCH_MAX, State, TransactionRecord, put
 from cairnmq.transactions.transactions import Transactions
 
@@ -24,21 +24,21 @@ class Desk:
         self.core = Transactions(Limits(**limits))
 
     def store(self, decision: Decision) -> Decision:
-        for fact in decision.facts:
+        for fact in decision.records:
             self.core.apply(fact)
         return decision
 
-    def init(self, known: Producer | None = None, now_ms: int = NOW_MS) -> Answer:
+    def init(self, known: Producer | None = None, now_ms: int = NOW_MS) -> Response:
         return answer(self.store(self.core.init(Init("t", TIMEOUT_MS, known), None, now_ms, FRESH)))
 
-    def add(self, producer: Producer, *queues: int) -> Answer:
+    def add(self, producer: Producer, *queues: int) -> Response:
         return answer(self.store(self.core.add(Add("t", producer, queues), None, NOW_MS)))
 
     def end(self, producer: Producer, *, commit: bool = True, raises: bool = True) -> Decision:
         return self.store(self.core.end(End("t", producer, commit, raises), "end", NOW_MS, FRESH + 1))
 
     def finish(self, decision: Decision) -> Decision:
-        (ending,) = decision.endings
+        (ending,) = decision.effects
         return self.store(self.core.written(ending, NOW_MS))
 
     @property
@@ -52,12 +52,12 @@ class Desk:
         self.core.reload("t")
 
 
-def answer(decision: Decision) -> Answer:
-    ((_, told),) = decision.answers
+def answer(decision: Decision) -> Response:
+    ((_, told),) = decision.responses
     return told
 
 
-def given(told: Answer) -> Producer:
+def given(told: Response) -> Producer:
     assert told.error == OK
     return Producer(told.producer_id, told.epoch)
 
@@ -90,19 +90,19 @@ def test_an_end_is_answered_when_its_markers_are_written() -> None:
     me = given(desk.init())
     desk.add(me, 1, 2)
     decision = desk.end(me)
-    assert decision.answers == [] and desk.record.state is State.PREPARE_COMMIT
-    (ending,) = decision.endings
+    assert decision.responses == [] and desk.record.state is State.PREPARE_COMMIT
+    (ending,) = decision.effects
     assert (ending.queues, ending.commit, ending.raised) == ({1, 2}, True, True)
     assert ending.producer == Producer(me.producer_id, me.epoch + 1), "above that of the records"
-    assert desk.finish(decision).answers == [("end", Answer(OK, me.producer_id, me.epoch + 1))]
-    assert desk.core.written(ending, NOW_MS).facts == [], "a late report changes nothing"
+    assert desk.finish(decision).responses == [("end", Response(OK, me.producer_id, me.epoch + 1))]
+    assert desk.core.written(ending, NOW_MS).records == [], "a late report changes nothing"
 
 
 def test_markers_of_version_1_have_the_epoch_of_the_records() -> None:
     desk = Desk()
     me = given(desk.init())
     desk.add(me, 1)
-    (ending,) = desk.end(me, raises=False).endings
+    (ending,) = desk.end(me, raises=False).effects
     assert (ending.producer, ending.raised) == (me, False)
 
 
@@ -133,7 +133,7 @@ def test_only_the_time_of_an_open_transaction_ends_it() -> None:
     desk.add(me, 1)
     assert list(desk.core.advance(NOW_MS + TIMEOUT_MS, 0)) == []
     ((name, decision),) = desk.core.advance(NOW_MS + TIMEOUT_MS + 1, 0)
-    assert name == "t" and decision.endings and desk.record.state is State.PREPARE_ABORT
+    assert name == "t" and decision.effects and desk.record.state is State.PREPARE_ABORT
     assert list(desk.core.advance(NOW_MS + 10 * TIMEOUT_MS, 0)) == []
 
 
@@ -173,7 +173,7 @@ def test_a_write_that_failed_puts_back_what_is_stored() -> None:
     desk.add(me, 1)
     desk.core.end(End("t", me, True, True), "end", NOW_MS, -1)
     back = desk.core.reload("t")
-    assert back.answers == [("end", Answer(ErrorCode.NOT_COORDINATOR))] and back.endings == []
+    assert back.responses == [("end", Response(ErrorCode.NOT_COORDINATOR))] and back.effects == []
     assert (desk.record.state, desk.record.epoch) == (State.ONGOING, me.epoch)
     assert list(desk.core.advance(NOW_MS + TIMEOUT_MS + 1, 0)), "its time limit holds again"
 
@@ -268,7 +268,7 @@ def test_a_transaction_that_was_open_at_a_restart_has_no_more_than_its_time_from
     assert list(desk.core.advance(up_ms, 0)) == []
     assert list(desk.core.advance(up_ms + TIMEOUT_MS, 0)) == []
     ((name, decision),) = desk.core.advance(up_ms + TIMEOUT_MS + 1, 0)
-    assert name == "t" and not decision.endings[0].commit
+    assert name == "t" and not decision.effects[0].commit
 
 
 def test_of_a_transaction_that_was_open_at_a_restart_a_date_that_can_be_trusted_counts() -> None:
@@ -342,7 +342,7 @@ def test_what_was_open_at_a_loss_is_aborted_with_an_epoch_above_all() -> None:
     desk = after_a_loss(ongoing)
     assert answer(desk.end(Producer(40, 3))).error == FENCED, "some of its records may be lost"
     ((_, decision),) = desk.core.advance(NOW_MS, 0)
-    (ending,) = desk.store(decision).endings
+    (ending,) = desk.store(decision).effects
     assert (ending.producer, ending.commit) == (Producer(40, EPOCH_MAX), False)
     desk.store(desk.core.written(ending, NOW_MS))
     assert given(desk.init()) == Producer(FRESH, 0)

@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
+from typing import Never
 from uuid import uuid4
 
 from cairnmq.broker.clocks import ExpiryClock
 from cairnmq.broker.coordination.fact_log import FactLog
 from cairnmq.broker.coordination.ordered_writes import OrderedWrites
+from cairnmq.decision import Ticket
 from cairnmq.errors import ErrorCode, Fault
-from cairnmq.groups.classic import Outcome
 from cairnmq.groups.consumer_messages import Report
 from cairnmq.groups.deadlines import NEVER
-from cairnmq.groups.facts import Fact
 from cairnmq.groups.groups import Groups
-from cairnmq.groups.messages import Answer, Identity, Join, Left, Sync
+from cairnmq.groups.messages import GroupDecision, Identity, Join, Left, Response, Sync
+from cairnmq.groups.offset_messages import CommittedPlace, OffsetCommit, OffsetDecision, OffsetErrors
 from cairnmq.groups.topic_view import NoTopics, TopicView
 
 log = logging.getLogger("cairnmq.broker")
@@ -33,7 +34,7 @@ EXPIRY_SLICE = 200
 CLOSE_SECONDS = 5.0
 NAME_IN_ID_MAX = 249  # a client's name may be as long as a string can be; with more behind it nobody could be told it
 
-Deliver = Callable[[Answer | None], None]  # None: what the answer rests on could not be stored, or the broker stops
+Deliver = Callable[[Response | None], None]  # None: what the answer rests on could not be stored, or the broker stops
 
 
 class Coordinator:
@@ -49,11 +50,11 @@ class Coordinator:
     ) -> None:
         self.groups = groups
         self._view = view
-        self._facts = facts
         self._clock = clock
         self._wall = wall
-        self._writes: OrderedWrites[Answer] = OrderedWrites("group", facts, self._put_back)
-        self._committing: Counter[str] = Counter()  # group -> commits of offsets on their way
+        self._writes: OrderedWrites[Response, Never] = OrderedWrites("group", facts, self._put_back)
+        # Commits by themselves: one that cannot be stored does not put back what the members of the group decided.
+        self._offset_writes: OrderedWrites[OffsetErrors, Never] = OrderedWrites("offsets of group", facts)
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = NEVER
@@ -84,6 +85,7 @@ class Coordinator:
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._writes.settled()
+                await self._offset_writes.settled()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # ---------------------------------------------------------------------------------------------------- commands
@@ -114,63 +116,56 @@ class Coordinator:
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
         return self.groups.heartbeat(group_id, member_id, instance_id, generation, self._clock())
 
-    def commit_error(
-        self,
-        group_id: str,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
-        version: int,
-        *,
-        transactional: bool = False,
-    ) -> ErrorCode:
-        return self.groups.commit_error(
-            group_id,
-            member_id,
-            instance_id,
-            generation,
-            self._clock(),
-            version=version,
-            transactional=transactional,
-        )
+    def commit_error(self, command: OffsetCommit) -> ErrorCode:
+        return self.groups.commits.error(command, self._clock())
 
-    async def commit(self, group_id: str, facts: Sequence[Fact]) -> bool:
-        """Stores what was decided about a group's offsets; False if it could not be stored."""
-        self._committing[group_id] += 1
-        try:
-            await self._facts.commit(facts)
-        except Fault as fault:
-            log.error("offsets of group %s: %s", group_id, fault)
-            return False
-        finally:
-            self._committing[group_id] -= 1
-            if not self._committing[group_id]:
-                del self._committing[group_id]
-        return True
+    def commit(self, command: OffsetCommit) -> Awaitable[OffsetErrors]:
+        now_ms = self._now()
+        return self._store_offsets(command.group_id, lambda ticket: self.groups.commits.commit(command, ticket, now_ms))
+
+    def delete_offsets(self, group_id: str, places: Sequence[CommittedPlace]) -> Awaitable[OffsetErrors]:
+        return self._store_offsets(group_id, lambda ticket: self.groups.commits.delete(group_id, places, ticket))
 
     async def end_offsets(self, group_ids: Iterable[str], producer_id: int, commit: bool) -> None:
         """Offsets that a transaction committed become those of their groups, or are forgotten; raises a Fault if that
         could not be stored."""
-        groups = self.groups
-        ended = (groups.pending.end(one, producer_id, commit=commit, offsets=groups.offsets) for one in group_ids)
-        await self._facts.commit([fact for facts in ended for fact in facts])
+        end = self.groups.commits.end
+        ended = [self._store_offsets(one, partial(end, one, producer_id, commit=commit)) for one in sorted(group_ids)]
+        for told in [await one for one in ended]:
+            if any(told.errors):
+                raise Fault(f"offsets of producer {producer_id} could not be stored")
 
     async def delete(self, group_id: str) -> ErrorCode:
         error, decision = self.groups.delete(group_id)
         if error:
             return error
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        decision.answers.append((lambda answer: done.set_result(answer is not None), Left(ErrorCode.NONE)))
+        decision.respond(lambda response: done.set_result(response is not None), Left(ErrorCode.NONE))
         self._carry_out(group_id, decision)
         return ErrorCode.NONE if await done else ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     # ----------------------------------------------------------------------------------------- storing and answering
 
-    def _carry_out(self, group_id: str, decision: Outcome) -> None:
-        waiting = [(deliver, answer) for deliver, answer in decision.answers if callable(deliver)]
-        self._writes.submit(group_id, decision.facts, waiting)
+    def _carry_out(self, group_id: str, decision: GroupDecision) -> None:
+        self._writes.submit(group_id, decision)
         if self.groups.wake_ms < self._timer_ms:
             self._watch()
+
+    def _store_offsets(self, group_id: str, decide: Callable[[Ticket], OffsetDecision]) -> Awaitable[OffsetErrors]:
+        """What is responded, once it is stored. A refusal rests on nothing that is stored and does not wait."""
+        future: asyncio.Future[OffsetErrors] = asyncio.get_running_loop().create_future()
+
+        def deliver(response: OffsetErrors | None) -> None:
+            if not future.done():
+                future.set_result(response or decided.unless_stored())
+
+        decision = decide(deliver)
+        ((_, decided),) = decision.responses
+        if decision.records:
+            self._offset_writes.submit(group_id, decision)
+        else:
+            deliver(decided)
+        return future
 
     def _put_back(self, group_id: str) -> None:
         self._carry_out(group_id, self.groups.reload(group_id, self._now()))
@@ -224,11 +219,11 @@ class Coordinator:
             await asyncio.sleep(interval_seconds)
             now_ms = clock()
             for number, group_id in enumerate(list(self.groups.ids())):
-                if group_id in self._committing:
+                if self._offset_writes.has(group_id):
                     continue  # what looks old may be new in a moment
                 decision = self.groups.expire_offsets(group_id, now_ms, retention_ms(), topic_name)
-                if decision.facts:
-                    log.info("group %s: expired %d offsets", group_id, len(decision.facts))
+                if decision.records:
+                    log.info("group %s: expired %d offsets", group_id, len(decision.records))
                     self._carry_out(group_id, decision)
                 if number % EXPIRY_SLICE == 0:
                     await asyncio.sleep(0)

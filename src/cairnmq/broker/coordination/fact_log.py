@@ -10,20 +10,20 @@ from typing import TypeAlias
 
 from cairnmq.errors import Fault
 
-Fact: TypeAlias = tuple[str, bytes, bytes | None]
+KeyedRecord: TypeAlias = tuple[str, bytes, bytes | None]
 Stored: TypeAlias = Callable[[Fault | None], None]  # called with None once it is durable, else with what went wrong
-Put: TypeAlias = Callable[[Sequence[Fact], Stored], None]  # never calls back before it has returned
+Put: TypeAlias = Callable[[Sequence[KeyedRecord], Stored], None]  # never calls back before it has returned
 
 
 class FactLog:
     """Applies nothing before it is durable, and nothing before what was submitted earlier (replay keeps that order)."""
 
-    def __init__(self, put: Put, apply: Callable[[Fact], None]) -> None:
+    def __init__(self, put: Put, apply: Callable[[KeyedRecord], None]) -> None:
         self._put = put
         self._apply = apply
         self._turns: deque[_Turn] = deque()
 
-    def submit(self, facts: Sequence[Fact], stored: Stored) -> None:
+    def submit(self, facts: Sequence[KeyedRecord], stored: Stored) -> None:
         """`stored` is called when the facts are durable and applied, or failed; then nothing was applied."""
         turn = _Turn(facts, stored)
         self._turns.append(turn)
@@ -34,7 +34,7 @@ class FactLog:
         """Nothing is on its way."""
         return not self._turns
 
-    async def commit(self, facts: Sequence[Fact]) -> None:
+    async def commit(self, facts: Sequence[KeyedRecord]) -> None:
         """The same for who can wait; raises what went wrong."""
         if not facts:
             return
@@ -68,7 +68,7 @@ class FactLog:
 class _Turn:
     __slots__ = ("facts", "stored", "done")
 
-    def __init__(self, facts: Sequence[Fact], stored: Stored) -> None:
+    def __init__(self, facts: Sequence[KeyedRecord], stored: Stored) -> None:
         self.facts = facts
         self.stored = stored
         self.done = False

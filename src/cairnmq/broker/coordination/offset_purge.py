@@ -10,7 +10,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from cairnmq.broker.coordination.fact_log import Fact, FactLog
+from cairnmq.broker.coordination.fact_log import FactLog
+from cairnmq.decision import KeyedRecord
 from cairnmq.errors import Fault
 from cairnmq.groups.groups import Groups
 from cairnmq.metadata.image import Image, Topic
@@ -41,9 +42,8 @@ class Leftovers:
 
     async def of_topic(self, topic: Topic) -> None:
         """Of one that was just deleted; what cannot be stored now is, once it can."""
-        pending = self._groups.pending.forget(lambda key: key.topic_id == topic.topic_id)
         try:
-            await self._log.commit([*self._groups.offsets.forget_topic(topic.topic_id), *pending])
+            await self._log.commit(self._groups.commits.of_topic(topic.topic_id))
         except Fault as fault:
             log.warning("topic %s is deleted; its committed offsets are dropped later: %s", topic.name, fault)
             self.start()
@@ -53,7 +53,7 @@ class Leftovers:
         while True:
             self._again = False
             try:
-                await self._log.commit(self._facts())
+                await self._log.commit(self._records())
                 if not self._again:
                     return
                 continue
@@ -63,8 +63,5 @@ class Leftovers:
                     said = True
             await asyncio.sleep(RETRY_SECONDS)
 
-    def _facts(self) -> list[Fact]:
-        groups = self._groups
-        known = frozenset(topic.topic_id for topic in self._image().topics.values())
-        pending = groups.pending.forget(lambda key: key.topic_id not in known)
-        return [*groups.offsets.forget_unknown(known), *pending, *groups.strays()]
+    def _records(self) -> list[KeyedRecord]:
+        return self._groups.orphaned(frozenset(topic.topic_id for topic in self._image().topics.values()))

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 
 from cairnmq.broker.clocks import ExpiryClock
 from cairnmq.broker.coordination.fact_log import FactLog
 from cairnmq.broker.coordination.ordered_writes import OrderedWrites
 from cairnmq.errors import ErrorCode, Fault
 from cairnmq.storage.api.serving import Marker
-from cairnmq.transactions.messages import Add, Answer, Decision, End, Ending, Init, Producer
+from cairnmq.transactions.messages import Add, End, Init, Producer, Response, TransactionDecision, WriteMarkers
 from cairnmq.transactions.record import NO_ID
 from cairnmq.transactions.transactions import Transactions
 
@@ -26,11 +25,11 @@ RETRY_SECONDS = 1.0
 CLOSE_SECONDS = 5.0
 EVEN_MS = 60_000  # a wall clock that has run evenly for so long tells since when transactions have been open
 
-Deliver = Callable[[Answer | None], None]  # None: what the answer rests on could not be stored
-WriteMarkers = Callable[[Sequence[Marker]], Awaitable[Sequence[ErrorCode]]]
+Deliver = Callable[[Response | None], None]  # None: what the answer rests on could not be stored
+StoreMarkers = Callable[[Sequence[Marker]], Awaitable[Sequence[ErrorCode]]]
 EndOffsets = Callable[[frozenset[str], int, bool], Awaitable[None]]  # groups, producer id, whether it commits
 
-_UNAVAILABLE = Answer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+_UNAVAILABLE = Response(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 class TransactionCoordinator:
@@ -42,7 +41,7 @@ class TransactionCoordinator:
         core: Transactions,
         facts: FactLog,
         *,
-        write_markers: WriteMarkers,
+        write_markers: StoreMarkers,
         end_offsets: EndOffsets,
         next_producer_id: Callable[[], Awaitable[int]],
         clock: Callable[[], int],
@@ -56,16 +55,18 @@ class TransactionCoordinator:
         self._clock = clock
         self._wall = wall
         self._epoch = epoch
-        self._writes: OrderedWrites[Answer | Ending] = OrderedWrites("transactional id", facts, self._put_back)
+        self._writes: OrderedWrites[Response, WriteMarkers] = OrderedWrites(
+            "transactional id", facts, self._put_back, self._begin
+        )
         self._watches: list[asyncio.Task[None]] = []
-        self._endings: set[asyncio.Task[None]] = set()
+        self._marking: set[asyncio.Task[None]] = set()
         self._closing = False
         self._told_full = False
 
     def start(self, abort_ms: int, expire_ms: int) -> None:
         """Goes on with what was prepared; from now on time ends transactions, and ids that nobody uses."""
-        for ending in self.core.resume():
-            self._begin(ending, pause=0.0)
+        for markers in self.core.resume():
+            self._begin(markers)
         today = ExpiryClock(self._wall, self._clock, lambda: EVEN_MS)
         too_old = ExpiryClock(self._wall, self._clock, lambda: self.core.limits.expiration_ms)
         watches = (
@@ -82,19 +83,23 @@ class TransactionCoordinator:
         self._watches = []
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
-                while self._endings or self._writes.busy:
-                    await self._writes.settled()
-                    await asyncio.gather(*self._endings, return_exceptions=True)
+                await self.settled()
+
+    async def settled(self) -> None:
+        """Returns when nothing is on its way, and no markers are."""
+        while self._marking or self._writes.busy:
+            await self._writes.settled()
+            await asyncio.gather(*self._marking, return_exceptions=True)
 
     # ---------------------------------------------------------------------------------------------------- commands
 
-    async def init(self, command: Init) -> Answer:
+    async def init(self, command: Init) -> Response:
         try:
             fresh_id = await self._next_producer_id() if self.core.init_needs_id(command) else NO_ID
         except Fault:
             return _UNAVAILABLE
 
-        def decide(ticket: Deliver) -> Decision:
+        def decide(ticket: Deliver) -> TransactionDecision:
             decision = self.core.init(command, ticket, self._now(), fresh_id)
             self._make_room()
             return decision
@@ -111,7 +116,7 @@ class TransactionCoordinator:
         )
         return answer.error
 
-    async def end(self, command: End) -> Answer:
+    async def end(self, command: End) -> Response:
         try:
             fresh_id = await self._next_producer_id() if self.core.end_needs_id(command) else NO_ID
         except Fault:
@@ -133,34 +138,35 @@ class TransactionCoordinator:
 
     # ----------------------------------------------------------------------------------------- storing and answering
 
-    async def _answered(self, transactional_id: str, decide: Callable[[Deliver], Decision]) -> Answer:
-        future: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
+    async def _answered(self, transactional_id: str, decide: Callable[[Deliver], TransactionDecision]) -> Response:
+        future: asyncio.Future[Response | None] = asyncio.get_running_loop().create_future()
 
-        def deliver(answer: Answer | None) -> None:
+        def deliver(answer: Response | None) -> None:
             if not future.done():
                 future.set_result(answer)
 
         self._carry_out(transactional_id, decide(deliver))
         return await future or _UNAVAILABLE
 
-    def _carry_out(self, transactional_id: str, decision: Decision, pause: float = 0.0) -> None:
-        waiting = [(deliver, answer) for deliver, answer in decision.answers if callable(deliver)]
-        begin = partial(self._begin, pause=pause)
-        self._writes.submit(
-            transactional_id, decision.facts, [*waiting, *((begin, ending) for ending in decision.endings)]
-        )
+    def _carry_out(self, transactional_id: str, decision: TransactionDecision) -> None:
+        self._writes.submit(transactional_id, decision)
 
     def _put_back(self, transactional_id: str) -> None:
-        """Facts could not be stored. An ending that begins again waits first: the next one may fail as fast."""
-        self._carry_out(transactional_id, self.core.reload(transactional_id), RETRY_SECONDS)
+        """Records could not be stored. Markers that are written again wait first: the next try may fail as fast."""
+        decision = self.core.reload(transactional_id)
+        prepared, decision.effects = decision.effects, []
+        self._carry_out(transactional_id, decision)
+        for markers in prepared:
+            self._begin(markers, RETRY_SECONDS)
 
-    # ------------------------------------------------------------------------------------------------------ endings
+    # ------------------------------------------------------------------------------------------------------ markers
 
-    def _begin(self, ending: Answer | Ending | None, *, pause: float) -> None:
-        if isinstance(ending, Ending):
-            self._run(self._end(ending, pause))
+    def _begin(self, markers: WriteMarkers, pause: float = 0.0) -> None:
+        task = asyncio.get_running_loop().create_task(self._write(markers, pause))
+        self._marking.add(task)
+        task.add_done_callback(self._marking.discard)
 
-    async def _end(self, ending: Ending, pause: float) -> None:
+    async def _write(self, markers: WriteMarkers, pause: float) -> None:
         """Markers into every queue and group, until it is done: the result is stored, nothing can change it."""
         if pause:
             await asyncio.sleep(pause)
@@ -168,24 +174,24 @@ class TransactionCoordinator:
                 return
         while True:
             try:
-                codes = await self._settled(ending)
+                codes = await self._settled(markers)
                 break
             except Fault as fault:
-                log.error("transactional id %s: markers: %s", ending.transactional_id, fault)
+                log.error("transactional id %s: markers: %s", markers.transactional_id, fault)
                 if self._closing:
                     return
                 await asyncio.sleep(RETRY_SECONDS)
         for code in {code for code in codes if code}:
             # Somebody with a later epoch has ended it there: nothing of this transaction is open any more.
-            log.warning("transactional id %s: a queue refused a marker: %s", ending.transactional_id, code.name)
-        self._carry_out(ending.transactional_id, self.core.written(ending, self._now()))
+            log.warning("transactional id %s: a queue refused a marker: %s", markers.transactional_id, code.name)
+        self._carry_out(markers.transactional_id, self.core.written(markers, self._now()))
 
-    async def _settled(self, ending: Ending) -> Sequence[ErrorCode]:
+    async def _settled(self, markers: WriteMarkers) -> Sequence[ErrorCode]:
         """Waits for markers and offsets, also if the others failed: offsets that are still on their way would be stored
         by the next try again, over what was committed since."""
         codes, ended = await asyncio.gather(
-            self._write_markers(self._markers(ending)),
-            self._end_offsets(ending.groups, ending.producer.producer_id, ending.commit),
+            self._write_markers(self._of_queues(markers)),
+            self._end_offsets(markers.groups, markers.producer.producer_id, markers.commit),
             return_exceptions=True,
         )
         if isinstance(codes, BaseException):
@@ -194,18 +200,13 @@ class TransactionCoordinator:
             raise ended
         return codes
 
-    def _markers(self, ending: Ending) -> list[Marker]:
-        version = 2 if ending.raised else 1
-        producer = ending.producer
+    def _of_queues(self, markers: WriteMarkers) -> list[Marker]:
+        version = 2 if markers.raised else 1
+        producer = markers.producer
         return [
-            Marker(queue_id, producer.producer_id, producer.epoch, ending.commit, self._epoch, version)
-            for queue_id in sorted(ending.queues)
+            Marker(queue_id, producer.producer_id, producer.epoch, markers.commit, self._epoch, version)
+            for queue_id in sorted(markers.queues)
         ]
-
-    def _run(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._endings.add(task)
-        task.add_done_callback(self._endings.discard)
 
     # --------------------------------------------------------------------------------------------------------- time
 
@@ -215,7 +216,9 @@ class TransactionCoordinator:
         self.core.wall_ahead_ms = self._wall() - now_ms
         return now_ms
 
-    async def _watch(self, pause_ms: int, look: Callable[[], Iterator[tuple[str, Decision]]], what: str) -> None:
+    async def _watch(
+        self, pause_ms: int, look: Callable[[], Iterator[tuple[str, TransactionDecision]]], what: str
+    ) -> None:
         while True:
             await asyncio.sleep(pause_ms / 1000)
             for transactional_id, decision in look():

@@ -8,7 +8,7 @@ from cairnmq.broker.requests.group_operations import operations
 from cairnmq.broker.requests.reply import Reply
 from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.groups.consumer_messages import JOINS, LEAVES, LEAVES_FOR_NOW, ConsumerMemberView, Report
-from cairnmq.groups.messages import Answer, Standing
+from cairnmq.groups.messages import Response, Standing
 from cairnmq.groups.partitions import Partitions, gathered, stored
 from cairnmq.wire.framing import RequestHeader
 from cairnmq.wire.messages import (
@@ -54,7 +54,7 @@ def heartbeat(
         return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     reply = Reply()
 
-    def deliver(answer: Answer | None) -> None:
+    def deliver(answer: Response | None) -> None:
         told = cast(Standing | None, answer) or Standing(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         reply.complete(_response(told))
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 from cairnmq.broker.requests.group_operations import operations
 from cairnmq.broker.requests.reply import Reply
 from cairnmq.errors import ErrorCode
-from cairnmq.groups.facts import Fact
-from cairnmq.groups.messages import Answer, Identity, Join, Joined, Left, State, Sync, Synced
-from cairnmq.groups.offsets import OffsetKey, drop
+from cairnmq.groups.messages import Identity, Join, Joined, Left, Response, State, Sync, Synced
+from cairnmq.groups.offset_messages import CommittedPlace
 from cairnmq.types import Buffer
 from cairnmq.wire.codec import decode, encode
 from cairnmq.wire.framing import RequestHeader
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from cairnmq.broker.context import Context
 
 DescribedGroup: TypeAlias = DescribeGroupsResponse.DescribedGroup
-DeleteAnswer: TypeAlias = OffsetDeleteResponse.OffsetDeleteResponsePartition
 
 _MEMBER_ID_REQUIRED_FROM = 4
 _MISSING_GROUP_IS_AN_ERROR_FROM = 6  # of DescribeGroups; before, it is a dead group
@@ -73,7 +71,7 @@ def join(ctx: Context, header: RequestHeader, request: JoinGroupRequest) -> Repl
         return _join_response(None, version)
     reply = Reply()
 
-    def deliver(answer: Answer | None) -> None:
+    def deliver(answer: Response | None) -> None:
         reply.complete(_join_response(cast(Joined | None, answer), version))
 
     ctx.coordinator.join(command, deliver)
@@ -115,7 +113,7 @@ def sync(ctx: Context, header: RequestHeader, request: SyncGroupRequest) -> Repl
         return SyncGroupResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     reply = Reply()
 
-    def deliver(answer: Answer | None) -> None:
+    def deliver(answer: Response | None) -> None:
         synced = cast(Synced | None, answer) or Synced(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         reply.complete(
             SyncGroupResponse(
@@ -152,7 +150,7 @@ def leave(ctx: Context, header: RequestHeader, request: LeaveGroupRequest) -> Re
     )
     reply = Reply()
 
-    def deliver(answer: Answer | None) -> None:
+    def deliver(answer: Response | None) -> None:
         left = cast(Left | None, answer) or Left(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         error = left.error
         if not batch and not error:
@@ -233,29 +231,24 @@ async def delete(ctx: Context, header: RequestHeader, request: DeleteGroupsReque
 
 
 async def delete_offsets(ctx: Context, header: RequestHeader, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
-    groups = ctx.coordinator.groups
-    error = groups.delete_offsets_error(request.group_id)
-    if error:
-        return OffsetDeleteResponse(error_code=error)
-    facts: list[Fact] = []
-    deleted: list[DeleteAnswer] = []
+    places: list[CommittedPlace] = []
+    waiting: list[OffsetDeleteResponse.OffsetDeleteResponsePartition] = []
     topics = []
     for asked in request.topics:
         topic = ctx.catalog.image.topic(asked.name)
-        answers = []
+        rows = []
         for wanted in asked.partitions:
-            answer = DeleteAnswer(partition_index=wanted.partition_index)
-            answers.append(answer)
+            row = OffsetDeleteResponse.OffsetDeleteResponsePartition(partition_index=wanted.partition_index)
+            rows.append(row)
             if topic is None or topic.queue_id(wanted.partition_index) is None:
-                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            elif groups.reads(request.group_id, asked.name):
-                answer.error_code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+                row.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
-                deleted.append(answer)
-                if ctx.offsets.get(request.group_id, topic.topic_id, wanted.partition_index) is not None:
-                    facts.append(drop(OffsetKey(request.group_id, topic.topic_id, wanted.partition_index)))
-        topics.append(OffsetDeleteResponse.OffsetDeleteResponseTopic(name=asked.name, partitions=answers))
-    if not await ctx.coordinator.commit(request.group_id, facts):
-        for answer in deleted:
-            answer.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+                waiting.append(row)
+                places.append(CommittedPlace(asked.name, topic.topic_id, wanted.partition_index))
+        topics.append(OffsetDeleteResponse.OffsetDeleteResponseTopic(name=asked.name, partitions=rows))
+    told = await ctx.coordinator.delete_offsets(request.group_id, places)
+    if told.error:
+        return OffsetDeleteResponse(error_code=told.error)
+    for row, error in zip(waiting, told.errors, strict=True):
+        row.error_code = error
     return OffsetDeleteResponse(topics=topics)

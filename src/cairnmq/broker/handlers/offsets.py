@@ -1,72 +1,20 @@
-"""OffsetCommit and OffsetFetch."""
+"""OffsetFetch."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from cairnmq.errors import ErrorCode
-from cairnmq.groups.facts import Fact
-from cairnmq.groups.offsets import Committed, OffsetKey
+from cairnmq.groups.offsets import Committed
 from cairnmq.wire.framing import RequestHeader
-from cairnmq.wire.messages import (
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-)
+from cairnmq.wire.messages import OffsetFetchRequest, OffsetFetchResponse
 
 if TYPE_CHECKING:
     from cairnmq.broker.context import Context
     from cairnmq.metadata.image import Topic
 
-CommitAnswer: TypeAlias = OffsetCommitResponse.OffsetCommitResponsePartition
-
 _BY_ID_FROM = 10
 _NO_ID = bytes(16)
-
-
-async def commit(ctx: Context, header: RequestHeader, request: OffsetCommitRequest) -> OffsetCommitResponse:
-    now_ms = ctx.clock()
-    group_error = ctx.coordinator.commit_error(
-        request.group_id,
-        request.member_id,
-        request.group_instance_id,
-        request.generation_id_or_member_epoch,
-        header.api_version,
-    )
-    groups = ctx.coordinator.groups
-    facts: list[Fact] = []
-    stored: list[CommitAnswer] = []
-    topics = []
-    for asked in request.topics:
-        by_id = header.api_version >= _BY_ID_FROM
-        image = ctx.catalog.image
-        topic = image.topic_by_id(asked.topic_id) if by_id else image.topic(asked.name)
-        unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id and topic is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        answers = []
-        for wanted in asked.partitions:
-            answer = CommitAnswer(partition_index=wanted.partition_index)
-            answers.append(answer)
-            metadata = wanted.committed_metadata or ""
-            if topic is None or topic.queue_id(wanted.partition_index) is None:
-                answer.error_code = unknown
-            elif group_error:
-                answer.error_code = group_error
-            elif len(metadata.encode()) > ctx.config.offset_metadata_max_bytes:
-                answer.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
-            else:
-                expire_ms = now_ms + request.retention_time_ms if request.retention_time_ms >= 0 else -1
-                value = Committed(wanted.committed_offset, wanted.committed_leader_epoch, metadata, now_ms, expire_ms)
-                key = OffsetKey(request.group_id, topic.topic_id, wanted.partition_index)
-                facts.append(groups.pending.commit(key, value, groups.offsets))
-                stored.append(answer)
-        topics.append(
-            OffsetCommitResponse.OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id, partitions=answers)
-        )
-    if not await ctx.coordinator.commit(request.group_id, facts):
-        for answer in stored:
-            answer.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    return OffsetCommitResponse(topics=topics)
 
 
 def fetch(ctx: Context, header: RequestHeader, request: OffsetFetchRequest) -> OffsetFetchResponse:
@@ -91,7 +39,7 @@ def _id_of(ctx: Context, name: str) -> bytes:
 def _everything(ctx: Context, group: str) -> list[tuple[str, bytes, list[int]]]:
     """All that a group has committed, in topics that still exist."""
     found: list[tuple[str, bytes, list[int]]] = []
-    for topic_id, partitions in ctx.offsets.topics(group).items():
+    for topic_id, partitions in ctx.coordinator.groups.offsets.topics(group).items():
         topic: Topic | None = ctx.catalog.image.topic_by_id(topic_id)
         if topic is not None:
             found.append((topic.name, topic_id, sorted(partitions)))
@@ -110,7 +58,7 @@ def _old_topic(
     answers = []
     for index in indexes:
         error = _unstable(ctx, group, topic_id, index, stable)
-        committed = (None if error else ctx.offsets.get(group, topic_id, index)) or Committed(-1)
+        committed = (None if error else ctx.coordinator.groups.offsets.get(group, topic_id, index)) or Committed(-1)
         answers.append(
             OffsetFetchResponse.OffsetFetchResponsePartition(
                 partition_index=index,
@@ -148,7 +96,7 @@ def _topic(
     answers = []
     for index in indexes:
         error = ErrorCode.UNKNOWN_TOPIC_ID if unknown else _unstable(ctx, group, topic_id, index, stable)
-        committed = (None if error else ctx.offsets.get(group, topic_id, index)) or Committed(-1)
+        committed = (None if error else ctx.coordinator.groups.offsets.get(group, topic_id, index)) or Committed(-1)
         answers.append(
             OffsetFetchResponse.OffsetFetchResponsePartitions(
                 partition_index=index,

@@ -24,7 +24,7 @@ from cairnmq.storage.api.serving import (
     refuse_keyless,
     wrong_times,
 )
-from cairnmq.transactions.messages import Add, Answer, Producer
+from cairnmq.transactions.messages import Add, Producer, Response
 from cairnmq.types import Buffer
 from cairnmq.wire.codec import decode, encode
 from cairnmq.wire.framing import RequestHeader
@@ -173,7 +173,7 @@ class _Produce:
         at_once: list[Reply | list[Buffer] | None] = []
         returned = False
 
-        def entered(answer: Answer | None) -> None:
+        def entered(answer: Response | None) -> None:
             def go_on() -> Reply | list[Buffer] | None:
                 code = ErrorCode.COORDINATOR_NOT_AVAILABLE if answer is None else answer.error
                 if code:

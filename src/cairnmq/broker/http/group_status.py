@@ -57,7 +57,7 @@ async def groups_of_topic(ctx: Context, topic: Topic) -> list[Json]:
     found: list[Json] = []
     for part in slices(list(ctx.coordinator.groups.listed())):
         for listed in part:
-            committed = ctx.offsets.topics(listed.group_id).get(topic.topic_id)
+            committed = ctx.coordinator.groups.offsets.topics(listed.group_id).get(topic.topic_id)
             if not committed:
                 continue
             lag = 0
@@ -142,7 +142,7 @@ async def group_metrics(ctx: Context, out: Exposition) -> None:
     )
     lags: list[tuple[str, TopicPartition, int]] = []
     omitted = 0
-    for group_id in sorted(ctx.offsets.groups()):  # by name, so that a series does not come and go
+    for group_id in sorted(ctx.coordinator.groups.offsets.groups()):  # by name, so that a series does not come and go
         for part in slices(_positions(ctx, group_id)):
             room = LAG_SERIES - len(lags)
             lags += [(group_id, place, max(0, end - committed)) for place, committed, end in part[:room]]
@@ -190,7 +190,7 @@ def _worst(rows: list[Json], count: int) -> list[Json]:
 def _positions(ctx: Context, group_id: str) -> Iterator[tuple[TopicPartition, int, int]]:
     """(partition, committed offset, visible end) of what a group has committed in topics that exist, and whose end is
     known."""
-    for topic_id, partitions in list(ctx.offsets.topics(group_id).items()):
+    for topic_id, partitions in list(ctx.coordinator.groups.offsets.topics(group_id).items()):
         topic = ctx.catalog.image.topic_by_id(topic_id)
         if topic is not None:
             yield from _positions_in(ctx, topic, {index: each.offset for index, each in sorted(partitions.items())})

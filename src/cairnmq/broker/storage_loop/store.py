@@ -13,13 +13,14 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from cairnmq.broker.clocks import ExpiryClock, steady_ms
-from cairnmq.broker.coordination.fact_log import Fact, Stored
+from cairnmq.broker.coordination.fact_log import Stored
 from cairnmq.broker.storage_loop.journal_loop import JournalLoop
 from cairnmq.broker.storage_loop.newest_records import NewestRecords
 from cairnmq.broker.storage_loop.splitter_control import SplitterControl
 from cairnmq.broker.storage_loop.store_stats import JournalStats, StoreStats
 from cairnmq.broker.storage_loop.time_lookup import TimeLookup
 from cairnmq.codec.batch import only_empty
+from cairnmq.decision import KeyedRecord
 from cairnmq.errors import Corrupt, ErrorCode, Fault, Refusal
 from cairnmq.settings.broker import BrokerConfig
 from cairnmq.settings.topic import LogConfig
@@ -197,7 +198,7 @@ class Store:
             raise StorageStopped(staged.stopped)
         return staged.codes
 
-    def put_facts(self, facts: Sequence[Fact], stored: Stored) -> None:
+    def put_facts(self, facts: Sequence[KeyedRecord], stored: Stored) -> None:
         """Keyed facts, all of them in journal 0 so that replay keeps their order; `stored` hears when they are as
         durable as acks=all is by the broker's `cairn.flush`, and of a failure only if they are not in the journal.
 

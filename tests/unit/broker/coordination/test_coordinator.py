@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from cairnmq.broker.coordination.coordinator import LATE_MS, Coordinator
-from cairnmq.broker.coordination.fact_log import Fact, FactLog, Stored
+from cairnmq.broker.coordination.fact_log import FactLog, Stored
+from cairnmq.decision import KeyedRecord
 from cairnmq.errors import ErrorCode, Fault
 from cairnmq.groups.groups import Groups
-from cairnmq.groups.messages import Answer, Identity, Join, Joined, Limits, State, Sync, Synced
+from cairnmq.groups.messages import Identity, Join, Joined, Limits, Response, State, Sync, Synced
+from cairnmq.groups.offset_messages import OffsetCommit, Position
 from cairnmq.groups.offsets import Committed, OffsetKey, Offsets, put
 from unit.broker.rig import scenario, until
 
@@ -26,9 +28,9 @@ class Journal:
     """Writes end when the test says, in the order it says."""
 
     def __init__(self) -> None:
-        self.writes: list[tuple[Sequence[Fact], Stored]] = []
+        self.writes: list[tuple[Sequence[KeyedRecord], Stored]] = []
 
-    def put(self, facts: Sequence[Fact], stored: Stored) -> None:
+    def put(self, facts: Sequence[KeyedRecord], stored: Stored) -> None:
         self.writes.append((facts, stored))
 
     async def stored(self, number: int = -1) -> None:
@@ -55,7 +57,7 @@ class Desk:
         self.now_ms = 1_000_000
         self.wall_ahead_ms = 0
         self.coordinator = Coordinator(self.groups, self.facts, lambda: self.now_ms, self.date)
-        self.answers: list[tuple[str, Answer | None]] = []
+        self.answers: list[tuple[str, Response | None]] = []
 
     def date(self) -> int:
         return self.now_ms + self.wall_ahead_ms
@@ -232,6 +234,34 @@ async def test_the_timer_is_set_to_the_earliest_deadline() -> None:
     await desk.coordinator.close()
 
 
+def commit(offset: int, member: str = "", generation: int | None = None) -> OffsetCommit:
+    number = generation if generation is not None else 1 if member else -1
+    return OffsetCommit("g", member, None, number, [Position(TOPIC, 0, offset)])
+
+
+@scenario
+async def test_a_commit_that_cannot_be_stored_leaves_the_group_alone() -> None:
+    desk = Desk()
+    member = await desk.stable()
+    desk.join("b")  # parked: the group rebalances
+    told = desk.coordinator.commit(commit(5, member))
+    await turn()
+    await desk.journal.fails()
+    assert (await told).errors == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert desk.answers == [] and desk.state is State.PREPARING
+
+
+@scenario
+async def test_a_refused_commit_does_not_wait_for_one_on_its_way() -> None:
+    desk = Desk()
+    member = await desk.stable()
+    stored = desk.coordinator.commit(commit(5, member))
+    refused = desk.coordinator.commit(commit(6, member, generation=9))
+    assert (await refused).errors == [ErrorCode.ILLEGAL_GENERATION]
+    await desk.journal.stored()
+    assert (await stored).errors == [OK]
+
+
 @scenario
 async def test_a_broker_that_stops_lets_nobody_wait() -> None:
     desk = Desk()
@@ -295,19 +325,19 @@ async def test_a_deletion_that_cannot_be_stored() -> None:
 async def test_old_offsets_go_but_not_while_a_commit_of_the_group_is_on_its_way() -> None:
     desk = Desk()
     desk.groups.apply(put(OffsetKey("g", TOPIC, 0), Committed(1, commit_ms=1)))
-    fresh = put(OffsetKey("g", TOPIC, 0), Committed(2, commit_ms=desk.now_ms))
-    committing = asyncio.create_task(desk.coordinator.commit("g", [fresh]))
+    key = put(OffsetKey("g", TOPIC, 0), Committed(2))[1]
+    committing = desk.coordinator.commit(commit(2))
     await turn()
     desk.coordinator.start(lambda: 1000, 1, lambda topic_id: "t")
     await asyncio.sleep(0.02)
     assert len(desk.journal.writes) == 1, "nothing is dropped behind the commit's back"
     await desk.journal.stored()
-    assert await committing is True
+    assert (await committing).errors == [OK]
     await asyncio.sleep(0.02)
     assert len(desk.journal.writes) == 1, "now it is new"
     desk.now_ms += 1000
     await until(lambda: len(desk.journal.writes) > 1)
-    assert [facts for facts, _ in desk.journal.writes[1:2]] == [[("offset", fresh[1], None)]]
+    assert [facts for facts, _ in desk.journal.writes[1:2]] == [[("offset", key, None)]]
     desk.coordinator.drain()
     await turn()  # a round that had just decided writes too
     for _, stored in desk.journal.writes[1:]:
@@ -318,10 +348,10 @@ async def test_old_offsets_go_but_not_while_a_commit_of_the_group_is_on_its_way(
 @scenario
 async def test_a_commit_that_cannot_be_stored_says_so() -> None:
     desk = Desk()
-    committing = asyncio.create_task(desk.coordinator.commit("g", [put(OffsetKey("g", TOPIC, 0), Committed(2))]))
+    committing = desk.coordinator.commit(commit(2))
     await turn()
     await desk.journal.fails()
-    assert await committing is False
+    assert (await committing).errors == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
     assert list(desk.groups.ids()) == []
 
 

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from cairnmq.broker.coordination.fact_log import Fact, FactLog, Stored
+from cairnmq.broker.coordination.fact_log import FactLog, Stored
+from cairnmq.decision import KeyedRecord
 from cairnmq.errors import Fault
 from unit.broker.rig import scenario
 
 
-def fact(name: str) -> Fact:
+def fact(name: str) -> KeyedRecord:
     return "offset", name.encode(), b""
 
 
@@ -23,7 +24,7 @@ class Journal:
     def __init__(self) -> None:
         self.writes: list[Stored] = []
 
-    def put(self, facts: Sequence[Fact], stored: Stored) -> None:
+    def put(self, facts: Sequence[KeyedRecord], stored: Stored) -> None:
         self.writes.append(stored)
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from cairnmq.broker.coordination import offset_purge
-from cairnmq.broker.coordination.fact_log import Fact
 from cairnmq.broker.coordination.offset_purge import Leftovers
+from cairnmq.decision import KeyedRecord
 from cairnmq.groups.offsets import Committed, OffsetKey, put
 from unit.broker.rig import open_rig, scenario, until
 
@@ -27,9 +27,9 @@ async def test_dropped_once_the_journal_works(tmp_path: Path, monkeypatch: pytes
         dropping = Leftovers(rig.ctx.facts, rig.ctx.coordinator.groups, lambda: rig.ctx.catalog.image)
         dropping.start()
         await until(lambda: rig.ctx.facts.is_idle)
-        assert len(rig.ctx.offsets.topics("g")) == 2
+        assert len(rig.ctx.coordinator.groups.offsets.topics("g")) == 2
         path.stopped = None
-        await until(lambda: set(rig.ctx.offsets.topics("g")) == {kept.topic_id})
+        await until(lambda: set(rig.ctx.coordinator.groups.offsets.topics("g")) == {kept.topic_id})
         dropping.close()
 
 
@@ -38,10 +38,10 @@ async def test_what_comes_while_others_are_stored_is_dropped_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_rig(tmp_path) as rig:
-        facts, offsets = rig.ctx.facts, rig.ctx.offsets
+        facts, offsets = rig.ctx.facts, rig.ctx.coordinator.groups.offsets
         commit, held, go_on = facts.commit, asyncio.Event(), asyncio.Event()
 
-        async def slow(what: Sequence[Fact]) -> None:
+        async def slow(what: Sequence[KeyedRecord]) -> None:
             held.set()
             await go_on.wait()
             await commit(what)

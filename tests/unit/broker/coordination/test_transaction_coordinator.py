@@ -10,8 +10,8 @@ import pytest
 from cairnmq.broker.coordination import transaction_coordinator
 from cairnmq.broker.coordination.fact_log import FactLog
 from cairnmq.broker.coordination.transaction_coordinator import EndOffsets, TransactionCoordinator
+from cairnmq.decision import KeyedRecord
 from cairnmq.errors import ErrorCode, Fault
-from cairnmq.groups.facts import Fact
 from cairnmq.storage.batches.markers import Marker
 from cairnmq.transactions.messages import Add, End, Filter, Init, Limits, Producer
 from cairnmq.transactions.record import State
@@ -38,7 +38,7 @@ async def next_producer_id() -> int:
 
 def coordinator_of(
     core: Transactions,
-    put: Callable[[Sequence[Fact], Callable[[Fault | None], None]], None],
+    put: Callable[[Sequence[KeyedRecord], Callable[[Fault | None], None]], None],
     write_markers: Callable[[Sequence[Marker]], Awaitable[list[ErrorCode]]],
     end_offsets: EndOffsets = end_offsets,
     clock: Callable[[], int] = lambda: 1,
@@ -61,7 +61,7 @@ async def test_an_id_is_forgotten_for_a_new_one_only_if_that_can_be_stored() -> 
     loop = asyncio.get_running_loop()
     full = False
 
-    def put(facts: Sequence[Fact], stored: Callable[[Fault | None], None]) -> None:
+    def put(facts: Sequence[KeyedRecord], stored: Callable[[Fault | None], None]) -> None:
         refused = full and facts[0][2] is None
         loop.call_soon(stored, Fault("the disk is full") if refused else None)
 
@@ -98,7 +98,7 @@ async def test_an_end_that_cannot_be_stored_is_not_tried_in_a_hot_loop(monkeypat
     rounds: list[float] = []
     done = asyncio.Event()
 
-    def put(facts: Sequence[Fact], stored: Callable[[Fault | None], None]) -> None:
+    def put(facts: Sequence[KeyedRecord], stored: Callable[[Fault | None], None]) -> None:
         loop.call_soon(stored, Fault("the disk is full") if full else None)
 
     async def write_markers(markers: Sequence[Marker]) -> list[ErrorCode]:
@@ -143,7 +143,7 @@ async def test_an_end_that_failed_waits_for_its_offsets_before_it_is_tried_again
 
     core = Transactions(Limits())
 
-    def put(facts: Sequence[Fact], told: Callable[[Fault | None], None]) -> None:
+    def put(facts: Sequence[KeyedRecord], told: Callable[[Fault | None], None]) -> None:
         loop.call_soon(told, None)
 
     coordinator = coordinator_of(core, put, write_markers, slow_offsets)
@@ -167,9 +167,9 @@ async def test_a_wrong_wall_clock_neither_forgets_ids_nor_ends_transactions(wron
     up_ms, wall_ahead_ms = 5_000, 20_000 * DAY_MS
     old = Transactions(Limits())
     for name in ("idle", "open"):
-        for fact in old.init(Init(name, 60_000), None, up_ms + wall_ahead_ms, 5).facts:
+        for fact in old.init(Init(name, 60_000), None, up_ms + wall_ahead_ms, 5).records:
             old.apply(fact)
-    for fact in old.add(Add("open", Producer(5, 0), queues=(3,)), None, up_ms + wall_ahead_ms).facts:
+    for fact in old.add(Add("open", Producer(5, 0), queues=(3,)), None, up_ms + wall_ahead_ms).records:
         old.apply(fact)
     core = Transactions.load([fact[1:] for fact in stored_facts(old)], Limits())
     coordinator = coordinator_of(

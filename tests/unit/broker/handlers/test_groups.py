@@ -157,7 +157,7 @@ async def test_offsets_of_topics_that_members_read_are_not_deleted(tmp_path: Pat
         identity = LeaveGroupRequest.MemberIdentity(member_id=joined.member_id)
         await rig.ask(LEAVE, 5, LeaveGroupRequest(group_id="g", members=[identity]))
         assert await forget("a") == OK
-        assert list(rig.ctx.offsets.groups()) == []
+        assert list(rig.ctx.coordinator.groups.offsets.groups()) == []
 
 
 @scenario

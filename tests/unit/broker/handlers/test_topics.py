@@ -162,9 +162,9 @@ async def test_deleted_while_the_journal_has_stopped(tmp_path: Path, monkeypatch
         path = rig.ctx.store.engine.paths[0]
         path.stopped = "the disk is full"
         assert [answer[2] for answer in await delete(rig, "a")] == [0]
-        assert not rig.ctx.catalog.image.topics and rig.ctx.offsets.topics("g")
+        assert not rig.ctx.catalog.image.topics and rig.ctx.coordinator.groups.offsets.topics("g")
         path.stopped = None
-        await until(lambda: not rig.ctx.offsets.topics("g"))
+        await until(lambda: not rig.ctx.coordinator.groups.offsets.topics("g"))
 
 
 @scenario
