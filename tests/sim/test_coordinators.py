@@ -16,8 +16,8 @@ from cairnmq.groups.classic import ClassicGroup
 from cairnmq.groups.consumer_group import ConsumerGroup
 from cairnmq.groups.offsets import Offsets
 from cairnmq.groups.pending import PendingOffsets
-from cairnmq.storage.batches.markers import Marker, StagedMarkers
-from cairnmq.storage.engine import Engine
+from cairnmq.storage.batches.markers import Marker
+from cairnmq.storage.live.appends import Appends, StagedMarkers
 from cairnmq.storage.live.write_path import WritePath
 from cairnmq.testing.oracle import Violation
 from cairnmq.testing.sim_coordinators import CoordinatorWorld
@@ -78,13 +78,12 @@ def what_a_failed_sync_left_is_called_gone(patch: pytest.MonkeyPatch) -> None:
 
 
 def complete_outlives_a_marker(patch: pytest.MonkeyPatch) -> None:
-    stage = Engine.stage_markers
+    append = Appends.append_markers
 
-    def hasty(engine: Engine, markers: Sequence[Marker], now_ms: int) -> StagedMarkers:
-        staged = stage(engine, markers, now_ms)
-        return replace(staged, synced={}, written={})
+    def hasty(appends: Appends, markers: Sequence[Marker], now_ms: int) -> StagedMarkers:
+        return replace(append(appends, markers, now_ms), waits=[])
 
-    patch.setattr(Engine, "stage_markers", hasty)
+    patch.setattr(Appends, "append_markers", hasty)
 
 
 def a_queue_counts_before_it_is_stored(patch: pytest.MonkeyPatch) -> None:

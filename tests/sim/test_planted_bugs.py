@@ -17,6 +17,7 @@ from cairnmq.storage.files.disk import Disk, File
 from cairnmq.storage.files.failed_sync import doubt_name
 from cairnmq.storage.files.format import NO_SEGMENTS, CheckpointRows, QueueRow, journal_segment, pack_name
 from cairnmq.storage.journal.journal import Group, Journal, JournalReader
+from cairnmq.storage.live.ack_policy import SYNCED, WRITTEN, AckPoint
 from cairnmq.storage.live.queue import Queue
 from cairnmq.storage.live.write_path import Released, Write, WritePath
 from cairnmq.storage.maintenance import pack_merge, repair
@@ -57,8 +58,9 @@ def start_told_before_sync(patch: pytest.MonkeyPatch) -> None:
     """Who finds the log start where it is wanted is told so, although the move is only written."""
     stage_start = WritePath.stage_start
 
-    def eager(path: WritePath, queue: Queue, offset: int, now_ms: int) -> int | Refusal:
-        return 0 if offset <= queue.log_start else stage_start(path, queue, offset, now_ms)
+    def eager(path: WritePath, queue: Queue, offset: int, now_ms: int) -> AckPoint | Refusal:
+        told = AckPoint(path.journal.number, SYNCED, 0)
+        return told if offset <= queue.log_start else stage_start(path, queue, offset, now_ms)
 
     patch.setattr(WritePath, "stage_start", eager)
 
@@ -278,8 +280,8 @@ def failed_checkpoint_sync_repeated(patch: pytest.MonkeyPatch) -> None:
 
 
 def interval_never_synced(patch: pytest.MonkeyPatch) -> None:
-    def plan(path: WritePath, queue: object, count: int, durable: bool, now_ms: int) -> None:
-        if durable:
+    def plan(path: WritePath, queue: object, count: int, acks: int, level: object, now_ms: int) -> None:
+        if acks:
             path._staged_sync_by_ms = now_ms
 
     patch.setattr(WritePath, "_plan_sync", plan)
@@ -403,7 +405,7 @@ def import_visible_before_sync(patch: pytest.MonkeyPatch) -> None:
     def eager(path: WritePath, *what: object) -> object:
         staged = stage_kept(path, *what)  # type: ignore[arg-type]
         for each in path._staged:
-            each.durable = False
+            each.visible_at = WRITTEN
         return staged
 
     patch.setattr(WritePath, "stage_kept", eager)

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from cairnmq.broker.storage_loop.store import FACTS_FLUSH_MS, StorageStopped, Store
+from cairnmq.broker.storage_loop.store import Store
 from cairnmq.errors import Corrupt, ErrorCode, Refusal
 from cairnmq.metadata.catalog import Catalog
 from cairnmq.metadata.image import Image, Topic
@@ -22,7 +22,7 @@ from cairnmq.settings.broker import BrokerConfig
 from cairnmq.settings.broker_table import BROKER
 from cairnmq.settings.definition import nearest
 from cairnmq.settings.topic import effective
-from cairnmq.storage.api.start import Keyed, OwnerWitness, QueueSpec, witness_fact
+from cairnmq.storage.api.start import OwnerWitness, QueueSpec, witness_fact
 from cairnmq.types import Counters
 
 log = logging.getLogger("cairnmq.broker")
@@ -93,15 +93,7 @@ class LiveCatalog:
 
     async def _witness(self, counters: Counters) -> bool:
         """Whether the page cache has it now. A journal that cannot take it refuses nobody: the witness then lags."""
-        fact = Keyed(*witness_fact(counters))
-        staged = self._store.engine.paths[0].stage_keyed([fact], self._clock(), FACTS_FLUSH_MS)
-        if isinstance(staged, Refusal):
-            return False
-        try:
-            await self._store.durable(0, staged, synced=False)
-        except StorageStopped:
-            return False
-        return True
+        return await self._store.put_witness(witness_fact(counters))
 
     def _keep(self) -> None:
         """Into the file too, now and then: the disk with the checkpoint, where the fact ends up, may be lost."""

@@ -14,7 +14,6 @@ from msgspec import Struct
 
 from cairnmq.errors import Corrupt, ErrorCode, Refusal
 from cairnmq.storage.batches.batch_run import Part, Wanted, Warm, sound_batches
-from cairnmq.storage.batches.markers import Marker, StagedMarkers
 from cairnmq.storage.checkpoint.checkpoint import CheckpointImage, load_checkpoint
 from cairnmq.storage.checkpoint.split_report import Published, Resume, Round
 from cairnmq.storage.files.buffers import Tray
@@ -24,6 +23,7 @@ from cairnmq.storage.files.failed_sync import doubt_name
 from cairnmq.storage.files.fault_point import reach
 from cairnmq.storage.files.format import ENTRY_SIZE, NO_SEGMENTS, Aborted, numbered
 from cairnmq.storage.journal.directories import find_journals
+from cairnmq.storage.live.appends import Appends
 from cairnmq.storage.live.queue import Queue
 from cairnmq.storage.live.time_lookup import Found, Newest, find_record, newest_in_log
 from cairnmq.storage.live.write_path import WritePath
@@ -81,6 +81,7 @@ class Engine:
         self.image = image
         self.queues = queues
         self.paths = paths
+        self.appends = Appends(queues, paths)
         self.keyed = keyed
         self.scans = scans
         self.config = config
@@ -171,26 +172,6 @@ class Engine:
 
     def path_of(self, queue: Queue) -> WritePath:
         return self.paths[queue.journal]
-
-    def stage_markers(self, markers: Sequence[Marker], now_ms: int) -> StagedMarkers:
-        """Ends transactions: as durable as acks=all is on their topics. A queue that is deleted has nothing to end."""
-        done = StagedMarkers([], [], {}, {})
-        for marker in markers:
-            queue = self.queues.get(marker.queue_id)
-            end = self.path_of(queue).stage_marker(queue, marker, now_ms) if queue is not None else 0
-            if isinstance(end, Refusal):
-                done.codes.append(end.code)
-                done.ends.append(0)
-                if end.code == ErrorCode.KAFKA_STORAGE_ERROR:
-                    done.stopped = end.message
-                continue
-            done.codes.append(ErrorCode.NONE)
-            done.ends.append(end)
-            if queue is not None:
-                # What follows in journal 0 ("complete") must not outlive a marker in another journal.
-                line = done.synced if queue.config.flush == "commit" or queue.journal else done.written
-                line[queue.journal] = max(end, line.get(queue.journal, 0))
-        return done
 
     def expire_producers(self, now_ms: int, expiration_ms: int) -> None:
         for queue in self.queues.values():

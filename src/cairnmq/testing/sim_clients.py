@@ -119,10 +119,10 @@ class Sender:
 
 def trim(world: World, queue: Queue) -> None:
     """DeleteRecords; sometimes of what is deleted already, by somebody who may not have been told yet."""
-    rng, path, model = world.rng, world.lanes[queue.journal].path, world.models[queue.journal]
+    rng = world.rng
     offset = rng.choice((queue.visible, rng.randint(queue.log_start, queue.visible), queue.log_start))
-    end = path.stage_start(queue, offset, world.now)
-    if isinstance(end, Refusal):
+    point = world.engine.appends.move_start(queue, offset, world.now)
+    if isinstance(point, Refusal):
         return
 
     def told(met: bool) -> None:
@@ -131,4 +131,4 @@ def trim(world: World, queue: Queue) -> None:
             start = held.log_start if held is not None else 0
             demand(start >= offset, name(queue), "was said to start at", offset, "but may come back at", start)
 
-    world.wait_for(path, model, end, True, told)
+    world.wait_for(point, told)

@@ -32,8 +32,8 @@ from cairnmq.groups.stored_group import SPACE as GROUP_SPACE
 from cairnmq.storage.batches.markers import Marker, marker_batch
 from cairnmq.storage.engine import Engine
 from cairnmq.storage.files.format import Keyed
+from cairnmq.storage.live.ack_policy import MARKER, AckPoint, durability
 from cairnmq.storage.live.queue import Queue
-from cairnmq.storage.live.write_path import Placed
 from cairnmq.testing.fake_topics import FakeTopic, FakeView
 from cairnmq.testing.oracle import JournalModel, QueueModel, demand
 from cairnmq.testing.sim_checks import home, name
@@ -51,6 +51,7 @@ from cairnmq.transactions.transactions import Transactions
 
 GROUPS = ("g", "h")
 IDS = ("t", "u")
+BROKER_FLUSH = "commit"
 SOURCE = b"source".ljust(16)  # a topic that is never deleted: what transactions read
 LIMITS = Limits(initial_delay_ms=0, new_member_ms=10_000, consumer=ConsumerLimits(session_ms=SESSION_MS))
 TRANSACTION_LIMITS = TransactionLimits()
@@ -138,13 +139,14 @@ class CoordinatorWorld(CompactionWorld):
             self.facts.submit(facts, stored)
 
     def _put_facts(self, facts: Sequence[KeyedRecord], stored: Stored) -> None:
-        path, model = self.lanes[0].path, self.models[0]
+        appends, model = self.engine.appends, self.models[0]
         for fact in facts:
             self.ledger.decided(fact)
-        end = path.stage_keyed([Keyed(*fact) for fact in facts], self.now)
-        if isinstance(end, Refusal):
-            self.later.append(partial(stored, Fault(end.message)))
+        point = appends.put_keyed([Keyed(*fact) for fact in facts], BROKER_FLUSH, self.now)
+        if isinstance(point, Refusal):
+            self.later.append(partial(stored, Fault(point.message)))
             return
+        end = point.end
 
         def released(met: bool) -> None:
             self.waiting -= 1
@@ -153,7 +155,7 @@ class CoordinatorWorld(CompactionWorld):
             stored(None if met else Fault("taken back"))
 
         self.waiting += 1
-        path.when_kept(end, released)
+        appends.when_certain(point, released)
 
     # ----------------------------------------------------------------------------------------------------- groups
 
@@ -288,13 +290,13 @@ class CoordinatorWorld(CompactionWorld):
             base_sequence=sequence, transactional=True,
         )  # fmt: skip
         batch = memoryview(bytearray(data))
-        placed = lane.path.stage(queue, batch, -1, self.now, in_transaction=True)
+        placed = self.engine.appends.append(queue, batch, -1, self.now, in_transaction=True)
         if isinstance(placed, Refusal):
             demand(lane.path.stopped is not None, name(queue), "refuses a transaction:", placed.message)
             return
-        assert isinstance(placed, Placed), placed
+        assert not placed.is_duplicate, placed
         self.ledger.wrote(pid, self.serial, producer.transaction)
-        self._staged(queue, bytes(batch), placed.end, None)
+        self._staged(queue, bytes(batch), placed, None)
 
     def _commit_in_transaction(self, producer: TransactionalProducer) -> None:
         group, transaction = f"of-{producer.transactional_id}", producer.transaction
@@ -331,14 +333,13 @@ class CoordinatorWorld(CompactionWorld):
         ends = {
             m.queue_id: self.engine.queues[m.queue_id].state.end for m in markers if m.queue_id in self.engine.queues
         }
-        staged = self.engine.stage_markers(markers, self.now)
+        staged = self.engine.appends.append_markers(markers, self.now)
         for marker, end in zip(markers, staged.ends, strict=True):
             queue = self.engine.queues.get(marker.queue_id)
             if queue is not None and queue.state.end > ends[marker.queue_id]:
                 self._marked(queue, marker, ends[marker.queue_id], end)
         groups = sorted(ending.groups)
-        lines = [(True, *line) for line in staged.synced.items()] + [(False, *line) for line in staged.written.items()]
-        left, failed = len(lines) + len(groups) + 1, bool(staged.stopped)
+        left, failed = len(staged.waits) + len(groups) + 1, bool(staged.stopped)
 
         def done(met: bool) -> None:
             nonlocal left, failed
@@ -351,8 +352,8 @@ class CoordinatorWorld(CompactionWorld):
             self.tally.ended_transactions += 1
             self._carry_out_transaction(ending.transactional_id, self.transactions.written(ending, self.now))
 
-        for synced, journal, end in lines:
-            self.wait_for(self.lanes[journal].path, self.models[journal], end, synced, done)
+        for point in staged.waits:
+            self.wait_for(point, done)
         for group in groups:
             ended = self.groups.commits.end(
                 group, producer.producer_id, lambda told: done(told is not None), commit=ending.commit
@@ -366,7 +367,8 @@ class CoordinatorWorld(CompactionWorld):
         if queue.config.append_time:
             set_append_time(batch, read_header(batch).attributes, self.now)
         set_offset_and_epoch(batch, offset, self.lanes[queue.journal].path.journal.epoch)
-        self._staged(queue, bytes(batch), end, None)
+        level = durability(MARKER, queue.config.flush).acknowledged
+        self._staged(queue, bytes(batch), AckPoint(queue.journal, level, end), None)
 
     def _retry_endings(self) -> None:
         self.run_later()

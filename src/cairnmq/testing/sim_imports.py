@@ -23,15 +23,15 @@ STARTS = (0, 7, 5000)  # of logs whose first records retention has deleted
 
 def bring(world: World, queue: Queue) -> None:
     """The next part of a log into a queue; sometimes one that does not fit, and must change nothing."""
-    rng, lane, model = world.rng, world.lanes[queue.journal], world.models[queue.journal]
+    rng, lane, appends = world.rng, world.lanes[queue.journal], world.engine.appends
     held = world.live.setdefault(queue.queue_id, QueueModel())
     start = held.end or rng.choice(STARTS)
     parts, end = _log(rng, start, world)
     if held.end and rng.random() < 0.1:
-        outcome = lane.path.stage_kept(queue, parts, Span(start + 1, end + 1), world.now)
+        outcome = appends.append_kept(queue, parts, Span(start + 1, end + 1), world.now)
         demand(isinstance(outcome, Refusal), name(queue), "took offset", start + 1, "behind", start)
         return
-    outcome = lane.path.stage_kept(queue, parts, Span(start, end), world.now)
+    outcome = appends.append_kept(queue, parts, Span(start, end), world.now)
     if isinstance(outcome, Refusal):
         demand(lane.path.stopped is not None, name(queue), "refused an import:", outcome.message)
         return
@@ -44,8 +44,8 @@ def bring(world: World, queue: Queue) -> None:
     held.add_gap(end, epoch, NO_TIMESTAMP, name(queue))
     world.tally.imports += 1
     if held.end > start:
-        lane.visible_by.setdefault(queue.queue_id, []).append((held.end, outcome))
-    world.wait_for(lane.path, model, outcome, True, None)
+        lane.visible_by.setdefault(queue.queue_id, []).append((held.end, outcome.end))
+    world.wait_for(outcome, None)
 
 
 def _log(rng: Random, start: int, world: World) -> tuple[list[memoryview], int]:

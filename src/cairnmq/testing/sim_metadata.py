@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from cairnmq.errors import Outdated, Refusal
 from cairnmq.storage.files.format import Keyed
+from cairnmq.storage.live.ack_policy import WRITTEN, AckPoint
 from cairnmq.storage.recovery import lost_disk, witness
 from cairnmq.storage.recovery.owner import OwnerWitness
 from cairnmq.storage.recovery.witness import Known
@@ -80,7 +81,7 @@ def change(world: World, *, queues: int = 0, producers: int = 0, told: Callable[
             if told is not None:
                 told()
 
-    world.wait_for(path, world.models[0], end, False, answered)
+    world.wait_for(AckPoint(0, WRITTEN, end), answered)
 
 
 def turn(world: World) -> None:

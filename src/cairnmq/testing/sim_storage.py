@@ -15,8 +15,8 @@ from cairnmq.errors import Corrupt, Refusal
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.files.format import Keyed, StartMoved
 from cairnmq.storage.journal.journal import Journal
+from cairnmq.storage.live.ack_policy import SYNCED, AckPoint
 from cairnmq.storage.live.queue import Queue
-from cairnmq.storage.live.write_path import Placed, WritePath
 from cairnmq.storage.splitter.splitter import Splitter
 from cairnmq.testing.oracle import JournalModel, QueueModel, batch_key, demand, entries_of
 from cairnmq.testing.sim_checks import check_state, name
@@ -121,50 +121,40 @@ class World(SplitterMachine):
 
     def _stage(self, queue: Queue, data: bytes, acks: int, answer: Callable[[bool], None] | None) -> Refusal | None:
         lane = self.lanes[queue.journal]
-        path, model = lane.path, self.models[queue.journal]
         batch = memoryview(bytearray(data))
-        placed = path.stage(queue, batch, acks, self.now)
+        placed = self.engine.appends.append(queue, batch, acks, self.now)
         if isinstance(placed, Refusal):
             return placed
-        durable = acks == -1 and queue.config.flush == "commit"
         held = self.live.setdefault(queue.queue_id, QueueModel())
-        if isinstance(placed, Placed):
+        if not placed.is_duplicate:
             demand(placed.base_offset == held.end, name(queue), "gave offset", placed.base_offset, "after", held.end)
             held.add(bytes(batch), name(queue))
-            end = placed.end
-            lane.bounds[end] = None if queue.config.flush == "none" else queue.config.flush_ms
-            if durable:
-                lane.visible_by.setdefault(queue.queue_id, []).append((held.end, end))
+            lane.bounds[placed.end] = None if queue.config.flush == "none" else queue.config.flush_ms
+            if placed.level is SYNCED:
+                lane.visible_by.setdefault(queue.queue_id, []).append((held.end, placed.end))
             self.tally.batches += 1
         else:
             key = batch_key(data)
             known = [base for base, _, kept in held.batches if batch_key(kept) == key]
             demand(known == [placed.base_offset], name(queue), "calls", key, "a duplicate of", placed, "not", known)
-            end = path.journal.staged_end
         if acks:
-            self.wait_for(path, model, end, durable, answer)
+            self.wait_for(placed, answer)
         return None
 
-    def wait_for(
-        self,
-        path: WritePath,
-        model: JournalModel,
-        end: int,
-        durable: bool,
-        answer: Callable[[bool], None] | None,
-    ) -> None:
+    def wait_for(self, point: AckPoint, answer: Callable[[bool], None] | None) -> None:
         self.waiting += 1
+        model, end = self.models[point.journal], point.end
 
         def released(met: bool) -> None:
             self.waiting -= 1
-            if met and durable:
+            if met and point.level is SYNCED:
                 model.promise(end)
             elif met:
                 demand(end <= model.written, "acknowledged", end, "but only", model.written, "is written")
             if answer is not None:
                 answer(met)
 
-        (path.when_synced if durable else path.when_written)(end, released)
+        self.engine.appends.when(point, released)
 
     def _import(self) -> None:
         """Mostly into queues that hold nothing yet, as people do it."""
@@ -188,7 +178,7 @@ class World(SplitterMachine):
         path = self.lanes[number].path
         end = path.stage_fact(queue, fact, self.now)
         if not isinstance(end, Refusal):
-            self.wait_for(path, self.models[number], end, True, None)
+            self.wait_for(AckPoint(number, SYNCED, end), None)
 
     # the journals
 

@@ -23,8 +23,8 @@ from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.storage.batches.markers import Marker, marker_batch
 from cairnmq.storage.engine import Engine, Fetched
 from cairnmq.storage.files.format import Aborted
+from cairnmq.storage.live.ack_policy import BATCH, SYNCED, AckPoint, durability
 from cairnmq.storage.live.queue import Queue
-from cairnmq.storage.live.write_path import Placed
 from cairnmq.testing.oracle import SERIAL_DIGITS, JournalModel, QueueModel, demand
 from cairnmq.testing.sim_checks import home, name
 from cairnmq.testing.sim_metadata import new_producer_id
@@ -117,14 +117,13 @@ class TransactionWorld(World):
             transactional=True,
         )
         batch = memoryview(bytearray(data))
-        placed = lane.path.stage(queue, batch, -1, self.now, in_transaction=True)
+        placed = self.engine.appends.append(queue, batch, -1, self.now, in_transaction=True)
         if isinstance(placed, Refusal):
             demand(lane.path.stopped is not None, name(queue), "refuses a transaction:", placed.message)
             return
-        demand(isinstance(placed, Placed), name(queue), "calls a new batch a duplicate")
+        demand(not placed.is_duplicate, name(queue), "calls a new batch a duplicate")
         client.queues.add(queue.queue_id)
-        if isinstance(placed, Placed):
-            self._staged(queue, bytes(batch), placed.end, None)
+        self._staged(queue, bytes(batch), placed, None)
 
     def _mark(self, client: Client) -> None:
         """Some of the markers that are missing; those under way may be written twice."""
@@ -139,9 +138,9 @@ class TransactionWorld(World):
     def _put_marker(self, client: Client, queue: Queue, marker: Marker) -> None:
         lane = self.lanes[queue.journal]
         before = queue.state.end
-        end = lane.path.stage_marker(queue, marker, self.now)
-        if isinstance(end, Refusal):
-            demand(lane.path.stopped is not None, name(queue), "refuses", marker, "because", end.message)
+        point = lane.path.stage_marker(queue, marker, self.now)
+        if isinstance(point, Refusal):
+            demand(lane.path.stopped is not None, name(queue), "refuses", marker, "because", point.message)
             return
         client.under_way.add(queue.queue_id)
         ending = client.ending
@@ -152,26 +151,25 @@ class TransactionWorld(World):
                 client.marked(queue.queue_id)
 
         if queue.state.end == before:
-            durable = queue.config.flush == "commit"
-            self.wait_for(lane.path, self.models[queue.journal], end, durable, answered)
+            self.wait_for(point, answered)
             return
         batch = marker_batch(marker, self.now)
         if queue.config.append_time:
             set_append_time(batch, read_header(batch).attributes, self.now)
         set_offset_and_epoch(batch, before, lane.path.journal.epoch)
-        self._staged(queue, bytes(batch), end, answered)
+        self._staged(queue, bytes(batch), point, answered)
 
-    def _staged(self, queue: Queue, data: bytes, end: int, answer: Callable[[bool], None] | None) -> None:
+    def _staged(self, queue: Queue, data: bytes, point: AckPoint, answer: Callable[[bool], None] | None) -> None:
         """What `World` does with a batch that has its offset."""
         lane, config = self.lanes[queue.journal], queue.config
-        durable = config.flush == "commit"
+        visible = durability(BATCH, config.flush).visible
         held = self.live.setdefault(queue.queue_id, QueueModel())
         held.add(data, name(queue))
-        lane.bounds[end] = None if config.flush == "none" else config.flush_ms
-        if durable:
-            lane.visible_by.setdefault(queue.queue_id, []).append((held.end, end))
+        lane.bounds[point.end] = None if config.flush == "none" else config.flush_ms
+        if visible is SYNCED:
+            lane.visible_by.setdefault(queue.queue_id, []).append((held.end, point.end))
         self.tally.batches += 1
-        self.wait_for(lane.path, self.models[queue.journal], end, durable, answer)
+        self.wait_for(point, answer)
 
     def _haunt(self) -> None:
         """A zombie of an older epoch, and a late marker of version 2: neither may do anything."""

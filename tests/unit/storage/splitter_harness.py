@@ -14,6 +14,7 @@ from cairnmq.storage.checkpoint.checkpoint import load_checkpoint
 from cairnmq.storage.checkpoint.split_report import Resume
 from cairnmq.storage.engine import Engine, EngineConfig, Fetched
 from cairnmq.storage.files.format import Aborted
+from cairnmq.storage.live.ack_policy import AckPoint
 from cairnmq.storage.live.write_path import Placed
 from cairnmq.storage.maintenance.maintenance import Upkeep
 from cairnmq.storage.queue.spec import QueueSpec
@@ -140,7 +141,7 @@ class Broker:
         """Ends a producer's transaction; returns the offset behind the marker."""
         queue = self.engine.queues[number]
         staged = self.engine.paths[0].stage_marker(queue, Marker(number, pid, epoch, commit, 0), NOW)
-        assert isinstance(staged, int), staged
+        assert isinstance(staged, AckPoint), staged
         if flush:
             self.flush()
         return queue.state.end

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from cairnmq.broker.requests.queue_lookup import find_queue
 from cairnmq.codec.compression import Undecodable
 from cairnmq.codec.records import iter_batches
-from cairnmq.errors import ErrorCode, Fault, Refusal
+from cairnmq.errors import ErrorCode, Fault
 from cairnmq.storage.api.serving import Span
 from cairnmq.wire.framing import RequestHeader
 from cairnmq.wire.messages import KeepOffsetsRequest, KeepOffsetsResponse
@@ -52,16 +52,11 @@ async def _keep(ctx: Context, topic_id: bytes, wanted: Wanted) -> Result:
     queue = find_queue(ctx, ctx.catalog.image.topic_by_id(topic_id), wanted.index)
     if queue is None:
         return result(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
-    staged = ctx.store.engine.path_of(queue).stage_kept(
-        queue, batches, Span(wanted.start_offset, wanted.end_offset), ctx.clock()
-    )
-    if isinstance(staged, Refusal):
-        return result(staged.code, staged.message)
     try:
-        await ctx.store.durable(queue.journal, staged)
+        refusal = await ctx.store.append_kept(queue, batches, Span(wanted.start_offset, wanted.end_offset))
     except Fault as fault:
         return result(ErrorCode.KAFKA_STORAGE_ERROR, str(fault))
-    return result()
+    return result() if refusal is None else result(refusal.code, refusal.message)
 
 
 async def _room(ctx: Context) -> None:

@@ -17,6 +17,7 @@ from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.api.serving import (
     AT_ONCE_BYTES,
     NAMED_MAX,
+    AckPoint,
     Placed,
     Queue,
     RefusedRecords,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 PartitionData: TypeAlias = ProduceRequest.PartitionProduceData
 LookedAt: TypeAlias = tuple[PartitionData, Refusal | None]
 PartitionResponse: TypeAlias = ProduceResponse.PartitionProduceResponse
+TopicData: TypeAlias = ProduceRequest.TopicProduceData
 TopicResponse: TypeAlias = ProduceResponse.TopicProduceResponse
 RecordError: TypeAlias = ProduceResponse.BatchIndexAndErrorMessage
 
@@ -44,6 +46,8 @@ ZSTD_SINCE = 7
 TOPIC_IDS_SINCE = 13
 ABORTABLE_SINCE = 11
 EPOCH_PER_TRANSACTION_SINCE = 12
+NO_PARTITION = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
+NO_TOPIC_ID = Refusal(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
 
 
 def handle(ctx: Context, header: RequestHeader, frame: memoryview, position: int) -> Reply | list[Buffer] | None:
@@ -56,27 +60,28 @@ def handle(ctx: Context, header: RequestHeader, frame: memoryview, position: int
     return produce.begin()
 
 
-class _Line:
-    """What of one request waits for the same: that a journal is written, or synced, up to `end`."""
+class _Wait:
+    """Partitions of one request that wait for the same level of the same journal, and the last of their points."""
 
-    __slots__ = ("journal", "synced", "end", "answers")
+    __slots__ = ("point", "responses")
 
-    def __init__(self, journal: int, synced: bool) -> None:
-        self.journal = journal
-        self.synced = synced
-        self.end = 0
-        self.answers: list[PartitionResponse] = []
+    def __init__(self, point: AckPoint) -> None:
+        self.point = point
+        self.responses: list[PartitionResponse] = []
 
 
 class _Produce:
-    """One request on its way: staged, then waiting for its journals, then answered."""
+    """One request on its way: appended, then waiting for its journals, then answered."""
 
-    __slots__ = ("ctx", "version", "request", "reply", "waiting_for", "response", "keyless", "unnamed", "room")
+    __slots__ = (
+        "ctx", "version", "request", "queues", "reply", "waiting_for", "response", "keyless", "unnamed", "room",
+    )  # fmt: skip
 
     def __init__(self, ctx: Context, version: int, request: ProduceRequest) -> None:
         self.ctx = ctx
         self.version = version
         self.request = request
+        self.queues = [self._queues_of(topic) for topic in request.topic_data]
         self.reply = Reply()
         self.waiting_for = 0
         self.response = ProduceResponse()
@@ -98,10 +103,11 @@ class _Produce:
         return encode(self.response, self.version)
 
     def begin(self) -> Reply | list[Buffer] | None:
-        """Batches for compacted topics are looked into first: off the loop if one is large when it is unpacked, and
-        then whoever comes next waits too, so that each queue's batches keep their order."""
-        store, batches = self.ctx.store, list(self._compacted())
-        if not batches and not (store.parked and not store.parked.keys().isdisjoint(self._queue_ids())):
+        """The records of batches for compacted topics are checked first: off the loop if one is large when it is
+        unpacked, and then later requests for the same queues wait too, so that each queue's batches keep their order.
+        """
+        store, batches = self.ctx.store, self._compacted()
+        if not batches and (not store.parked or store.parked.keys().isdisjoint(self._queue_ids())):
             return self._when_room()
         if batches and not store.unpacking:
             looked_into = _look_into(batches, self.ctx.clock(), AT_ONCE_BYTES // len(batches))
@@ -131,36 +137,34 @@ class _Produce:
         return self.reply
 
     def _queue_ids(self) -> Counter[int]:
-        named = ((topic, data.index) for topic in self.request.topic_data for data in topic.partition_data)
-        queues = (self._queue(topic.name, topic.topic_id, index) for topic, index in named)
-        return Counter(queue.queue_id for queue in queues if not isinstance(queue, Refusal))
+        return Counter(queue.queue_id for of_topic in self.queues for queue in of_topic if isinstance(queue, Queue))
 
-    def _compacted(self) -> Iterable[tuple[PartitionData, LogConfig]]:
-        for topic in self.request.topic_data:
-            for data in topic.partition_data:
-                queue = self._queue(topic.name, topic.topic_id, data.index)
+    def _compacted(self) -> list[tuple[PartitionData, LogConfig]]:
+        found: list[tuple[PartitionData, LogConfig]] = []
+        for topic, queues in zip(self.request.topic_data, self.queues, strict=True):
+            for data, queue in zip(topic.partition_data, queues, strict=True):
                 if isinstance(queue, Refusal):
                     continue
                 if not queue.config.compact:
                     break  # nor is any other of its topic
                 if isinstance(data.records, memoryview):
-                    yield data, queue.config
+                    found.append((data, queue.config))
+        return found
 
     def _when_room(self) -> Reply | list[Buffer] | None:
         """At the backlog's cap producers wait, in order, and are never refused."""
         if self.ctx.store.full:
-            self.ctx.store.when_room(lambda: self._resume(self._stage))
+            self.ctx.store.when_room(lambda: self._resume(self._append))
             return self.reply
-        return self._stage()
+        return self._append()
 
     def enter(self, transactional_id: str) -> Reply | list[Buffer] | None:
         """From transaction version 2 on the broker adds queues to the transaction: durably, before it stages anything.
         Requests of one transactional id keep their order, also those that add nothing."""
         producer: Producer | None = None
         queues: set[int] = set()
-        for topic in self.request.topic_data:
-            for data in topic.partition_data:
-                queue = self._queue(topic.name, topic.topic_id, data.index)
+        for topic, of_topic in zip(self.request.topic_data, self.queues, strict=True):
+            for data, queue in zip(topic.partition_data, of_topic, strict=True):
                 if isinstance(queue, Refusal) or not isinstance(data.records, memoryview):
                     continue
                 if len(data.records) >= HEADER_SIZE:
@@ -191,8 +195,13 @@ class _Produce:
         return at_once[0] if at_once else self.reply
 
     def _resume(self, step: Callable[[], Reply | list[Buffer] | None]) -> None:
+        """After a wait, in which queues may have been deleted, or made."""
         outcome: Reply | list[Buffer] | None
+        live = self.ctx.store.queues
         try:
+            for index, found in enumerate(self.queues):
+                if any(isinstance(queue, Refusal) or live.get(queue.queue_id) is not queue for queue in found):
+                    self.queues[index] = self._queues_of(self.request.topic_data[index])
             outcome = step()
         except Exception as failure:  # noqa: BLE001 - the connection reports it and hangs up
             self.reply.fail(failure)
@@ -200,71 +209,68 @@ class _Produce:
         if outcome is not self.reply:
             self.reply.complete(outcome)  # type: ignore[arg-type]
 
-    def _queue(self, name: str, topic_id: bytes, partition: int) -> Queue | Refusal:
-        image = self.ctx.catalog.image
+    def _queues_of(self, asked: TopicData) -> list[Queue | Refusal]:
+        image, refusal = self.ctx.catalog.image, NO_PARTITION
         if self.version >= TOPIC_IDS_SINCE:
-            topic = image.topic_by_id(topic_id)
+            topic = image.topic_by_id(asked.topic_id)
             if topic is None:
-                return Refusal(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+                refusal = NO_TOPIC_ID
         else:
-            topic = image.topic(name)
-            if topic is None and (invalid := check_name(name)) is not None:
-                return invalid
-        queue = find_queue(self.ctx, topic, partition)
-        return queue if queue is not None else Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
+            topic = image.topic(asked.name)
+            if topic is None:
+                refusal = check_name(asked.name) or NO_PARTITION
+        return [find_queue(self.ctx, topic, data.index) or refusal for data in asked.partition_data]
 
-    def _stage(self) -> Reply | list[Buffer] | None:
-        ctx, acks = self.ctx, self.request.acks
-        now_ms = ctx.clock()
-        lines: dict[int, _Line] = {}
+    def _append(self) -> Reply | list[Buffer] | None:
+        acks, now_ms = self.request.acks, self.ctx.clock()
+        waits: dict[tuple[int, int], _Wait] = {}
         failure: Refusal | None = None
-        for topic in self.request.topic_data:
-            answers = []
-            for data in topic.partition_data:
-                queue = self._queue(topic.name, topic.topic_id, data.index)
+        for topic, queues in zip(self.request.topic_data, self.queues, strict=True):
+            responses = []
+            for data, queue in zip(topic.partition_data, queues, strict=True):
                 if isinstance(queue, Refusal):
-                    answers.append(_refused(data.index, queue.code, queue.message))
+                    responses.append(_refused(data.index, queue.code, queue.message))
                     failure = queue
                     continue
-                refusal = self._check(queue, data.records) or self.keyless.get(id(data))
-                if refusal is None:
-                    assert isinstance(data.records, memoryview)
-                    path = ctx.store.engine.path_of(queue)
-                    in_transaction = self.request.transactional_id is not None
-                    result = path.stage(queue, data.records, acks, now_ms, in_transaction=in_transaction)
-                    if not isinstance(result, Refusal):
-                        # a duplicate waits for whatever was staged so far: its original is among that
-                        end = result.end if isinstance(result, Placed) else path.journal.staged_end
-                        if isinstance(result, Placed):
-                            ctx.metrics.topics.took(queue.spec.topic, len(data.records))
-                        synced = acks == -1 and queue.config.flush == "commit"
-                        number = queue.journal if synced else ~queue.journal
-                        line = lines.get(number)
-                        if line is None:
-                            line = lines[number] = _Line(queue.journal, synced)
-                        line.end = max(end, line.end)
-                        answer = PartitionResponse(
-                            index=data.index,
-                            base_offset=result.base_offset,
-                            log_append_time_ms=result.append_time if isinstance(result, Placed) else -1,
-                            log_start_offset=queue.log_start,
-                        )
-                        answers.append(answer)
-                        line.answers.append(answer)
-                        continue
-                    refusal = self._name_records(queue, data.records, result, now_ms)
-                answers.append(self._refused_in(queue, data.index, refusal))
-                failure = refusal
+                placed = self._append_to(queue, data, now_ms)
+                if isinstance(placed, Refusal):
+                    responses.append(self._refused_in(queue, data.index, placed))
+                    failure = placed
+                    continue
+                response = PartitionResponse(
+                    index=data.index,
+                    base_offset=placed.base_offset,
+                    log_append_time_ms=placed.append_time,
+                    log_start_offset=queue.log_start,
+                )
+                responses.append(response)
+                wait = waits.get((placed.journal, placed.level))
+                if wait is None:
+                    wait = waits[placed.journal, placed.level] = _Wait(placed)
+                elif placed.end > wait.point.end:
+                    wait.point = placed
+                wait.responses.append(response)
             self.response.responses.append(
-                TopicResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
+                TopicResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=responses)
             )
-        for line in lines.values():
-            ctx.store.loops[line.journal].staged()
-        if acks == 0:
-            if failure is not None:
-                raise CloseConnection(f"acks=0 and {failure.code.name}: {failure.message}")
-            # Nobody waits for an answer, but until they are written the batches are in memory and must count.
-        return self._wait(lines.values())
+        if acks == 0 and failure is not None:
+            raise CloseConnection(f"acks=0 and {failure.code.name}: {failure.message}")
+        # With acks=0 there is no response, but until they are written the batches are in memory and must count.
+        return self._wait(waits.values())
+
+    def _append_to(self, queue: Queue, data: PartitionData, now_ms: int) -> Placed | Refusal:
+        records = data.records
+        refusal = self._check(queue, records) or self.keyless.get(id(data))
+        if refusal is not None:
+            return refusal
+        assert isinstance(records, memoryview)
+        in_transaction = self.request.transactional_id is not None
+        placed = self.ctx.store.append(queue, records, self.request.acks, now_ms, in_transaction=in_transaction)
+        if isinstance(placed, Refusal):
+            return self._name_records(queue, records, placed, now_ms)
+        if not placed.is_duplicate:
+            self.ctx.metrics.topics.took(queue.spec.topic, len(records))
+        return placed
 
     def _name_records(self, queue: Queue, records: memoryview, refusal: Refusal, now_ms: int) -> Refusal:
         """Admission knows a batch by its header; its records tell which of them are wrong, if they are few enough."""
@@ -317,30 +323,28 @@ class _Produce:
             )
         return None
 
-    def _answer(self) -> list[Buffer] | None:
+    def _encoded(self) -> list[Buffer] | None:
         return encode(self.response, self.version) if self.request.acks else None
 
-    def _wait(self, lines: Collection[_Line]) -> Reply | list[Buffer] | None:
-        loops = self.ctx.store.loops
-        self.waiting_for = len(lines) + 1
-        for line in lines:
-            path = loops[line.journal].path
-            (path.when_synced if line.synced else path.when_written)(line.end, partial(self._released, line))
+    def _wait(self, waits: Collection[_Wait]) -> Reply | list[Buffer] | None:
+        self.waiting_for = len(waits) + 1
+        for wait in waits:
+            self.ctx.store.when(wait.point, partial(self._reached, wait))
         self.waiting_for -= 1
         if self.waiting_for == 0:
-            return self._answer()
+            return self._encoded()
         return self.reply
 
-    def _released(self, line: _Line, met: bool) -> None:
-        """What waits in other lines may well be stored, and then its producer must not send it again."""
+    def _reached(self, wait: _Wait, met: bool) -> None:
+        """What waits for another journal may well be stored, and then its producer must not send it again."""
         self.waiting_for -= 1
         if not met:
-            for answer in line.answers:
-                answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-                answer.base_offset = -1
-                answer.error_message = "the journal could not store it; see /health/ready"
+            for response in wait.responses:
+                response.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+                response.base_offset = -1
+                response.error_message = "the journal could not store it; see /health/ready"
         if self.waiting_for == 0 and not self.reply.done:
-            self.reply.complete(self._answer())
+            self.reply.complete(self._encoded())
 
 
 def _look_into(

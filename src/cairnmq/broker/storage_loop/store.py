@@ -27,14 +27,17 @@ from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.api.serving import (
     LARGE,
     Aborted,
+    AckPoint,
     Chunks,
     Engine,
     Fetched,
     Keyed,
     Marker,
+    Placed,
     Queue,
     QueueSpec,
     ReadFailure,
+    Span,
     Tray,
     Warm,
     failure_of,
@@ -48,7 +51,6 @@ COLD_READERS = 4
 CHUNKS_KEPT = 12  # the records of one full answer, and what is left over in each of its chunks
 KEPT_PART = 4  # of the memory for answers, at most, in free chunks
 PRODUCER_EXPIRY_SECONDS = 600.0
-FACTS_FLUSH_MS = 500  # what groups and transactions store, if `cairn.flush` lets it be answered before it is synced
 
 
 class StorageStopped(Fault):
@@ -70,6 +72,7 @@ class Store:
         recovery_seconds: float = 0.0,
     ) -> None:
         self.engine = engine
+        self._appends = engine.appends
         self.queues = engine.queues
         self.epoch = engine.epoch
         self.clock = clock
@@ -152,9 +155,6 @@ class Store:
 
     # ----------------------------------------------------------------------------------------------- writing
 
-    def loop_of(self, queue: Queue) -> JournalLoop:
-        return self.loops[queue.journal]
-
     @property
     def full(self) -> bool:
         """The backlog is at its cap, or others wait already: call `when_room` and come back."""
@@ -167,6 +167,30 @@ class Store:
         while self._room and not any(self.engine.full(path) for path in self.engine.paths):
             self._room.popleft()()
 
+    def append(
+        self, queue: Queue, batch: memoryview, acks: int, now_ms: int, *, in_transaction: bool = False
+    ) -> Placed | Refusal:
+        """A batch of a producer, which is patched in place; it is written at the end of this turn of the loop.
+
+        `in_transaction`: the coordinator says that the producer's transaction has this queue.
+        """
+        placed = self._appends.append(queue, batch, acks, now_ms, in_transaction=in_transaction)
+        if isinstance(placed, Placed):
+            self.loops[placed.journal].staged()
+        return placed
+
+    def when(self, point: AckPoint, released: Callable[[bool], None]) -> None:
+        """False: the journal could not do it. Call it in the turn of the loop in which it was appended."""
+        self._appends.when(point, released)
+
+    async def append_kept(self, queue: Queue, batches: Sequence[memoryview], span: Span) -> Refusal | None:
+        """Batches of an import, which keep their offsets: all of `span` or nothing. Returns when they are stored."""
+        point = self._appends.append_kept(queue, batches, span, self.clock())
+        if isinstance(point, Refusal):
+            return point
+        await self.reached(point)
+        return None
+
     async def trim(self, queue: Queue, offset: int) -> int | Refusal:
         """DeleteRecords: the log start moves to `offset` (-1: the visible end), durably; returns where it is then. If
         others move it further meanwhile, that may not be durable yet, and is not told."""
@@ -177,10 +201,10 @@ class Store:
         if offset > queue.visible or offset < 0:
             return Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset}; the queue ends at {queue.visible}")
         start = max(offset, queue.log_start)
-        staged = self.engine.path_of(queue).stage_start(queue, offset, self.clock())
-        if isinstance(staged, Refusal):
-            raise StorageStopped(staged.message)
-        await self.durable(queue.journal, staged)
+        point = self._appends.move_start(queue, offset, self.clock())
+        if isinstance(point, Refusal):
+            raise StorageStopped(point.message)
+        await self.reached(point)
         return start
 
     async def write_markers(self, markers: Sequence[Marker]) -> list[ErrorCode]:
@@ -189,39 +213,44 @@ class Store:
         Returns when all are as durable as acks=all is on their topics. A queue that is deleted has nothing to end.
         StorageStopped: a journal could not take them; any of them may be there, and writing them all again is right.
         """
-        staged = self.engine.stage_markers(markers, self.clock())
-        await asyncio.gather(
-            *(self.durable(journal, end) for journal, end in staged.synced.items()),
-            *(self.durable(journal, end, synced=False) for journal, end in staged.written.items()),
-        )
+        staged = self._appends.append_markers(markers, self.clock())
+        await asyncio.gather(*map(self.reached, staged.waits))
         if staged.stopped:
             raise StorageStopped(staged.stopped)
         return staged.codes
 
     def put_facts(self, facts: Sequence[KeyedRecord], stored: Stored) -> None:
-        """Keyed facts, all of them in journal 0 so that replay keeps their order; `stored` hears when they are as
-        durable as acks=all is by the broker's `cairn.flush`, and of a failure only if they are not in the journal.
-
-        With several journals they are always synced: a batch in another one must not outlive its transaction's fact.
-        """
-        path, now_ms = self.engine.paths[0], self.clock()
-        synced = self._config.cairn_flush == "commit" or len(self.loops) > 1
+        """Keyed facts. `stored` is called with a failure only if they are not in the journal, and never will be."""
+        point: AckPoint | Refusal
         try:
-            end = path.stage_keyed([Keyed(*fact) for fact in facts], now_ms, 0 if synced else FACTS_FLUSH_MS)
-        except Exception as error:  # noqa: BLE001 - no memory: all later facts wait for these, so it must be told
-            end = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"journal 0 could not take it: {error!r}")
-        if isinstance(end, Refusal):
-            self._loop.call_soon(stored, StorageStopped(end.message))
+            point = self._appends.put_keyed([Keyed(*fact) for fact in facts], self._config.cairn_flush, self.clock())
+        except Exception as error:  # noqa: BLE001 - out of memory: all later facts wait for these
+            point = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"journal 0 could not take it: {error!r}")
+        if isinstance(point, Refusal):
+            self._loop.call_soon(stored, StorageStopped(point.message))
             return
-        wait = path.when_kept if synced else path.when_written
-        wait(end, lambda met: stored(None if met else StorageStopped("journal 0 could not store it")))
-        self.loops[0].staged()
+        self._appends.when_certain(
+            point, lambda met: stored(None if met else StorageStopped("journal 0 could not store it"))
+        )
+        self.loops[point.journal].staged()
+
+    async def put_witness(self, fact: KeyedRecord) -> bool:
+        """False: the journal could not take it."""
+        point = self._appends.put_witness(Keyed(*fact), self._config.cairn_flush, self.clock())
+        if isinstance(point, Refusal):
+            return False
+        try:
+            await self.reached(point)
+        except StorageStopped:
+            return False
+        return True
 
     def load_facts(self, space: str) -> Iterable[tuple[bytes, bytes]]:
         return [(key, value) for (where, key), value in self.engine.keyed.items() if where == space]
 
-    def durable(self, journal: int, position: int, *, synced: bool = True) -> asyncio.Future[None]:
-        """Call it in the turn in which it was staged: a write that fails tells only those who wait already."""
+    def reached(self, point: AckPoint) -> asyncio.Future[None]:
+        """StorageStopped if that does not happen. Call it in the turn of the loop in which it was appended: a write
+        that fails tells only those who wait already."""
         future: asyncio.Future[None] = self._loop.create_future()
 
         def released(met: bool) -> None:
@@ -230,11 +259,10 @@ class Store:
             if met:
                 future.set_result(None)
             else:
-                future.set_exception(StorageStopped(f"journal {journal} could not store it"))
+                future.set_exception(StorageStopped(f"journal {point.journal} could not store it"))
 
-        path = self.loops[journal].path
-        (path.when_synced if synced else path.when_written)(position, released)
-        self.loops[journal].staged()
+        self._appends.when(point, released)
+        self.loops[point.journal].staged()
         return future
 
     # ----------------------------------------------------------------------------------------------- reading

@@ -12,6 +12,7 @@ from cairnmq.storage.files.buffers import LARGE, SMALL, Chunks, Tray
 from cairnmq.storage.files.damage import Place, ReadFailure, failure_of, frameless
 from cairnmq.storage.files.format import DOUBT_FILE, LOSSES, Aborted, Keyed
 from cairnmq.storage.files.reserve import FULL
+from cairnmq.storage.live.ack_policy import AckPoint
 from cairnmq.storage.live.queue import Queue
 from cairnmq.storage.live.time_lookup import find_record, newest_in_tail
 from cairnmq.storage.live.write_path import Placed, Write, WritePath
@@ -22,6 +23,7 @@ from cairnmq.storage.segments.segment import forget_oldest
 __all__ = [
     "AT_ONCE_BYTES",
     "Aborted",
+    "AckPoint",
     "Chunks",
     "DOUBT_FILE",
     "Engine",

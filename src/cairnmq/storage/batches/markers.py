@@ -37,18 +37,6 @@ class Marker(Struct, frozen=True):
     transaction_version: int = 1
 
 
-class StagedMarkers(Struct):
-    """What became of markers: an error code for each (0: done once it is stored), where each one's entry ends (0:
-    nothing was to be stored), and what must be synced, and only written, per journal, before all of them are done.
-    `stopped`: a journal could not take some of them, and why."""
-
-    codes: list[ErrorCode]
-    ends: list[int]
-    synced: dict[int, int]
-    written: dict[int, int]
-    stopped: str = ""
-
-
 def marker_batch(marker: Marker, now_ms: int) -> bytearray:
     """Byte for byte what Apache Kafka writes; offset and leader epoch are patched when it is staged."""
     return bytearray(

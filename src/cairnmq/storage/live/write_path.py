@@ -1,7 +1,7 @@
 """The write path of one journal: batches in, offsets given, groups written and synced, acknowledgements released.
 
-The rows of the ack table (docs/architecture.md) are the two waiting lines here, for *written* and *synced*. A record
-becomes visible when its own condition is met and every earlier record of its queue is visible.
+The levels of the ack table (ack_policy.py) are the waiting lines here, for *written* and *synced*. A record becomes
+visible when it has reached its own level and every earlier record of its queue is visible.
 """
 
 from __future__ import annotations
@@ -30,22 +30,32 @@ from cairnmq.storage.batches.markers import Marker, check_marker, marker_batch
 from cairnmq.storage.files.fault_point import reach
 from cairnmq.storage.files.format import Fact, ProducerRow, StartMoved
 from cairnmq.storage.journal.journal import Group, Journal
+from cairnmq.storage.live.ack_policy import (
+    ACKS_ALL,
+    BATCH,
+    MARKER,
+    START,
+    SYNCED,
+    AckLevel,
+    AckPoint,
+    durability,
+    sync_within_ms,
+)
 from cairnmq.storage.live.queue import Pending, Queue
-from cairnmq.storage.queue.producers import Duplicate, check
+from cairnmq.storage.queue.producers import check
 
 admit = pick(admission.admit)
-
-NONE_FLUSH_MS = 10_000  # `cairn.flush=none` records still go with a checkpoint, which needs them synced
 
 Released = Callable[[bool], None]  # True: the condition is met; False: the journal could not do it
 
 
-class Placed(Struct, frozen=True, gc=False):
-    """A batch has its offset; `end` is the journal position behind its entry. append_time is -1 for CreateTime."""
+class Placed(AckPoint, frozen=True, gc=False):
+    """A batch has its offset, and is acknowledged as the `AckPoint` says. `append_time` is -1 for CreateTime, and for a
+    duplicate: that one was stored before."""
 
     base_offset: int
     append_time: int
-    end: int
+    is_duplicate: bool = False
 
 
 class _Staged(Struct, gc=False):
@@ -57,7 +67,7 @@ class _Staged(Struct, gc=False):
     position: int
     size: int
     timestamp: int
-    durable: bool
+    visible_at: AckLevel
     producer_id: int
     producer_before: ProducerRow | None
     epochs_before: list[tuple[int, int]] | None
@@ -95,8 +105,10 @@ class WritePath:
 
     def stage(
         self, queue: Queue, batch: memoryview, acks: int, now_ms: int, *, in_transaction: bool = False
-    ) -> Placed | Duplicate | Refusal:
+    ) -> Placed | Refusal:
         """Gives the batch its offset and queues it for the next group. Patches `batch` in place.
+
+        A duplicate waits for everything that was staged so far: the batch that it repeats is among it.
 
         `in_transaction`: its producer may write to this queue in a transaction, by the coordinator's word.
         """
@@ -115,8 +127,11 @@ class WritePath:
         if pid >= 0:
             known = state.producers.get(pid)
             verdict = check(known, producer_epoch, sequence, count, transactional)
-            if verdict is not None:
+            if isinstance(verdict, Refusal):
                 return verdict
+            if verdict is not None:
+                level = durability(BATCH, config.flush, acks).acknowledged
+                return Placed(journal.number, level, journal.staged_end, verdict.base_offset, -1, True)
         append_time = -1
         if config.append_time:
             append_time = max_timestamp = now_ms
@@ -127,45 +142,45 @@ class WritePath:
         position = journal.stage_batch(spec.queue_id, batch, offset, now_ms)  # first: where it fails, nothing has moved
         state.apply(offset, end - 1, epoch, pid, producer_epoch, sequence, now_ms, attributes)
         size = len(batch)
-        durable = acks == -1 and config.flush == "commit"
+        rule = durability(BATCH, config.flush, acks)
         self._staged.append(
-            _Staged(queue, offset, end, position, size, max_timestamp, durable, pid, known, epochs_before)
+            _Staged(queue, offset, end, position, size, max_timestamp, rule.visible, pid, known, epochs_before)
         )
-        self._plan_sync(queue, count, acks, now_ms)
-        return Placed(offset, append_time, position + size)
+        self._plan_sync(queue, count, acks, rule.acknowledged, now_ms)
+        return Placed(journal.number, rule.acknowledged, position + size, offset, append_time)
 
-    def stage_marker(self, queue: Queue, marker: Marker, now_ms: int) -> int | Refusal:
-        """Ends a transaction on one queue; returns the journal position behind what must be stored for that.
-
-        As durable, and visible, as a record with acks=all. A repeated one is not stored again.
-        """
+    def stage_marker(self, queue: Queue, marker: Marker, now_ms: int) -> AckPoint | Refusal:
+        """Ends a transaction on one queue. A repeated one is not stored again."""
         if self.stopped is not None:
             return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, self.stopped)
         known = queue.state.producers.get(marker.producer_id)
         verdict = check_marker(known, marker, self.journal.epoch)
         if isinstance(verdict, Refusal):
             return verdict
+        journal = self.journal
+        rule = durability(MARKER, queue.config.flush, journal=journal.number)
+        level = rule.acknowledged
         if verdict is False:
-            # Visible, it is stored as its topic wants it; else it is among what is staged.
-            if queue.visible < queue.state.end:
-                return self.journal.staged_end
-            return self.journal.synced if queue.config.flush == "commit" else self.journal.end
+            # Visible, it has reached the level at which it is; else it is among what is staged.
+            end = journal.staged_end if queue.visible < queue.state.end else self._reached(rule.visible)
+            return AckPoint(journal.number, level, end)
         batch = memoryview(marker_batch(marker, now_ms))
         header = read_header(batch)
         if queue.config.append_time:
             set_append_time(batch, header.attributes, now_ms)
-        durable = queue.config.flush == "commit"
-        end = self._stage_at_end(queue, batch, header, now_ms, durable)
-        self._plan_sync(queue, 1, -1, now_ms)
-        if self.journal.number:
-            self._sync_by(now_ms)  # whoever ends the transaction waits for it, whatever the topic says
-        return end
+        end = self._stage_at_end(queue, batch, header, now_ms, rule.visible)
+        self._plan_sync(queue, 1, ACKS_ALL, level, now_ms)
+        return AckPoint(journal.number, level, end)
 
-    def stage_kept(self, queue: Queue, batches: Sequence[memoryview], span: Span, now_ms: int) -> int | Refusal:
-        """Batches that have their offsets already, and keep them; returns the journal position behind them.
+    def _reached(self, level: AckLevel) -> int:
+        """The journal position up to which everything has reached a level."""
+        return self.journal.synced if level is SYNCED else self.journal.end
+
+    def stage_kept(self, queue: Queue, batches: Sequence[memoryview], span: Span, now_ms: int) -> AckPoint | Refusal:
+        """Batches that have their offsets already, and keep them.
 
         All of `span` is taken or nothing. What no batch covers becomes empty batches, as Kafka's own compaction leaves
-        them: offsets of a queue stay dense. Acknowledged and visible when synced. Patches the leader epoch in place.
+        them: offsets of a queue stay dense. Patches the leader epoch in place.
         """
         if self.stopped is not None:
             return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, self.stopped)
@@ -184,7 +199,7 @@ class WritePath:
             end = self._stage_at_end(queue, batch, header, now_ms)
         end = self._stage_gap(queue, span.end, NO_TIMESTAMP, now_ms) or end
         self._staged_sync_by_ms = now_ms
-        return end
+        return AckPoint(journal.number, durability(START, queue.config.flush).acknowledged, end)
 
     def _stage_gap(self, queue: Queue, end: int, timestamp: int, now_ms: int) -> int:
         """Empty batches bear the time of what follows, so that a segment rolls before them and not behind: some clients
@@ -197,7 +212,7 @@ class WritePath:
         return position
 
     def _stage_at_end(
-        self, queue: Queue, batch: memoryview, header: BatchHeader, now_ms: int, durable: bool = True
+        self, queue: Queue, batch: memoryview, header: BatchHeader, now_ms: int, visible_at: AckLevel = SYNCED
     ) -> int:
         state, epoch, pid, bits = queue.state, self.journal.epoch, header.producer_id, header.attributes
         known = state.producers.get(pid)
@@ -208,7 +223,9 @@ class WritePath:
         if known is not None and known.txn_start >= 0 and bits & CONTROL_BIT:
             state.ends(known.txn_start, last)
         self._staged.append(
-            _Staged(queue, offset, last + 1, position, size, header.max_timestamp, durable, pid, known, epochs_before)
+            _Staged(
+                queue, offset, last + 1, position, size, header.max_timestamp, visible_at, pid, known, epochs_before
+            )
         )
         return position + size
 
@@ -225,14 +242,17 @@ class WritePath:
         self._sync_by(now_ms)
         return end
 
-    def stage_start(self, queue: Queue, offset: int, now_ms: int) -> int | Refusal:
-        """Moves the log start to `offset`, unless it is there already; returns the journal position behind what must be
-        synced before anyone may be told: whoever moved the start, that may not be on disk yet."""
+    def stage_start(self, queue: Queue, offset: int, now_ms: int) -> AckPoint | Refusal:
+        """Moves the log start to `offset`, unless it is there already. Then too the response waits: another request has
+        moved it, and that may not be on disk yet."""
         if offset > queue.log_start:
-            return self.stage_fact(queue, StartMoved(offset), now_ms)
-        if self.stopped is not None and self._moved_end > self.journal.synced:
+            end = self.stage_fact(queue, StartMoved(offset), now_ms)
+            if isinstance(end, Refusal):
+                return end
+        elif self.stopped is not None and self._moved_end > self.journal.synced:
             return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, self.stopped)
-        return self._moved_end
+        level = durability(START, queue.config.flush).acknowledged
+        return AckPoint(self.journal.number, level, self._moved_end)
 
     def stage_keyed(self, facts: Sequence[Fact], now_ms: int, within_ms: int = 0) -> int | Refusal:
         """Queues facts of no queue, all or none; returns the journal position behind them.
@@ -245,14 +265,11 @@ class WritePath:
         self._sync_by(now_ms + within_ms)
         return end
 
-    def _plan_sync(self, queue: Queue, count: int, acks: int, now_ms: int) -> None:
-        """acks=all asks for a sync at once on `commit` and for none soon on `none`; whatever else within `flush.ms`."""
+    def _plan_sync(self, queue: Queue, count: int, acks: int, level: AckLevel, now_ms: int) -> None:
+        """`level` is that of the response, which must not wait for a sync that nobody has asked for."""
         config = queue.spec.config
-        flush = config.flush
-        by = now_ms + config.flush_ms
-        if acks == -1 and flush != "interval":
-            by = now_ms + (0 if flush == "commit" else NONE_FLUSH_MS)
-        if flush == "interval":
+        by = now_ms + sync_within_ms(level, config, acks)
+        if config.flush == "interval":
             queue.unsynced_messages += count
             if queue.unsynced_messages >= config.flush_messages:
                 queue.unsynced_messages = 0
@@ -308,7 +325,7 @@ class WritePath:
             queue = staged.queue
             queue.add_to_tail(staged.offset, staged.position, staged.size, staged.timestamp)
             queue.end = staged.end_offset
-            if staged.durable:
+            if staged.visible_at is SYNCED:
                 queue.pending = Pending(staged.position + staged.size, queue, staged.end_offset)
                 self._pending.append(queue.pending)
             elif queue.pending is not None:
@@ -386,6 +403,13 @@ class WritePath:
     def resume(self) -> None:
         """The disk works again."""
         self.stopped = None
+
+    def when(self, level: AckLevel, position: int, released: Released) -> None:
+        (self.when_synced if level is SYNCED else self.when_written)(position, released)
+
+    def when_certain(self, level: AckLevel, position: int, released: Released) -> None:
+        """Like `when`, but False says that the entry is not in the journal, and never will be."""
+        (self.when_kept if level is SYNCED else self.when_written)(position, released)
 
     def when_written(self, position: int, released: Released) -> None:
         if self.journal.end >= position:

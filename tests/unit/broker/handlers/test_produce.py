@@ -9,13 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from cairnmq.broker.context import Context
 from cairnmq.broker.handlers import produce as produce_module
+from cairnmq.broker.requests import queue_lookup
 from cairnmq.broker.requests.reply import CloseConnection
 from cairnmq.codec.crc32c import crc32c
 from cairnmq.codec.records import Record, build_batch
 from cairnmq.errors import ErrorCode, Refusal
+from cairnmq.metadata.image import Topic
 from cairnmq.storage.batches.compaction_admission import NO_KEY
+from cairnmq.storage.live.queue import Queue
 from cairnmq.wire.messages import ProduceRequest
 from unit.broker.rig import NOW_MS, Rig, batch, open_rig, records_of, scenario
 
@@ -497,3 +502,34 @@ async def test_what_is_stored_is_acknowledged_beside_what_is_not(tmp_path: Path,
         answer = await rig.ask(0, 9, ProduceRequest(acks=-1, timeout_ms=1000, topic_data=data))
         told = [(each.error_code, each.base_offset) for topic in answer.responses for each in topic.partition_responses]
         assert told == [(ErrorCode.KAFKA_STORAGE_ERROR, -1), (0, 0)]
+
+
+@scenario
+async def test_queue_is_looked_up_once_per_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("t", partitions=2)
+        asked: list[int] = []
+
+        def counted(ctx: Context, topic: Topic | None, partition: int) -> Queue | None:
+            asked.append(partition)
+            return queue_lookup.find_queue(ctx, topic, partition)
+
+        monkeypatch.setattr(produce_module, "find_queue", counted)
+        parts = [ProduceRequest.PartitionProduceData(index=index, records=batch(b"x")) for index in range(2)]
+        data = [ProduceRequest.TopicProduceData(name="t", partition_data=parts)]
+        await rig.ask(0, 9, ProduceRequest(acks=-1, timeout_ms=1000, topic_data=data))
+        assert asked == [0, 1]
+
+
+@scenario
+async def test_queue_that_was_deleted_during_a_wait_is_refused(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("t")
+        store = rig.ctx.store
+        store.engine.config = replace(store.engine.config, unsplit_bytes_max=0)  # no room: requests wait
+        waiting = asyncio.ensure_future(rig.produce("t", batch(b"x")))
+        await asyncio.sleep(0)
+        await store.delete_queues([rig.queue("t").queue_id])
+        store.engine.config = replace(store.engine.config, unsplit_bytes_max=1 << 30)
+        store._give_room()
+        assert (await waiting).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -13,6 +13,7 @@ from cairnmq.codec.batch import read_header
 from cairnmq.codec.records import iter_batches
 from cairnmq.errors import ErrorCode
 from cairnmq.storage.batches.markers import Marker
+from cairnmq.storage.live.ack_policy import WRITTEN, AckPoint
 from cairnmq.wire.messages import (
     DescribeProducersRequest,
     FetchRequest,
@@ -176,7 +177,7 @@ async def test_markers_of_many_queues_are_one_write(tmp_path: Path, flush: str) 
         for queue in queues[:-1]:
             data = batch(b"x", producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
             path.stage(queue, memoryview(bytearray(data)), 1, NOW_MS, in_transaction=True)
-        await rig.ctx.store.durable(0, path.journal.staged_end, synced=False)
+        await rig.ctx.store.reached(AckPoint(0, WRITTEN, path.journal.staged_end))
         groups: list[int] = []
         write = path.write
         path.write = lambda group: (groups.append(len(group.staged)), write(group))[1]  # type: ignore[method-assign]

@@ -15,6 +15,7 @@ from cairnmq.settings.topic import LogConfig, Model
 from cairnmq.storage.batches.admission import Span
 from cairnmq.storage.check.verify import verify
 from cairnmq.storage.engine import Fetched
+from cairnmq.storage.live.ack_policy import AckPoint
 from cairnmq.testing.sim_disk import SimDisk
 from unit.storage.data_directory import DataDirectory
 from unit.storage.live.test_write_path import Journaled, batch
@@ -30,7 +31,7 @@ def kept(offset: int, count: int = 3, producer: int = -1) -> memoryview:
     return memoryview(bytearray(built))
 
 
-def stage(on: Journaled, start: int, end: int, *batches: memoryview) -> int | Refusal:
+def stage(on: Journaled, start: int, end: int, *batches: memoryview) -> AckPoint | Refusal:
     return on.path.stage_kept(on.queue, batches, Span(start, end), NOW)
 
 

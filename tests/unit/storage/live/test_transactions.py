@@ -20,6 +20,7 @@ from cairnmq.storage.compaction.aborted_ranges import aborted_ranges
 from cairnmq.storage.engine import Engine, EngineConfig, Fetched
 from cairnmq.storage.files.damage import Damage
 from cairnmq.storage.files.format import NO_SEGMENTS, Aborted, CheckpointRows, StartMoved, numbered, txn_index_bytes
+from cairnmq.storage.live.ack_policy import SYNCED, AckPoint
 from cairnmq.storage.maintenance.repair import Mender
 from cairnmq.storage.queue.producers import NO_PRODUCERS
 from cairnmq.storage.queue.spec import QueueSpec
@@ -110,7 +111,8 @@ class TestLastStable:
 
 class TestAdmission:
     def stage(self, broker: Broker, marker: Marker) -> int | Refusal:
-        return broker.engine.paths[0].stage_marker(broker.engine.queues[1], marker, NOW)
+        staged = broker.engine.paths[0].stage_marker(broker.engine.queues[1], marker, NOW)
+        return staged.end if isinstance(staged, AckPoint) else staged
 
     def test_a_raised_epoch_begins_at_sequence_0(self, broker: Broker) -> None:
         broker.send(1, 7, count=2)
@@ -152,17 +154,17 @@ class TestAdmission:
         config, disks = EngineConfig(journals=2), (SimDisk(Random(1)), SimDisk(Random(2)))
         engine = Engine.open(*disks, [spec], begin=lambda _: 1, seed=5, config=config, now_ms=NOW)
         queue, path, marker = engine.queues[1], engine.paths[1], Marker(1, 7, 0, True, 0)
-        first = engine.stage_markers([marker], NOW).synced
-        assert first == {1: path.journal.staged_end}
+        first = engine.appends.append_markers([marker], NOW).waits
+        assert first == [AckPoint(1, SYNCED, path.journal.staged_end)]
         write = path.take()
         assert write is not None
         path.write(write)
         path.written(write)
         assert path.sync_by_ms == NOW, "somebody waits for it"
         assert (queue.visible == queue.state.end) == (flush != "commit")
-        assert engine.stage_markers([marker], NOW).synced == first
+        assert engine.appends.append_markers([marker], NOW).waits == first
         path.synced_to(path.sync())
-        assert engine.stage_markers([marker], NOW).synced == {1: path.journal.synced}
+        assert engine.appends.append_markers([marker], NOW).waits == [AckPoint(1, SYNCED, path.journal.synced)]
 
     def test_a_late_marker_of_version_2_leaves_the_later_transaction_alone(self, broker: Broker) -> None:
         broker.send(1, 7, 0)

@@ -14,9 +14,9 @@ from cairnmq.settings.topic import Flush, LogConfig
 from cairnmq.storage.checkpoint.checkpoint import CheckpointImage
 from cairnmq.storage.files.format import Keyed, StartMoved
 from cairnmq.storage.journal.journal import Journal
+from cairnmq.storage.live.ack_policy import NONE_FLUSH_MS, SYNCED, AckPoint
 from cairnmq.storage.live.queue import Queue
-from cairnmq.storage.live.write_path import NONE_FLUSH_MS, Placed, WritePath
-from cairnmq.storage.queue.producers import Duplicate
+from cairnmq.storage.live.write_path import Placed, WritePath
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.queue.state import QueueState
 from cairnmq.storage.recovery.replay import scan_journal
@@ -50,6 +50,7 @@ class Journaled:
         placed = self.path.stage(self.queue, batch(count, sequence), acks, NOW)
         assert isinstance(placed, Placed), placed
         durable = acks == -1 and self.queue.config.flush == "commit"
+        assert (placed.level is SYNCED) == durable
         line = self.path.when_synced if durable else self.path.when_written
         line(placed.end, lambda met: self.heard.append((name, met)))
         return placed
@@ -161,7 +162,9 @@ def test_the_first_batch_can_be_taken_back() -> None:
 def test_duplicates_get_the_old_offset() -> None:
     on = Journaled()
     on.stage(count=2, sequence=0)
-    assert on.path.stage(on.queue, batch(2, 0), -1, NOW) == Duplicate(0)
+    again = on.path.stage(on.queue, batch(2, 0), -1, NOW)
+    assert isinstance(again, Placed) and again.is_duplicate and again.base_offset == 0
+    assert again.end == on.path.journal.staged_end
     gap = on.path.stage(on.queue, batch(2, 7), -1, NOW)
     assert isinstance(gap, Refusal) and gap.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert on.queue.state.end == 2
@@ -183,7 +186,7 @@ def test_a_start_that_is_there_already_is_told_when_its_move_is_synced() -> None
     on = Journaled("none", flush_ms=70)
     on.stage(acks=1, count=5)
     on.write()
-    assert on.path.stage_start(on.queue, 0, NOW) == 0, "it never moved"
+    assert on.path.stage_start(on.queue, 0, NOW) == AckPoint(0, SYNCED, 0), "it never moved"
     moved = on.path.stage_start(on.queue, 3, NOW)
     on.write()
     on.stage(acks=1, name="later")
@@ -191,8 +194,8 @@ def test_a_start_that_is_there_already_is_told_when_its_move_is_synced() -> None
     heard = []
     for offset in (1, 3):
         position = on.path.stage_start(on.queue, offset, NOW)
-        assert isinstance(position, int) and position == moved, "not behind records that nobody syncs soon"
-        on.path.when_synced(position, heard.append)
+        assert isinstance(position, AckPoint) and position == moved, "not behind records that nobody syncs soon"
+        on.path.when_synced(position.end, heard.append)
     assert heard == []
     on.sync()
     assert heard == [True, True] and on.path.take() is None, "and nothing was written for it"
@@ -208,8 +211,8 @@ def test_a_start_that_is_there_already_does_not_wait_for_what_was_staged_since()
     on.stage(name="later")
     position = on.path.stage_start(on.queue, 3, NOW)
     heard: list[bool] = []
-    assert isinstance(position, int)
-    on.path.when_synced(position, heard.append)
+    assert isinstance(position, AckPoint)
+    on.path.when_synced(position.end, heard.append)
     on.sync()
     on.fail()
     assert heard == [True] and on.heard[-1] == ("later", False)
@@ -253,8 +256,8 @@ def test_no_power_loss_undoes_a_start_that_was_told(again: bool) -> None:
         on.write()
         if again:
             position = on.path.stage_start(on.queue, 3, NOW)
-        assert isinstance(position, int)
-        on.path.when_synced(position, told.append)
+        assert isinstance(position, AckPoint)
+        on.path.when_synced(position.end, told.append)
         if not told:
             on.sync()
         assert told == [True]

@@ -16,6 +16,7 @@ from cairnmq.storage.check.verify import check
 from cairnmq.storage.engine import Engine, EngineConfig, Fetched
 from cairnmq.storage.files.format import BATCH, ENTRY_SIZE, FACT, Entry, Keyed, StartMoved
 from cairnmq.storage.journal.journal import JournalReader
+from cairnmq.storage.live.ack_policy import AckPoint
 from cairnmq.storage.recovery.journal_search import entries_behind
 from cairnmq.storage.recovery.lost_disk import Loss, accept, accepted, find_loss
 from cairnmq.testing.sim_checks import check_verify
@@ -280,7 +281,7 @@ def test_an_import_keeps_its_offsets() -> None:
     broker = stocked()
     batch = bytearray(build_batch([Record(offset=0, timestamp=NOW, key=None, value=b"i" * 40)], base_offset=500))
     path, queue = broker.engine.paths[0], broker.engine.queues[3]
-    assert isinstance(path.stage_kept(queue, [memoryview(batch)], Span(500, 501), NOW), int)
+    assert isinstance(path.stage_kept(queue, [memoryview(batch)], Span(500, 501), NOW), AckPoint)
     broker.flush()
     broker.put(3)
     before = everything(broker)
