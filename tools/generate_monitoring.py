@@ -39,7 +39,7 @@ ALERTS = [
           "/health/ready says why and how much room is missing. The broker goes on by itself."),
     Alert("CairnJournalDamaged", "cairn_journal_damaged == 1", 0, "critical",
           "A journal does not read back after the checkpoint.",
-          "Check the disk, and see docs/operating.md."),
+          "Check the disk, and see docs/recovery.md."),
     Alert("CairnDataDamaged", "increase(cairn_damages_total[1h]) > 0", 0, "critical",
           "Stored records did not read back.",
           "Check the disk. `cairn verify` and /api/v1/status name the files."),

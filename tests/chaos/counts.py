@@ -1,4 +1,4 @@
-"""Counts of finished campaigns as a table of docs/reliability.md: `python -m chaos.counts TALLY... --note TEXT`."""
+"""Counts of finished campaigns for docs/reliability-results.md: `python -m chaos.counts TALLY... --note TEXT`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from damage.table import damage_tables
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "reliability.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reliability-results.md"
 
 
 def marks(name: str) -> tuple[str, str]:

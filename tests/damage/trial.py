@@ -33,7 +33,7 @@ RESTARTED_SHARE, LIBRDKAFKA_SHARE, RESTORED_SHARE = 0.25, 0.08, 0.34
 LIBRDKAFKA_SECONDS = 15.0
 HOLD_NOTHING = (LOCK, "reserve", NEXT)
 NEVER_REFUSED = ("segment", "pack", "index", "timeindex", "txnindex", "queue.json", "reserve", "next.new", "previous")
-"""With these damaged the broker starts, as docs/operating.md says."""
+"""With these damaged the broker starts, as docs/recovery.md says."""
 ADVICE = ("Restore", "restore", "Put back", "--accept-loss", "cairn repair", "mount")
 
 

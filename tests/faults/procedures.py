@@ -1,4 +1,4 @@
-"""The procedures of docs/operating.md: blocks of commands, read out of the page and done step by step."""
+"""The procedures of docs/recovery.md: blocks of commands, read out of the page and done step by step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from broker_process import CAIRN, Broker
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "operating.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "recovery.md"
 BLOCK = re.compile(r"<!-- procedure: (.+?) -->\n```\n(.*?)```", re.DOTALL)
 NAMES = ("DATA", "JOURNALS", "BACKUP")
 SECONDS = 60.0

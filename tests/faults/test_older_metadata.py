@@ -1,5 +1,5 @@
 """Metadata that are older than the records: every start is refused until they are restored, and a start that accepts
-the loss gives out no producer id, queue id or epoch for the second time. What docs/operating.md says about a restored
+the loss gives out no producer id, queue id or epoch for the second time. What docs/recovery.md says about a restored
 copy and about a lost disk is done here step by step."""
 
 from __future__ import annotations

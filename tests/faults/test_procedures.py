@@ -1,4 +1,4 @@
-"""What docs/operating.md tells people to do about a lost disk and a backup, done as it is printed there: everything is
+"""What docs/recovery.md tells people to do about a lost disk and a backup, done as it is printed there: everything is
 there afterwards that was not listed as lost, nothing is given out twice, and the next start needs no flag."""
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def test_the_write_disk_is_lost(operator: Operator, stock: Stock) -> None:
     lose(operator.place("JOURNALS"))
     operator.follow("lost write disk")
     verdict, seen = looked_at(operator, stock)
-    # Journal 0 held them; docs/operating.md says what to do.
+    # Journal 0 held them; docs/recovery.md says what to do.
     findings = [each for each in verdict.findings if not each.startswith("given out again: epoch")]
     assert not findings, "\n".join(findings)
     assert stock.earlier is not None

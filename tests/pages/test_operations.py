@@ -58,6 +58,12 @@ def in_repository(visitor: Visitor) -> Visitor:
     return visitor
 
 
+def test_start(visitor: Visitor) -> None:
+    said = done(visitor, "docs/start.md")
+    assert [line for line in "".join(said).splitlines() if line.startswith("three cakes")] == ["three cakes"]
+    assert "orders" in said[-1]
+
+
 def test_deploy(in_repository: Visitor) -> None:
     said = done(in_repository, "docs/deploy.md")
     assert '"ready":true' in said[-1].replace(" ", "")

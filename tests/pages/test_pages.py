@@ -8,6 +8,7 @@ from pages.page import blocks
 
 USER_PAGES = [
     "README.md",
+    "docs/start.md",
     "docs/testing-your-app.md",
     "docs/deploy.md",
     "docs/monitor.md",

@@ -50,6 +50,25 @@ def test_links_resolve(document: Path) -> None:
     assert broken == []
 
 
+def anchors(page: str) -> set[str]:
+    """What headings may be linked by: `## A b: c` by `a-b-c`."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", page, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_links_to_headings_resolve(document: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]*\.md)?#([^)\s]+)\)", document.read_text())
+    pages = [(document.parent / page if page else document, anchor) for page, anchor in links]
+    broken = [f"{page.name}#{anchor}" for page, anchor in pages if anchor not in anchors(page.read_text())]
+    assert broken == []
+
+
+def test_how_headings_are_linked() -> None:
+    page = "# One: `two.md` \n```sh\n# no heading\n```\n## An older meta.db"
+    assert anchors(page) == {"one-twomd-", "an-older-metadb"}
+
+
 def test_every_feature_is_listed() -> None:
     assert sorted(feature_rows()) == sorted(ROWS)
 

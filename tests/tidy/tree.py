@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import subprocess
 import sys
+from importlib import util
 from pathlib import Path
+from types import ModuleType
 
 ROOT = Path(__file__).parent.parent.parent
 SOURCE = ROOT / "src" / "cairnmq"
@@ -46,3 +48,14 @@ def collected() -> frozenset[str]:
     done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"tests do not collect:\n{done.stdout[-3000:]}{done.stderr[-1000:]}"
     return frozenset(line for line in done.stdout.splitlines() if line.startswith("tests/"))
+
+
+@functools.cache
+def tool(name: str) -> ModuleType:
+    """A script of tools/ as a module."""
+    spec = util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module

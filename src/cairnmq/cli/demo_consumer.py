@@ -30,7 +30,7 @@ class DemoConsumer:
         self._topic = topic
         self._rests = rests
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=client_id, daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"demo-{client_id}", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
