@@ -82,9 +82,16 @@ class Parser(argparse.ArgumentParser):
         return found
 
     def error(self, message: str) -> NoReturn:
-        """A sentence, not the whole usage: that is what -h is for."""
+        """A sentence, not the whole usage: that is what -h is for. Without an action there is nothing else to say."""
+        if message in {f"the following arguments are required: {each.metavar}" for each in self._choices()}:
+            self.print_help(sys.stderr)
+            self.exit(USAGE)
         label = terminal.paint(f"{self.prog}:", terminal.RED, sys.stderr)
         self.exit(USAGE, f"{label} {message}\nSee `{self.prog} -h`.\n")
+
+    def _choices(self) -> list[argparse.Action]:
+        """Its actions, if it has any: `create`, `list` and so on."""
+        return [action for action in self._actions if isinstance(action, argparse._SubParsersAction)]
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
         if isinstance(action, argparse._SubParsersAction) and value not in action.choices:

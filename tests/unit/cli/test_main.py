@@ -170,6 +170,16 @@ def test_without_a_command_there_is_help(capsys: pytest.CaptureFixture[str]) -> 
     assert "add-partitions" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("line", ["topic", "cluster", "group offsets"])
+def test_without_an_action_there_is_help_too(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(line.split())
+    shown = capsys.readouterr()
+    with pytest.raises(SystemExit, match="0"):
+        main([*line.split(), "-h"])
+    assert (shown.out, shown.err) == ("", capsys.readouterr().out)
+
+
 def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
     for command in COMMANDS:
         with pytest.raises(SystemExit, match="0"):
