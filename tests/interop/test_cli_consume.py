@@ -186,6 +186,25 @@ def test_two_of_ours_share_a_group_until_one_leaves(cairn: Shell, topic: str) ->
             process.wait()
 
 
+def test_sigterm_commits_and_leaves_as_ctrl_c_does(cairn: Shell, topic: str) -> None:
+    """As `docker stop` sends it, and `timeout` twice. Its partitions stood still until its session ended."""
+    group = f"group-of-{topic}"
+    cairn("produce", topic, "-p", "0", stdin=b"x\n")
+    consumer = cairn.start("consume", topic, "-g", group, "-o", "start")
+    try:
+        assert consumer.stdout
+        assert consumer.stdout.readline() == b"x\n"
+        for _ in range(2):
+            consumer.terminate()
+        assert consumer.communicate(timeout=SECONDS) == (b"", b"")
+        assert consumer.returncode == 128 + signal.SIGTERM
+    finally:
+        consumer.kill()
+        consumer.wait()
+    (found,) = json.loads(cairn("group", "describe", group, "--json").out)
+    assert found["members"] == 0 and found["lag"] == 0, found
+
+
 def test_a_member_without_partitions_does_not_wait_for_ever(cairn: Shell, topic: str) -> None:
     group = f"group-of-{topic}"
     holders = [cairn.start("consume", topic, "-g", group) for _ in range(3)]

@@ -11,6 +11,7 @@ import logging
 import shutil
 from pathlib import Path
 
+from cairnmq.os_errors import text_of
 from cairnmq.storage.api.start import RealDisk, put_aside
 
 log = logging.getLogger("cairnmq.broker")
@@ -40,7 +41,7 @@ class FoundMetadata:
             for copy in self._copies:
                 shutil.copy2(self._directory / copy.removesuffix(COPY), self._directory / copy)
         except OSError as error:
-            log.warning("no copy of %s could be kept for the time of the start: %s", self._names[0], error)
+            log.warning("no copy of %s could be kept for the time of the start: %s", self._names[0], text_of(error))
             self.forget()
 
     def put_back(self) -> None:

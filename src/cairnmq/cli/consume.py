@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
+from types import FrameType
+from typing import NoReturn
 
 from cairnmq.cli.arguments import (
     add_connection,
@@ -93,6 +96,7 @@ def add_format(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    signal.signal(signal.SIGTERM, _terminate)
     wanted = flattened(arguments.partition)
     with connect(arguments) as client:
         reader = Reader(client, arguments.offset, arguments.until, read_committed=arguments.read_committed)
@@ -107,6 +111,13 @@ def run(arguments: argparse.Namespace) -> int:
         finally:
             subscription.close()
     return 0
+
+
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    """`timeout`, `docker stop` and systemd end it so. As after Ctrl-C, what was printed is committed, and the member
+    leaves its group. `timeout` sends the signal twice."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise SystemExit(128 + number)
 
 
 def follow(

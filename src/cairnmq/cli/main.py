@@ -39,6 +39,20 @@ COMMANDS = {
 }
 NAMES_COMMAND = "__complete"  # asked by completion scripts, not by people
 LATER = ("lake", "sql", "search")
+# What other tools call it. The nearest name would be another: `topic trim` for `rm`, `verify` for `version`.
+ELSEWHERE = {
+    "start": "serve",
+    "server": "serve",
+    "ls": "list",
+    "rm": "delete",
+    "remove": "delete",
+    "show": "describe",
+    "info": "describe",
+    "status": "cluster",
+    "version": "--version",
+    "--from-beginning": "-o start",
+    "--max-messages": "--count",
+}
 EXAMPLES = """examples:
   cairn serve
   echo hello | cairn produce greetings
@@ -78,20 +92,33 @@ class Parser(argparse.ArgumentParser):
             known = [flag for flag in used._option_string_actions if flag.startswith("--")]
             kind = "option" if unknown[0].startswith("-") else "argument"
             text = f"unknown {kind} {unknown[0]!r}"
+            meant = ELSEWHERE.get(unknown[0], "")
+            if meant.split(" ")[0] in used._option_string_actions:
+                used.error(f"{text}; did you mean {meant}?")
             used.error(text + (nearest(unknown[0], known) if unknown[0].startswith("--") else ""))
         return found
 
     def error(self, message: str) -> NoReturn:
-        """A sentence, not the whole usage: that is what -h is for."""
+        """A sentence, not the whole usage: that is what -h is for. Without an action there is nothing else to say."""
+        if message in {f"the following arguments are required: {each.metavar}" for each in self._choices()}:
+            self.print_help(sys.stderr)
+            self.exit(USAGE)
         label = terminal.paint(f"{self.prog}:", terminal.RED, sys.stderr)
         self.exit(USAGE, f"{label} {message}\nSee `{self.prog} -h`.\n")
+
+    def _choices(self) -> list[argparse.Action]:
+        """Its actions, if it has any: `create`, `list` and so on."""
+        return [action for action in self._actions if isinstance(action, argparse._SubParsersAction)]
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
         if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
             from cairnmq.settings.definition import nearest
 
             known = [choice.dest for choice in action._choices_actions]
-            text = f"unknown {str(action.metavar or 'command').lower()} {value!r}{nearest(str(value), known)}"
+            meant = ELSEWHERE.get(str(value), "")
+            is_known = meant in known or meant in self._option_string_actions
+            near = f"; did you mean {meant}?" if is_known else nearest(str(value), known)
+            text = f"unknown {str(action.metavar or 'command').lower()} {value!r}{near}"
             self.error(text if "did you mean" in text else f"{text}; there are {', '.join(known)}")
         super()._check_value(action, value)
 

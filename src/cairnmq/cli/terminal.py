@@ -122,8 +122,16 @@ class Progress:
         now = time.monotonic()
         if self._shown and now >= self._next:
             self._next = now + PROGRESS_EVERY_SECONDS
-            self._stream.write(f"\r{text}\x1b[K")
+            self._stream.write(f"\r{self._fitting(text)}\x1b[K")
             self._stream.flush()
+
+    def _fitting(self, text: str) -> str:
+        """A line that wraps cannot be overwritten."""
+        try:
+            width = os.get_terminal_size(self._stream.fileno()).columns - 1
+        except OSError:
+            return text
+        return text if len(text) <= width or width < 1 else text[: width - 1] + "…"
 
     def clear(self) -> None:
         if self._shown and self._next:

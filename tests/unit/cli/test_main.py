@@ -150,6 +150,12 @@ def test_a_missing_file_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> Non
         ("topics", "unknown command 'topics'; did you mean topic?"),
         ("group lst", "unknown action 'lst'; did you mean list?"),
         ("xyzzy", "unknown command 'xyzzy'; there are serve, topic, "),
+        ("start", "unknown command 'start'; did you mean serve?"),
+        ("version", "unknown command 'version'; did you mean --version?"),
+        ("topic rm", "unknown action 'rm'; did you mean delete?"),  # trim, the nearest name, deletes messages
+        ("group ls", "unknown action 'ls'; did you mean list?"),
+        ("txn rm", "unknown action 'rm'; there are list, describe, abort"),
+        ("consume orders --from-beginning", "unknown option '--from-beginning'; did you mean -o start?"),
     ],
 )
 def test_near_misses_are_suggested(line: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -168,6 +174,16 @@ def test_without_a_command_there_is_help(capsys: pytest.CaptureFixture[str]) -> 
     with pytest.raises(SystemExit, match="0"):
         main(["help", "topic"])
     assert "add-partitions" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("line", ["topic", "cluster", "group offsets"])
+def test_without_an_action_there_is_help_too(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(line.split())
+    shown = capsys.readouterr()
+    with pytest.raises(SystemExit, match="0"):
+        main([*line.split(), "-h"])
+    assert (shown.out, shown.err) == ("", capsys.readouterr().out)
 
 
 def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 
 import pytest
 
@@ -43,3 +44,18 @@ def test_progress_is_for_terminals() -> None:
         progress.clear()
     assert screen.getvalue() == "\r10 %\x1b[K\r\x1b[K"
     assert file.getvalue() == ""
+
+
+def test_progress_stays_on_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line that wraps is not overwritten: each second left another one on the screen."""
+    columns = 20
+    monkeypatch.setattr(os, "get_terminal_size", lambda _: os.terminal_size((columns, 24)))
+    monkeypatch.setattr(Screen, "fileno", lambda _: 2)
+    for text, shown in (("x" * 19, "x" * 19), ("x" * 20, "x" * 18 + "…")):
+        screen = Screen()
+        Progress(screen).show(text)
+        assert screen.getvalue() == f"\r{shown}\x1b[K"
+    columns = 0  # a terminal that does not say it
+    screen = Screen()
+    Progress(screen).show("x" * 100)
+    assert "x" * 100 in screen.getvalue()

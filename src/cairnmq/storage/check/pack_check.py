@@ -7,6 +7,7 @@ from collections.abc import Container, Iterator, Mapping
 from cairnmq.codec.batch import CRC_START, HEADER_SIZE, read_header
 from cairnmq.codec.crc32c import crc32c
 from cairnmq.errors import Corrupt
+from cairnmq.os_errors import reason_of
 from cairnmq.storage.check.aborted_check import compare_aborted
 from cairnmq.storage.check.finding import Finding, note
 from cairnmq.storage.checkpoint.checkpoint import CheckpointImage
@@ -35,7 +36,8 @@ def check_packs(
             packs.append(PackReader.open(disk, number))
         except (Corrupt, OSError) as error:
             lost = True
-            yield Finding(f"{root}/{PACKS}/{digits(number, PACK_SUFFIX)}", str(error))
+            text = reason_of(error) if isinstance(error, OSError) else str(error)
+            yield Finding(f"{root}/{PACKS}/{digits(number, PACK_SUFFIX)}", text)
     met: set[int] = set()
     for queue_id, extents in merged(packs):
         row = image.queues.get(queue_id)

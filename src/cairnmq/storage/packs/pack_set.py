@@ -12,6 +12,7 @@ from functools import partial
 from itertools import chain, groupby
 
 from cairnmq.errors import Corrupt
+from cairnmq.os_errors import text_of
 from cairnmq.storage.batches.batch_run import BatchPlace, BatchRun, Doubt, Part, Wanted, Warm, read_batches, walk
 from cairnmq.storage.files.damage import Damage
 from cairnmq.storage.files.damage import Place as DamagePlace
@@ -53,7 +54,7 @@ class PackShelf:
         try:
             self.packs = [*self.packs, PackReader.open(self.disk, number)]
         except (Corrupt, OSError) as error:
-            self.broken[number] = str(error)
+            self.broken[number] = text_of(error)
         self._numbers.append(number)
 
     def replace(self, numbers: Iterable[int]) -> None:
@@ -68,7 +69,7 @@ class PackShelf:
             try:
                 packs.append(known.get(number) or PackReader.open(self.disk, number))
             except (Corrupt, OSError) as error:
-                broken[number] = str(error)
+                broken[number] = text_of(error)
         self.packs, self.broken = packs, broken
         kept = set(self._numbers)
         self._places = {key: place for key, place in self._places.copy().items() if place[0].number in kept}
@@ -81,7 +82,7 @@ class PackShelf:
                 pack.check_table()
             except (Damage, Unreadable) as error:
                 self.packs = [other for other in self.packs if other is not pack]
-                self.broken[number] = str(error)
+                self.broken[number] = text_of(error)
                 return None
         return pack
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from cairnmq.storage.files.format import NO_SEGMENTS, Extent, QueueRow
-from cairnmq.storage.packs.pack_set import gaps
+from pathlib import Path
+
+from cairnmq.storage.check.pack_check import check_packs
+from cairnmq.storage.checkpoint.checkpoint import CheckpointImage
+from cairnmq.storage.files.disk import RealDisk
+from cairnmq.storage.files.format import NO_SEGMENTS, PACKS, Extent, QueueRow, pack_name
+from cairnmq.storage.packs.pack_set import PackShelf, gaps
 
 
 def test_gaps() -> None:
@@ -17,3 +22,14 @@ def test_gaps() -> None:
     own = QueueRow(1, 5, 30, segments_from=12)
     assert list(gaps(own, extents((5, 10)))) == [(10, 12)]
     assert list(gaps(own, extents((8, 40)))) == [(5, 8)]
+
+
+def test_a_lost_pack_is_reported_in_words(tmp_path: Path) -> None:
+    """In the log, on the status page, and by `cairn verify`: no number of an error."""
+    (tmp_path / PACKS).mkdir()
+    disk = RealDisk(tmp_path)
+    assert PackShelf(disk, [1]).broken == {1: f"{tmp_path / pack_name(1)}: no such file or directory"}
+    image = CheckpointImage()
+    image.packs = [1]
+    (finding,) = check_packs(disk, image, None, "DATA")
+    assert str(finding) == f"DATA/{pack_name(1)}: no such file or directory"
