@@ -25,6 +25,14 @@ def host_port(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+class Caller(Struct, frozen=True, gc=False):
+    """Who sent a request, as its connection knows it: one value per connection. A later principal stands here too."""
+
+    host: str = ""
+    is_far: bool = False  # a round trip to it takes long
+    listener: str = "PLAINTEXT"  # by name: a client is told addresses that it can reach
+
+
 class Counters(Struct, frozen=True, gc=False):
     """What the metadata store has handed out, and must not hand out again: none of these ever falls."""
 

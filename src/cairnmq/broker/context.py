@@ -13,6 +13,7 @@ from cairnmq.broker.coordination.fact_log import FactLog
 from cairnmq.broker.coordination.transaction_coordinator import TransactionCoordinator
 from cairnmq.broker.memory_budget import Budget, Tally
 from cairnmq.broker.metrics import Metrics
+from cairnmq.broker.options import Address, ListenerSpec
 from cairnmq.broker.storage_loop.queue_sizes import LogSizes
 from cairnmq.decision import KeyedRecord
 from cairnmq.errors import ErrorCode
@@ -27,6 +28,7 @@ from cairnmq.storage.api.serving import LOSSES
 from cairnmq.transactions.messages import Limits as TransactionLimits
 from cairnmq.transactions.record import SPACE as TRANSACTION_SPACE
 from cairnmq.transactions.transactions import Transactions
+from cairnmq.types import Caller
 
 if TYPE_CHECKING:
     from cairnmq.broker.live_catalog import LiveCatalog
@@ -37,10 +39,20 @@ class Node(Struct, frozen=True):
     """This broker as clients see it."""
 
     node_id: int
-    host: str
-    port: int
     rack: str | None
     cluster_id: str
+    listeners: tuple[ListenerSpec, ...]
+
+    @property
+    def bootstrap(self) -> Address:
+        return self.listeners[0].advertised
+
+    def address_for(self, caller: Caller) -> Address:
+        """Where this caller finds the broker again: at the listener that it came by."""
+        for spec in self.listeners:
+            if spec.name == caller.listener:
+                return spec.advertised
+        return self.bootstrap
 
 
 class Served(Protocol):

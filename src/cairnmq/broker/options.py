@@ -26,6 +26,8 @@ MAPPED_SETTINGS = (
     "zookeeper.connect",
 )
 
+PLAINTEXT = "PLAINTEXT"
+
 _IPV4_CHARACTERS = frozenset("0123456789.")
 
 
@@ -46,6 +48,20 @@ class Address(Struct, frozen=True):
 
     def __str__(self) -> str:
         return host_port(self.host, self.port)
+
+
+class ListenerSpec(Struct, frozen=True):
+    """One listening address of the broker."""
+
+    name: str
+    protocol: str
+    address: Address
+    advertised: Address  # what its clients are told to connect to
+
+    @property
+    def may_bypass_transport(self) -> bool:
+        """Whether bytes may be written to the socket itself. Never where the transport encrypts them."""
+        return self.protocol == PLAINTEXT
 
 
 class ServeOptions(Struct, frozen=True, kw_only=True):
@@ -142,7 +158,7 @@ def _listener(name: str, text: str) -> Address:
     if "," in text:
         raise ValueError(f"{name}={text}: one listener is supported")
     protocol, separator, rest = text.strip().rpartition("://")
-    if separator and protocol.upper() != "PLAINTEXT":
+    if separator and protocol.upper() != PLAINTEXT:
         raise ValueError(f"{name}={text}: {protocol} is not supported yet; use PLAINTEXT://HOST:PORT")
     try:
         return parse_address(rest)

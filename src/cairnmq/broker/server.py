@@ -29,8 +29,9 @@ from cairnmq.broker.http.status import Status
 from cairnmq.broker.live_catalog import LiveCatalog, queue_specs
 from cairnmq.broker.memory_budget import trim_heap
 from cairnmq.broker.net.connection_limits import Limits
-from cairnmq.broker.net.listener import Listener
-from cairnmq.broker.options import Address, ServeOptions
+from cairnmq.broker.net.connection_set import ConnectionSet
+from cairnmq.broker.net.listener import Listener, close_all
+from cairnmq.broker.options import PLAINTEXT, Address, ListenerSpec, ServeOptions
 from cairnmq.broker.routes import build_router
 from cairnmq.broker.start_errors import cannot_listen, cannot_use
 from cairnmq.broker.start_report import tell_scans, tell_strays
@@ -162,21 +163,22 @@ async def serve(options: ServeOptions) -> None:
             # A file left by an earlier process would tell a lie until we are ready. Not before the ports are ours: it
             # may be that of a process that has them.
             _remove(options.ready_file)
-        ctx, listener = await _open_broker(stack, options, start_config, bound, held, _Progress(stopping))
+        ctx, connections = await _open_broker(stack, options, start_config, bound, held, _Progress(stopping))
         status.ctx = ctx
         # What exists now lives as long as the process: the collector need not look at it again.
         gc.freeze()
         gc.set_threshold(50_000, 20, 100)
         trim_heap()
         _limit_buffers(bound, ctx.config)
-        await listener.open(bound)
-        bootstrap = str(Address(ctx.node.host, ctx.node.port))
-        _announce(bootstrap, http_address, options.ready_file)
+        listeners = [Listener(spec, connections) for spec in ctx.node.listeners]
+        for listener, its_socket in zip(listeners, [bound], strict=True):
+            await listener.open(its_socket)
+        _announce(str(ctx.node.bootstrap), http_address, options.ready_file)
         await stopping.wait()
         log.info("shutting down: finishing open requests, flushing journals")
         status.draining = True
         ctx.coordinator.drain()
-        await listener.close(_DRAIN_SECONDS)
+        await close_all(listeners, connections, _DRAIN_SECONDS)
 
 
 async def _open_http(stack: AsyncExitStack, status: Status, address: Address | None) -> Address | None:
@@ -199,7 +201,7 @@ async def _open_broker(
     bound: socket.socket,
     held: list[DirectoryLock],
     progress: Progress,
-) -> tuple[Context, Listener]:
+) -> tuple[Context, ConnectionSet]:
     loop = asyncio.get_running_loop()
     files = _raise_file_limit()  # before the splitter is started, which inherits it
     directories = _directories(options)
@@ -247,12 +249,12 @@ async def _open_broker(
         router=router,
         clock=now_ms,
     )
-    listener = Listener(ctx, router, _limits(config), _connections_max(config, files))
+    connections = ConnectionSet(ctx, router, _limits(config), _connections_max(config, files))
 
     def reconfigure(changed: BrokerConfig) -> None:
         ctx.config = changed
         logs.set_level(changed.cairn_log_level)
-        listener.connections_max = _connections_max(changed, files)
+        connections.maximum = _connections_max(changed, files)
         store.reconfigure(changed)
 
     leftovers = Leftovers(ctx.facts, ctx.coordinator.groups, lambda: live.image)
@@ -262,7 +264,7 @@ async def _open_broker(
     stack.push_async_callback(ctx.coordinator.close)
     stack.push_async_callback(ctx.transactions.close)
     if not store.has_all_facts:
-        return ctx, listener  # decided on what is known, groups and transactions would go back to an older state
+        return ctx, connections  # decided on what is known, groups and transactions would go back to an older state
     leftovers.start()
     await asyncio.sleep(0)  # what it has to store stands before what clients bring
     ctx.coordinator.start(
@@ -274,7 +276,7 @@ async def _open_broker(
         config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
         config.transaction_remove_expired_transaction_cleanup_interval_ms,
     )
-    return ctx, listener
+    return ctx, connections
 
 
 def _lock(options: ServeOptions) -> list[DirectoryLock]:
@@ -519,9 +521,9 @@ def _node(options: ServeOptions, cluster_id: str, bound: socket.socket) -> Node:
     if host in ("0.0.0.0", "::"):
         host = socket.gethostname()
         log.warning("clients are told to connect to %s; name another address with --advertise", host)
-    return Node(
-        node_id=options.node_id, host=host, port=advertised.port or port, rack=options.rack, cluster_id=cluster_id
-    )
+    told = Address(host, advertised.port or port)
+    spec = ListenerSpec(PLAINTEXT, PLAINTEXT, options.listen, told)  # the options allow one listener
+    return Node(node_id=options.node_id, rack=options.rack, cluster_id=cluster_id, listeners=(spec,))
 
 
 def _announce(bootstrap: str, http: Address | None, ready_file: str | None) -> None:

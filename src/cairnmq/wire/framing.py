@@ -1,4 +1,4 @@
-"""Frames: a size, a header, a body. Pure; whoever owns the socket cuts the stream at the sizes."""
+"""Frames: a size, a header, a body. Pure; the connection cuts the stream at the sizes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import struct
 
 from msgspec import Struct
 
-from cairnmq.types import Buffer
+from cairnmq.types import Buffer, Caller
 from cairnmq.wire.apis import request_header_version, response_header_version
 from cairnmq.wire.primitives import Malformed, read_uvarint, skip_tags
 
@@ -17,19 +17,19 @@ _RESPONSE_0 = struct.Struct(">ii")
 _RESPONSE_1 = struct.Struct(">iix")
 
 
+NOBODY = Caller()
+
+
 class RequestHeader(Struct, frozen=True, gc=False):
     api_key: int
     api_version: int
     correlation_id: int
     client_id: str | None = None
-    client_host: str = ""  # this and the next are not in the frame: who owns the socket knows them
-    client_far: bool = False  # a round trip to it takes long
+    caller: Caller = NOBODY  # not in the frame: the connection knows it
 
 
-def read_request_header(
-    view: Buffer, pos: int = 0, client_host: str = "", client_far: bool = False
-) -> tuple[RequestHeader, int]:
-    """The header of the frame at `pos` (behind its size), and where the body begins.
+def read_request_header(view: Buffer, pos: int = 0, caller: Caller = NOBODY) -> tuple[RequestHeader, int]:
+    """The header of the frame at `pos` (after its size), and where the body begins.
 
     The client id has a two-byte length in every version of the header; a tag section follows it only where the
     request itself is flexible.
@@ -52,11 +52,11 @@ def read_request_header(
         raise Malformed("the request header is cut short") from error
     except UnicodeDecodeError as error:
         raise Malformed("the client id is not UTF-8") from error
-    return RequestHeader(key, version, correlation_id, client_id, client_host, client_far), pos
+    return RequestHeader(key, version, correlation_id, client_id, caller), pos
 
 
 def read_response_header(view: Buffer, api_key: int, version: int, pos: int = 0) -> tuple[int, int]:
-    """The correlation id of the frame at `pos` (behind its size), and where the body begins."""
+    """The correlation id of the frame at `pos` (after its size), and where the body begins."""
     try:
         (correlation_id,) = _RESPONSE.unpack_from(view, pos)
         pos += _RESPONSE.size
@@ -85,8 +85,8 @@ def response_frame(api_key: int, version: int, correlation_id: int, body: list[B
     return _joined(_RESPONSE_0.pack(size + 4, correlation_id), body)
 
 
-def behind(frame: list[Buffer], sent: int) -> list[Buffer]:
-    """What is left of a frame when its first bytes have been sent."""
+def unsent_part(frame: list[Buffer], sent: int) -> list[Buffer]:
+    """The rest of a frame after its first bytes have been sent."""
     for index, part in enumerate(frame):
         if sent < len(part):
             return [memoryview(part)[sent:], *frame[index + 1 :]]

@@ -19,6 +19,7 @@ import uvloop
 from cairnmq.broker.context import Context, Node
 from cairnmq.broker.coordination.offset_purge import Leftovers
 from cairnmq.broker.live_catalog import LiveCatalog, queue_specs
+from cairnmq.broker.options import PLAINTEXT, Address, ListenerSpec
 from cairnmq.broker.requests.reply import Reply
 from cairnmq.broker.routes import build_router
 from cairnmq.broker.storage_loop.store import Store
@@ -34,7 +35,7 @@ from cairnmq.storage.engine import Engine, EngineConfig
 from cairnmq.storage.files.disk import RealDisk
 from cairnmq.storage.recovery.owner import OwnerWitness
 from cairnmq.storage.recovery.witness import begin
-from cairnmq.types import Buffer
+from cairnmq.types import Buffer, Caller
 from cairnmq.wire.apis import response_class
 from cairnmq.wire.codec import decode, encode
 from cairnmq.wire.framing import RequestHeader
@@ -42,6 +43,7 @@ from cairnmq.wire.messages import FetchRequest, FetchResponse, Message, ProduceR
 
 F = TypeVar("F", bound=Callable[..., Coroutine[Any, Any, None]])
 NOW_MS = 1_700_000_000_000
+LISTENER = ListenerSpec(PLAINTEXT, PLAINTEXT, Address("127.0.0.1", 9092), Address("127.0.0.1", 9092))
 PATIENCE_SECONDS = 120  # of a whole test, on a machine that others use too; only a failure uses it up
 
 
@@ -67,23 +69,27 @@ class Rig:
         self.ctx = ctx
         self.now_ms = NOW_MS
         self.far = False  # is the client
+        self.listener = LISTENER.name  # by which it came
         self._correlations = itertools.count(1)
 
     async def ask(self, key: int, version: int, request: Message) -> Any:
         """The decoded answer; None when there is none (acks=0)."""
         frame = memoryview(bytearray(b"".join(encode(request, version))))
-        header = RequestHeader(key, version, next(self._correlations), "test", client_far=self.far)
+        caller = Caller(is_far=self.far, listener=self.listener)
+        header = RequestHeader(key, version, next(self._correlations), "test", caller)
         outcome: Any = self.ctx.router.routes[key].call(self.ctx, header, frame, 0)
         if isinstance(outcome, Reply):
             if not outcome.done:
                 future = asyncio.get_running_loop().create_future()
                 outcome.deliver = lambda reply: future.set_result(None)
                 await future
-            if outcome.failure is not None:
-                raise outcome.failure
-            outcome = outcome.answer
-        elif asyncio.iscoroutine(outcome) or isinstance(outcome, asyncio.Future):
-            outcome = await outcome
+            failure, outcome.failure = outcome.failure, None
+            if failure is not None:
+                try:
+                    raise failure
+                finally:
+                    del failure  # it knows this frame: a reference cycle would keep all that was read
+            outcome = outcome.response
         if outcome is None:
             return None
         body: list[Buffer] = outcome if isinstance(outcome, list) else encode(outcome, version)
@@ -190,7 +196,7 @@ async def open_rig(directory: Path, settings: Mapping[str, str] | None = None, j
         store=store,
         catalog=live,
         config=changed,
-        node=Node(1, "127.0.0.1", 9092, "rack-1", catalog.cluster_id),
+        node=Node(1, "rack-1", catalog.cluster_id, (LISTENER,)),
         offsets=offsets,
         router=build_router(coordinates=store.has_all_facts),
         clock=clock,

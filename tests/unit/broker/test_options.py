@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cairnmq.broker.options import Address, ServeOptions, parse_address
+from cairnmq.broker.options import PLAINTEXT, Address, ListenerSpec, ServeOptions, parse_address
 from cairnmq.errors import Refusal
 
 
@@ -71,3 +71,10 @@ def test_zookeeper_is_refused_until_it_exists() -> None:
     assert isinstance(made, ServeOptions) and made.metadata == "zookeeper://h:2181/x"
     refusal = made.refusal()
     assert refusal is not None and "only sqlite is supported" in refusal.message
+
+
+def test_only_plaintext_may_bypass_its_transport() -> None:
+    place = Address("127.0.0.1", 9092)
+    protocols = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+    allowed = [ListenerSpec("any", protocol, place, place).may_bypass_transport for protocol in protocols]
+    assert allowed == [True, False, False, False]

@@ -14,7 +14,9 @@ from cairnmq.broker.memory_budget import Budget
 from cairnmq.broker.metrics import Metrics
 from cairnmq.broker.net.connection import Connection
 from cairnmq.broker.net.connection_limits import Limits
-from cairnmq.broker.net.listener import Listener
+from cairnmq.broker.net.connection_set import ConnectionSet
+from cairnmq.broker.net.listener import Listener, close_all
+from cairnmq.broker.options import ListenerSpec
 from cairnmq.broker.requests.reply import Reply
 from cairnmq.broker.requests.router import Router
 from cairnmq.storage.files.buffers import Chunks
@@ -22,7 +24,7 @@ from cairnmq.types import Buffer
 from cairnmq.wire.apis import API_VERSIONS, FETCH, METADATA, PRODUCE
 from cairnmq.wire.framing import RequestHeader, request_frame
 from cairnmq.wire.messages import ApiVersionsResponse
-from unit.broker.rig import until
+from unit.broker.rig import LISTENER, until
 
 
 class Started:
@@ -103,7 +105,7 @@ def frame(key: int, correlation: int, body: bytes = b"", version: int = 3) -> by
 
 
 class Bench:
-    def __init__(self, limits: Limits, connections_max: int, budget: int, answers: int) -> None:
+    def __init__(self, limits: Limits, connections_max: int, budget: int, answers: int, spec: ListenerSpec) -> None:
         self.stub = Stub()
         self.ctx: Any = SimpleNamespace(
             metrics=Metrics(),
@@ -113,7 +115,8 @@ class Bench:
             large_polls=set(),
             store=SimpleNamespace(chunks=Chunks()),
         )
-        self.listener = Listener(self.ctx, self.stub.router, limits, connections_max)
+        self.connections = ConnectionSet(self.ctx, self.stub.router, limits, connections_max)
+        self.listener = Listener(spec, self.connections)
         self.port = 0
         self.clients: list[Client] = []
 
@@ -131,26 +134,34 @@ class Bench:
 
     async def turn(self) -> None:
         """Everything that was sent before has been looked at: two round trips on another connection."""
-        before = len(self.listener.connections)
+        before = len(self.connections.members)
         client = await self.connect()
         for correlation in (1, 2):
             client.send(METADATA, correlation)
             await client.receive()
         client.writer.close()
         self.clients.remove(client)
-        await until(lambda: len(self.listener.connections) <= before)
+        await until(lambda: len(self.connections.members) <= before)
 
     def connection(self) -> Connection:
         """The broker's end, when there is one client."""
-        (only,) = self.listener.connections
+        (only,) = self.connections.members
         return only
+
+    async def close(self, grace_seconds: float) -> None:
+        await close_all([self.listener], self.connections, grace_seconds)
 
 
 @asynccontextmanager
 async def open_bench(
-    limits: Limits | None = None, *, connections_max: int = 1000, budget: int = 1 << 30, answers: int = 1 << 30
+    limits: Limits | None = None,
+    *,
+    connections_max: int = 1000,
+    budget: int = 1 << 30,
+    answers: int = 1 << 30,
+    spec: ListenerSpec = LISTENER,
 ) -> AsyncIterator[Bench]:
-    bench = Bench(limits or Limits(), connections_max, budget, answers)
+    bench = Bench(limits or Limits(), connections_max, budget, answers, spec)
     bound = socket.socket()
     bound.bind(("127.0.0.1", 0))
     bench.port = bound.getsockname()[1]
@@ -160,4 +171,4 @@ async def open_bench(
     finally:
         for client in bench.clients:
             client.writer.close()
-        await bench.listener.close(0.1)
+        await bench.close(0.1)

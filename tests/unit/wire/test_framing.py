@@ -8,11 +8,11 @@ from cairnmq.types import Buffer
 from cairnmq.wire.codec import Malformed
 from cairnmq.wire.framing import (
     RequestHeader,
-    behind,
     read_request_header,
     read_response_header,
     request_frame,
     response_frame,
+    unsent_part,
 )
 
 
@@ -80,7 +80,7 @@ def test_bad_response_headers(frame: str) -> None:
         read_response_header(bytes.fromhex(frame), 0, 9)
 
 
-def test_large_bodies_are_not_copied_behind_the_header() -> None:
+def test_large_bodies_are_not_copied_unsent_part_the_header() -> None:
     body: list[Buffer] = [b"x" * 5000, memoryview(b"y" * 10)]
     frame = response_frame(1, 12, 7, body)
     assert [piece for piece in frame if piece is body[0] or piece is body[1]] == body
@@ -91,4 +91,4 @@ def test_what_is_left_of_a_frame() -> None:
     frame: list[Buffer] = [b"head", memoryview(b""), memoryview(b"records"), b"!"]
     whole = b"".join(frame)
     for sent in range(len(whole) + 1):
-        assert b"".join(behind(frame, sent)) == whole[sent:]
+        assert b"".join(unsent_part(frame, sent)) == whole[sent:]

@@ -27,14 +27,14 @@ def handle(ctx: Context, header: RequestHeader, request: DescribeClusterRequest)
             endpoint_type=_BROKERS,
             cluster_id=ctx.node.cluster_id,
         )
-    node = ctx.node
+    node, address = ctx.node, ctx.node.address_for(header.caller)
     return DescribeClusterResponse(
         endpoint_type=_BROKERS,
         cluster_id=node.cluster_id,
         controller_id=node.node_id,
         brokers=[
             DescribeClusterResponse.DescribeClusterBroker(
-                broker_id=node.node_id, host=node.host, port=node.port, rack=node.rack
+                broker_id=node.node_id, host=address.host, port=address.port, rack=node.rack
             )
         ],
         cluster_authorized_operations=(

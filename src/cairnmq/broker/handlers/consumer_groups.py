@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from cairnmq.broker.requests.group_operations import operations
-from cairnmq.broker.requests.reply import Reply
+from cairnmq.broker.requests.reply import Outcome, Reply
 from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.groups.consumer_messages import JOINS, LEAVES, LEAVES_FOR_NOW, ConsumerMemberView, Report
 from cairnmq.groups.messages import Response, Standing
@@ -27,9 +27,7 @@ _OWN_MEMBER_ID_FROM = 1  # before, the coordinator makes one
 _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 
 
-def heartbeat(
-    ctx: Context, header: RequestHeader, request: ConsumerGroupHeartbeatRequest
-) -> Reply | ConsumerGroupHeartbeatResponse:
+def heartbeat(ctx: Context, header: RequestHeader, request: ConsumerGroupHeartbeatRequest) -> Outcome:
     refusal = _refusal(ctx, header.api_version, request)
     if refusal is not None:
         return ConsumerGroupHeartbeatResponse(error_code=refusal.code, error_message=refusal.message)
@@ -39,7 +37,7 @@ def heartbeat(
         request.member_id,
         request.member_epoch,
         header.client_id or "",
-        f"/{header.client_host}",  # as Kafka's tools show it
+        f"/{header.caller.host}",  # as Kafka's tools show it
         request.instance_id,
         request.rack_id,
         request.rebalance_timeout_ms,

@@ -18,7 +18,8 @@ def handle(ctx: Context, header: RequestHeader, request: FindCoordinatorRequest)
     refusal = _refusal(request.key_type)
     code = ErrorCode.NONE if refusal is None else refusal.code
     message = None if refusal is None else refusal.message
-    node_id, host, port = (ctx.node.node_id, ctx.node.host, ctx.node.port) if refusal is None else (-1, "", -1)
+    address = ctx.node.address_for(header.caller)
+    node_id, host, port = (ctx.node.node_id, address.host, address.port) if refusal is None else (-1, "", -1)
     if header.api_version >= 4:
         return FindCoordinatorResponse(
             coordinators=[

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 from cairnmq.broker.requests import fetch_rows
 from cairnmq.broker.requests.fetch_rows import NO_RECORDS, NONE_ABORTED
 from cairnmq.broker.requests.fetch_sessions import FetchSessions, Plan, Wanted
-from cairnmq.broker.requests.reply import Reply
-from cairnmq.broker.requests.router import Outcome
+from cairnmq.broker.requests.reply import AwaitedReply, Outcome, Reply
 from cairnmq.broker.requests.wide_fetch import fetch_in_turns, is_wide
 from cairnmq.errors import ErrorCode, Fault, Refusal
 from cairnmq.kernels import pick
@@ -65,7 +64,8 @@ class FetchHandler:
             return encode(FetchResponse(error_code=plan), header.api_version)
         most = min(request.max_bytes, ctx.config.fetch_max_bytes, _answer_bytes(header, request, len(plan.asked)))
         if plan.session is None and is_wide(request):
-            return fetch_in_turns(request, header.api_version, partial(_piece, ctx, header.api_version, most))
+            piece = partial(_piece, ctx, header.api_version, most)
+            return AwaitedReply(fetch_in_turns(request, header.api_version, piece))
         return _Fetch(ctx, header.api_version, request, plan, most).begin()
 
 
@@ -73,7 +73,7 @@ def _answer_bytes(header: RequestHeader, request: FetchRequest, partitions: int)
     """An answer is read, checked and sent in one turn of the loop, in which nobody else is served, and what fits into
     the CPU's cache costs less. But most clients name all their partitions in each request, which has to pay off; and
     for one that is far away the line must be filled for a round trip."""
-    if header.client_far:
+    if header.caller.is_far:
         return ANSWER_BYTES_MAX
     return min(max(ANSWER_BYTES_FEW, partitions * BYTES_PER_PARTITION, request.min_bytes), ANSWER_BYTES_MAX)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from cairnmq.broker.requests.group_operations import operations
-from cairnmq.broker.requests.reply import Reply
+from cairnmq.broker.requests.reply import Outcome, Reply
 from cairnmq.errors import ErrorCode
 from cairnmq.groups.messages import Identity, Join, Joined, Left, Response, State, Sync, Synced
 from cairnmq.groups.offset_messages import CommittedPlace
@@ -51,7 +51,7 @@ _NOT_DELETED = {
 _heartbeats: dict[tuple[ErrorCode, int], list[Buffer]] = {}
 
 
-def join(ctx: Context, header: RequestHeader, request: JoinGroupRequest) -> Reply | JoinGroupResponse:
+def join(ctx: Context, header: RequestHeader, request: JoinGroupRequest) -> Outcome:
     version = header.api_version
     protocols = tuple([(protocol.name, protocol.metadata) for protocol in request.protocols])
     command = Join(
@@ -59,7 +59,7 @@ def join(ctx: Context, header: RequestHeader, request: JoinGroupRequest) -> Repl
         request.member_id,
         request.group_instance_id,
         header.client_id or "",
-        f"/{header.client_host}",  # as Kafka's tools show it
+        f"/{header.caller.host}",  # as Kafka's tools show it
         request.session_timeout_ms,
         request.rebalance_timeout_ms if request.rebalance_timeout_ms >= 0 else request.session_timeout_ms,
         request.protocol_type,
@@ -99,7 +99,7 @@ def _join_response(answer: Joined | None, version: int) -> JoinGroupResponse:
     )
 
 
-def sync(ctx: Context, header: RequestHeader, request: SyncGroupRequest) -> Reply | SyncGroupResponse:
+def sync(ctx: Context, header: RequestHeader, request: SyncGroupRequest) -> Outcome:
     command = Sync(
         request.group_id,
         request.generation_id,
@@ -141,7 +141,7 @@ def heartbeat(ctx: Context, header: RequestHeader, frame: memoryview, position: 
     return body
 
 
-def leave(ctx: Context, header: RequestHeader, request: LeaveGroupRequest) -> Reply:
+def leave(ctx: Context, header: RequestHeader, request: LeaveGroupRequest) -> Outcome:
     batch = header.api_version >= _BATCH_LEAVE_FROM
     identities = (
         [Identity(member.member_id, member.group_instance_id) for member in request.members]

@@ -8,13 +8,14 @@ turns of the loop for others in between.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from typing import TYPE_CHECKING, TypeAlias, cast
 
+from cairnmq.broker.requests.reply import AwaitedReply, Outcome
 from cairnmq.errors import ErrorCode, Fault, Refusal
 from cairnmq.metadata.image import Image, Topic
 from cairnmq.metadata.topics import CreateTopic, check_name
-from cairnmq.types import Buffer
+from cairnmq.types import Buffer, Caller
 from cairnmq.wire.codec import Encoded, decode, encode
 from cairnmq.wire.framing import RequestHeader
 from cairnmq.wire.messages import (
@@ -25,14 +26,13 @@ from cairnmq.wire.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
     from cairnmq.broker.context import Context
 
 DescribedPartition: TypeAlias = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition
 Described: TypeAlias = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 PartitionAnswer: TypeAlias = MetadataResponse.MetadataResponsePartition
 TopicAnswer: TypeAlias = MetadataResponse.MetadataResponseTopic
+_Asked: TypeAlias = tuple[int, str, bytes]  # version, listener, the request's bytes
 
 
 _NO_ID = bytes(16)
@@ -54,47 +54,53 @@ class MetadataHandler:
 
     def __init__(self) -> None:
         self._image: Image | None = None
-        self._answers: dict[tuple[int, bytes], list[Buffer]] = {}
-        self._coming: dict[tuple[int, bytes], asyncio.Task[list[Buffer]]] = {}
+        self._answers: dict[_Asked, list[Buffer]] = {}
+        self._coming: dict[_Asked, asyncio.Task[list[Buffer]]] = {}
         self._bytes = 0
 
-    def handle(
-        self, ctx: Context, header: RequestHeader, frame: memoryview, position: int
-    ) -> list[Buffer] | Awaitable[list[Buffer]]:
+    def handle(self, ctx: Context, header: RequestHeader, frame: memoryview, position: int) -> Outcome:
         image = ctx.catalog.image
         if image is not self._image:
             self._image = image
             self._forget()
             self._coming.clear()
-        asked = bytes(frame[position:]) if len(frame) - position <= _CACHED_REQUEST_BYTES else b""
-        known = self._answers.get((header.api_version, asked)) if asked else None
+        short = position < len(frame) <= position + _CACHED_REQUEST_BYTES
+        asked = (header.api_version, header.caller.listener, bytes(frame[position:])) if short else None
+        known = self._answers.get(asked) if asked else None
         if known is not None:
             return known
         request, _ = decode(MetadataRequest, header.api_version, frame, position)
         missing = _to_create(ctx, header.api_version, request)
         if missing:
-            return self._create_and_answer(ctx, header.api_version, request, missing)
+            return AwaitedReply(self._create_and_answer(ctx, header, request, missing))
         if _is_large(image, request):
-            return self._large(ctx, header.api_version, request, asked)
-        response = answer(ctx, header.api_version, request, list(_topics(ctx, header.api_version, request, {})))
+            return AwaitedReply(self._large(ctx, header, request, asked))
+        response = answer(ctx, header.caller, request, list(_topics(ctx, header.api_version, request, {})))
         body = encode(response, header.api_version)
         if asked and all(topic.error_code == 0 for topic in response.topics):
-            self._keep(header.api_version, asked, body)
+            self._keep(asked, body)
         return body
 
-    def _large(self, ctx: Context, version: int, request: MetadataRequest, asked: bytes) -> Awaitable[list[Buffer]]:
-        """Who asks the same meanwhile waits for the same answer."""
-        coming = self._coming.get((version, asked)) if asked else None
+    def _large(
+        self, ctx: Context, header: RequestHeader, request: MetadataRequest, asked: _Asked | None
+    ) -> Awaitable[list[Buffer]]:
+        """The same request of another client meanwhile waits for the same response."""
+        coming = self._coming.get(asked) if asked else None
         if coming is None:
-            coming = asyncio.ensure_future(self._in_turns(ctx, version, request, asked, {}))
+            coming = asyncio.ensure_future(self._in_turns(ctx, header, request, asked, {}))
             if asked:
-                self._coming[version, asked] = coming
+                self._coming[asked] = coming
         return coming
 
     async def _in_turns(
-        self, ctx: Context, version: int, request: MetadataRequest, asked: bytes, refused: dict[str, ErrorCode]
+        self,
+        ctx: Context,
+        header: RequestHeader,
+        request: MetadataRequest,
+        asked: _Asked | None,
+        refused: dict[str, ErrorCode],
     ) -> list[Buffer]:
-        image, is_good = self._image, True
+        image, is_good, version = self._image, True, header.api_version
         try:
             pieces = Encoded(MetadataResponse, "topics", version)
             part: list[TopicAnswer] = []
@@ -108,34 +114,35 @@ class MetadataHandler:
                     part, items = [], 0
                     await asyncio.sleep(0)
             pieces.add(part)
-            body = encode(answer(ctx, version, request, cast("list[TopicAnswer]", pieces)), version)
+            body = encode(answer(ctx, header.caller, request, cast("list[TopicAnswer]", pieces)), version)
             if asked and is_good and image is self._image:
-                self._keep(version, asked, body)
+                self._keep(asked, body)
             return body
         finally:
             if asked and image is self._image:
-                del self._coming[version, asked]
+                del self._coming[asked]
 
-    def _keep(self, version: int, asked: bytes, body: list[Buffer]) -> None:
+    def _keep(self, asked: _Asked, body: list[Buffer]) -> None:
         self._bytes += _CACHED_REQUEST_BYTES + sum(map(len, body))
         if self._bytes > _CACHED_BYTES:
             self._forget()
-        self._answers[version, asked] = body
+        self._answers[asked] = body
 
     def _forget(self) -> None:
         self._answers.clear()
         self._bytes = 0
 
     async def _create_and_answer(
-        self, ctx: Context, version: int, request: MetadataRequest, names: list[str]
+        self, ctx: Context, header: RequestHeader, request: MetadataRequest, names: list[str]
     ) -> list[Buffer]:
+        version = header.api_version
         refused: dict[str, ErrorCode] = {}
         for name, code in zip(names, await asyncio.gather(*(_create(ctx, name) for name in names)), strict=True):
             if code:
                 refused[name] = code
         if _is_large(ctx.catalog.image, request):
-            return await self._in_turns(ctx, version, request, b"", refused)
-        return encode(answer(ctx, version, request, list(_topics(ctx, version, request, refused))), version)
+            return await self._in_turns(ctx, header, request, None, refused)
+        return encode(answer(ctx, header.caller, request, list(_topics(ctx, version, request, refused))), version)
 
 
 def _is_large(image: Image, request: MetadataRequest) -> bool:
@@ -171,12 +178,13 @@ async def _create(ctx: Context, name: str) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def answer(ctx: Context, version: int, request: MetadataRequest, topics: list[TopicAnswer]) -> MetadataResponse:
+def answer(ctx: Context, caller: Caller, request: MetadataRequest, topics: list[TopicAnswer]) -> MetadataResponse:
     node = ctx.node
+    address = node.address_for(caller)
     return MetadataResponse(
         brokers=[
             MetadataResponse.MetadataResponseBroker(
-                node_id=node.node_id, host=node.host, port=node.port, rack=node.rack
+                node_id=node.node_id, host=address.host, port=address.port, rack=node.rack
             )
         ],
         cluster_id=node.cluster_id,

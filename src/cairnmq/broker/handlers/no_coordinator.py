@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from cairnmq.broker.requests.router import Handler, Outcome
+from cairnmq.broker.requests.reply import Outcome
+from cairnmq.broker.requests.router import AsyncHandler, Handler, as_handler
 from cairnmq.errors import ErrorCode
 from cairnmq.wire import apis
 from cairnmq.wire.framing import RequestHeader
@@ -60,12 +61,13 @@ _GROUP_ERROR_FROM = 2  # of OffsetFetch; before, each partition has one
 _PROTOCOL_MAY_BE_NULL_FROM = 7
 
 
-def unless_plain(handler: Handler) -> Handler:
+def unless_plain(handler: Handler | AsyncHandler) -> Handler:
     """InitProducerId: a producer without transactions needs no coordinator."""
+    plain = as_handler(handler)
 
     def init_producer(ctx: Context, header: RequestHeader, request: InitProducerIdRequest) -> Outcome:
         if request.transactional_id is None:
-            return handler(ctx, header, request)
+            return plain(ctx, header, request)
         return InitProducerIdResponse(error_code=CODE, producer_id=-1, producer_epoch=-1)
 
     return init_producer

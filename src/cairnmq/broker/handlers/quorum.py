@@ -17,12 +17,14 @@ if TYPE_CHECKING:
 Described: TypeAlias = DescribeQuorumResponse.PartitionData
 
 _METADATA_TOPIC = "__cluster_metadata"
-_LISTENER = "PLAINTEXT"
 
 
 def handle(ctx: Context, header: RequestHeader, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     node = ctx.node
-    listener = DescribeQuorumResponse.Listener(name=_LISTENER, host=node.host, port=node.port)
+    listeners = [
+        DescribeQuorumResponse.Listener(name=spec.name, host=spec.advertised.host, port=spec.advertised.port)
+        for spec in node.listeners
+    ]
     return DescribeQuorumResponse(
         error_message=None,
         topics=[
@@ -32,7 +34,7 @@ def handle(ctx: Context, header: RequestHeader, request: DescribeQuorumRequest) 
             )
             for topic in request.topics
         ],
-        nodes=[DescribeQuorumResponse.Node(node_id=node.node_id, listeners=[listener])],
+        nodes=[DescribeQuorumResponse.Node(node_id=node.node_id, listeners=listeners)],
     )
 
 

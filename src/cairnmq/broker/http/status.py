@@ -23,7 +23,6 @@ from cairnmq.broker.metrics import Exposition, Histogram, Sample
 from cairnmq.settings.definition import ConfigSource
 from cairnmq.settings.topic import describe_topic
 from cairnmq.storage.api.start import accepted
-from cairnmq.types import host_port
 from cairnmq.wire.apis import APIS
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ class Status:
             described |= {
                 "cluster_id": node.cluster_id,
                 "node_id": node.node_id,
-                "bootstrap": host_port(node.host, node.port),
+                "bootstrap": str(node.bootstrap),
                 "rack": node.rack,
                 "epoch": self.ctx.store.epoch,
                 "connections": metrics.connections,

@@ -1,134 +1,46 @@
-"""One listening address and its connections: admission, the periodic sweep, draining."""
+"""One listening address: accepts connections, and gives each its `ListenerSpec`. A broker may have several."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
-from typing import TYPE_CHECKING
 
-from cairnmq.broker.memory_budget import trim_heap
-from cairnmq.broker.net.connection import Connection
-from cairnmq.broker.net.connection_limits import Limits
-from cairnmq.broker.requests.router import Router
-from cairnmq.storage.api.serving import LARGE, SMALL, Chunks
+from cairnmq.broker.net.connection_set import ConnectionSet
+from cairnmq.broker.options import ListenerSpec
 
-if TYPE_CHECKING:
-    from cairnmq.broker.context import Context
-
-log = logging.getLogger("cairnmq.broker")
-
-_SWEEPS_PER_TIMEOUT = 4
-_SWEEP_SECONDS_MAX = 5.0
-_PRESSED_SWEEP_SECONDS = 1.0
-_NOTES_PER_SECOND = 20
-_CALM_BYTES = 1 << 20
-_BUSY_BYTES = 64 << 20
-_KEPT_PART = 3  # of the memory for requests, at most, in free chunks of either size
-_KEPT_SMALL, _KEPT_LARGE = 256, 16
+_BACKLOG = 1024
 
 
 class Listener:
-    """Owns every client connection of the broker."""
-
-    def __init__(self, ctx: Context, router: Router, limits: Limits, connections_max: int = 2**31 - 1) -> None:
-        self._ctx = ctx
-        self._router = router
-        self._limits = limits
-        self.connections_max = connections_max
+    def __init__(self, spec: ListenerSpec, connections: ConnectionSet) -> None:
+        self.spec = spec
+        self._connections = connections
         self._server: asyncio.Server | None = None
-        self._sweeper: asyncio.TimerHandle | None = None
-        self._quiet: asyncio.Event = asyncio.Event()
-        self._draining = False
-        kept = ctx.budget.limit // _KEPT_PART
-        self.chunks = Chunks(min(kept // SMALL, _KEPT_SMALL), min(kept // LARGE, _KEPT_LARGE))
-        self.connections: set[Connection] = set()
-        self._notes = 0
-        self._notes_since = 0.0
-        self._moved = 0
-        self._trimmed = 0
-        for key in router.routes:
-            ctx.metrics.request(key)
 
     async def open(self, bound: socket.socket) -> None:
         """Accept connections on a bound socket from now on."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            lambda: Connection(self, self._ctx, self._router, self._limits), sock=bound, backlog=1024
+            lambda: self._connections.connect(self.spec), sock=bound, backlog=_BACKLOG
         )
-        self._sweep()
+        self._connections.start_sweeps()
 
-    def admit(self, connection: Connection) -> bool:
-        if self._draining or len(self.connections) >= self.connections_max:
-            self._ctx.metrics.refused += 1
-            log.debug("refused connection of %s: max.connections is %d", connection.peer, self.connections_max)
-            return False
-        self.connections.add(connection)
-        self._ctx.metrics.connections = len(self.connections)
-        self._ctx.metrics.connections_total += 1
-        return True
-
-    def note_closed(self, peer: str, reason: str) -> None:
-        """Into the log, but for floods: a client that sends nonsense all the time must not fill the disk with it."""
-        now = asyncio.get_running_loop().time()
-        if now - self._notes_since >= 1.0:
-            if self._notes > _NOTES_PER_SECOND:
-                log.info("closed %d more connections for such reasons", self._notes - _NOTES_PER_SECOND)
-            self._notes_since, self._notes = now, 0
-        self._notes += 1
-        if self._notes <= _NOTES_PER_SECOND:
-            log.info("closed connection from %s: %s", peer, reason)
-
-    def dismiss(self, connection: Connection) -> None:
-        self.connections.discard(connection)
-        self._ctx.metrics.connections = len(self.connections)
-        if self._draining and not self.connections:
-            self._quiet.set()
-
-    def sweep(self, now: float) -> None:
-        """One pass over all connections instead of a timer for each."""
-        for connection in list(self.connections):
-            connection.sweep(now)
-
-    def _sweep(self) -> None:
-        loop = asyncio.get_running_loop()
-        self.sweep(loop.time())
-        shortest = min(self._limits.idle_seconds, self._limits.stall_seconds)
-        delay = min(shortest / _SWEEPS_PER_TIMEOUT, _SWEEP_SECONDS_MAX)
-        # While memory is short, those who hold it without moving are looked for more often.
-        if any(budget.wanted for budget in (self._ctx.budget, self._ctx.objects, self._ctx.answers)):
-            delay = min(delay, _PRESSED_SWEEP_SECONDS)
-            for answer_now in tuple(self._ctx.large_polls):
-                answer_now()
-        self._sweeper = loop.call_later(delay, self._sweep)
-        self._give_memory_back()
-
-    def _give_memory_back(self) -> None:
-        """What a busy time has used is free, but pools and the heap keep it. Only in a calm one: using it again costs
-        faults."""
-        moved = self._ctx.metrics.bytes_in + self._ctx.metrics.bytes_out
-        calm = moved - self._moved < _CALM_BYTES
-        self._moved = moved
-        if calm and moved - self._trimmed > _BUSY_BYTES:
-            self._trimmed = moved
-            self.chunks.empty()
-            self._ctx.store.chunks.empty()
-            trim_heap()
-
-    async def close(self, grace_seconds: float) -> None:
-        """Stop accepting, let started requests be answered for at most `grace_seconds`, then hang up."""
-        self._draining = True
-        if self._sweeper is not None:
-            self._sweeper.cancel()
+    def stop(self) -> None:
+        """Accept nobody any more; connections stay."""
         if self._server is not None:
             self._server.close()
-        for connection in list(self.connections):
-            connection.drain()
-        if self.connections:
-            try:
-                await asyncio.wait_for(self._quiet.wait(), grace_seconds)
-            except TimeoutError:
-                for connection in list(self.connections):
-                    connection.abort()
+
+    async def close(self) -> None:
+        """After its connections are closed."""
         if self._server is not None:
+            self._server.close()
             await self._server.wait_closed()
+
+
+async def close_all(listeners: list[Listener], connections: ConnectionSet, grace_seconds: float) -> None:
+    """Stop accepting everywhere, let started requests get their responses, then hang up."""
+    for listener in listeners:
+        listener.stop()
+    await connections.drain(grace_seconds)
+    for listener in listeners:
+        await listener.close()

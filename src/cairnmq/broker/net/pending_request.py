@@ -1,20 +1,19 @@
-"""One request of a connection that is not answered yet."""
+"""One request of a connection whose response has not left yet."""
 
 from __future__ import annotations
 
-import asyncio
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from cairnmq.broker.requests.reply import Answer, CloseConnection, Reply
+from cairnmq.broker.requests.reply import Reply
 from cairnmq.types import Buffer
 
 if TYPE_CHECKING:
     from cairnmq.broker.net.connection import Connection
 
 
-class Owed:
-    """A started request whose answer has not left yet."""
+class PendingRequest:
+    """A started request. `cost` and `objects` are the memory that it still holds, in bytes."""
 
     __slots__ = (
         "connection", "key", "version", "correlation", "size", "cost", "objects",
@@ -34,16 +33,9 @@ class Owed:
         self.started = perf_counter()
         self.done = False
         self.body: list[Buffer] | None = None
-        self.waits_for: Reply | asyncio.Future[Answer] | None = None
+        self.waits_for: Reply | None = None
 
     def replied(self, reply: Reply) -> None:
-        # Whoever still knows the reply holds neither its answer nor, by a failure, the frames that that came through.
-        answer, failure, reply.answer, reply.failure = reply.answer, reply.failure, None, None
-        self.connection.settle(self, answer, failure)
-
-    def resolved(self, future: asyncio.Future[Answer]) -> None:
-        if future.cancelled():
-            self.connection.settle(self, None, CloseConnection("the request was cancelled"))
-            return
-        failure = future.exception()
-        self.connection.settle(self, None if failure else future.result(), failure)
+        # The handler may keep the reply: it must hold neither the response nor, by a failure, the frames it came from.
+        response, failure, reply.response, reply.failure = reply.response, reply.failure, None, None
+        self.connection.complete(self, response, failure)

@@ -1,57 +1,71 @@
-"""What a handler returns when the answer comes later: a future without the event loop's extra hop."""
+"""What a handler returns: its response, or a `Reply` that brings it later."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from cairnmq.types import Buffer
 from cairnmq.wire.messages import Message
 
-Answer: TypeAlias = Message | list[Buffer] | None
+Response: TypeAlias = Message | list[Buffer] | None  # None: the client expects no response (Produce with acks=0)
 
 
 class CloseConnection(Exception):
-    """Raised by a handler (or set as a reply's failure) when the only correct answer is to hang up."""
+    """Raised by a handler (or set as a reply's failure) when nothing can be said but by hanging up."""
 
 
 class Reply:
-    """Completed once, by `complete` or `fail`; the connection writes the answer within that very call.
+    """A later response: a future without the event loop's extra hop.
 
+    It is completed once, by `complete` or `fail`; the connection writes the response within that very call.
     `on_abandon` is called when the connection is lost first, so that a parked request can be taken out of its queue.
     """
 
-    __slots__ = ("done", "abandoned", "answer", "failure", "deliver", "on_abandon")
+    __slots__ = ("done", "abandoned", "response", "failure", "deliver", "on_abandon")
 
     def __init__(self) -> None:
         self.done = False
         self.abandoned = False
-        self.answer: Answer = None
+        self.response: Response = None
         self.failure: BaseException | None = None
         self.deliver: Callable[[Reply], None] | None = None
         self.on_abandon: Callable[[], None] | None = None
 
-    def complete(self, answer: Answer) -> None:
-        self._settle(answer, None)
+    def complete(self, response: Response) -> None:
+        self._finish(response, None)
 
     def fail(self, failure: BaseException) -> None:
-        self._settle(None, failure)
+        self._finish(None, failure)
 
-    def _settle(self, answer: Answer, failure: BaseException | None) -> None:
+    def resume(self, step: Callable[[], Outcome]) -> None:
+        """Take a later step of the request. Its response completes this reply; a step that has to wait once more
+        returns this very reply. A failure is for the connection, which reports it and hangs up."""
+        try:
+            outcome = step()
+        except Exception as failure:  # noqa: BLE001 - the connection reports it
+            self.fail(failure)
+            return
+        if outcome is not self:
+            assert not isinstance(outcome, Reply), "a request has one reply"
+            self.complete(outcome)
+
+    def _finish(self, response: Response, failure: BaseException | None) -> None:
         assert not self.done, "a reply is completed once"
         self.done = True
-        self.answer, self.failure = answer, failure
+        self.response, self.failure = response, failure
         deliver = self._let_go()
         if deliver is not None:
             deliver(self)
 
     @property
     def open(self) -> bool:
-        """Somebody still waits for it."""
+        """The connection still waits for it."""
         return not self.done and not self.abandoned
 
     def abandon(self) -> bool:
-        """True if whoever parked the request has given it up: then it is never completed."""
+        """True if the handler has given the request up: then it is never completed."""
         if self.done:
             return False
         self.abandoned = True
@@ -63,6 +77,32 @@ class Reply:
         return True
 
     def _let_go(self) -> Callable[[Reply], None] | None:
-        """Both know this reply. A circle with a large answer in it would wait for the collector, which comes rarely."""
+        """Handler and connection both know this reply. A reference cycle with a large response in it would wait for
+        the garbage collector, which comes rarely."""
         deliver, self.deliver, self.on_abandon = self.deliver, None, None
         return deliver
+
+
+# The one type of what handlers return.
+Outcome: TypeAlias = Response | Reply
+
+
+class AwaitedReply(Reply):
+    """The response of a coroutine. It is not cancelled when the connection is lost: an admin change that has begun is
+    carried to its end."""
+
+    __slots__ = ("_work",)
+
+    def __init__(self, work: Awaitable[Response]) -> None:
+        super().__init__()
+        self._work: asyncio.Future[Response] | None = asyncio.ensure_future(work)
+        self._work.add_done_callback(self._worked)
+
+    def _worked(self, work: asyncio.Future[Response]) -> None:
+        self._work = None
+        if work.cancelled():
+            self.fail(CloseConnection("the request was cancelled"))
+        elif (failure := work.exception()) is not None:
+            self.fail(failure)
+        else:
+            self.complete(work.result())

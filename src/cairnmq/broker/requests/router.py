@@ -1,13 +1,14 @@
-"""Which handler answers which api key. What is registered here is advertised, but for messages of our own."""
+"""Which handler serves which api key. What is registered here is advertised, but for messages of our own."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from msgspec import Struct
 
-from cairnmq.broker.requests.reply import Answer, Reply
+from cairnmq.broker.requests.reply import AwaitedReply, Outcome, Response
 from cairnmq.errors import ErrorCode
 from cairnmq.types import Buffer
 from cairnmq.wire.apis import API_VERSIONS, APIS, INTERNAL_FROM, SERVED, request_class
@@ -18,13 +19,13 @@ from cairnmq.wire.messages import ApiVersionsResponse
 if TYPE_CHECKING:
     from cairnmq.broker.context import Context
 
-Outcome: TypeAlias = Answer | Reply | Awaitable[Answer]
 Handler: TypeAlias = Callable[["Context", RequestHeader, Any], Outcome]
+AsyncHandler: TypeAlias = Callable[["Context", RequestHeader, Any], Awaitable[Response]]
 RawHandler: TypeAlias = Callable[["Context", RequestHeader, memoryview, int], Outcome]
 
 
 class Route(Struct, frozen=True):
-    """One served API. A version between `advertised_min` and `min` is offered but answered by hanging up."""
+    """One served API. A version between `advertised_min` and `min` is offered, but the broker hangs up on it."""
 
     key: int
     name: str
@@ -34,35 +35,47 @@ class Route(Struct, frozen=True):
     call: RawHandler
 
 
+def as_handler(handler: Handler | AsyncHandler) -> Handler:
+    """A coroutine function as a handler whose response comes later."""
+    if not iscoroutinefunction(handler):
+        return cast(Handler, handler)
+
+    def begin(ctx: Context, header: RequestHeader, request: object) -> Outcome:
+        return AwaitedReply(handler(ctx, header, request))
+
+    return begin
+
+
 class Router:
     """Filled once at start, read by every connection."""
 
     def __init__(self) -> None:
         self.routes: dict[int, Route] = {}
 
-    def add(self, key: int, handler: Handler) -> None:
-        """`handler` gets the decoded request."""
+    def add(self, key: int, handler: Handler | AsyncHandler) -> None:
+        """`handler` gets the decoded request. It may be a coroutine function."""
         cls = request_class(key)
+        at_once = as_handler(handler)
 
         def call(ctx: Context, header: RequestHeader, frame: memoryview, position: int) -> Outcome:
             request, _ = decode(cls, header.api_version, frame, position)
-            return handler(ctx, header, request)
+            return at_once(ctx, header, request)
 
         self.add_raw(key, call)
 
     def add_raw(self, key: int, handler: RawHandler) -> None:
-        """`handler` gets the frame and the position behind the header, and decodes by itself (hot paths)."""
+        """`handler` gets the frame and the position after the header, and decodes by itself (hot paths)."""
         assert key not in self.routes, f"api key {key} is registered twice"
         api = APIS[key]
         low, high = SERVED[key] if key < INTERNAL_FROM else (api.min, api.max)
         self.routes[key] = Route(key, api.name, low, max(low, api.min), high, handler)
 
-    def replace(self, key: int, handler: Handler) -> None:
+    def replace(self, key: int, handler: Handler | AsyncHandler) -> None:
         del self.routes[key]
         self.add(key, handler)
 
     def unsupported_api_versions(self) -> list[Buffer]:
-        """KIP-511: a too new ApiVersions is answered in version 0, naming the range of ApiVersions itself."""
+        """KIP-511: a too new ApiVersions gets a response in version 0, naming the range of ApiVersions itself."""
         route = self.routes[API_VERSIONS]
         own = ApiVersionsResponse.ApiVersion(api_key=API_VERSIONS, min_version=route.min, max_version=route.max)
         return encode(ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own]), 0)

@@ -101,4 +101,4 @@ async def _body(outcome: Reply | list[Buffer]) -> list[Buffer]:
             raise failure
         finally:
             del failure  # it knows this frame: a circle would wait for the collector, with all that was read
-    return cast("list[Buffer]", outcome.answer)
+    return cast("list[Buffer]", outcome.response)

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from cairnmq.broker.requests.reply import CloseConnection, Reply
+from cairnmq.broker.requests.reply import AwaitedReply, CloseConnection, Reply
 from cairnmq.wire.apis import APIS, SERVED, request_class, response_class
 from cairnmq.wire.codec import Malformed, decode, encode
 from cairnmq.wire.framing import RequestHeader
 from cairnmq.wire.messages import Message
 from cairnmq.wire.notation import SHAPES, Field, Shape
-from unit.broker.rig import Rig, batch, open_rig, scenario
+from unit.broker.rig import Rig, batch, open_rig, scenario, until
 
 TRIES = 60
 TEXTS = ["", "a", "a", "b", "1", "g", "user", "none", "a b", "x" * 300, "__consumer_offsets", "retention.ms", "ä\0"]
@@ -82,15 +82,15 @@ async def answer(rig: Rig, key: int, version: int, request: Message) -> Message 
     try:
         outcome: Any = rig.ctx.router.routes[key].call(rig.ctx, RequestHeader(key, version, 1, "odd"), frame, 0)
         if isinstance(outcome, Reply):
+            if isinstance(outcome, AwaitedReply):
+                await until(lambda: outcome.done)
             await asyncio.sleep(0)
             if not outcome.done:
                 outcome.abandon()
                 return None
             if outcome.failure is not None:
                 raise outcome.failure
-            outcome = outcome.answer
-        elif asyncio.iscoroutine(outcome) or isinstance(outcome, asyncio.Future):
-            outcome = await outcome
+            outcome = outcome.response
     except (CloseConnection, Malformed):
         return None
     if outcome is None:

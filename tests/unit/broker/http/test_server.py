@@ -21,10 +21,11 @@ from cairnmq.broker.http import page_files
 from cairnmq.broker.http import server as http
 from cairnmq.broker.http.server import HttpServer
 from cairnmq.broker.http.status import Status
+from cairnmq.broker.options import Address
 from cairnmq.groups.offsets import Committed, OffsetKey, put
 from cairnmq.wire.apis import METADATA
 from cairnmq.wire.messages import MetadataRequest
-from unit.broker.rig import Rig, batch, open_rig, scenario, until
+from unit.broker.rig import LISTENER, Rig, batch, open_rig, scenario, until
 
 PROMISED = [
     "cairn_request_seconds",
@@ -152,7 +153,7 @@ async def test_the_api_behind_the_page(tmp_path: Path) -> None:
         await used(rig)
         status = json.loads((await web.get("/api/v1/status"))[2])
         assert status["broker"]["bootstrap"] == "127.0.0.1:9092"
-        rig.ctx.node = replace(rig.ctx.node, host="::1")
+        rig.ctx.node = replace(rig.ctx.node, listeners=(replace(LISTENER, advertised=Address("::1", 9092)),))
         assert web.status.broker()["bootstrap"] == "[::1]:9092"
         (topic,) = status["topics"]
         assert (topic["name"], topic["partitions"], topic["messages"]) == ("orders", 2, 5)

@@ -10,8 +10,9 @@ import struct
 
 import pytest
 
+from cairnmq.broker.net.connection import Intake
 from cairnmq.broker.net.connection_limits import Limits
-from cairnmq.broker.requests.reply import CloseConnection
+from cairnmq.broker.requests.reply import AwaitedReply, CloseConnection, Response
 from cairnmq.errors import ErrorCode
 from cairnmq.storage.files.buffers import LARGE, SMALL, unseen
 from cairnmq.types import Buffer
@@ -76,9 +77,9 @@ async def test_a_produce_that_waited_can_be_written_to() -> None:
     async with open_bench() as bench:
         client = await bench.connect(receive_buffer=4096)
         client.raw(frame(METADATA, 1, bytes(8 << 20)) + frame(PRODUCE, 2, b"small"))
-        await until(lambda: bool(bench.listener.connections))
+        await until(lambda: bool(bench.connections.members))
         connection = bench.connection()
-        await until(lambda: connection._blocked and connection.held_bytes == 0)
+        await until(lambda: connection._intake is Intake.BLOCKED and connection.held_bytes == 0)
         assert await client.receive() == (1, bytes(8 << 20))
         (started,) = await bench.stub.until_started(1)
         assert started.body == b"small" and not started.body.readonly
@@ -118,8 +119,8 @@ async def test_a_request_without_an_answer_leaves_no_gap() -> None:
 @scenario
 async def test_messages_and_futures_are_answers_too() -> None:
     async with open_bench() as bench:
-        later: asyncio.Future[ApiVersionsResponse] = asyncio.get_running_loop().create_future()
-        bench.stub.router.add(60, lambda ctx, header, request: later)
+        later: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        bench.stub.router.add(60, lambda ctx, header, request: AwaitedReply(later))
         client = await bench.connect()
         client.send(API_VERSIONS, 1, version=1)
         _, body = await client.receive()
@@ -127,7 +128,7 @@ async def test_messages_and_futures_are_answers_too() -> None:
         bench.ctx.metrics.request(60)
         client.send(60, 2, b"\0\0", version=0)
         await bench.turn()
-        later.set_result([b"later"])  # type: ignore[arg-type]
+        later.set_result([b"later"])
         assert await client.receive() == (2, b"\0later")
 
 
@@ -141,7 +142,7 @@ async def test_impossible_sizes_close_before_anything_is_allocated(size: int) ->
         client = await bench.connect()
         client.raw(struct.pack(">i", size))
         assert await client.closed()
-        assert bench.listener.chunks.kept_bytes <= SMALL
+        assert bench.connections.chunks.kept_bytes <= SMALL
         assert bench.ctx.metrics.malformed == 1
 
 
@@ -311,7 +312,7 @@ async def test_chunks_are_used_again_when_nobody_looks_any_more() -> None:
         for number in range(300):
             client.send(METADATA, number, bytes(50_000))
             await client.receive()
-        assert bench.listener.chunks.kept_bytes <= 4 * LARGE
+        assert bench.connections.chunks.kept_bytes <= 4 * LARGE
 
 
 @scenario
@@ -443,7 +444,7 @@ async def test_a_lost_connection_gives_its_bytes_back_and_abandons_what_it_parke
         assert bench.ctx.budget.used < 200_000  # what is only announced is not there yet
         client.writer.transport.abort()
         large.writer.transport.abort()
-        await until(lambda: not bench.listener.connections)
+        await until(lambda: not bench.connections.members)
         assert bench.stub.abandoned == [7]
         assert bench.ctx.budget.used == 0
         parked.answer(b"too late")
@@ -459,7 +460,7 @@ async def test_what_cannot_be_given_up_holds_its_bytes_until_it_is_done() -> Non
         (staged,) = await bench.stub.until_started(1)
         staged.reply.on_abandon = None
         client.writer.transport.abort()
-        await until(lambda: not bench.listener.connections)
+        await until(lambda: not bench.connections.members)
         assert bench.ctx.budget.used > 1000
         staged.answer(b"nobody hears it")
         assert bench.ctx.budget.used == 0
@@ -508,7 +509,7 @@ async def test_a_part_of_a_large_request_waits_where_it_is() -> None:
         await until(lambda: bench.ctx.budget._privileged is not None)
         waiting.raw(whole[waiting][1000:200_000])
         await until(lambda: bench.ctx.budget.wanted)
-        assert len(whole[waiting]) in [each.held_bytes for each in bench.listener.connections]
+        assert len(whole[waiting]) in [each.held_bytes for each in bench.connections.members]
         for client in whole:
             client.raw(whole[client][200_000:])
         started = await bench.stub.until_started(2)
@@ -524,13 +525,13 @@ async def test_half_a_large_request_is_cut_off_when_others_wait_for_its_memory()
         slow, other = await bench.connect(), await bench.connect()
         slow.raw(struct.pack(">i", 5_000_000) + bytes(100))
         await until(lambda: bench.ctx.budget.full)
-        bench.listener.sweep(asyncio.get_running_loop().time())
+        bench.connections.sweep(asyncio.get_running_loop().time())
         other.send(METADATA, 1, bytes(100_000))
         await until(lambda: bench.ctx.budget.wanted)
-        bench.listener.sweep(asyncio.get_running_loop().time())  # the first one only looks
+        bench.connections.sweep(asyncio.get_running_loop().time())  # the first one only looks
         slow.raw(b"x")
         await asyncio.sleep(0.05)
-        bench.listener.sweep(asyncio.get_running_loop().time())
+        bench.connections.sweep(asyncio.get_running_loop().time())
         assert await slow.closed()
         assert await other.receive() == (1, bytes(100_000))
 
@@ -543,15 +544,15 @@ async def test_halves_of_small_requests_count_and_those_that_wait_hold_what_came
         for client in slow:
             client.raw(half)
         await until(lambda: bench.ctx.budget.full and bench.ctx.budget.wanted)
-        await until(lambda: sum(each.held_bytes > 0 for each in bench.listener.connections) == 2)
+        await until(lambda: sum(each.held_bytes > 0 for each in bench.connections.members) == 2)
         assert bench.ctx.budget.used == 2 * SMALL
         for _ in range(2):  # the first one only looks
-            bench.listener.sweep(asyncio.get_running_loop().time())
-        await until(lambda: len(bench.listener.connections) == 2)
+            bench.connections.sweep(asyncio.get_running_loop().time())
+        await until(lambda: len(bench.connections.members) == 2)
         other = await bench.connect()
         other.send(METADATA, 1, bytes(100))
         for _ in range(3):
-            bench.listener.sweep(asyncio.get_running_loop().time())
+            bench.connections.sweep(asyncio.get_running_loop().time())
             await asyncio.sleep(0.05)
         assert await other.receive() == (1, bytes(100))
 
@@ -636,12 +637,12 @@ async def test_answers_that_nobody_takes_are_bounded_over_all_connections() -> N
         await until(lambda: bench.ctx.answers.wanted)
         now = asyncio.get_running_loop().time()
         for later in range(0, 20, 2):
-            bench.listener.sweep(now + later)
+            bench.connections.sweep(now + later)
             await asyncio.sleep(0.01)
         assert await other.receive() == (2, b"me")
         for client in slow:
             client.writer.transport.abort()
-        await until(lambda: len(bench.listener.connections) == 1)
+        await until(lambda: len(bench.connections.members) == 1)
         assert bench.ctx.answers.used == 0 and bench.ctx.budget.used == 0
 
 
@@ -669,7 +670,7 @@ async def test_a_large_answer_holds_its_chunk_no_longer_than_it_must(size: int, 
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
         chunk = bytearray(LARGE)
         parked.reply.complete([memoryview(chunk)[:size]])
-        parked.reply.answer = None
+        parked.reply.response = None
         assert (transport.get_write_buffer_size() > 0) == (send_buffer < size)
         assert unseen(chunk)
         assert await client.receive() == (1, bytes(size))
@@ -703,11 +704,11 @@ async def connect_slow_reader(bench: Bench) -> Client:
 
 async def cut_off_after_a_minute(bench: Bench) -> None:
     now = asyncio.get_running_loop().time()
-    bench.listener.sweep(now)
-    bench.listener.sweep(now + 59)
-    assert len(bench.listener.connections) == 1
-    bench.listener.sweep(now + 61)
-    await until(lambda: not bench.listener.connections)
+    bench.connections.sweep(now)
+    bench.connections.sweep(now + 59)
+    assert len(bench.connections.members) == 1
+    bench.connections.sweep(now + 61)
+    await until(lambda: not bench.connections.members)
 
 
 @scenario
@@ -741,8 +742,8 @@ async def test_a_reader_that_moves_on_is_kept() -> None:
         for step in range(1, 6):
             await client.receive()
             await bench.turn()
-            bench.listener.sweep(now + 50 * step)
-        assert len(bench.listener.connections) == 1
+            bench.connections.sweep(now + 50 * step)
+        assert len(bench.connections.members) == 1
 
 
 # ------------------------------------------------------------------------------------------------------------ idle
@@ -756,9 +757,9 @@ async def test_idle_connections_are_reaped_also_those_that_never_spoke() -> None
         spoke.send(METADATA, 1)
         await spoke.receive()
         now = asyncio.get_running_loop().time()
-        bench.listener.sweep(now + 599)
-        assert len(bench.listener.connections) == 3
-        bench.listener.sweep(now + 601)
+        bench.connections.sweep(now + 599)
+        assert len(bench.connections.members) == 3
+        bench.connections.sweep(now + 601)
         assert [await client.closed() for client in (silent, half, spoke)] == [True] * 3
 
 
@@ -768,6 +769,6 @@ async def test_a_parked_request_is_not_idleness() -> None:
         client = await bench.connect()
         client.send(FETCH, 1, version=4)
         (parked,) = await bench.stub.until_started(1)
-        bench.listener.sweep(asyncio.get_running_loop().time() + 10_000)
+        bench.connections.sweep(asyncio.get_running_loop().time() + 10_000)
         parked.answer(b"still here")
         assert await client.receive() == (1, b"still here")

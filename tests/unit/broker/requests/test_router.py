@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 
-from cairnmq.broker.requests.router import Router
+from cairnmq.broker.requests.reply import AwaitedReply
+from cairnmq.broker.requests.router import Router, as_handler
 from cairnmq.broker.routes import build_router
 from cairnmq.wire.apis import METADATA, PRODUCE, SERVED
 
@@ -27,3 +31,16 @@ def test_a_key_has_one_handler() -> None:
 
 def test_two_brokers_share_no_state() -> None:
     assert build_router().routes[METADATA].call.__self__ is not build_router().routes[METADATA].call.__self__  # type: ignore[attr-defined]
+
+
+def test_a_coroutine_function_becomes_a_reply() -> None:
+    async def later(ctx: Any, header: Any, request: Any) -> Any:
+        return request
+
+    async def ask() -> Any:
+        nothing: Any = None
+        reply = as_handler(later)(nothing, nothing, [b"x"])
+        assert isinstance(reply, AwaitedReply) and reply._work is not None
+        return await reply._work
+
+    assert asyncio.run(ask()) == [b"x"]
