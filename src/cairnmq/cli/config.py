@@ -91,7 +91,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run_list(arguments: argparse.Namespace) -> int:
     with connect(arguments) as client:
         found = _settings(client, arguments.broker)
-    patterns = arguments.patterns
+    patterns = _current(arguments.patterns)
     if patterns:
         _refuse_unknown(patterns, found)
         shown = [each for each in found if any(fnmatchcase(each.name, pattern) for pattern in patterns)]
@@ -116,9 +116,10 @@ def run_list(arguments: argparse.Namespace) -> int:
 def run_get(arguments: argparse.Namespace) -> int:
     with connect(arguments) as client:
         found = _settings(client, arguments.broker)
-    _refuse_unknown(arguments.names, found)
+    names = _current(arguments.names)
+    _refuse_unknown(names, found)
     by_name = {each.name: each for each in found}
-    wanted = [by_name[name] for name in arguments.names]
+    wanted = [by_name[name] for name in names]
     if arguments.json:
         write_json([_as_json(each) for each in wanted])
     elif len(wanted) == 1:
@@ -132,7 +133,7 @@ def run_get(arguments: argparse.Namespace) -> int:
 def run_set(arguments: argparse.Namespace) -> int:
     from cairnmq.client.admin import settings_as_changes
 
-    wanted = dict(arguments.changes)
+    wanted = {_current([name])[0]: text for name, text in arguments.changes}
     _change(arguments, list(wanted), settings_as_changes(wanted, []))
     for name, value in wanted.items():
         note(f"set {name}={value} {_for(arguments)}")
@@ -142,8 +143,9 @@ def run_set(arguments: argparse.Namespace) -> int:
 def run_unset(arguments: argparse.Namespace) -> int:
     from cairnmq.client.admin import settings_as_changes
 
-    _change(arguments, arguments.names, settings_as_changes({}, arguments.names))
-    for name in arguments.names:
+    names = _current(arguments.names)
+    _change(arguments, names, settings_as_changes({}, names))
+    for name in names:
         note(f"unset {name} {_for(arguments)}")
     return 0
 
@@ -180,6 +182,13 @@ def _refuse_unknown(names: Iterable[str], found: list[Config]) -> None:
             raise UsageError(
                 f"there is no setting {name}{nearest(name, known) or '; `cairn config list -a` shows all'}"
             )
+
+
+def _current(names: Iterable[str]) -> list[str]:
+    """Names under which a setting was known before become today's."""
+    from cairnmq.settings.broker_table import current_name
+
+    return [current_name(name) for name in names]
 
 
 def _value(config: Config) -> str:

@@ -110,7 +110,7 @@ class Store:
         self.loops = [JournalLoop(path, clock, self._wake, self._synced, self._give_room) for path in engine.paths]
         self._link = SplitterLink(lock_fds, self._begin, self._on_report, self._go_by_the_checkpoint)
         self.cold_failures: dict[tuple[int, int], ReadFailure] = {}  # (queue, offset) -> for who asks for it next
-        kept = config.cairn_answer_bytes_max // KEPT_PART // LARGE
+        kept = config.cairn_response_bytes_max // KEPT_PART // LARGE
         self.chunks = Chunks(kept_small=0, kept_large=min(kept, CHUNKS_KEPT))
         self._cold = ThreadPoolExecutor(COLD_READERS, "cold-read")
         self._unpacker = ThreadPoolExecutor(1, "unpack")  # one: a small batch may expand to all that is allowed
@@ -178,7 +178,7 @@ class Store:
             self._link.send(Pace(not self._split_enabled, self._urgent))
         self.engine.config = replace(
             self.engine.config,
-            retain_bytes=config.cairn_journal_retain_bytes,
+            retain_bytes=config.cairn_journal_retention_bytes,
             unsplit_bytes_max=config.cairn_unsplit_bytes_max,
             unsplit_entries_max=config.cairn_unsplit_entries_max,
         )
@@ -319,7 +319,7 @@ class Store:
 
     @property
     def unpacked_max(self) -> int:
-        return self._config.cairn_unpacked_bytes_max
+        return self._config.cairn_decompressed_bytes_max
 
     def unpack(self, job: Callable[[], T], then: Callable[[T], None]) -> None:
         """Off the loop, one after the other; `then` is called on the loop, in the order of the calls."""
@@ -360,7 +360,7 @@ class Store:
             not self._split_enabled,
             None if resume else self._config.cairn_fault_point,
             self._config.cairn_reserve_bytes,
-            self._config.cairn_checkpoint_ms,
+            self._config.cairn_checkpoint_interval_ms,
         )
 
     async def _go_by_the_checkpoint(self) -> None:
