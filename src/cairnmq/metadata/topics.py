@@ -119,7 +119,7 @@ def add_partitions(
         return _unknown(name)
     now = topic.count
     if count <= now:
-        why = f"already has {now} partitions" if count == now else f"has {now} partitions; {count} is no increase"
+        why = f"already has {now} partitions" if count == now else f"has {now} partitions; {count} is not an increase"
         return Refusal(ErrorCode.INVALID_PARTITIONS, f"Topic {name!r} {why}")
     if count > PARTITIONS_MAX or _too_long(name, count):
         return _too_many(count)
@@ -229,7 +229,7 @@ def _partition_count(request: CreateTopic, broker: BrokerConfig, node_id: int) -
         return len(request.assignments)
     count = broker.num_partitions if request.partitions == -1 else request.partitions
     if count <= 0:
-        return Refusal(ErrorCode.INVALID_PARTITIONS, f"A topic cannot have {count} partitions; 1 is the least")
+        return Refusal(ErrorCode.INVALID_PARTITIONS, f"A topic cannot have {count} partitions; the minimum is 1")
     if count > PARTITIONS_MAX:
         return _too_many(count)
     if request.replication_factor not in (1, -1):
