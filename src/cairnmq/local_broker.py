@@ -60,7 +60,7 @@ class Broker:
     def bootstrap(self) -> str:
         """Address for `bootstrap.servers`."""
         if not self.port:
-            raise Fault("the broker was never started: call start(), or use it in a with statement")
+            raise Fault("the broker was not started: call start(), or use it in a with statement")
         return f"{HOST}:{self.port}"
 
     @property
@@ -80,7 +80,7 @@ class Broker:
     @property
     def pid(self) -> int:
         if self._process is None:
-            raise Fault("the broker was never started")
+            raise Fault("the broker was not started")
         return self._process.pid
 
     # ------------------------------------------------------------------------------------------------------ life
@@ -88,7 +88,7 @@ class Broker:
     def start(self) -> Self:
         """Returns when the broker accepts requests."""
         if self.running:
-            raise Fault(f"the broker runs already, at {self.bootstrap}")
+            raise Fault(f"the broker is already running at {self.bootstrap}")
         self._directory.mkdir(parents=True, exist_ok=True)
         with self.log_path.open("ab") as log:
             # A session of its own: Ctrl-C reaches your program alone, which then stops the broker in order.

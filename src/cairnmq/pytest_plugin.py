@@ -20,9 +20,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a setting of the broker that the fixture cairn_broker starts; repeatable",
+        help="setting of the broker that the fixture cairn_broker starts; repeatable",
     )
-    parser.addini("cairn_settings", "settings of the broker of cairn_broker, NAME=VALUE each", type="linelist")
+    parser.addini(
+        "cairn_settings",
+        "settings of the broker that the fixture cairn_broker starts, one NAME=VALUE per line",
+        type="linelist",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

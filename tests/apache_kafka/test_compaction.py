@@ -22,7 +22,7 @@ SETTINGS = {
     "delete.retention.ms": "86400000",
 }
 TURNS, KEYS = 6, 40
-QUICK = {"log.retention.check.interval.ms": "300", "cairn.checkpoint.ms": "300"}
+QUICK = {"log.retention.check.interval.ms": "300", "cairn.checkpoint.interval.ms": "300"}
 
 
 def fill(bootstrap: str) -> None:

@@ -189,7 +189,7 @@ def test_a_group_and_where_it_is(view: Callable[..., Page], client: Client, topi
     page.wait("document.querySelector('#group-name').innerText.startsWith('group of')")
     page.wait(f"{cells('offsets', 4)}.join() === '2'")
     assert page.ask("location.hash") == f"#/groups/{group.replace(' ', '%20')}"
-    assert page.ask("document.querySelector('#members').innerText") == "No members: nobody reads for this group now."
+    assert page.ask("document.querySelector('#members').innerText") == "This group has no members at the moment."
     page.ask("document.querySelector('#offsets a').click()")
     page.wait(f"{cells('topic-groups', 0)}.join() === {json.dumps(group)}")
     page.ask("history.back()")

@@ -92,7 +92,7 @@ def settings(rng: Random) -> dict[str, str]:
     return {
         "cairn.journals": str(rng.choice((1, 1, 2))),
         "cairn.journal.segment.bytes": str(rng.choice((1 << 16, 1 << 18, 1 << 20))),
-        "cairn.checkpoint.ms": str(rng.choice((200, 1000, 5000))),
+        "cairn.checkpoint.interval.ms": str(rng.choice((200, 1000, 5000))),
         "cairn.reserve.bytes": str(1 << 18),
     }
 

@@ -15,7 +15,7 @@ from broker_process import Broker, wait_until
 
 UPDATES, KEYS = 100_000, 1000
 SECONDS = 90.0
-QUICK = {"log.retention.check.interval.ms": "300", "cairn.checkpoint.ms": "300"}
+QUICK = {"log.retention.check.interval.ms": "300", "cairn.checkpoint.interval.ms": "300"}
 SMALL = ("-c", "internal.segment.bytes=500000", "-c", "min.cleanable.dirty.ratio=0.1")
 
 

@@ -11,7 +11,7 @@ from broker_process import Broker, fixed_port, wait_until
 from interop.clients.librdkafka import LibrdkafkaClient
 
 SECONDS = 30.0
-SETTINGS = {"log.retention.check.interval.ms": "500", "cairn.checkpoint.ms": "60000"}
+SETTINGS = {"log.retention.check.interval.ms": "500", "cairn.checkpoint.interval.ms": "60000"}
 
 
 def test_aborted_records_stay_hidden_when_the_report_of_a_demotion_is_lost(make_broker: Callable[..., Broker]) -> None:

@@ -40,7 +40,7 @@ KEYS = 25  # of compacted topics
 GROUPS = ("billing", "mail", "audit")
 OPEN_TOPIC, LATE_TOPIC, DOOMED_TOPIC = "left-open", "late", "doomed"
 QUICK = {
-    "cairn.checkpoint.ms": "300",
+    "cairn.checkpoint.interval.ms": "300",
     "cairn.reserve.bytes": "65536",
     "cairn.journal.segment.bytes": str(1 << 17),
     "log.retention.check.interval.ms": "500",
@@ -400,7 +400,7 @@ def build(root: Path, name: str, seed: int = 1) -> Stock:
     """`clean`, `killed`, `retained` or `two`."""
     settings = dict(QUICK)
     if name == "retained":
-        settings["cairn.journal.retain.bytes"] = str(1 << 30)
+        settings["cairn.journal.retention.bytes"] = str(1 << 30)
     if name == "two":
         settings["cairn.journals"] = "2"
     root.mkdir(parents=True)

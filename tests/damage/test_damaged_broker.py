@@ -97,7 +97,7 @@ def damage(path: Path, random: Random) -> str:
 
 @pytest.fixture(params=["0", str(1 << 30)], ids=["journals deleted", "journals kept"])
 def stopped(request: pytest.FixtureRequest, make_broker: Callable[..., Broker]) -> tuple[Broker, Records, bool]:
-    settings = {"cairn.journal.retain.bytes": request.param, "cairn.journal.segment.bytes": str(1 << 20)}
+    settings = {"cairn.journal.retention.bytes": request.param, "cairn.journal.segment.bytes": str(1 << 20)}
     broker = make_broker(port=fixed_port(), settings=settings).start()
     records = produce(broker.bootstrap)
     assert broker.stop() == 0
@@ -167,7 +167,7 @@ def test_a_kill_and_a_lost_pack_cost_the_records_in_it_and_no_start(make_broker:
     named = set((broker.data / "packs").glob("*.pack"))
     assert named
 
-    broker.start(cairn_checkpoint_ms="60000")
+    broker.start(cairn_checkpoint_interval_ms="60000")
     producer.produce("packed", b"later", partition=0)
     producer.flush(SECONDS)
     wait_until(lambda: set((broker.data / "packs").glob("*.pack")) - named, SECONDS, "a pack that no checkpoint names")

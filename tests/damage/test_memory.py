@@ -113,7 +113,7 @@ def the_file(broker: Broker, pattern: str) -> Path:
 
 
 def test_one_damaged_file_and_a_thousand_readers(make_broker: Callable[..., Broker]) -> None:
-    broker = make_broker(settings={"cairn.checkpoint.ms": "1000"}).start()
+    broker = make_broker(settings={"cairn.checkpoint.interval.ms": "1000"}).start()
     with Client.connect(broker.bootstrap) as client:
         for name, model in (("big", "dedicated"), ("packed", "shared"), ("aborted", "dedicated")):
             client.create_topics([NewTopic(name, 1, configs={"cairn.model": model})])

@@ -66,7 +66,7 @@ class WireClient:
         _, frame = self._state.request(request)
         self._socket.sendall(b"".join(frame))
         reply = self._read()
-        assert isinstance(reply, answer), f"{type(reply).__name__} is no {answer.__name__}"
+        assert isinstance(reply, answer), f"{type(reply).__name__} is not a {answer.__name__}"
         return reply
 
     def topics(self) -> dict[str, int]:

@@ -22,7 +22,7 @@ REPAIRED_SECONDS = 60.0  # by itself
 SMALL = {
     "cairn.journal.segment.bytes": str(1 << 20),
     "cairn.reserve.bytes": str(1 << 20),
-    "cairn.checkpoint.ms": "500",
+    "cairn.checkpoint.interval.ms": "500",
 }
 MODELS = {"packed": "shared", "own": "dedicated"}
 PLACES = [Place("packed", 0), Place("packed", 1), Place("own", 0)]

@@ -22,9 +22,9 @@ SECONDS = 60 if os.environ.get("FUZZ_FRAMES") else 20
 MEMORY_MAX_MB = 256
 SETTINGS = {
     "cairn.request.bytes.max": str(24 << 20),
-    "cairn.answer.bytes.max": str(24 << 20),
+    "cairn.response.bytes.max": str(24 << 20),
     "cairn.group.bytes.max": str(16 << 20),
-    "cairn.unpacked.bytes.max": str(16 << 20),
+    "cairn.decompressed.bytes.max": str(16 << 20),
     "cairn.fetch.session.partitions.max": "20000",
     "cairn.partitions.max": "2000",
 }

@@ -18,7 +18,7 @@ from interop.clients.roster import CLIENTS, PROGRAMS
 from interop.conftest import unused_name
 from programs import require_program
 
-SETTINGS = {**QUICK_GROUPS, "log.retention.check.interval.ms": "300", "cairn.checkpoint.ms": "300"}
+SETTINGS = {**QUICK_GROUPS, "log.retention.check.interval.ms": "300", "cairn.checkpoint.interval.ms": "300"}
 COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.ms": "1000"}
 KEYS, TURNS = 20, 30
 REFUSALS = (87, -1)  # INVALID_RECORD; aiokafka has no word for it

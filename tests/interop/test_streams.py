@@ -34,7 +34,7 @@ SETTINGS = {
     **QUICK_GROUPS,
     **QUICK_TIME_LIMITS,
     "log.retention.check.interval.ms": "300",
-    "cairn.checkpoint.ms": "300",
+    "cairn.checkpoint.interval.ms": "300",
 }
 # Stores in memory: whoever starts anew, or takes over, has nothing but the changelogs.
 STREAMS = {

@@ -57,7 +57,7 @@ def read_some(broker: Broker, seed: int) -> None:
 
 
 def test_an_idle_queue_holds_no_file_directory_or_thread(tmp_path: Path) -> None:
-    broker = Broker(tmp_path, settings={"cairn.checkpoint.ms": "500"}).start()
+    broker = Broker(tmp_path, settings={"cairn.checkpoint.interval.ms": "500"}).start()
     try:
         before = held(broker)
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})

@@ -62,7 +62,7 @@ def test_aborted_records_are_unseen(read: Read, kafka: LibrdkafkaClient, shared_
 
 
 def test_a_compacted_topic(read: Read, make_broker: Callable[..., Broker]) -> None:
-    quick = {"log.retention.check.interval.ms": "300", "cairn.checkpoint.ms": "300"}
+    quick = {"log.retention.check.interval.ms": "300", "cairn.checkpoint.interval.ms": "300"}
     broker = make_broker(settings=quick).start()
     kafka = LibrdkafkaClient(broker.bootstrap)
     configs = {"cleanup.policy": "compact", "internal.segment.bytes": "100000", "min.cleanable.dirty.ratio": "0.01"}
@@ -80,7 +80,7 @@ def test_a_compacted_topic(read: Read, make_broker: Callable[..., Broker]) -> No
 
 def test_a_compacted_topic_with_transactions(read: Read, make_broker: Callable[..., Broker]) -> None:
     """What was aborted stays unseen, whatever compaction has left of it and of its markers."""
-    quick = {"log.retention.check.interval.ms": "300", "cairn.checkpoint.ms": "300"}
+    quick = {"log.retention.check.interval.ms": "300", "cairn.checkpoint.interval.ms": "300"}
     broker = make_broker(settings=quick).start()
     kafka = LibrdkafkaClient(broker.bootstrap)
     configs = {"cleanup.policy": "compact", "internal.segment.bytes": "20000", "min.cleanable.dirty.ratio": "0.01"}

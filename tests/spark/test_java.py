@@ -42,7 +42,7 @@ def test_java_is_looked_for_where_spark_does(tmp_path: Path) -> None:
     assert complaint({"PATH": str(new / "bin")}) is None
     assert complaint({"PATH": f"{tmp_path}:{old / 'bin'}:{new / 'bin'}"}) == (
         f"{old}/bin/java is Java 11: Spark needs Java 17 or newer; "
-        "install one (Debian: default-jre-headless) or let JAVA_HOME name the directory of another"
+        "install it (Debian: default-jre-headless) or set JAVA_HOME to its directory"
     )
     said = complaint({"JAVA_HOME": str(old), "PATH": str(new / "bin")})
     assert said is not None and "is Java 11" in said, "JAVA_HOME goes before the PATH"
@@ -50,15 +50,15 @@ def test_java_is_looked_for_where_spark_does(tmp_path: Path) -> None:
 
 def test_there_is_none(tmp_path: Path) -> None:
     for environment, sentence in (
-        ({"PATH": str(tmp_path)}, "there is no Java on the PATH, and JAVA_HOME is not set"),
-        ({}, "there is no Java on the PATH"),
-        ({"JAVA_HOME": "/nowhere", "PATH": "/usr/bin"}, "there is no Java in JAVA_HOME=/nowhere"),
+        ({"PATH": str(tmp_path)}, "no Java found on the PATH, and JAVA_HOME is not set"),
+        ({}, "no Java found on the PATH"),
+        ({"JAVA_HOME": "/nowhere", "PATH": "/usr/bin"}, "no Java found in JAVA_HOME=/nowhere"),
     ):
         said = complaint(environment)
         assert said is not None and said.startswith(sentence)
     mute = java_home(tmp_path, "17")
     said = complaint({"JAVA_HOME": str(mute)})
-    assert said is not None and "does not say which Java it is" in said
+    assert said is not None and "does not report its version it is" in said
 
 
 def told(home: Path) -> str:
@@ -72,6 +72,6 @@ def told(home: Path) -> str:
 def test_java_is_the_trouble(tmp_path: Path) -> None:
     error = "cairnmq.spark.errors.SparkSourceError: "
     missing = tmp_path / "missing"
-    assert told(missing).startswith(f"{error}there is no Java in JAVA_HOME={missing}: Spark needs Java 17 or newer")
+    assert told(missing).startswith(f"{error}no Java found in JAVA_HOME={missing}: Spark needs Java 17 or newer")
     old = java_home(tmp_path / "old", 'openjdk version "11.0.2"')
     assert told(old).startswith(f"{error}{old}/bin/java is Java 11: Spark needs Java 17 or newer")

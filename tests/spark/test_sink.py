@@ -112,7 +112,7 @@ def test_a_stream(
     [
         ("SELECT 'a' AS key", {"topic": "t"}, "column value is missing"),
         ("SELECT 1 AS value", {"topic": "t"}, "column value must be string or binary, not int"),
-        ("SELECT 'a' AS value", {}, "neither the option topic nor a column topic"),
+        ("SELECT 'a' AS value", {}, "set option topic or add a column topic"),
         ("SELECT 'a' AS value", {"topic": "t", "kafka.ack": "1"}, "unknown option kafka.ack; did you mean kafka.acks"),
         ("SELECT 'a' AS value, 7 AS partition", {"topic": "sink-errors"}, "topic sink-errors: a row wants partition 7"),
         ("SELECT 'a' AS value, string(NULL) AS topic", {}, "a row has no topic"),

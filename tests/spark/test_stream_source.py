@@ -257,7 +257,7 @@ def test_what_was_aged_out_ends_the_query_or_is_left_out(
     run(read_stream(subscribe="stream-aged", startingOffsets="earliest").load(), tmp_path)
     send(kafka, "stream-aged", 10, 30, 1)
     kafka.delete_records("stream-aged", 0, 25)
-    with pytest.raises(StreamingQueryException, match="from offset 10 on are gone: the partition now begins at 25"):
+    with pytest.raises(StreamingQueryException, match="from offset 10 on are gone: the partition now starts at 25"):
         run(read_stream(subscribe="stream-aged").load(), tmp_path)
     run(read_stream(subscribe="stream-aged", failOnDataLoss="false").load(), tmp_path)
     assert numbers(spark, tmp_path) == [*range(10), *range(25, 30)]

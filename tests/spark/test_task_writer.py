@@ -86,5 +86,5 @@ def test_a_stream_goes_on_when_the_table_of_ids_is_full(
         view = TransactionView(client, 900_000)
         assert all(view.commit(each) for each in transactions), "the last ones are known, and how they ended"
         if not kept:
-            with pytest.raises(SparkSourceError, match="nobody knows whether it was"):
+            with pytest.raises(SparkSourceError, match="its result is unknown"):
                 view.commit(next(iter(used.values())))

@@ -178,7 +178,7 @@ def test_who_begins_with_the_same_id_ends_what_was_open(client: Client, kafka: L
 
 
 def test_what_the_broker_has_forgotten_is_not_guessed(client: Client) -> None:
-    with pytest.raises(SparkSourceError, match="nobody knows whether it was"):
+    with pytest.raises(SparkSourceError, match="its result is unknown"):
         view_of(client).commit(Transaction("never-heard-of", 1, 0))
 
 

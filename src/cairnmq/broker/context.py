@@ -88,7 +88,7 @@ class Context:
         self.metrics = Metrics()
         self.budget = Budget(config.cairn_request_bytes_max)
         self.objects = Budget(config.cairn_request_bytes_max // 2)
-        self.answers = Budget(config.cairn_answer_bytes_max)
+        self.answers = Budget(config.cairn_response_bytes_max)
         self.large_polls: set[Callable[[], None]] = set()  # answer parked fetches of many partitions now
         self.log_sizes = LogSizes()
         groups = Groups.load(store.load_facts(GROUP_SPACE), offsets, _limits(config), store.load_facts(MEMBER_SPACE))

@@ -41,7 +41,7 @@ class FoundMetadata:
             for copy in self._copies:
                 shutil.copy2(self._directory / copy.removesuffix(COPY), self._directory / copy)
         except OSError as error:
-            log.warning("no copy of %s could be kept for the time of the start: %s", self._names[0], text_of(error))
+            log.warning("%s: no safety copy could be made for this start: %s", self._names[0], text_of(error))
             self.forget()
 
     def put_back(self) -> None:

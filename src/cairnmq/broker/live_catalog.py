@@ -191,9 +191,9 @@ class LiveCatalog:
                 return altered
             if not validate_only:
                 for name in sorted({change.name for change in changes} & altered.keys() - BROKER.keys()):
-                    log.warning("broker setting %s is kept, but has no meaning here%s", name, nearest(name, BROKER))
+                    log.warning("broker setting %s is stored but has no effect here%s", name, nearest(name, BROKER))
                 built = self._catalog.broker_config(config)
-                assert not isinstance(built, Refusal), f"settings that were accepted do not hold together: {built}"
+                assert not isinstance(built, Refusal), f"accepted settings are not valid together: {built}"
                 self._config = built
                 self.image = self._catalog.image
                 # Many broker settings are defaults of topic settings.

@@ -24,16 +24,21 @@ METRICS: dict[str, Metric] = {
         "gauge", BROKER, "1 when requests are served, 0 while recovery runs or a journal has stopped."
     ),
     "cairn_build_info": Metric(
-        "gauge", BROKER, "Always 1; the labels say what runs.", ("version", "kernels", "python")
+        "gauge",
+        BROKER,
+        "Always 1; version, kernels and Python version are in the labels.",
+        ("version", "kernels", "python"),
     ),
     "cairn_connections": Metric("gauge", BROKER, "Open client connections."),
-    "cairn_connections_total": Metric("counter", BROKER, "Client connections accepted since the start."),
-    "cairn_connections_refused_total": Metric("counter", BROKER, "Connections refused because of max.connections."),
-    "cairn_malformed_requests_total": Metric("counter", BROKER, "Requests that could not be read."),
+    "cairn_connections_total": Metric("counter", BROKER, "Client connections accepted."),
+    "cairn_connections_refused_total": Metric(
+        "counter", BROKER, "Client connections refused because of max.connections."
+    ),
+    "cairn_malformed_requests_total": Metric("counter", BROKER, "Requests that could not be decoded."),
     "cairn_request_seconds": Metric(
         "histogram",
         BROKER,
-        "Time from the last byte of a request to its response being handed to the socket.",
+        "Time from the last byte of a request until its response is passed to the socket.",
         ("api",),
     ),
     "cairn_bytes_in_total": Metric("counter", TRAFFIC, "Bytes read from clients."),
@@ -45,51 +50,57 @@ METRICS: dict[str, Metric] = {
         "counter", TRAFFIC, "Bytes of record batches fetched from a topic; beyond 1,000 topics as (others).", ("topic",)
     ),
     "kafka_topic_partition_current_offset": Metric(
-        "gauge", TRAFFIC, "Visible end of a partition.", ("topic", "partition")
+        "gauge", TRAFFIC, "High watermark of a partition.", ("topic", "partition")
     ),
-    "cairn_request_bytes_in_flight": Metric("gauge", TRAFFIC, "Bytes of requests without a response yet."),
-    "cairn_request_object_bytes": Metric("gauge", TRAFFIC, "Memory that decoded requests may take (an estimate)."),
-    "cairn_answer_bytes_unsent": Metric("gauge", TRAFFIC, "Bytes of responses that clients have not read."),
+    "cairn_request_bytes_in_flight": Metric("gauge", TRAFFIC, "Bytes of requests in flight."),
+    "cairn_request_object_bytes": Metric("gauge", TRAFFIC, "Estimated memory of decoded requests in flight."),
+    "cairn_answer_bytes_unsent": Metric("gauge", TRAFFIC, "Bytes of responses that clients have not read yet."),
     "cairn_groups": Metric("gauge", GROUPS, "Groups by type and state.", ("type", "state")),
     "cairn_group_lag": Metric("gauge", GROUPS, _LAG, ("group", "topic", "partition")),
     "kafka_consumergroup_lag": Metric(
         "gauge",
         GROUPS,
-        "The same, under the name that exporters for Kafka use.",
+        "Same as cairn_group_lag, under the name that Kafka exporters use.",
         ("consumergroup", "topic", "partition"),
     ),
-    "cairn_group_lag_omitted": Metric("gauge", GROUPS, "Partitions of groups beyond the 10,000 whose lag is shown."),
+    "cairn_group_lag_omitted": Metric("gauge", GROUPS, "Group partitions whose lag is not exported (limit 10,000)."),
     "cairn_journal_end_bytes": Metric("gauge", STORAGE, "End position of a journal.", ("journal",)),
-    "cairn_journal_size_bytes": Metric("gauge", STORAGE, "Bytes a journal holds on disk.", ("journal",)),
-    "cairn_split_lag_bytes": Metric("gauge", STORAGE, "Journal bytes not yet in queue logs.", ("journal",)),
+    "cairn_journal_size_bytes": Metric("gauge", STORAGE, "Size of a journal on disk.", ("journal",)),
+    "cairn_split_lag_bytes": Metric(
+        "gauge", STORAGE, "Journal bytes that are not split into queue logs yet.", ("journal",)
+    ),
     "cairn_journal_stopped": Metric("gauge", STORAGE, "1 if a journal has stopped after a fault.", ("journal",)),
-    "cairn_journal_damaged": Metric(
-        "gauge", STORAGE, "1 if a journal does not read back after the checkpoint.", ("journal",)
-    ),
+    "cairn_journal_damaged": Metric("gauge", STORAGE, "1 if a journal is damaged after the checkpoint.", ("journal",)),
     "cairn_journal_cut_bytes_total": Metric(
-        "counter", STORAGE, "Bytes that were never synced and were cut off at the start.", ("journal",)
+        "counter", STORAGE, "Unsynced, damaged bytes that were truncated at startup.", ("journal",)
     ),
-    "cairn_replay_bytes": Metric("gauge", STORAGE, "Bytes to replay if the broker were killed now.", ("journal",)),
+    "cairn_replay_bytes": Metric(
+        "gauge", STORAGE, "Journal bytes that a restart would replay after a crash.", ("journal",)
+    ),
     "cairn_flush_seconds": Metric("histogram", STORAGE, "Duration of journal syncs.", ("journal",)),
     "cairn_checkpoint_age_seconds": Metric("gauge", STORAGE, "Age of the last checkpoint."),
     "cairn_checkpoint_seconds": Metric("gauge", STORAGE, "Duration of the last checkpoint."),
-    "cairn_recovery_seconds": Metric("gauge", STORAGE, "Duration of the recovery at the last start."),
+    "cairn_recovery_seconds": Metric("gauge", STORAGE, "Duration of recovery at startup."),
     "cairn_tail_reads_total": Metric("counter", STORAGE, "Reads served from the journals."),
-    "cairn_cold_reads_total": Metric("counter", STORAGE, "Reads that had to wait for the disk."),
-    "cairn_damages_total": Metric("counter", STORAGE, "Places where stored bytes did not read back."),
-    "cairn_disk_free_bytes": Metric("gauge", STORAGE, "Free bytes of the disk with a directory.", ("directory",)),
-    "cairn_disk_size_bytes": Metric("gauge", STORAGE, "Size of that disk.", ("directory",)),
-    "cairn_compaction_passes_total": Metric("counter", STORAGE, "Compaction passes over a queue."),
-    "cairn_compaction_read_bytes_total": Metric("counter", STORAGE, "Bytes of queue logs that were compacted."),
-    "cairn_compaction_written_bytes_total": Metric("counter", STORAGE, "Bytes that compaction kept."),
-    "cairn_compaction_dirty_ratio": Metric("gauge", STORAGE, "Dirty share of the dirtiest queue that waits."),
+    "cairn_cold_reads_total": Metric(
+        "counter", STORAGE, "Reads that were not in the page cache and waited for the disk."
+    ),
+    "cairn_damages_total": Metric("counter", STORAGE, "Damaged places found in stored files."),
+    "cairn_disk_free_bytes": Metric("gauge", STORAGE, "Free bytes on the disk of a directory.", ("directory",)),
+    "cairn_disk_size_bytes": Metric("gauge", STORAGE, "Size of the disk of a directory.", ("directory",)),
+    "cairn_compaction_passes_total": Metric("counter", STORAGE, "Compaction passes over a partition."),
+    "cairn_compaction_read_bytes_total": Metric("counter", STORAGE, "Bytes read by compaction."),
+    "cairn_compaction_written_bytes_total": Metric("counter", STORAGE, "Bytes written by compaction."),
+    "cairn_compaction_dirty_ratio": Metric(
+        "gauge", STORAGE, "Largest dirty ratio of the partitions that wait for compaction."
+    ),
     "process_cpu_seconds_total": Metric("counter", PROCESS, "CPU time of the broker process."),
     "process_resident_memory_bytes": Metric("gauge", PROCESS, "Resident memory of the broker process."),
     "process_virtual_memory_bytes": Metric("gauge", PROCESS, "Virtual memory of the broker process."),
     "process_open_fds": Metric("gauge", PROCESS, "Open files of the broker process."),
-    "process_max_fds": Metric("gauge", PROCESS, "Open files that the system allows it."),
+    "process_max_fds": Metric("gauge", PROCESS, "Maximum number of open files of the broker process."),
     "process_start_time_seconds": Metric("gauge", PROCESS, "Start of the broker process, in seconds since 1970."),
-    "cairn_splitter_cpu_seconds_total": Metric("counter", PROCESS, "CPU time of the splitter process that runs now."),
+    "cairn_splitter_cpu_seconds_total": Metric("counter", PROCESS, "CPU time of the current splitter process."),
     "cairn_splitter_resident_memory_bytes": Metric("gauge", PROCESS, "Resident memory of the splitter process."),
-    "cairn_splitter_restarts_total": Metric("counter", PROCESS, "Times the splitter was started again."),
+    "cairn_splitter_restarts_total": Metric("counter", PROCESS, "Restarts of the splitter process."),
 }

@@ -387,7 +387,7 @@ async def _open_store(
     engine_config = EngineConfig(
         journals=config.cairn_journals,
         segment_bytes=config.cairn_journal_segment_bytes,
-        retain_bytes=config.cairn_journal_retain_bytes,
+        retain_bytes=config.cairn_journal_retention_bytes,
         unsplit_bytes_max=config.cairn_unsplit_bytes_max,
         unsplit_entries_max=config.cairn_unsplit_entries_max,
     )

@@ -15,16 +15,16 @@ def tell_scans(scans: Sequence[Scan]) -> None:
     for scan in scans:
         if scan.cut_bytes:
             log.warning(
-                "journal %d: its last %d bytes, from position %d on, were written but never synced, and do not read "
-                "back; they are cut off",
+                "journal %d: truncated the last %d bytes, from position %d: they were never synced and are damaged",
                 scan.number,
                 scan.cut_bytes,
                 scan.end,
             )
         if scan.hole is not None:
             log.warning(
-                "journal %d: the file %s ends at %d, before position %d, where the checkpoint stands. All that is "
-                "missing is in queue logs, so nothing is lost; the journal goes on in a new file. Look at the disk.",
+                "journal %d: file %s ends at %d, before the checkpoint's position %d. The missing part is in queue "
+                "logs, so "
+                "nothing is lost, and the journal continues in a new file. Check the disk.",
                 scan.number,
                 scan.hole.file,
                 scan.hole.position,
@@ -36,4 +36,4 @@ def tell_scans(scans: Sequence[Scan]) -> None:
 
 def tell_strays(names: Sequence[str], where: str) -> None:
     if names:
-        log.warning("%s: passed over what is no journal of this broker: %s", where, ", ".join(names))
+        log.warning("%s: ignored entries that are not journals of this broker: %s", where, ", ".join(names))

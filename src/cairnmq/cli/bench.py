@@ -46,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "cairn bench",
         "cairn bench produce --num-records 1000000 --record-size 100 --throughput -1",
         "cairn bench e2e --throughput 500",
-        remarks="Batches of one length hold the same bytes, so that the broker is measured and not this program.",
+        remarks="Batches of equal length contain the same bytes, so that the client itself takes little CPU.",
     )
     add_produce(parser)
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
@@ -161,7 +161,7 @@ def add_sending(parser: argparse.ArgumentParser) -> None:
 def rate(text: str) -> float | None:
     number = float(text)
     if number != -1 and not 0 < number < 1e9:
-        raise argparse.ArgumentTypeError("records per second, or -1 for as many as possible")
+        raise argparse.ArgumentTypeError("records per second, or -1: unlimited")
     return None if number == -1 else number
 
 
@@ -206,9 +206,9 @@ def run_e2e(arguments: argparse.Namespace) -> int:
     from cairnmq.cli.bench_load import STAMP_BYTES, Follower, Producer, stamped
 
     if arguments.throughput is None:
-        raise UsageError("end-to-end latency needs a rate: without one it only shows how long the queue in front was")
+        raise UsageError("end-to-end latency needs a rate: without one it only measures the send queue")
     if arguments.record_size < STAMP_BYTES:
-        raise UsageError(f"records carry the time of their sending: at least {STAMP_BYTES} bytes")
+        raise UsageError(f"record size must be at least {STAMP_BYTES} bytes: each record carries its send time")
     settings = settings_of(arguments)
     with connect(arguments) as client, place(client, arguments.topic, arguments.partitions) as topic:
         with connect(arguments) as reading:
@@ -309,9 +309,9 @@ def apply_properties(arguments: argparse.Namespace, properties: dict[str, str]) 
         elif name == "enable.idempotence" and value == "false":
             continue
         elif name in WITHOUT_EFFECT:
-            warn(f"{name} has no effect on this load: a batch is sent as soon as it is full or a request is free")
+            warn(f"{name} has no effect on this load: a batch is sent as soon as it is full or a request slot is free")
         else:
-            raise UsageError(f"producer property {name}={value} is not offered by this load")
+            raise UsageError(f"producer property {name}={value} is not supported by cairn bench")
 
 
 @contextmanager
@@ -332,7 +332,7 @@ def place(client: Client, name: str | None, partitions: int) -> Iterator[Topic]:
     finally:
         (problem,) = client.delete_topics([own]).values()
         if problem is not None:
-            note(f"topic {own} is left over: {problem}")
+            note(f"topic {own} could not be deleted: {problem}")
 
 
 @contextmanager

@@ -21,7 +21,7 @@ _REASONS_SHOWN = 20
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Shows brokers, their disks and whether all is well; also for a single broker."
+    parser.description = "Shows brokers, disks and health."
     examples(parser, "cairn cluster info", "cairn cluster health", "cairn cluster disks --topics")
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     info = actions.add_parser(
@@ -31,22 +31,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
     info.set_defaults(run=run_info)
     disks = actions.add_parser(
         "disks",
-        help="directories of brokers: size, free space, and what topics take",
-        description="Shows the directories of each broker: size, free space, and what topics take of it.",
+        help="directories of brokers: size, free space, space used by topics",
+        description="Shows the directories of each broker: size, free space, and the space used by topics.",
     )
-    disks.add_argument("--topics", action="store_true", help="also each topic in it, largest first")
+    disks.add_argument("--topics", action="store_true", help="list the topics in each directory, largest first")
     examples(disks, "cairn cluster disks", "cairn cluster disks --topics", "cairn cluster disks --json")
     disks.set_defaults(run=run_disks)
     health = actions.add_parser(
         "health",
-        help="exit 0 if everything works, else 1 and what does not",
-        description="Prints `healthy` and exits with 0, or prints what does not work and exits with 1.",
+        help="exit 0 if healthy; otherwise list the problems and exit 1",
+        description="Prints `healthy` and exits with 0, or prints the problems and exits with 1.",
     )
     health.add_argument(
         "--http",
         metavar="URL",
         default=os.environ.get("CAIRN_HTTP"),
-        help="ask the broker's /health/ready there (environment: CAIRN_HTTP; default: ask by Kafka's protocol)",
+        help="check /health/ready at this address (environment: CAIRN_HTTP; default: check through the Kafka protocol)",
     )
     add_watch(health)
     examples(
@@ -214,7 +214,7 @@ def _ask_brokers(arguments: argparse.Namespace) -> list[str]:
         with connect(arguments) as client:
             cluster = client.metadata(None)
             if cluster.controller not in cluster.nodes:
-                reasons.append("there is no controller")
+                reasons.append("the cluster has no controller")
             for node in sorted(cluster.nodes):
                 try:
                     dirs = client.log_dirs(node)

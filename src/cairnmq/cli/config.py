@@ -19,7 +19,7 @@ _DEFAULT_SOURCE = 5
 _SOURCES = {
     2: "set for this broker",
     3: "set for all brokers",
-    4: "given at the start",
+    4: "set at startup",
     _DEFAULT_SOURCE: "default",
 }
 
@@ -36,17 +36,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     listing = actions.add_parser(
         "list",
         aliases=["describe"],
-        help="settings with value, source and whether they can be changed while the broker runs",
+        help="list settings with value, source, and whether they can be changed while the broker runs",
         description="Lists settings that are not at their default, or those that match a pattern.",
     )
     completes(
         "settings",
         listing.add_argument(
-            "patterns", nargs="*", type=utf8, metavar="NAME", help="only these, with * and ? as wildcards"
+            "patterns", nargs="*", type=utf8, metavar="NAME", help="only settings that match (wildcards * and ?)"
         ),
     )
-    listing.add_argument("-a", "--all", action="store_true", help="also those that are at their default")
-    listing.add_argument("--doc", action="store_true", help="what each setting means")
+    listing.add_argument("-a", "--all", action="store_true", help="include settings at their default")
+    listing.add_argument("--doc", action="store_true", help="show the description of each setting")
     add_json(listing)
     examples(listing, "cairn config list", "cairn config list --all", "cairn config list 'log.retention.*' --doc")
     listing.set_defaults(run=run_list)
@@ -60,7 +60,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     change = actions.add_parser(
         "set",
         help="change settings while the broker runs",
-        description="Changes settings while the broker runs. They are kept, and win over flags and files at a start.",
+        description="Changes settings while the broker runs. The changes are stored and override flags and files.",
     )
     completes("settings", change.add_argument("changes", nargs="+", type=setting, metavar="NAME=VALUE"))
     examples(
@@ -74,16 +74,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
     unset = actions.add_parser(
         "unset",
         help="undo `set`",
-        description="Undoes `cairn config set`: the value given at the start holds again, or the default.",
+        description="Undoes `cairn config set`: the setting returns to its value at startup, or to its default.",
     )
     completes("settings", unset.add_argument("names", nargs="+", type=utf8, metavar="NAME"))
     examples(unset, "cairn config unset log.retention.ms")
     unset.set_defaults(run=run_unset)
 
     for action in (listing, get):
-        action.add_argument("--broker", type=natural, metavar="ID", help="of this broker (default: the controller)")
+        action.add_argument(
+            "--broker", type=natural, metavar="ID", help="show settings of this broker (default: the controller)"
+        )
     for action in (change, unset):
-        action.add_argument("--broker", type=natural, metavar="ID", help="only for this broker (default: for all)")
+        action.add_argument(
+            "--broker", type=natural, metavar="ID", help="change only this broker (default: all brokers)"
+        )
     for action in (listing, get, change, unset):
         add_connection(action)
 
@@ -91,7 +95,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run_list(arguments: argparse.Namespace) -> int:
     with connect(arguments) as client:
         found = _settings(client, arguments.broker)
-    patterns = arguments.patterns
+    patterns = _current(arguments.patterns)
     if patterns:
         _refuse_unknown(patterns, found)
         shown = [each for each in found if any(fnmatchcase(each.name, pattern) for pattern in patterns)]
@@ -101,7 +105,7 @@ def run_list(arguments: argparse.Namespace) -> int:
         write_json([_as_json(each) for each in shown])
         return 0
     if not shown:
-        note("every setting is at its default; --all lists them")
+        note("all settings are at their default; --all lists them")
         return 0
     headings = ["NAME", "VALUE", "SOURCE", "CHANGE"] + (["MEANING"] if arguments.doc else [])
     rows = [
@@ -116,9 +120,10 @@ def run_list(arguments: argparse.Namespace) -> int:
 def run_get(arguments: argparse.Namespace) -> int:
     with connect(arguments) as client:
         found = _settings(client, arguments.broker)
-    _refuse_unknown(arguments.names, found)
+    names = _current(arguments.names)
+    _refuse_unknown(names, found)
     by_name = {each.name: each for each in found}
-    wanted = [by_name[name] for name in arguments.names]
+    wanted = [by_name[name] for name in names]
     if arguments.json:
         write_json([_as_json(each) for each in wanted])
     elif len(wanted) == 1:
@@ -132,7 +137,7 @@ def run_get(arguments: argparse.Namespace) -> int:
 def run_set(arguments: argparse.Namespace) -> int:
     from cairnmq.client.admin import settings_as_changes
 
-    wanted = dict(arguments.changes)
+    wanted = {_current([name])[0]: text for name, text in arguments.changes}
     _change(arguments, list(wanted), settings_as_changes(wanted, []))
     for name, value in wanted.items():
         note(f"set {name}={value} {_for(arguments)}")
@@ -142,8 +147,9 @@ def run_set(arguments: argparse.Namespace) -> int:
 def run_unset(arguments: argparse.Namespace) -> int:
     from cairnmq.client.admin import settings_as_changes
 
-    _change(arguments, arguments.names, settings_as_changes({}, arguments.names))
-    for name in arguments.names:
+    names = _current(arguments.names)
+    _change(arguments, names, settings_as_changes({}, names))
+    for name in names:
         note(f"unset {name} {_for(arguments)}")
     return 0
 
@@ -153,11 +159,11 @@ def _change(arguments: argparse.Namespace, names: list[str], changes: list[Alter
 
     with connect(arguments) as client:
         found = _settings(client, arguments.broker)
-        _refuse_unknown(names, found)  # a broker takes the removal of what does not exist for done
+        _refuse_unknown(names, found)  # brokers accept the removal of unknown names
         fixed = [each.name for each in found if each.name in names and each.read_only]
         if fixed:
             raise UsageError(
-                f"{fixed[0]} cannot change while the broker runs; start it with --set {fixed[0]}=VALUE, "
+                f"{fixed[0]} cannot be changed while the broker runs; start the broker with --set {fixed[0]}=VALUE, "
                 "or put the setting into its --config file"
             )
         resource = ALL_BROKERS if arguments.broker is None else str(arguments.broker)
@@ -180,6 +186,13 @@ def _refuse_unknown(names: Iterable[str], found: list[Config]) -> None:
             raise UsageError(
                 f"there is no setting {name}{nearest(name, known) or '; `cairn config list -a` shows all'}"
             )
+
+
+def _current(names: Iterable[str]) -> list[str]:
+    """Names under which a setting was known before become today's."""
+    from cairnmq.settings.broker_table import current_name
+
+    return [current_name(name) for name in names]
 
 
 def _value(config: Config) -> str:

@@ -36,7 +36,7 @@ from cairnmq.cli.topic_choice import HELP, parse_choice
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Prints the value of each message and a newline. Reads from the end unless -o says otherwise."
+    parser.description = "Prints the value of each message and a newline. Starts at the end unless -o is given."
     completes(
         "topics",
         parser.add_argument("topics", nargs="+", type=parse_choice, metavar="TOPIC", help=f"one or more: {HELP}"),
@@ -55,7 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         dest="until",
         action="store_const",
         const=OffsetSpec(END),
-        help="stop at the end of what exists now, like --until end",
+        help="stop at the current end, like --until end",
     )
     parser.add_argument("-n", "--count", type=count, metavar="COUNT", help="stop after COUNT messages")
     parser.add_argument(
@@ -68,8 +68,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
             "--group",
             type=utf8,
             metavar="GROUP",
-            help="join this consumer group: its members share the partitions. Reading begins at the committed offsets "
-            "(-o where there are none), and what was printed is committed. With -p it commits without joining",
+            help="join this consumer group, whose members share the partitions; read from its committed offsets (-o "
+            "where there are none) and commit what was printed. With -p: commit without joining",
         ),
     )
     add_filters(parser)

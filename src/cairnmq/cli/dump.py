@@ -12,10 +12,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Prints as text: a journal segment (.jnl), a queue log or Kafka segment (.log), its indexes, a pack (.pack), "
         "queue.json, a checkpoint (.ckpt, .previous), the metadata (meta.db), or any of the small files that Kafka "
-        "keeps beside its segments. Bad bytes are a line with their position."
+        "keeps beside its segments. Damaged bytes are shown with their position."
     )
     parser.add_argument("file", metavar="FILE")
-    parser.add_argument("--records", action="store_true", help="also the records inside each batch")
+    parser.add_argument("--records", action="store_true", help="print the records of each batch too")
     examples(
         parser,
         "cairn dump cairn-data/journal/0/00000000000000000000.jnl",

@@ -25,10 +25,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
     listing = actions.add_parser("list", help="list groups", description="Lists consumer groups.")
     listing.add_argument(
-        "--state", action="append", type=utf8, default=[], metavar="STATE", help="only these; repeatable"
+        "--state", action="append", type=utf8, default=[], metavar="STATE", help="only groups in this state; repeatable"
     )
     listing.add_argument(
-        "--type", action="append", type=utf8, default=[], metavar="TYPE", help="only these; repeatable"
+        "--type", action="append", type=utf8, default=[], metavar="TYPE", help="only groups of this type; repeatable"
     )
     add_json(listing)
     examples(listing, "cairn group list", "cairn group list --state Stable --json")
@@ -51,18 +51,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
         description="Sets the offsets of a group that has no members.",
     )
     completes("groups", reset.add_argument("group", type=utf8, metavar="GROUP"))
-    _add_topics(reset, "repeatable (default: everything the group has offsets in)")
+    _add_topics(reset, "repeatable (default: all topics with offsets of the group)")
     wanted = reset.add_mutually_exclusive_group(required=True)
     wanted.add_argument(
         "--to-earliest", action="store_const", const=OffsetSpec(START), dest="spec", help="to the first message"
     )
     wanted.add_argument(
-        "--to-latest", action="store_const", const=OffsetSpec(END), dest="spec", help="to the end: only what comes next"
+        "--to-latest", action="store_const", const=OffsetSpec(END), dest="spec", help="to the end: only new messages"
     )
     wanted.add_argument("--to-offset", type=_at, dest="spec", metavar="N", help="to this offset")
     wanted.add_argument("--to-datetime", type=_time, dest="spec", metavar="TIME", help="ISO 8601 or ms since 1970")
     wanted.add_argument("--shift-by", type=_shift, dest="spec", metavar="N", help="forward, or back if negative")
-    reset.add_argument("--dry-run", action="store_true", help="show what would be set, and set nothing")
+    reset.add_argument("--dry-run", action="store_true", help="show the new offsets without setting them")
     add_json(reset)
     examples(
         reset,
@@ -89,7 +89,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     forget = of_offsets.add_parser(
         "delete",
         help="delete the offsets of topics that no member reads",
-        description="Deletes a group's committed offsets in topics that none of its members reads. The group may live.",
+        description=(
+            "Deletes a group's committed offsets in topics that none of its members reads. The group may have members."
+        ),
     )
     completes("groups", forget.add_argument("group", type=utf8, metavar="GROUP"))
     _add_topics(forget, "repeatable", required=True)

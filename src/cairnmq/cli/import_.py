@@ -28,8 +28,8 @@ AGAIN = "what was written is kept; run the same command again to continue"
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Reads log directories of a stopped Apache Kafka (its log.dirs) into a running broker. Offsets, timestamps and "
-        "batches are kept byte for byte; only the leader epoch becomes the broker's. Committed offsets of groups come "
-        "along where the group has none yet."
+        "batches are kept byte for byte; only the leader epoch becomes the broker's. Committed offsets are "
+        "imported for groups that have none yet."
     )
     examples(
         parser,
@@ -49,13 +49,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="import only topics matching PATTERN (wildcards * and ?); repeatable",
     )
     parser.add_argument(
-        "--dry-run", action="store_true", help="read and check, show what would be done; needs no broker"
+        "--dry-run", action="store_true", help="read and check everything, and show the plan; needs no broker"
     )
     parser.add_argument(
         "-c", "--config", dest="configs", action="append", type=setting, default=[], metavar="k=v",
-        help="for topics that are created, over Kafka's own; repeatable",
+        help="setting for created topics, overriding Kafka's; repeatable",
     )  # fmt: skip
-    parser.add_argument("--no-offsets", action="store_true", help="leave committed offsets of groups out")
+    parser.add_argument("--no-offsets", action="store_true", help="do not import committed offsets")
     parser.add_argument(
         "--abort-open-transactions", action="store_true", help="drop records of transactions that never completed"
     )
@@ -114,7 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
         finally:
             progress.clear()
     show(plan, arguments.json)
-    note(f"imported {_amount(plan)}" if work.sent else "nothing was left to import")
+    note(f"imported {_amount(plan)}" if work.sent else "nothing left to import")
     return 0
 
 

@@ -82,7 +82,7 @@ def make_plan(
         plan.notes.extend(text for log in logs for text in log.notes)
     internal = [name for name in INTERNAL if name in found]
     if internal:
-        plan.notes.append(f"{', '.join(internal)}: of Kafka itself, not imported as topics")
+        plan.notes.append(f"{', '.join(internal)}: internal topics of Kafka, not imported")
     if offsets and CONSUMER_OFFSETS in found:
         plan.committed = _of_topics(read_committed(checked(found[CONSUMER_OFFSETS])), plan)
     return plan
@@ -128,43 +128,44 @@ def _topic(
     missing = list(islice((number for number in range(count) if number not in partitions), MISSING_SHOWN + 1))
     if missing:
         listed = ", ".join(map(str, missing[:MISSING_SHOWN])) + (", ..." if len(missing) > MISSING_SHOWN else "")
-        plan.notes.append(f"{name}: no directory holds partitions {listed}; they are created and stay empty")
+        plan.notes.append(f"{name}: no directory holds partitions {listed}; they are created empty")
     if known is None:
         plan.notes.append(
-            f"{name}: no {CLUSTER_METADATA} here tells its settings and number of partitions; defaults of the broker "
-            f"hold, its retention too (-c retention.ms=-1 keeps everything)"
+            f"{name}: settings and number of partitions are unknown without {CLUSTER_METADATA}; the broker's defaults "
+            f"apply, including retention (-c retention.ms=-1 keeps everything)"
         )
     return TopicPlan(name, count, settings_of(name, known.configs if known else {}, plan.notes), logs)
 
 
 def _strange(partitions: dict[int, KafkaPartition], known: KafkaTopic | None) -> Iterator[str]:
-    """Directories that look like partitions and cannot be, such as a copy with a date: `orders-20261116`."""
+    """Directories that look like partitions but cannot be, such as a copy with a date: `orders-20261116`."""
     before = -1
     for number, partition in sorted(partitions.items()):
         if known is not None and number >= known.partitions:
-            yield f"{partition.root}: the topic has {known.partitions} partitions, and this is none of them; {AWAY}"
+            yield f"{partition.root}: the topic has {known.partitions} partitions, so this is not one; {AWAY}"
         elif known is None and number - before > GAP_MAX:
-            yield f"{partition.root}: {number - before - 1} partitions before it are missing; {AWAY} if it is none"
+            missing = number - before - 1
+            yield f"{partition.root}: {missing} partitions before it are missing; {AWAY} if it is not a partition"
         before = number
 
 
 def settings_of(name: str, configs: dict[str, str], notes: list[str]) -> dict[str, str]:
-    """Those of Kafka's settings that hold here too; each other one is a note."""
+    """The settings of Kafka that CairnMQ supports; each of the others becomes a note."""
     taken = {}
     for key, value in sorted(configs.items()):
         refusal = validate(key, value)
         why = refusal.message if refusal is not None else None
         if key == "min.insync.replicas" and value != "1":
-            why = "one broker has one replica, so nobody could write"
+            why = "a single broker has one replica, so every write would fail"
         if why is None:
             taken[key] = value
         else:
-            notes.append(f"{name}: {key}={value} is not taken: {why}")
+            notes.append(f"{name}: {key}={value} is not imported: {why}")
     policy = configs.get("cleanup.policy", "delete")
     if policy != taken.get("cleanup.policy", "delete"):
         if "delete" not in policy:
             taken |= KEEP_FOR_EVER
-            notes.append(f"{name}: kept for ever (retention.ms=-1), because Kafka deleted nothing of it by age")
+            notes.append(f"{name}: kept forever (retention.ms=-1), because Kafka deleted none of it by age")
     return taken
 
 

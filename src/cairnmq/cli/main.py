@@ -34,7 +34,7 @@ COMMANDS = {
     "repair": "rebuild a damaged checkpoint offline",
     "import": "read Apache Kafka's log directories into a running broker",
     "bench": "measure a broker: produce, consume, e2e, sweep",
-    "demo": "a broker with topics and live traffic to look at",
+    "demo": "run a broker with sample topics and live traffic",
     "completion": "print a shell's completion script",
 }
 NAMES_COMMAND = "__complete"  # asked by completion scripts, not by people
@@ -130,7 +130,7 @@ def build_parser(only: str | None = None) -> Parser:
         description="CairnMQ: a message queue that speaks the Kafka protocol.",
         epilog="`cairn COMMAND -h` explains each.\n\n" + EXAMPLES,
     )
-    parser.add_argument("--version", action=_Version, nargs=0, help="print the version, and what it runs on")
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and the kernels in use")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=summary)

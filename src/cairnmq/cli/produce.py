@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     completes(
         "topics",
         parser.add_argument(
-            "topic", type=utf8, metavar="TOPIC", help="created if it does not exist, where the broker allows it"
+            "topic", type=utf8, metavar="TOPIC", help="topic; created if it does not exist and the broker allows it"
         ),
     )
     parser.add_argument("-f", "--file", metavar="FILE", help="read this file instead of stdin")
@@ -55,7 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=separator,
         default=b"\n",
         metavar="DELIM",
-        help=r"what ends a message (default \n; \0 and \xHH work too)",
+        help=r"message delimiter (default \n; \0 and \xHH work too)",
     )
     keys = parser.add_mutually_exclusive_group()
     keys.add_argument("-k", "--key", metavar="KEY", help="the key of every message")
@@ -82,7 +82,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="k:v",
         help="header of every message; repeatable",
     )
-    parser.add_argument("-p", "--partition", type=natural, metavar="PARTITION", help="send everything to this one")
+    parser.add_argument(
+        "-p", "--partition", type=natural, metavar="PARTITION", help="send all messages to this partition"
+    )
     parser.add_argument(
         "-z", "--compression", choices=CODEC_NAMES, default="none", metavar="CODEC", help=", ".join(CODEC_NAMES)
     )
@@ -94,7 +96,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def separator(text: str) -> bytes:
     if not text:
-        raise argparse.ArgumentTypeError("an empty text separates nothing")
+        raise argparse.ArgumentTypeError("a separator cannot be empty")
     return unescape(text)
 
 

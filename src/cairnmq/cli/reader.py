@@ -80,7 +80,7 @@ class Reader:
         for refused in self._client.session.unread:
             if refused.where not in self._unread:
                 self._unread.add(refused.where)
-                warn(f"{refused}; reading the others, and trying again")
+                warn(f"{refused}; reading the others and retrying")
 
     def _active(self) -> dict[TopicPartition, int]:
         """Partitions that are still read, and from where."""

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from cairnmq.storage.api.repairing import Metadata as _Metadata
 
 REMARKS = """\
-It says what it will do and what is lost by it, asks, and keeps the old files in DIR/lost.
-No broker may run on the directory. Copy both directories first if you can.
+Shows what it will do and what will be lost, asks for confirmation, and keeps the old files in DIR/lost.
+Stop the broker first, and copy both directories if you can.
 
-Exit 0: it is repaired, or nothing was wrong. 1: it cannot be repaired, or nobody said yes; nothing was changed."""
+Exit code 0: repaired, or nothing was wrong. 1: not possible or not confirmed; nothing was changed."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Rebuilds the checkpoint of a data directory from its segments, packs and journals, when the checkpoint is "
-        "damaged, gone or an old copy, and a start is refused because of it."
+        "Rebuilds the checkpoint of a data directory from its segments, packs and journals. Use it when the broker "
+        "refuses to start because the checkpoint is damaged, missing or an old copy."
     )
     examples(
         parser,
@@ -33,8 +33,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         remarks=REMARKS,
     )
     parser.add_argument("dir", metavar="DIR", help="data directory")
-    parser.add_argument("--journal-dir", metavar="J", help="where its journals are, if not in DIR/journal")
-    parser.add_argument("--yes", action="store_true", help="do it without asking")
+    parser.add_argument("--journal-dir", metavar="J", help="directory of its journals (default DIR/journal)")
+    parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     parser.set_defaults(run=run)
 
 
@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
         problem = find_problem(journal_disk, read_disk, metadata.specs)
         if problem is None:
-            note(f"nothing is wrong with the checkpoint of {root}. `cairn verify {root}` checks all else.")
+            note(f"the checkpoint of {root} is intact; `cairn verify {root}` checks everything else")
             return 0
         now_ms = time.time_ns() // 1_000_000
         plan = make_plan(journal_disk, read_disk, metadata, problem, now_ms=now_ms, text_of=_time)
@@ -78,22 +78,22 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _refuse_others(root: str, journal_root: str) -> None:
-    """Before a lock is made in a directory that is none of ours."""
+    """Runs before a lock file is created, which must not happen in a directory that is not a data directory."""
     from cairnmq.errors import Corrupt
 
     if not os.path.isfile(os.path.join(root, "meta.db")):
         raise Corrupt(
-            f"{root}/meta.db is not there: this is no data directory, or its metadata are lost. Without them nobody "
-            f"knows which topics exist; put the file back first. Nothing was changed."
+            f"{root}/meta.db is missing: this is not a data directory, or its metadata is lost. Restore the file "
+            f"first; without it the topics are unknown. Nothing was changed."
         )
     if not os.path.isdir(journal_root):
         raise Corrupt(
-            f"{journal_root} is not there: name the directory of the journals with --journal-dir. Nothing was changed."
+            f"{journal_root} is missing: give the directory of the journals with --journal-dir. Nothing was changed."
         )
 
 
 def _metadata(path: str) -> tuple[str, _Metadata]:
-    """The cluster id, and what a repair must know of topics."""
+    """The cluster id, and the topics and settings that a repair needs."""
     from cairnmq.broker.live_catalog import queue_specs
     from cairnmq.errors import Refusal
     from cairnmq.groups import pending
@@ -114,7 +114,7 @@ def _agreed(root: str) -> bool:
     if not sys.stdin.isatty():
         note(f"nothing was changed. `cairn repair {root} --yes` does it.")
         return False
-    sys.stderr.write("Do this? [y/N] ")
+    sys.stderr.write("Continue? [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() in ("y", "yes"):
         return True

@@ -23,25 +23,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--listen",
         type=_address,
         metavar="HOST:PORT",
-        help=f"where clients connect (default {defaults.listen}; port 0: any free one)",
+        help=f"address for Kafka clients (default {defaults.listen}; port 0: any free one)",
     )
     parser.add_argument(
         "--advertise",
         type=_address,
         metavar="HOST:PORT",
-        help="what clients are told to connect to (default: --listen)",
+        help="address that clients connect to (default: --listen)",
     )
     http = parser.add_mutually_exclusive_group()
     http.add_argument(
         "--http", type=_address, metavar="HOST:PORT", help=f"status page, health, metrics (default {defaults.http})"
     )
-    http.add_argument("--no-http", dest="http", action="store_const", const=None, help="no status page")
+    http.add_argument("--no-http", dest="http", action="store_const", const=None, help="do not serve the status page")
     parser.add_argument(
         "--insecure", action="store_true", help="allow addresses that other machines can reach, without authentication"
     )
-    parser.add_argument(
-        "--node-id", type=natural, metavar="N", help=f"this broker's number (default {defaults.node_id})"
-    )
+    parser.add_argument("--node-id", type=natural, metavar="N", help=f"ID of this broker (default {defaults.node_id})")
     parser.add_argument("--rack", metavar="R", help="rack or availability zone of this broker")
     parser.add_argument("--metadata", metavar="STORE", help="sqlite, the only store so far")
     parser.add_argument("--config", metavar="FILE", help="settings from a TOML file or a Kafka server.properties")
@@ -54,8 +52,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="one setting, Kafka's names; repeatable",
     )
     for name, choices, text in (
-        ("level", "debug|info|warning|error", "how much to log (default info)"),
-        ("format", "text|json", "lines for people (default), or a JSON object per line"),
+        ("level", "debug|info|warning|error", "log level (default info)"),
+        ("format", "text|json", "readable text (default), or one JSON object per line"),
     ):
         parser.add_argument(
             f"--log-{name}",
@@ -65,7 +63,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
             metavar=choices,
             help=text,
         )
-    parser.add_argument("--ready-file", metavar="PATH", help="write a JSON file when requests are accepted")
+    parser.add_argument("--ready-file", metavar="PATH", help="write a JSON file once the broker accepts requests")
     parser.add_argument(
         "--accept-loss",
         action="store_true",

@@ -146,7 +146,7 @@ class Joined:
             self._removals = self._member.removals
             self._committer.forget()
             self._reader.drop(list(self._reader.positions))
-            warn(f"group {self._member.group} went on without this member; joining again, some messages may come twice")
+            warn(f"group {self._member.group} removed this member; rejoining, some messages may be printed twice")
             return
         if self._member.target == self._member.owned:
             return

@@ -88,17 +88,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     listing = actions.add_parser(
         "list",
         help="list topics with their messages and size",
-        description="Lists topics. MESSAGES counts offsets from the first to the last, so it is more than there are "
-        "where compaction or transactions leave gaps. SIZE is what the topic takes on disk.",
+        description="Lists topics. MESSAGES counts offsets from the first to the last, so it is too high where "
+        "compaction or transactions leave gaps. SIZE is the space on disk.",
     )
     completes(
         "topics", listing.add_argument("choices", nargs="*", type=parse_choice, metavar="TOPIC", help=f"only: {HELP}")
     )
-    listing.add_argument("--internal", action="store_true", help="internal topics too")
+    listing.add_argument("--internal", action="store_true", help="include internal topics")
     listing.add_argument(
         "--sort", choices=SORTS, default="name", metavar="BY", help=f"{', '.join(SORTS)}; numbers: largest first"
     )
-    listing.add_argument("-q", "--names", action="store_true", help="only the names, one in a line")
+    listing.add_argument("-q", "--names", action="store_true", help="only names, one per line")
     add_watch(listing)
     add_json(listing)
     examples(listing, "cairn topic list", "cairn topic list 'orders-*' --sort size", "cairn topic list --watch")
@@ -111,7 +111,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_topics(describe)
     describe.add_argument(
-        "-a", "--all", action="store_true", help="also the settings that are not set on the topic itself"
+        "-a", "--all", action="store_true", help="include settings that are not set on the topic itself"
     )
     add_json(describe)
     examples(describe, "cairn topic describe orders", "cairn topic describe orders --all --json")
@@ -166,7 +166,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     completes("topics", trim.add_argument("name", type=utf8, metavar="TOPIC"))
     trim.add_argument(
-        "-o", "--offset", type=parse_offset, required=True, metavar="OFFSET", help=f"first one to keep: {FORMS}"
+        "-o", "--offset", type=parse_offset, required=True, metavar="OFFSET", help=f"first offset to keep: {FORMS}"
     )
     trim.add_argument(
         "-p", "--partition", action="append", type=partitions, metavar="P", help="3 or 0,2,5-7 (default: all)"

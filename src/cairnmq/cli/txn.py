@@ -17,17 +17,23 @@ OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Shows transactions, and aborts one whose producer is gone."
+    parser.description = "Shows transactions, and aborts those that a dead producer left open."
     examples(parser, "cairn txn list --open", "cairn txn describe payments-1", "cairn txn abort payments-1")
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
     listing = actions.add_parser("list", help="list transactional ids", description="Lists transactional ids.")
     wanted = listing.add_mutually_exclusive_group()
     wanted.add_argument(
-        "--state", dest="states", action="append", type=utf8, default=[], metavar="STATE", help="only these; repeatable"
+        "--state",
+        dest="states",
+        action="append",
+        type=utf8,
+        default=[],
+        metavar="STATE",
+        help="only transactions in this state; repeatable",
     )
     wanted.add_argument(
-        "--open", dest="states", action="store_const", const=list(OPEN_STATES), help="only those that have not ended"
+        "--open", dest="states", action="store_const", const=list(OPEN_STATES), help="only open transactions"
     )
     add_json(listing)
     examples(listing, "cairn txn list", "cairn txn list --open", "cairn txn list --state Ongoing --json")
@@ -46,8 +52,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     abort = actions.add_parser(
         "abort",
         help="abort open transactions and fence their producers",
-        description="Aborts the open transaction of each transactional id. Its producer, should it still run, is "
-        "fenced: it can neither commit nor send any more until it starts again.",
+        description="Aborts the open transaction of each transactional id. Its producer, if it still runs, is "
+        "fenced: it cannot send or commit until it is restarted.",
     )
     completes("transactions", abort.add_argument("ids", nargs="+", type=utf8, metavar="ID"))
     examples(abort, "cairn txn abort payments-1")

@@ -12,7 +12,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Checks data directories while no broker runs on them. Prints a line for each problem, and then exits with 1."
     )
-    parser.add_argument("dirs", nargs="+", metavar="DIR", help="data directory; of several each is checked by itself")
+    parser.add_argument("dirs", nargs="+", metavar="DIR", help="data directory; several are checked one by one")
     parser.add_argument(
         "--journal-dir", metavar="J", help="where the journals are, if not in DIR/journal (only with a single DIR)"
     )

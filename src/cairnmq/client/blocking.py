@@ -57,7 +57,7 @@ class _Link:
     def receive(self, number: int, deadline: float) -> Message:
         """The answer to the oldest request without one: brokers answer in the order they were asked."""
         got, message = self._read(deadline)
-        assert got == number, f"{self.address} answered request {got} before {number}"
+        assert got == number, f"{self.address} responded to request {got} before request {number}"
         return message
 
     def close(self) -> None:
@@ -362,7 +362,7 @@ class Client:
             return self._links[node]
         place = self.session.nodes.get(node)
         if place is None:  # it was, when this request was planned
-            raise Unreachable(f"node {node} is not part of the cluster any more")
+            raise Unreachable(f"node {node} is no longer part of the cluster")
         first = self._links.get(_NO_NODE)
         if first is not None and first.address == f"{place.host}:{place.port}":
             self._links[node] = self._links.pop(_NO_NODE)

@@ -70,14 +70,14 @@ class Connection:
     def greeted(self, answer: Message) -> list[Buffer] | None:
         """Takes the answer to a hello. None: ready for requests; else the hello to send once more (an older broker)."""
         if not isinstance(answer, ApiVersionsResponse):
-            raise ClientError(f"{self.address} responded to a version request with {type(answer).__name__}")
+            raise ClientError(f"{self.address} responded to ApiVersions with {type(answer).__name__}")
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
             if self._hello_version == 0:
-                raise ClientError(f"{self.address} refuses every version of the version request")
+                raise ClientError(f"{self.address} supports no version of ApiVersions that this client knows")
             offered = [api.max_version for api in answer.api_keys if api.api_key == _API_VERSIONS]
             return self._hello(max(0, min([*offered, self._hello_version - 1])) if offered else 0)
         if answer.error_code:
-            raise ClientError(f"{self.address} refused the version request with error {answer.error_code}")
+            raise ClientError(f"{self.address} rejected ApiVersions with error {answer.error_code}")
         self.versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
         return None
 
@@ -114,16 +114,16 @@ class Connection:
         return self._frame_for(_API_VERSIONS, version, hello, True)[1]
 
     def _version(self, key: int, min_version: int) -> int:
-        assert self.versions is not None, "no request before the versions are negotiated"
+        assert self.versions is not None, "send no request before the versions are negotiated"
         api = APIS[key]
         if key >= INTERNAL_FROM:
             return api.max
         low, high = self.versions.get(key, (0, -1))
         version = min(high, api.max)
         if version < max(low, api.min, min_version):
-            offer = f"versions {low} to {high}" if high >= 0 else "it not at all"
-            wanted = f"{max(api.min, min_version)} to {api.max}"
-            raise Unsupported(f"this needs {api.name} in version {wanted}; the broker at {self.address} serves {offer}")
+            offer = f"versions {low} to {high}" if high >= 0 else "none"
+            wanted = f"versions {max(api.min, min_version)} to {api.max}"
+            raise Unsupported(f"{api.name} {wanted} are needed; the broker at {self.address} serves {offer}")
         return version
 
     def _frame_for(self, key: int, version: int, message: Message, answered: bool) -> tuple[int, list[Buffer]]:
@@ -137,7 +137,7 @@ class Connection:
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
         waiting = self._waiting.pop(correlation_id, None)
         if waiting is None:
-            raise ClientError(f"{self.address} responded to request {correlation_id}, which was never sent")
+            raise ClientError(f"{self.address} responded to request {correlation_id}, which was not sent")
         try:
             _, position = read_response_header(frame, waiting.api_key, waiting.version)
             version = waiting.version

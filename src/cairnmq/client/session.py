@@ -94,7 +94,7 @@ class Topic(Struct, frozen=True):
             if partition.index == index:
                 return partition
         last = len(self.partitions) - 1
-        message = f"there is no partition {index}; it has 0 to {last}"
+        message = f"partition {index} does not exist; the topic has partitions 0 to {last}"
         raise Absent(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {self.name}", message)
 
 
@@ -136,7 +136,7 @@ class Session:
         for reply in replies:
             if isinstance(reply, ClientError):
                 raise reply
-            assert isinstance(reply, answer), f"{type(reply).__name__} is no {answer.__name__}"
+            assert isinstance(reply, answer), f"{type(reply).__name__} is not a {answer.__name__}"
             found.append(reply)
         return found
 

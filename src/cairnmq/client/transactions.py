@@ -107,7 +107,7 @@ def list_all(session: Session, states: Sequence[str] = ()) -> Plan[list[ListedTr
                 raise Refused(answer.error_code, "transactions")
             if answer.unknown_state_filters:
                 unknown = ", ".join(answer.unknown_state_filters)
-                raise ClientError(f"the broker knows no transaction state {unknown}")
+                raise ClientError(f"the broker does not support transaction state {unknown}")
             for row in answer.transaction_states:
                 found.append(ListedTransaction(row.transactional_id, node, row.transaction_state, row.producer_id))
         return sorted(found, key=lambda listed: listed.transactional_id)

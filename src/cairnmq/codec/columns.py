@@ -85,7 +85,7 @@ def append(columns: Columns, header: BatchHeader, body: Buffer, low: int, high: 
     records = list(decode_records(header, body))
     for record in records:
         if not header.base_offset <= record.offset <= header.last_offset:
-            raise Undecodable(f"batch at offset {header.base_offset}: a record claims offset {record.offset}")
+            raise Undecodable(f"batch at offset {header.base_offset}: a record has offset {record.offset}")
     kept = [record for record in records if low <= record.offset < high]
     kind = int(bool(header.attributes & APPEND_TIME_BIT))
     columns.offsets += array("q", [record.offset for record in kept]).tobytes()

@@ -75,7 +75,7 @@ def _pieces_max(limit: int) -> int:
 
 
 def _too_many(codec: int, limit: int) -> Undecodable:
-    return Undecodable(f"{CODEC_NAMES[codec]} data is of more than {_pieces_max(limit)} pieces for {limit} bytes")
+    return Undecodable(f"{CODEC_NAMES[codec]} data has more than {_pieces_max(limit)} blocks for {limit} bytes")
 
 
 def _damaged(codec: int, why: object) -> Undecodable:
@@ -129,7 +129,7 @@ def _unframed(codec: int, data: Buffer, limit: int, begin: Callable[[], _Step], 
             if room < 0:
                 raise _too_large(codec, limit)
             if not (part or taken or ended):
-                raise _damaged(codec, "it ends early")
+                raise _damaged(codec, "data is truncated")
             parts.append(part)
         if position == len(view):
             return b"".join(parts)
@@ -155,16 +155,16 @@ def _snappy_back(data: Buffer, limit: int) -> bytes:
         if pieces < 0:
             raise _too_many(SNAPPY, limit)
         if position + _BLOCK_SIZE.size > len(view):
-            raise _damaged(SNAPPY, "a block header ends early")
+            raise _damaged(SNAPPY, "a block header is truncated")
         (size,) = _BLOCK_SIZE.unpack_from(view, position)
         if size < 0 and view[position : position + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:
             position += _XERIAL_HEADER_SIZE  # Java reads concatenated streams too
             if position > len(view):
-                raise _damaged(SNAPPY, "its frame header ends early")
+                raise _damaged(SNAPPY, "the frame header is truncated")
             continue
         position += _BLOCK_SIZE.size
         if not 0 <= size <= len(view) - position:
-            raise _damaged(SNAPPY, f"a block claims {size} bytes and {len(view) - position} are left")
+            raise _damaged(SNAPPY, f"a block has length {size}, but only {len(view) - position} bytes are left")
         parts.append(_snappy_block(cramjam, view[position : position + size], room, limit))
         room -= len(parts[-1])
         position += size
@@ -213,7 +213,7 @@ def _zstd_back(data: Buffer, limit: int) -> bytes:
                 raise _too_large(ZSTD, limit)
         # The reader takes a cut frame for its end. Frames without a stored size are caught by the record count.
         if limit - room < zstandard.frame_content_size(data):
-            raise _damaged(ZSTD, "it ends early")
+            raise _damaged(ZSTD, "data is truncated")
     except zstandard.ZstdError as error:
         raise _damaged(ZSTD, error) from None
     return b"".join(parts)

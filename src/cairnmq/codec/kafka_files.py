@@ -59,7 +59,7 @@ def read_properties(data: bytes) -> dict[str, str]:
         if line and not line.startswith("#"):
             cut = min((at for at in (line.find("="), line.find(":")) if at >= 0), default=-1)
             if cut <= 0:
-                raise BadFile(f"no name and value in {line!r}")
+                raise BadFile(f"not NAME=VALUE: {line!r}")
             found[line[:cut].strip()] = line[cut + 1 :].strip()
     return found
 
@@ -72,7 +72,7 @@ def read_topic_id(data: bytes) -> bytes:
     except ValueError:
         found = b""
     if len(found) != 16:
-        raise BadFile(f"no topic id, but {text!r}")
+        raise BadFile(f"not a topic id: {text!r}")
     return found
 
 
@@ -98,7 +98,7 @@ def read_leader_epochs(data: bytes) -> list[tuple[int, int]]:
 
 def read_producer_snapshot(data: bytes) -> list[ProducerSnapshot]:
     if len(data) < _SNAPSHOT_HEAD.size:
-        raise BadFile(f"{len(data)} bytes, a head alone has {_SNAPSHOT_HEAD.size}")
+        raise BadFile(f"{len(data)} bytes; the header alone has {_SNAPSHOT_HEAD.size}")
     version, crc, count = _SNAPSHOT_HEAD.unpack_from(data)
     if version != 1:
         raise BadFile(f"version {version}; 1 is known")
@@ -124,8 +124,8 @@ def _counted(data: bytes, row: Callable[[list[str]], Row]) -> list[Row]:
     if version != "0":
         raise BadFile(f"version {version!r} where 0 is known")
     if count != str(len(lines)):
-        raise BadFile(f"{len(lines)} lines where {count!r} are announced")
+        raise BadFile(f"{len(lines)} lines, but the header says {count!r}")
     try:
         return [row(line.split()) for line in lines]
     except ValueError:
-        raise BadFile("a line has other words than a checkpoint's") from None
+        raise BadFile("malformed checkpoint line") from None

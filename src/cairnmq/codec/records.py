@@ -54,7 +54,7 @@ def iter_batches(buffer: Buffer) -> Iterator[memoryview]:
     while len(view) - position >= HEADER_SIZE:
         offset, size = offset_and_size(view, position)
         if size < HEADER_SIZE:
-            raise Undecodable(f"batch at offset {offset} claims {size} bytes; a header alone has {HEADER_SIZE}")
+            raise Undecodable(f"batch at offset {offset} has length {size}; a header alone has {HEADER_SIZE}")
         if size > len(view) - position:
             return
         if view[position + _MAGIC_AT] != MAGIC:
@@ -74,12 +74,12 @@ def open_batch(
 ) -> tuple[BatchHeader, Buffer]:
     """Header and decompressed records of one batch; what was not compressed is not copied."""
     if len(buffer) < HEADER_SIZE:
-        raise Undecodable(f"{len(buffer)} bytes are no batch; a header alone has {HEADER_SIZE}")
+        raise Undecodable(f"{len(buffer)} bytes are not a batch; a header alone has {HEADER_SIZE}")
     header = read_header(buffer)
     if header.magic != MAGIC:
         raise _old_format(header.base_offset, header.magic)
     if not HEADER_SIZE <= header.size <= len(buffer):
-        raise Undecodable(f"batch at offset {header.base_offset} claims {header.size} bytes and has {len(buffer)}")
+        raise Undecodable(f"batch at offset {header.base_offset} has length {header.size}, but {len(buffer)} bytes")
     view = memoryview(buffer)[: header.size]
     if check_crc and crc32c(view[CRC_START:]) != header.crc:
         raise Undecodable(f"batch at offset {header.base_offset} is damaged: its CRC does not match")
@@ -100,7 +100,7 @@ def decode_records(header: BatchHeader, body: Buffer) -> Iterator[Record]:
     except Undecodable as error:
         raise Undecodable(f"batch at offset {header.base_offset}: {error}") from None
     except IndexError:
-        raise Undecodable(f"batch at offset {header.base_offset}: its records end early") from None
+        raise Undecodable(f"batch at offset {header.base_offset}: truncated record data") from None
 
 
 def last_records(buffer: Buffer, count: int, limit: int = UNPACKED_BYTES_MAX) -> list[Record]:
@@ -115,10 +115,10 @@ def last_records(buffer: Buffer, count: int, limit: int = UNPACKED_BYTES_MAX) ->
             starts.append(position)
             size, position = read_varint(body, position)
             if size < 0:
-                raise Undecodable(f"batch at offset {header.base_offset}: a record claims {size} bytes")
+                raise Undecodable(f"batch at offset {header.base_offset}: a record has length {size}")
             position += size
     except IndexError:
-        raise Undecodable(f"batch at offset {header.base_offset}: its records end early") from None
+        raise Undecodable(f"batch at offset {header.base_offset}: truncated record data") from None
     return list(decode_records(replace(header, count=len(starts)), body[starts[0] :])) if starts else []
 
 
@@ -210,7 +210,7 @@ def _shifted(body: bytes, count: int, by: int) -> bytes:
         size, position = read_varint(body, position)
         end = position + size
         if not position < end <= len(body):
-            raise Undecodable(f"a record claims {size} bytes and {len(body) - position} are left")
+            raise Undecodable(f"a record has length {size}, but only {len(body) - position} bytes are left")
         delta, rest = read_varint(body, position + 1)
         fields = bytearray(body[position : position + 1])
         _put_varint(fields, wrapped(delta + by))
@@ -235,7 +235,7 @@ def _decode_records(header: BatchHeader, body: bytes) -> Iterator[Record]:
         size, position = read_varint(body, position)
         end = position + size
         if size < 0 or end > len(body):
-            raise Undecodable(f"a record claims {size} bytes and {len(body) - position} are left")
+            raise Undecodable(f"a record has length {size}, but only {len(body) - position} bytes are left")
         position += 1  # record attributes: unused since Kafka 0.11
         timestamp, position = read_varint(body, position)
         delta, position = read_varint(body, position)
@@ -246,7 +246,7 @@ def _decode_records(header: BatchHeader, body: bytes) -> Iterator[Record]:
         if count:
             headers, position = _headers(body, position, end, count)
         if position != end:
-            raise Undecodable(f"a record of {size} bytes has fields for {size + position - end}")
+            raise Undecodable(f"a record of {size} bytes has fields of {size + position - end} bytes")
         yield Record(
             header.base_offset + delta,
             header.base_timestamp + timestamp if append_time is None else append_time,
@@ -289,13 +289,13 @@ def _bytes(body: bytes, position: int, end: int) -> tuple[bytes | None, int]:
         return None, position
     stop = position + size
     if stop > end:
-        raise Undecodable(f"a field claims {size} bytes and {end - position} are left in its record")
+        raise Undecodable(f"a field has length {size}, but only {end - position} bytes of its record are left")
     return body[position:stop], stop
 
 
 def _headers(body: bytes, position: int, end: int, count: int) -> tuple[Headers, int]:
     if not 0 <= count <= (end - position) // 2:  # the smallest header has two bytes
-        raise Undecodable(f"a record claims {count} headers in {end - position} bytes")
+        raise Undecodable(f"a record has {count} headers in {end - position} bytes")
     headers = []
     for _ in range(count):
         key, position = _bytes(body, position, end)

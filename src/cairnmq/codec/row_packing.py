@@ -83,7 +83,7 @@ def pack_rows(rows: Rows, start: int, packed: list[PackedRecords], keyless: int,
         if partition is None:
             partition = keyless if key is None else partition_for(key, len(packed))
         if not 0 <= partition < len(packed):
-            raise Unpackable(f"a row wants partition {partition}; there are 0 to {len(packed) - 1}")
+            raise Unpackable(f"a row has partition {partition}; the topic has partitions 0 to {len(packed) - 1}")
         micros = _number(rows.timestamps, row, "<q")
         millis = rows.now_ms if micros is None else micros // _MICROS
         box = packed[partition]

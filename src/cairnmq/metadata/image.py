@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from cairnmq.settings.broker_table import with_current_names
 from cairnmq.types import QueueId
 
 ALL_BROKERS = "all"
@@ -144,7 +145,7 @@ class Image:
 
     def dynamic_configs(self, node_id: int | None) -> dict[str, str]:
         """Run-time settings of one broker; None: of all of them."""
-        return dict(self.broker_configs.get(ALL_BROKERS if node_id is None else str(node_id), {}))
+        return with_current_names(self.broker_configs.get(ALL_BROKERS if node_id is None else str(node_id), {}))
 
     def after(
         self,

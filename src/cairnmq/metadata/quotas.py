@@ -141,7 +141,7 @@ def _check_filter(matches: Sequence[Match]) -> Refusal | None:
         if match.type not in ENTITY_TYPES:
             return Refusal(ErrorCode.UNSUPPORTED_VERSION, f"There are no quotas for the entity type {match.type!r}")
         if types.count(match.type) > 1:
-            return _invalid(f"The entity type {match.type} is named twice")
+            return _invalid(f"The entity type {match.type} occurs twice")
         if match.kind not in (EXACT, DEFAULT, ANY):
             return _invalid(f"Unknown match type {match.kind}")
         if (match.kind == EXACT) != (match.name is not None):

@@ -173,7 +173,7 @@ class SqliteStore:
             total ^= crc
         self._digest = self._state("digest")
         if total != self._digest:
-            raise Corrupt(f"{self.path}: rows of table entries are missing or doubled")
+            raise Corrupt(f"{self.path}: rows of table entries are missing or duplicated")
 
     # -- reading and writing rows
 

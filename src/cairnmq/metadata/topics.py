@@ -17,7 +17,7 @@ from cairnmq.metadata.image import ALL_BROKERS, Image, Topic
 from cairnmq.metadata.store import Delete, Op, Put
 from cairnmq.settings.alteration import ConfigChange, Operation, alter, replacement
 from cairnmq.settings.broker import BrokerConfig, broker_config, validate_dynamic
-from cairnmq.settings.broker_table import BROKER
+from cairnmq.settings.broker_table import BROKER, current_name
 from cairnmq.settings.topic import default_text, validate, validate_all
 from cairnmq.settings.topic_table import TOPIC
 
@@ -119,7 +119,7 @@ def add_partitions(
         return _unknown(name)
     now = topic.count
     if count <= now:
-        why = f"already has {now} partitions" if count == now else f"has {now} partitions; {count} is no increase"
+        why = f"already has {now} partitions" if count == now else f"has {now} partitions; {count} is not an increase"
         return Refusal(ErrorCode.INVALID_PARTITIONS, f"Topic {name!r} {why}")
     if count > PARTITIONS_MAX or _too_long(name, count):
         return _too_many(count)
@@ -178,10 +178,12 @@ def alter_broker_configs(
     `whole`: settings that are not named go.
     """
     now = image.dynamic_configs(node_id)
+    changes = [replace(change, name=current_name(change.name)) for change in changes]
     for change in changes:
         if change.name not in BROKER and change.operation in (Operation.APPEND, Operation.SUBTRACT):
             return Refusal(
-                ErrorCode.INVALID_CONFIG, f"{change.name} is not known, so nobody knows whether it is a list"
+                ErrorCode.INVALID_CONFIG,
+                f"Unknown setting {change.name}: cannot append or subtract, because its type is unknown",
             )
     altered = replacement(now, changes) if whole else changes
     configs = alter(now, altered, setting=BROKER.get, default=broker.text)
@@ -195,7 +197,7 @@ def alter_broker_configs(
     if isinstance(built, Refusal):
         return Refusal(ErrorCode.INVALID_REQUEST, built.message)
     if sum(len(name) + len(text) for name, text in configs.items() if name not in BROKER) > UNKNOWN_SIZE_MAX:
-        return Refusal(ErrorCode.INVALID_REQUEST, "settings that nobody knows may not be larger than a megabyte")
+        return Refusal(ErrorCode.INVALID_REQUEST, "Unknown settings may not take more than 1 MB in total")
     if configs == now:
         return (), configs
     key = BROKER_CONFIGS + (ALL_BROKERS if node_id is None else str(node_id))
@@ -227,7 +229,7 @@ def _partition_count(request: CreateTopic, broker: BrokerConfig, node_id: int) -
         return len(request.assignments)
     count = broker.num_partitions if request.partitions == -1 else request.partitions
     if count <= 0:
-        return Refusal(ErrorCode.INVALID_PARTITIONS, f"A topic cannot have {count} partitions; 1 is the least")
+        return Refusal(ErrorCode.INVALID_PARTITIONS, f"A topic cannot have {count} partitions; the minimum is 1")
     if count > PARTITIONS_MAX:
         return _too_many(count)
     if request.replication_factor not in (1, -1):

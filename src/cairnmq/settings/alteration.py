@@ -41,9 +41,9 @@ def alter(
     setting: Callable[[str], Setting | None],
     default: Callable[[str], str | None],
 ) -> dict[str, str] | Refusal:
-    """The settings after the changes; whether the new texts are valid is asked by the caller, once, at the end.
+    """The settings after the changes; the caller validates the new texts once, at the end.
 
-    `default` gives the text that holds while a name is not set: appending to it, as Kafka does, must not lose it.
+    `default` gives the text of a name that is not set: as in Kafka, appending extends the default.
     """
     altered = dict(configs)
     seen: set[str] = set()

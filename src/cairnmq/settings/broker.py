@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from msgspec import Struct, structs
 
 from cairnmq.errors import ErrorCode, Refusal
-from cairnmq.settings.broker_table import BROKER
+from cairnmq.settings.broker_table import BROKER, with_current_names
 from cairnmq.settings.definition import (
     ConfigEntry,
     ConfigSource,
@@ -68,12 +68,12 @@ class BrokerConfig(Struct, frozen=True, kw_only=True):
     connections_max_idle_ms: int = 600_000
     max_connections: int = 2**31 - 1
     cairn_request_bytes_max: int = 48 * 1024**2
-    cairn_answer_bytes_max: int = 48 * 1024**2
+    cairn_response_bytes_max: int = 48 * 1024**2
     cairn_fetch_session_partitions_max: int = 100_000
     cairn_group_bytes_max: int = 64 * 1024**2
     cairn_groups_max: int = 100_000
     cairn_transactional_ids_max: int = 100_000
-    cairn_unpacked_bytes_max: int = 32 * 1024**2
+    cairn_decompressed_bytes_max: int = 32 * 1024**2
     cairn_partitions_max: int = 1_000_000
     fetch_max_bytes: int = 55 * 1024 * 1024
     max_incremental_fetch_session_cache_slots: int = 1000
@@ -105,23 +105,23 @@ class BrokerConfig(Struct, frozen=True, kw_only=True):
     cairn_model: str = "auto"
     cairn_journals: int = 1
     cairn_journal_segment_bytes: int = 256 * 1024 * 1024
-    cairn_journal_retain_bytes: int = 0
+    cairn_journal_retention_bytes: int = 0
     cairn_unsplit_bytes_max: int = 1024**3
     cairn_unsplit_entries_max: int = 1_000_000
     cairn_split_enable: bool = True
     cairn_reserve_bytes: int = 4 * 1024 * 1024
-    cairn_checkpoint_ms: int = 5000
+    cairn_checkpoint_interval_ms: int = 5000
     cairn_log_level: str = "info"
     cairn_log_format: str = "text"
     cairn_fault_point: str | None = None
 
     def text(self, name: str) -> str | None:
-        """The text that holds for a setting: set, or the default."""
+        """The effective text of a setting: as set, or the default."""
         found = self.layers.lookup(name)
         return found[0] if found else BROKER[name].default
 
     def synonyms(self, name: str) -> list[Synonym]:
-        """Everything that could hold for a setting, strongest first, with the default."""
+        """All texts given for a setting, strongest first, and the default."""
         default = BROKER[name].default
         given = self.layers.chain(name)
         return given if default is None else [*given, Synonym(name, default, ConfigSource.DEFAULT_CONFIG)]
@@ -137,8 +137,8 @@ def broker_config(
     dynamic: Mapping[str, str] | None = None,
     dynamic_default: Mapping[str, str] | None = None,
 ) -> BrokerConfig | Refusal:
-    """Check every text and build the typed value. Names without a meaning are let through: sources.py warns of them."""
-    layers = Layers(dict(static), dict(dynamic_default or {}), dict(dynamic or {}))
+    """Check every text and build the typed value. Names without effect are accepted: sources.py warns about them."""
+    layers = Layers(*map(with_current_names, (static, dynamic_default or {}, dynamic or {})))
     for values in (layers.static, layers.dynamic_default, layers.dynamic):
         for name, text in values.items():
             refusal = validate(name, text) if name in BROKER or values is layers.static else None
@@ -181,9 +181,9 @@ def validate(name: str, text: str) -> Refusal | None:
 
 
 def validate_dynamic(name: str, text: str) -> Refusal | None:
-    """Whether a broker setting may be changed to this text at run time. Kafka answers 42 here, not 40.
+    """Whether a broker setting may be changed to this text at run time. Kafka responds with 42 here, not 40.
 
-    As in Kafka, names that it does not know are taken, and kept for whoever set them: tools and plugins have their own.
+    As in Kafka, unknown names are accepted and kept: tools and plugins have settings of their own.
     """
     setting = BROKER.get(name)
     if setting is not None and not setting.dynamic:
@@ -192,14 +192,14 @@ def validate_dynamic(name: str, text: str) -> Refusal | None:
         )
     if setting is None and not name.startswith(OURS):
         if is_known(name) and name not in CHANGEABLE:
-            return Refusal(ErrorCode.INVALID_REQUEST, f"{name} is a Kafka setting without a meaning here")
+            return Refusal(ErrorCode.INVALID_REQUEST, f"{name} is a Kafka setting that has no effect here")
         return None
     refusal = validate(name, text)
     return None if refusal is None else Refusal(ErrorCode.INVALID_REQUEST, refusal.message)
 
 
 def describe_broker(config: BrokerConfig) -> list[ConfigEntry]:
-    """Every broker setting as DescribeConfigs shows it, by name; of one that nobody knows, not what it was set to."""
+    """Every broker setting as DescribeConfigs shows it, by name. The value of an unknown one is hidden."""
     entries = []
     for name in {**config.layers.dynamic_default, **config.layers.dynamic}.keys() - BROKER.keys():
         secret = name not in CHANGEABLE

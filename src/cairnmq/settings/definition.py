@@ -46,7 +46,7 @@ Value: TypeAlias = bool | int | float | str | tuple[str, ...]
 
 
 class Setting(Struct, frozen=True, kw_only=True):
-    """One row of a table. `limit` is asked last: it names values that are valid in Kafka but cannot be had here."""
+    """One row of a table. `limit` comes last: it rejects values that are valid in Kafka but not supported here."""
 
     name: str
     type: ConfigType
@@ -69,7 +69,7 @@ class Synonym(Struct, frozen=True, gc=False):
 
 
 class ConfigEntry(Struct, frozen=True):
-    """One row of a DescribeConfigs answer. A sensitive value is None."""
+    """One row of a DescribeConfigs response. A sensitive value is None."""
 
     name: str
     value: str | None
@@ -89,7 +89,7 @@ _BOUNDS = {
 
 
 def invalid(name: str, text: str, why: str) -> Refusal:
-    """The one wording of a bad value, so that every source of settings says it alike."""
+    """The error for a bad value, with the same text for every source of settings."""
     return Refusal(ErrorCode.INVALID_CONFIG, f"Invalid value {text!r} for {name}: {why}")
 
 
@@ -143,11 +143,11 @@ def _typed(setting: Setting, text: str) -> Value | Refusal:
 
 
 def split_list(text: str) -> tuple[str, ...]:
-    """Kafka's list notation: commas, blanks around items do not count."""
+    """Kafka's list notation: comma-separated, blanks around items are ignored."""
     return tuple(part.strip() for part in text.split(",") if part.strip()) if text.strip() else ()
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """A half sentence with the known name that looks most like a wrong one, or nothing."""
+    """ "; did you mean NAME?" with the known name most similar to a wrong one, or an empty text."""
     found = get_close_matches(name, list(names), n=1, cutoff=0.6)
     return f"; did you mean {found[0]}?" if found else ""

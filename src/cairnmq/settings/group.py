@@ -19,7 +19,10 @@ def group_settings(broker: BrokerConfig) -> dict[str, Setting]:
             name=_SESSION,
             type=_INT,
             default=str(broker.group_consumer_session_timeout_ms),
-            doc="A member of the consumer protocol (KIP-848) that is silent for so long is out of the group.",
+            doc=(
+                "Session timeout of the consumer protocol (KIP-848): a member without a heartbeat for this time "
+                "leaves the group."
+            ),
             low=broker.group_consumer_min_session_timeout_ms,
             high=broker.group_consumer_max_session_timeout_ms,
             dynamic=True,
@@ -28,7 +31,7 @@ def group_settings(broker: BrokerConfig) -> dict[str, Setting]:
             name=_HEARTBEAT,
             type=_INT,
             default=str(broker.group_consumer_heartbeat_interval_ms),
-            doc="How often members of the consumer protocol (KIP-848) are told to send heartbeats.",
+            doc="Heartbeat interval of the consumer protocol (KIP-848).",
             low=broker.group_consumer_min_heartbeat_interval_ms,
             high=broker.group_consumer_max_heartbeat_interval_ms,
             dynamic=True,

@@ -1,4 +1,4 @@
-"""Names of Kafka's broker settings that are known but have no meaning here (yet): a warning, not an error."""
+"""Names of Kafka's broker settings that are known but have no effect here (yet): a warning, not an error."""
 
 from __future__ import annotations
 

@@ -9,12 +9,13 @@ from msgspec import Struct
 
 from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.settings.broker import BrokerConfig, broker_config, validate
-from cairnmq.settings.broker_table import ALIASES, BROKER
+from cairnmq.settings.broker_table import ALIASES, BROKER, FORMER_NAMES
 from cairnmq.settings.definition import nearest, split_list
 from cairnmq.settings.known import WITHOUT_MEANING, is_known
 from cairnmq.settings.properties import parse_properties
 
 PREFIX = "CAIRN_"
+_OTHER_NAMES = ALIASES | FORMER_NAMES
 NOT_SETTINGS = ("CAIRN_BOOTSTRAP", "CAIRN_HTTP", "CAIRN_COMPLETION_", "CAIRN_CHAOS_", "CAIRN_INTEROP_", "CAIRN_TEST_")
 """Beginnings of variables that other commands and the test suites read."""
 
@@ -55,8 +56,8 @@ def load(
         if isinstance(group, Refusal):
             problems.append(group.message)
             continue
-        for given in sorted(group, key=lambda one: one.name not in ALIASES):
-            name = ALIASES.get(given.name, given.name)
+        for given in sorted(group, key=lambda one: one.name not in _OTHER_NAMES):
+            name = _OTHER_NAMES.get(given.name, given.name)
             chosen[name] = Given(name, given.text, given.where)
     settled = _plain_listeners(chosen)
     for given in settled.values():
@@ -64,7 +65,7 @@ def load(
         if refusal is not None:
             problems.append(f"{given.where}: {refusal.message}")
         elif given.name not in BROKER:
-            warnings.append(f"{given.where}: {given.name} has no meaning here and is ignored")
+            warnings.append(f"{given.where}: {given.name} has no effect here and is ignored")
     if problems:
         return Refusal(ErrorCode.INVALID_CONFIG, "\n".join(problems))
     static = {name: given.text for name, given in settled.items() if name in BROKER}
@@ -83,8 +84,8 @@ def from_file(name: str, content: str) -> list[Given] | Refusal:
 
 
 def from_environment(environment: Mapping[str, str]) -> list[Given] | Refusal:
-    """Variables with our prefix. A wrong one is an error: it was meant for us."""
-    names = {variable(name): name for name in (*WITHOUT_MEANING, *ALIASES, *BROKER)}
+    """Variables with our prefix. An unknown one is an error."""
+    names = {variable(name): name for name in (*WITHOUT_MEANING, *_OTHER_NAMES, *BROKER)}
     found, problems = [], []
     for key, text in sorted(environment.items()):
         if not key.startswith(PREFIX) or key.startswith(NOT_SETTINGS):
@@ -111,13 +112,13 @@ def parse_set(text: str) -> tuple[str, str] | Refusal:
 
 def _refused(given: Given) -> Refusal | None:
     if given.name == "authorizer.class.name" and given.text:
-        # A broker that lets everybody in must not start from a file that asks for an authorizer.
+        # A broker without access control must not start from a file that configures an authorizer.
         return Refusal(ErrorCode.INVALID_CONFIG, "authorizer.class.name: access control is not supported yet")
     return None if given.name not in BROKER and is_known(given.name) else validate(given.name, given.text)
 
 
 def _plain_listeners(chosen: Mapping[str, Given]) -> dict[str, Given]:
-    """KRaft files list the controller's listener too, and give listeners names of their own: neither is ours."""
+    """Translate listeners of KRaft files, which also list the controller's listener and name each listener."""
     given = dict(chosen)
     controllers = set(split_list(_text(given, "controller.listener.names")))
     protocols = dict(
@@ -159,4 +160,4 @@ def _as_text(name: str, value: object) -> str:
         case list():
             return ",".join(_as_text(name, item) for item in value)
         case _:
-            raise TypeError(f"{name}: a {type(value).__name__} cannot be a setting")
+            raise TypeError(f"{name}: a value of type {type(value).__name__} cannot be a setting")

@@ -31,7 +31,7 @@ class TopicSetting(Struct, frozen=True):
 
 
 def only(*allowed: Value, why: str) -> Callable[[Value], str | None]:
-    """A limit: any other value is known, but cannot be had yet."""
+    """A limit: any other value is valid in Kafka, but not supported yet."""
     return lambda value: None if value in allowed else why
 
 
@@ -88,7 +88,8 @@ _LONG, _DOUBLE, _LIST = ConfigType.LONG, ConfigType.DOUBLE, ConfigType.LIST
 
 _ROWS = (
     _text(
-        "cleanup.policy", _LIST, "delete", "What happens to old records: delete them, or keep the last per key.",
+        "cleanup.policy", _LIST, "delete", "Delete old records (delete), keep only the last record of each key "
+        "(compact), or both.",
         "log.cleanup.policy", choices=("compact", "delete"), limit=_policy,
     ),
     _number(
@@ -100,7 +101,7 @@ _ROWS = (
         low=1, high=17,
     ),
     _text(
-        "compression.type", _STRING, "producer", "Codec of stored batches; producer keeps them as they were sent.",
+        "compression.type", _STRING, "producer", "Codec of stored batches; producer: as the producer sent them.",
         "compression.type", choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
         limit=only("producer", why="batches are stored as producers send them; only producer is supported"),
     ),
@@ -109,19 +110,19 @@ _ROWS = (
         low=-131072, high=22,
     ),
     _number(
-        "delete.retention.ms", _LONG, DAY_MS, "How long a compacted topic keeps a tombstone.",
+        "delete.retention.ms", _LONG, DAY_MS, "How long a compacted topic keeps tombstones.",
         "log.cleaner.delete.retention.ms", low=0,
     ),
     _number(
-        "file.delete.delay.ms", _LONG, MIN_MS, "Time between giving up a file and deleting it from the disk.",
+        "file.delete.delay.ms", _LONG, MIN_MS, "Delay before a file that is no longer needed is deleted from disk.",
         "log.segment.delete.delay.ms", low=0,
     ),
     _number(
-        "flush.messages", _LONG, INT64_MAX, "With cairn.flush=interval: sync after this many records.",
+        "flush.messages", _LONG, INT64_MAX, "With cairn.flush=interval: records after which the journal is synced.",
         "log.flush.interval.messages", low=1,
     ),
     _number(
-        "flush.ms", _LONG, 500, "Everything written is synced at the latest after this time.",
+        "flush.ms", _LONG, 500, "Maximum time until written records are synced.",
         "log.flush.interval.ms", low=0,
     ),
     _text(
@@ -137,48 +138,49 @@ _ROWS = (
         limit=only((), why=_NO_CLUSTER),
     ),
     _number(
-        "local.retention.bytes", _LONG, -2, "Size kept locally with tiered storage; -2 means retention.bytes.",
+        "local.retention.bytes", _LONG, -2, "Size kept locally with tiered storage; -2: retention.bytes.",
         "log.local.retention.bytes", low=-2,
     ),
     _number(
-        "local.retention.ms", _LONG, -2, "Time kept locally with tiered storage; -2 means retention.ms.",
+        "local.retention.ms", _LONG, -2, "Time kept locally with tiered storage; -2: retention.ms.",
         "log.local.retention.ms", low=-2,
     ),
     _number(
-        "max.compaction.lag.ms", _LONG, INT64_MAX, "The longest a record may stay uncompacted.",
+        "max.compaction.lag.ms", _LONG, INT64_MAX, "Maximum time a record may stay uncompacted.",
         "log.cleaner.max.compaction.lag.ms", low=1,
     ),
     _number(
-        "max.message.bytes", _INT, 1024 * 1024 + 12, "The largest batch accepted, as sent (after compression).",
+        "max.message.bytes", _INT, 1024 * 1024 + 12, "Maximum size of a batch, as sent (after compression).",
         "message.max.bytes", low=0,
     ),
     _number(
-        "message.timestamp.after.max.ms", _LONG, HOUR_MS, "How far ahead of the broker's clock a timestamp may be.",
+        "message.timestamp.after.max.ms", _LONG, HOUR_MS, "How far a timestamp may be ahead of the broker's clock.",
         "log.message.timestamp.after.max.ms", low=0,
     ),
     _number(
-        "message.timestamp.before.max.ms", _LONG, INT64_MAX, "How far behind the broker's clock a timestamp may be.",
+        "message.timestamp.before.max.ms", _LONG, INT64_MAX, "How far a timestamp may be behind the broker's clock.",
         "log.message.timestamp.before.max.ms", low=0,
     ),
     _text(
-        "message.timestamp.type", _STRING, "CreateTime", "Whose clock stamps records: the producer's or the broker's.",
+        "message.timestamp.type", _STRING, "CreateTime", "Timestamps of records: set by the producer (CreateTime) "
+        "or by the broker (LogAppendTime).",
         "log.message.timestamp.type", choices=("CreateTime", "LogAppendTime"),
     ),
     _number(
-        "min.cleanable.dirty.ratio", _DOUBLE, 0.5, "Share of uncompacted bytes from which compaction starts.",
+        "min.cleanable.dirty.ratio", _DOUBLE, 0.5, "Share of uncompacted bytes at which compaction starts.",
         "log.cleaner.min.cleanable.ratio", low=0, high=1,
     ),
     _number(
-        "min.compaction.lag.ms", _LONG, 0, "The shortest time a record stays uncompacted.",
+        "min.compaction.lag.ms", _LONG, 0, "Minimum time a record stays uncompacted.",
         "log.cleaner.min.compaction.lag.ms", low=0,
     ),
     _number(
-        "min.insync.replicas", _INT, 1, "Replicas that must have a record before acks=all is answered.",
+        "min.insync.replicas", _INT, 1, "Replicas that must have a record before it is acknowledged with acks=all.",
         "min.insync.replicas", low=1,
     ),
     _text(
-        "preallocate", _BOOLEAN, "false", "Reserve a segment's space when it is created.", "log.preallocate",
-        limit=only(False, why="queue logs are not preallocated here"),
+        "preallocate", _BOOLEAN, "false", "Allocate disk space for a segment when it is created.", "log.preallocate",
+        limit=only(False, why="segments are not preallocated"),
     ),
     _text(
         "remote.log.copy.disable", _BOOLEAN, "false", "Stop copying segments to remote storage.",
@@ -189,34 +191,37 @@ _ROWS = (
         limit=only(False, why=_NO_REMOTE),
     ),
     _text(
-        "remote.storage.enable", _BOOLEAN, "false", "Keep closed segments on remote storage.",
+        "remote.storage.enable", _BOOLEAN, "false", "Copy closed segments to remote storage.",
         limit=only(False, why=_NO_REMOTE),
     ),
-    _number("retention.bytes", _LONG, -1, "Size a partition is cut back to; -1: no limit.", "log.retention.bytes"),
+    _number("retention.bytes", _LONG, -1, "Maximum size of a partition; older records are deleted; -1: no limit.",
+    "log.retention.bytes"),
     _number(
-        "retention.ms", _LONG, 7 * DAY_MS, "How long records are kept; -1: for ever.",
+        "retention.ms", _LONG, 7 * DAY_MS, "How long records are kept; -1: forever.",
         "log.retention.ms", BrokerName("log.retention.minutes", MIN_MS), BrokerName("log.retention.hours", HOUR_MS),
         low=-1,
     ),
     _number(
-        "segment.bytes", _INT, 1024**3, "Size at which a queue log begins a new segment.", "log.segment.bytes",
+        "segment.bytes", _INT, 1024**3, "Size at which a partition starts a new segment.", "log.segment.bytes",
         low=1024 * 1024,
     ),
     _number(
-        "segment.index.bytes", _INT, 10 * 1024 * 1024, "Size of a segment's index at which a new segment begins.",
+        "segment.index.bytes", _INT, 10 * 1024 * 1024, "Size of a segment's index at which a partition starts a new "
+        "segment.",
         "log.index.size.max.bytes", low=4,
     ),
     _number(
-        "segment.jitter.ms", _LONG, 0, "Random time taken off segment.ms.",
+        "segment.jitter.ms", _LONG, 0, "Maximum random time subtracted from segment.ms.",
         "log.roll.jitter.ms", BrokerName("log.roll.jitter.hours", HOUR_MS), low=0,
-        limit=only(0, why="rolls are spread by the splitter; jitter is not supported"),
+        limit=only(0, why="jitter is not supported: the splitter spreads new segments over time"),
     ),
     _number(
-        "segment.ms", _LONG, 7 * DAY_MS, "Age at which a queue log begins a new segment.",
+        "segment.ms", _LONG, 7 * DAY_MS, "Age at which a partition starts a new segment.",
         "log.roll.ms", BrokerName("log.roll.hours", HOUR_MS), low=1,
     ),
     _text(
-        "unclean.leader.election.enable", _BOOLEAN, "false", "Elect a replica that may lack acknowledged records.",
+        "unclean.leader.election.enable", _BOOLEAN, "false", "Allow a replica that lacks acknowledged records to "
+        "become leader.",
         "unclean.leader.election.enable", limit=only(False, why=_NO_CLUSTER),
     ),
     # Kafka's own tests need small segments too, and have this name for it; never listed.
@@ -225,15 +230,17 @@ _ROWS = (
         hidden=True,
     ),
     _text(
-        "cairn.flush", _STRING, "commit", "When acks=all is answered: after a sync (commit), or when written.",
+        "cairn.flush", _STRING, "commit", "When acks=all is acknowledged: after a sync (commit), or once written "
+        "(interval, none).",
         "cairn.flush", choices=FLUSH_POLICIES,
     ),
     _text(
-        "cairn.model", _STRING, "auto", "How queue logs are stored: own segment files, shared packs, or by size.",
+        "cairn.model", _STRING, "auto", "How partitions are stored: own segment files (dedicated), shared packs "
+        "(shared), or by size (auto).",
         "cairn.model", choices=MODELS,
     ),
     _text(
-        "cairn.engine", _STRING, "journal", "What stores the topic.", "cairn.engine",
+        "cairn.engine", _STRING, "journal", "Storage engine of the topic.", "cairn.engine",
         choices=("journal", "memory", "kv", "sql", "object"),
         limit=only("journal", why="other engines are not supported yet"),
     ),
@@ -246,7 +253,7 @@ _ROWS = (
         limit=only("", why="filtered views are not supported yet"),
     ),
     _text(
-        "cairn.view.filter", _STRING, "", "What a view lets through.",
+        "cairn.view.filter", _STRING, "", "Filter of the view.",
         limit=only("", why="filtered views are not supported yet"),
     ),
 )  # fmt: skip

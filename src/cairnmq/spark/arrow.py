@@ -89,7 +89,7 @@ def rows_by_topic(shape: RowShape, batch: pa.RecordBatch, now_ms: int) -> Iterat
         return
     topics = batch.column(shape.places["topic"])
     if topics.null_count:
-        raise SparkSourceError("a row has no topic: column topic is null, and there is no option topic")
+        raise SparkSourceError("a row has no target topic: column topic is null and option topic is not set")
     for topic in topics.unique():
         yield topic.as_py(), _rows(shape, batch.filter(pc.equal(topics, topic)), now_ms)
 

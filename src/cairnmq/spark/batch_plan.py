@@ -41,7 +41,7 @@ def _resolved(
         for index, offset in offsets.items():
             if offset > ends[index] and options.fail_on_data_loss:
                 raise DataLoss(
-                    f"{option} wants {name}-{index} at offset {offset}, and it ends at {ends[index]}; "
+                    f"{option} asks for {name}-{index} at offset {offset}, but the partition ends at {ends[index]}; "
                     "failOnDataLoss=false stops at the end"
                 )
             offsets[index] = min(offset, ends[index])

@@ -160,7 +160,7 @@ def _finish(broker: Broker, decision: Decision, limit: TimeLimit, still: Mapping
         return False
     done = [broker.commit(each) for each in others]
     if not all(done):
-        raise SparkSourceError(_lost(decision, "in part, so that some of its rows are missing"))
+        raise SparkSourceError(_lost(decision, "after some were committed, so rows of it are missing"))
     return True
 
 
@@ -174,7 +174,7 @@ def _was_settled(broker: Broker, last: Decision, mine: Decision, limit: TimeLimi
     if last.batch > mine.batch:
         raise SparkSourceError(
             f"batch {mine.batch} of query {mine.query} was written before, and batch {last.batch} after it: the "
-            "checkpoint is older than what was written; begin with a new checkpoint and the offsets to go on from"
+            "checkpoint is older than the written data; start with a new checkpoint and explicit starting offsets"
         )
     return last.batch == mine.batch and _finish_later(broker, last, limit)
 
@@ -186,11 +186,11 @@ def _difference(last: Decision, mine: Decision) -> str | None:
         return None
     if last.topic != mine.topic:
         raise SparkSourceError(
-            f"{what}, to {_target(last)}, and now goes to {_target(mine)}: start it once more as it was, until this "
-            "batch is done, or begin with a new checkpoint and the offsets to go on from"
+            f"{what}, to {_target(last)}, and now goes to {_target(mine)}: run the query with its former target until "
+            "this batch is done, or start with a new checkpoint and explicit starting offsets"
         )
     if last.rows != mine.rows:
-        return f"{what}, with {last.rows} rows, which count; the {mine.rows} rows of this run do not"
+        return f"{what}with {last.rows} rows, which are kept; the {mine.rows} rows of this run are dropped"
     return None
 
 
@@ -220,9 +220,9 @@ def _check_open(
         if found is None or limit.too_late_to_decide(found):
             for each in mine.transactions:
                 broker.abort(each)
-            how = "was aborted" if found is None else "has too little time left to be committed"
+            how = "was aborted" if found is None else "has too little time left to commit"
             raise TooLate(
-                f"writing took too long for the time limit of transactions: {transaction.transactional_id} {how}; "
+                f"writing took longer than the transaction timeout: {transaction.transactional_id} {how}; "
                 "raise kafka.transaction.timeout.ms (and the broker's transaction.max.timeout.ms), or take smaller "
                 "batches"
             )
@@ -241,6 +241,6 @@ def _abort(broker: Broker, found: Iterable[OpenTransaction]) -> None:
 
 def _lost(decision: Decision, how: str) -> str:
     return (
-        f"transactions of batch {decision.batch} were aborted at their time limit {how} "
+        f"transactions of batch {decision.batch} were aborted at their timeout {how} "
         f"(query {decision.query}, {len(decision.transactions)} transactions)"
     )

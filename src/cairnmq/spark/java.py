@@ -11,7 +11,7 @@ from pathlib import Path
 LEAST_VERSION = 17
 ANSWER_SECONDS = 30
 _NEEDED = f"Spark needs Java {LEAST_VERSION} or newer"
-_ADVICE = "install one (Debian: default-jre-headless) or let JAVA_HOME name the directory of another"
+_ADVICE = "install it (Debian: default-jre-headless) or set JAVA_HOME to its directory"
 
 
 def complaint(environment: Mapping[str, str]) -> str | None:
@@ -20,10 +20,10 @@ def complaint(environment: Mapping[str, str]) -> str | None:
     java = _found(environment)
     if java is None:
         where = f"in JAVA_HOME={home}" if home else "on the PATH, and JAVA_HOME is not set"
-        return f"there is no Java {where}: {_NEEDED}; {_ADVICE}"
+        return f"no Java found {where}: {_NEEDED}; {_ADVICE}"
     version = version_of(_said(java))
     if version is None:
-        return f"{java} does not say which Java it is: {_NEEDED}; {_ADVICE}"
+        return f"{java} does not report its version: {_NEEDED}; {_ADVICE}"
     if version < LEAST_VERSION:
         return f"{java} is Java {version}: {_NEEDED}; {_ADVICE}"
     return None

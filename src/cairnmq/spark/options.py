@@ -197,8 +197,8 @@ def write_options(options: Mapping[str, str], *, stream: bool) -> WriteOptions:
     timeout_ms = reader.read("kafka.transaction.timeout.ms", _positive, None) or 900_000
     if delivery == "exactly_once" and timeout_ms < LEAST_TRANSACTION_MS:
         raise OptionError(
-            f"option kafka.transaction.timeout.ms must be at least {LEAST_TRANSACTION_MS}, not {timeout_ms}: it is for "
-            "writing a whole batch, and for committing it when the broker was away"
+            f"option kafka.transaction.timeout.ms must be at least {LEAST_TRANSACTION_MS}, not {timeout_ms}: it "
+            "must cover writing a whole batch and committing it after a broker outage"
         )
     largest = reader.read("kafka.max.request.size", _positive, None)
     return WriteOptions(
@@ -216,18 +216,16 @@ def _judge_unknown(name: str, known: tuple[str, ...]) -> None:
     lowered = name.lower()
     setting = lowered.removeprefix("kafka.")
     if lowered in (each.lower() for each in _LATER):
-        raise OptionError(f"option {name} is not built yet")
+        raise OptionError(f"option {name} is not supported yet")
     if lowered in (each.lower() for each in _IGNORED):
         return
     if setting != lowered:
         if setting in WITHOUT_MEANING:
             return
         if setting in _REFUSED:
-            raise OptionError(
-                f"option {name} cannot be set: the source decides it itself, as Spark's Kafka source does"
-            )
+            raise OptionError(f"option {name} cannot be set: the source sets it itself, like Spark's Kafka source")
         if setting.startswith(("ssl.", "sasl.")):
-            raise OptionError(f"option {name}: TLS and SASL are not built yet")
+            raise OptionError(f"option {name}: TLS and SASL are not supported yet")
     names = [*known, *(f"kafka.{each}" for each in sorted(WITHOUT_MEANING))]
     spelled = {each.lower(): each for each in names}
     hint = nearest(lowered, spelled)
@@ -250,10 +248,10 @@ def _connection(reader: _Reader, client_id: str) -> Connection:
         advice = f'.option("kafka.bootstrap.servers", "HOST:PORT"){hint}'
         raise OptionError(f"option kafka.bootstrap.servers is missing: {advice}")
     if reader.text("path") is not None:
-        raise OptionError("there is no path to load or save: name the topic with the options subscribe or topic")
+        raise OptionError("load() and save() take no path: name the topic with the options subscribe or topic")
     protocol = reader.text("kafka.security.protocol")
     if protocol is not None and protocol.upper() != "PLAINTEXT":
-        raise OptionError(f"option kafka.security.protocol={protocol}: TLS and SASL are not built yet")
+        raise OptionError(f"option kafka.security.protocol={protocol}: TLS and SASL are not supported yet")
     timeout = reader.read("kafka.request.timeout.ms", _positive, None) or 30_000
     patience = reader.read("kafka.default.api.timeout.ms", _positive, None) or 120_000
     return Connection(bootstrap, reader.text("kafka.client.id") or client_id, timeout / 1000, patience / 1000)
@@ -264,7 +262,7 @@ def _selection(reader: _Reader) -> Selection:
     given = [name for name in names if reader.text(name) is not None]
     if len(given) != 1:
         found = " and ".join(given) if given else "none of them"
-        raise OptionError(f"exactly one of subscribe, assign and subscribePattern says what to read; found {found}")
+        raise OptionError(f"set exactly one of subscribe, assign and subscribePattern; found {found}")
     text = (reader.text(given[0]) or "").strip()
     if not text:
         raise OptionError(f"option {given[0]} is empty")
@@ -278,7 +276,7 @@ def _selection(reader: _Reader) -> Selection:
     try:
         re.compile(text)
     except re.error as error:
-        raise OptionError(f"subscribePattern {text!r} is no regular expression: {error}") from None
+        raise OptionError(f"subscribePattern {text!r} is not a regular expression: {error}") from None
     return Selection(pattern=text)
 
 
@@ -286,7 +284,7 @@ def _assigned(text: str) -> dict[str, tuple[int, ...]]:
     try:
         found = msgspec.json.decode(text, type=dict[str, tuple[int, ...]])
     except msgspec.DecodeError as error:
-        raise OptionError(f'assign is not readable: {error}; write JSON like {{"topic": [0, 1]}}') from None
+        raise OptionError(f'option assign is not valid JSON: {error}; write JSON like {{"topic": [0, 1]}}') from None
     if not any(found.values()) or any(index < 0 for indexes in found.values() for index in indexes):
         raise OptionError('assign must name partitions, like {"topic": [0, 1]}')
     return {topic: tuple(sorted(set(indexes))) for topic, indexes in found.items()}
@@ -321,9 +319,9 @@ def _columns(reader: _Reader) -> tuple[str, ...]:
     wanted = split_list(text)
     for name in wanted:
         if name not in everything:
-            raise OptionError(f"columns: there is no column {name}{nearest(name, everything)}")
+            raise OptionError(f"option columns: unknown column {name}{nearest(name, everything)}")
     if not wanted or len(set(wanted)) != len(wanted):
-        raise OptionError(f"columns must name each column once, of {', '.join(everything)}")
+        raise OptionError(f"columns must name each column at most once, out of {', '.join(everything)}")
     return wanted
 
 

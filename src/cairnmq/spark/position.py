@@ -42,7 +42,7 @@ def parse_offsets(name: str, text: str, *, least: int) -> Offsets:
         found = msgspec.json.decode(text, type=dict[str, dict[int, int]], strict=False)
     except msgspec.DecodeError as error:
         raise OptionError(
-            f'{name} is not readable: {error}; write earliest, latest or JSON like {{"topic": {{"0": 23}}}}'
+            f'option {name} is not valid: {error}; write earliest, latest or JSON like {{"topic": {{"0": 23}}}}'
         ) from None
     for topic, partitions in found.items():
         for partition, number in partitions.items():
@@ -93,7 +93,7 @@ def _by_time(option: str, wanted: Offsets, lookup: Lookup, late_is_latest: bool)
         if late and not late_is_latest:
             raise OptionError(
                 f"{option}: partition {topic}-{late[0]} has no record at or after {times[late[0]]}; "
-                "startingOffsetsByTimestampStrategy=latest begins at its end instead"
+                "startingOffsetsByTimestampStrategy=latest starts at its end instead"
             )
         if late:
             found[topic].update(lookup(topic, late, LATEST))
@@ -106,4 +106,4 @@ def _check_complete(option: str, named: Offsets, partitions: Mapping[str, Sequen
     for topic, index in sorted(wanted - given):
         raise OptionError(f"{option} names offsets, so it must name all partitions; {topic}-{index} is missing")
     for topic, index in sorted(given - wanted):
-        raise OptionError(f"{option} names {topic}-{index}, which is not among what is read")
+        raise OptionError(f"{option} names {topic}-{index}, which this query does not read")

@@ -37,7 +37,7 @@ class Progress(Struct, frozen=True):
         if found.get("v") != VERSION:
             raise SparkSourceError(
                 f"the checkpoint holds offsets of version {found.get('v')}, and this CairnMQ reads version {VERSION}; "
-                "was it made by another source or by a newer CairnMQ?"
+                "was it written by another source or a newer CairnMQ?"
             )
         return Progress(msgspec.convert(found["topics"], dict[str, TopicProgress], strict=False))
 
@@ -99,12 +99,12 @@ def deleted(topic: str) -> str:
 
 
 def made_again(topic: str) -> str:
-    return _advice(f"topic {topic} was deleted and created again; its offsets mean other records now")
+    return _advice(f"topic {topic} was deleted and created again; its offsets now belong to other records")
 
 
 def aged_out(topic: str, partition: int, offset: int, first: int) -> str:
     return _advice(
-        f"records of {topic}-{partition} from offset {offset} on are gone: the partition now begins at {first} "
+        f"records of {topic}-{partition} from offset {offset} on are gone: the partition now starts at {first} "
         "(retention or trim was faster than the query)"
     )
 
@@ -155,4 +155,4 @@ def lag(source: Mapping[str, Any]) -> dict[str, dict[int, int]]:
 
 
 def _advice(sentence: str) -> str:
-    return f"{sentence}; failOnDataLoss=false goes on with what there is"
+    return f"{sentence}; failOnDataLoss=false continues with the available records"

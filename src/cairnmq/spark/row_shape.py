@@ -37,12 +37,12 @@ def row_shape(types: Mapping[str, str], topic: str | None) -> RowShape:
             continue
         if allowed is None:
             columns = ", ".join(_TYPES)
-            raise OptionError(f"column {name} cannot be written{nearest(name, _TYPES)}; there are {columns}")
+            raise OptionError(f"column {name} cannot be written{nearest(name, _TYPES)}; allowed columns: {columns}")
         if kind not in allowed:
             raise OptionError(f"column {name} must be {' or '.join(allowed)}, not {kind}: cast it before writing")
         places[name] = place
     if "value" not in places:
-        raise OptionError("column value is missing: it is what is written")
+        raise OptionError("column value is missing: it holds the data to write")
     if "topic" not in places and topic is None:
-        raise OptionError("where to? neither the option topic nor a column topic says it")
+        raise OptionError("no target topic: set option topic or add a column topic")
     return RowShape(places, topic)

@@ -97,7 +97,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         names = (_QUERY, _BATCH, _RUN)
         query, batch, run = (context.getLocalProperty(name) if context is not None else None for name in names)
         if self._options.delivery == "exactly_once" and not (query and batch and run):
-            raise SparkSourceError("Spark does not say which query this task belongs to; exactly once needs that")
+            raise SparkSourceError("Spark gives no query id for this task; exactly-once delivery needs one")
         return _write(self._options, self._shape, iterator, query or "", int(batch or 0), run or "")
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
@@ -129,7 +129,7 @@ def _write(
     from cairnmq.spark.task_writer import write_rows  # pyarrow is slow to load, and drivers do without it
 
     context = TaskContext.get()
-    assert context is not None, "only tasks write"
+    assert context is not None, "only tasks can write"
     own = None
     if options.delivery == "exactly_once":
         own = partial(this_worker().names.next, query, run, batch)

@@ -58,8 +58,8 @@ def _read(
         if not fetched.batches:
             if time.monotonic() - moved > STALL_SECONDS:
                 raise SparkSourceError(
-                    f"partition {wanted.topic}-{wanted.partition} gives no record at offset {position}, "
-                    f"though it had records up to {wanted.end}"
+                    f"partition {wanted.topic}-{wanted.partition} returned no record at offset {position}, "
+                    f"but its range ends at {wanted.end}"
                 )
             continue
         moved = time.monotonic()

@@ -62,7 +62,7 @@ class TransactionView:
         return stored or decided
 
     def store(self, decision: Decision) -> None:
-        assert self.seat is not None, "nobody decides who has not taken over"
+        assert self.seat is not None, "only a driver that has taken over may decide"
         self._make_topic()
         text = msgspec.json.encode(decision)
         batch = build_batch(
@@ -79,7 +79,9 @@ class TransactionView:
         except Refused as refused:
             if refused.code not in _ABORTED | _FORGOTTEN:
                 raise
-            raise Fenced(f"another driver of query {decision.query} has taken over; only one can write") from None
+            raise Fenced(
+                f"another driver of query {decision.query} has taken over; only one driver can write"
+            ) from None
         # With the same epoch the next batch would need another sequence: then taking over again is simpler.
         self.seat = None if following == self.seat else following
 
@@ -89,8 +91,9 @@ class TransactionView:
         except Refused as refused:
             if refused.code in _FORGOTTEN:
                 raise SparkSourceError(
-                    f"the broker has forgotten {transaction.transactional_id}, which was to be committed: nobody knows "
-                    "whether it was; begin with a new checkpoint and the offsets to go on from"
+                    f"the broker has forgotten {transaction.transactional_id}, which was about to be committed, and "
+                    f"its "
+                    "result is unknown; start with a new checkpoint and explicit starting offsets"
                 ) from None
             if refused.code not in _ABORTED:
                 raise
@@ -122,7 +125,7 @@ class TransactionView:
                     at, moved = read_header(batch).last_offset + 1, time.monotonic()
                     yield batch
             if time.monotonic() - moved > STALL_SECONDS:
-                raise SparkSourceError(f"partition {TOPIC}-0 gives no record at offset {at}, though it ends at {end}")
+                raise SparkSourceError(f"partition {TOPIC}-0 returned no record at offset {at}, but it ends at {end}")
 
     def _make_topic(self) -> None:
         if not self._has_topic():

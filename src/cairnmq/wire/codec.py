@@ -85,7 +85,7 @@ def decode(cls: type[M], version: int, buf: Buffer, pos: int = 0) -> tuple[M, in
         decoder = _decoders.get((cls, version)) or _compile_decoder(cls, version)
         return decoder(buf if type(buf) is memoryview else memoryview(buf), pos)
     except (IndexError, struct.error) as error:
-        raise Malformed(f"{cls.__name__} v{version} is cut short") from error
+        raise Malformed(f"{cls.__name__} v{version} is truncated") from error
     except UnicodeDecodeError as error:
         raise Malformed(f"{cls.__name__} v{version} has a string that is not UTF-8") from error
 

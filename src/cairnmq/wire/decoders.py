@@ -115,7 +115,7 @@ class _DecoderWriter:
         self.length(wide=kind != "str", kind=kind)
         self.when_present(target, nullable, path)
         self.line("q = p + n - 1" if self.flexible else "q = p + n")
-        self.fail_if("q > e", path, "is cut short")
+        self.fail_if("q > e", path, "is truncated")
         copied = {"str": ".tobytes().decode()", "bytes": ".tobytes()", "records": ""}[kind]
         self.line(f"{target} = b[p:q]{copied}; p = q")
         if nullable:
@@ -129,10 +129,10 @@ class _DecoderWriter:
         if self.flexible:
             self.line("n -= 1")
         smallest = self.smallest_item(field)
-        self.fail_if(f"n * {smallest} > e - p", path, "counts more items than there are bytes")
+        self.fail_if(f"n * {smallest} > e - p", path, "has more items than bytes")
         if self.counts_items:
             self.line("c += n")
-            self.fail_if(f"c > {ITEMS_MAX}", path, f"and what is before it have more than {ITEMS_MAX} items")
+            self.fail_if(f"c > {ITEMS_MAX}", path, f"and the fields before it have more than {ITEMS_MAX} items")
         if field.type in FIXED and field.type not in ("bool", "uuid"):
             letter = FIXED[field.type]
             self.line(f"{target} = list(unpack_from(f'>{{n}}{letter}', b, p)); p += n * {smallest}")
@@ -162,7 +162,7 @@ class _DecoderWriter:
         self.pending.append(("b", "n"))
         self.flush()
         self.line(f"if n == -1: {target} = None")
-        self.line(f"elif n != 1: raise Malformed({path + ' is neither null nor there'!r})")
+        self.line(f"elif n != 1: raise Malformed({path + ' has a bad presence byte'!r})")
         self.line("else:")
         self.depth += 1
         self.line(f"{target} = {self.struct(path, f'C_{field.type}', fields)}")
@@ -207,14 +207,14 @@ class _DecoderWriter:
         self.line("tag, p = read_uvarint(b, p)")
         self.line("n, p = read_uvarint(b, p)")
         self.line(f"{end} = p + n")
-        self.fail_if(f"{end} > e", path, "has a tagged field that is cut short")
+        self.fail_if(f"{end} > e", path, "has a truncated tagged field")
         for number, field in enumerate(tagged):
             self.line(f"{'el' if number else ''}if tag == {field.tag}:")
             self.depth += 1
             value = self.field(field, path)
             self.flush()
             self.line(f"{values[field.name]} = {value}")
-            self.fail_if(f"p != {end}", f"{path}.{field.name}", "is not as long as it says")
+            self.fail_if(f"p != {end}", f"{path}.{field.name}", "does not match its length")
             self.depth -= 1
         self.line(f"else: p = {end}")
         self.depth -= 2

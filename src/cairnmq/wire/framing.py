@@ -41,7 +41,7 @@ def read_request_header(view: Buffer, pos: int = 0, caller: Caller = NOBODY) -> 
         if length >= 0:
             end = pos + length
             if end > len(view):
-                raise Malformed("the client id is cut short")
+                raise Malformed("the client id is truncated")
             client_id = bytes(view[pos:end]).decode()
             pos = end
         elif length != -1:
@@ -49,7 +49,7 @@ def read_request_header(view: Buffer, pos: int = 0, caller: Caller = NOBODY) -> 
         if request_header_version(key, version) == 2:
             pos = _skip_tag_section(view, pos)
     except (struct.error, IndexError) as error:
-        raise Malformed("the request header is cut short") from error
+        raise Malformed("the request header is truncated") from error
     except UnicodeDecodeError as error:
         raise Malformed("the client id is not UTF-8") from error
     return RequestHeader(key, version, correlation_id, client_id, caller), pos
@@ -63,7 +63,7 @@ def read_response_header(view: Buffer, api_key: int, version: int, pos: int = 0)
         if response_header_version(api_key, version) == 1:
             pos = _skip_tag_section(view, pos)
     except (struct.error, IndexError) as error:
-        raise Malformed("the response header is cut short") from error
+        raise Malformed("the response header is truncated") from error
     return correlation_id, pos
 
 

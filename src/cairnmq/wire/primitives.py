@@ -41,7 +41,7 @@ def skip_tags(view: memoryview, pos: int, count: int) -> int:
         size, pos = read_uvarint(view, pos)
         pos += size
         if pos > end:
-            raise Malformed("a tagged field is cut short")
+            raise Malformed("a tagged field is truncated")
     return pos
 
 

@@ -123,7 +123,7 @@ def test_each_reason_is_named_and_the_exit_code_is_1(capsys: pytest.CaptureFixtu
     assert health(cluster, capsys) == ["partition orders-1 has no leader"]
     cluster = Cluster()
     cluster.controller = -1
-    assert health(cluster, capsys) == ["there is no controller"]
+    assert health(cluster, capsys) == ["the cluster has no controller"]
     cluster = Cluster()
     cluster.topics = {"orders": [1]}
     cluster.topic_error = ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -178,7 +178,7 @@ def answering(code: int, body: bytes) -> Iterator[tuple[str, list[str]]]:
     ("code", "body", "exit_code", "said"),
     [
         (200, b'{"ready": true}', 0, []),
-        (503, b'{"ready": false, "reasons": ["recovery is running"]}', 1, ["recovery is running"]),
+        (503, b'{"ready": false, "reasons": ["recovery in progress"]}', 1, ["recovery in progress"]),
         (503, b'{"ready": false}', 1, ["not ready"]),
         (502, b"<html>", 1, ["http://PLACE/health/ready responded with HTTP 502"]),
         (200, b"<html>", 1, ["http://PLACE/health/ready is not a broker's: its response is not JSON"]),

@@ -40,8 +40,8 @@ def test_patterns() -> None:
 def test_without_metadata_the_directories_tell(tmp_path: Path) -> None:
     plan = plan_of(directory(tmp_path, "a-0", "a-3", "b-0"))
     assert [(topic.name, topic.partitions, len(topic.logs)) for topic in plan.topics] == [("a", 4, 2), ("b", 1, 1)]
-    assert "a: no directory holds partitions 1, 2; they are created and stay empty" in plan.notes
-    assert any(note.startswith("b: no __cluster_metadata here tells its settings") for note in plan.notes)
+    assert "a: no directory holds partitions 1, 2; they are created empty" in plan.notes
+    assert any(note.startswith("b: settings and number of partitions are unknown") for note in plan.notes)
     assert [topic.name for topic in plan_of(tmp_path, "b*").topics] == ["b"]
 
 
@@ -67,9 +67,9 @@ def test_a_directory_that_can_be_no_partition_is_not_counted(tmp_path: Path, mon
     monkeypatch.setattr("cairnmq.cli.import_plan.read_topics", lambda metadata: topics)
     plan = plan_of(tmp_path)
     assert [problem.split(": ")[0] for problem in plan.problems] == [f"{tmp_path}/a-2026", f"{tmp_path}/a-1999999"]
-    assert "the topic has 3 partitions, and this is none of them" in plan.problems[0]
+    assert "the topic has 3 partitions, so this is not one" in plan.problems[0]
     assert [(topic.name, topic.partitions) for topic in plan.topics] == [("a", 3), ("b", 1)]
-    assert "a: no directory holds partitions 1, 2; they are created and stay empty" in plan.notes
+    assert "a: no directory holds partitions 1, 2; they are created empty" in plan.notes
 
 
 def test_committed_offsets_that_are_not_wanted_are_not_judged(
@@ -94,7 +94,7 @@ def test_settings() -> None:
         "segment.bytes": "2097152",
     }
     assert settings_of("t", kafka, notes) == {"retention.ms": "5000", "segment.bytes": "2097152"}
-    assert [note.split(" is not taken")[0] for note in notes] == [
+    assert [note.split(" is not imported")[0] for note in notes] == [
         "t: compression.type=zstd",
         "t: min.insync.replicas=2",
         "t: no.such.setting=1",
@@ -107,7 +107,7 @@ def test_what_kafka_kept_for_ever_is_kept(tmp_path: Path) -> None:
     assert settings_of("t", {"cleanup.policy": "compact"}, notes) == {"cleanup.policy": "compact"}
     assert notes == []
     assert settings_of("t", {"cleanup.policy": "later"}, notes) == {"retention.ms": "-1", "retention.bytes": "-1"}
-    assert "t: kept for ever" in notes[1]
+    assert "t: kept forever" in notes[1]
     assert settings_of("t", {"cleanup.policy": "delete", "retention.ms": "9"}, []) == {
         "cleanup.policy": "delete",
         "retention.ms": "9",

@@ -57,7 +57,7 @@ def test_it_repairs_and_tells_where_the_old_file_is(damaged: Path, capsys: Captu
     assert (damaged / "lost" / "repair-1" / "checkpoints" / newest(damaged).name).read_bytes() == old
     assert main(["verify", str(damaged)]) == 0
     assert main(["repair", str(damaged)]) == 0
-    assert "nothing is wrong with the checkpoint" in capsys.readouterr().err
+    assert "is intact" in capsys.readouterr().err
 
 
 def test_without_a_terminal_and_without_yes_it_only_says_what_it_would_do(damaged: Path, capsys: Capture) -> None:
@@ -80,7 +80,7 @@ def test_on_a_terminal_it_asks(damaged: Path, reply: bytes, code: int) -> None:
     finally:
         os.close(ours)
         os.close(theirs)
-    assert done.returncode == code and "Do this? [y/N]" in done.stderr
+    assert done.returncode == code and "Continue? [y/N]" in done.stderr
     assert (contents(damaged) == before) is bool(code)
     assert ("nothing was changed" in done.stderr) is bool(code)
 
@@ -104,7 +104,7 @@ def test_journals_in_use_are_refused(damaged: Path, capsys: Capture) -> None:
 def test_without_metadata_nobody_knows_the_topics(damaged: Path, capsys: Capture) -> None:
     for path in damaged.glob("meta.db*"):
         path.unlink()
-    assert "meta.db is not there" in refused(damaged, capsys)
+    assert "meta.db is missing" in refused(damaged, capsys)
 
 
 def test_damaged_metadata_are_refused(damaged: Path, capsys: Capture) -> None:
@@ -114,7 +114,7 @@ def test_damaged_metadata_are_refused(damaged: Path, capsys: Capture) -> None:
 
 def test_the_directory_of_the_journals_must_be_there(damaged: Path, capsys: Capture) -> None:
     said = refused(damaged, capsys, "--journal-dir", str(damaged / "elsewhere"))
-    assert "name the directory of the journals with --journal-dir" in said
+    assert "give the directory of the journals with --journal-dir" in said
 
 
 def test_journals_of_another_cluster_are_refused(damaged: Path, capsys: Capture) -> None:

@@ -88,10 +88,10 @@ def test_a_broker_that_always_refuses_is_not_greeted_for_ever() -> None:
 def test_what_the_broker_does_not_serve_is_a_sentence() -> None:
     connection = greeted({18: (0, 4), 2: (1, 6)})
     with pytest.raises(
-        Unsupported, match="Metadata in version 0 to 13; the broker at somewhere:1 serves it not at all"
+        Unsupported, match="Metadata versions 0 to 13 are needed; the broker at somewhere:1 serves none"
     ):
         connection.request(MetadataRequest())
-    with pytest.raises(Unsupported, match="ListOffsets in version 7 to 11; .* serves versions 1 to 6"):
+    with pytest.raises(Unsupported, match="ListOffsets versions 7 to 11 are needed; .* serves versions 1 to 6"):
         connection.request(ListOffsetsRequest(), min_version=7)
 
 
@@ -107,7 +107,7 @@ def test_answers_arrive_whole_from_any_pieces(pieces: int) -> None:
 
 def test_an_answer_to_nothing_is_an_error() -> None:
     connection = greeted()
-    with pytest.raises(ClientError, match="request 77, which was never sent"):
+    with pytest.raises(ClientError, match="request 77, which was not sent"):
         feed(connection, framed(RequestHeader(3, 1, 77), MetadataResponse(), 1))
 
 

@@ -100,5 +100,5 @@ def test_a_member_that_was_removed_joins_again_with_nothing(error: ErrorCode) ->
 
 def test_any_other_error_is_told() -> None:
     member = Member("g", "m", ["t"])
-    with pytest.raises(Refused, match="group g has as many members as the broker allows"):
+    with pytest.raises(Refused, match="group g has the maximum number of members"):
         exchange(member, response(0, error=ErrorCode.GROUP_MAX_SIZE_REACHED))

@@ -196,7 +196,7 @@ def test_a_final_refusal_goes_before_one_worth_a_retry() -> None:
         return produced({0: ErrorCode.NOT_LEADER_OR_FOLLOWER, 1: ErrorCode.MESSAGE_TOO_LARGE})
 
     run = Run(answer)
-    with pytest.raises(Refused, match="t-1 takes no batch that large.*MESSAGE_TOO_LARGE"):
+    with pytest.raises(Refused, match="t-1 accepts no batch this large.*MESSAGE_TOO_LARGE"):
         run(data.produce(Session(), {TopicPartition("t", 0): PLAIN, TopicPartition("t", 1): PLAIN}, -1, 1000))
     assert not run.pauses
 
@@ -275,7 +275,7 @@ def test_an_unknown_topic_is_final() -> None:
 
 def test_a_partition_that_does_not_exist_is_final() -> None:
     run = Run(lambda ask: metadata({"t": [1, 1]}, {1: 11}))
-    with pytest.raises(Absent, match="no partition 2; it has 0 to 1"):
+    with pytest.raises(Absent, match="partition 2 does not exist; the topic has partitions 0 to 1"):
         run(data.list_offsets(Session(), "t", [2], -1))
 
 

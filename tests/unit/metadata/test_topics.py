@@ -236,3 +236,10 @@ def test_broker_settings_that_have_no_meaning_here_are_kept(name: str) -> None:
     assert gone == ((Delete("configs/1"),), {})
     listed = alter_broker_configs(image, 1, [ConfigChange(name, 2, "4")], broker=BrokerConfig())
     assert refused(listed) == ErrorCode.INVALID_CONFIG
+
+
+def test_stored_former_name_of_a_broker_setting() -> None:
+    image = Image(broker_configs={"1": {"cairn.journal.retain.bytes": "7"}})
+    assert image.dynamic_configs(1) == {"cairn.journal.retention.bytes": "7"}
+    change = ConfigChange("cairn.journal.retention.bytes", 1)
+    assert alter_broker_configs(image, 1, [change], broker=BrokerConfig()) == ((Delete("configs/1"),), {})

@@ -6,7 +6,7 @@ import pytest
 
 from cairnmq.errors import Refusal
 from cairnmq.settings.broker import BrokerConfig
-from cairnmq.settings.broker_table import ALIASES, BROKER
+from cairnmq.settings.broker_table import ALIASES, BROKER, FORMER_NAMES, with_current_names
 from cairnmq.settings.definition import read
 from cairnmq.settings.topic_table import TOPIC
 
@@ -95,3 +95,13 @@ def test_every_row_of_the_broker_itself_reaches_someone() -> None:
     fields = {name for name in BROKER if name.replace(".", "_") in BrokerConfig.__struct_fields__}
     assert set(BROKER) == fields | defaults | flags | refused
     assert set(ALIASES.values()) <= flags
+
+
+def test_former_names_lead_to_settings() -> None:
+    assert set(FORMER_NAMES.values()) <= set(BROKER) and not set(FORMER_NAMES) & set(BROKER)
+
+
+def test_current_name_wins_over_a_former_one() -> None:
+    assert with_current_names({"cairn.checkpoint.ms": "1", "a": "2"}) == {"cairn.checkpoint.interval.ms": "1", "a": "2"}
+    both = {"cairn.checkpoint.ms": "1", "cairn.checkpoint.interval.ms": "2"}
+    assert with_current_names(both) == {"cairn.checkpoint.interval.ms": "2"}

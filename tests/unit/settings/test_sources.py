@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cairnmq.errors import Refusal
-from cairnmq.settings.broker_table import ALIASES, BROKER
+from cairnmq.settings.broker_table import ALIASES, BROKER, FORMER_NAMES
 from cairnmq.settings.known import WITHOUT_MEANING
 from cairnmq.settings.sources import Loaded, load, parse_set, variable
 
@@ -82,7 +82,7 @@ def test_a_kafka_file_of_kraft() -> None:
     assert static["listeners"] == "PLAINTEXT://:9092"
     assert static["advertised.listeners"] == "PLAINTEXT://localhost:9092"
     warned = [warning for warning in loaded.warnings if "num.io.threads" in warning]
-    assert warned == ["server.properties line 10: num.io.threads has no meaning here and is ignored"]
+    assert warned == ["server.properties line 10: num.io.threads has no effect here and is ignored"]
     assert len(loaded.warnings) == len(set(loaded.warnings)) == 6
 
 
@@ -93,7 +93,7 @@ def test_a_mapped_protocol_that_cannot_be_served_is_refused() -> None:
 
 def test_warnings_come_once_per_name() -> None:
     loaded = good(file=("a.properties", "num.io.threads=1\nnum.io.threads=2"), sets=[("num.io.threads", "3")])
-    assert loaded.warnings == ("--set num.io.threads: num.io.threads has no meaning here and is ignored",)
+    assert loaded.warnings == ("--set num.io.threads: num.io.threads has no effect here and is ignored",)
 
 
 @pytest.mark.parametrize(("alias", "name"), ALIASES.items())
@@ -101,6 +101,17 @@ def test_older_names(alias: str, name: str) -> None:
     assert good(sets=[(alias, "5")]).config.layers.static == {name: "5"}
     assert good(sets=[(name, "6"), (alias, "5")]).config.layers.static == {name: "6"}
     assert good(file=("a.properties", f"{name}=6"), sets=[(alias, "5")]).config.layers.static == {name: "5"}
+
+
+@pytest.mark.parametrize(("former", "name"), FORMER_NAMES.items())
+def test_former_names(former: str, name: str) -> None:
+    wanted = {name: "5000"}
+    assert good(sets=[(former, "5000")]).config.layers.static == wanted
+    assert good(file=("a.properties", f"{former}=5000")).config.layers.static == wanted
+    assert good(file=("a.toml", f"{former} = 5000")).config.layers.static == wanted
+    assert good(environment={variable(former): "5000"}).config.layers.static == wanted
+    assert good(sets=[(name, "5000"), (former, "6000")]).config.layers.static == wanted
+    assert name in bad(sets=[(former, "x")])
 
 
 def test_errors_name_their_source_and_the_nearest_name() -> None:
@@ -134,7 +145,7 @@ def test_other_variables_are_not_settings() -> None:
 
 
 def test_every_setting_has_its_own_variable() -> None:
-    names = [*BROKER, *ALIASES, *WITHOUT_MEANING]
+    names = [*BROKER, *ALIASES, *FORMER_NAMES, *WITHOUT_MEANING]
     assert len({variable(name) for name in names}) == len(names)
     assert variable("num.partitions") == "CAIRN_NUM_PARTITIONS" and variable("cairn.journals") == "CAIRN_JOURNALS"
 

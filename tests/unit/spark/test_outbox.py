@@ -32,7 +32,7 @@ def test_a_key_has_its_partition_and_a_row_may_name_one() -> None:
     outbox.put("t", row(key=b"user"))
     outbox.put("t", row(key=b"user", partition=1))
     assert places(outbox) == {partition_for(b"user", 5): 1, 1: 1}
-    with pytest.raises(SparkSourceError, match="topic t: a row wants partition 5; there are 0 to 4"):
+    with pytest.raises(SparkSourceError, match="topic t: a row has partition 5; the topic has partitions 0 to 4"):
         outbox.put("t", row(partition=5))
 
 
@@ -80,7 +80,7 @@ def test_partitions_are_counted_anew_with_every_take() -> None:
     outbox = Outbox(counts.__getitem__, 0, BATCH_BYTES)
     outbox.put("t", row())
     counts["t"] = 9
-    with pytest.raises(SparkSourceError, match="partition 8; there are 0 to 1"):
+    with pytest.raises(SparkSourceError, match="partition 8; the topic has partitions 0 to 1"):
         outbox.put("t", row(partition=8))
     outbox.take()
     assert outbox.put("t", row(partition=8)) == 1
@@ -92,7 +92,7 @@ def test_partitions_are_counted_anew_with_every_take() -> None:
     [
         ({"key": "string"}, "t", "column value is missing"),
         ({"value": "bigint"}, "t", "column value must be string or binary, not bigint"),
-        ({"value": "string"}, None, "neither the option topic nor a column topic"),
+        ({"value": "string"}, None, "set option topic or add a column topic"),
         ({"value": "string", "kye": "string"}, "t", "column kye cannot be written; did you mean key"),
         ({"value": "string", "partition": "bigint"}, "t", "column partition must be int"),
     ],

@@ -45,5 +45,5 @@ def test_a_time_without_a_record() -> None:
 def test_offsets_must_name_all_partitions_and_no_others() -> None:
     with pytest.raises(OptionError, match="a-1 is missing"):
         resolve("startingOffsets", parse_position("o", '{"a": {"0": 1}}'), PARTITIONS, lookup)
-    with pytest.raises(OptionError, match="names a-2, which is not among"):
+    with pytest.raises(OptionError, match="names a-2, which this query does not read"):
         resolve("startingOffsets", parse_position("o", '{"a": {"0": 1, "1": 1, "2": 1}}'), PARTITIONS, lookup)

@@ -45,7 +45,7 @@ def test_only_exactly_once_must_know_its_query(monkeypatch: pytest.MonkeyPatch) 
     for missing in QUERY:
         known = {name: text for name, text in QUERY.items() if name != missing}
         assert write(monkeypatch, "at_least_once", known) is None
-        with pytest.raises(SparkSourceError, match="Spark does not say which query"):
+        with pytest.raises(SparkSourceError, match="Spark gives no query id"):
             write(monkeypatch, "exactly_once", known)
     own = write(monkeypatch, "exactly_once", QUERY)
     assert own is not None and own.transactional_id.startswith("cairnmq-spark-q-r-")

@@ -181,7 +181,7 @@ def test_what_is_gone_of_a_new_partition_is_an_error_too() -> None:
     view = FakeView(a=("x", [10, 9]))
     view.first = 4
     start = progress(a=("x", [10]))
-    with pytest.raises(DataLoss, match="records of a-1 from offset 0 on are gone: the partition now begins at 4"):
+    with pytest.raises(DataLoss, match="records of a-1 from offset 0 on are gone: the partition now starts at 4"):
         plan_of(view).latest(start)
     plan = plan_of(view, failOnDataLoss="false")
     assert plan.tasks(start, plan.latest(start)) == [(Range("a", "x", 1, 4, 9),)]
@@ -246,5 +246,5 @@ def test_lag_from_what_spark_reports() -> None:
 
 
 def test_offsets_of_another_source_are_refused() -> None:
-    with pytest.raises(SparkSourceError, match="made by another source"):
+    with pytest.raises(SparkSourceError, match="written by another source"):
         Progress.of_json({"a": {"0": 5}})

@@ -69,7 +69,7 @@ def test_only_what_is_gone_is_left_out(monkeypatch: pytest.MonkeyPatch, selectio
     client.errors = {"c": ErrorCode.LEADER_NOT_AVAILABLE}
     assert set(view.topics(missing_is_fatal=False)) == {"a", "b"}, "deleted while it was waited for"
     client.errors = {"b": ErrorCode.TOPIC_AUTHORIZATION_FAILED}
-    with pytest.raises(Absent, match="topic b is not yours to use"):
+    with pytest.raises(Absent, match="topic b is not authorized"):
         view.topics(missing_is_fatal=False)
 
 

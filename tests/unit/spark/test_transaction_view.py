@@ -44,7 +44,7 @@ def test_only_a_topic_that_is_missing_holds_no_decision() -> None:
     client = TopicClient({})
     assert view_of(client).last_decision("q") is None
     client.errors[TOPIC] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    with pytest.raises(Absent, match="no permission"):
+    with pytest.raises(Absent, match="is not authorized"):
         view_of(client).last_decision("q")
 
 
@@ -63,7 +63,7 @@ def test_so_does_a_partition_that_gives_nothing(monkeypatch: pytest.MonkeyPatch)
             return []
 
     monkeypatch.setattr(transaction_view, "STALL_SECONDS", -1.0)
-    with pytest.raises(SparkSourceError, match="gives no record at offset 0, though it ends at 5"):
+    with pytest.raises(SparkSourceError, match="returned no record at offset 0, but it ends at 5"):
         view_of(Silent({TOPIC: (ID, 5)})).last_decision("q")
 
 

@@ -151,7 +151,7 @@ def test_nullable_structs() -> None:
     assert written(DescribeTopicPartitionsRequest(), 0) == "01 00 00 07 d0 ff 00"
     cursor = DescribeTopicPartitionsRequest.Cursor("t", 2)
     assert written(DescribeTopicPartitionsRequest(cursor=cursor), 0) == "01 00 00 07 d0 01 02 74 00 00 00 02 00 00"
-    with pytest.raises(Malformed, match="neither null nor there"):
+    with pytest.raises(Malformed, match="bad presence byte"):
         decode(DescribeTopicPartitionsRequest, 0, bytes.fromhex("01 00 00 07 d0 02 02 74 00 00 00 02 00 00"))
     assert decode(ConsumerGroupHeartbeatResponse, 0, b"".join(encode(ConsumerGroupHeartbeatResponse(), 0)))[0] == (
         ConsumerGroupHeartbeatResponse(assignment=None)
@@ -198,7 +198,7 @@ def test_a_count_beyond_the_bytes_allocates_nothing(version: int, count: bytes) 
     start = b"".join(encode(FetchRequest(), version))[:25]
     body = start + count + bytes(1000)
     tracemalloc.start()
-    with pytest.raises(Malformed, match="counts more items"):
+    with pytest.raises(Malformed, match="more items than bytes"):
         decode(FetchRequest, version, body)
     assert tracemalloc.get_traced_memory()[1] < 1_000_000
     tracemalloc.stop()

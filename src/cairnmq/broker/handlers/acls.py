@@ -18,7 +18,7 @@ from cairnmq.wire.messages import (
 if TYPE_CHECKING:
     from cairnmq.broker.context import Context
 
-_WHY = "this broker has no authorizer: whoever can connect may do everything"
+_WHY = "this broker has no authorizer: all clients may do everything"
 
 
 def describe(ctx: Context, header: RequestHeader, request: DescribeAclsRequest) -> DescribeAclsResponse:

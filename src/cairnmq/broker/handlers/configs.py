@@ -12,6 +12,7 @@ from cairnmq.metadata.groups import check_group
 from cairnmq.metadata.topics import check_name
 from cairnmq.settings.alteration import ConfigChange, Operation
 from cairnmq.settings.broker import describe_broker
+from cairnmq.settings.broker_table import current_name
 from cairnmq.settings.definition import ConfigEntry, ConfigSource
 from cairnmq.settings.group import describe_group
 from cairnmq.settings.topic import describe_topic
@@ -53,7 +54,7 @@ def describe(ctx: Context, header: RequestHeader, request: DescribeConfigsReques
                 )
             )
             continue
-        keys = resource.configuration_keys
+        keys = {current_name(key) for key in resource.configuration_keys or ()}
         rows = [
             _row(entry, request.include_synonyms, request.include_documentation)
             for entry in entries

@@ -41,7 +41,10 @@ def _elect(ctx: Context, topic: Topic | None, partition: int) -> Elected:
     if find_queue(ctx, topic, partition) is None:
         code, why = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such partition"
     else:
-        code, why = ErrorCode.ELECTION_NOT_NEEDED, f"broker {ctx.node.node_id} leads it already and is its only replica"
+        code, why = (
+            ErrorCode.ELECTION_NOT_NEEDED,
+            f"broker {ctx.node.node_id} is already the leader and the only replica",
+        )
     return Elected(partition_id=partition, error_code=code, error_message=why)
 
 

@@ -26,6 +26,8 @@ def handle(ctx: Context, header: RequestHeader, request: UpdateFeaturesRequest) 
         if update.max_version_level != level:
             return UpdateFeaturesResponse(
                 error_code=ErrorCode.INVALID_UPDATE_VERSION,
-                error_message=f"{update.feature} is {level} here and cannot be changed to {update.max_version_level}",
+                error_message=(
+                    f"{update.feature} is fixed at {level} and cannot be changed to {update.max_version_level}"
+                ),
             )
     return UpdateFeaturesResponse(error_message=None)

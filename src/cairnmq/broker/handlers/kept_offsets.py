@@ -46,7 +46,7 @@ async def _keep(ctx: Context, topic_id: bytes, wanted: Wanted) -> Result:
     except Undecodable as error:
         return result(ErrorCode.INVALID_RECORD, str(error))
     if sum(map(len, batches)) != len(records):
-        return result(ErrorCode.INVALID_RECORD, "the records end inside a batch")
+        return result(ErrorCode.INVALID_RECORD, "the last record batch is truncated")
     while ctx.store.full:
         await _room(ctx)
     queue = find_queue(ctx, ctx.catalog.image.topic_by_id(topic_id), wanted.index)

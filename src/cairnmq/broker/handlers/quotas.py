@@ -54,7 +54,7 @@ async def alter(ctx: Context, header: RequestHeader, request: AlterClientQuotasR
     except Fault as fault:
         answers = [Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(fault))] * len(changes)
     if None in answers and not request.validate_only:
-        log.warning("client quotas were changed; they are kept, but this release does not enforce them")
+        log.warning("client quotas changed: they are stored, but not enforced yet")
     return AlterClientQuotasResponse(
         entries=[
             AlterClientQuotasResponse.EntryData(

@@ -45,7 +45,7 @@ class Sizes:
                 try:
                     found.update(zip(ids, await log_sizes.measure(store, part), strict=True))
                 except OSError as error:
-                    log.warning("sizes of queues cannot be measured; those known before are shown: %s", text_of(error))
+                    log.warning("partition sizes cannot be measured (%s); showing the last known sizes", text_of(error))
                     found.update((queue_id, self._known.get(queue_id, 0)) for queue_id in ids)
             self._known = found
         finally:

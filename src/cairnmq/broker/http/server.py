@@ -93,7 +93,7 @@ class HttpServer:
             # The reader refers to the error, and the frames of the error to the reader and the response: a reference
             # cycle, which would stay in memory until the garbage collector runs.
             error.__traceback__ = None
-            log.debug("an HTTP client went away or takes nothing")
+            log.debug("HTTP client disconnected or does not read its response")
         except asyncio.CancelledError:
             if not self._closed:
                 raise
@@ -108,7 +108,7 @@ class HttpServer:
                 pass
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             # It may still read what it was answered.
-            log.debug("an HTTP client has said its last, or sent too much")
+            log.debug("HTTP connection closed or request too large")
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """One request; True if the connection stays open."""
@@ -179,8 +179,8 @@ class HttpServer:
                 if len(self._failures) >= _FAILURES_MAX:
                     self._failures.clear()
                 self._failures.add(known)
-                log.exception("the status page failed: /%s: %r", "/".join(parts), failure)
-            return Response(500, msgspec.json.encode({"error": "failed; the broker's log says why"}))
+                log.exception("status page: request /%s failed: %r", "/".join(parts), failure)
+            return Response(500, msgspec.json.encode({"error": "request failed; see the broker's log"}))
 
     async def _page(self, parts: list[str], query: dict[str, str]) -> Response:
         status = self._status

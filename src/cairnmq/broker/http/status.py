@@ -48,8 +48,8 @@ class Status:
     def problems(self) -> list[str]:
         """Why the broker is not ready; empty if it is."""
         if self.ctx is None:
-            return ["recovery is running"]
-        stopping = ["the broker is stopping"] if self.draining else []
+            return ["recovery in progress"]
+        stopping = ["broker is shutting down"] if self.draining else []
         trouble = self.ctx.catalog.trouble
         return [*stopping, *([f"metadata: {trouble}"] if trouble else []), *self.ctx.store.stats().reasons]
 
@@ -202,7 +202,7 @@ class Status:
 
     def storage(self) -> Json:
         if self.ctx is None:
-            return {"journals": [], "splitter": {"state": "waiting for recovery"}, "damages": []}
+            return {"journals": [], "splitter": {"state": "recovery in progress"}, "damages": []}
         stats = self.ctx.store.stats()
         flush = Histogram()
         for each in stats.journals:
@@ -269,7 +269,7 @@ def _build() -> dict[str, str]:
 
 def _process_metrics(out: Exposition, splitter_pid: int | None) -> None:
     ours = read_figures(os.getpid())
-    assert ours is not None, "we run"
+    assert ours is not None, "the broker's own process has figures"
     out.value("process_cpu_seconds_total", ours.cpu_seconds)
     out.value("process_resident_memory_bytes", ours.resident_bytes)
     out.value("process_virtual_memory_bytes", ours.virtual_bytes)

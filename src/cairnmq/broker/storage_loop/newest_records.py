@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 BATCHES_MAX = 500  # of one look: markers and what compaction has emptied count too
 READ_BYTES_MAX = 16 << 20
-UNPACKED_BYTES_MAX = 8 << 20  # of one batch, or less: cairn.unpacked.bytes.max
+UNPACKED_BYTES_MAX = 8 << 20  # of one batch, or less: cairn.decompressed.bytes.max
 WARM_TRIES = 3
 
 OPEN, ABORTED = "open", "aborted"

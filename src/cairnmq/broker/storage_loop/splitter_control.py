@@ -126,7 +126,7 @@ class SplitterControl:
             not self.split_enabled,
             None if resume else config.cairn_fault_point,
             config.cairn_reserve_bytes,
-            config.cairn_checkpoint_ms,
+            config.cairn_checkpoint_interval_ms,
         )
 
     async def _return_to_checkpoint(self) -> None:

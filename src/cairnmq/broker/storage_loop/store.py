@@ -96,7 +96,7 @@ class Store:
         synced = self.splitter.on_synced
         self.loops.extend(JournalLoop(path, clock, self._wake, synced, self._give_room) for path in engine.paths)
         self.cold_failures: dict[tuple[int, int], ReadFailure] = {}  # (queue, offset) -> for who asks for it next
-        kept = config.cairn_answer_bytes_max // KEPT_PART // LARGE
+        kept = config.cairn_response_bytes_max // KEPT_PART // LARGE
         self.chunks = Chunks(kept_small=0, kept_large=min(kept, CHUNKS_KEPT))
         self._unpacker = ThreadPoolExecutor(1, "unpack")  # one: a small batch may expand to all that is allowed
         self.times = TimeLookup(engine, self._cold, self._unpacker, lambda: self.unpacked_max)
@@ -146,7 +146,7 @@ class Store:
         self._config = config
         self.engine.config = replace(
             self.engine.config,
-            retain_bytes=config.cairn_journal_retain_bytes,
+            retain_bytes=config.cairn_journal_retention_bytes,
             unsplit_bytes_max=config.cairn_unsplit_bytes_max,
             unsplit_entries_max=config.cairn_unsplit_entries_max,
         )
@@ -312,7 +312,7 @@ class Store:
 
     @property
     def unpacked_max(self) -> int:
-        return self._config.cairn_unpacked_bytes_max
+        return self._config.cairn_decompressed_bytes_max
 
     def unpack(self, job: Callable[[], T], then: Callable[[T], None]) -> None:
         """Off the loop, one after the other; `then` is called on the loop, in the order of the calls."""

@@ -10,6 +10,8 @@ import pytest
 
 from cairnmq.broker.storage_loop.splitter_messages import Expiration
 from cairnmq.errors import ErrorCode
+from cairnmq.settings.broker_table import BROKER as SETTINGS
+from cairnmq.settings.broker_table import FORMER_NAMES
 from cairnmq.wire.messages import AlterConfigsRequest, DescribeConfigsRequest, IncrementalAlterConfigsRequest
 from unit.broker.rig import Rig, batch, open_rig, scenario
 
@@ -213,7 +215,7 @@ async def test_storage_hears_of_other_settings_at_once(tmp_path: Path, monkeypat
     async with open_rig(tmp_path) as rig:
         store, sent = rig.ctx.store, []
         monkeypatch.setattr(store.splitter.link, "send", sent.append)
-        assert await alter(rig, BROKER, "1", ("cairn.journal.retain.bytes", SET, "777")) == 0
+        assert await alter(rig, BROKER, "1", ("cairn.journal.retention.bytes", SET, "777")) == 0
         assert store.engine.config.retain_bytes == 777
         assert await alter(rig, BROKER, "1", ("producer.id.expiration.ms", SET, "5000")) == 0
         assert sent == [Expiration(5000)], "the splitter forgets producers too"
@@ -237,7 +239,7 @@ async def test_a_broker_s_setting_that_nobody_knows_is_kept(
             assert await replace(rig, BROKER, "1", {"cleanup.policy": "delete"}, version=1) == 0
         else:
             assert await alter(rig, BROKER, "1", ("cleanup.policy", SET, "delete")) == 0
-        assert "cleanup.policy is kept, but has no meaning here; did you mean log.cleanup.policy?" in caplog.text
+        assert "cleanup.policy is stored but has no effect here; did you mean log.cleanup.policy?" in caplog.text
     async with open_rig(tmp_path) as rig:
         (row,) = (await describe(rig, BROKER, "1", ["cleanup.policy"], include_synonyms=True)).configs
         assert (row.value, row.is_sensitive, row.read_only, row.config_source) == (None, True, True, 2)
@@ -308,3 +310,25 @@ async def test_refused_replacements_change_nothing(tmp_path: Path) -> None:
         answer = await rig.ask(REPLACE, 2, AlterConfigsRequest(resources=[twice, twice]))
         assert [each.error_code for each in answer.responses] == [ErrorCode.INVALID_REQUEST] * 2
         assert rig.ctx.catalog.image.topic("a") == topic
+
+
+@pytest.mark.parametrize(("former", "name"), FORMER_NAMES.items())
+@scenario
+async def test_former_name_of_a_setting(tmp_path: Path, former: str, name: str) -> None:
+    async with open_rig(tmp_path, {former: "6000"}) as rig:
+        expected = 0 if SETTINGS[name].dynamic else ErrorCode.INVALID_REQUEST
+        assert await alter(rig, BROKER, "1", (former, SET, "7000")) == expected
+        wanted = "6000" if expected else "7000"
+        for key in (former, name):
+            (row,) = (await describe(rig, BROKER, "1", [key])).configs
+            assert (row.name, row.value) == (name, wanted)
+        rows = (await describe(rig, BROKER, "1")).configs
+        assert [row.name for row in rows if row.name in (former, name)] == [name]
+        if not expected:
+            assert await alter(rig, BROKER, "1", (former, SET, "1"), (name, SET, "2")) == ErrorCode.INVALID_REQUEST
+            assert await alter(rig, BROKER, "1", (former, REMOVE, None)) == 0
+            (row,) = (await describe(rig, BROKER, "1", [name])).configs
+            assert row.value == "6000"
+            assert await replace(rig, BROKER, "1", {former: "8000"}, version=1) == 0
+            (row,) = (await describe(rig, BROKER, "1", [name])).configs
+            assert row.value == "8000"

@@ -19,7 +19,7 @@ async def test_one_error_for_all_as_kafka_answers(tmp_path: Path, version: int) 
     async with open_rig(tmp_path) as rig:
         answer = await rig.ask(57, version, UpdateFeaturesRequest(feature_updates=[UPDATE]))
         assert (answer.error_code, answer.results) == (ErrorCode.INVALID_UPDATE_VERSION, [])
-        assert "transaction.version is 2" in answer.error_message
+        assert "transaction.version is fixed at 2" in answer.error_message
         nope = UpdateFeaturesRequest.FeatureUpdateKey(feature="nope", max_version_level=1)
         answer = await rig.ask(57, version, UpdateFeaturesRequest(feature_updates=[nope]))
         assert (answer.error_code, answer.results) == (ErrorCode.INVALID_UPDATE_VERSION, [])

@@ -401,7 +401,7 @@ async def test_the_first_batch_that_is_too_large_ends_the_look_on_the_loop(
 
 @scenario
 async def test_what_a_batch_for_a_compacted_topic_expands_to_is_bounded(tmp_path: Path) -> None:
-    async with open_rig(tmp_path, {"cairn.unpacked.bytes.max": str(2 << 20)}) as rig:
+    async with open_rig(tmp_path, {"cairn.decompressed.bytes.max": str(2 << 20)}) as rig:
         await rig.create("a", cleanup_policy="compact")
         answer = await rig.produce("a", keyed(bytes(3 << 20), codec=4))
         assert answer.error_code == ErrorCode.INVALID_RECORD and "more than 2097152 bytes" in answer.error_message

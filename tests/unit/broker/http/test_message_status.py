@@ -66,7 +66,7 @@ async def test_compressed_batches_are_unpacked(tmp_path: Path, codec: int) -> No
 
 @scenario
 async def test_a_batch_that_expands_too_far_is_named_and_the_others_are_shown(tmp_path: Path) -> None:
-    async with open_rig(tmp_path, {"cairn.unpacked.bytes.max": "100000"}) as rig, open_web(rig) as web:
+    async with open_rig(tmp_path, {"cairn.decompressed.bytes.max": "100000"}) as rig, open_web(rig) as web:
         await rig.create("t")
         await rig.produce("t", batch(b"before"))
         await rig.produce("t", batch(bytes(200_000), codec=GZIP))

@@ -93,7 +93,7 @@ async def test_health_while_recovery_runs() -> None:
         assert (await web.get("/health/live"))[0] == 200
         code, _, body = await web.get("/health/ready")
         assert code == 503
-        assert json.loads(body) == {"ready": False, "reasons": ["recovery is running"]}
+        assert json.loads(body) == {"ready": False, "reasons": ["recovery in progress"]}
         assert json.loads((await web.get("/api/v1/status"))[2])["broker"]["ready"] is False
         assert b"cairn_ready 0" in (await web.get("/metrics"))[2]
 
@@ -375,8 +375,8 @@ async def test_a_page_that_fails_is_answered_and_logged_once(caplog: pytest.LogC
     assert [(await web.get(page))[0] for page in pages] == [500] * 6
     assert (await web.get("/health/live"))[0] == 200
     assert [record.message for record in caplog.records if "failed" in record.message] == [
-        "the status page failed: /api/v1/storage: RuntimeError('planted')",
-        "the status page failed: /api/v1/broker: RuntimeError('another 0')",
+        "status page: request /api/v1/storage failed: RuntimeError('planted')",
+        "status page: request /api/v1/broker failed: RuntimeError('another 0')",
     ]
     for status.turn in range(2 * http._FAILURES_MAX):
         await web.get("/api/v1/broker")

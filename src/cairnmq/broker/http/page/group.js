@@ -14,7 +14,7 @@ export class GroupView {
         textColumn("Client", row => row.client_id, { className: "long" }),
         textColumn("Host", row => row.host),
         numberColumn("Partitions", row => row.partitions ?? undefined, value => value === undefined ? "–" : number(value),
-          { hint: "How many it reads" }),
+          { hint: "Number of partitions assigned to this member" }),
         textColumn("Member id", row => row.instance_id ?? row.member_id, { wide: true, className: "long mono" }),
       ],
     });
@@ -24,8 +24,8 @@ export class GroupView {
       columns: [
         linkColumn("Topic", row => row.topic, row => topicLink(row.topic)),
         numberColumn("Partition", row => row.partition),
-        numberColumn("Committed", row => row.committed, number, { hint: "The offset at which the group goes on" }),
-        numberColumn("End offset", row => row.end, number, { wide: true, hint: "The offset of the next message" }),
+        numberColumn("Committed", row => row.committed, number, { hint: "Next offset that the group will read" }),
+        numberColumn("End offset", row => row.end, number, { wide: true, hint: "Offset of the next message" }),
         lagColumn(row => row.lag, key),
       ],
     });
@@ -50,12 +50,12 @@ export class GroupView {
     lags.see(name, group.lag, broker.uptime_seconds);
     group.offsets.forEach(row => lags.see(this.key(row), row.lag, broker.uptime_seconds));
     this.tiles.set("lag", { label: "Lag", value: number(group.lag), line: lags.values(name), warn: lags.grows(name),
-      hint: "Messages that the group has not committed yet; the line shows the last two minutes" });
+      hint: "Messages the group has not committed yet; the line shows the last two minutes" });
     this.tiles.set("state", { label: "State", value: group.state });
     this.tiles.set("members", { label: "Members", value: number(group.members.length) });
     this.tiles.set("assignor", { label: "Assignor", value: group.assignor || "–", hint: `${group.type} protocol` });
-    this.members.set(group.members, "No members: nobody reads for this group now.");
-    this.offsets.set(group.offsets, "Nothing was committed yet.");
+    this.members.set(group.members, "This group has no members at the moment.");
+    this.offsets.set(group.offsets, "No committed offsets yet.");
     return broker;
   }
 }

@@ -22,13 +22,13 @@ const charted = (head, value, format, line, options = {}) => ({
     element.line.set(line(row));
     if (options.warn) {
       setClass(cell, "warn", options.warn(row));
-      cell.title = options.warn(row) ? "It has grown over the last polls" : "";
+      cell.title = options.warn(row) ? "Lag is growing" : "";
     }
   },
 });
 
 export const lagColumn = (lag, key) => charted("Lag", lag, number, row => lags.values(key(row)), {
-  hint: "Messages that the group has not committed yet", warn: row => lags.grows(key(row)),
+  hint: "Messages the group has not committed yet", warn: row => lags.grows(key(row)),
 });
 
 export class Overview {
@@ -41,7 +41,7 @@ export class Overview {
         numberColumn("Partitions", row => row.partitions, number, { wide: true }),
         numberColumn("Messages", row => row.messages),
         charted("Rate", row => rates.now(row.name), rate, row => rates.values(row.name),
-          { hint: "Messages written in a second; the line shows the last two minutes" }),
+          { hint: "Messages written per second; the line shows the last two minutes" }),
         numberColumn("Size", row => row.bytes, bytes, { hint: "On disk" }),
       ],
     });
@@ -59,10 +59,10 @@ export class Overview {
       columns: [
         textColumn("Journal", row => String(row.journal)),
         { head: "State", text: true, fill: (cell, row) => { setText(cell, row.stopped || "writing"); setClass(cell, "bad", row.stopped); } },
-        numberColumn("On disk", row => row.bytes, bytes, { hint: "Journal files that are kept" }),
-        numberColumn("Not synced", row => row.end - row.synced, bytes, { hint: "Written, but not yet safe from a power loss" }),
-        numberColumn("Not split", row => row.end - row.split, bytes, { hint: "In the journal only, not yet copied into queue logs" }),
-        numberColumn("Written", row => row.end, bytes, { wide: true, hint: "Written to this journal since it was made" }),
+        numberColumn("On disk", row => row.bytes, bytes, { hint: "Size of the journal files" }),
+        numberColumn("Not synced", row => row.end - row.synced, bytes, { hint: "Written, but not yet synced to disk" }),
+        numberColumn("Not split", row => row.end - row.split, bytes, { hint: "In the journal, not yet copied to queue logs" }),
+        numberColumn("Written", row => row.end, bytes, { wide: true, hint: "Bytes written to this journal since it was created" }),
       ],
     });
     this.requests = new Table($("requests"), {
@@ -70,8 +70,8 @@ export class Overview {
       columns: [
         textColumn("API", row => row.api),
         numberColumn("Requests", row => row.count),
-        numberColumn("p50", row => row.p50_ms, milliseconds, { hint: "Half of them took no longer" }),
-        numberColumn("p99", row => row.p99_ms, milliseconds, { hint: "99 of 100 took no longer" }),
+        numberColumn("p50", row => row.p50_ms, milliseconds, { hint: "Median latency" }),
+        numberColumn("p99", row => row.p99_ms, milliseconds, { hint: "99th percentile of latency" }),
       ],
     });
     this.damages = new Table($("damages"), {
@@ -155,12 +155,12 @@ export class Overview {
     this.damages.set(damages, "");
     if (splitter.replay_bytes === undefined) return;
     const calm = ["running", "paused"].includes(splitter.state);
-    this.fact("Splitter", calm ? splitter.state : "in trouble", calm ? "Copies what journals hold into queue logs" : splitter.state, !calm);
+    this.fact("Splitter", calm ? splitter.state : "failed", calm ? "Copies records from journals to queue logs" : splitter.state, !calm);
     this.fact("To split", bytes(splitter.lag_bytes), "Journal bytes that are not in queue logs yet");
-    this.fact("Replay after a crash", bytes(splitter.replay_bytes), "What a start would have to read again if the broker were killed now");
-    this.fact("Checkpoint", `${span(splitter.checkpoint_age_seconds)} ago`, "A start reads journals from the last checkpoint on");
-    this.fact("Sync p50", splitter.flush_p50_ms ? milliseconds(splitter.flush_p50_ms) : "–", "Half of all journal syncs took no longer");
-    this.fact("Sync p99", splitter.flush_p99_ms ? milliseconds(splitter.flush_p99_ms) : "–", "99 of 100 journal syncs took no longer");
+    this.fact("Replay after a crash", bytes(splitter.replay_bytes), "Journal bytes that a restart would replay after a crash");
+    this.fact("Checkpoint", `${span(splitter.checkpoint_age_seconds)} ago`, "A restart reads journals from the last checkpoint");
+    this.fact("Sync p50", splitter.flush_p50_ms ? milliseconds(splitter.flush_p50_ms) : "–", "Median duration of a journal sync");
+    this.fact("Sync p99", splitter.flush_p99_ms ? milliseconds(splitter.flush_p99_ms) : "–", "99th percentile of the duration of journal syncs");
   }
 
   fact(name, value, hint, bad = false) {

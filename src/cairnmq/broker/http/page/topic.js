@@ -27,8 +27,8 @@ export class TopicView {
       caption: "Partitions", key: row => row.partition, sort: 0,
       columns: [
         numberColumn("Partition", row => row.partition),
-        numberColumn("First offset", row => row.start, number, { wide: true, hint: "Older messages were deleted" }),
-        numberColumn("End offset", row => row.visible, number, { hint: "The offset of the next message" }),
+        numberColumn("First offset", row => row.start, number, { wide: true, hint: "Offset of the oldest message" }),
+        numberColumn("End offset", row => row.visible, number, { hint: "Offset of the next message" }),
         numberColumn("Messages", row => row.visible - row.start),
         numberColumn("Size", row => row.bytes, bytes),
       ],
@@ -85,7 +85,7 @@ export class TopicView {
     rates.see(name, sum(row => row.visible), broker.uptime_seconds);
     this.tiles.set("messages", { label: "Messages", value: number(sum(row => row.visible - row.start)) });
     this.tiles.set("rate", { label: "Rate", value: rate(rates.now(name)), line: rates.values(name),
-      hint: "Messages written in a second; the line shows the last two minutes" });
+      hint: "Messages written per second; the line shows the last two minutes" });
     this.tiles.set("size", { label: "Size", value: bytes(sum(row => row.bytes)), hint: "On disk" });
     this.tiles.set("partitions", { label: "Partitions", value: number(partitions.length) });
     this.partitions.set(partitions, "");
