@@ -24,7 +24,7 @@ BOTH = (CAIRN, KAFKA)
 RESOURCE_BROKER, SET = 4, 0
 START_SECONDS = 300.0
 REST_SECONDS = 300.0
-# Longer than our checkpoint may wait (cairn.checkpoint.interval.ms): what it allows, as merges of packs, has begun then.
+# Longer than our checkpoint may wait (cairn.checkpoint.interval.ms): what it allows, as merges of packs, begins before.
 REST_QUIET_SECONDS = 6.0
 
 # What Kafka's own start script gives its JVM; the test launcher's flags stand before them, so the last word is here.
