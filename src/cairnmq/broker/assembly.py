@@ -75,23 +75,9 @@ def assemble(
 ) -> Broker:
     """`wall` gives dates, `steady` is for time limits. `on_config` hears of settings that changed, after all parts
     have taken them over. Nothing has started yet."""
-    config, engine = metadata.config, storage.engine
-    store = Store(
-        engine,
-        lock_fds=storage.lock_fds,
-        journal_dir=storage.journal_dir,
-        data_dir=storage.data_dir,
-        config=config,
-        clock=wall,
-        recovery_seconds=storage.recovery_seconds,
-    )
-    cores = Cores.load(
-        engine.keyed,
-        store.put_facts,
-        epoch=engine.epoch,
-        group_limits=group_limits(config),
-        transaction_limits=transaction_limits(config),
-    )
+    config, epoch = metadata.config, storage.engine.epoch
+    store = _store(storage, config, wall)
+    cores = _cores(storage, store, config)
     purge = Leftovers(cores.facts, cores.groups)
     catalog = LiveCatalog(metadata, store, purge, clock=wall, on_config=on_config)
     coordinator = Coordinator(cores.groups, cores.facts, steady, wall, lambda: catalog.image)
@@ -103,7 +89,7 @@ def assemble(
         next_producer_id=catalog.next_producer_id,
         clock=steady,
         wall=wall,
-        epoch=engine.epoch,
+        epoch=epoch,
     )
     router = build_router(coordinates=store.has_all_facts)
     ctx = Context(
@@ -124,3 +110,25 @@ def assemble(
         transactions=transactions,
     )
     return Broker(ctx, router, purge)
+
+
+def _store(storage: OpenStorage, config: BrokerConfig, wall: Callable[[], int]) -> Store:
+    return Store(
+        storage.engine,
+        lock_fds=storage.lock_fds,
+        journal_dir=storage.journal_dir,
+        data_dir=storage.data_dir,
+        config=config,
+        clock=wall,
+        recovery_seconds=storage.recovery_seconds,
+    )
+
+
+def _cores(storage: OpenStorage, store: Store, config: BrokerConfig) -> Cores:
+    return Cores.load(
+        storage.engine.keyed,
+        store.put_facts,
+        epoch=storage.engine.epoch,
+        group_limits=group_limits(config),
+        transaction_limits=transaction_limits(config),
+    )
