@@ -15,7 +15,7 @@ from cairnmq.broker.clocks import steady_ms
 from cairnmq.broker.context import Context, Node
 from cairnmq.broker.coordination.coordinator import Coordinator
 from cairnmq.broker.coordination.cores import Cores, group_limits, transaction_limits
-from cairnmq.broker.coordination.offset_purge import Leftovers
+from cairnmq.broker.coordination.offset_purge import OffsetPurge
 from cairnmq.broker.coordination.transaction_coordinator import TransactionCoordinator
 from cairnmq.broker.live_catalog import LiveCatalog
 from cairnmq.broker.memory_budget import Budget, Tally
@@ -33,7 +33,7 @@ class Broker(Struct, frozen=True, eq=False):
 
     ctx: Context
     router: Router
-    purge: Leftovers
+    purge: OffsetPurge
 
     async def start(self) -> None:
         """The splitter runs, time counts for groups and transactions, and what deleted topics left is dropped."""
@@ -78,7 +78,7 @@ def assemble(
     config, epoch = metadata.config, storage.engine.epoch
     store = _store(storage, config, wall)
     cores = _cores(storage, store, config)
-    purge = Leftovers(cores.facts, cores.groups)
+    purge = OffsetPurge(cores.facts, cores.groups)
     catalog = LiveCatalog(metadata, store, purge, clock=wall, on_config=on_config)
     coordinator = Coordinator(cores.groups, cores.facts, steady, wall, lambda: catalog.image)
     transactions = TransactionCoordinator(

@@ -23,7 +23,7 @@ RETRY_SECONDS = 5.0
 Known: TypeAlias = Callable[[], frozenset[bytes]]  # ids of the topics that exist now
 
 
-class Leftovers:
+class OffsetPurge:
     """Drops them, again and again until that is stored."""
 
     def __init__(self, facts: FactLog, groups: Groups) -> None:
