@@ -18,6 +18,10 @@ def steady_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
+def wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 class ExpiryClock:
     """The wall clock as far as it can be trusted; 0 as long as it cannot.
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from cairnmq.broker.coordination.offset_purge import OffsetPurge
+from cairnmq.broker.opened import OpenMetadata
 from cairnmq.broker.storage_loop.store import Store
 from cairnmq.errors import Corrupt, ErrorCode, Refusal
-from cairnmq.metadata.catalog import Catalog
 from cairnmq.metadata.image import Image, Topic
 from cairnmq.metadata.quotas import QuotaChange
 from cairnmq.metadata.topics import PARTITIONS_MAX, CreateTopic
@@ -22,8 +22,8 @@ from cairnmq.settings.broker import BrokerConfig
 from cairnmq.settings.broker_table import BROKER
 from cairnmq.settings.definition import nearest
 from cairnmq.settings.topic import effective
-from cairnmq.storage.api.start import OwnerWitness, QueueSpec, witness_fact
-from cairnmq.types import Counters
+from cairnmq.storage.api.start import QueueSpec, witness_fact
+from cairnmq.types import Counters, highest
 
 log = logging.getLogger("cairnmq.broker")
 
@@ -43,33 +43,37 @@ def queue_specs(topic: Topic, config: BrokerConfig, first_partition: int = 0) ->
     ]
 
 
-class LiveCatalog:
-    """Changes are made one after another; readers take `image`, which is replaced and never changed.
+def all_queue_specs(image: Image, config: BrokerConfig) -> list[QueueSpec]:
+    return [spec for topic in image.topics.values() for spec in queue_specs(topic, config)]
 
-    `on_deleted` is awaited with each deleted topic (its committed offsets go), `on_config` called with new settings.
+
+class LiveCatalog:
+    """Changes are made one after another; readers take `image` and `config`, which are replaced and never changed.
+
+    `purge` drops what groups hold of a deleted topic. `on_config` hears of new settings when storage has them.
     """
 
     def __init__(
         self,
-        catalog: Catalog,
-        thread: ThreadPoolExecutor,
+        metadata: OpenMetadata,
         store: Store,
-        config: BrokerConfig,
+        purge: OffsetPurge,
+        *,
         clock: Callable[[], int],
-        owner: OwnerWitness,
+        on_config: Callable[[BrokerConfig], None],
     ) -> None:
-        self.image: Image = catalog.image
-        self.on_deleted: Callable[[Topic], Awaitable[None]] | None = None
-        self.on_config: Callable[[BrokerConfig], None] | None = None
-        self._catalog = catalog
-        self._thread = thread
+        self.image: Image = metadata.catalog.image
+        self.config = metadata.config
+        self._catalog = metadata.catalog
+        self._thread = metadata.thread
         self._store = store
-        self._config = config
+        self._purge = purge
         self._clock = clock
+        self._on_config = on_config
         self._turn = asyncio.Lock()
         self._producer_ids = iter(range(0))
-        self._owner = owner
-        self._counters = owner.kept  # what storage knows by now; None: it should be told again
+        self._owner = metadata.witness
+        self._counters = self._owner.kept  # what storage knows by now; None: it should be told again
         self._keep_later: asyncio.TimerHandle | None = None
         self.trouble = ""  # why the metadata cannot be changed or read; empty while they can
 
@@ -85,6 +89,7 @@ class LiveCatalog:
                 log.error("metadata: %s", error)
             raise
         self.trouble = ""
+        assert self._counters is None or highest(counters, self._counters) == counters, "numbers of the metadata fell"
         if counters != self._counters:
             self._counters = counters if await self._witness(counters) else None
             if self._keep_later is None:
@@ -100,6 +105,13 @@ class LiveCatalog:
         self._keep_later = None
         self._thread.submit(lambda: self._owner.keep(self._catalog.counters()))
 
+    def topic_ids(self) -> frozenset[bytes]:
+        return frozenset(topic.topic_id for topic in self.image.topics.values())
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        topic = self.image.topic_by_id(topic_id)
+        return None if topic is None else topic.name
+
     async def close(self) -> None:
         if self._keep_later is not None:
             self._keep_later.cancel()
@@ -107,7 +119,7 @@ class LiveCatalog:
 
     async def create_topic(self, request: CreateTopic, *, validate_only: bool = False) -> Topic | Refusal:
         async with self._turn:
-            now_ms, config = self._clock(), self._config
+            now_ms, config = self._clock(), self.config
             count = len(request.assignments) or (
                 config.num_partitions if request.partitions < 0 else request.partitions
             )
@@ -124,14 +136,13 @@ class LiveCatalog:
     async def delete_topic(self, topic: Topic) -> Refusal | None:
         """By id: a topic of the same name that was made meanwhile is not meant."""
         async with self._turn:
-            config = self._config
+            config = self.config
             deleted = await self._call(lambda: self._catalog.delete_topic_by_id(topic.topic_id, broker=config))
             if isinstance(deleted, Refusal):
                 return deleted
             self.image = self._catalog.image
             await self._store.delete_queues([queue_id for _, queue_id in deleted.queues()])
-            if self.on_deleted is not None:
-                await self.on_deleted(deleted)
+            await self._purge.of_topic(deleted, self.topic_ids)
             return None
 
     async def add_partitions(
@@ -150,7 +161,7 @@ class LiveCatalog:
                 lambda: self._catalog.add_partitions(name, count, assignments=assignments, validate_only=validate_only)
             )
             if isinstance(topic, Topic) and not validate_only:
-                self._store.create_queues(queue_specs(topic, self._config, 0 if before is None else before.count))
+                self._store.create_queues(queue_specs(topic, self.config, 0 if before is None else before.count))
                 self.image = self._catalog.image
             return topic
 
@@ -159,7 +170,7 @@ class LiveCatalog:
     ) -> Refusal | None:
         """`whole`: settings that are not named go back to their defaults."""
         async with self._turn:
-            config = self._config
+            config = self.config
             topic = await self._call(
                 lambda: self._catalog.alter_configs(
                     name, changes, broker=config, whole=whole, validate_only=validate_only
@@ -181,7 +192,7 @@ class LiveCatalog:
         validate_only: bool = False,
     ) -> Refusal | None:
         async with self._turn:
-            config = self._config
+            config = self.config
             altered = await self._call(
                 lambda: self._catalog.alter_broker_configs(
                     node_id, changes, broker=config, whole=whole, validate_only=validate_only
@@ -194,20 +205,20 @@ class LiveCatalog:
                     log.warning("broker setting %s is stored but has no effect here%s", name, nearest(name, BROKER))
                 built = self._catalog.broker_config(config)
                 assert not isinstance(built, Refusal), f"accepted settings are not valid together: {built}"
-                self._config = built
+                self.config = built
                 self.image = self._catalog.image
                 # Many broker settings are defaults of topic settings.
                 for topic in self.image.topics.values():
                     self._configure(topic)
-                if self.on_config is not None:
-                    self.on_config(built)
+                self._store.reconfigure(built)
+                self._on_config(built)
             return None
 
     async def alter_group_configs(
         self, group: str, changes: Sequence[ConfigChange], *, whole: bool = False, validate_only: bool = False
     ) -> Refusal | None:
         async with self._turn:
-            config = self._config
+            config = self.config
             refusal = await self._call(
                 lambda: self._catalog.alter_group_configs(
                     group, changes, broker=config, whole=whole, validate_only=validate_only
@@ -225,14 +236,14 @@ class LiveCatalog:
             return answers
 
     def _too_many(self, more: int) -> Refusal | None:
-        limit, now = self._config.cairn_partitions_max, len(self._store.queues)
+        limit, now = self.config.cairn_partitions_max, len(self._store.queues)
         if not 0 < more <= PARTITIONS_MAX or now + more <= limit:
             return None
         why = f"{more} partitions more than the {now} that exist would exceed cairn.partitions.max={limit}"
         return Refusal(ErrorCode.POLICY_VIOLATION, why)
 
     def _configure(self, topic: Topic) -> None:
-        log_config = effective(topic.configs, self._config)
+        log_config = effective(topic.configs, self.config)
         for _, queue_id in topic.queues():
             if self._store.queues[queue_id].config != log_config:
                 self._store.configure(queue_id, log_config)

@@ -1,4 +1,4 @@
-"""Why a broker cannot start, where the operating system said no: what is wrong, where, and what to do. Pure."""
+"""Why a broker does not start: the exceptions of a start, and sentences for what the operating system refused."""
 
 from __future__ import annotations
 
@@ -8,6 +8,18 @@ from cairnmq.broker.options import Address
 from cairnmq.os_errors import reason_of
 
 _NOT_A_DIRECTORY = (errno.EEXIST, errno.ENOTDIR)
+
+
+class Unservable(Exception):
+    """The broker cannot start; the text is for the person who started it."""
+
+
+class WrongUsage(Unservable):
+    """Flags or settings say something that cannot be."""
+
+
+class Stopped(Exception):
+    """A signal came before the start was done."""
 
 
 def cannot_listen(address: Address, error: OSError, purpose: str, flag: str) -> str:

@@ -1,13 +1,32 @@
-"""What a start says in the log about the journals it found."""
+"""What a start says in the log: how far recovery is, and about the journals that it found."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from cairnmq.storage.api.start import Scan
+from cairnmq.broker.start_errors import Stopped
+from cairnmq.storage.api.start import Loss, Scan
 
 log = logging.getLogger("cairnmq.broker")
+
+
+class RecoveryProgress:
+    """Says how far recovery is, at most once a second, and ends it when the broker is to stop: a scan changes nothing,
+    and whatever else recovery does a crash may interrupt too."""
+
+    def __init__(self, stopping: Callable[[], bool], clock: Callable[[], float]) -> None:
+        self._stopping = stopping
+        self._clock = clock
+        self._next = clock() + 1.0
+
+    def __call__(self, scanned: int, whole: int) -> None:
+        if self._stopping():
+            raise Stopped
+        now = self._clock()
+        if now >= self._next:
+            self._next = now + 1.0
+            log.info("recovery: %d of %d journal bytes scanned", scanned, whole)
 
 
 def tell_scans(scans: Sequence[Scan]) -> None:
@@ -37,3 +56,8 @@ def tell_scans(scans: Sequence[Scan]) -> None:
 def tell_strays(names: Sequence[str], where: str) -> None:
     if names:
         log.warning("%s: ignored entries that are not journals of this broker: %s", where, ", ".join(names))
+
+
+def tell_accepted(loss: Loss) -> None:
+    for line in [*loss.what, *(f"lost: {queue}" for queue in loss.queues)]:
+        log.error("--accept-loss: %s", line)

@@ -8,12 +8,13 @@ what the event loop does between them is played here, step by step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
 from typing import Never
 
-from cairnmq.broker.coordination.fact_log import FactLog, Stored
+from cairnmq.broker.coordination.cores import Cores
+from cairnmq.broker.coordination.fact_log import Put, Stored
 from cairnmq.broker.coordination.ordered_writes import OrderedWrites
 from cairnmq.codec.batch import read_header, set_append_time, set_offset_and_epoch
 from cairnmq.codec.records import build_batch
@@ -23,11 +24,8 @@ from cairnmq.groups.groups import Groups
 from cairnmq.groups.messages import ConsumerLimits, GroupDecision, Limits
 from cairnmq.groups.messages import Response as GroupResponse
 from cairnmq.groups.offset_messages import OffsetCommit, OffsetErrors, Position
-from cairnmq.groups.offsets import SPACE as OFFSET_SPACE
-from cairnmq.groups.offsets import OffsetKey, Offsets
+from cairnmq.groups.offsets import OffsetKey
 from cairnmq.groups.partitions import stored as in_order
-from cairnmq.groups.pending import SPACE as PENDING_SPACE
-from cairnmq.groups.stored_consumer_group import MEMBER_SPACE
 from cairnmq.groups.stored_group import SPACE as GROUP_SPACE
 from cairnmq.storage.batches.markers import Marker, marker_batch
 from cairnmq.storage.engine import Engine
@@ -45,9 +43,7 @@ from cairnmq.testing.sim_metadata import new_producer_id
 from cairnmq.testing.sim_producers import TransactionalProducer
 from cairnmq.transactions.messages import Limits as TransactionLimits
 from cairnmq.transactions.messages import Response, TransactionDecision, WriteMarkers
-from cairnmq.transactions.record import SPACE as TRANSACTION_SPACE
 from cairnmq.transactions.record import TransactionRecord
-from cairnmq.transactions.transactions import Transactions
 
 GROUPS = ("g", "h")
 IDS = ("t", "u")
@@ -87,10 +83,9 @@ class CoordinatorWorld(CompactionWorld):
 
     def _open(self, event: str) -> None:
         super()._open(event)
-        keyed = self.engine.keyed
-        self.groups, self.transactions = loaded(keyed)
+        cores = loaded(self.engine.keyed, self._put_facts, self.epoch)
+        self.groups, self.transactions, self.facts = cores.groups, cores.transactions, cores.facts
         self.later: list[Callable[[], None]] = []  # what the event loop would call soon
-        self.facts = FactLog(self._put_facts, self._apply)
         self.group_writes: OrderedWrites[GroupResponse, Never] = OrderedWrites(
             "group", self.facts, self._put_group_back
         )
@@ -131,9 +126,6 @@ class CoordinatorWorld(CompactionWorld):
             if lane.path.sync_by_ms is not None:
                 self._sync_all(lane, model)
 
-    def _apply(self, fact: KeyedRecord) -> None:
-        (self.transactions if fact[0] == TRANSACTION_SPACE else self.groups).apply(fact)
-
     def _submit(self, facts: Sequence[KeyedRecord], stored: Stored) -> None:
         if facts:
             self.facts.submit(facts, stored)
@@ -172,7 +164,7 @@ class CoordinatorWorld(CompactionWorld):
     def topic_dropped(self, topic_id: bytes) -> None:
         super().topic_dropped(topic_id)
         self.ledger.forget_topic(topic_id)
-        self._submit(self.groups.offsets.forget_topic(topic_id), lambda fault: None)
+        self._submit(self.groups.commits.of_topic(topic_id), lambda fault: None)
 
     def _member_acts(self) -> None:
         self._look()
@@ -395,21 +387,21 @@ class CoordinatorWorld(CompactionWorld):
         self.ledger.check_transactional_offsets(self.groups.offsets)
         journal = self.lanes[0].path.journal
         if self.facts.is_idle and journal.staged_end == journal.end and self.lanes[0].put is None:
-            again, transactions = loaded(self.models[0].tip().keyed)
-            demand(stored_of(again) == stored_of(self.groups), "groups are not what a replay of the journal gives")
-            demand(transactions._stored == self.transactions._stored, "transactions are not what a replay gives")
+            again = loaded(self.models[0].tip().keyed, self._put_facts, self.epoch)
+            demand(stored_of(again.groups) == stored_of(self.groups), "groups are not what a replay gives")
+            demand(again.transactions._stored == self.transactions._stored, "transactions are not what a replay gives")
 
     def _check_recovered(self, engine: Engine, models: list[JournalModel]) -> None:
         super()._check_recovered(engine, models)
-        groups, transactions = loaded(engine.keyed)
-        self.ledger.check_groups(groups._stored)
-        self.ledger.check_offsets(groups.offsets, seen=False)
-        records = {one.producer_id: one for one in transactions._stored.values()}
+        found = loaded(engine.keyed, self._put_facts, engine.epoch)
+        self.ledger.check_groups(found.groups._stored)
+        self.ledger.check_offsets(found.groups.offsets, seen=False)
+        records = {one.producer_id: one for one in found.transactions._stored.values()}
         for queue in engine.queues.values():
             expected = home(queue, models).settled.queues.get(queue.queue_id) or QueueModel()
             self.ledger.check_queue(name(queue), expected.readable())
             self._check_hanging(queue, records)
-        self.ledger.check_transactional_offsets(groups.offsets)
+        self.ledger.check_transactional_offsets(found.groups.offsets)
 
     def _check_hanging(self, queue: Queue, records: dict[int, TransactionRecord]) -> None:
         check_open(name(queue), queue.queue_id, queue.open_transactions.keys() & self.ledger.producers, records)
@@ -419,13 +411,6 @@ def stored_of(groups: Groups) -> tuple[object, ...]:
     return groups._stored, groups._stored_members, groups.offsets._groups, groups.pending._groups
 
 
-def loaded(keyed: dict[tuple[str, bytes], bytes]) -> tuple[Groups, Transactions]:
-    """As the broker loads them when it starts."""
-
-    def of(wanted: str) -> list[tuple[bytes, bytes]]:
-        return [(key, value) for (space, key), value in keyed.items() if space == wanted]
-
-    groups = Groups.load(of(GROUP_SPACE), Offsets.load(of(OFFSET_SPACE)), LIMITS, of(MEMBER_SPACE))
-    for key, value in of(PENDING_SPACE):
-        groups.apply((PENDING_SPACE, key, value))
-    return groups, Transactions.load(of(TRANSACTION_SPACE), TRANSACTION_LIMITS)
+def loaded(keyed: Mapping[tuple[str, bytes], bytes], put: Put, epoch: int) -> Cores:
+    """By the function of the broker, with the simulator's limits."""
+    return Cores.load(keyed, put, epoch=epoch, group_limits=LIMITS, transaction_limits=TRANSACTION_LIMITS)

@@ -10,22 +10,20 @@ import functools
 import itertools
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
 from typing import Any, TypeVar
 
 import uvloop
 
-from cairnmq.broker.context import Context, Node
-from cairnmq.broker.coordination.offset_purge import Leftovers
-from cairnmq.broker.live_catalog import LiveCatalog, queue_specs
+from cairnmq.broker.assembly import Broker, assemble
+from cairnmq.broker.context import Node
+from cairnmq.broker.live_catalog import all_queue_specs
+from cairnmq.broker.opened import OpenMetadata, OpenStorage
 from cairnmq.broker.options import PLAINTEXT, Address, ListenerSpec
 from cairnmq.broker.requests.reply import Reply
-from cairnmq.broker.routes import build_router
-from cairnmq.broker.storage_loop.store import Store
 from cairnmq.codec.records import Record, build_batch, decode_batch, iter_batches
 from cairnmq.errors import Refusal
-from cairnmq.groups.offsets import SPACE, Offsets
 from cairnmq.metadata.catalog import Catalog
 from cairnmq.metadata.image import Topic
 from cairnmq.metadata.sqlite import SqliteStore
@@ -64,24 +62,45 @@ async def until(condition: Callable[[], object]) -> None:
         await asyncio.sleep(0.001)
 
 
-class Rig:
-    def __init__(self, ctx: Context) -> None:
-        self.ctx = ctx
+class Time:
+    """The wall clock of a rig, which tests move."""
+
+    def __init__(self) -> None:
         self.now_ms = NOW_MS
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+class Rig:
+    def __init__(self, broker: Broker, time: Time, configs: list[BrokerConfig]) -> None:
+        self.broker = broker
+        self.configs = configs  # that were set while it ran
+        self.ctx = broker.ctx
         self.far = False  # is the client
         self.listener = LISTENER.name  # by which it came
+        self._time = time
         self._correlations = itertools.count(1)
+
+    @property
+    def now_ms(self) -> int:
+        return self._time.now_ms
+
+    @now_ms.setter
+    def now_ms(self, now_ms: int) -> None:
+        self._time.now_ms = now_ms
 
     async def ask(self, key: int, version: int, request: Message) -> Any:
         """The decoded answer; None when there is none (acks=0)."""
         frame = memoryview(bytearray(b"".join(encode(request, version))))
         caller = Caller(is_far=self.far, listener=self.listener)
         header = RequestHeader(key, version, next(self._correlations), "test", caller)
-        outcome: Any = self.ctx.router.routes[key].call(self.ctx, header, frame, 0)
+        outcome: Any = self.broker.router.routes[key].call(self.ctx, header, frame, 0)
         if isinstance(outcome, Reply):
             if not outcome.done:
                 future = asyncio.get_running_loop().create_future()
-                outcome.deliver = lambda reply: future.set_result(None)
+                # A test that does not wait any more is like a client that went.
+                outcome.deliver = lambda reply: None if future.done() else future.set_result(None)
                 await future
             failure, outcome.failure = outcome.failure, None
             if failure is not None:
@@ -164,61 +183,31 @@ async def open_rig(directory: Path, settings: Mapping[str, str] | None = None, j
     assert isinstance(config, BrokerConfig), config
     data = directory / "data"
     data.mkdir(exist_ok=True)
-    metadata = SqliteStore(str(data / "meta.db"))
-    catalog = Catalog(metadata)
-    catalog.load()
-    catalog.name_cluster()
-    changed = catalog.broker_config(config)
-    assert not isinstance(changed, Refusal)
-    specs = [spec for topic in catalog.image.topics.values() for spec in queue_specs(topic, changed)]
-    witness = OwnerWitness(RealDisk(data / "journal"), catalog.cluster_id, 1)
-    engine = Engine.open(
-        RealDisk(data / "journal"),
-        RealDisk(data),
-        specs,
-        begin=lambda known: begin(catalog, known, witness.keep),
-        seed=7,
-        config=EngineConfig(journals=journals),
-        now_ms=NOW_MS,
-    )
-    rig: Rig | None = None
-
-    def clock() -> int:
-        return NOW_MS if rig is None else rig.now_ms
-
-    store = Store(
-        engine, lock_fds=(), journal_dir=str(data / "journal"), data_dir=str(data), config=changed, clock=clock
-    )
-    thread = ThreadPoolExecutor(1)
-    offsets = Offsets.load(store.load_facts(SPACE))
-    live = LiveCatalog(catalog, thread, store, changed, clock, witness)
-    ctx = Context(
-        store=store,
-        catalog=live,
-        config=changed,
-        node=Node(1, "rack-1", catalog.cluster_id, (LISTENER,)),
-        offsets=offsets,
-        router=build_router(coordinates=store.has_all_facts),
-        clock=clock,
-    )
-
-    def reconfigure(changed: BrokerConfig) -> None:
-        ctx.config = changed
-        store.reconfigure(changed)
-
-    leftovers = Leftovers(ctx.facts, ctx.coordinator.groups, lambda: live.image)
-    live.on_deleted, live.on_config = leftovers.of_topic, reconfigure
-    rig = Rig(ctx)
-    try:
-        yield rig
-    finally:
-        leftovers.close()
-        await live.close()
-        for loop in store.loops:
-            await loop.drain()
-            loop.close()
-        for pool in (store._cold, store._unpacker):
-            pool.shutdown()  # `stop` would wait for the splitter, which never ran
-        thread.shutdown()
-        catalog.close()
-        metadata.close()
+    disks = RealDisk(data / "journal"), RealDisk(data)
+    async with AsyncExitStack() as stack:
+        store = stack.enter_context(closing(SqliteStore(str(data / "meta.db"))))
+        catalog = stack.enter_context(closing(Catalog(store)))
+        catalog.load()
+        catalog.name_cluster()
+        changed = catalog.broker_config(config)
+        assert not isinstance(changed, Refusal)
+        thread = stack.enter_context(ThreadPoolExecutor(1))
+        metadata = OpenMetadata(catalog, thread, changed, OwnerWitness(disks[0], catalog.cluster_id, 1))
+        engine = Engine.open(
+            *disks,
+            all_queue_specs(catalog.image, changed),
+            begin=lambda known: begin(catalog, known, metadata.witness.keep),
+            seed=7,
+            config=EngineConfig(journals=journals),
+            now_ms=NOW_MS,
+        )
+        time, configs = Time(), list[BrokerConfig]()
+        broker = assemble(
+            metadata,
+            OpenStorage(engine, str(data / "journal"), str(data)),
+            Node(1, "rack-1", catalog.cluster_id, (LISTENER,)),
+            wall=time,
+            on_config=configs.append,
+        )
+        stack.push_async_callback(broker.close)
+        yield Rig(broker, time, configs)

@@ -31,7 +31,7 @@ async def test_clients_are_told_the_address_of_their_listener(tmp_path: Path) ->
     """Also where the response is kept from the same request of another client."""
     async with open_rig(tmp_path) as rig:
         await rig.create("t")
-        rig.ctx.node = replace(rig.ctx.node, listeners=(LISTENER, INTERNAL))
+        rig.ctx = replace(rig.ctx, node=replace(rig.ctx.node, listeners=(LISTENER, INTERNAL)))
         for listener, address in (
             ("PLAINTEXT", ("127.0.0.1", 9092)),
             ("INTERNAL", ("internal.example.org", 19092)),

@@ -115,7 +115,7 @@ class Bench:
             large_polls=set(),
             store=SimpleNamespace(chunks=Chunks()),
         )
-        self.connections = ConnectionSet(self.ctx, self.stub.router, limits, connections_max)
+        self.connections = ConnectionSet(self.ctx, self.stub.router, limits, lambda: connections_max)
         self.listener = Listener(spec, self.connections)
         self.port = 0
         self.clients: list[Client] = []

@@ -9,51 +9,53 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import TypeAlias
 
 from cairnmq.broker.coordination.fact_log import FactLog
-from cairnmq.decision import KeyedRecord
 from cairnmq.errors import Fault
 from cairnmq.groups.groups import Groups
-from cairnmq.metadata.image import Image, Topic
+from cairnmq.metadata.image import Topic
 
 log = logging.getLogger("cairnmq.broker")
 
 RETRY_SECONDS = 5.0
 
+Known: TypeAlias = Callable[[], frozenset[bytes]]  # ids of the topics that exist now
 
-class Leftovers:
+
+class OffsetPurge:
     """Drops them, again and again until that is stored."""
 
-    def __init__(self, facts: FactLog, groups: Groups, image: Callable[[], Image]) -> None:
+    def __init__(self, facts: FactLog, groups: Groups) -> None:
         self._log = facts
         self._groups = groups
-        self._image = image
         self._dropping: asyncio.Task[None] | None = None
         self._again = False
 
-    def start(self) -> None:
+    def start(self, known: Known) -> None:
+        """All that is about topics other than the `known` ones."""
         self._again = True  # one that waits for its sync has not seen what came since
         if self._dropping is None or self._dropping.done():
-            self._dropping = asyncio.get_running_loop().create_task(self._drop())
+            self._dropping = asyncio.get_running_loop().create_task(self._drop(known))
 
     def close(self) -> None:
         if self._dropping is not None:
             self._dropping.cancel()
 
-    async def of_topic(self, topic: Topic) -> None:
+    async def of_topic(self, topic: Topic, known: Known) -> None:
         """Of one that was just deleted; what cannot be stored now is, once it can."""
         try:
             await self._log.commit(self._groups.commits.of_topic(topic.topic_id))
         except Fault as fault:
             log.warning("topic %s is deleted; its committed offsets are dropped later: %s", topic.name, fault)
-            self.start()
+            self.start(known)
 
-    async def _drop(self) -> None:
+    async def _drop(self, known: Known) -> None:
         said = False
         while True:
             self._again = False
             try:
-                await self._log.commit(self._records())
+                await self._log.commit(self._groups.orphaned(known()))
                 if not self._again:
                     return
                 continue
@@ -62,6 +64,3 @@ class Leftovers:
                     log.warning("what deleted topics and groups left cannot be dropped yet: %s", fault)
                     said = True
             await asyncio.sleep(RETRY_SECONDS)
-
-    def _records(self) -> list[KeyedRecord]:
-        return self._groups.orphaned(frozenset(topic.topic_id for topic in self._image().topics.values()))

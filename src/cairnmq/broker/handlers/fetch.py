@@ -57,12 +57,13 @@ class FetchHandler:
 
     def handle(self, ctx: Context, header: RequestHeader, frame: memoryview, position: int) -> Outcome:
         request, _ = decode(FetchRequest, header.api_version, frame, position)
-        slots = ctx.config.max_incremental_fetch_session_cache_slots
-        self.sessions.partitions_max = ctx.config.cairn_fetch_session_partitions_max
+        config = ctx.config
+        slots = config.max_incremental_fetch_session_cache_slots
+        self.sessions.partitions_max = config.cairn_fetch_session_partitions_max
         plan = self.sessions.plan(request, header.api_version, slots, ctx.clock())
         if isinstance(plan, ErrorCode):
             return encode(FetchResponse(error_code=plan), header.api_version)
-        most = min(request.max_bytes, ctx.config.fetch_max_bytes, _answer_bytes(header, request, len(plan.asked)))
+        most = min(request.max_bytes, config.fetch_max_bytes, _answer_bytes(header, request, len(plan.asked)))
         if plan.session is None and is_wide(request):
             piece = partial(_piece, ctx, header.api_version, most)
             return AwaitedReply(fetch_in_turns(request, header.api_version, piece))

@@ -32,26 +32,35 @@ Json: TypeAlias = dict[str, Any]
 
 
 class Status:
-    """`ctx` is set when recovery is done; until then the broker lives but is not ready."""
+    """Recovery runs, then the broker serves, then it drains; it is ready only while it serves."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self.ctx: Context | None = None
-        self.draining = False
+        self._ctx: Context | None = None
+        self._draining = False
         self._clock = clock
         self._started = clock()
         self._sizes = Sizes(clock)
         self.traffic = Traffic(clock, self._totals)
 
+    def serve(self, ctx: Context) -> None:
+        """Recovery is done."""
+        assert self._ctx is None, "a broker serves once"
+        self._ctx = ctx
+
+    def drain(self) -> None:
+        assert self._ctx is not None, "nothing is served that could end"
+        self._draining = True
+
     def _totals(self) -> Totals:
-        return (0, 0) if self.ctx is None else (self.ctx.metrics.bytes_in, self.ctx.metrics.bytes_out)
+        return (0, 0) if self._ctx is None else (self._ctx.metrics.bytes_in, self._ctx.metrics.bytes_out)
 
     def problems(self) -> list[str]:
         """Why the broker is not ready; empty if it is."""
-        if self.ctx is None:
+        if self._ctx is None:
             return ["recovery in progress"]
-        stopping = ["broker is shutting down"] if self.draining else []
-        trouble = self.ctx.catalog.trouble
-        return [*stopping, *([f"metadata: {trouble}"] if trouble else []), *self.ctx.store.stats().reasons]
+        stopping = ["broker is shutting down"] if self._draining else []
+        trouble = self._ctx.catalog.trouble
+        return [*stopping, *([f"metadata: {trouble}"] if trouble else []), *self._ctx.store.stats().reasons]
 
     async def overview(self) -> Json:
         return {
@@ -69,8 +78,8 @@ class Status:
             "ready": not problems,
             "reasons": problems,
         }
-        if self.ctx is not None:
-            node, metrics = self.ctx.node, self.ctx.metrics
+        if self._ctx is not None:
+            node, metrics = self._ctx.node, self._ctx.metrics
             rate_in, rate_out = self.traffic.rates()
             history = self.traffic.history()
             described |= {
@@ -78,7 +87,7 @@ class Status:
                 "node_id": node.node_id,
                 "bootstrap": str(node.bootstrap),
                 "rack": node.rack,
-                "epoch": self.ctx.store.epoch,
+                "epoch": self._ctx.store.epoch,
                 "connections": metrics.connections,
                 "bytes_in": metrics.bytes_in,
                 "bytes_out": metrics.bytes_out,
@@ -102,7 +111,7 @@ class Status:
         return described
 
     async def topics(self) -> list[Json]:
-        ctx = self.ctx
+        ctx = self._ctx
         if ctx is None:
             return []
         found = []
@@ -131,7 +140,7 @@ class Status:
 
     async def topic(self, name: str) -> Json | None:
         """One topic with its partitions."""
-        ctx = self.ctx
+        ctx = self._ctx
         topic = None if ctx is None else ctx.catalog.image.topic(name)
         if ctx is None or topic is None:
             return None
@@ -161,7 +170,7 @@ class Status:
 
     def topic_settings(self, name: str) -> list[Json] | None:
         """Every setting of a topic; `own` are those that were set for it."""
-        ctx = self.ctx
+        ctx = self._ctx
         topic = None if ctx is None else ctx.catalog.image.topic(name)
         if ctx is None or topic is None:
             return None
@@ -183,7 +192,7 @@ class Status:
 
     async def messages(self, name: str, partition: int | None, limit: int) -> Json | None:
         """The newest messages of a topic."""
-        ctx = self.ctx
+        ctx = self._ctx
         topic = None if ctx is None else ctx.catalog.image.topic(name)
         return None if ctx is None or topic is None else await message_status.messages(ctx, topic, partition, limit)
 
@@ -198,17 +207,17 @@ class Status:
     @property
     def _of_groups(self) -> Context | None:
         """None if offsets may be missing: old ones would mislead more than none."""
-        return self.ctx if self.ctx is not None and self.ctx.store.has_all_facts else None
+        return self._ctx if self._ctx is not None and self._ctx.store.has_all_facts else None
 
     def storage(self) -> Json:
-        if self.ctx is None:
+        if self._ctx is None:
             return {"journals": [], "splitter": {"state": "recovery in progress"}, "damages": []}
-        stats = self.ctx.store.stats()
+        stats = self._ctx.store.stats()
         flush = Histogram()
         for each in stats.journals:
             flush.add(each.sync_seconds)
         return {
-            "losses": accepted(self.ctx.store.engine.keyed.items()),
+            "losses": accepted(self._ctx.store.engine.keyed.items()),
             "journals": [
                 {
                     "journal": each.number,
@@ -250,7 +259,7 @@ class Status:
         out = Exposition()
         out.value("cairn_ready", 0 if self.problems() else 1)
         out.series("cairn_build_info", [Sample(1, _build())])
-        ctx = self.ctx
+        ctx = self._ctx
         _process_metrics(out, None if ctx is None else ctx.store.stats().splitter_pid)
         if ctx is not None:
             _connection_metrics(ctx, out)

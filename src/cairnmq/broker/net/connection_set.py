@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from cairnmq.broker.memory_budget import trim_heap
@@ -29,13 +30,14 @@ _KEPT_SMALL, _KEPT_LARGE = 256, 16
 
 
 class ConnectionSet:
-    """Owns the connections, and what they share: limits, receive memory, one sweep."""
+    """Owns the connections, and what they share: limits, receive memory, one sweep. `maximum` gives how many there may
+    be, by the settings as they are now."""
 
-    def __init__(self, ctx: Context, router: Router, limits: Limits, maximum: int = 2**31 - 1) -> None:
+    def __init__(self, ctx: Context, router: Router, limits: Limits, maximum: Callable[[], int]) -> None:
         self._ctx = ctx
         self._router = router
         self._limits = limits
-        self.maximum = maximum
+        self._maximum = maximum
         self.members: set[Connection] = set()
         kept = ctx.budget.limit // _KEPT_PART
         self.chunks = Chunks(min(kept // SMALL, _KEPT_SMALL), min(kept // LARGE, _KEPT_LARGE))
@@ -54,9 +56,9 @@ class ConnectionSet:
         return Connection(self, spec, self._ctx, self._router, self._limits)
 
     def admit(self, connection: Connection) -> bool:
-        if self._is_draining or len(self.members) >= self.maximum:
+        if self._is_draining or len(self.members) >= self._maximum():
             self._ctx.metrics.refused += 1
-            log.debug("connection from %s refused: max.connections is %d", connection.peer, self.maximum)
+            log.debug("connection from %s refused: max.connections is %d", connection.peer, self._maximum())
             return False
         self.members.add(connection)
         self._ctx.metrics.connections = len(self.members)

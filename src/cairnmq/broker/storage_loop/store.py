@@ -245,9 +245,6 @@ class Store:
             return False
         return True
 
-    def load_facts(self, space: str) -> Iterable[tuple[bytes, bytes]]:
-        return [(key, value) for (where, key), value in self.engine.keyed.items() if where == space]
-
     def reached(self, point: AckPoint) -> asyncio.Future[None]:
         """StorageStopped if that does not happen. Call it in the turn of the loop in which it was appended: a write
         that fails tells only those who wait already."""

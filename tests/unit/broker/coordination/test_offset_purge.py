@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cairnmq.broker.coordination import offset_purge
-from cairnmq.broker.coordination.offset_purge import Leftovers
+from cairnmq.broker.coordination.offset_purge import OffsetPurge
 from cairnmq.decision import KeyedRecord
 from cairnmq.groups.offsets import Committed, OffsetKey, put
 from unit.broker.rig import open_rig, scenario, until
@@ -24,8 +24,8 @@ async def test_dropped_once_the_journal_works(tmp_path: Path, monkeypatch: pytes
         keys = [OffsetKey("g", topic_id, 0) for topic_id in (kept.topic_id, b"x" * 16)]
         await rig.ctx.facts.commit([put(key, Committed(2)) for key in keys])
         path.stopped = "planted"
-        dropping = Leftovers(rig.ctx.facts, rig.ctx.coordinator.groups, lambda: rig.ctx.catalog.image)
-        dropping.start()
+        dropping = OffsetPurge(rig.ctx.facts, rig.ctx.coordinator.groups)
+        dropping.start(rig.ctx.catalog.topic_ids)
         await until(lambda: rig.ctx.facts.is_idle)
         assert len(rig.ctx.coordinator.groups.offsets.topics("g")) == 2
         path.stopped = None
@@ -46,13 +46,13 @@ async def test_what_comes_while_others_are_stored_is_dropped_too(
             await go_on.wait()
             await commit(what)
 
-        dropping = Leftovers(rig.ctx.facts, rig.ctx.coordinator.groups, lambda: rig.ctx.catalog.image)
+        dropping = OffsetPurge(rig.ctx.facts, rig.ctx.coordinator.groups)
         with monkeypatch.context() as patch:
             patch.setattr(facts, "commit", slow)
-            dropping.start()
+            dropping.start(rig.ctx.catalog.topic_ids)
             await held.wait()
             await commit([put(OffsetKey("g", b"x" * 16, 0), Committed(2))])
-            dropping.start()
+            dropping.start(rig.ctx.catalog.topic_ids)
             go_on.set()
             await until(lambda: not offsets.topics("g"))
         dropping.close()

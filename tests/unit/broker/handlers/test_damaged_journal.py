@@ -180,7 +180,7 @@ async def test_producers_without_transactions_need_no_coordinator(tmp_path: Path
 async def test_it_is_shown(tmp_path: Path) -> None:
     async with hurt_rig(tmp_path) as rig:
         status = Status(lambda: 0.0)
-        status.ctx = rig.ctx
+        status.serve(rig.ctx)
         (reason,) = status.problems()
         assert "journal 0 is damaged at position" in reason and "--accept-loss" in reason
         text = await status.metrics()

@@ -85,7 +85,7 @@ async def test_a_page_about_many_partitions_is_made_piece_by_piece(
         await rig.create("wide", partitions=100)
         await commit(rig, "g", "wide", dict.fromkeys(range(100), 0))
         status = Status(lambda: 0.0)
-        status.ctx = rig.ctx
+        status.serve(rig.ctx)
         await status.topics()  # sizes are measured on a thread, once
         turns = 0
 

@@ -53,7 +53,7 @@ async def test_they_are_those_of_describe_log_dirs(tmp_path: Path, monkeypatch: 
         shelf = rig.ctx.store.engine.shelf
         monkeypatch.setattr(type(shelf), "bytes_of", lambda shelf, queue_id, start: 500)
         status = Status(lambda: 0.0)
-        status.ctx = rig.ctx
+        status.serve(rig.ctx)
         topic = await status.topic("a")
         assert topic is not None
         shown = [partition["bytes"] for partition in topic["partitions"]]

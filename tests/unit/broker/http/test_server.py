@@ -70,7 +70,8 @@ class Web:
 @asynccontextmanager
 async def open_web(rig: Rig | None = None) -> AsyncIterator[Web]:
     status = Status(time.monotonic)
-    status.ctx = rig.ctx if rig else None
+    if rig is not None:
+        status.serve(rig.ctx)
     server = HttpServer(status)
     try:
         yield Web(status, await server.open("127.0.0.1", 0))
@@ -153,8 +154,10 @@ async def test_the_api_behind_the_page(tmp_path: Path) -> None:
         await used(rig)
         status = json.loads((await web.get("/api/v1/status"))[2])
         assert status["broker"]["bootstrap"] == "127.0.0.1:9092"
-        rig.ctx.node = replace(rig.ctx.node, listeners=(replace(LISTENER, advertised=Address("::1", 9092)),))
-        assert web.status.broker()["bootstrap"] == "[::1]:9092"
+        elsewhere = Status(time.monotonic)
+        node = replace(rig.ctx.node, listeners=(replace(LISTENER, advertised=Address("::1", 9092)),))
+        elsewhere.serve(replace(rig.ctx, node=node))
+        assert elsewhere.broker()["bootstrap"] == "[::1]:9092"
         (topic,) = status["topics"]
         assert (topic["name"], topic["partitions"], topic["messages"]) == ("orders", 2, 5)
         (group,) = status["groups"]
@@ -220,7 +223,7 @@ async def test_the_rate_of_traffic_is_there_at_the_first_question(tmp_path: Path
     async with open_rig(tmp_path) as rig:
         now = 0.0
         status = Status(lambda: now)
-        status.ctx = rig.ctx
+        status.serve(rig.ctx)
         status.traffic.look()
         rig.ctx.metrics.bytes_in += 5000
         now = 2.5

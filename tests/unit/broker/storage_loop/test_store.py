@@ -63,7 +63,7 @@ async def test_the_trouble_of_a_splitter_ends_with_it(tmp_path: Path) -> None:
 async def test_a_broker_without_a_splitter_is_not_ready(tmp_path: Path) -> None:
     async with open_rig(tmp_path) as rig:
         status = Status(time.monotonic)
-        status.ctx = rig.ctx
+        status.serve(rig.ctx)
         assert status.problems() == []
         rig.ctx.store.splitter.link.trouble = "no splitter can be started: why"
         rig.ctx.store.splitter.begin(resume=True)

@@ -1,0 +1,31 @@
+"""What a start has opened before anything serves: metadata and storage. `assembly.py` makes a broker of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from msgspec import Struct
+
+from cairnmq.metadata.catalog import Catalog
+from cairnmq.settings.broker import BrokerConfig
+from cairnmq.storage.api.start import Engine, OwnerWitness
+
+
+class OpenMetadata(Struct, frozen=True, eq=False):
+    """`thread` alone calls the catalog. `config`: what holds now, with the settings that were changed at run time."""
+
+    catalog: Catalog
+    thread: ThreadPoolExecutor
+    config: BrokerConfig
+    witness: OwnerWitness
+
+
+class OpenStorage(Struct, frozen=True, eq=False):
+    """Recovered. `lock_fds`: the locks of its directories, which the splitter process holds too."""
+
+    engine: Engine
+    journal_dir: str
+    data_dir: str
+    lock_fds: Sequence[int] = ()
+    recovery_seconds: float = 0.0
