@@ -13,8 +13,8 @@ import pytest
 from cairnmq.storage.check.verify import check
 from cairnmq.storage.files.damage import Damage
 from cairnmq.storage.files.format import IDENTITY_FILE, QUEUES, QueueIdentity
-from cairnmq.storage.maintenance.maintenance import Upkeep
-from cairnmq.storage.maintenance.repair import Mender
+from cairnmq.storage.maintenance.maintenance import Maintenance
+from cairnmq.storage.maintenance.repair import Repairer
 from cairnmq.testing.sim_disk import SimDisk
 from damage.world import NOW, SPECS, Model, World, made
 
@@ -75,7 +75,7 @@ def test_nothing_of_another_queue_is_read() -> None:
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-@pytest.mark.parametrize("looks_first", [False, True], ids=["a round comes first", "upkeep comes first"])
+@pytest.mark.parametrize("looks_first", [False, True], ids=["a round comes first", "maintenance comes first"])
 def test_all_queues_are_split_on(mistake: Mistake, looks_first: bool) -> None:
     journals, disk, model = stopped(NONE_KEPT)
     mistake(disk)
@@ -125,9 +125,9 @@ def test_a_stray_directory_is_told_of_and_left_alone() -> None:
     before = tree(disk, stray)
     world = World(journals, disk, 3, retain_bytes=NONE_KEPT)
     world.split()
-    upkeep = Upkeep(world.splitter)
-    upkeep.look(NOW)
-    upkeep.look(NOW)
+    maintenance = Maintenance(world.splitter)
+    maintenance.look(NOW)
+    maintenance.look(NOW)
     assert [place.file for _, place in world.splitter.damages] == [stray]
     world.mend([])
     assert tree(disk, stray) == before
@@ -143,8 +143,8 @@ def test_a_directory_that_was_moved_to_a_new_queue_is_not_removed() -> None:
     world = World(journals, disk, 3, retain_bytes=NONE_KEPT)
     queue = world.splitter.learn(WRONG.queue_id)
     assert queue is not None
-    world.splitter.checkpoints.image.queues.pop(WRONG.queue_id)
-    world.splitter.open_log(queue, queue.state.end)
+    world.splitter.image.queues.pop(WRONG.queue_id)
+    world.splitter.open_log(queue)
     assert tree(disk, "lost/2/queues/t-1") == moved
 
 
@@ -169,7 +169,7 @@ def test_a_repair_does_not_write_into_a_directory_of_another_queue() -> None:
     world.checkpoint()
     copy_directory(disk)
     before = tree(disk, WRONG.directory)
-    Mender(world.splitter).mend(WRONG.queue_id, WRONG.directory)
+    Repairer(world.splitter).repair(WRONG.queue_id, WRONG.directory)
     world.checkpoint()
     assert tree(disk, "lost/2/queues/t-1") == before
     again = World(*world.killed(), epoch=4, retain_bytes=ALL_KEPT)

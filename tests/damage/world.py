@@ -12,8 +12,8 @@ from cairnmq.storage.engine import Engine, EngineConfig, Fetched
 from cairnmq.storage.files.damage import Damage
 from cairnmq.storage.files.format import Keyed
 from cairnmq.storage.live.write_path import Placed
-from cairnmq.storage.maintenance.maintenance import Upkeep
-from cairnmq.storage.maintenance.repair import Mender
+from cairnmq.storage.maintenance.maintenance import Maintenance
+from cairnmq.storage.maintenance.repair import Repairer
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.splitter.placement import Thresholds
 from cairnmq.storage.splitter.splitter import Splitter
@@ -88,13 +88,13 @@ class World:
         self.splitter.seen(published.serial)
 
     def look(self) -> None:
-        """Upkeep has its turn; logs are opened, and indexes are looked at."""
-        assert not Upkeep(self.splitter).look(NOW)
+        """Maintenance has its turn; logs are opened, and indexes are looked at."""
+        assert not Maintenance(self.splitter).look(NOW)
         self.checkpoint()
 
     def merge(self) -> None:
-        upkeep = Upkeep(self.splitter, fanout=3)
-        while upkeep.step():
+        maintenance = Maintenance(self.splitter, fanout=3)
+        while maintenance.step():
             pass
 
     def killed(self) -> tuple[SimDisk, SimDisk]:
@@ -135,7 +135,7 @@ class World:
 
     def mend(self, faults: list[tuple[int, Fault]]) -> None:
         """As the splitter's process does: what reads and openings found, as far as journals hold it."""
-        mender = Mender(self.splitter)
+        repairer = Repairer(self.splitter)
         places = [(queue_id, fault.place) for queue_id, fault in faults if isinstance(fault, Damage)]
         done: set[str] = set()
         for queue_id, place in [*places, *self.splitter.damages]:
@@ -143,7 +143,7 @@ class World:
                 continue
             done.add(place.file)
             try:
-                mender.mend(queue_id, place.file)
+                repairer.repair(queue_id, place.file)
             except Corrupt:
                 continue
         self.checkpoint()

@@ -188,21 +188,21 @@ class World(Broker):
                 self._restart()
 
     def _look(self) -> None:
-        self.upkeep.look(self.now)
+        self.maintenance.look(self.now)
 
     def _compact(self) -> None:
-        self.upkeep.compactor.keys_max = self.rng.choice((4, 100))
-        before = self.upkeep.compactor.tally.passes
-        self.upkeep.compact(self.now)
+        self.maintenance.compactor.keys_max = self.rng.choice((4, 100))
+        before = self.maintenance.compactor.tally.passes
+        self.maintenance.compact(self.now)
         if self.rng.random() < 0.7:  # the others stop after the smallest slice
-            while self.upkeep.compactor.step(self.now, 1):
+            while self.maintenance.compactor.step(self.now, 1):
                 pass
-        self.passes += self.upkeep.compactor.tally.passes - before
+        self.passes += self.maintenance.compactor.tally.passes - before
 
     def _merge(self) -> None:
-        before = self.upkeep.compactor.tally.passes
-        self.upkeep.step()
-        self.passes += self.upkeep.compactor.tally.passes - before
+        before = self.maintenance.compactor.tally.passes
+        self.maintenance.step()
+        self.passes += self.maintenance.compactor.tally.passes - before
 
     def _wait(self) -> None:
         self.now += self.rng.choice((5, 30, 100))
@@ -354,10 +354,10 @@ class World(Broker):
         for _ in range(4):
             self.now += 100
             self._checkpoint()
-            self.upkeep.look(self.now)
-            while self.upkeep.step():
+            self.maintenance.look(self.now)
+            while self.maintenance.step():
                 pass
-            while self.upkeep.compact(self.now):
+            while self.maintenance.compact(self.now):
                 pass
             self._checkpoint()
             while self.reports:

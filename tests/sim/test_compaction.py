@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from msgspec.structs import replace
@@ -17,9 +17,10 @@ from cairnmq.storage.files.disk import Disk
 from cairnmq.storage.files.format import QueueRow
 from cairnmq.storage.queue.state import QueueState
 from cairnmq.storage.segments.queue_log import QueueLog
-from cairnmq.storage.splitter.segment_replacement import Swaps
+from cairnmq.storage.splitter.leaving import Leaving, Stage, Superseded
+from cairnmq.storage.splitter.segment_replacement import SegmentReplacements
 from cairnmq.storage.splitter.split_queue import SplitQueue
-from cairnmq.storage.splitter.splitter import Splitter
+from cairnmq.storage.splitter.split_queues import SplitQueues
 from cairnmq.testing.oracle import Violation
 from sim.compaction_world import World
 
@@ -54,30 +55,31 @@ def superseded_segments_go_at_once(patch: pytest.MonkeyPatch) -> None:
 
 
 def swaps_are_in_no_row(patch: pytest.MonkeyPatch) -> None:
-    into_rows = Swaps.into_rows
+    into_rows = SegmentReplacements.into_rows
 
-    def forgetful(swaps: Swaps) -> list[str]:
+    def forgetful(swaps: SegmentReplacements) -> list[str]:
         directories = into_rows(swaps)
-        for queue in {id(queue): queue for queue, _ in swaps._counted}.values():
+        for record in swaps._departures.of(Superseded, Stage.REPLACED):
+            queue = record.what.queue
             queue.compaction = replace(queue.compaction, swaps=())
         return directories
 
-    patch.setattr(Swaps, "into_rows", forgetful)
+    patch.setattr(SegmentReplacements, "into_rows", forgetful)
 
 
 def swapped_before_the_checkpoint(patch: pytest.MonkeyPatch) -> None:
-    give = Swaps.give
+    give = SegmentReplacements.give
 
-    def hasty(swaps: Swaps, queue: object, bases: list[int], end: int) -> None:
+    def hasty(swaps: SegmentReplacements, queue: object, bases: list[int], end: int) -> None:
         queue.log.swap_in(bases)  # type: ignore[attr-defined]
         queue.log.remove_superseded(bases)  # type: ignore[attr-defined]
         give(swaps, queue, bases[:1], end)  # type: ignore[arg-type]
 
-    patch.setattr(Swaps, "give", hasty)
+    patch.setattr(SegmentReplacements, "give", hasty)
 
 
 def a_pass_begins_before_the_row_forgets_the_last_swap(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Swaps, "busy", lambda swaps, queue: bool(queue.compaction.swaps))
+    patch.setattr(SegmentReplacements, "busy", lambda swaps, queue: bool(queue.compaction.swaps))
 
 
 def old_segments_go_before_the_new_names_are_synced(patch: pytest.MonkeyPatch) -> None:
@@ -119,40 +121,42 @@ def compacted_files_are_not_synced(patch: pytest.MonkeyPatch) -> None:
 
 
 def swaps_are_not_finished_at_a_start(patch: pytest.MonkeyPatch) -> None:
-    def opened(swaps: Swaps, queue: SplitQueue, log: QueueLog) -> None:
+    def opened(swaps: SegmentReplacements, queue: SplitQueue, log: QueueLog) -> None:
         log.remove_unfinished()
-        swaps.untold.extend((queue.spec.queue_id, swap) for swap in queue.compaction.swaps)
+        for swap in queue.compaction.swaps:
+            swaps._departures.found(Superseded(queue, swap, 0))
 
-    patch.setattr(Swaps, "opened", opened)
+    patch.setattr(SegmentReplacements, "opened", opened)
 
 
 def gathered_segments_count_before_they_are_in_place(patch: pytest.MonkeyPatch) -> None:
-    prepend = Swaps.prepend
+    prepend = SegmentReplacements.prepend
 
-    def hasty(swaps: Swaps, queue: SplitQueue, bases: list[int]) -> None:
+    def hasty(swaps: SegmentReplacements, queue: SplitQueue, bases: list[int]) -> None:
         prepend(swaps, queue, bases)
         assert queue.log is not None
         queue.log.prepend(bases)
         queue.segments_from = bases[0]
 
-    patch.setattr(Swaps, "prepend", hasty)
+    patch.setattr(SegmentReplacements, "prepend", hasty)
 
 
 def what_is_gathered_counts_as_clean(patch: pytest.MonkeyPatch) -> None:
     """As far as the clean end of the queue said: a merge may have moved it that counts later, or a pass elsewhere."""
-    into_rows = Swaps._front_into_rows
+    into_rows = SegmentReplacements._fronts_into_rows
 
-    def trusting(swaps: Swaps) -> None:
-        before = [(queue, min(queue.compaction.clean_end, queue.segments_from)) for queue, _ in swaps._prepended]
-        into_rows(swaps)
+    def trusting(swaps: SegmentReplacements, given: Sequence[Leaving[Superseded]]) -> None:
+        queues = [record.what.queue for record in given]
+        before = [(queue, min(queue.compaction.clean_end, queue.segments_from)) for queue in queues]
+        into_rows(swaps, given)
         for queue, clean_end in before:
             queue.compaction = replace(queue.compaction, clean_end=clean_end)
 
-    patch.setattr(Swaps, "_front_into_rows", trusting)
+    patch.setattr(SegmentReplacements, "_fronts_into_rows", trusting)
 
 
 def merges_do_not_look_into_segments(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Splitter, "stored_aborted", lambda splitter, queue: [])
+    patch.setattr(SplitQueues, "stored_aborted", lambda queues, queue: [])
 
 
 def packs_are_forgotten_before_readers_know_better(patch: pytest.MonkeyPatch) -> None:
@@ -162,8 +166,8 @@ def packs_are_forgotten_before_readers_know_better(patch: pytest.MonkeyPatch) ->
 
 
 def names_are_not_synced(patch: pytest.MonkeyPatch) -> None:
-    into_rows = Swaps.into_rows
-    patch.setattr(Swaps, "into_rows", lambda swaps: into_rows(swaps)[:0])
+    into_rows = SegmentReplacements.into_rows
+    patch.setattr(SegmentReplacements, "into_rows", lambda swaps: into_rows(swaps)[:0])
 
 
 def _courses_with(change: Callable[[Pass], Pass]) -> Plant:

@@ -10,7 +10,7 @@ from cairnmq.storage.checkpoint.checkpoint import load_checkpoint
 from cairnmq.storage.engine import Engine, EngineConfig, Fetched
 from cairnmq.storage.files.format import StartMoved
 from cairnmq.storage.live.queue import Queue
-from cairnmq.storage.maintenance.maintenance import Upkeep
+from cairnmq.storage.maintenance.maintenance import Maintenance
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.splitter.splitter import Splitter
 from cairnmq.testing.sim_disk import SimDisk
@@ -67,7 +67,7 @@ class Node:
 
     def housekeep(self) -> None:
         """What the splitter process does within a few seconds of real time."""
-        for proposal in Upkeep(self.splitter).look(self.now):
+        for proposal in Maintenance(self.splitter).look(self.now):
             queue = self.engine.queues[proposal.queue_id]
             self.engine.paths[0].stage_fact(queue, StartMoved(proposal.offset), self.now)
         self.flush()

@@ -21,7 +21,7 @@ from cairnmq.storage.live.ack_policy import SYNCED, WRITTEN, AckPoint
 from cairnmq.storage.live.queue import Queue
 from cairnmq.storage.live.write_path import Released, Write, WritePath
 from cairnmq.storage.maintenance import pack_merge, repair
-from cairnmq.storage.maintenance.repair import Mender
+from cairnmq.storage.maintenance.repair import Repairer
 from cairnmq.storage.maintenance.segment_restore import restore_segment
 from cairnmq.storage.packs.pack import PackReader, PackWriter
 from cairnmq.storage.queue.state import QueueState
@@ -31,9 +31,10 @@ from cairnmq.storage.recovery.replay import Scan
 from cairnmq.storage.recovery.witness import Known, Metadata
 from cairnmq.storage.segments.queue_log import QueueLog
 from cairnmq.storage.segments.segment import LOG, segment_name
-from cairnmq.storage.splitter import splitter
+from cairnmq.storage.splitter import split_packs
+from cairnmq.storage.splitter.failed_syncs import CheckpointSync
+from cairnmq.storage.splitter.reclaim import Reclaim
 from cairnmq.storage.splitter.split_queue import SplitQueue
-from cairnmq.storage.splitter.splitter import Splitter
 from cairnmq.testing.campaign import run_seed
 from cairnmq.testing.oracle import Violation
 from cairnmq.testing.sim_disk import SimDisk, SimFile
@@ -230,13 +231,12 @@ def successor_trusts_unsynced_logs(patch: pytest.MonkeyPatch) -> None:
 
 
 def deleted_files_go_before_the_checkpoint(patch: pytest.MonkeyPatch) -> None:
-    checkpoint = Splitter.checkpoint
+    def hasty(self: Reclaim, dirty: Iterable[SplitQueue]) -> None:
+        for queue in dirty:
+            if queue.state.log_start > queue.checkpointed_start:
+                self._remove_below_start(queue, queue.state.log_start)
 
-    def hasty(self: Splitter, now_ms: int, *, clean: bool = False) -> Published:
-        self._delete_below_start([queue for queue in self.queues.values() if queue.dirty])
-        return checkpoint(self, now_ms, clean=clean)
-
-    patch.setattr(splitter.Splitter, "checkpoint", hasty)
+    patch.setattr(Reclaim, "trim", hasty)
 
 
 def failed_write_keeps_its_offsets(patch: pytest.MonkeyPatch) -> None:
@@ -276,7 +276,7 @@ def failed_journal_sync_repeated(patch: pytest.MonkeyPatch) -> None:
 
 
 def failed_checkpoint_sync_repeated(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Splitter, "_refuse_if_spoiled", lambda self: None)
+    patch.setattr(CheckpointSync, "refuse_if_failed", lambda self: None)
 
 
 def interval_never_synced(patch: pytest.MonkeyPatch) -> None:
@@ -300,18 +300,18 @@ def merged_pack_not_synced(patch: pytest.MonkeyPatch) -> None:
 
 
 def new_packs_not_synced(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(splitter, "PackWriter", UnsyncedPack)
+    patch.setattr(split_packs, "PackWriter", UnsyncedPack)
 
 
 def merged_packs_go_before_the_checkpoint(patch: pytest.MonkeyPatch) -> None:
-    replaced = Splitter.replaced
+    replace_packs = Reclaim.replace_packs
 
-    def hasty(self: Splitter, inputs: list[int], output: int | None) -> None:
-        replaced(self, inputs, output)
+    def hasty(self: Reclaim, inputs: Sequence[int], output: int | None) -> None:
+        replace_packs(self, inputs, output)
         for number in inputs:
-            self.read_disk.remove(pack_name(number))
+            self.disk.remove(pack_name(number))
 
-    patch.setattr(Splitter, "replaced", hasty)
+    patch.setattr(Reclaim, "replace_packs", hasty)
 
 
 def successor_forgets_packs(patch: pytest.MonkeyPatch) -> None:
@@ -329,13 +329,13 @@ def packs_not_in_the_checkpoint(patch: pytest.MonkeyPatch) -> None:
 
 
 def demoted_directory_goes_at_once(patch: pytest.MonkeyPatch) -> None:
-    leave = Splitter.leave
+    leave = Reclaim.leave
 
-    def hasty(self: Splitter, queue: SplitQueue) -> None:
+    def hasty(self: Reclaim, queue: SplitQueue) -> None:
         leave(self, queue)
-        self.read_disk.remove_tree(queue.spec.directory)
+        self.disk.remove_tree(queue.spec.directory)
 
-    patch.setattr(Splitter, "leave", hasty)
+    patch.setattr(Reclaim, "leave", hasty)
 
 
 def _files_not_synced(ending: str) -> Plant:
@@ -372,13 +372,13 @@ def mended_pack_not_synced(patch: pytest.MonkeyPatch) -> None:
 
 
 def damaged_pack_goes_at_once(patch: pytest.MonkeyPatch) -> None:
-    mend_pack = Mender.mend_pack
+    repair_pack = Repairer.repair_pack
 
-    def hasty(mender: Mender, number: int) -> None:
-        mend_pack(mender, number)
-        mender.disk.remove(pack_name(number))
+    def hasty(repairer: Repairer, number: int) -> None:
+        repair_pack(repairer, number)
+        repairer.disk.remove(pack_name(number))
 
-    patch.setattr(Mender, "mend_pack", hasty)
+    patch.setattr(Repairer, "repair_pack", hasty)
 
 
 def damaged_table_believed(patch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 from msgspec.structs import replace
@@ -24,7 +24,9 @@ from cairnmq.storage.recovery.stored_split import new_place
 from cairnmq.storage.segments import queue_log
 from cairnmq.storage.segments.queue_log import QueueLog
 from cairnmq.storage.segments.queue_reader import QueueReader
-from cairnmq.storage.splitter.splitter import Splitter
+from cairnmq.storage.splitter.checkpointing import Checkpointing
+from cairnmq.storage.splitter.split_queue import SplitQueue
+from cairnmq.storage.splitter.split_queues import SplitQueues
 from cairnmq.testing.oracle import Violation
 from cairnmq.testing.sim_machine import Tally
 from cairnmq.testing.sim_transactions import TransactionWorld
@@ -113,7 +115,7 @@ def reader_knows_only_old_files(patch: pytest.MonkeyPatch) -> None:
 
 
 def demotion_forgets_aborted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Splitter, "stored_aborted", lambda splitter, queue: [])
+    patch.setattr(SplitQueues, "stored_aborted", lambda queues, queue: [])
 
 
 def unsplit_forgets_aborted(patch: pytest.MonkeyPatch) -> None:
@@ -152,14 +154,14 @@ def lost_report_stays_lost(patch: pytest.MonkeyPatch) -> None:
 
 def checkpoint_counts_as_reported_before_it_is(patch: pytest.MonkeyPatch) -> None:
     """What fails behind the publish then goes on in the same process, and the broker does not know of it."""
-    publish = Splitter._published
+    publish = Checkpointing._published
 
-    def early(splitter: Splitter) -> Published:
-        published = publish(splitter)
-        splitter._resume = Resume(dict(splitter.positions), serial=published.serial)
+    def early(checkpointing: Checkpointing, dirty: Sequence[SplitQueue]) -> Published:
+        published = publish(checkpointing, dirty)
+        checkpointing.progress.reported(published.serial)
         return published
 
-    patch.setattr(Splitter, "_published", early)
+    patch.setattr(Checkpointing, "_published", early)
 
 
 def _rows_with(change: Callable[[QueueRow], QueueRow]) -> Plant:

@@ -15,7 +15,7 @@ from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.engine import Engine, Fetched
 from cairnmq.storage.files.format import Aborted
 from cairnmq.storage.live.queue import Queue
-from cairnmq.storage.maintenance.maintenance import Upkeep
+from cairnmq.storage.maintenance.maintenance import Maintenance
 from cairnmq.storage.splitter.splitter import Splitter
 from cairnmq.testing.oracle import QueueModel, demand
 from cairnmq.testing.sim_checks import name
@@ -55,12 +55,12 @@ class CompactionWorld(TransactionWorld):
 
     def _compact(self) -> None:
         def act(splitter: Splitter) -> None:
-            assert self.upkeep is not None
-            compactor = self.upkeep.compactor
+            assert self.maintenance is not None
+            compactor = self.maintenance.compactor
             before, compactor.keys_max = compactor.tally.passes, self.rng.choice((4, 100))
             if self.rng.random() < 0.3:
-                self.upkeep.look(self.now)
-            self.upkeep.compact(self.now)
+                self.maintenance.look(self.now)
+            self.maintenance.compact(self.now)
             if self.rng.random() < 0.7:  # the others stop after the smallest slice
                 while compactor.step(self.now, 1):
                     pass
@@ -70,16 +70,16 @@ class CompactionWorld(TransactionWorld):
 
     def _tidy(self) -> None:
         """Merges compact what is in packs."""
-        before = self.upkeep.compactor.tally.passes if self.upkeep is not None else 0
+        before = self.maintenance.compactor.tally.passes if self.maintenance is not None else 0
         super()._tidy()
-        if self.upkeep is not None:
-            self.tally.compactions += max(0, self.upkeep.compactor.tally.passes - before)
+        if self.maintenance is not None:
+            self.tally.compactions += max(0, self.maintenance.compactor.tally.passes - before)
 
-    def _compact_on(self, engine: Engine, splitter: Splitter, upkeep: Upkeep) -> None:
-        upkeep.look(self.now)
-        while upkeep.step():
+    def _compact_on(self, engine: Engine, splitter: Splitter, maintenance: Maintenance) -> None:
+        maintenance.look(self.now)
+        while maintenance.step():
             pass
-        while upkeep.compact(self.now):
+        while maintenance.compact(self.now):
             pass
         for _ in range(2):
             self._checkpoint_on(engine, splitter)

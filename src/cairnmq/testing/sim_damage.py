@@ -10,7 +10,7 @@ from cairnmq.errors import Corrupt
 from cairnmq.storage.files.format import PACK_SUFFIX, journal_segment
 from cairnmq.storage.journal.journal import JournalReader
 from cairnmq.storage.journal.synced_end import read_synced_end
-from cairnmq.storage.maintenance.repair import Mender
+from cairnmq.storage.maintenance.repair import Repairer
 from cairnmq.storage.segments.index_rebuild import indexes_lie, rebuild_indexes
 from cairnmq.storage.segments.segment import INDEX, LOG, TIME_INDEX, segment_name
 from cairnmq.storage.splitter.splitter import Splitter
@@ -35,7 +35,7 @@ def hurt_something(rng: Random, splitter: Splitter, read: Collection[int]) -> Hu
     disk = splitter.read_disk
     assert isinstance(disk, SimDisk)
     packs = splitter.shelf.packs if not splitter.has_merge else []
-    named = splitter.checkpoints.image.packs
+    named = splitter.image.packs
     found = [(0, pack.name) for pack in packs if pack.number in named and pack.number in read]
     for queue in splitter.queues.values():
         bases = queue.log.bases if queue.log is not None else []
@@ -91,7 +91,7 @@ def mend(splitter: Splitter, hurt: Hurt) -> str:
     if not hurt.file.endswith((LOG, PACK_SUFFIX)):
         return INDEXES if _mend_indexes(splitter, disk, hurt) else NOTHING
     try:
-        if Mender(splitter).mend(hurt.queue_id, hurt.file):
+        if Repairer(splitter).repair(hurt.queue_id, hurt.file):
             return PACK
         if disk.open(hurt.file).read(hurt.position, 1) != hurt.bad:
             return SEGMENT
@@ -103,11 +103,11 @@ def mend(splitter: Splitter, hurt: Hurt) -> str:
 
 
 def _mend_indexes(splitter: Splitter, disk: SimDisk, hurt: Hurt) -> bool:
-    """As upkeep does it, of a closed segment; False: nothing was wrong, or retention has deleted it."""
+    """As maintenance does it, of a closed segment; False: nothing was wrong, or retention has deleted it."""
     queue = splitter.learn(hurt.queue_id)
     if queue is None:
         return False
-    log = queue.log or splitter.open_log(queue, queue.state.end)
+    log = queue.log or splitter.open_log(queue)
     base = int(hurt.file.rpartition("/")[2].partition(".")[0])
     interval = queue.spec.config.index_interval_bytes
     if base not in log.bases[:-1] or not indexes_lie(disk, log.directory, base, interval, closed=True):

@@ -21,7 +21,7 @@ from cairnmq.storage.files.format import BATCH, CHECKPOINTS, DELETED_SUFFIX, LOS
 from cairnmq.storage.journal.journal import JournalReader
 from cairnmq.storage.live.queue import Queue
 from cairnmq.storage.live.write_path import Write, WritePath
-from cairnmq.storage.maintenance.maintenance import Upkeep
+from cairnmq.storage.maintenance.maintenance import Maintenance
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.splitter.placement import Thresholds
 from cairnmq.storage.splitter.splitter import Splitter
@@ -317,7 +317,7 @@ class Machine:
         self.reports: list[Round | Published] = []  # on their way from the splitter
         self.acks: list[int] = []  # on their way to it
         self.splitter: Splitter | None = None
-        self.upkeep: Upkeep | None = None
+        self.maintenance: Maintenance | None = None
         self.seen = {queue_id: (queue.log_start, queue.visible) for queue_id, queue in self.engine.queues.items()}
         self.strike_in = self.rng.choice((self.rng.randint(1, 30), self.rng.randint(1, 600)))
         self.trace(f"open: epoch {self.epoch}, ends {[scan.end for scan in self.engine.scans]}")
@@ -405,17 +405,17 @@ class Machine:
                     if rng.random() < 0.2:
                         self._checkpoint_on(engine, splitter)
             self._checkpoint_on(engine, splitter)
-            upkeep = Upkeep(splitter, self.shape.fanout)
-            while upkeep.step():
+            maintenance = Maintenance(splitter, self.shape.fanout)
+            while maintenance.step():
                 pass
             self._checkpoint_on(engine, splitter)
-            self._compact_on(engine, splitter, upkeep)
+            self._compact_on(engine, splitter, maintenance)
         except Struck:
             return rng.choice(EVENTS)
         arm(disks, 0)
         return None
 
-    def _compact_on(self, engine: Engine, splitter: Splitter, upkeep: Upkeep) -> None:
+    def _compact_on(self, engine: Engine, splitter: Splitter, maintenance: Maintenance) -> None:
         """Nothing is to be compacted here."""
 
     def _checkpoint_on(self, engine: Engine, splitter: Splitter) -> None:

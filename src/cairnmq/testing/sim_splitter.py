@@ -12,8 +12,9 @@ from cairnmq.storage.checkpoint.split_report import Published, Resume, Round
 from cairnmq.storage.files.fault_point import arm as arm_point
 from cairnmq.storage.files.format import DOUBT_FILE
 from cairnmq.storage.journal.journal import JournalReader
-from cairnmq.storage.maintenance.maintenance import Upkeep
-from cairnmq.storage.splitter.splitter import Splitter, Unreported
+from cairnmq.storage.maintenance.maintenance import Maintenance
+from cairnmq.storage.splitter.progress import Unreported
+from cairnmq.storage.splitter.splitter import Splitter
 from cairnmq.testing.oracle import demand
 from cairnmq.testing.sim_checks import check_logs, check_report
 from cairnmq.testing.sim_machine import Machine, SplitterDied, Struck
@@ -46,16 +47,16 @@ class SplitterMachine(Machine):
             failed = self.splitter
             disk.faults.clear()
             disk.sync_fault = None
-            if failed is not None and failed.spoiled is None and self.rng.random() < 0.5:
+            if failed is not None and failed.failed_sync is None and self.rng.random() < 0.5:
                 self._try_again(failed)
             else:
                 self._splitter_gone()
-                if failed is not None and failed.spoiled is not None:
+                if failed is not None and failed.failed_sync is not None:
                     self.tally.failed_syncs += 1
                     again = self.rng.random() < 0.5  # its successor runs before anything else happens
         except Fault:
             # after a failed sync every successor refuses, until the broker has gone back to the checkpoint
-            if self.splitter is None or self.splitter.spoiled is None:
+            if self.splitter is None or self.splitter.failed_sync is None:
                 raise
             if self.rng.random() < 0.3:
                 raise Struck from None
@@ -85,7 +86,7 @@ class SplitterMachine(Machine):
     def _replayed(self, resume: Resume) -> Splitter:
         splitter = self._splitter(self.journal_disk, self.read_disk, len(self.lanes), resume)
         splitter.replay(self.now)
-        self.upkeep = Upkeep(splitter, self.shape.fanout)
+        self.maintenance = Maintenance(splitter, self.shape.fanout)
         return splitter
 
     def _try_again(self, failed: Splitter) -> None:
@@ -100,7 +101,7 @@ class SplitterMachine(Machine):
             return
         told = [report.serial for report in self.reports if isinstance(report, Published)]
         known = load_checkpoint(self.read_disk).serial
-        demand(known == max([self.engine.serial, *told]), "a splitter goes on behind checkpoint", known, "unreported")
+        demand(known == max([self.engine.serial, *told]), "a splitter begins at checkpoint", known, "unreported")
 
     def _publish(self, splitter: Splitter) -> None:
         """A checkpoint, and its report; in between the splitter may die, or fail."""
@@ -148,9 +149,9 @@ class SplitterMachine(Machine):
 
     def _tidy(self) -> None:
         def act(splitter: Splitter) -> None:
-            assert self.upkeep is not None
+            assert self.maintenance is not None
             had = splitter.has_merge
-            self.upkeep.step()
+            self.maintenance.step()
             self.tally.merges += splitter.has_merge and not had
 
         self.with_splitter(act)

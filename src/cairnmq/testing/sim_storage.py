@@ -351,15 +351,15 @@ class World(SplitterMachine):
 
     def _retain(self) -> None:
         def act(splitter: Splitter) -> None:
-            assert self.upkeep is not None
+            assert self.maintenance is not None
             if self.rng.random() < 0.5:
-                self.upkeep.look(self.now)  # with the next look, whatever nobody writes to is known to be idle
-            for proposal in self.upkeep.look(self.now):
+                self.maintenance.look(self.now)  # with the next look, whatever nobody writes to is known to be idle
+            for proposal in self.maintenance.look(self.now):
                 queue = self.engine.queues.get(proposal.queue_id)
                 if queue is None or not queue.log_start < proposal.offset <= queue.visible:
                     continue
                 self._put(queue.journal, queue, StartMoved(proposal.offset))
-            if self.upkeep.demote():
+            if self.maintenance.demote():
                 self.tally.demotions += 1
                 self._publish(splitter)
 
@@ -416,7 +416,7 @@ class World(SplitterMachine):
             self._sync_all(lane, model)
         demand(self.waiting == 0, self.waiting, "requests were never answered")
         splitter = self.splitter = self.splitter or self._successor()
-        if splitter.spoiled is not None:
+        if splitter.failed_sync is not None:
             raise Struck  # it refuses to finish: the stop is no clean one
         for number in range(len(self.lanes)):
             while done := splitter.split(number, self.engine.splittable(number), self.now):

@@ -38,15 +38,15 @@ class Room(Broker):
         self.checkpoint()
 
     def compact(self) -> None:
-        self.upkeep.look(self.now)
-        while self.upkeep.compact(self.now):
+        self.maintenance.look(self.now)
+        while self.maintenance.compact(self.now):
             pass
         self.checkpoint()
         self.checkpoint()  # the one that forgets the swaps
 
     def tend(self) -> None:
         """What the splitter's process does between two looks."""
-        while self.upkeep.compact(self.now):
+        while self.maintenance.compact(self.now):
             pass
         self.checkpoint()
 
@@ -125,7 +125,7 @@ def strikes(room: Room, countdown: int, act: Callable[[Room], None] = finish) ->
 
 
 def settle(room: Room) -> None:
-    room.upkeep.look(room.now)
-    while room.upkeep.step():
+    room.maintenance.look(room.now)
+    while room.maintenance.step():
         pass
     room.checkpoint()

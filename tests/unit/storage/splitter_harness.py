@@ -16,10 +16,11 @@ from cairnmq.storage.engine import Engine, EngineConfig, Fetched
 from cairnmq.storage.files.format import Aborted
 from cairnmq.storage.live.ack_policy import AckPoint
 from cairnmq.storage.live.write_path import Placed
-from cairnmq.storage.maintenance.maintenance import Upkeep
+from cairnmq.storage.maintenance.maintenance import Maintenance
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.splitter.placement import Thresholds
-from cairnmq.storage.splitter.splitter import Splitter, Unreported
+from cairnmq.storage.splitter.progress import Unreported
+from cairnmq.storage.splitter.splitter import Splitter
 from cairnmq.testing.sim_disk import SimDisk
 
 NOW = 10_000
@@ -60,7 +61,7 @@ class Broker:
             round_bytes=300,
             thresholds=THRESHOLDS,
         )
-        self.upkeep = Upkeep(splitter, fanout=2)
+        self.maintenance = Maintenance(splitter, fanout=2)
         if resume is not None:
             splitter.replay(NOW)
         return splitter

@@ -1,9 +1,14 @@
-"""What the broker and its splitter process say to each other: msgpack values behind a 4-byte length."""
+"""What the broker and its splitter process say to each other: msgpack values after a 4-byte length.
+
+MESSAGES is the table of them. Both sides dispatch by type, in a table of their own that must name each of theirs
+(`splitter_control`, `splitter_process`); docs/architecture.md draws the sequence.
+"""
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Iterable
+from enum import Enum
 
 import msgspec
 from msgspec import Struct
@@ -185,6 +190,36 @@ class Compacted(Struct, frozen=True, array_like=True, tag=30):
 Report = (
     Compacted | Repaired | SyncFailed | Damaged | Begun | Ask | Split | Checkpointed | Proposals | Trouble | Finished
 )
+
+
+class Direction(Enum):
+    TO_SPLITTER = "to the splitter"
+    TO_BROKER = "to the broker"
+
+
+MESSAGES: dict[type[Order | Report], tuple[Direction, str]] = {
+    Begin: (Direction.TO_SPLITTER, "first of all: directories, limits, and where a successor resumes"),
+    Begun: (Direction.TO_BROKER, "a successor knows what its predecessor had split and reported"),
+    Ask: (Direction.TO_BROKER, "which of these queues exist; the splitter waits for Specs"),
+    Specs: (Direction.TO_SPLITTER, "those that exist; the others are deleted queues"),
+    Advance: (Direction.TO_SPLITTER, "journals may be split up to here: synced, and below the high watermark"),
+    Pace: (Direction.TO_SPLITTER, "paused or not; urgent while producers wait, or soon will"),
+    Split: (Direction.TO_BROKER, "a round is written: its records are read from packs and segments from now on"),
+    Checkpointed: (Direction.TO_BROKER, "a checkpoint is durable; the broker reads by it and removes journal segments"),
+    Seen: (Direction.TO_SPLITTER, "the broker reads by this checkpoint; what it replaced is removed"),
+    Proposals: (Direction.TO_BROKER, "log starts that retention would move; the broker writes them to the journal"),
+    Drop: (Direction.TO_SPLITTER, "these queues are deleted; their files go with the next checkpoint"),
+    Configure: (Direction.TO_SPLITTER, "settings of a queue changed"),
+    Expiration: (Direction.TO_SPLITTER, "silent producers are forgotten after another time"),
+    Damaged: (Direction.TO_BROKER, "stored records do not read back; all else is unaffected"),
+    Repair: (Direction.TO_SPLITTER, "a read found this file damaged: repair it from the journals"),
+    Repaired: (Direction.TO_BROKER, "it is good again; a pack from the next checkpoint on"),
+    Compacted: (Direction.TO_BROKER, "what compaction has done, and what waits for it"),
+    Trouble: (Direction.TO_BROKER, "why nothing is split at the moment; None: it is split again"),
+    SyncFailed: (Direction.TO_BROKER, "a sync failed: the process ends, its successor begins at the checkpoint"),
+    Finish: (Direction.TO_SPLITTER, "split all that is allowed, checkpoint, end"),
+    Finished: (Direction.TO_BROKER, "that is done; the process ends"),
+}
 
 encode = msgspec.msgpack.Encoder().encode
 _orders: msgspec.msgpack.Decoder[Order] = msgspec.msgpack.Decoder(Order)

@@ -55,16 +55,16 @@ from cairnmq.os_errors import text_of
 from cairnmq.storage.api.splitting import (
     FULL,
     OPEN_FILES_MAX,
-    Mender,
+    Maintenance,
     QueueSpec,
     RealDisk,
+    Repairer,
     Reserve,
     Resume,
     Splitter,
     Uncompactable,
     Unreadable,
     Unreported,
-    Upkeep,
     arm,
     load_checkpoint,
 )
@@ -200,8 +200,8 @@ class SplitterProcess:
         if resume is not None:
             splitter.replay(now_ms())
             self.send(Begun())
-        self.upkeep = Upkeep(splitter, seed=os.urandom(16))
-        self.mender = Mender(splitter)
+        self.maintenance = Maintenance(splitter, seed=os.urandom(16))
+        self.repairer = Repairer(splitter)
         self.to_repair.extend((0, place.file) for place in splitter.shelf.damages())
         return splitter
 
@@ -266,8 +266,8 @@ class SplitterProcess:
         except (OSError, Fault) as error:
             if isinstance(error, BrokenPipeError | ConnectionError):
                 raise BrokerGone from error
-            if self.splitter.spoiled is not None:
-                self.send(SyncFailed(self.splitter.spoiled))
+            if self.splitter.failed_sync is not None:
+                self.send(SyncFailed(str(self.splitter.failed_sync)))
                 return None
             # A failed round has moved some queues and not others: begin again from what is known to be good.
             self.must_reopen = True
@@ -275,7 +275,7 @@ class SplitterProcess:
             if isinstance(error, OSError) and error.errno in FULL:
                 self.full = True
                 self.reserve.release()
-                room = self.reserve.size + self.splitter.round_bytes
+                room = self.reserve.size + self.splitter.rounds.round_bytes
                 reason += f"; splitting goes on by itself when the read disk has room, at most {room} bytes"
             if reason != self.trouble:
                 self.trouble = reason
@@ -287,7 +287,7 @@ class SplitterProcess:
         """A full disk: the checkpoint may use the reserve, and lets files be deleted; rounds wait until it is back."""
         if self.splitter.uncheckpointed:
             self.checkpoint()
-        self.reserve.hold(min(self.backlog(), self.splitter.round_bytes))
+        self.reserve.hold(min(self.backlog(), self.splitter.rounds.round_bytes))
         self.full = False
 
     def backlog(self) -> int:
@@ -300,9 +300,14 @@ class SplitterProcess:
             if self.backlog_since is None:
                 self.backlog_since = now
             waited = now - self.backlog_since
-            if self.finishing or self.urgent or backlog >= self.splitter.round_bytes or waited >= ROUND_DELAY_SECONDS:
+            if (
+                self.finishing
+                or self.urgent
+                or backlog >= self.splitter.rounds.round_bytes
+                or waited >= ROUND_DELAY_SECONDS
+            ):
                 self.round()
-                if backlog <= self.splitter.round_bytes:
+                if backlog <= self.splitter.rounds.round_bytes:
                     self.backlog_since = None
                 self.maybe_checkpoint(time.monotonic())
                 if not self.urgent and not self.finishing:
@@ -327,7 +332,7 @@ class SplitterProcess:
         if self.uncheckpointed_since is not None:
             waits.append(self.uncheckpointed_since + self.begin.checkpoint_ms / 1000 - now)
         if not self.paused:
-            waits.append((self.upkeep.compactor.next_look_ms - now_ms()) / 1000)
+            waits.append((self.maintenance.compactor.next_look_ms - now_ms()) / 1000)
         return max(0.0, min(waits))
 
     def rest(self, now: float) -> None:
@@ -335,26 +340,26 @@ class SplitterProcess:
         between one round and the next."""
         if self.rest_at is not None and now >= self.rest_at:
             self.rest_at = None
-            self.splitter.slab.empty()
+            self.splitter.rounds.slab.empty()
             trim_heap()
 
     def maybe_propose(self, now: float) -> None:
         """Retention has its turn under load too."""
         if now >= self.next_retention and not self.paused and not self.finishing:
             self.next_retention = now + self.begin.retention_check_ms / 1000
-            starts = self.upkeep.look(now_ms())
+            starts = self.maintenance.look(now_ms())
             self.look_seconds = time.monotonic() - now
             if starts:
                 self.send(Proposals(starts))
-            if self.upkeep.demote():
+            if self.maintenance.demote():
                 self.checkpoint()
 
     def tidy(self) -> bool:
         """A step of merging; True if there is more. Damage found there stops neither splitting nor checkpoints."""
         self.repair()
         try:
-            more = self.upkeep.step()
-            if self.upkeep.look_due:
+            more = self.maintenance.step()
+            if self.maintenance.look_due:
                 self.look_soon()
             if more:
                 return True
@@ -367,14 +372,14 @@ class SplitterProcess:
     def compact(self) -> bool:
         """A slice of compaction; True if there is more."""
         try:
-            more = self.upkeep.compact(now_ms())
+            more = self.maintenance.compact(now_ms())
         except Corrupt as error:
             self.send(Damaged(f"{error}; its queue is not compacted"))
             return False
         except Uncompactable as error:
             self.report(error)
             return True
-        compactor = self.upkeep.compactor
+        compactor = self.maintenance.compactor
         tally = compactor.tally
         report = Compacted(tally.passes, tally.read_bytes, tally.written_bytes, round(compactor.dirty_ratio, 3))
         if report != self.reported:
@@ -393,13 +398,13 @@ class SplitterProcess:
             self.send(Damaged(str(place), place))
             self.to_repair.append((queue_id, place.file))
         self.splitter.damages.clear()
-        while self.to_repair and not self.splitter.has_merge and not self.upkeep.is_merging:
+        while self.to_repair and not self.splitter.has_merge and not self.maintenance.is_merging:
             queue_id, file = self.to_repair.popleft()
             if file in self.tried:
                 continue
             self.tried.add(file)
             try:
-                if self.mender.mend(queue_id, file):
+                if self.repairer.repair(queue_id, file):
                     self.checkpoint()
                 self.send(Repaired(queue_id, file))
             except (Corrupt, Unreadable) as error:
@@ -419,8 +424,8 @@ class SplitterProcess:
             if self.splitter.uncheckpointed:
                 self.uncheckpointed_since = now
             return
-        behind = sum(p - self.splitter.checkpointed[j] for j, p in self.splitter.positions.items())
-        if behind >= CHECKPOINT_BYTES or now - self.uncheckpointed_since >= self.begin.checkpoint_ms / 1000:
+        uncheckpointed = self.splitter.progress.uncheckpointed_bytes
+        if uncheckpointed >= CHECKPOINT_BYTES or now - self.uncheckpointed_since >= self.begin.checkpoint_ms / 1000:
             self.checkpoint()
 
     def checkpoint(self, *, clean: bool = False) -> None:

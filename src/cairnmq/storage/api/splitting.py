@@ -8,25 +8,26 @@ from cairnmq.storage.compaction.queue_job import Uncompactable
 from cairnmq.storage.files.disk import RealDisk, Unreadable
 from cairnmq.storage.files.fault_point import arm
 from cairnmq.storage.files.reserve import FULL, Reserve
-from cairnmq.storage.maintenance.maintenance import Upkeep
-from cairnmq.storage.maintenance.repair import Mender
+from cairnmq.storage.maintenance.maintenance import Maintenance
+from cairnmq.storage.maintenance.repair import Repairer
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.segments.open_logs import OPEN_FILES_MAX
-from cairnmq.storage.splitter.splitter import Splitter, Unreported
+from cairnmq.storage.splitter.progress import Unreported
+from cairnmq.storage.splitter.splitter import Splitter
 
 __all__ = [
     "FULL",
-    "Mender",
+    "Maintenance",
     "OPEN_FILES_MAX",
     "QueueSpec",
     "RealDisk",
+    "Repairer",
     "Reserve",
     "Resume",
     "Splitter",
     "Uncompactable",
     "Unreadable",
     "Unreported",
-    "Upkeep",
     "arm",
     "load_checkpoint",
 ]

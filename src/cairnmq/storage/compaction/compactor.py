@@ -19,7 +19,7 @@ from cairnmq.storage.files.reserve import FULL
 from cairnmq.storage.segments.segment import LOG, segment_name
 from cairnmq.storage.splitter.retention import SegmentAge
 from cairnmq.storage.splitter.split_queue import SplitQueue
-from cairnmq.storage.splitter.splitter import Splitter
+from cairnmq.storage.splitter.split_records import SplitRecords
 
 KEYS_MAX = 1_500_000  # so many fit into a table of 48 MiB, and 24 more while it grows to that
 SLICE_BYTES = 4 << 20
@@ -37,8 +37,8 @@ class _Candidate(Struct):
 class Compactor:
     """One splitter's, over queues with segments of their own; packs are compacted by merges."""
 
-    def __init__(self, splitter: Splitter, seed: bytes, keys_max: int = KEYS_MAX) -> None:
-        self.splitter = splitter
+    def __init__(self, records: SplitRecords, seed: bytes, keys_max: int = KEYS_MAX) -> None:
+        self.records = records
         self.seed = seed
         self.keys_max = keys_max
         self.tally = Tally()
@@ -57,7 +57,7 @@ class Compactor:
         queue_id, config = queue.spec.queue_id, queue.spec.config
         self._candidates.pop(queue_id, None)
         self._scattered.pop(queue_id, None)
-        row = self.splitter.checkpoints.image.queues.get(queue_id)
+        row = self.records.image.queues.get(queue_id)
         if not config.compact or row is None or self._is_resting(queue_id, now_ms) or self.is_busy_with(queue):
             return
         if is_scattered(queue) and config.model == "dedicated" and queue_id not in self.ungatherable:
@@ -78,7 +78,7 @@ class Compactor:
         """The time of a segment's first batch; only looked up if it matters."""
         if queue.spec.config.compaction_lag_max_ms >= NO_LAG:
             return -1
-        file = self.splitter.read_disk.open(segment_name(queue.spec.directory, base, LOG))
+        file = self.records.read_disk.open(segment_name(queue.spec.directory, base, LOG))
         place = place_at(file, 0)
         file.close()
         return place.max_timestamp if place is not None else -1
@@ -97,7 +97,7 @@ class Compactor:
         """Whatever one queue holds must not end the splitter: all others wait for it. The fault is to be reported."""
         self._rest(queue_id, now_ms, FAILED_REST_MS)
         self._failed[queue_id] = now_ms + FAILED_REST_MS
-        queue = self.splitter.queues.get(queue_id)
+        queue = self.records.queues.get(queue_id)
         name = f"queue {queue_id}" if queue is None else queue.spec.directory
         what = str(error) if isinstance(error, Uncompactable) else repr(error)
         return Uncompactable(f"{name} cannot be compacted, and is left alone for an hour: {what}")
@@ -155,7 +155,7 @@ class Compactor:
                 self.ungatherable.discard(queue_id)
         except (Damage, Unreadable) as error:
             self._rest(queue_id, now_ms)
-            self.splitter.note_damage(job.queue.spec, error)
+            self.records.note_damage(job.queue.spec, error)
         except Corrupt:
             self._rest(queue_id, now_ms)
             raise
@@ -178,13 +178,13 @@ class Compactor:
 
     def _next_job(self, now_ms: int) -> CompactionJob | GatherJob | None:
         if self._scattered:
-            return GatherJob(self.splitter, self._scattered.popitem()[1])
+            return GatherJob(self.records, self._scattered.popitem()[1])
         if not self._candidates:
             return None
         best = max(self._candidates, key=lambda q: (self._candidates[q].due.is_overdue, self._candidates[q].due.ratio))
         chosen = self._candidates.pop(best)
         return CompactionJob(
-            self.splitter,
+            self.records,
             chosen.queue,
             chosen.segments,
             chosen.due.end,
@@ -196,4 +196,4 @@ class Compactor:
 
     def is_busy_with(self, queue: SplitQueue) -> bool:
         """Until the checkpoint that forgets its swaps: no pass over it may begin."""
-        return self._job is not None and self._job.queue is queue or self.splitter.swaps.busy(queue)
+        return self._job is not None and self._job.queue is queue or self.records.replacements.busy(queue)

@@ -22,7 +22,7 @@ from cairnmq.storage.files.fault_point import reach
 from cairnmq.storage.segments.segment import LOG, TXN_INDEX, SegmentRun, find_offset, segment_name
 from cairnmq.storage.segments.txn_index import read_rows
 from cairnmq.storage.splitter.split_queue import SplitQueue
-from cairnmq.storage.splitter.splitter import Splitter
+from cairnmq.storage.splitter.split_records import SplitRecords
 from cairnmq.types import Buffers
 
 READ_BYTES = 1 << 20
@@ -77,7 +77,7 @@ class CompactionJob(QueueJob):
 
     def __init__(
         self,
-        splitter: Splitter,
+        records: SplitRecords,
         queue: SplitQueue,
         segments: list[Stretch],
         end: int,
@@ -87,7 +87,7 @@ class CompactionJob(QueueJob):
         now_ms: int,
         tally: Tally,
     ) -> None:
-        super().__init__(splitter, queue)
+        super().__init__(records, queue)
         self._segments = segments
         self._ahead = segments  # those that no swap has taken yet: a checkpoint may count swaps in the middle of a pass
         self._end = end
@@ -133,7 +133,7 @@ class CompactionJob(QueueJob):
         sieve, weaver = Sieve(course), Weaver(queue.spec.queue_id)
         taken = [segment for segment in self._segments if segment.base < end]
         yield from self._rewrite(taken, sieve, weaver)
-        self.splitter.swaps.cleaned_to(queue, max(end, clean_end))
+        self.records.replacements.cleaned_to(queue, max(end, clean_end))
         self.came_further = end > clean_end
         self._tally.passes += 1
 
@@ -202,4 +202,4 @@ class CompactionJob(QueueJob):
         self._look()
         self._file = None
         self._ahead = self._ahead[len(joined) :]
-        self.splitter.swaps.give(self.queue, [segment.base for segment in joined], joined[-1].end)
+        self.records.replacements.give(self.queue, [segment.base for segment in joined], joined[-1].end)

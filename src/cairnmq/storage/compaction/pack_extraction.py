@@ -16,7 +16,7 @@ from cairnmq.storage.compaction.queue_job import GivenUp, QueueJob
 from cairnmq.storage.files.format import Extent
 from cairnmq.storage.packs.pack import PackReader
 from cairnmq.storage.splitter.split_queue import SplitQueue
-from cairnmq.storage.splitter.splitter import Splitter
+from cairnmq.storage.splitter.split_records import SplitRecords
 
 
 def is_scattered(queue: SplitQueue) -> bool:
@@ -25,16 +25,16 @@ def is_scattered(queue: SplitQueue) -> bool:
 
 
 class GatherJob(QueueJob):
-    def __init__(self, splitter: Splitter, queue: SplitQueue) -> None:
-        super().__init__(splitter, queue)
+    def __init__(self, records: SplitRecords, queue: SplitQueue) -> None:
+        super().__init__(records, queue)
         self._segments_from = queue.segments_from
         self._extents: list[tuple[PackReader, Extent]] = []
         self._made: list[CleanedSegment] = []
 
     def _look(self) -> None:
         super()._look()
-        on_shelf = self.splitter.shelf.packs
-        if self.queue.segments_from != self._segments_from or any(pack not in on_shelf for pack, _ in self._extents):
+        counted = self.records.shelf.packs
+        if self.queue.segments_from != self._segments_from or any(pack not in counted for pack, _ in self._extents):
             raise GivenUp  # merged meanwhile
 
     def _drop_files(self) -> None:
@@ -45,7 +45,7 @@ class GatherJob(QueueJob):
         log_start = self.queue.state.log_start
         self._extents = [
             (pack, extent)
-            for pack, extent in self.splitter.shelf.extents(self.queue.spec.queue_id)
+            for pack, extent in self.records.shelf.extents(self.queue.spec.queue_id)
             if extent.end_offset > log_start and extent.base_offset < self._segments_from
         ]
         self._refuse_gaps()
@@ -64,7 +64,7 @@ class GatherJob(QueueJob):
             yield extent.size
         self._finish_last([], self._segments_from)
         self._look()
-        self.splitter.swaps.prepend(self.queue, [segment.base for segment in self._made])
+        self.records.replacements.prepend(self.queue, [segment.base for segment in self._made])
         self.came_further = True
 
     def _refuse_gaps(self) -> None:

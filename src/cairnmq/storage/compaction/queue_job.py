@@ -7,7 +7,7 @@ from collections.abc import Generator
 
 from cairnmq.errors import Fault
 from cairnmq.storage.splitter.split_queue import SplitQueue
-from cairnmq.storage.splitter.splitter import Splitter
+from cairnmq.storage.splitter.split_records import SplitRecords
 
 
 class GivenUp(Exception):
@@ -21,10 +21,10 @@ class Uncompactable(Fault):
 class QueueJob(ABC):
     """`step` until it says that it is done."""
 
-    def __init__(self, splitter: Splitter, queue: SplitQueue) -> None:
-        self.splitter = splitter
+    def __init__(self, records: SplitRecords, queue: SplitQueue) -> None:
+        self.records = records
         self.queue = queue
-        self.disk = splitter.read_disk
+        self.disk = records.read_disk
         self.is_over = False
         self.came_further = False
         self._work = self._run()
@@ -54,7 +54,7 @@ class QueueJob(ABC):
     def _look(self) -> None:
         """GivenUp if what the work began with is not there any more."""
         queue = self.queue
-        if self.splitter.queues.get(queue.spec.queue_id) is not queue or queue.log is None:
+        if self.records.queues.get(queue.spec.queue_id) is not queue or queue.log is None:
             raise GivenUp
 
     @abstractmethod

@@ -18,7 +18,6 @@ from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.checkpoint.split_report import StartProposal
 from cairnmq.storage.compaction.compactor import Compactor
 from cairnmq.storage.compaction.pack_compaction import DirtyQueue, ExtentCleaning, dirty_queue, packs_to_compact
-from cairnmq.storage.files.damage import Place
 from cairnmq.storage.files.disk import Unreadable
 from cairnmq.storage.files.format import (
     DELETED_SUFFIX,
@@ -39,10 +38,9 @@ from cairnmq.storage.segments.index_rebuild import indexes_lie, rebuild_indexes
 from cairnmq.storage.segments.newest_time import NewestTime, claimed, proven
 from cairnmq.storage.segments.queue_log import QueueLog, describe, read_identity
 from cairnmq.storage.segments.segment import LOG, SegmentRun, segment_name
-from cairnmq.storage.splitter.placement import wants_packs
 from cairnmq.storage.splitter.retention import SegmentAge, new_start
 from cairnmq.storage.splitter.split_queue import SplitQueue
-from cairnmq.storage.splitter.splitter import Splitter
+from cairnmq.storage.splitter.split_records import MaintainedRecords
 
 STEP_BYTES = 8 << 20
 LOOK_BYTES = 8 << 20  # of segments whose age must be proven, in one look; the rest is done step by step
@@ -53,13 +51,13 @@ RESOLVE_QUEUES = 1000
 DEMOTE_QUEUES = 256  # at a time, so that the checkpoint that must follow stays short
 
 
-class Upkeep:
+class Maintenance:
     """One splitter's. `look` now and then, `step` while it says there is more to do."""
 
-    def __init__(self, splitter: Splitter, fanout: int | None = None, seed: bytes = bytes(16)) -> None:
+    def __init__(self, records: MaintainedRecords, fanout: int | None = None, seed: bytes = bytes(16)) -> None:
         """`seed`: 16 random bytes for the hashes of keys."""
-        self.splitter = splitter
-        self.disk = splitter.read_disk
+        self.records = records
+        self.disk = records.read_disk
         self.fanout = fanout
         self.merged_bytes = 0
         self._job: MergeJob | None = None
@@ -71,7 +69,7 @@ class Upkeep:
         self._unproven: dict[tuple[int, int], None] = {}
         self.look_due = False  # something was proven, by which a look may delete
         self._bytes_left, self._checks_left = LOOK_BYTES, LOOK_CHECKS
-        self.compactor = Compactor(splitter, seed)
+        self.compactor = Compactor(records, seed)
         self._packed: dict[int, LogConfig] = {}  # compacted queues in packs, as of the last look
         self._dirty: list[DirtyQueue] = []  # those of them that are due
         self._looked_at_ms = 0
@@ -98,20 +96,20 @@ class Upkeep:
             identity = read_identity(self.disk, directory)
             if identity is None or identity.directory != directory:
                 if not self._claim(directory) and identity is not None:
-                    self._tell_stray(directory, identity)
+                    self._report_stray(directory, identity)
                 continue
-            queue = self.splitter.learn(identity.queue_id)
+            queue = self.records.learn(identity.queue_id)
             if queue is None:
                 # Of a topic that was deleted; the one that was made again under its name may have its records here.
                 if not self._claim(directory):
-                    self.splitter.drop([(identity.queue_id, directory)])
+                    self.records.drop([(identity.queue_id, directory)])
             elif queue.segments_from == NO_SEGMENTS:
-                self.splitter.leave(queue)
+                self.records.leave(queue)
             else:
                 try:
                     yield self._look_at_segments(queue, now_ms)
                 except Unreadable as error:  # nothing of it is deleted then; the others have their look
-                    self.splitter.note_damage(queue.spec, error)
+                    self.records.note_damage(queue.spec, error)
 
     def _claim(self, directory: str) -> bool:
         """A directory that does not say whose it is, or names another queue than its place does. If the checkpoint
@@ -120,35 +118,35 @@ class Upkeep:
         if self._places is None:
             self._places = self._find_places()
         owner = self._places.get(directory)
-        queue = self.splitter.learn(owner) if owner is not None else None
+        queue = self.records.learn(owner) if owner is not None else None
         if queue is None:
             return False
         if queue.log is not None:
             queue.log.flush_indexes()
             queue.log.close_file()
-        self.splitter.open_log(queue, queue.state.end)
+        self.records.open_log(queue)
         return True
 
     def _find_places(self) -> dict[str, int]:
         """Where the checkpoint says that queues have segments."""
-        rows = self.splitter.checkpoints.image.queues.values()
+        rows = self.records.image.queues.values()
         owners = (row.queue_id for row in rows if row.needs_segments)
         places: dict[str, int] = {}
         while some := list(islice(owners, RESOLVE_QUEUES)):
-            places.update((spec.directory, spec.queue_id) for spec in self.splitter.resolve(some))
+            places.update((spec.directory, spec.queue_id) for spec in self.records.specs(some))
         return places
 
-    def _tell_stray(self, directory: str, identity: QueueIdentity) -> None:
+    def _report_stray(self, directory: str, identity: QueueIdentity) -> None:
         """It is passed over, and told of once: somebody may miss it elsewhere."""
         if directory not in self._strays:
             self._strays.add(directory)
             why = f"its {IDENTITY_FILE} is that of {describe(identity)}, and no queue has records there"
-            self.splitter.damages.append((identity.queue_id, Place(directory, -1, why=why)))
+            self.records.note_stray(directory, identity.queue_id, why)
 
     def _look_at_segments(self, queue: SplitQueue, now_ms: int) -> StartProposal | None:
-        log = queue.log or self.splitter.open_log(queue, queue.state.end)
+        log = queue.log or self.records.open_log(queue)
         log.flush_indexes()
-        self._mend_indexes(log)
+        self._check_indexes(log)
         segments = [self._age(queue, log, index, now_ms) for index in range(len(log.bases))]
         is_idle, queue.idle_end = queue.idle_end == queue.state.end, queue.state.end
         size = sum(segment.size for segment in segments)
@@ -156,15 +154,15 @@ class Upkeep:
             is_idle
             and not queue.dirty
             and not self.compactor.is_busy_with(queue)
-            and wants_packs(queue.spec.config.model, size, self.splitter.segmented, self.splitter.thresholds)
+            and self.records.wants_packs(queue, size)
         ):
             self._demotable.append(queue)
         self.compactor.consider(queue, segments, now_ms)
         if queue.state.log_start < queue.segments_from:
-            segments = [*(_extent_age(*each) for each in self.splitter.shelf.extents(queue.spec.queue_id)), *segments]
+            segments = [*(_extent_age(*each) for each in self.records.shelf.extents(queue.spec.queue_id)), *segments]
         return _propose(queue.spec, segments, queue.state.log_start, queue.state.end, now_ms)
 
-    def _mend_indexes(self, log: QueueLog) -> None:
+    def _check_indexes(self, log: QueueLog) -> None:
         """Of each closed segment once, the first time that it is seen; of not too many in one look."""
         interval = log.spec.config.index_interval_bytes
         for base in log.bases[:-1]:
@@ -223,7 +221,7 @@ class Upkeep:
     def _prove(self) -> None:
         """A step of it, for the segment that waits longest."""
         queue_id, base = next(iter(self._unproven))
-        queue = self.splitter.queues.get(queue_id)
+        queue = self.records.queues.get(queue_id)
         log = queue.log if queue is not None else None
         if queue is None or log is None or base not in log.newest:
             del self._unproven[queue_id, base]  # it is gone, or another file has its name: the next look begins again
@@ -238,28 +236,28 @@ class Upkeep:
                 file.close()
         except Unreadable as error:  # nothing of it is deleted then
             del self._unproven[queue_id, base]
-            self.splitter.note_damage(queue.spec, error)
+            self.records.note_damage(queue.spec, error)
             return
         if known.offset >= end:
             del self._unproven[queue_id, base]
             self.look_due = True
             queue.considered = None
-            self.splitter.written.add(queue_id)
+            self.records.written.add(queue_id)
 
     def _look_at_packs(self, now_ms: int) -> Iterator[StartProposal | None]:
         """Also counts what is dead in each pack. A queue with segments of its own has had its look."""
-        image = self.splitter.checkpoints.image
-        packs = [pack for pack in self.splitter.shelf.packs if pack.number in image.packs]
+        image = self.records.image
+        packs = [pack for pack in self.records.shelf.packs if pack.number in image.packs]
         places = {pack.number: image.packs.index(pack.number) for pack in packs}
         self._packed, self._dirty, self._looked_at_ms = {}, [], now_ms
         dead = dict.fromkeys((pack.number for pack in packs), 0)
         rows = merged(packs)
         while some := list(islice(rows, RESOLVE_QUEUES)):
-            specs = {spec.queue_id: spec for spec in self.splitter.resolve([queue_id for queue_id, _ in some])}
+            specs = {spec.queue_id: spec for spec in self.records.specs([queue_id for queue_id, _ in some])}
             for queue_id, extents in some:
                 spec, row = specs.get(queue_id), image.queues.get(queue_id)
                 if spec is None and row is not None:
-                    self.splitter.drop([(queue_id, "")])
+                    self.records.drop([(queue_id, "")])
                 start = row.log_start if row is not None and spec is not None and row.needs_packs else None
                 for pack, extent in extents:
                     if start is None or extent.end_offset <= start:
@@ -280,18 +278,18 @@ class Upkeep:
     def compact(self, now_ms: int) -> bool:
         """A slice of compaction; True if there is more to do. What is done counts after the next checkpoint."""
         for queue_id in self.compactor.take_looks(now_ms):
-            if queue_id in self.splitter.queues:
-                self.splitter.queues[queue_id].considered = None
-                self.splitter.written.add(queue_id)
-        for queue_id in self.splitter.written:
-            queue = self.splitter.queues.get(queue_id)
-            row = self.splitter.checkpoints.image.queues.get(queue_id)
+            if queue_id in self.records.queues:
+                self.records.queues[queue_id].considered = None
+                self.records.written.add(queue_id)
+        for queue_id in self.records.written:
+            queue = self.records.queues.get(queue_id)
+            row = self.records.image.queues.get(queue_id)
             if queue is not None and row is not None and queue.spec.config.compact:
                 try:
                     self._consider(queue, row, now_ms)
                 except Unreadable as error:
-                    self.splitter.note_damage(queue.spec, error)
-        self.splitter.written.clear()
+                    self.records.note_damage(queue.spec, error)
+        self.records.written.clear()
         return self.compactor.step(now_ms)
 
     def _consider(self, queue: SplitQueue, row: QueueRow, now_ms: int) -> None:
@@ -329,7 +327,7 @@ class Upkeep:
             packs = self._next_merge()
             if not packs:
                 return False
-            label = self.splitter.take_label()
+            label = self.records.take_label()
             self._job = MergeJob(self.disk, packs, label, self._log_start, self._cleaning)
         job = self._job
         try:
@@ -345,15 +343,15 @@ class Upkeep:
             raise self.compactor.give_up(job.cleaning.row.queue_id, self._looked_at_ms, error) from error
         self._job = None
         self.merged_bytes += job.read_bytes
-        self.splitter.replaced(job.inputs, job.output)
+        self.records.replace_packs(job.inputs, job.output)
         self._note_cleaned(job)
         return False
 
     def _next_merge(self) -> list[PackReader]:
         """Only packs that a checkpoint names, and one merge for each checkpoint."""
-        if self.splitter.has_merge or self.compactor.is_gathering:
+        if self.records.has_merge or self.compactor.is_gathering:
             return []
-        shelf = {pack.number: pack for pack in self.splitter.shelf.packs}
+        shelf = {pack.number: pack for pack in self.records.shelf.packs}
         for run in self._sound_runs(shelf):
             chosen = plan(run, self.fanout) if self.fanout else plan(run)
             if chosen:
@@ -363,7 +361,7 @@ class Upkeep:
     def _packs_to_compact(self, shelf: dict[int, PackReader]) -> list[PackReader]:
         """For compaction's sake; what the last look found is used once, because places on the shelf change."""
         dirty, self._dirty = self._dirty, []
-        numbers = self.splitter.checkpoints.image.packs
+        numbers = self.records.image.packs
         sizes = [shelf[number].size if number in shelf else 0 for number in numbers]
         run = packs_to_compact(dirty, sizes, MERGED_BYTES_MAX)
         chosen = numbers[run[0] : run[1] + 1] if run is not None else []
@@ -372,18 +370,18 @@ class Upkeep:
         return [shelf[number] for number in chosen]
 
     def _cleaning(self, queue_id: int) -> ExtentCleaning | None:
-        config, row = self._packed.get(queue_id), self.splitter.checkpoints.image.queues.get(queue_id)
+        config, row = self._packed.get(queue_id), self.records.image.queues.get(queue_id)
         if config is None or row is None or self.compactor.has_failed(queue_id, self._looked_at_ms):
             return None
         aborted: list[Aborted] = []
         if row.segments_from != NO_SEGMENTS:  # a transaction may begin in packs and end there
-            queue = self.splitter.learn(queue_id)
+            queue = self.records.learn(queue_id)
             if queue is None:
                 return None
             try:
-                aborted = self.splitter.stored_aborted(queue)
+                aborted = self.records.stored_aborted(queue)
             except (Corrupt, Unreadable) as error:
-                self.splitter.note_damage(queue.spec, error)
+                self.records.note_damage(queue.spec, error)
                 return None  # an aborted record might count as the newest
         compactor = self.compactor
         return ExtentCleaning(
@@ -399,17 +397,17 @@ class Upkeep:
     def _note_cleaned(self, job: MergeJob) -> None:
         """In the same checkpoint as the merge."""
         for done in job.cleaned:
-            queue = self.splitter.learn(done.row.queue_id)
+            queue = self.records.learn(done.row.queue_id)
             if queue is not None:
                 self.compactor.tally.passes += 1
                 is_all = done.covers_all and not self.compactor.is_busy_with(queue)  # else it is not what will be read
                 clean_end = done.end if is_all else queue.compaction.clean_end
-                self.splitter.swaps.repacked(queue, max(clean_end, queue.compaction.clean_end), done.end)
+                self.records.replacements.repacked(queue, max(clean_end, queue.compaction.clean_end), done.end)
 
     def _sound_runs(self, shelf: dict[int, PackReader]) -> Iterator[list[PackSize]]:
         """Neighbours without a damaged pack between them."""
         run: list[PackSize] = []
-        for number in self.splitter.checkpoints.image.packs:
+        for number in self.records.image.packs:
             if number in shelf and number not in self._damaged:
                 run.append(PackSize(number, shelf[number].size, self._dead.get(number, 0)))
             else:
@@ -418,7 +416,7 @@ class Upkeep:
         yield run
 
     def _log_start(self, queue_id: int) -> int | None:
-        row = self.splitter.checkpoints.image.queues.get(queue_id)
+        row = self.records.image.queues.get(queue_id)
         return row.log_start if row is not None and row.needs_packs else None
 
     # ------------------------------------------------------------------------------------------------- demotion
@@ -429,7 +427,7 @@ class Upkeep:
         chosen = [queue for queue in idle if not self.compactor.is_busy_with(queue)]
         self._demotable = chosen[DEMOTE_QUEUES:]
         if chosen:
-            self.splitter.demote(chosen[:DEMOTE_QUEUES])
+            self.records.demote(chosen[:DEMOTE_QUEUES])
         return bool(chosen)
 
 

@@ -38,7 +38,7 @@ from cairnmq.storage.segments.queue_log import QueueLog, stranger_in
 from cairnmq.storage.segments.segment import INDEX, LOG, TIME_INDEX, TXN_INDEX, segment_name
 from cairnmq.storage.segments.txn_index import NO_ROWS, read_rows, sum_with
 from cairnmq.storage.splitter.split_queue import SplitQueue
-from cairnmq.storage.splitter.splitter import Splitter
+from cairnmq.storage.splitter.split_records import RepairedRecords
 
 Ranges = Mapping[int, Sequence[tuple[int, int]]]  # queue id -> offsets, each from the first up to the second
 
@@ -114,30 +114,30 @@ class JournalCopies:
             pack.close()
 
 
-class Mender:
+class Repairer:
     """One splitter's. Everything here runs between its rounds; Corrupt says what cannot be made good."""
 
-    def __init__(self, splitter: Splitter) -> None:
-        self.splitter = splitter
-        self.disk = splitter.read_disk
+    def __init__(self, records: RepairedRecords) -> None:
+        self.records = records
+        self.disk = records.read_disk
 
-    def mend(self, queue_id: int, file: str) -> bool:
+    def repair(self, queue_id: int, file: str) -> bool:
         """True: it counts from the next checkpoint on, which should follow at once."""
         if file.endswith(PACK_SUFFIX):
-            self.mend_pack(numbered([file.rpartition("/")[2]], PACK_SUFFIX)[0])
+            self.repair_pack(numbered([file.rpartition("/")[2]], PACK_SUFFIX)[0])
             return True
         if file.endswith(TXN_INDEX):
-            self.mend_aborted(queue_id, file)
+            self.repair_aborted(queue_id, file)
         elif file.endswith((INDEX, TIME_INDEX)):
-            self.mend_indexes(queue_id, file)
+            self.repair_indexes(queue_id, file)
         elif not file.endswith(IDENTITY_FILE):  # that one is written again when the log is opened
-            self.mend_segment(queue_id, file)
+            self.repair_segment(queue_id, file)
         return False
 
     # -------------------------------------------------------------------------------------------------- segments
 
     def _segmented(self, queue_id: int) -> SplitQueue:
-        queue = self.splitter.learn(queue_id)
+        queue = self.records.learn(queue_id)
         if queue is None or queue.segments_from == NO_SEGMENTS:  # opening its log would make the directory again
             raise Corrupt(f"queue {queue_id} has no segments any more")
         return queue
@@ -145,15 +145,15 @@ class Mender:
     def _closed(self, queue_id: int) -> tuple[SplitQueue, QueueLog]:
         """So that nothing of it is in memory alone."""
         queue = self._segmented(queue_id)
-        log = queue.log or self.splitter.open_log(queue, queue.state.end)
+        log = queue.log or self.records.open_log(queue)
         log.flush_indexes()
         log.close_file()
         if stranger_in(self.disk, log.directory, queue_id):  # since the log was opened
-            log = self.splitter.open_log(queue, queue.state.end)
+            log = self.records.open_log(queue)
             log.close_file()
         return queue, log
 
-    def mend_segment(self, queue_id: int, file: str) -> None:
+    def repair_segment(self, queue_id: int, file: str) -> None:
         """`file` is a segment, or a directory: then what is missing at its front."""
         queue, log = self._closed(queue_id)
         if file != log.directory and not file.startswith(f"{log.directory}/"):
@@ -163,7 +163,7 @@ class Mender:
         end = min((b for b in log.bases if b > base), default=queue.state.end)
         if base < queue.compaction.rewritten_end:
             raise Corrupt(f"{file} was compacted: journals hold what it was made of, not what was left")
-        copies = JournalCopies(self.splitter.journal_disk, self.splitter.positions, {queue_id: [(base, end)]})
+        copies = JournalCopies(self.records.journal_disk, self.records.progress.positions, {queue_id: [(base, end)]})
         try:
             restore_segment(
                 self.disk,
@@ -177,7 +177,7 @@ class Mender:
         finally:
             copies.close()
         rebuild_indexes(self.disk, log.directory, base, queue.spec.config.index_interval_bytes)
-        self.splitter.open_log(queue, queue.state.end)  # it knows what the next checkpoint must sync
+        self.records.open_log(queue)  # it knows what the next checkpoint must sync
 
     def _complete_aborted(self, queue: SplitQueue, log: QueueLog, base: int, end: int, file: File) -> None:
         """A segment may get batches that were in another one before, which is lost, and with it the rows of the aborted
@@ -203,24 +203,24 @@ class Mender:
 
     def _replay(self, queue: SplitQueue, state: QueueState, end: int | None = None) -> None:
         """All that the queue holds, or that its packs and its segments before `end` do."""
-        for pack, extent in self.splitter.shelf.extents(queue.spec.queue_id):
+        for pack, extent in self.records.shelf.extents(queue.spec.queue_id):
             if queue.state.log_start < extent.end_offset <= queue.segments_from:
                 for batch in iter_batches(pack.data(extent)):
                     state.apply_batch(batch, 0)
-        for entry in self.splitter.stored(queue, end):
+        for entry in self.records.stored(queue, end):
             state.apply_batch(entry.payload, 0)
 
-    def mend_indexes(self, queue_id: int, file: str) -> None:
+    def repair_indexes(self, queue_id: int, file: str) -> None:
         """Both of a segment, from its log."""
         queue, log = self._closed(queue_id)
         base = _base_of(log, file)
         rebuild_indexes(self.disk, log.directory, base, queue.spec.config.index_interval_bytes)
-        self.splitter.open_log(queue, queue.state.end)  # it knows what the next checkpoint must sync
+        self.records.open_log(queue)  # it knows what the next checkpoint must sync
 
-    def mend_aborted(self, queue_id: int, file: str) -> None:
+    def repair_aborted(self, queue_id: int, file: str) -> None:
         """A segment's aborted transactions, by a replay of everything that the queue holds."""
         queue = self._segmented(queue_id)
-        log = queue.log or self.splitter.open_log(queue, queue.state.end)
+        log = queue.log or self.records.open_log(queue)
         base = _base_of(log, file)
         end = min((b for b in log.bases if b > base), default=queue.state.end)
         state = QueueState()
@@ -230,19 +230,19 @@ class Mender:
         # Not always what it was: of a transaction the replay sees what is left of it, and that is enough.
         queue.row_sums[base] = sum_with(NO_ROWS, data)
         queue.dirty = True
-        self.splitter.open_log(queue, queue.state.end)  # it knows what the next checkpoint must sync
+        self.records.open_log(queue)  # it knows what the next checkpoint must sync
 
     # ----------------------------------------------------------------------------------------------------- packs
 
-    def mend_pack(self, number: int) -> None:
+    def repair_pack(self, number: int) -> None:
         """It is replaced by a new one when the next checkpoint counts."""
-        splitter = self.splitter
-        if number not in splitter.checkpoints.image.packs or splitter.has_merge:
+        records = self.records
+        if number not in records.image.packs or records.has_merge:
             raise Corrupt(f"{pack_name(number)} cannot be replaced now")
-        pack = splitter.shelf.check(number)
-        label = splitter.take_label()
+        pack = records.shelf.check(number)
+        label = records.take_label()
         wanted = self._damaged_in(pack) if pack is not None else self._gaps_without(number)
-        copies = JournalCopies(splitter.journal_disk, splitter.positions, wanted, splitter.spares.open())
+        copies = JournalCopies(records.journal_disk, records.progress.positions, wanted, records.spares.open())
         writer = PackWriter(self.disk, label)
         try:
             if pack is not None:
@@ -256,16 +256,16 @@ class Mender:
             writer.file.sync()
         except (Corrupt, OSError):
             writer.abandon()
-            splitter.spares.put_aside(splitter.epoch)
+            records.spares.put_aside(records.progress.epoch)
             raise
         finally:
             copies.close()
-        splitter.replaced([number], label.number)
-        splitter.spares.remove()
+        records.replace_packs([number], label.number)
+        records.spares.remove()
 
     def _extents(self, pack: PackReader) -> Iterator[Extent]:
         """Those that somebody may ask for."""
-        rows = self.splitter.checkpoints.image.queues
+        rows = self.records.image.queues
         for extent in pack:
             row = rows.get(extent.queue_id)
             if row is not None and extent.end_offset > row.log_start and row.needs_packs:
@@ -293,12 +293,12 @@ class Mender:
 
     def _gaps_without(self, number: int) -> Ranges:
         """Nobody knows what was in a pack without a table: it was what the others do not have."""
-        if list(self.splitter.shelf.broken) != [number]:
+        if list(self.records.shelf.broken) != [number]:
             raise Corrupt(f"{pack_name(number)} is not the only pack that cannot be opened")
-        rows = self.splitter.checkpoints.image.queues
+        rows = self.records.image.queues
         found: dict[int, list[tuple[int, int]]] = {}
         for queue_id in sorted(rows):
-            held = [extent for _, extent in self.splitter.shelf.extents(queue_id)]
+            held = [extent for _, extent in self.records.shelf.extents(queue_id)]
             for first, end in gaps(rows[queue_id], held):
                 if first < rows[queue_id].compaction.rewritten_end:
                     raise Corrupt(f"{pack_name(number)} holds records of queue {queue_id} that were compacted")

@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
-from cairnmq.broker.storage_loop.splitter_messages import Inbox, Specs, framed, orders
+import asyncio
+from pathlib import Path
+from typing import get_args
+
+from cairnmq.broker.storage_loop.splitter_messages import (
+    MESSAGES,
+    Begin,
+    Direction,
+    Inbox,
+    Order,
+    Report,
+    Specs,
+    framed,
+    orders,
+    pair,
+)
+from cairnmq.broker.storage_loop.splitter_process import SplitterProcess
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.queue.spec import QueueSpec
+from unit.broker.rig import open_rig
 
 
 def told(specs: list[QueueSpec]) -> list[QueueSpec]:
@@ -26,3 +43,29 @@ def test_queues_of_a_topic_share_its_settings() -> None:
 
 def test_no_queue_is_left() -> None:
     assert told([]) == []
+
+
+def test_the_table_names_every_message_and_its_direction() -> None:
+    sides = {Direction.TO_SPLITTER: set(get_args(Order)), Direction.TO_BROKER: set(get_args(Report))}
+    for direction, expected in sides.items():
+        assert {kind for kind, (to, _) in MESSAGES.items() if to is direction} == expected
+
+
+def test_the_page_has_the_same_table() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "architecture.md").read_text()
+    rows = [f"| `{kind.__name__}` | {to.value} | {meaning} |" for kind, (to, meaning) in MESSAGES.items()]
+    assert "\n".join(rows) in page
+
+
+def test_each_side_takes_all_of_its_messages() -> None:
+    process = SplitterProcess(pair()[0])
+    assert set(process.actions) == set(get_args(Order)) - {Begin, Specs}, "the first one, and the response to Ask"
+
+
+async def _reports_taken(tmp_path: Path) -> set[type]:
+    async with open_rig(tmp_path) as rig:
+        return set(rig.ctx.store.splitter._actions)
+
+
+def test_the_broker_takes_every_report(tmp_path: Path) -> None:
+    assert asyncio.run(_reports_taken(tmp_path)) == set(get_args(Report))

@@ -47,7 +47,7 @@ from cairnmq.storage.engine import Engine, EngineConfig
 from cairnmq.storage.files import disk as disk_module
 from cairnmq.storage.files.disk import File, RealDisk, RealFile
 from cairnmq.storage.files.format import DOUBT_FILE, PACKS, QUEUES
-from cairnmq.storage.maintenance import maintenance as upkeep
+from cairnmq.storage.maintenance import maintenance
 from cairnmq.storage.maintenance.pack_merge import FANOUT
 from cairnmq.storage.queue.spec import QueueSpec
 
@@ -244,9 +244,9 @@ def split_more_queues_than_files(data_dir: Path) -> None:
             if end == 1:
                 desk.process.splitter.close()
                 desk.process.splitter = desk.process.open_splitter(desk.process.splitter.resume())
-            desk.process.upkeep.look(NOW)
+            desk.process.maintenance.look(NOW)
             desk.process.checkpoint()
-            desk.process.upkeep.look(NOW)
+            desk.process.maintenance.look(NOW)
             assert [row.end for row in load_checkpoint(RealDisk(desk.data_dir)).queues.values()] == [end] * 300
         desk.process.splitter.close()
 
@@ -420,7 +420,7 @@ def test_what_is_proven_of_old_segments_is_acted_on_soon(desk: Desk, monkeypatch
     desk.process.limits = {0: desk.engine.splittable(0)}
     desk.process.round()
     desk.process.checkpoint()
-    monkeypatch.setattr(upkeep, "LOOK_BYTES", 0)
+    monkeypatch.setattr(maintenance, "LOOK_BYTES", 0)
     monkeypatch.setattr(splitter_process, "now_ms", lambda: NOW + 1000)
     sent: list[Report] = []
     monkeypatch.setattr(desk.process, "send", sent.append)
@@ -442,9 +442,9 @@ def test_a_look_writes_again_what_says_whose_a_queue_is(desk: Desk, monkeypatch:
     desk.process.checkpoint()
     with monkeypatch.context() as patch:
         unreadable(patch, "u-0/queue.json")
-        desk.process.upkeep.look(NOW)
+        desk.process.maintenance.look(NOW)
     assert [place.file for _, place in desk.process.splitter.damages] == ["queues/u-0/queue.json"]
-    assert [start.queue_id for start in desk.process.upkeep.look(NOW + 1000)] == [AGING.queue_id]
+    assert [start.queue_id for start in desk.process.maintenance.look(NOW + 1000)] == [AGING.queue_id]
 
 
 def test_a_segment_that_cannot_be_read_is_made_again(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -485,7 +485,7 @@ def test_a_segment_that_cannot_be_read_ends_the_pass_over_its_queue_alone(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, looked: bool
 ) -> None:
     """`looked`: it cannot be read only when the pass has begun."""
-    process, upkeep = desk.process, desk.process.upkeep
+    process, upkeep = desk.process, desk.process.maintenance
     compacted = LogConfig(model="dedicated", segment_bytes=200, compact=True, dirty_ratio_min=0.0, retention_ms=-1)
     desk.specs = [structs.replace(SPEC, config=compacted)]
     for _ in range(8):

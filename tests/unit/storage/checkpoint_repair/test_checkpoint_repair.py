@@ -137,8 +137,8 @@ def goes_on(broker: Broker) -> None:
 
 def settle_all(broker: Broker) -> None:
     """Merges and demotions have their turn."""
-    broker.upkeep.look(NOW)
-    while broker.upkeep.step():
+    broker.maintenance.look(NOW)
+    while broker.maintenance.step():
         pass
     broker.checkpoint()
 
@@ -369,7 +369,7 @@ def test_a_pass_that_was_stopped_anywhere(made: Callable[[], Room], hurt: Callab
 
 def pass_over(room: Room) -> None:
     for _ in range(4):
-        room.upkeep.look(room.now)
+        room.maintenance.look(room.now)
         room.tend()
     settle(room)
 

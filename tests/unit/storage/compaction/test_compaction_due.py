@@ -21,22 +21,22 @@ def test_settings_that_change_before_a_checkpoint_count_after_it() -> None:
     room.split()
     spec = room.engine.queues[1].spec
     room.splitter.configure(replace(spec, config=replace(spec.config, dirty_ratio_min=0.0)))
-    assert not room.upkeep.compact(room.now)
+    assert not room.maintenance.compact(room.now)
     room.checkpoint()
-    while room.upkeep.compact(room.now):
+    while room.maintenance.compact(room.now):
         pass
-    assert room.upkeep.compactor.tally.passes == 1
+    assert room.maintenance.compactor.tally.passes == 1
 
 
 def test_what_falls_due_during_a_swap_is_compacted_after_it() -> None:
     room = Room()
     room.fill(12)
-    while room.upkeep.compact(room.now):
+    while room.maintenance.compact(room.now):
         pass
     room.fill(12)  # its checkpoint counts the swap, and more that is dirty
     for _ in range(3):
         room.tend()
-    assert room.upkeep.compactor.tally.passes == 2
+    assert room.maintenance.compactor.tally.passes == 2
     keys = [key for _, key, _ in room.closed()]
     assert len(keys) == len(set(keys)) <= 5
 
@@ -51,10 +51,10 @@ def test_time_alone_makes_a_queue_due(config: dict[str, object], wait: int) -> N
     room.tend()
     room.now += wait - 1
     room.tend()
-    assert room.upkeep.compactor.tally.passes == 0 and room.upkeep.compactor.next_look_ms == room.now + 1
+    assert room.maintenance.compactor.tally.passes == 0 and room.maintenance.compactor.next_look_ms == room.now + 1
     room.now += 1
     room.tend()
-    assert room.upkeep.compactor.tally.passes == 1
+    assert room.maintenance.compactor.tally.passes == 1
 
 
 def test_the_end_of_a_transaction_makes_a_queue_due() -> None:
@@ -63,13 +63,13 @@ def test_the_end_of_a_transaction_makes_a_queue_due() -> None:
     room.fill(12)
     room.tend()
     log = room.splitter.queues[1].log
-    assert log is not None and room.upkeep.compactor.tally.passes == 0
+    assert log is not None and room.maintenance.compactor.tally.passes == 0
     last = log.bases[-1]
     room.mark(1, 9, commit=True)
     room.split()
     room.checkpoint()
     room.tend()
-    assert log.bases[-1] == last and room.upkeep.compactor.tally.passes == 1
+    assert log.bases[-1] == last and room.maintenance.compactor.tally.passes == 1
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -78,7 +78,7 @@ def test_looks_find_nothing_that_was_forgotten(seed: int) -> None:
     rng = Random(seed)
     ratios, lags = (0.0, 0.5, 0.9), (0, 0, 50)
     room = Room(compaction_lag_max_ms=rng.choice((200, 2**63 - 1)))
-    room.upkeep.compactor.keys_max = rng.choice((3, 100))
+    room.maintenance.compactor.keys_max = rng.choice((3, 100))
     number = 0
 
     def send() -> None:
@@ -96,21 +96,21 @@ def test_looks_find_nothing_that_was_forgotten(seed: int) -> None:
         room.configure(1, dirty_ratio_min=rng.choice(ratios), compaction_lag_min_ms=rng.choice(lags))
 
     def work() -> None:
-        room.upkeep.compact(room.now)
+        room.maintenance.compact(room.now)
         room.now += rng.choice((0, 1, 30))
 
     for _ in range(80):
         rng.choice((send, send, send, send, transact, configure, work, work, room.split, room.checkpoint))()
-        room.upkeep.compactor.step(room.now, 1)
+        room.maintenance.compactor.step(room.now, 1)
     if room.engine.queues[1].open_transactions:
         transact()
     room.split()
     for _ in range(60):
         room.now += 10
         room.tend()
-    assert room.upkeep.compactor.tally.passes > 0
-    room.upkeep.look(room.now)
-    assert room.upkeep.compactor.dirty_ratio == 0
+    assert room.maintenance.compactor.tally.passes > 0
+    room.maintenance.look(room.now)
+    assert room.maintenance.compactor.dirty_ratio == 0
     assert room.findings() == []
 
 
@@ -147,7 +147,7 @@ def test_an_open_transaction_at_the_clean_end_makes_no_work() -> None:
     Broker.send(room, 1, 9)
     room.fill(30)
     room.compact()
-    tally, written = room.upkeep.compactor.tally, room.upkeep.compactor.tally.written_bytes
+    tally, written = room.maintenance.compactor.tally, room.maintenance.compactor.tally.written_bytes
     queue = room.splitter.queues[1]
     for _ in range(3):
         room.now += 61_000

@@ -20,7 +20,7 @@ from cairnmq.storage.files.disk import Unreadable
 from cairnmq.storage.files.format import IDENTITY_FILE, QueueIdentity
 from cairnmq.storage.live.write_path import Placed
 from cairnmq.storage.maintenance.pack_merge import MergeJob
-from cairnmq.storage.maintenance.repair import Mender
+from cairnmq.storage.maintenance.repair import Repairer
 from cairnmq.storage.segments.segment import CLEANED
 from cairnmq.testing.sim_disk import SimFile
 from cairnmq.types import Buffer
@@ -92,9 +92,9 @@ def test_nothing_is_done_twice() -> None:
     room = Room()
     room.fill(12)
     room.compact()
-    passes = room.upkeep.compactor.tally.passes
+    passes = room.maintenance.compactor.tally.passes
     room.compact()
-    assert room.upkeep.compactor.tally.passes == passes == 1
+    assert room.maintenance.compactor.tally.passes == passes == 1
 
 
 def test_a_checkpoint_in_the_middle_of_a_pass_does_not_end_it() -> None:
@@ -107,11 +107,11 @@ def test_a_checkpoint_in_the_middle_of_a_pass_does_not_end_it() -> None:
     room.split()
     room.checkpoint()
     state, counted = room.state(), 0
-    room.upkeep.look(room.now)
-    while room.upkeep.compactor.step(room.now, 1):
+    room.maintenance.look(room.now)
+    while room.maintenance.compactor.step(room.now, 1):
         room.checkpoint()
         counted = max(counted, load_checkpoint(room.read_disk).queues[1].compaction.rewritten_end)
-    assert room.upkeep.compactor.tally.passes == 1
+    assert room.maintenance.compactor.tally.passes == 1
     room.checkpoint()
     done = load_checkpoint(room.read_disk).queues[1].compaction
     assert 0 < counted < done.rewritten_end == done.clean_end
@@ -122,7 +122,7 @@ def test_a_checkpoint_in_the_middle_of_a_pass_does_not_end_it() -> None:
 
 def test_a_small_map_takes_several_passes() -> None:
     room = Room()
-    room.upkeep.compactor.keys_max = 7
+    room.maintenance.compactor.keys_max = 7
     for turn in range(4):
         for key in range(20):
             room.send((f"k{key}", f"{turn}" + "." * 30))
@@ -130,8 +130,8 @@ def test_a_small_map_takes_several_passes() -> None:
     room.checkpoint()
     for _ in range(60):
         room.tend()
-    assert room.upkeep.compactor.tally.passes > 5
-    assert room.upkeep.compactor.tally.keys_peak <= 7
+    assert room.maintenance.compactor.tally.passes > 5
+    assert room.maintenance.compactor.tally.keys_peak <= 7
     assert room.state() == {f"k{key}": "3" for key in range(20)}
     keys = [key for _, key, _ in room.closed()]
     assert len(keys) == len(set(keys))
@@ -177,8 +177,8 @@ def test_readers_that_hold_old_files_go_on() -> None:
     room.fill(12)
     queue = room.engine.queues[1]
     state = room.state()
-    room.upkeep.look(NOW)
-    while room.upkeep.compact(NOW):
+    room.maintenance.look(NOW)
+    while room.maintenance.compact(NOW):
         pass
     published = room.splitter.checkpoint(NOW)
     assert room.state() == state  # with the reader of before
@@ -201,7 +201,7 @@ def test_any_of_the_old_segments_may_be_left() -> None:
     room = Room()
     room.fill(24)
     state = room.state()
-    while room.upkeep.compact(NOW):
+    while room.maintenance.compact(NOW):
         pass
     room.splitter.checkpoint(NOW)
     swap = max(load_checkpoint(room.read_disk).queues[1].compaction.swaps, key=len)
@@ -247,12 +247,12 @@ def test_stopped_at_every_point(power: bool) -> None:
 def test_a_deleted_queue_ends_its_pass() -> None:
     room = Room()
     room.fill(12)
-    room.upkeep.look(NOW)
-    room.upkeep.compactor.step(NOW, 1)
+    room.maintenance.look(NOW)
+    room.maintenance.compactor.step(NOW, 1)
     spec = room.specs.pop(1)
     room.engine.drop_queues([1])
     room.splitter.drop([(1, spec.directory)])
-    while room.upkeep.compact(NOW):
+    while room.maintenance.compact(NOW):
         pass
     room.checkpoint()
     assert room.read_disk.list("queues") == []
@@ -262,10 +262,10 @@ def test_a_topic_that_is_no_longer_compacted_ends_its_pass() -> None:
     room = Room()
     room.fill(12)
     before = room.records()
-    room.upkeep.look(NOW)
-    room.upkeep.compactor.step(NOW, 1)
+    room.maintenance.look(NOW)
+    room.maintenance.compactor.step(NOW, 1)
     room.configure(1, compact=False)
-    while room.upkeep.compact(NOW):
+    while room.maintenance.compact(NOW):
         pass
     room.checkpoint()
     assert room.records() == before
@@ -279,11 +279,11 @@ def test_damage_stops_the_pass_and_is_named() -> None:
     data = bytearray(file.read(0, file.size()))
     data[100] ^= 1
     room.read_disk.replace(name, bytes(data))
-    room.upkeep.look(NOW)
-    while room.upkeep.compact(NOW):
+    room.maintenance.look(NOW)
+    while room.maintenance.compact(NOW):
         pass
     assert [place.file for _, place in room.splitter.damages] == [name]
-    assert room.upkeep.compactor.tally.passes == 0
+    assert room.maintenance.compactor.tally.passes == 0
 
 
 def test_what_was_compacted_is_never_mended_from_journals() -> None:
@@ -291,11 +291,11 @@ def test_what_was_compacted_is_never_mended_from_journals() -> None:
     room = Room()
     room.fill(12)
     room.compact()
-    mender = Mender(room.splitter)
+    repairer = Repairer(room.splitter)
     first, last = (f"queues/t-1/{name}" for name in (room.segments()[0], room.segments()[-1]))
     with pytest.raises(Corrupt, match="was compacted"):
-        mender.mend_segment(1, first)
-    mender.mend_segment(1, last)
+        repairer.repair_segment(1, first)
+    repairer.repair_segment(1, last)
     assert room.findings() == []
 
 
@@ -303,17 +303,17 @@ def test_a_full_disk_only_delays_it() -> None:
     room = Room()
     room.fill(12)
     state = room.state()
-    room.upkeep.look(NOW)
+    room.maintenance.look(NOW)
     room.read_disk.faults[room.read_disk.operations + 3] = errno.ENOSPC
-    while room.upkeep.compact(NOW):
+    while room.maintenance.compact(NOW):
         pass
-    assert room.upkeep.compactor.tally.passes == 0
+    assert room.maintenance.compactor.tally.passes == 0
     assert [name for name in room.read_disk.list("queues/t-1") if name.endswith(CLEANED)] == []
     room.compact()
-    assert room.upkeep.compactor.tally.passes == 0, "it rests for a while"
+    assert room.maintenance.compactor.tally.passes == 0, "it rests for a while"
     room.now += 60_000
     room.tend()
-    assert room.upkeep.compactor.tally.passes == 1
+    assert room.maintenance.compactor.tally.passes == 1
     assert room.state() == state
 
 
@@ -325,7 +325,7 @@ def test_a_pass_that_fails_ends_for_its_queue_alone(monkeypatch: pytest.MonkeyPa
     room = Room()
     room.fill(12)
     state = room.state()
-    room.upkeep.look(room.now)
+    room.maintenance.look(room.now)
     monkeypatch.setattr(Sieve, "strain", no_strain)
     with pytest.raises(Uncompactable, match="queues/t-1 .*RuntimeError"):
         room.compact()
@@ -333,10 +333,10 @@ def test_a_pass_that_fails_ends_for_its_queue_alone(monkeypatch: pytest.MonkeyPa
     monkeypatch.undo()
     room.now += FAILED_REST_MS - 1
     room.compact()
-    assert room.upkeep.compactor.tally.passes == 0, "it rests for a while"
+    assert room.maintenance.compactor.tally.passes == 0, "it rests for a while"
     room.now += 1
     room.tend()
-    assert room.upkeep.compactor.tally.passes == 1
+    assert room.maintenance.compactor.tally.passes == 1
     assert room.state() == state
 
 
@@ -358,7 +358,7 @@ def test_a_pass_ends_before_a_segment_is_too_large_for_its_index(monkeypatch: py
     room = tombstones()
     records, files = room.records(), sorted(room.read_disk.list("queues/t-1"))
     room.compact()
-    assert room.upkeep.compactor.tally.passes == 1
+    assert room.maintenance.compactor.tally.passes == 1
     monkeypatch.setattr(compaction_job, "SEGMENT_BYTES_MAX", size - 1)
     room = tombstones()
     with pytest.raises(Uncompactable, match="queues/t-1 .* segment at offset"):
@@ -385,9 +385,9 @@ def test_a_merge_compacts_queues_in_packs() -> None:
     assert room.read_disk.list("queues") == []
     row = load_checkpoint(room.read_disk).queues[1]
     assert row.compaction.clean_end == row.compaction.rewritten_end == row.end
-    merges = room.upkeep.merged_bytes
+    merges = room.maintenance.merged_bytes
     settle(room)
-    assert room.upkeep.merged_bytes == merges, "nothing is left to do"
+    assert room.maintenance.merged_bytes == merges, "nothing is left to do"
     room.start(2)
     assert room.state() == state
 
@@ -434,14 +434,14 @@ def test_a_tombstone_in_packs_goes_only_with_everything_older() -> None:
     room.fill(2, keys=1)
     packs = room.splitter.shelf.packs
     assert len(packs) >= 3
-    room.upkeep.look(NOW)
+    room.maintenance.look(NOW)
     for now in (NOW, NOW + 2 * DAY):
-        room.upkeep.look(now)
-        job = MergeJob(room.read_disk, packs[1:], room.splitter.take_label(), lambda _: 0, room.upkeep._cleaning)
+        room.maintenance.look(now)
+        job = MergeJob(room.read_disk, packs[1:], room.splitter.take_label(), lambda _: 0, room.maintenance._cleaning)
         while not job.step(1):
             pass
         assert not job.cleaned[0].covers_all
-        room.splitter.replaced(job.inputs, job.output)
+        room.splitter.replace_packs(job.inputs, job.output)
         room.checkpoint()
         packs = room.splitter.shelf.packs
         assert ("k1", None) in [row[1:] for row in room.records()]
@@ -475,13 +475,13 @@ def ends_in_segments() -> Room:
     room.mark(1, 9, commit=False)
     room.fill(1)
     assert room.splitter.queues[1].segments_from > 1 and room.aborted(1)[0].first == 1
-    room.upkeep.look(NOW)
+    room.maintenance.look(NOW)
     return room
 
 
 def merge(room: Room) -> list[tuple[int, str, str | None]]:
     """Of all packs, with what it leaves of K."""
-    while room.upkeep.step():
+    while room.maintenance.step():
         pass
     assert room.splitter.has_merge
     room.checkpoint()
@@ -522,9 +522,9 @@ def test_packs_are_merged_where_segments_cannot_be_read(monkeypatch: pytest.Monk
 
     with monkeypatch.context() as patch:
         patch.setattr(SimFile, "read", fail)
-        while room.upkeep.step():
+        while room.maintenance.step():
             pass
-    assert room.splitter.has_merge and not room.upkeep._damaged
+    assert room.splitter.has_merge and not room.maintenance._damaged
     assert [place.file for _, place in room.splitter.damages] == [name]
 
 

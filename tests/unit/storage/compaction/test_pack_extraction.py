@@ -60,7 +60,7 @@ def test_what_is_gathered_reads_as_before() -> None:
         assert (room.batches(), room.aborted(1)) == (before, aborted)
         room.tend()
     assert room.engine.queues[1].segments_from == 0 and not room.engine.queues[1].state.aborted
-    assert room.upkeep.compactor.tally.passes == 0
+    assert room.maintenance.compactor.tally.passes == 0
     assert (room.batches(), room.aborted(1)) == (before, aborted)
     assert room.findings() == []
 
@@ -99,15 +99,15 @@ def never_returns(room: Room) -> None:
     room.now += DAY + 1
     room.fill(12)
     for _ in range(3):
-        room.upkeep.look(room.now)
+        room.maintenance.look(room.now)
         room.tend()
     assert "old" not in [key for _, key, _ in room.records()]
 
 
 def test_a_merge_before_it_makes_no_clean_end_of_what_is_gathered() -> None:
     room = twice_in_packs()
-    room.upkeep.look(room.now)
-    while room.upkeep.step():
+    room.maintenance.look(room.now)
+    while room.maintenance.step():
         pass
     assert room.splitter.has_merge and room.splitter.queues[1].compaction.clean_end > 1
     never_returns(room)
@@ -120,7 +120,7 @@ def test_a_pass_over_the_segments_makes_no_clean_end_of_what_is_gathered() -> No
     queue = room.splitter.queues[1]
     assert queue.compaction.clean_end > queue.segments_from > 1
     room.configure(1, model="dedicated")
-    room.upkeep.look(room.now)
+    room.maintenance.look(room.now)
     never_returns(room)
 
 
@@ -132,19 +132,19 @@ def test_a_damaged_pack_is_left_alone() -> None:
     data[100] ^= 1
     room.read_disk.replace(f"packs/{pack}", bytes(data))
     room.splitter = room.make_splitter()
-    room.upkeep.look(room.now)
+    room.maintenance.look(room.now)
     for _ in range(3):
         gather(room)
     assert room.splitter.queues[1].segments_from > 0
     assert [place.file for _, place in room.splitter.damages] == [f"packs/{pack}"]
     room.now += 61_000
     gather(room)
-    assert room.upkeep.compactor.tally.passes == 1, "the segments are compacted by themselves"
+    assert room.maintenance.compactor.tally.passes == 1, "the segments are compacted by themselves"
 
 
 def test_everything_is_deleted_while_it_is_gathered() -> None:
     room = scattered()
-    while room.upkeep.compact(room.now):
+    while room.maintenance.compact(room.now):
         pass
     room.checkpoint()
     queue = room.engine.queues[1]

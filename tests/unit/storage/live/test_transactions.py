@@ -21,13 +21,13 @@ from cairnmq.storage.engine import Engine, EngineConfig, Fetched
 from cairnmq.storage.files.damage import Damage
 from cairnmq.storage.files.format import NO_SEGMENTS, Aborted, CheckpointRows, StartMoved, numbered, txn_index_bytes
 from cairnmq.storage.live.ack_policy import SYNCED, AckPoint
-from cairnmq.storage.maintenance.repair import Mender
+from cairnmq.storage.maintenance.repair import Repairer
 from cairnmq.storage.queue.producers import NO_PRODUCERS
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.queue.state import QueueState
 from cairnmq.storage.segments.segment import LOG, TXN_INDEX, segment_name
 from cairnmq.storage.splitter.placement import Thresholds
-from cairnmq.storage.splitter.splitter import ABORTED_BYTES
+from cairnmq.storage.splitter.rounds import ABORTED_BYTES
 from cairnmq.testing.sim_disk import SimDisk
 from unit.storage.splitter_harness import NOW, Broker
 
@@ -290,7 +290,7 @@ class TestAborted:
 
     def test_a_promoted_queue(self) -> None:
         broker = Broker("auto")
-        broker.splitter.thresholds = FOUR_ABORTED
+        broker.splitter.rounds.thresholds = FOUR_ABORTED
         rows = []
         while broker.engine.queues[1].segments_from == NO_SEGMENTS:
             rows.append(broker.abort(1, 7))
@@ -306,7 +306,7 @@ class TestAborted:
     def test_many_aborted_ones_promote_a_queue(self) -> None:
         """In packs each is memory and a row of every checkpoint."""
         broker = Broker("auto")
-        broker.splitter.thresholds = FOUR_ABORTED
+        broker.splitter.rounds.thresholds = FOUR_ABORTED
         for number in range(1, 6):
             broker.abort(1, 7)
             broker.split()
@@ -318,9 +318,9 @@ class TestAborted:
         broker.split()
         broker.checkpoint()
         broker.configure(1, model="auto")
-        broker.upkeep.look(NOW)
-        broker.upkeep.look(NOW)
-        assert broker.upkeep.demote()
+        broker.maintenance.look(NOW)
+        broker.maintenance.look(NOW)
+        assert broker.maintenance.demote()
         broker.checkpoint()
         assert broker.engine.queues[1].segments_from == NO_SEGMENTS
         assert broker.aborted(1) == rows
@@ -478,7 +478,7 @@ class TestDamage:
             broker.aborted(1)
         assert raised.value.place.file == name
         assert broker.aborted(1, 6, 8) == rows[2:]
-        Mender(broker.splitter).mend(1, name)
+        Repairer(broker.splitter).repair(1, name)
         broker.engine.mended(1, name)
         assert broker.aborted(1) == rows
         broker.checkpoint()
@@ -506,9 +506,9 @@ class TestDamage:
         with pytest.raises(Damage) as raised:
             broker.committed(1)
         assert raised.value.place.file == name
-        broker.upkeep.look(NOW)
+        broker.maintenance.look(NOW)
         assert not restart or [place.file for _, place in broker.splitter.damages] == [name]
-        Mender(broker.splitter).mend(1, name)
+        Repairer(broker.splitter).repair(1, name)
         broker.engine.mended(1, name)
         assert (broker.committed(1), broker.aborted(1)) == (expected, rows)
         broker.checkpoint()
@@ -528,8 +528,8 @@ class TestDamage:
         with pytest.raises(Damage) as raised:
             broker.committed(1)
         file = raised.value.place.file
-        broker.upkeep.look(NOW)
-        Mender(broker.splitter).mend(1, file)
+        broker.maintenance.look(NOW)
+        Repairer(broker.splitter).repair(1, file)
         broker.engine.mended(1, file)
         assert broker.committed(1) == expected
         broker.checkpoint()
@@ -571,7 +571,7 @@ class TestDamage:
         for epoch in range(2, 2 + restarts):
             broker.start(epoch)
             assert broker.aborted(1, first, first + 1) == [row]
-            broker.upkeep.look(NOW)
+            broker.maintenance.look(NOW)
             broker.put(1)
             broker.split()
             broker.checkpoint()
@@ -609,5 +609,5 @@ class TestDamage:
     def test_an_index_that_retention_deleted_needs_none(self) -> None:
         broker, _ = self.settled()
         with pytest.raises(Corrupt, match="is gone"):
-            Mender(broker.splitter).mend(1, "queues/t-1/00000000000000000077.txnindex")
+            Repairer(broker.splitter).repair(1, "queues/t-1/00000000000000000077.txnindex")
         assert len(indexes(broker)) >= 2

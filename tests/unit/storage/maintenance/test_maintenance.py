@@ -12,7 +12,7 @@ from cairnmq.storage.check.verify import check
 from cairnmq.storage.checkpoint.checkpoint import load_checkpoint
 from cairnmq.storage.checkpoint.split_report import StartProposal
 from cairnmq.storage.files.format import NO_SEGMENTS, StartMoved
-from cairnmq.storage.maintenance.repair import Mender
+from cairnmq.storage.maintenance.repair import Repairer
 from cairnmq.storage.splitter.placement import Thresholds, wants_packs, wants_segments
 from cairnmq.testing.sim_disk import SimCrash
 from unit.storage.splitter_harness import NOW, Broker
@@ -42,13 +42,13 @@ def packs(broker: Broker) -> list[str]:
 def demote(broker: Broker) -> None:
     """Queue 1, which is idle; a checkpoint must follow."""
     broker.configure(1, model="shared")
-    broker.upkeep.look(NOW)
-    broker.upkeep.look(NOW)
-    assert broker.upkeep.demote()
+    broker.maintenance.look(NOW)
+    broker.maintenance.look(NOW)
+    assert broker.maintenance.demote()
 
 
 def merge(broker: Broker) -> None:
-    while broker.upkeep.step():
+    while broker.maintenance.step():
         pass
 
 
@@ -102,13 +102,13 @@ def test_a_small_quiet_queue_is_demoted() -> None:
     broker.checkpoint()
     for number in (1, 2):
         broker.configure(number, model="auto")
-    broker.upkeep.look(NOW)
-    assert not broker.upkeep.demote()  # it may only look quiet
+    broker.maintenance.look(NOW)
+    assert not broker.maintenance.demote()  # it may only look quiet
     broker.put(2)
     broker.split()
     broker.checkpoint()
-    broker.upkeep.look(NOW)
-    assert broker.upkeep.demote()
+    broker.maintenance.look(NOW)
+    assert broker.maintenance.demote()
     broker.checkpoint()
     assert broker.read_disk.list("queues") == ["t-2"]
     assert broker.offsets(1) == [0, 1] and broker.offsets(2) == [0, 1]
@@ -148,7 +148,7 @@ def test_the_directory_of_a_demoted_queue_goes_wherever_its_removal_stops(step: 
     broker.journal_disk, broker.read_disk = broker.journal_disk.kill(), disk.kill()
     broker.start(2)
     for _ in range(2):
-        broker.upkeep.look(NOW)
+        broker.maintenance.look(NOW)
         broker.checkpoint()
     assert broker.read_disk.list("queues") == [] and broker.offsets(1) == [0]
 
@@ -178,16 +178,16 @@ def test_an_index_is_mended_from_its_own_segment(suffix: str) -> None:
     broker.checkpoint()
     log = broker.splitter.queues[1].log
     assert log is not None and len(log.bases) > 3
-    disk, mender = broker.read_disk, Mender(broker.splitter)
+    disk, repairer = broker.read_disk, Repairer(broker.splitter)
     closed, last = (f"queues/t-1/{base:020}{suffix}" for base in (log.bases[1], log.bases[-1]))
     data = disk.open(closed).read(0, 1000)
     assert data
     for name in (closed, last):
         disk.replace(name, b"\x7f" * 24)
-        mender.mend(1, name)
+        repairer.repair(1, name)
     assert disk.open(closed).read(0, 1000) == data
     with pytest.raises(Corrupt, match="is gone"):
-        mender.mend(1, f"queues/t-1/{77:020}{suffix}")
+        repairer.repair(1, f"queues/t-1/{77:020}{suffix}")
     broker.put(1)
     broker.split()
     broker.checkpoint()
@@ -204,7 +204,7 @@ def test_segments_of_a_demoted_queue_are_not_mended() -> None:
     demote(broker)
     broker.checkpoint()
     with pytest.raises(Corrupt, match="no segments"):
-        Mender(broker.splitter).mend(1, "queues/t-1")
+        Repairer(broker.splitter).repair(1, "queues/t-1")
     assert broker.read_disk.list("queues") == []
     broker.configure(1, model="dedicated")
     broker.put(1)
@@ -219,7 +219,7 @@ def test_merged_packs_are_read_and_the_old_ones_go() -> None:
     for _ in range(2):
         broker.put(1, 2)
         broker.split()
-    assert not broker.upkeep.step() and not broker.splitter.has_merge  # no checkpoint names them yet
+    assert not broker.maintenance.step() and not broker.splitter.has_merge  # no checkpoint names them yet
     broker.checkpoint()
     assert len(packs(broker)) == 2
     merge(broker)
@@ -256,8 +256,8 @@ def test_retention_in_packs() -> None:
     broker.put(1, timestamp=NOW - 10)
     broker.split()
     broker.checkpoint()
-    assert broker.upkeep.look(NOW) == [StartProposal(1, 1), StartProposal(2, 1)]
-    assert broker.upkeep.look(NOW - 500) == []
+    assert broker.maintenance.look(NOW) == [StartProposal(1, 1), StartProposal(2, 1)]
+    assert broker.maintenance.look(NOW - 500) == []
 
 
 def test_retention_by_size_in_packs() -> None:
@@ -266,7 +266,7 @@ def test_retention_by_size_in_packs() -> None:
         broker.put(1)
         broker.split()
     broker.checkpoint()
-    assert broker.upkeep.look(NOW) == [StartProposal(1, 1)]
+    assert broker.maintenance.look(NOW) == [StartProposal(1, 1)]
 
 
 def test_retention_reaches_from_packs_into_segments() -> None:
@@ -276,7 +276,7 @@ def test_retention_reaches_from_packs_into_segments() -> None:
         broker.split()
     broker.checkpoint()
     assert broker.engine.queues[1].segments_from > 0
-    assert broker.upkeep.look(NOW) == [StartProposal(1, 6)]
+    assert broker.maintenance.look(NOW) == [StartProposal(1, 6)]
 
 
 def test_deleted_records_leave_packs_with_a_merge() -> None:
@@ -289,7 +289,7 @@ def test_deleted_records_leave_packs_with_a_merge() -> None:
     broker.flush()
     broker.split()
     broker.checkpoint()
-    broker.upkeep.look(NOW)  # counts what is dead
+    broker.maintenance.look(NOW)  # counts what is dead
     merge(broker)
     broker.checkpoint()
     assert broker.offsets(1) == [] and broker.offsets(2) == [0]
@@ -306,7 +306,7 @@ def test_a_deleted_topic_leaves_packs_too() -> None:
     broker.engine.drop_queues([1])
     broker.splitter.drop([(1, "queues/t-1")])
     broker.checkpoint()
-    broker.upkeep.look(NOW)
+    broker.maintenance.look(NOW)
     merge(broker)
     broker.checkpoint()
     assert packs(broker) == []

@@ -10,7 +10,7 @@ from cairnmq.codec.batch import read_header
 from cairnmq.codec.records import iter_batches
 from cairnmq.errors import Corrupt
 from cairnmq.storage.maintenance import repair
-from cairnmq.storage.maintenance.repair import JournalCopies, Mender
+from cairnmq.storage.maintenance.repair import JournalCopies, Repairer
 from cairnmq.storage.packs.pack import PackReader
 from unit.storage.splitter_harness import NOW, Broker
 
@@ -74,7 +74,7 @@ def test_a_damaged_pack_is_made_whole(way: str) -> None:
     broker.read_disk.damage(pack.name, extents[0].position + 70 if way == "one extent" else pack.table + 3)
     if way == "the table":
         broker.splitter.shelf.check(number)
-    Mender(broker.splitter).mend_pack(number)
+    Repairer(broker.splitter).repair_pack(number)
     broker.splitter.checkpoint(NOW)
     new = PackReader.open(broker.read_disk, broker.splitter.shelf.numbers[0])
     assert new.number != number

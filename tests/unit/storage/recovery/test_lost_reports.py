@@ -13,7 +13,7 @@ from cairnmq.storage.checkpoint.checkpoint import CheckpointLog, load_checkpoint
 from cairnmq.storage.checkpoint.split_report import QueueSplit, Round
 from cairnmq.storage.files.fault_point import arm
 from cairnmq.storage.files.format import CHECKPOINTS, JOURNAL_SUFFIX, NO_SEGMENTS, CheckpointRows, StartMoved, numbered
-from cairnmq.storage.splitter.splitter import Unreported
+from cairnmq.storage.splitter.progress import Unreported
 from cairnmq.testing.sim_disk import SimDisk
 from unit.storage.compaction.test_pack_extraction import scattered
 from unit.storage.compaction_harness import Room
@@ -75,9 +75,9 @@ def demoted(**config: int) -> Broker:
     broker.split()
     broker.checkpoint()
     broker.configure(1, model="shared")
-    broker.upkeep.look(NOW)
-    broker.upkeep.look(NOW)
-    assert broker.upkeep.demote()
+    broker.maintenance.look(NOW)
+    broker.maintenance.look(NOW)
+    assert broker.maintenance.demote()
     return broker
 
 
@@ -134,7 +134,7 @@ def test_merged_packs_are_read(lose: Lose) -> None:
         broker.put(1, 2)
         broker.split()
     broker.checkpoint()
-    while broker.upkeep.step():
+    while broker.maintenance.step():
         pass
     assert broker.splitter.has_merge
     lose(broker)
@@ -167,8 +167,8 @@ def test_compacted_segments_are_read(lose: Lose) -> None:
     room = Room()
     room.fill(12)
     state = room.state()  # a reader with old files open
-    room.upkeep.look(NOW)
-    while room.upkeep.compact(NOW):
+    room.maintenance.look(NOW)
+    while room.maintenance.compact(NOW):
         pass
     lose(room)
     assert room.state() == state
@@ -184,11 +184,11 @@ def test_gathered_segments_are_read(lose: Lose, step: int) -> None:
     room = scattered(dirty_ratio_min=1.0)
     before, aborted = room.batches(), room.aborted(1)
     for number in range(1, 8):
-        while room.upkeep.compact(room.now):
+        while room.maintenance.compact(room.now):
             pass
         if number == step:
             lose(room)
-            room.upkeep.look(room.now)
+            room.maintenance.look(room.now)
         else:
             room.checkpoint()
         assert (room.batches(), room.aborted(1)) == (before, aborted)

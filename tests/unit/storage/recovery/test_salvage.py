@@ -45,7 +45,7 @@ def stocked(model: str = "shared") -> Broker:
 
 def entries(broker: Broker) -> list[Entry]:
     """Behind the checkpoint; what is damaged already is left out."""
-    return list(entries_behind(JournalReader(broker.journal_disk, 0), broker.splitter.checkpointed[0]))
+    return list(entries_behind(JournalReader(broker.journal_disk, 0), broker.splitter.progress.checkpointed[0]))
 
 
 def batch_of(broker: Broker, queue_id: int, offset: int) -> Entry:
@@ -149,7 +149,9 @@ def test_the_head_of_a_segment_holds_nothing_that_could_be_lost() -> None:
     """Committed offsets and the ends of idle queues were listed as lost."""
     broker = stocked()
     before = everything(broker)
-    base = next(base for base in JournalReader(broker.journal_disk, 0).bases if base > broker.splitter.checkpointed[0])
+    base = next(
+        base for base in JournalReader(broker.journal_disk, 0).bases if base > broker.splitter.progress.checkpointed[0]
+    )
     hurt(broker, base + HEAD)
     loss = found(broker)
     assert loss.queues == [] and not any("is lost" in line for line in loss.what), loss.what

@@ -24,7 +24,7 @@ from cairnmq.storage.files.format import (
     pack_end,
     pack_name,
 )
-from cairnmq.storage.maintenance.repair import Mender
+from cairnmq.storage.maintenance.repair import Repairer
 from cairnmq.storage.packs.pack import PackReader, read_label
 from cairnmq.testing.sim_disk import SimCrash, SimDisk
 from unit.storage.splitter_harness import NOW, Broker
@@ -89,7 +89,7 @@ def test_a_kill_and_a_lost_pack_cost_the_records_in_it() -> None:
     broker.split()
     assert len(broker.engine.read(queue, 1, 100, whole=True, cached=False).buffers) == 1  # type: ignore[union-attr]
     with pytest.raises(Corrupt, match="no journal holds"):
-        Mender(broker.splitter).mend(0, pack_name(1))
+        Repairer(broker.splitter).repair(0, pack_name(1))
     broker.checkpoint()
     assert broker.offsets(2) == broker.offsets(3) == list(range(7))
 
@@ -124,7 +124,7 @@ def test_an_old_copy_of_the_checkpoint_is_refused() -> None:
 
 
 def merge(broker: Broker) -> None:
-    while broker.upkeep.step():
+    while broker.maintenance.step():
         pass
     assert broker.splitter.has_merge
 
@@ -164,7 +164,7 @@ def test_a_pack_that_was_about_to_be_merged_is_made_again_from_the_merged_one() 
     broker.start(2)
     with pytest.raises(Damage):
         broker.offsets(1)
-    Mender(broker.splitter).mend(0, pack_name(1))
+    Repairer(broker.splitter).repair(0, pack_name(1))
     broker.checkpoint()
     broker.start(3)
     assert {number: broker.offsets(number) for number in (1, 2, 3)} == expected
@@ -178,7 +178,7 @@ def test_a_pack_that_cannot_be_made_again_leaves_the_others_where_a_person_finds
     (spare,) = set(packs(broker)) - {pack_name(n).rpartition("/")[2] for n in load_checkpoint(broker.read_disk).packs}
     broker.start(2)
     with pytest.raises(Corrupt, match="no journal holds"):
-        Mender(broker.splitter).mend(0, pack_name(1))
+        Repairer(broker.splitter).repair(0, pack_name(1))
     assert spare in broker.read_disk.list("lost/1/packs")
     assert broker.offsets(2) == broker.offsets(3) == list(range(7))
 
@@ -205,9 +205,9 @@ def test_the_only_copy_of_demoted_records_is_not_removed() -> None:
     broker.checkpoint()
     old = broker.read_disk.kill()
     broker.configure(1, model="shared")
-    broker.upkeep.look(NOW)
-    broker.upkeep.look(NOW)
-    assert broker.upkeep.demote()
+    broker.maintenance.look(NOW)
+    broker.maintenance.look(NOW)
+    assert broker.maintenance.demote()
     broker.checkpoint()
     assert broker.read_disk.list("queues") == []
     put_back(broker, old)

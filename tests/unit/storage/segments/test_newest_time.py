@@ -12,7 +12,7 @@ from cairnmq.storage.checkpoint.split_report import StartProposal
 from cairnmq.storage.files.format import TIME_INDEX_ENTRY, StartMoved
 from cairnmq.storage.live.time_lookup import Newest
 from cairnmq.storage.maintenance import maintenance
-from cairnmq.storage.maintenance.repair import Mender
+from cairnmq.storage.maintenance.repair import Repairer
 from cairnmq.storage.segments.newest_time import NewestTime
 from cairnmq.storage.segments.segment import CLEANED, LOG, TIME_INDEX, segment_name
 from unit.storage.counted_reads import CountedReads
@@ -52,13 +52,13 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_young_segments_are_not_read(times: list[int], small: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the time index claims is confirmed by the batch it names, and enough: nobody deletes by it."""
     broker = filled(times)
-    monkeypatch.setattr(broker.upkeep, "_mend_indexes", lambda log: None)  # looks at each index once
+    monkeypatch.setattr(broker.maintenance, "_check_indexes", lambda log: None)  # looks at each index once
     reads = CountedReads(monkeypatch)
     for _ in range(3):
-        assert broker.upkeep.look(NOW) == [] and not broker.upkeep.step()
+        assert broker.maintenance.look(NOW) == [] and not broker.maintenance.step()
         assert reads.of_kind["log"] <= 3 * FEW_BYTES
         reads.forget()
-    assert broker.upkeep.look(NOW) == []
+    assert broker.maintenance.look(NOW) == []
     assert reads.of_kind["log"] == 0
 
 
@@ -67,42 +67,42 @@ def test_old_segments_are_read_once_and_a_little_at_a_time(
     times: list[int], small: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = filled(times)
-    broker.upkeep.look(NOW)
+    broker.maintenance.look(NOW)
     reads = CountedReads(monkeypatch)
-    assert broker.upkeep.look(LATER) == [] or times is ASCENDING
+    assert broker.maintenance.look(LATER) == [] or times is ASCENDING
     look = reads.of_kind["log"]
     assert look <= 2000 + 3 * FEW_BYTES, "the rest is not done at once"
     total, steps = look, 0
     while True:
         reads.forget()
-        more = broker.upkeep.step()
+        more = broker.maintenance.step()
         assert reads.of_kind["log"] <= 4000 + FEW_BYTES, "nor is a segment in one step"
         total, steps = total + reads.of_kind["log"], steps + 1
         if not more:
             break
     assert total <= 1.5 * 3 * SEGMENT_BYTES, "each byte is read about once"
     assert steps > 5 or times is ASCENDING
-    assert broker.upkeep.look_due or times is ASCENDING
-    assert broker.upkeep.look(LATER) == [StartProposal(1, BATCHES)]
+    assert broker.maintenance.look_due or times is ASCENDING
+    assert broker.maintenance.look(LATER) == [StartProposal(1, BATCHES)]
     reads.forget()
-    assert broker.upkeep.look(LATER) == [StartProposal(1, BATCHES)]
+    assert broker.maintenance.look(LATER) == [StartProposal(1, BATCHES)]
     assert reads.of_kind["log"] == 0, "what was proven is remembered"
-    assert not broker.upkeep.look_due
+    assert not broker.maintenance.look_due
 
 
 def test_of_a_segment_that_grows_only_the_new_part_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     broker = filled([NOW] * 250)
-    broker.upkeep.look(LATER)
+    broker.maintenance.look(LATER)
     broker.put(1, timestamp=NOW)
     broker.split()
     broker.checkpoint()
     reads = CountedReads(monkeypatch)
-    assert broker.upkeep.look(LATER) == [StartProposal(1, 251)]
+    assert broker.maintenance.look(LATER) == [StartProposal(1, 251)]
     assert reads.of_kind["log"] <= 2 * BATCH_BYTES
     broker.put(1, timestamp=LATER)
     broker.split()
     broker.checkpoint()
-    assert broker.upkeep.look(LATER) == [StartProposal(1, 200)], "one young record keeps its segment"
+    assert broker.maintenance.look(LATER) == [StartProposal(1, 200)], "one young record keeps its segment"
 
 
 @pytest.mark.parametrize("kept", [0, 1, 2])
@@ -114,11 +114,11 @@ def test_a_time_index_that_lost_its_end_deletes_nothing(
     broker = filled(times)
     log = broker.splitter.queues[1].log
     assert log is not None
-    monkeypatch.setattr(broker.upkeep, "_mend_indexes", lambda log: None)  # else it is made again
+    monkeypatch.setattr(broker.maintenance, "_check_indexes", lambda log: None)  # else it is made again
     broker.read_disk.open(segment_name(log.directory, 0, TIME_INDEX), write=True).truncate(kept * TIME_INDEX_ENTRY.size)
     for _ in range(3):
-        assert broker.upkeep.look(LATER) == []
-        while broker.upkeep.step():
+        assert broker.maintenance.look(LATER) == []
+        while broker.maintenance.step():
             pass
 
 
@@ -130,16 +130,16 @@ def test_damage_does_not_make_a_segment_old_and_is_not_read_again(monkeypatch: p
     assert log is not None
     broker.read_disk.damage(segment_name(log.directory, 0, LOG), 50 * BATCH_BYTES + 16)  # it is no batch any more
     broker.read_disk.damage(segment_name(log.directory, 0, LOG), 20 * BATCH_BYTES + 70)
-    assert broker.upkeep.look(LATER) == []
+    assert broker.maintenance.look(LATER) == []
     reads = CountedReads(monkeypatch)
-    assert broker.upkeep.look(LATER) == []
+    assert broker.maintenance.look(LATER) == []
     assert reads.of_kind["log"] == 0
-    assert broker.upkeep.look(LATER + 2000) == [StartProposal(1, BATCHES)]
+    assert broker.maintenance.look(LATER + 2000) == [StartProposal(1, BATCHES)]
 
 
 def test_another_file_under_the_name_is_looked_at_anew() -> None:
     broker = filled(CONSTANT)
-    broker.upkeep.look(LATER)
+    broker.maintenance.look(LATER)
     log = broker.splitter.queues[1].log
     assert log is not None and sorted(log.newest) == [0, 100, 200]
     new = broker.read_disk.create(segment_name(log.directory, 100, LOG) + CLEANED)
@@ -148,7 +148,7 @@ def test_another_file_under_the_name_is_looked_at_anew() -> None:
     assert sorted(log.newest) == [0, 200], "compacted"
     log.remove_below(100)
     assert sorted(log.newest) == [200], "deleted"
-    Mender(broker.splitter).mend_indexes(1, segment_name(log.directory, 200, TIME_INDEX))
+    Repairer(broker.splitter).repair_indexes(1, segment_name(log.directory, 200, TIME_INDEX))
     opened = broker.splitter.queues[1].log
     assert opened is not None and not opened.newest, "mended"
 
@@ -159,13 +159,13 @@ def test_compaction_waits_for_the_proof_too(small: None) -> None:
     broker.configure(1, compact=True, retention_ms=-1, compaction_lag_min_ms=1000)
     queue, log = broker.splitter.queues[1], broker.splitter.queues[1].log
     assert log is not None
-    young = broker.upkeep._age(queue, log, 0, NOW)
-    assert young.max_timestamp == NOW and not broker.upkeep._unproven
-    broker.upkeep._bytes_left = 0
-    assert broker.upkeep._age(queue, log, 0, LATER).max_timestamp == maintenance.NOT_KNOWN
-    while broker.upkeep.step():
+    young = broker.maintenance._age(queue, log, 0, NOW)
+    assert young.max_timestamp == NOW and not broker.maintenance._unproven
+    broker.maintenance._bytes_left = 0
+    assert broker.maintenance._age(queue, log, 0, LATER).max_timestamp == maintenance.NOT_KNOWN
+    while broker.maintenance.step():
         pass
-    assert broker.upkeep._age(queue, log, 0, LATER).max_timestamp == NOW
+    assert broker.maintenance._age(queue, log, 0, LATER).max_timestamp == NOW
     assert 1 in broker.splitter.written, "compaction looks at it again"
 
 
@@ -177,11 +177,11 @@ def test_segments_whose_records_have_no_time_age_by_their_files() -> None:
     broker = filled([-1] * BATCHES)
     log = broker.splitter.queues[1].log
     assert log is not None
-    assert broker.upkeep.look(LATER) == [], "this disk knows no times"
+    assert broker.maintenance.look(LATER) == [], "this disk knows no times"
     for base, time in ((0, NOW), (100, LATER), (200, NOW)):
         broker.read_disk.modified_ms[segment_name(log.directory, base, LOG)] = time
-    assert broker.upkeep.look(LATER) == [StartProposal(1, 100)], "a young one keeps those behind it"
-    assert broker.upkeep.look(LATER + 2000) == [StartProposal(1, BATCHES)]
+    assert broker.maintenance.look(LATER) == [StartProposal(1, 100)], "a young one keeps those behind it"
+    assert broker.maintenance.look(LATER + 2000) == [StartProposal(1, BATCHES)]
 
 
 def test_one_record_with_a_time_decides_for_its_segment() -> None:
@@ -190,8 +190,8 @@ def test_one_record_with_a_time_decides_for_its_segment() -> None:
     assert log is not None
     for base in log.bases:
         broker.read_disk.modified_ms[segment_name(log.directory, base, LOG)] = NOW
-    assert broker.upkeep.look(LATER) == []
-    assert broker.upkeep.look(LATER + 2000) == [StartProposal(1, BATCHES)]
+    assert broker.maintenance.look(LATER) == []
+    assert broker.maintenance.look(LATER + 2000) == [StartProposal(1, BATCHES)]
 
 
 def test_packs_whose_records_have_no_time_age_by_their_files() -> None:
@@ -201,9 +201,9 @@ def test_packs_whose_records_have_no_time_age_by_their_files() -> None:
         broker.split()
     broker.checkpoint()
     first, second = (pack.name for pack in broker.splitter.shelf.packs)
-    assert broker.upkeep.look(LATER) == []
+    assert broker.maintenance.look(LATER) == []
     broker.read_disk.modified_ms.update({first: NOW, second: LATER})
-    assert broker.upkeep.look(LATER) == [StartProposal(1, 2)]
+    assert broker.maintenance.look(LATER) == [StartProposal(1, 2)]
 
 
 # ----------------------------------------------------------------------------------------- ListOffsets(max timestamp)

@@ -16,7 +16,7 @@ from cairnmq.storage.checkpoint.split_report import StartProposal
 from cairnmq.storage.engine import Fetched
 from cairnmq.storage.files.disk import File
 from cairnmq.storage.files.format import Keyed, StartMoved, journal_segment
-from cairnmq.storage.splitter import splitter as splitter_module
+from cairnmq.storage.splitter import split_queues
 from cairnmq.storage.splitter.splitter import Splitter
 from cairnmq.testing.sim_disk import SimCrash, SimDisk
 from cairnmq.types import Buffer
@@ -98,7 +98,7 @@ def test_a_successor_learns_of_deleted_queues_itself(broker: Broker) -> None:
     broker.specs.pop(1)
     broker.engine.drop_queues([1])
     broker.splitter = broker.make_splitter()
-    broker.upkeep.look(NOW)
+    broker.maintenance.look(NOW)
     broker.checkpoint()
     assert broker.read_disk.list("queues") == ["t-2"]
     assert set(load_checkpoint(broker.read_disk).queues) == {2}
@@ -269,15 +269,15 @@ def test_retention_proposes_starts(broker: Broker) -> None:
     broker.put(1, timestamp=NOW - 10)
     broker.put(2, timestamp=NOW - 10)
     broker.split()
-    assert broker.upkeep.look(NOW) == [StartProposal(1, 2)]
-    assert broker.upkeep.look(NOW - 500) == []
+    assert broker.maintenance.look(NOW) == [StartProposal(1, 2)]
+    assert broker.maintenance.look(NOW - 500) == []
 
 
 def test_retention_by_size(broker: Broker) -> None:
     broker = Broker(segment_bytes=120, retention_ms=-1, retention_bytes=120)
     broker.put(1, 1, 1)
     broker.split()
-    assert broker.upkeep.look(NOW) == [StartProposal(1, 1)]
+    assert broker.maintenance.look(NOW) == [StartProposal(1, 1)]
 
 
 def test_a_torn_directory_does_not_stop_retention(broker: Broker) -> None:
@@ -285,7 +285,7 @@ def test_a_torn_directory_does_not_stop_retention(broker: Broker) -> None:
     broker.split()
     broker.read_disk.open("queues/t-1/queue.json", write=True).truncate(3)
     broker.splitter = broker.make_splitter()
-    assert broker.upkeep.look(NOW) == []
+    assert broker.maintenance.look(NOW) == []
 
 
 def stop_in_checkpoint_sync(disk: SimDisk) -> None:
@@ -337,7 +337,7 @@ def test_a_successor_asks_for_many_queues_at_once(monkeypatch: pytest.MonkeyPatc
     broker.put(3, 2, 1)
     broker.split()
     asked: list[list[int]] = []
-    resolve = broker.splitter.resolve
+    resolve = broker.splitter.specs
     successor = Splitter(
         broker.journal_disk,
         broker.read_disk,
@@ -346,7 +346,7 @@ def test_a_successor_asks_for_many_queues_at_once(monkeypatch: pytest.MonkeyPatc
         journals=[0],
         resume=broker.splitter.resume(),
     )
-    monkeypatch.setattr(splitter_module, "LEARNED_AT_ONCE", 2)
+    monkeypatch.setattr(split_queues, "LEARNED_AT_ONCE", 2)
     successor.replay(NOW)
     assert asked == [[1, 2], [3]]
     assert successor.positions == broker.splitter.positions
