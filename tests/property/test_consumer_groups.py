@@ -418,7 +418,7 @@ class Machine(RuleBasedStateMachine):
         group = self.groups._live.get(G)
         if speakers and isinstance(group, ConsumerGroup) and self.limits.consumer.size_max == 100:
             check(group)
-            assert group.state is State.STABLE, group.describe()
+            assert group.state is State.STABLE, group.describe_consumers()
             wanted = {
                 (topic.topic_id, index)
                 for name in group.subscribed()

@@ -20,12 +20,15 @@ from typing import TypeAlias
 from cairnmq.decision import Ticket
 from cairnmq.errors import ErrorCode
 from cairnmq.groups.classic_member import Member, record_of
+from cairnmq.groups.consumer_messages import ConsumerGroupView
 from cairnmq.groups.deadlines import Deadline, Deadlines, Limit
+from cairnmq.groups.group import CLASSIC
 from cairnmq.groups.memory_estimate import MEMBER_BYTES, protocols_weight, texts_weight
 from cairnmq.groups.messages import Described, GroupDecision, Identity, Join, Joined, Left, Limits, State, Sync, Synced
 from cairnmq.groups.offset_messages import OffsetCommit
 from cairnmq.groups.stored_group import ClassicRecord, MemberRecord, put
 from cairnmq.groups.subscription import CONSUMER, subscribed_topics
+from cairnmq.groups.topic_view import TopicView
 
 GroupMember: TypeAlias = "Member[ClassicGroup]"
 
@@ -33,6 +36,8 @@ _NONE, _UNKNOWN, _REBALANCING = ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, Err
 
 
 class ClassicGroup:
+    kind = CLASSIC
+
     def __init__(self, group_id: str, limits: Limits, deadlines: Deadlines[ClassicGroup]) -> None:
         self.group_id = group_id
         self.state = State.EMPTY
@@ -85,7 +90,7 @@ class ClassicGroup:
             tuple(member.record() for member in self.members.values()),
         )
 
-    def resume(self, now_ms: int) -> None:
+    def resume(self, now_ms: int, view: TopicView) -> None:
         """After a load: every member has a whole session to be heard of."""
         for member in self.members.values():
             self._touch(member, now_ms)
@@ -101,7 +106,9 @@ class ClassicGroup:
 
     # ----------------------------------------------------------------------------------------------------- joining
 
-    def join(self, command: Join, ticket: Ticket, now_ms: int, fresh_id: str, out: GroupDecision) -> None:
+    def join(
+        self, command: Join, ticket: Ticket, now_ms: int, view: TopicView, fresh_id: str, out: GroupDecision
+    ) -> None:
         """`fresh_id` is the member's id if it has none."""
         if not self._has_room(command.member_id):
             self._forget_pending(command.member_id)
@@ -123,7 +130,7 @@ class ClassicGroup:
         else:
             self._enter(command, fresh_id, ticket, now_ms, out)
 
-    def growth(self, command: Join) -> int:
+    def join_growth(self, command: Join) -> int:
         """How much more would be held after this join, if it is let in."""
         former = command.member_id or self._static.get(command.instance_id or "", "")
         if former in self.members:
@@ -336,7 +343,7 @@ class ClassicGroup:
 
     # ----------------------------------------------------------------------------------------------------- syncing
 
-    def sync(self, command: Sync, ticket: Ticket, now_ms: int, out: GroupDecision) -> None:
+    def sync(self, command: Sync, ticket: Ticket, now_ms: int, view: TopicView, out: GroupDecision) -> None:
         error = self._sync_error(command)
         if error:
             out.respond(ticket, Synced(error))
@@ -362,7 +369,7 @@ class ClassicGroup:
             self._respond_to_sync(one, self._synced(one), out)
             self._touch(one, now_ms)
 
-    def assigned_growth(self, command: Sync) -> int:
+    def sync_growth(self, command: Sync) -> int:
         """How much more would be held after this sync; only the leader's assignments are kept."""
         if self.leader != command.member_id:
             return 0
@@ -384,7 +391,9 @@ class ClassicGroup:
 
     # ------------------------------------------------------------------------------------------- staying and going
 
-    def heartbeat(self, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> ErrorCode:
+    def heartbeat(
+        self, member_id: str, instance_id: str | None, generation: int, now_ms: int, view: TopicView
+    ) -> ErrorCode:
         """The hot path: a dictionary lookup and an assignment."""
         member = self.members.get(member_id)
         if member is None or instance_id is not None:
@@ -397,7 +406,9 @@ class ClassicGroup:
         self._deadlines.arm(member.session, now_ms + member.session_ms)
         return _REBALANCING if self.state is State.PREPARING else _NONE
 
-    def leave(self, identities: Sequence[Identity], ticket: Ticket, now_ms: int, out: GroupDecision) -> None:
+    def leave(
+        self, identities: Sequence[Identity], ticket: Ticket, now_ms: int, view: TopicView, out: GroupDecision
+    ) -> None:
         before = len(self.members)
         answers = [(identity, self._leave(identity, out)) for identity in identities]
         if len(self.members) < before:
@@ -416,7 +427,7 @@ class ClassicGroup:
             self._remove(self.members[member_id], out)
         return error
 
-    def expire(self, deadline: Deadline[ClassicGroup], now_ms: int, out: GroupDecision) -> None:
+    def expire(self, deadline: Deadline[ClassicGroup], now_ms: int, view: TopicView, out: GroupDecision) -> None:
         """A time limit of this group has passed."""
         if deadline.limit is Limit.JOIN:
             self._join_time_is_up(now_ms, out)
@@ -454,6 +465,9 @@ class ClassicGroup:
         if member_id and not transactional:
             self._touch(self.members[member_id], now_ms)
         return _NONE
+
+    def fetch_error(self, member_id: str | None, epoch: int) -> ErrorCode:
+        return _NONE  # only groups of the consumer protocol ask for the member
 
     @property
     def ages_offsets(self) -> bool:
@@ -495,6 +509,9 @@ class ClassicGroup:
             protocol or "",
             [member.described(protocol) for member in self.members.values()],
         )
+
+    def describe_consumers(self) -> ConsumerGroupView | None:
+        return None
 
     # ----------------------------------------------------------------------------------------------------- members
 

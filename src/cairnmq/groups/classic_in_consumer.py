@@ -8,28 +8,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from cairnmq.decision import Ticket
 from cairnmq.errors import ErrorCode
-from cairnmq.groups.consumer_group import ConsumerGroup, GroupMember
 from cairnmq.groups.consumer_member import Progress
 from cairnmq.groups.consumer_messages import JOINS, Report
 from cairnmq.groups.deadlines import NEVER
 from cairnmq.groups.memory_estimate import protocols_weight
-from cairnmq.groups.messages import GroupDecision, Identity, Join, Joined, Left, Sync, Synced
+from cairnmq.groups.messages import Identity, Join, Joined, Left, Sync, Synced
 from cairnmq.groups.stored_consumer_group import ClassicPart
 from cairnmq.groups.subscription import CONSUMER, partitions_of, read_subscription, write_assignment
 from cairnmq.groups.topic_view import TopicView
 
-
-def join(
-    group: ConsumerGroup, command: Join, ticket: Ticket, now_ms: int, view: TopicView, fresh_id: str, out: GroupDecision
-) -> None:
-    """`fresh_id` is the member's id if it has none."""
-    out.respond(ticket, _join(group, command, now_ms, view, fresh_id))
+if TYPE_CHECKING:
+    from cairnmq.groups.consumer_group import ConsumerGroup, GroupMember
 
 
-def growth(group: ConsumerGroup, command: Join) -> int:
+def join_growth(group: ConsumerGroup, command: Join) -> int:
     """How much more would be held after this join, if it is let in."""
     subscription = read_subscription(command.protocols[0][1]) if command.protocols else None
     if subscription is None:
@@ -48,7 +43,8 @@ def growth(group: ConsumerGroup, command: Join) -> int:
     return group.growth(said) + protocols_weight(command.protocols) - held
 
 
-def _join(group: ConsumerGroup, command: Join, now_ms: int, view: TopicView, fresh_id: str) -> Joined:
+def join(group: ConsumerGroup, command: Join, now_ms: int, view: TopicView, fresh_id: str) -> Joined:
+    """`fresh_id` is the member's id if it has none."""
     is_new = not command.member_id
     member_id = command.member_id or fresh_id
     if group.full(command.member_id) is not None:
@@ -90,11 +86,7 @@ def _speaks(group: ConsumerGroup, command: Join) -> bool:
     return any(known[name] == len(others) for name, _ in command.protocols)
 
 
-def sync(group: ConsumerGroup, command: Sync, ticket: Ticket, now_ms: int, view: TopicView, out: GroupDecision) -> None:
-    out.respond(ticket, _sync(group, command, now_ms, view))
-
-
-def _sync(group: ConsumerGroup, command: Sync, now_ms: int, view: TopicView) -> Synced:
+def sync(group: ConsumerGroup, command: Sync, now_ms: int, view: TopicView) -> Synced:
     member = _classic_member(group, command.member_id, command.instance_id, command.generation)
     if isinstance(member, ErrorCode):
         return Synced(member)
@@ -128,14 +120,7 @@ def heartbeat(
     return ErrorCode.NONE
 
 
-def leave(
-    group: ConsumerGroup,
-    identities: Sequence[Identity],
-    ticket: Ticket,
-    now_ms: int,
-    view: TopicView,
-    out: GroupDecision,
-) -> None:
+def leave(group: ConsumerGroup, identities: Sequence[Identity], now_ms: int, view: TopicView) -> Left:
     gone: dict[str, GroupMember] = {}
     answers = []
     for identity in identities:
@@ -147,7 +132,7 @@ def leave(
             answers.append((identity, ErrorCode.NONE))
     if gone:
         group.fence(gone.values(), now_ms, view)
-    out.respond(ticket, Left(ErrorCode.NONE, answers))
+    return Left(ErrorCode.NONE, answers)
 
 
 def _leaving(group: ConsumerGroup, identity: Identity) -> GroupMember | ErrorCode:

@@ -4,27 +4,29 @@ The group's epoch grows when what it must read or who reads it changes. From it 
 what. With every heartbeat a member moves towards it: it gives back first, and gets what nobody has any more. So no
 partition ever has two owners, and whoever is not concerned does not stop.
 
-Pure: time, topics and new member ids come in, facts and answers go out. Members of the classic protocol in such a group
-are in hosted.py.
+Pure: time, topics and new member ids come in, records and responses go out. Members of the classic protocol in such a
+group are in classic_in_consumer.py.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from types import MappingProxyType
 from typing import TypeAlias
 
 from cairnmq.decision import Ticket
 from cairnmq.errors import ErrorCode, Refusal
+from cairnmq.groups import classic_in_consumer
 from cairnmq.groups import partitions as parts
 from cairnmq.groups import stored_group as group_record
 from cairnmq.groups.assignors import ASSIGNORS, Seat
 from cairnmq.groups.consumer_member import ConsumerMember, Progress
 from cairnmq.groups.consumer_messages import JOINS, LEAVES, LEAVES_FOR_NOW, ConsumerGroupView, Report
 from cairnmq.groups.deadlines import Deadline, Deadlines
-from cairnmq.groups.messages import GroupDecision, Limits, Standing, State
+from cairnmq.groups.group import CONSUMER_PROTOCOL
+from cairnmq.groups.messages import Described, GroupDecision, Identity, Join, Limits, Standing, State, Sync
 from cairnmq.groups.offset_messages import OffsetCommit
 from cairnmq.groups.partitions import NOTHING, Partitions
 from cairnmq.groups.stored_consumer_group import ConsumerMemberRecord, ConsumerRecord, drop_member, put_member
@@ -40,6 +42,8 @@ _SESSION, _INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interva
 
 
 class ConsumerGroup:
+    kind = CONSUMER_PROTOCOL
+    unused = False
     protocol_type = CONSUMER
     ages_offsets = True  # those of topics that nobody in the group reads
     pending: Mapping[str, object] = MappingProxyType({})  # no id waits to be used: members bring their own
@@ -124,6 +128,32 @@ class ConsumerGroup:
         """This object ends: no deadline of it may act any more. Nobody waits in it."""
         for member in self.members.values():
             member.disarm()
+
+    # ------------------------------------------------------------------------------------------------ classic members
+
+    def join(
+        self, command: Join, ticket: Ticket, now_ms: int, view: TopicView, fresh_id: str, out: GroupDecision
+    ) -> None:
+        out.respond(ticket, classic_in_consumer.join(self, command, now_ms, view, fresh_id))
+
+    def sync(self, command: Sync, ticket: Ticket, now_ms: int, view: TopicView, out: GroupDecision) -> None:
+        out.respond(ticket, classic_in_consumer.sync(self, command, now_ms, view))
+
+    def heartbeat(
+        self, member_id: str, instance_id: str | None, generation: int, now_ms: int, view: TopicView
+    ) -> ErrorCode:
+        return classic_in_consumer.heartbeat(self, member_id, instance_id, generation, now_ms, view)
+
+    def leave(
+        self, identities: Sequence[Identity], ticket: Ticket, now_ms: int, view: TopicView, out: GroupDecision
+    ) -> None:
+        out.respond(ticket, classic_in_consumer.leave(self, identities, now_ms, view))
+
+    def join_growth(self, command: Join) -> int:
+        return classic_in_consumer.join_growth(self, command)
+
+    def sync_growth(self, command: Sync) -> int:
+        return 0  # the broker assigns
 
     # ---------------------------------------------------------------------------------------------------- heartbeats
 
@@ -407,7 +437,7 @@ class ConsumerGroup:
             self.since_ms = self.deadlines.date_ms(now_ms)
         self.refresh(view, bump=True)
 
-    def expire(self, deadline: Deadline[ConsumerGroup], now_ms: int, view: TopicView) -> None:
+    def expire(self, deadline: Deadline[ConsumerGroup], now_ms: int, view: TopicView, out: GroupDecision) -> None:
         """A member has not kept a time limit."""
         member = self.members.get(deadline.member_id)
         if member is not None:
@@ -455,7 +485,10 @@ class ConsumerGroup:
         """Members that are stored, or on their way to be, or to be no more."""
         return [*self.members, *self._gone]
 
-    def describe(self) -> ConsumerGroupView:
+    def describe(self) -> Described | None:
+        return None
+
+    def describe_consumers(self) -> ConsumerGroupView:
         return ConsumerGroupView(
             self.group_id,
             self.state,

@@ -112,7 +112,7 @@ def downgraded(
     record = ClassicRecord(CONSUMER, generation, protocol, members[0].member_id, since_ms, tuple(members))
     classic = ClassicGroup.load(group.group_id, record, group.limits, deadlines)
     out.records.append(put(group.group_id, ClassicRecord(CONSUMER, generation, None, None, since_ms)))
-    classic.resume(now_ms)
+    classic.resume(now_ms, view)
     classic.rebalance(now_ms, out)
     return classic
 
