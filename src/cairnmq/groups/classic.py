@@ -1,14 +1,9 @@
 """One group of the classic protocol: who is in it, which phase of a rebalance it is in, what each member is answered.
 
-Pure: time and new member ids come in, facts and answers go out. What is stored is `record()`, at the end of a
+Pure: time and new member ids come in, records and responses go out. What is stored is `record()`, at the end of a
 rebalance and when the group becomes empty; `ClassicGroup.load` of it gives this group again, without the requests that
-were waiting.
-
-    Empty -> PreparingRebalance -> CompletingRebalance -> Stable
-               (members join)       (leader assigns)
-
-Every state with members falls back to PreparingRebalance when somebody comes, goes or changes; from there, with nobody
-left, the group becomes Empty.
+were waiting. The states are a table in `classic_states.py`: each with members falls back to PreparingRebalance when
+somebody comes, goes or changes, and from there, with nobody left, the group becomes Empty.
 """
 
 from __future__ import annotations
@@ -20,6 +15,7 @@ from typing import TypeAlias
 from cairnmq.decision import Ticket
 from cairnmq.errors import ErrorCode
 from cairnmq.groups.classic_member import Member, record_of
+from cairnmq.groups.classic_states import follow
 from cairnmq.groups.consumer_messages import ConsumerGroupView
 from cairnmq.groups.deadlines import Deadline, Deadlines, Limit
 from cairnmq.groups.group import CLASSIC
@@ -251,7 +247,7 @@ class ClassicGroup:
                     self._touch(member, now_ms)
         self._sync_limit.disarm()
         self._initial = self.state is State.EMPTY
-        self.state = State.PREPARING
+        self.state = follow(self.state, State.PREPARING)
         if self._initial:
             # More members are likely to be on their way: one rebalance for all of them.
             self._came_late = False
@@ -298,11 +294,11 @@ class ClassicGroup:
         self._unsynced.clear()
         if not self.members:
             self.protocol = None
-            self.state = State.EMPTY
+            self.state = follow(self.state, State.EMPTY)
             out.records.append(put(self.group_id, self.record()))
             return
         self.protocol = self._elect_protocol()
-        self.state = State.COMPLETING
+        self.state = follow(self.state, State.COMPLETING)
         for member in self.members.values():
             self._respond_to_join(member, self._joined(member), out)
             member.is_new = False
@@ -362,7 +358,7 @@ class ClassicGroup:
             return
         for one in self.members.values():
             one.assignment = command.assignments.get(one.member_id, b"")
-        self.state = State.STABLE
+        self.state = follow(self.state, State.STABLE)
         self.since_ms = self._deadlines.date_ms(now_ms)
         out.records.append(put(self.group_id, self.record()))
         for one in self.members.values():
