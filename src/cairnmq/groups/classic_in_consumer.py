@@ -38,7 +38,7 @@ def join_growth(group: ConsumerGroup, command: Join) -> int:
         rack_id=subscription.rack_id,
         topics=subscription.topics,
     )
-    former = group.known_as(said)
+    former = group.roster.known_as(said)
     held = 0 if former is None or former.classic is None else protocols_weight(former.classic.protocols)
     return group.growth(said) + protocols_weight(command.protocols) - held
 
@@ -55,7 +55,7 @@ def join(group: ConsumerGroup, command: Join, now_ms: int, view: TopicView, fres
     if is_new and command.needs_id and command.instance_id is None:
         return Joined(ErrorCode.MEMBER_ID_REQUIRED, member_id)
     if command.instance_id is not None and not is_new:
-        stranger = group.stranger(member_id, command.instance_id)
+        stranger = group.roster.stranger(member_id, command.instance_id)
         if stranger is not None:
             return Joined(stranger.code, command.member_id)
     member = group.enter(member_id, command.instance_id)
@@ -68,7 +68,7 @@ def join(group: ConsumerGroup, command: Join, now_ms: int, view: TopicView, fres
         command.client_host,
         ClassicPart(command.session_ms, command.protocols),
     )
-    renewed = group.describe_member(member, said, tuple(sorted(set(subscription.topics))), "")
+    renewed = group.roster.describe(member, said, tuple(sorted(set(subscription.topics))), "")
     group.advance(member, renewed, partitions_of(subscription.owned_partitions, view), now_ms, view)
     member.join.disarm()
     member.rebalance.disarm()
@@ -113,7 +113,7 @@ def heartbeat(
     if (
         member.epoch < group.epoch
         or member.state is Progress.UNREVOKED
-        or (member.state is Progress.UNRELEASED and not member.waits(group.owner))
+        or (member.state is Progress.UNRELEASED and not member.waits(group.roster.owner))
     ):
         _call_back(group, member, now_ms)
         return ErrorCode.REBALANCE_IN_PROGRESS
@@ -138,16 +138,16 @@ def leave(group: ConsumerGroup, identities: Sequence[Identity], now_ms: int, vie
 def _leaving(group: ConsumerGroup, identity: Identity) -> GroupMember | ErrorCode:
     if not identity.member_id and identity.instance_id is not None:
         # An administrator's request.
-        holder = group.holder(identity.instance_id)
+        holder = group.roster.holder(identity.instance_id)
         return ErrorCode.UNKNOWN_MEMBER_ID if holder is None else holder
-    stranger = group.stranger(identity.member_id, identity.instance_id)
+    stranger = group.roster.stranger(identity.member_id, identity.instance_id)
     return group.members[identity.member_id] if stranger is None else stranger.code
 
 
 def _classic_member(
     group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int
 ) -> GroupMember | ErrorCode:
-    stranger = group.stranger(member_id, instance_id)
+    stranger = group.roster.stranger(member_id, instance_id)
     if stranger is not None:
         return stranger.code
     member = group.members[member_id]

@@ -315,7 +315,7 @@ class Groups:
         """Without speakers of the consumer protocol it is a classic group again."""
         classic = downgraded(group, self._deadlines, now_ms, self.view, out)
         stored = self._stored_members.get(group.group_id, {})
-        out.records += [drop_member(group.group_id, left) for left in {**stored, **dict.fromkeys(group.known())}]
+        out.records += [drop_member(group.group_id, left) for left in {**stored, **dict.fromkeys(group.roster.known())}]
         group.abandon(ErrorCode.REBALANCE_IN_PROGRESS, out)
         self._live[group.group_id] = classic
 
