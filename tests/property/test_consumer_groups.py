@@ -397,8 +397,9 @@ class Machine(RuleBasedStateMachine):
             assert {m.member_id: m.record() for m in twin.members.values()} == {
                 m.member_id: m.record() for m in live.members.values()
             }
-            assert twin._owners == live._owners and twin._static == live._static
-            assert twin._names == live._names and twin._regexes == live._regexes and twin._hosted == live._hosted
+            assert twin.roster.owners == live.roster.owners and twin.roster.static == live.roster.static
+            assert twin.topics.named == live.topics.named and twin.topics.regexes == live.topics.regexes
+            assert twin.roster.classic == live.roster.classic
         else:
             assert not self.groups._stored_members, "members of no group are stored"
 
@@ -418,14 +419,14 @@ class Machine(RuleBasedStateMachine):
         group = self.groups._live.get(G)
         if speakers and isinstance(group, ConsumerGroup) and self.limits.consumer.size_max == 100:
             check(group)
-            assert group.state is State.STABLE, group.describe()
+            assert group.state is State.STABLE, group.describe_consumers()
             wanted = {
                 (topic.topic_id, index)
                 for name in group.subscribed()
                 if (topic := self.topics.get(name)) is not None
                 for index in range(topic.count)
             }
-            assert group._owners.keys() == wanted, "everything that is subscribed to has an owner"
+            assert group.roster.owners.keys() == wanted, "everything that is subscribed to has an owner"
         self.alive.clear()
         for _ in range(8):
             self.time_passes(REBALANCE_MS * 2)
@@ -444,8 +445,10 @@ def check(group: ConsumerGroup) -> None:
         if group.target_epoch == group.epoch and member.is_reconciled(group.target_epoch):
             assert member.assigned == member.target
         assert member.epoch <= group.target_epoch or group.target_epoch < group.epoch
-    assert owners == group._owners
-    assert {m.instance_id: m.member_id for m in group.members.values() if m.instance_id is not None} == group._static
+    assert owners == group.roster.owners
+    assert {
+        m.instance_id: m.member_id for m in group.members.values() if m.instance_id is not None
+    } == group.roster.static
     if group.target_epoch == group.epoch:
         targets = [place for member in group.members.values() for place in parts.each(member.target)]
         assert len(targets) == len(set(targets)), "the target gives something twice"

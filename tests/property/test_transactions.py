@@ -15,7 +15,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from cairnmq.errors import ErrorCode
-from cairnmq.transactions.messages import Add, Decision, End, Filter, Init, Limits, Producer, Response, WriteMarkers
+from cairnmq.transactions.messages import (
+    Add,
+    End,
+    Filter,
+    Init,
+    Limits,
+    Producer,
+    Response,
+    TransactionDecision,
+    WriteMarkers,
+)
 from cairnmq.transactions.record import EPOCH_LAST_GIVEN, IDLE, PREPARED, State, TransactionRecord, decode, put
 from cairnmq.transactions.transactions import Transactions
 
@@ -77,7 +87,7 @@ class Machine(RuleBasedStateMachine):
         self.next_id = 100
         self.stored: dict[bytes, bytes] = {}
         self.core = Transactions(self.limits)
-        self.under_way: deque[tuple[str, Decision]] = deque()
+        self.under_way: deque[tuple[str, TransactionDecision]] = deque()
         self.endings: list[WriteMarkers] = []
         self.queues = {number: Place() for number in QUEUES}
         self.groups = {name: Place() for name in GROUPS}
@@ -313,19 +323,19 @@ class Machine(RuleBasedStateMachine):
 
     # ------------------------------------------------------------------------------------------------- the store
 
-    def ask(self, client: Client, command: Any, decision: Decision, at_once: bool) -> None:
+    def ask(self, client: Client, command: Any, decision: TransactionDecision, at_once: bool) -> None:
         client.waiting, client.heard = command, None
         self.carry_out(command.transactional_id, decision)
         if at_once:
             self.settle()
 
-    def carry_out(self, transactional_id: str, decision: Decision) -> None:
+    def carry_out(self, transactional_id: str, decision: TransactionDecision) -> None:
         if decision.records or any(at == transactional_id for at, _ in self.under_way):
             self.under_way.append((transactional_id, decision))
         else:
             self.answer(decision)
 
-    def answer(self, decision: Decision) -> None:
+    def answer(self, decision: TransactionDecision) -> None:
         self.endings += decision.effects
         for (client, command), answer in decision.responses:
             if client.waiting is command:

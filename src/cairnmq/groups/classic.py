@@ -1,14 +1,9 @@
 """One group of the classic protocol: who is in it, which phase of a rebalance it is in, what each member is answered.
 
-Pure: time and new member ids come in, facts and answers go out. What is stored is `record()`, at the end of a
+Pure: time and new member ids come in, records and responses go out. What is stored is `record()`, at the end of a
 rebalance and when the group becomes empty; `ClassicGroup.load` of it gives this group again, without the requests that
-were waiting.
-
-    Empty -> PreparingRebalance -> CompletingRebalance -> Stable
-               (members join)       (leader assigns)
-
-Every state with members falls back to PreparingRebalance when somebody comes, goes or changes; from there, with nobody
-left, the group becomes Empty.
+were waiting. The states are a table in `classic_states.py`: each with members falls back to PreparingRebalance when
+somebody comes, goes or changes, and from there, with nobody left, the group becomes Empty.
 """
 
 from __future__ import annotations
@@ -20,12 +15,16 @@ from typing import TypeAlias
 from cairnmq.decision import Ticket
 from cairnmq.errors import ErrorCode
 from cairnmq.groups.classic_member import Member, record_of
+from cairnmq.groups.classic_states import follow
+from cairnmq.groups.consumer_messages import ConsumerGroupView
 from cairnmq.groups.deadlines import Deadline, Deadlines, Limit
+from cairnmq.groups.group import CLASSIC
 from cairnmq.groups.memory_estimate import MEMBER_BYTES, protocols_weight, texts_weight
 from cairnmq.groups.messages import Described, GroupDecision, Identity, Join, Joined, Left, Limits, State, Sync, Synced
 from cairnmq.groups.offset_messages import OffsetCommit
 from cairnmq.groups.stored_group import ClassicRecord, MemberRecord, put
 from cairnmq.groups.subscription import CONSUMER, subscribed_topics
+from cairnmq.groups.topic_view import TopicView
 
 GroupMember: TypeAlias = "Member[ClassicGroup]"
 
@@ -33,6 +32,8 @@ _NONE, _UNKNOWN, _REBALANCING = ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, Err
 
 
 class ClassicGroup:
+    kind = CLASSIC
+
     def __init__(self, group_id: str, limits: Limits, deadlines: Deadlines[ClassicGroup]) -> None:
         self.group_id = group_id
         self.state = State.EMPTY
@@ -85,7 +86,7 @@ class ClassicGroup:
             tuple(member.record() for member in self.members.values()),
         )
 
-    def resume(self, now_ms: int) -> None:
+    def resume(self, now_ms: int, view: TopicView) -> None:
         """After a load: every member has a whole session to be heard of."""
         for member in self.members.values():
             self._touch(member, now_ms)
@@ -101,7 +102,9 @@ class ClassicGroup:
 
     # ----------------------------------------------------------------------------------------------------- joining
 
-    def join(self, command: Join, ticket: Ticket, now_ms: int, fresh_id: str, out: GroupDecision) -> None:
+    def join(
+        self, command: Join, ticket: Ticket, now_ms: int, view: TopicView, fresh_id: str, out: GroupDecision
+    ) -> None:
         """`fresh_id` is the member's id if it has none."""
         if not self._has_room(command.member_id):
             self._forget_pending(command.member_id)
@@ -123,7 +126,7 @@ class ClassicGroup:
         else:
             self._enter(command, fresh_id, ticket, now_ms, out)
 
-    def growth(self, command: Join) -> int:
+    def join_growth(self, command: Join) -> int:
         """How much more would be held after this join, if it is let in."""
         former = command.member_id or self._static.get(command.instance_id or "", "")
         if former in self.members:
@@ -244,7 +247,7 @@ class ClassicGroup:
                     self._touch(member, now_ms)
         self._sync_limit.disarm()
         self._initial = self.state is State.EMPTY
-        self.state = State.PREPARING
+        self.state = follow(self.state, State.PREPARING)
         if self._initial:
             # More members are likely to be on their way: one rebalance for all of them.
             self._came_late = False
@@ -291,11 +294,11 @@ class ClassicGroup:
         self._unsynced.clear()
         if not self.members:
             self.protocol = None
-            self.state = State.EMPTY
+            self.state = follow(self.state, State.EMPTY)
             out.records.append(put(self.group_id, self.record()))
             return
         self.protocol = self._elect_protocol()
-        self.state = State.COMPLETING
+        self.state = follow(self.state, State.COMPLETING)
         for member in self.members.values():
             self._respond_to_join(member, self._joined(member), out)
             member.is_new = False
@@ -336,7 +339,7 @@ class ClassicGroup:
 
     # ----------------------------------------------------------------------------------------------------- syncing
 
-    def sync(self, command: Sync, ticket: Ticket, now_ms: int, out: GroupDecision) -> None:
+    def sync(self, command: Sync, ticket: Ticket, now_ms: int, view: TopicView, out: GroupDecision) -> None:
         error = self._sync_error(command)
         if error:
             out.respond(ticket, Synced(error))
@@ -355,14 +358,14 @@ class ClassicGroup:
             return
         for one in self.members.values():
             one.assignment = command.assignments.get(one.member_id, b"")
-        self.state = State.STABLE
+        self.state = follow(self.state, State.STABLE)
         self.since_ms = self._deadlines.date_ms(now_ms)
         out.records.append(put(self.group_id, self.record()))
         for one in self.members.values():
             self._respond_to_sync(one, self._synced(one), out)
             self._touch(one, now_ms)
 
-    def assigned_growth(self, command: Sync) -> int:
+    def sync_growth(self, command: Sync) -> int:
         """How much more would be held after this sync; only the leader's assignments are kept."""
         if self.leader != command.member_id:
             return 0
@@ -384,7 +387,9 @@ class ClassicGroup:
 
     # ------------------------------------------------------------------------------------------- staying and going
 
-    def heartbeat(self, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> ErrorCode:
+    def heartbeat(
+        self, member_id: str, instance_id: str | None, generation: int, now_ms: int, view: TopicView
+    ) -> ErrorCode:
         """The hot path: a dictionary lookup and an assignment."""
         member = self.members.get(member_id)
         if member is None or instance_id is not None:
@@ -397,7 +402,9 @@ class ClassicGroup:
         self._deadlines.arm(member.session, now_ms + member.session_ms)
         return _REBALANCING if self.state is State.PREPARING else _NONE
 
-    def leave(self, identities: Sequence[Identity], ticket: Ticket, now_ms: int, out: GroupDecision) -> None:
+    def leave(
+        self, identities: Sequence[Identity], ticket: Ticket, now_ms: int, view: TopicView, out: GroupDecision
+    ) -> None:
         before = len(self.members)
         answers = [(identity, self._leave(identity, out)) for identity in identities]
         if len(self.members) < before:
@@ -416,7 +423,7 @@ class ClassicGroup:
             self._remove(self.members[member_id], out)
         return error
 
-    def expire(self, deadline: Deadline[ClassicGroup], now_ms: int, out: GroupDecision) -> None:
+    def expire(self, deadline: Deadline[ClassicGroup], now_ms: int, view: TopicView, out: GroupDecision) -> None:
         """A time limit of this group has passed."""
         if deadline.limit is Limit.JOIN:
             self._join_time_is_up(now_ms, out)
@@ -454,6 +461,9 @@ class ClassicGroup:
         if member_id and not transactional:
             self._touch(self.members[member_id], now_ms)
         return _NONE
+
+    def fetch_error(self, member_id: str | None, epoch: int) -> ErrorCode:
+        return _NONE  # only groups of the consumer protocol ask for the member
 
     @property
     def ages_offsets(self) -> bool:
@@ -495,6 +505,9 @@ class ClassicGroup:
             protocol or "",
             [member.described(protocol) for member in self.members.values()],
         )
+
+    def describe_consumers(self) -> ConsumerGroupView | None:
+        return None
 
     # ----------------------------------------------------------------------------------------------------- members
 

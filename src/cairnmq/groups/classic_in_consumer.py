@@ -8,28 +8,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from cairnmq.decision import Ticket
 from cairnmq.errors import ErrorCode
-from cairnmq.groups.consumer_group import ConsumerGroup, GroupMember
 from cairnmq.groups.consumer_member import Progress
 from cairnmq.groups.consumer_messages import JOINS, Report
 from cairnmq.groups.deadlines import NEVER
 from cairnmq.groups.memory_estimate import protocols_weight
-from cairnmq.groups.messages import GroupDecision, Identity, Join, Joined, Left, Sync, Synced
+from cairnmq.groups.messages import Identity, Join, Joined, Left, Sync, Synced
 from cairnmq.groups.stored_consumer_group import ClassicPart
 from cairnmq.groups.subscription import CONSUMER, partitions_of, read_subscription, write_assignment
 from cairnmq.groups.topic_view import TopicView
 
-
-def join(
-    group: ConsumerGroup, command: Join, ticket: Ticket, now_ms: int, view: TopicView, fresh_id: str, out: GroupDecision
-) -> None:
-    """`fresh_id` is the member's id if it has none."""
-    out.respond(ticket, _join(group, command, now_ms, view, fresh_id))
+if TYPE_CHECKING:
+    from cairnmq.groups.consumer_group import ConsumerGroup, GroupMember
 
 
-def growth(group: ConsumerGroup, command: Join) -> int:
+def join_growth(group: ConsumerGroup, command: Join) -> int:
     """How much more would be held after this join, if it is let in."""
     subscription = read_subscription(command.protocols[0][1]) if command.protocols else None
     if subscription is None:
@@ -43,12 +38,13 @@ def growth(group: ConsumerGroup, command: Join) -> int:
         rack_id=subscription.rack_id,
         topics=subscription.topics,
     )
-    former = group.known_as(said)
+    former = group.roster.known_as(said)
     held = 0 if former is None or former.classic is None else protocols_weight(former.classic.protocols)
     return group.growth(said) + protocols_weight(command.protocols) - held
 
 
-def _join(group: ConsumerGroup, command: Join, now_ms: int, view: TopicView, fresh_id: str) -> Joined:
+def join(group: ConsumerGroup, command: Join, now_ms: int, view: TopicView, fresh_id: str) -> Joined:
+    """`fresh_id` is the member's id if it has none."""
     is_new = not command.member_id
     member_id = command.member_id or fresh_id
     if group.full(command.member_id) is not None:
@@ -59,7 +55,7 @@ def _join(group: ConsumerGroup, command: Join, now_ms: int, view: TopicView, fre
     if is_new and command.needs_id and command.instance_id is None:
         return Joined(ErrorCode.MEMBER_ID_REQUIRED, member_id)
     if command.instance_id is not None and not is_new:
-        stranger = group.stranger(member_id, command.instance_id)
+        stranger = group.roster.stranger(member_id, command.instance_id)
         if stranger is not None:
             return Joined(stranger.code, command.member_id)
     member = group.enter(member_id, command.instance_id)
@@ -72,7 +68,7 @@ def _join(group: ConsumerGroup, command: Join, now_ms: int, view: TopicView, fre
         command.client_host,
         ClassicPart(command.session_ms, command.protocols),
     )
-    renewed = group.describe_member(member, said, tuple(sorted(set(subscription.topics))), "")
+    renewed = group.roster.describe(member, said, tuple(sorted(set(subscription.topics))), "")
     group.advance(member, renewed, partitions_of(subscription.owned_partitions, view), now_ms, view)
     member.join.disarm()
     member.rebalance.disarm()
@@ -90,11 +86,7 @@ def _speaks(group: ConsumerGroup, command: Join) -> bool:
     return any(known[name] == len(others) for name, _ in command.protocols)
 
 
-def sync(group: ConsumerGroup, command: Sync, ticket: Ticket, now_ms: int, view: TopicView, out: GroupDecision) -> None:
-    out.respond(ticket, _sync(group, command, now_ms, view))
-
-
-def _sync(group: ConsumerGroup, command: Sync, now_ms: int, view: TopicView) -> Synced:
+def sync(group: ConsumerGroup, command: Sync, now_ms: int, view: TopicView) -> Synced:
     member = _classic_member(group, command.member_id, command.instance_id, command.generation)
     if isinstance(member, ErrorCode):
         return Synced(member)
@@ -121,21 +113,14 @@ def heartbeat(
     if (
         member.epoch < group.epoch
         or member.state is Progress.UNREVOKED
-        or (member.state is Progress.UNRELEASED and not member.waits(group.owner))
+        or (member.state is Progress.UNRELEASED and not member.waits(group.roster.owner))
     ):
         _call_back(group, member, now_ms)
         return ErrorCode.REBALANCE_IN_PROGRESS
     return ErrorCode.NONE
 
 
-def leave(
-    group: ConsumerGroup,
-    identities: Sequence[Identity],
-    ticket: Ticket,
-    now_ms: int,
-    view: TopicView,
-    out: GroupDecision,
-) -> None:
+def leave(group: ConsumerGroup, identities: Sequence[Identity], now_ms: int, view: TopicView) -> Left:
     gone: dict[str, GroupMember] = {}
     answers = []
     for identity in identities:
@@ -147,22 +132,22 @@ def leave(
             answers.append((identity, ErrorCode.NONE))
     if gone:
         group.fence(gone.values(), now_ms, view)
-    out.respond(ticket, Left(ErrorCode.NONE, answers))
+    return Left(ErrorCode.NONE, answers)
 
 
 def _leaving(group: ConsumerGroup, identity: Identity) -> GroupMember | ErrorCode:
     if not identity.member_id and identity.instance_id is not None:
         # An administrator's request.
-        holder = group.holder(identity.instance_id)
+        holder = group.roster.holder(identity.instance_id)
         return ErrorCode.UNKNOWN_MEMBER_ID if holder is None else holder
-    stranger = group.stranger(identity.member_id, identity.instance_id)
+    stranger = group.roster.stranger(identity.member_id, identity.instance_id)
     return group.members[identity.member_id] if stranger is None else stranger.code
 
 
 def _classic_member(
     group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int
 ) -> GroupMember | ErrorCode:
-    stranger = group.stranger(member_id, instance_id)
+    stranger = group.roster.stranger(member_id, instance_id)
     if stranger is not None:
         return stranger.code
     member = group.members[member_id]

@@ -4,30 +4,33 @@ The group's epoch grows when what it must read or who reads it changes. From it 
 what. With every heartbeat a member moves towards it: it gives back first, and gets what nobody has any more. So no
 partition ever has two owners, and whoever is not concerned does not stop.
 
-Pure: time, topics and new member ids come in, facts and answers go out. Members of the classic protocol in such a group
-are in hosted.py.
+Pure: time, topics and new member ids come in, records and responses go out. Members of the classic protocol in such a
+group are in classic_in_consumer.py.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from hashlib import blake2b
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeAlias
 
 from cairnmq.decision import Ticket
 from cairnmq.errors import ErrorCode, Refusal
+from cairnmq.groups import classic_in_consumer
 from cairnmq.groups import partitions as parts
 from cairnmq.groups import stored_group as group_record
 from cairnmq.groups.assignors import ASSIGNORS, Seat
 from cairnmq.groups.consumer_member import ConsumerMember, Progress
 from cairnmq.groups.consumer_messages import JOINS, LEAVES, LEAVES_FOR_NOW, ConsumerGroupView, Report
+from cairnmq.groups.consumer_roster import ConsumerRoster
 from cairnmq.groups.deadlines import Deadline, Deadlines
-from cairnmq.groups.messages import GroupDecision, Limits, Standing, State
+from cairnmq.groups.group import CONSUMER_PROTOCOL
+from cairnmq.groups.messages import Described, GroupDecision, Identity, Join, Limits, Standing, State, Sync
 from cairnmq.groups.offset_messages import OffsetCommit
 from cairnmq.groups.partitions import NOTHING, Partitions
-from cairnmq.groups.stored_consumer_group import ConsumerMemberRecord, ConsumerRecord, drop_member, put_member
+from cairnmq.groups.stored_consumer_group import ConsumerMemberRecord, ConsumerRecord
+from cairnmq.groups.subscribed_topics import SubscribedTopics
 from cairnmq.groups.subscription import CONSUMER
 from cairnmq.groups.topic_pattern import Patterns
 from cairnmq.groups.topic_view import TopicView
@@ -35,11 +38,12 @@ from cairnmq.groups.topic_view import TopicView
 GroupMember: TypeAlias = "ConsumerMember[ConsumerGroup]"
 
 NEW = 1  # a group's epoch before anybody has joined, as Kafka has it since 4.3; 0 is what members join with
-_UNRESOLVED = -2  # no version of the topics
 _SESSION, _INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 
 
 class ConsumerGroup:
+    kind = CONSUMER_PROTOCOL
+    unused = False
     protocol_type = CONSUMER
     ages_offsets = True  # those of topics that nobody in the group reads
     pending: Mapping[str, object] = MappingProxyType({})  # no id waits to be used: members bring their own
@@ -52,20 +56,11 @@ class ConsumerGroup:
         self.epoch = NEW
         self.target_epoch = NEW
         self.since_ms = 0
-        self.members: dict[str, GroupMember] = {}
+        self.topics = SubscribedTopics(patterns or Patterns())
+        self.roster: ConsumerRoster[ConsumerGroup] = ConsumerRoster(group_id, self.topics)
+        self.members = self.roster.members
         self.deadlines = deadlines
-        self._patterns = patterns or Patterns()
-        self._digest = b""
-        self._static: dict[str, str] = {}  # instance id -> member id
-        self._owners: dict[tuple[bytes, int], str] = {}
-        self._names: Counter[str] = Counter()  # topic -> members that name it
-        self._regexes: Counter[str] = Counter()
-        self._matched: dict[str, frozenset[str]] = {}  # regular expression -> topics, as of `_seen`
-        self._seen = _UNRESOLVED  # the version of the topics that `_digest` and `_matched` are of
-        self._hosted = 0  # members that speak the classic protocol
         self._stored = ConsumerRecord(0, 0, 0)
-        self._changed: dict[str, None] = {}  # members to store; in order
-        self._gone: dict[str, None] = {}
 
     # -------------------------------------------------------------------------------------------------- stored form
 
@@ -84,37 +79,34 @@ class ConsumerGroup:
         group.epoch = record.epoch
         group.target_epoch = record.target_epoch
         group.since_ms = record.since_ms
-        group._digest = record.topics
+        group.topics.digest = record.topics
         group._stored = record
         for stored in sorted(members, key=lambda row: row.member_id):
-            group.add(ConsumerMember.load(stored, group))
-        group._changed.clear()
+            group.roster.add(ConsumerMember.load(stored, group))
+        group.roster.forget_changes()
         return group
 
     def record(self) -> ConsumerRecord:
-        return ConsumerRecord(self.epoch, self.target_epoch, self.since_ms, self._digest)
+        return ConsumerRecord(self.epoch, self.target_epoch, self.since_ms, self.topics.digest)
 
     def flush(self, out: GroupDecision, *, former: bool = False) -> None:
-        """The facts of everything that has changed. `former`: the group was of another protocol until now, so its
+        """The records of everything that has changed. `former`: the group was of another protocol until now, so its
         members count from the moment the header says so."""
-        facts = [drop_member(self.group_id, member_id) for member_id in self._gone]
-        facts += [put_member(self.group_id, self.members[member_id].record()) for member_id in self._changed]
+        records = self.roster.take_changes()
         header = self.record()
         if former:
-            facts.append(group_record.put(self.group_id, header))
-        elif header != self._stored or len(facts) > 1:
-            owing = ConsumerRecord(self.epoch, min(self.target_epoch, self.epoch - 1), self.since_ms, self._digest)
-            facts.insert(0, group_record.put(self.group_id, owing))
+            records.append(group_record.put(self.group_id, header))
+        elif header != self._stored or len(records) > 1:
+            owing = ConsumerRecord(self.epoch, min(self.target_epoch, self.epoch - 1), self.since_ms, header.topics)
+            records.insert(0, group_record.put(self.group_id, owing))
             if header != owing:
-                facts.append(group_record.put(self.group_id, header))
-        out.records += facts
+                records.append(group_record.put(self.group_id, header))
+        out.records += records
         self._stored = header
-        self._changed.clear()
-        self._gone.clear()
 
     def resume(self, now_ms: int, view: TopicView) -> None:
         """After a load: every member has a whole session to be heard of, and its whole time to give back."""
-        self._resolve(view)
+        self.topics.resolve(view)
         for member in self.members.values():
             self.touch(member, now_ms, view)
             if member.state is Progress.UNREVOKED and member.classic is None:
@@ -124,6 +116,32 @@ class ConsumerGroup:
         """This object ends: no deadline of it may act any more. Nobody waits in it."""
         for member in self.members.values():
             member.disarm()
+
+    # ------------------------------------------------------------------------------------------------ classic members
+
+    def join(
+        self, command: Join, ticket: Ticket, now_ms: int, view: TopicView, fresh_id: str, out: GroupDecision
+    ) -> None:
+        out.respond(ticket, classic_in_consumer.join(self, command, now_ms, view, fresh_id))
+
+    def sync(self, command: Sync, ticket: Ticket, now_ms: int, view: TopicView, out: GroupDecision) -> None:
+        out.respond(ticket, classic_in_consumer.sync(self, command, now_ms, view))
+
+    def heartbeat(
+        self, member_id: str, instance_id: str | None, generation: int, now_ms: int, view: TopicView
+    ) -> ErrorCode:
+        return classic_in_consumer.heartbeat(self, member_id, instance_id, generation, now_ms, view)
+
+    def leave(
+        self, identities: Sequence[Identity], ticket: Ticket, now_ms: int, view: TopicView, out: GroupDecision
+    ) -> None:
+        out.respond(ticket, classic_in_consumer.leave(self, identities, now_ms, view))
+
+    def join_growth(self, command: Join) -> int:
+        return classic_in_consumer.join_growth(self, command)
+
+    def sync_growth(self, command: Sync) -> int:
+        return 0  # the broker assigns
 
     # ---------------------------------------------------------------------------------------------------- heartbeats
 
@@ -142,11 +160,7 @@ class ConsumerGroup:
     def _beat(self, report: Report, now_ms: int, view: TopicView, fresh_id: str) -> Standing | Refusal:
         member_id = report.member_id or fresh_id
         refusal = self.full(report.member_id) or self._entry_refusal(report, member_id)
-        if refusal is None and report.regex and report.regex not in self._regexes:
-            why = self._patterns.check(report.regex)
-            if why is not None:
-                text = f"SubscribedTopicRegex `{report.regex}` is not a valid regular expression: {why}."
-                refusal = Refusal(ErrorCode.INVALID_REGULAR_EXPRESSION, text)
+        refusal = refusal or self.topics.refusal(report.regex)
         if refusal is not None:
             return refusal
         member = self.enter(member_id, report.instance_id)
@@ -176,9 +190,9 @@ class ConsumerGroup:
         if report.instance_id is None:
             member = self.members.get(member_id)
             if member is None:
-                return None if joins else self._unknown(member_id)
+                return None if joins else self.roster.unknown(member_id)
             return _epoch_refusal(member, report)
-        holder = self._static.get(report.instance_id)
+        holder = self.roster.static.get(report.instance_id)
         if joins:
             if holder is None or holder == member_id:
                 return None
@@ -190,37 +204,11 @@ class ConsumerGroup:
                 )
                 return Refusal(ErrorCode.UNRELEASED_INSTANCE_ID, text)
             return None
-        return self.stranger(member_id, report.instance_id) or _epoch_refusal(self.members[member_id], report)
-
-    def _unknown(self, member_id: str) -> Refusal:
-        text = f"Member {member_id} is not a member of group {self.group_id}."
-        return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, text)
-
-    def stranger(self, member_id: str, instance_id: str | None) -> Refusal | None:
-        """None for a member; a static member that was replaced is fenced."""
-        if instance_id is None:
-            return None if member_id in self.members else self._unknown(member_id)
-        holder = self._static.get(instance_id)
-        if holder is None:
-            return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
-        if holder != member_id:
-            text = f"Static member {member_id} with instance id {instance_id} was fenced by member {holder}."
-            return Refusal(ErrorCode.FENCED_INSTANCE_ID, text)
-        return None
-
-    def holder(self, instance_id: str) -> GroupMember | None:
-        """The member that a static name belongs to."""
-        member_id = self._static.get(instance_id)
-        return None if member_id is None else self.members[member_id]
-
-    def known_as(self, report: Report) -> GroupMember | None:
-        """The member that says this, or whose place it asks for."""
-        member = self.members.get(report.member_id)
-        return self.holder(report.instance_id) if member is None and report.instance_id is not None else member
+        return self.roster.stranger(member_id, report.instance_id) or _epoch_refusal(self.members[member_id], report)
 
     def growth(self, report: Report) -> int:
         """How much more would be held of whoever says this, if it is let in."""
-        former = self.known_as(report)
+        former = self.roster.known_as(report)
         if former is not None:
             return former.growth(report)
         if report.epoch != JOINS:
@@ -233,14 +221,14 @@ class ConsumerGroup:
         member = self.members.get(member_id)
         if member is not None:
             return member
-        holder = self._static.get(instance_id) if instance_id is not None else None
+        holder = self.roster.static.get(instance_id) if instance_id is not None else None
         member = ConsumerMember(member_id, self)
         if holder is not None:
             former = self.members[holder]
-            self.remove(former)
+            self.roster.remove(former)
             member.copy(former.record())
             member.epoch = member.previous_epoch = JOINS
-        self.add(member)
+        self.roster.add(member)
         return member
 
     def _update(self, member: GroupMember, report: Report) -> bool:
@@ -255,30 +243,7 @@ class ConsumerGroup:
             None,
         )
         topics = member.topics if report.topics is None else tuple(sorted(set(report.topics)))
-        return self.describe_member(member, said, topics, member.regex if report.regex is None else report.regex)
-
-    def describe_member(
-        self, member: GroupMember, said: tuple[object, ...], topics: tuple[str, ...], regex: str
-    ) -> bool:
-        """Sets what a member says of itself; True if its subscription is another now."""
-        was_hosted, former_name = member.classic is not None, member.instance_id
-        fields = ("instance_id", "rack_id", "rebalance_ms", "assignor", "client_id", "client_host", "classic")
-        for field, value in zip(fields, said, strict=True):
-            if getattr(member, field) != value:
-                setattr(member, field, value)
-                self._changed[member.member_id] = None
-        self._hosted += (member.classic is not None) - was_hosted
-        if former_name is not None and self._static.get(former_name) == member.member_id:
-            del self._static[former_name]
-        if member.instance_id is not None:
-            self._static[member.instance_id] = member.member_id
-        renewed = topics != member.topics or regex != member.regex
-        if renewed:
-            self._unsubscribe(member)
-            member.topics, member.regex = topics, regex
-            self._subscribe(member)
-            self._changed[member.member_id] = None
-        return renewed
+        return self.roster.describe(member, said, topics, member.regex if report.regex is None else report.regex)
 
     # ----------------------------------------------------------------------------------------------------- the target
 
@@ -289,11 +254,13 @@ class ConsumerGroup:
         self.refresh(view, bump=renewed or self.epoch < NEW)
         if self.epoch > self.target_epoch:
             self._assign(view)
-        allowed = self._topic_ids(member, view) if renewed else None
+        allowed = self.topics.ids(member.topics, member.regex, view) if renewed else None
         before = member.held
-        if member.reconcile(self.target_epoch, owned, self.owner, None if allowed is None else dict.fromkeys(allowed)):
-            self._hold(member, before)
-            self._changed[member.member_id] = None
+        if member.reconcile(
+            self.target_epoch, owned, self.roster.owner, None if allowed is None else dict.fromkeys(allowed)
+        ):
+            self.roster.hold(member, before)
+            self.roster.changed(member)
             if member.state is not Progress.UNREVOKED:
                 member.rebalance.disarm()
             elif member.classic is None:
@@ -301,43 +268,14 @@ class ConsumerGroup:
 
     def refresh(self, view: TopicView, *, bump: bool) -> None:
         """A new epoch if the subscribed topics are not what they were, or for another reason that the caller knows."""
-        if bump or view.version != self._seen:
-            if self._resolve(view):
-                self._seen = view.version
-                digest = self._digested(view)
-                bump = bump or digest != self._digest
-                self._digest = digest
-            else:
-                self._seen = _UNRESOLVED
-            if bump:
+        if bump or not self.topics.is_current(view):
+            renewed = self.topics.renew(view)
+            if bump or renewed:
                 self.epoch += 1
-
-    def _resolve(self, view: TopicView) -> bool:
-        """Which topics the expressions mean now. False if that would take too long at once: then the next heartbeat
-        goes on, and until then what was known holds."""
-        fresh = {}
-        for regex in self._regexes:
-            matched, whole = self._patterns.matching(regex, view.topics)
-            if not whole:
-                return False
-            fresh[regex] = matched
-        self._matched = fresh
-        return True
-
-    def _digested(self, view: TopicView) -> bytes:
-        digest = blake2b(digest_size=8)
-        for regex in sorted(self._regexes):
-            # One that is resolved only now may name topics that others read already: those who wait for it have none.
-            digest.update(f"{regex}/".encode())
-        for name in sorted(self.subscribed()):
-            topic = view.topic(name)
-            if topic is not None:
-                digest.update(f"{name}/{topic.count}/".encode() + topic.topic_id)
-        return digest.digest()
 
     def subscribed(self) -> frozenset[str]:
         """Topics that the members read."""
-        return frozenset(self._names).union(*self._matched.values())
+        return self.topics.names()
 
     def _assign(self, view: TopicView) -> None:
         known: dict[tuple[tuple[str, ...], str], frozenset[bytes]] = {}
@@ -345,7 +283,7 @@ class ConsumerGroup:
         for member in self.members.values():
             key = (member.topics, member.regex)
             if key not in known:
-                known[key] = self._topic_ids(member, view)
+                known[key] = self.topics.ids(*key, view)
             seats.append(Seat(member.member_id, member.instance_id, known[key], member.target))
         counts = {}
         for topic_id in frozenset().union(*known.values()):
@@ -356,12 +294,8 @@ class ConsumerGroup:
             member = self.members[member_id]
             if member.target is not target and member.target != target:
                 member.target = target
-                self._changed[member_id] = None
+                self.roster.changed(member)
         self.target_epoch = self.epoch
-
-    def _topic_ids(self, member: GroupMember, view: TopicView) -> frozenset[bytes]:
-        names = {*member.topics, *self._matched.get(member.regex, ())}
-        return frozenset(topic.topic_id for name in names if (topic := view.topic(name)) is not None)
 
     @property
     def assignor(self) -> str:
@@ -369,22 +303,10 @@ class ConsumerGroup:
         votes = Counter(member.assignor for member in self.members.values() if member.assignor is not None)
         return min(votes, key=lambda name: (-votes[name], name)) if votes else self.limits.consumer.assignors[0]
 
-    def owner(self, topic_id: bytes, index: int) -> str | None:
-        return self._owners.get((topic_id, index))
-
-    def _hold(self, member: GroupMember, before: Partitions) -> None:
-        """The index of owners, after a member's partitions have changed."""
-        after = member.held
-        for place in parts.each(parts.minus(before, after)):
-            if self._owners.get(place) == member.member_id:
-                del self._owners[place]
-        for place in parts.each(parts.minus(after, before)):
-            self._owners[place] = member.member_id
-
     # ------------------------------------------------------------------------------------------------------- leaving
 
     def _leave(self, report: Report, now_ms: int, view: TopicView) -> Standing | Refusal:
-        refusal = self.stranger(report.member_id, report.instance_id)
+        refusal = self.roster.stranger(report.member_id, report.instance_id)
         if refusal is not None:
             return refusal
         member = self.members[report.member_id]
@@ -392,9 +314,9 @@ class ConsumerGroup:
             # It is back within its session, most likely: its partitions wait for it.
             before = member.held
             member.epoch, member.revoking = LEAVES_FOR_NOW, NOTHING
-            self._hold(member, before)
+            self.roster.hold(member, before)
             member.rebalance.disarm()
-            self._changed[member.member_id] = None
+            self.roster.changed(member)
         else:
             self.fence([member], now_ms, view)
         return Standing(ErrorCode.NONE, None, report.member_id, report.epoch)
@@ -402,12 +324,12 @@ class ConsumerGroup:
     def fence(self, members: Iterable[GroupMember], now_ms: int, view: TopicView) -> None:
         """These are out, and whatever they had is free."""
         for member in members:
-            self.remove(member)
+            self.roster.remove(member)
         if not self.members:
             self.since_ms = self.deadlines.date_ms(now_ms)
         self.refresh(view, bump=True)
 
-    def expire(self, deadline: Deadline[ConsumerGroup], now_ms: int, view: TopicView) -> None:
+    def expire(self, deadline: Deadline[ConsumerGroup], now_ms: int, view: TopicView, out: GroupDecision) -> None:
         """A member has not kept a time limit."""
         member = self.members.get(deadline.member_id)
         if member is not None:
@@ -446,16 +368,10 @@ class ConsumerGroup:
         settled = all(member.is_reconciled(self.target_epoch) for member in self.members.values())
         return State.STABLE if settled else State.RECONCILING
 
-    @property
-    def only_classic(self) -> bool:
-        """Nobody speaks the consumer protocol any more."""
-        return bool(self.members) and self._hosted == len(self.members)
+    def describe(self) -> Described | None:
+        return None
 
-    def known(self) -> list[str]:
-        """Members that are stored, or on their way to be, or to be no more."""
-        return [*self.members, *self._gone]
-
-    def describe(self) -> ConsumerGroupView:
+    def describe_consumers(self) -> ConsumerGroupView:
         return ConsumerGroupView(
             self.group_id,
             self.state,
@@ -478,43 +394,6 @@ class ConsumerGroup:
     def _time(self, name: str, view: TopicView, default_ms: int) -> int:
         configs = view.group_configs.get(self.group_id)
         return int(configs[name]) if configs and name in configs else default_ms
-
-    def add(self, member: GroupMember) -> None:
-        self.members[member.member_id] = member
-        self._hosted += member.classic is not None
-        if member.instance_id is not None:
-            self._static[member.instance_id] = member.member_id
-        self._subscribe(member)
-        self._hold(member, NOTHING)
-        self._changed[member.member_id] = None
-        self._gone.pop(member.member_id, None)
-
-    def remove(self, member: GroupMember) -> None:
-        member.disarm()
-        del self.members[member.member_id]
-        self._hosted -= member.classic is not None
-        if member.instance_id is not None and self._static.get(member.instance_id) == member.member_id:
-            del self._static[member.instance_id]
-        self._unsubscribe(member)
-        for place in parts.each(member.held):
-            if self._owners.get(place) == member.member_id:
-                del self._owners[place]
-        self._changed.pop(member.member_id, None)
-        self._gone[member.member_id] = None
-
-    def _subscribe(self, member: GroupMember) -> None:
-        self._names.update(member.topics)
-        if member.regex:
-            self._regexes[member.regex] += 1
-
-    def _unsubscribe(self, member: GroupMember) -> None:
-        for counter, names in ((self._names, member.topics), (self._regexes, (member.regex,) if member.regex else ())):
-            for name in names:
-                counter[name] -= 1
-                if not counter[name]:
-                    del counter[name]
-        if member.regex and member.regex not in self._regexes:
-            self._matched.pop(member.regex, None)
 
 
 def _epoch_refusal(member: GroupMember, report: Report) -> Refusal | None:

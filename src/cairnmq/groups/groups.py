@@ -7,17 +7,18 @@ not be stored is put back to what was (`reload`), as if the broker had restarted
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from msgspec import Struct
 
 from cairnmq.decision import Decision, KeyedRecord, Ticket
 from cairnmq.errors import ErrorCode, Refusal
-from cairnmq.groups import classic_in_consumer, stored_group
+from cairnmq.groups import stored_group
 from cairnmq.groups.classic import ClassicGroup
 from cairnmq.groups.consumer_group import ConsumerGroup
 from cairnmq.groups.consumer_messages import JOINS, ConsumerGroupView, Report
 from cairnmq.groups.deadlines import Deadlines
+from cairnmq.groups.group import CLASSIC, CONSUMER_PROTOCOL, Group
 from cairnmq.groups.memory_estimate import DEADLINE_BYTES
 from cairnmq.groups.messages import (
     Described,
@@ -38,13 +39,8 @@ from cairnmq.groups.offsets import Offsets
 from cairnmq.groups.pending import SPACE as PENDING_SPACE
 from cairnmq.groups.pending import PendingOffsets
 from cairnmq.groups.stored_consumer_group import MEMBER_SPACE, decode_member, drop_member, member_key
-from cairnmq.groups.subscription import CONSUMER
 from cairnmq.groups.topic_pattern import Patterns
 from cairnmq.groups.topic_view import NoTopics, TopicView
-
-CLASSIC = "classic"
-
-AnyGroup: TypeAlias = ClassicGroup | ConsumerGroup
 
 
 class Listed(Struct, frozen=True, gc=False):
@@ -65,7 +61,7 @@ class Groups:
         self.pending = PendingOffsets()
         self._stored: dict[str, bytes] = {}
         self._stored_members: dict[str, dict[str, bytes]] = {}  # of groups of the consumer protocol
-        self._live: dict[str, AnyGroup] = {}
+        self._live: dict[str, Group] = {}
         self._deadlines: Deadlines[Any] = Deadlines()  # of groups of either kind
         self._patterns = Patterns()
         self.commits = OffsetCommits(self._live, offsets, self.pending, limits, self._deadlines)
@@ -89,7 +85,7 @@ class Groups:
             groups._live[group_id] = groups._load(group_id, value)
         return groups
 
-    def _load(self, group_id: str, value: bytes) -> AnyGroup:
+    def _load(self, group_id: str, value: bytes) -> Group:
         found = stored_group.decode(value)
         if isinstance(found, stored_group.ClassicRecord):
             return ClassicGroup.load(group_id, found, self.limits, self._deadlines)
@@ -101,7 +97,7 @@ class Groups:
         return [
             drop_member(group_id, member_id)
             for group_id, members in self._stored_members.items()
-            if not isinstance(self._live.get(group_id), ConsumerGroup)
+            if self._kind(group_id) != CONSUMER_PROTOCOL
             for member_id in members
         ]
 
@@ -135,12 +131,6 @@ class Groups:
     def resume(self, now_ms: int) -> None:
         """After a load: the sessions of all members begin."""
         for group in self._live.values():
-            self._resume(group, now_ms)
-
-    def _resume(self, group: AnyGroup, now_ms: int) -> None:
-        if isinstance(group, ClassicGroup):
-            group.resume(now_ms)
-        else:
             group.resume(now_ms, self.view)
 
     def reload(self, group_id: str, now_ms: int) -> GroupDecision:
@@ -152,7 +142,7 @@ class Groups:
         value = self._stored.get(group_id)
         if value is not None:
             self._live[group_id] = self._load(group_id, value)
-            self._resume(self._live[group_id], now_ms)
+            self._live[group_id].resume(now_ms, self.view)
         return out
 
     def drain(self, now_ms: int) -> Iterator[tuple[str, GroupDecision]]:
@@ -176,15 +166,13 @@ class Groups:
 
     def join_growth(self, command: Join) -> int:
         group = self._live.get(command.group_id)
-        if isinstance(group, ConsumerGroup) and group.members:
-            return classic_in_consumer.growth(group, command)
-        if not isinstance(group, ClassicGroup):
+        if group is None or _takes_any_kind(group):
             group = ClassicGroup(command.group_id, self.limits, self._deadlines)
-        return group.growth(command)
+        return group.join_growth(command)
 
     def sync_growth(self, command: Sync) -> int:
         group = self._live.get(command.group_id)
-        return group.assigned_growth(command) if isinstance(group, ClassicGroup) else 0
+        return 0 if group is None else group.sync_growth(command)
 
     # ----------------------------------------------------------------------------------------------------- members
 
@@ -195,24 +183,25 @@ class Groups:
             out.respond(ticket, Joined(error, command.member_id))
             return out
         group = self._live.get(command.group_id)
-        if isinstance(group, ConsumerGroup):
-            if group.members:
-                classic_in_consumer.join(group, command, ticket, now_ms, self.view, fresh_id, out)
-                self._finish(group, now_ms, out)
-                return out
-            classic = emptied(group, self._deadlines)
-            changed_over = stored_group.put(command.group_id, classic.record())
-            classic.join(command, ticket, now_ms, fresh_id, out)
-            if classic.members or classic.pending:  # else it was refused, and the group stays what it is
-                out.records.insert(0, changed_over)
-                self._live[command.group_id] = classic
+        if isinstance(group, ConsumerGroup) and _takes_any_kind(group):
+            self._join_emptied(group, command, ticket, now_ms, fresh_id, out)
             return out
         if group is None:
-            group = ClassicGroup(command.group_id, self.limits, self._deadlines)
-            self._live[command.group_id] = group
-        group.join(command, ticket, now_ms, fresh_id, out)
-        self._tidy(group)
+            group = self._live[command.group_id] = ClassicGroup(command.group_id, self.limits, self._deadlines)
+        group.join(command, ticket, now_ms, self.view, fresh_id, out)
+        self._settle(group, now_ms, out)
         return out
+
+    def _join_emptied(
+        self, group: ConsumerGroup, command: Join, ticket: Ticket, now_ms: int, fresh_id: str, out: GroupDecision
+    ) -> None:
+        """A member of the classic protocol comes to a group that all others have left."""
+        classic = emptied(group, self._deadlines)
+        changed_over = stored_group.put(command.group_id, classic.record())
+        classic.join(command, ticket, now_ms, self.view, fresh_id, out)
+        if classic.members or classic.pending:  # else it was refused, and the group stays what it is
+            out.records.insert(0, changed_over)
+            self._live[command.group_id] = classic
 
     def _join_error(self, command: Join) -> ErrorCode:
         if not command.group_id:
@@ -228,10 +217,8 @@ class Groups:
         group = self._live.get(command.group_id)
         if group is None:
             out.respond(ticket, Synced(_absent(command.group_id)))
-        elif isinstance(group, ConsumerGroup):
-            classic_in_consumer.sync(group, command, ticket, now_ms, self.view, out)
         else:
-            group.sync(command, ticket, now_ms, out)
+            group.sync(command, ticket, now_ms, self.view, out)
         return out
 
     def heartbeat(
@@ -240,9 +227,7 @@ class Groups:
         group = self._live.get(group_id)
         if group is None:
             return _absent(group_id)
-        if isinstance(group, ConsumerGroup):
-            return classic_in_consumer.heartbeat(group, member_id, instance_id, generation, now_ms, self.view)
-        return group.heartbeat(member_id, instance_id, generation, now_ms)
+        return group.heartbeat(member_id, instance_id, generation, now_ms, self.view)
 
     def leave(self, group_id: str, identities: Sequence[Identity], ticket: Ticket, now_ms: int) -> GroupDecision:
         out: GroupDecision = Decision()
@@ -253,12 +238,9 @@ class Groups:
                 out.respond(ticket, Left(ErrorCode.NONE, [(identity, error) for identity in identities]))
             else:
                 out.respond(ticket, Left(error))
-        elif isinstance(group, ConsumerGroup):
-            classic_in_consumer.leave(group, identities, ticket, now_ms, self.view, out)
-            self._finish(group, now_ms, out)
         else:
-            group.leave(identities, ticket, now_ms, out)
-            self._tidy(group)
+            group.leave(identities, ticket, now_ms, self.view, out)
+            self._settle(group, now_ms, out)
         return out
 
     # -------------------------------------------------------------------------------------------- consumer protocol
@@ -269,8 +251,9 @@ class Groups:
         group = self._live.get(report.group_id)
         if isinstance(group, ConsumerGroup):
             group.report(report, ticket, now_ms, self.view, fresh_id, out)
-            self._finish(group, now_ms, out)
+            self._settle(group, now_ms, out)
             return out
+        assert group is None or isinstance(group, ClassicGroup), group
         fresh = self._fresh(report, group)
         if isinstance(fresh, Refusal):
             out.respond(ticket, Standing(fresh.code, fresh.message))
@@ -301,17 +284,6 @@ class Groups:
             return upgraded(classic, self._deadlines, self._patterns, self.view)
         return ConsumerGroup(report.group_id, self.limits, self._deadlines, self._patterns)
 
-    def _finish(self, group: ConsumerGroup, now_ms: int, out: GroupDecision) -> None:
-        """What a change of a group of the consumer protocol comes to; without speakers of it, it is a classic one."""
-        if not may_downgrade(group):
-            group.flush(out)
-            return
-        classic = downgraded(group, self._deadlines, now_ms, self.view, out)
-        stored = self._stored_members.get(group.group_id, {})
-        out.records += [drop_member(group.group_id, left) for left in {**stored, **dict.fromkeys(group.known())}]
-        group.abandon(ErrorCode.REBALANCE_IN_PROGRESS, out)
-        self._live[group.group_id] = classic
-
     # -------------------------------------------------------------------------------------------------------- time
 
     @property
@@ -323,27 +295,36 @@ class Groups:
         """What follows from the time alone, group by group."""
         for deadline in self._deadlines.reached(now_ms):
             out: GroupDecision = Decision()
-            group: AnyGroup = deadline.group
-            if isinstance(group, ConsumerGroup):
-                group.expire(deadline, now_ms, self.view)
-                self._finish(group, now_ms, out)
-            else:
-                group.expire(deadline, now_ms, out)
-                self._tidy(group)
+            group: Group = deadline.group
+            group.expire(deadline, now_ms, self.view, out)
+            self._settle(group, now_ms, out)
             if out.records or out.responses:
                 yield group.group_id, out
 
-    def _tidy(self, group: ClassicGroup) -> None:
-        """A group that nobody ever joined is no group."""
-        if group.unused and self._live.get(group.group_id) is group:
+    def _settle(self, group: Group, now_ms: int, out: GroupDecision) -> None:
+        """What a change of a group comes to: records, another kind of group, or no group if nobody ever joined it."""
+        if isinstance(group, ConsumerGroup):
+            if may_downgrade(group):
+                self._downgrade(group, now_ms, out)
+            else:
+                group.flush(out)
+        elif group.unused and self._live.get(group.group_id) is group:
             del self._live[group.group_id]
+
+    def _downgrade(self, group: ConsumerGroup, now_ms: int, out: GroupDecision) -> None:
+        """Without speakers of the consumer protocol it is a classic group again."""
+        classic = downgraded(group, self._deadlines, now_ms, self.view, out)
+        stored = self._stored_members.get(group.group_id, {})
+        out.records += [drop_member(group.group_id, left) for left in {**stored, **dict.fromkeys(group.roster.known())}]
+        group.abandon(ErrorCode.REBALANCE_IN_PROGRESS, out)
+        self._live[group.group_id] = classic
 
     # ----------------------------------------------------------------------------------------------------- offsets
 
     def fetch_error(self, group_id: str, member_id: str | None, epoch: int) -> ErrorCode:
-        """Whether such a member may read committed offsets; only groups of the consumer protocol ask who it is."""
+        """Whether such a member may read committed offsets."""
         group = self._live.get(group_id)
-        return group.fetch_error(member_id, epoch) if isinstance(group, ConsumerGroup) else ErrorCode.NONE
+        return ErrorCode.NONE if group is None else group.fetch_error(member_id, epoch)
 
     def expire_offsets(
         self, group_id: str, date_ms: int, retention_ms: int, topic_name: Callable[[bytes], str | None]
@@ -363,6 +344,10 @@ class Groups:
 
     # ------------------------------------------------------------------------------------------------------ admin
 
+    def _kind(self, group_id: str) -> str | None:
+        group = self._live.get(group_id)
+        return None if group is None else group.kind
+
     def exists(self, group_id: str) -> bool:
         """A group exists through its members, or through its offsets."""
         return group_id in self._live or group_id in self.offsets.groups()
@@ -372,8 +357,7 @@ class Groups:
 
     def listed(self) -> Iterator[Listed]:
         for group_id, group in self._live.items():
-            kind = CONSUMER if isinstance(group, ConsumerGroup) else CLASSIC
-            yield Listed(group_id, group.protocol_type or "", group.state, kind, len(group.members))
+            yield Listed(group_id, group.protocol_type or "", group.state, group.kind, len(group.members))
         for group_id in self.offsets.groups():
             if group_id not in self._live:
                 yield Listed(group_id, "", State.EMPTY)
@@ -381,13 +365,11 @@ class Groups:
     def describe_consumers(self, group_id: str) -> ConsumerGroupView | None:
         """A group of the consumer protocol."""
         group = self._live.get(group_id)
-        return group.describe() if isinstance(group, ConsumerGroup) else None
+        return None if group is None else group.describe_consumers()
 
     def describe(self, group_id: str) -> Described | None:
         """A group of the classic protocol, or of none."""
         group = self._live.get(group_id)
-        if isinstance(group, ConsumerGroup):
-            return None
         if group is not None:
             return group.describe()
         return Described(group_id, State.EMPTY, "", "") if group_id in self.offsets.groups() else None
@@ -406,6 +388,11 @@ class Groups:
             out.records.append(stored_group.drop(group_id))
         out.records += self.commits.of_group(group_id)
         return ErrorCode.NONE, out
+
+
+def _takes_any_kind(group: Group) -> bool:
+    """An empty group of the consumer protocol becomes what the next member speaks."""
+    return group.kind == CONSUMER_PROTOCOL and not group.members
 
 
 def _absent(group_id: str) -> ErrorCode:

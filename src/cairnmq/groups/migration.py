@@ -57,7 +57,7 @@ def upgraded(
         member.rebalance_ms = one.rebalance_ms
         member.topics = tuple(sorted(set(subscription.topics)))
         member.classic = ClassicPart(one.session_ms, one.protocols)
-        group.add(member)
+        group.roster.add(member)
     if why is not None:
         text = f"Cannot upgrade classic group {classic.group_id} to consumer group because {why}."
         return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, text)
@@ -77,7 +77,7 @@ def _hindrance(classic: ClassicGroup) -> str | None:
 
 def may_downgrade(group: ConsumerGroup) -> bool:
     limits: Limits = group.limits
-    return group.only_classic and limits.consumer.may_downgrade and len(group.members) <= limits.size_max
+    return group.roster.only_classic and limits.consumer.may_downgrade and len(group.members) <= limits.size_max
 
 
 def downgraded(
@@ -112,7 +112,7 @@ def downgraded(
     record = ClassicRecord(CONSUMER, generation, protocol, members[0].member_id, since_ms, tuple(members))
     classic = ClassicGroup.load(group.group_id, record, group.limits, deadlines)
     out.records.append(put(group.group_id, ClassicRecord(CONSUMER, generation, None, None, since_ms)))
-    classic.resume(now_ms)
+    classic.resume(now_ms, view)
     classic.rebalance(now_ms, out)
     return classic
 

@@ -6,20 +6,18 @@ Nothing in memory changes before the records are stored: a decision that cannot 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from cairnmq.decision import Decision, KeyedRecord, Ticket
 from cairnmq.errors import ErrorCode
 from cairnmq.groups import offsets as committed_offsets
-from cairnmq.groups.classic import ClassicGroup
-from cairnmq.groups.consumer_group import ConsumerGroup
 from cairnmq.groups.deadlines import Deadlines
+from cairnmq.groups.group import Group
 from cairnmq.groups.messages import Limits, State
 from cairnmq.groups.offset_messages import CommittedPlace, OffsetCommit, OffsetDecision, OffsetErrors, Position
 from cairnmq.groups.offsets import Committed, OffsetKey, Offsets
 from cairnmq.groups.pending import PendingKey, PendingOffsets
 from cairnmq.groups.subscription import CONSUMER
-
-AnyGroup = ClassicGroup | ConsumerGroup
 
 
 class OffsetCommits:
@@ -27,11 +25,11 @@ class OffsetCommits:
 
     def __init__(
         self,
-        groups: Mapping[str, AnyGroup],
+        groups: Mapping[str, Group],
         offsets: Offsets,
         pending: PendingOffsets,
         limits: Limits,
-        deadlines: Deadlines[AnyGroup],
+        deadlines: Deadlines[Any],
     ) -> None:
         self._groups = groups
         self._offsets = offsets

@@ -33,6 +33,18 @@ class State(StrEnum):
 PREPARED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
 IDLE = (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
 
+# Which state may follow which. A transaction without queues and groups is complete as soon as its end is decided; one
+# of version 2 may be aborted although nothing was added, so that its epoch is raised.
+_FROM_IDLE = frozenset((State.EMPTY, State.ONGOING, State.COMPLETE_ABORT))
+NEXT: dict[State, frozenset[State]] = {
+    State.EMPTY: _FROM_IDLE,
+    State.ONGOING: frozenset(State) - {State.EMPTY, State.DEAD, State.PREPARE_EPOCH_FENCE},
+    State.PREPARE_COMMIT: frozenset((State.COMPLETE_COMMIT,)),
+    State.PREPARE_ABORT: frozenset((State.COMPLETE_ABORT,)),
+    State.COMPLETE_COMMIT: _FROM_IDLE,
+    State.COMPLETE_ABORT: _FROM_IDLE,
+}
+
 
 class TransactionRecord(Struct, frozen=True, array_like=True):
     """All that is known of a transactional id.

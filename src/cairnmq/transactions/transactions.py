@@ -31,6 +31,7 @@ from cairnmq.transactions.record import (
     EPOCH_LAST_GIVEN,
     EPOCH_MAX,
     IDLE,
+    NEXT,
     NO_EPOCH,
     NO_ID,
     PREPARED,
@@ -129,6 +130,9 @@ class Transactions:
         return now_ms + self.wall_ahead_ms
 
     def _change(self, transactional_id: str, record: TransactionRecord, out: TransactionDecision) -> None:
+        before = self._live.get(transactional_id)
+        follows = record.state is State.EMPTY if before is None else record.state in NEXT[before.state]
+        assert follows, f"a transaction cannot go from {before and before.state} to {record.state}"
         self._set(transactional_id, record)
         out.records.append(stored_form.put(transactional_id, record))
 

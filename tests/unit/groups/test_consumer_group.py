@@ -238,12 +238,12 @@ def test_a_restart_keeps_members_epochs_and_partitions() -> None:
     hall.join("a", rack_id="r1")
     hall.join("b", instance_id="i", regex="ord.*")
     hall.beat("a", owned=None)
-    before = hall.group.describe()
+    before = hall.group.describe_consumers()
     hall.restart()
-    assert hall.group.describe() == before
+    assert hall.group.describe_consumers() == before
     hall.settle("a", "b")
     assert (hall.numbers("a"), hall.numbers("b")) == ([0, 1], [2, 3])
-    assert hall.group.describe().members[0].rack_id == "r1"
+    assert hall.group.describe_consumers().members[0].rack_id == "r1"
     hall.restart()
     hall.pass_time(SESSION_MS - 1000)
     assert hall.kind[1] == State.STABLE, "everybody has a whole session to be heard of"

@@ -53,7 +53,7 @@ def test_a_classic_group_changes_over_without_a_partition_of_two_owners() -> Non
     assert (hall.numbers("old"), hall.numbers("new")) == ([0, 1], [2, 3])
     assert hall.classic_beat("old") == OK
     assert hall.kind == ("consumer", State.STABLE)
-    assert [member.is_classic for member in hall.group.describe().members] == [True, False]
+    assert [member.is_classic for member in hall.group.describe_consumers().members] == [True, False]
 
 
 def test_the_last_one_of_the_new_protocol_takes_it_along() -> None:

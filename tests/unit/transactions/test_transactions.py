@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from cairnmq.decision import Decision
 from cairnmq.errors import ErrorCode
-from cairnmq.transactions.messages import Add, Decision, End, Filter, Init, Limits, Producer, Response
+from cairnmq.transactions.messages import Add, End, Filter, Init, Limits, Producer, Response, TransactionDecision
 from cairnmq.transactions.record import EPOCH_LAST_GIVEN, EPOCH_MAX, State, TransactionRecord, put
 from cairnmq.transactions.transactions import Transactions
 
@@ -23,7 +25,7 @@ class Desk:
     def __init__(self, **limits: Any) -> None:
         self.core = Transactions(Limits(**limits))
 
-    def store(self, decision: Decision) -> Decision:
+    def store(self, decision: TransactionDecision) -> TransactionDecision:
         for fact in decision.records:
             self.core.apply(fact)
         return decision
@@ -34,10 +36,10 @@ class Desk:
     def add(self, producer: Producer, *queues: int) -> Response:
         return answer(self.store(self.core.add(Add("t", producer, queues), None, NOW_MS)))
 
-    def end(self, producer: Producer, *, commit: bool = True, raises: bool = True) -> Decision:
+    def end(self, producer: Producer, *, commit: bool = True, raises: bool = True) -> TransactionDecision:
         return self.store(self.core.end(End("t", producer, commit, raises), "end", NOW_MS, FRESH + 1))
 
-    def finish(self, decision: Decision) -> Decision:
+    def finish(self, decision: TransactionDecision) -> TransactionDecision:
         (ending,) = decision.effects
         return self.store(self.core.written(ending, NOW_MS))
 
@@ -52,7 +54,7 @@ class Desk:
         self.core.reload("t")
 
 
-def answer(decision: Decision) -> Response:
+def answer(decision: TransactionDecision) -> Response:
     ((_, told),) = decision.responses
     return told
 
@@ -359,3 +361,11 @@ def test_an_id_that_was_to_follow_is_in_doubt_with_the_one_before() -> None:
     desk.store(desk.core.written(ending, NOW_MS))
     assert desk.record.producer_id == 41
     assert given(desk.init()) == Producer(FRESH, 0)
+
+
+def test_a_change_of_state_that_is_not_in_the_table_is_an_error() -> None:
+    desk = Desk()
+    desk.init()
+    with pytest.raises(AssertionError, match="from Empty to PrepareCommit"):
+        desk.core._change("t", replace(desk.record, state=State.PREPARE_COMMIT), Decision())
+    assert desk.record.state is State.EMPTY, "nothing has changed"
