@@ -70,7 +70,7 @@ def test_nothing_of_another_queue_is_read() -> None:
     said = world.read(WRONG.queue_id, 0)
     assert isinstance(said, Damage) and "t-1 is wrong, its queue.json is that of queue 2 (t-2)" in str(said)
     with pytest.raises(Damage):
-        world.engine.find_in_log(world.engine.queues[WRONG.queue_id], 0)
+        world.engine.reads.find_in_log(world.engine.queues[WRONG.queue_id], 0)
     assert world.read_all(OTHER.queue_id) == model[OTHER.queue_id]
 
 

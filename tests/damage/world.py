@@ -8,9 +8,10 @@ from cairnmq.codec.records import Record, build_batch
 from cairnmq.errors import Corrupt, Fault
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.checkpoint.checkpoint import load_checkpoint
-from cairnmq.storage.engine import Engine, EngineConfig, Fetched
+from cairnmq.storage.engine import Engine, EngineConfig
 from cairnmq.storage.files.damage import Damage
 from cairnmq.storage.files.format import Keyed
+from cairnmq.storage.live.reads import Batches
 from cairnmq.storage.live.write_path import Placed
 from cairnmq.storage.maintenance.maintenance import Maintenance
 from cairnmq.storage.maintenance.repair import Repairer
@@ -108,10 +109,10 @@ class World:
         if offset >= queue.visible:
             return None
         try:
-            fetched = self.engine.read(queue, offset, 1, whole=True, cached=False)
+            fetched = self.engine.reads.read_batch(queue, offset, cached=False)
         except Fault as fault:
             return fault
-        assert isinstance(fetched, Fetched), fetched
+        assert isinstance(fetched, Batches), fetched
         return b"".join(bytes(buffer) for buffer in fetched.buffers)
 
     def read_all(self, queue_id: int, start: int = 0) -> dict[int, bytes]:
@@ -121,10 +122,10 @@ class World:
         offset = max(queue.log_start, start)
         while offset < queue.visible:
             try:
-                fetched = self.engine.read(queue, offset, 700, whole=True, cached=False)
+                fetched = self.engine.reads.read(queue, offset, 700, whole=True, cached=False)
             except Fault:
                 break
-            assert isinstance(fetched, Fetched) and fetched.size, fetched
+            assert isinstance(fetched, Batches) and fetched.size, fetched
             data = b"".join(bytes(buffer) for buffer in fetched.buffers)
             while data:
                 size = 12 + int.from_bytes(data[8:12], "big")

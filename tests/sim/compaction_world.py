@@ -15,9 +15,9 @@ from cairnmq.errors import Refusal
 from cairnmq.storage.batches.markers import Marker
 from cairnmq.storage.check.verify import check
 from cairnmq.storage.checkpoint.split_report import Published, Round
-from cairnmq.storage.engine import Fetched
 from cairnmq.storage.files.fault_point import arm
 from cairnmq.storage.files.format import StartMoved
+from cairnmq.storage.live.reads import Batches
 from cairnmq.storage.live.write_path import Placed
 from cairnmq.testing.oracle import demand
 from cairnmq.testing.sim_checks import check_report
@@ -264,8 +264,8 @@ class World(Broker):
         queue = self.engine.queues[1]
         offset, found = start, []
         while offset < queue.visible:
-            fetched = self.engine.read(queue, offset, 500, whole=True, cached=False)
-            assert isinstance(fetched, Fetched) and fetched.size, (offset, fetched)
+            fetched = self.engine.reads.read(queue, offset, 500, whole=True, cached=False)
+            assert isinstance(fetched, Batches) and fetched.size, (offset, fetched)
             for buffer in fetched.buffers:
                 data, at = bytes(buffer), 0
                 while at < len(data):
@@ -286,7 +286,7 @@ class World(Broker):
         queue = self.engine.queues[1]
         queue.reader = None  # lookups open files anew; a reader from before a swap may still see more
         time = self.now - self.rng.randint(0, 100)
-        found = self.engine.find_time(queue, time, self.engine.find_in_log(queue, time))
+        found = self.engine.reads.find_time(queue, time, self.engine.reads.find_in_log(queue, time))
         records = [r for batch in self._batches(queue.log_start) for r in decode_batch(batch)]
         first = next((r.offset for r in records if r.timestamp >= time and r.offset >= queue.log_start), None)
         demand((found.offset if found else None) == first, "time", time, "is found at", found, "not", first)
@@ -298,7 +298,7 @@ class World(Broker):
         batches = self._batches(first)
         aborted: set[int] = set()
         stable = queue.state.stable(queue.visible)
-        ranges = self.engine.aborted(queue, first, stable, cached=False)
+        ranges = self.engine.reads.aborted(queue, first, stable, cached=False)
         assert isinstance(ranges, list)
         read: dict[int, Record] = {}
         for batch in batches:

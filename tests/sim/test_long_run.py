@@ -7,9 +7,10 @@ import random
 from cairnmq.codec.records import Record, build_batch
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.checkpoint.checkpoint import load_checkpoint
-from cairnmq.storage.engine import Engine, EngineConfig, Fetched
+from cairnmq.storage.engine import Engine, EngineConfig
 from cairnmq.storage.files.format import StartMoved
 from cairnmq.storage.live.queue import Queue
+from cairnmq.storage.live.reads import Batches
 from cairnmq.storage.maintenance.maintenance import Maintenance
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.splitter.splitter import Splitter
@@ -86,8 +87,8 @@ class Node:
     def readable(self, queue: Queue) -> int:
         offset, count = queue.log_start, 0
         while offset < queue.visible:
-            fetched = self.engine.read(queue, offset, 1 << 16, whole=True, cached=False)
-            assert isinstance(fetched, Fetched) and fetched.next_offset > offset
+            fetched = self.engine.reads.read(queue, offset, 1 << 16, whole=True, cached=False)
+            assert isinstance(fetched, Batches) and fetched.next_offset > offset
             count += fetched.next_offset - offset
             offset = fetched.next_offset
         return count

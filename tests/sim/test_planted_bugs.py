@@ -17,6 +17,7 @@ from cairnmq.storage.files.disk import Disk, File
 from cairnmq.storage.files.failed_sync import doubt_name
 from cairnmq.storage.files.format import NO_SEGMENTS, CheckpointRows, QueueRow, journal_segment, pack_name
 from cairnmq.storage.journal.journal import Group, Journal, JournalReader
+from cairnmq.storage.live import reads
 from cairnmq.storage.live.ack_policy import SYNCED, WRITTEN, AckPoint
 from cairnmq.storage.live.queue import Queue
 from cairnmq.storage.live.write_path import Released, Write, WritePath
@@ -399,6 +400,11 @@ def damaged_segment_goes_first(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(repair, "restore_segment", hasty)
 
 
+def empty_batches_alone(patch: pytest.MonkeyPatch) -> None:
+    """kafkajs does not move on when a fetch gives it these and nothing else."""
+    patch.setattr(reads, "only_empty", lambda batches: False)
+
+
 def import_visible_before_sync(patch: pytest.MonkeyPatch) -> None:
     stage_kept = WritePath.stage_kept
 
@@ -551,6 +557,7 @@ BUGS: dict[str, Plant] = {
         damaged_pack_goes_at_once,
         damaged_table_believed,
         damaged_segment_goes_first,
+        empty_batches_alone,
         import_visible_before_sync,
         import_opens_without_a_fact,
         failed_import_leaves_the_queue_open,

@@ -1,4 +1,5 @@
-"""A broker's storage without threads or sockets: queues, journals' write paths, reads, and what the splitter reports.
+"""A broker's storage without threads or sockets: recovery, the queues, and what the splitter reports. Entries are
+written through `appends`, records are read through `reads`.
 
 The asyncio shell (broker/storage_loop/store.py) and the simulator drive the same object. Every method runs on the
 owner's thread unless it says that it blocks.
@@ -6,45 +7,35 @@ owner's thread unless it says that it blocks.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 
 from msgspec import Struct
 
-from cairnmq.errors import Corrupt, ErrorCode, Refusal
-from cairnmq.storage.batches.batch_run import Part, Wanted, Warm, sound_batches
+from cairnmq.errors import Corrupt
 from cairnmq.storage.checkpoint.checkpoint import CheckpointImage, load_checkpoint
 from cairnmq.storage.checkpoint.split_report import Published, Resume, Round
-from cairnmq.storage.files.buffers import Tray
-from cairnmq.storage.files.damage import Damage, DamageList, Place
+from cairnmq.storage.files.damage import DamageList
 from cairnmq.storage.files.disk import Disk
 from cairnmq.storage.files.failed_sync import doubt_name
 from cairnmq.storage.files.fault_point import reach
-from cairnmq.storage.files.format import ENTRY_SIZE, NO_SEGMENTS, Aborted, numbered
+from cairnmq.storage.files.format import NO_SEGMENTS, numbered
 from cairnmq.storage.journal.directories import find_journals
 from cairnmq.storage.live.appends import Appends
 from cairnmq.storage.live.queue import Queue
-from cairnmq.storage.live.time_lookup import Found, Newest, find_record, newest_in_log
+from cairnmq.storage.live.reads import Reads
 from cairnmq.storage.live.write_path import WritePath
 from cairnmq.storage.packs.pack_set import PackShelf
 from cairnmq.storage.queue.producers import live
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.queue.state import QueueState
 from cairnmq.storage.queue.tail import Tail
-from cairnmq.storage.queue.transactions import by_marker, overlapping
 from cairnmq.storage.recovery.owner import journal_counts
 from cairnmq.storage.recovery.replay import Progress, Scan, cut_short, known_by, live_queues, reopened, scan_journal
 from cairnmq.storage.recovery.salvage import refuse_unfinished, tidy
 from cairnmq.storage.recovery.stale_checkpoint import refuse_stale_checkpoint
 from cairnmq.storage.recovery.stored_split import StoredSplit, scan_split
 from cairnmq.storage.recovery.witness import Known
-from cairnmq.storage.segments.queue_reader import QueueReader
 from cairnmq.storage.segments.segment import TXN_INDEX, left_over
-from cairnmq.storage.segments.txn_index import NOTHING_KNOWN
-from cairnmq.types import Buffer
-
-READERS_MAX = 1000
 
 
 class EngineConfig(Struct, frozen=True, kw_only=True):
@@ -53,14 +44,6 @@ class EngineConfig(Struct, frozen=True, kw_only=True):
     retain_bytes: int = 0
     unsplit_bytes_max: int = 1 << 30
     unsplit_entries_max: int = 1_000_000
-
-
-class Fetched(Struct):
-    """Whole batches from one queue, and the offset behind them."""
-
-    buffers: list[Buffer]
-    size: int
-    next_offset: int
 
 
 class Engine:
@@ -94,14 +77,13 @@ class Engine:
             self.damages.add(place)
         self.serial = image.serial  # of the checkpoint that this broker goes by
         self._resume = Resume(dict(self.split), serial=self.serial)
-        self.tail_reads = 0
         # segments that a power loss may have left, all or some, until the splitter has opened the log
         self._left_over = {
             queue_id: left_over(read_disk.list(queues[queue_id].spec.directory), row.compaction.swaps)
             for queue_id, row in image.queues.items()
             if row.compaction.swaps and queue_id in queues
         }
-        self._read: deque[Queue] = deque()  # queues with a reader, the oldest first
+        self.reads = Reads(read_disk, paths, self.shelf, self._left_over)
 
     @classmethod
     def open(
@@ -288,216 +270,7 @@ class Engine:
             or path.unsplit_entries >= self.config.unsplit_entries_max
         )
 
-    # ---------------------------------------------------------------------------------------------------- reading
-
-    def read(
-        self,
-        queue: Queue,
-        offset: int,
-        max_bytes: int,
-        *,
-        whole: bool,
-        cached: bool,
-        committed: bool = False,
-        tray: Tray | None = None,
-    ) -> Fetched | Refusal | Warm:
-        """Visible batches from the one holding `offset` on; a `Warm` (only if `cached`) when that waits for the disk.
-
-        At least one batch if `whole`, whatever `max_bytes` says. `committed`: only those below the last stable offset;
-        which of them are aborted, `aborted` says. With a `tray` they lie there as far as they fit.
-        """
-        until = queue.last_stable if committed else queue.visible
-        if queue.cut_short and offset >= until:  # the end of the transaction that is open there may be behind it too
-            return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"offset {offset}; the journal is damaged behind {queue.end}")
-        if offset < queue.log_start or offset > queue.end:
-            return Refusal(
-                ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset}; the queue holds {queue.log_start} to {queue.end}"
-            )
-        fetched = Fetched([], 0, offset)
-        split = min(queue.split_end, until)
-        while fetched.next_offset < split and (fetched.size < max_bytes or (whole and not fetched.size)):
-            try:
-                part = self._read_split(
-                    queue,
-                    fetched.next_offset,
-                    split,
-                    max_bytes - fetched.size,
-                    tray,
-                    whole=whole and not fetched.size,
-                    cached=cached,
-                )
-            except (Corrupt, OSError):
-                if fetched.size:
-                    return fetched  # the next read begins with what cannot be read
-                raise
-            if not isinstance(part, Part):
-                return fetched if fetched.size else part
-            if not len(part.data):
-                return fetched
-            fetched.buffers.append(part.data)
-            fetched.size += len(part.data)
-            fetched.next_offset = part.next_offset
-        if fetched.next_offset < until:
-            warm = self._read_tail(queue, fetched, until, max_bytes, whole, cached, tray)
-            if warm is not None and not fetched.size:
-                return warm
-        return fetched
-
-    def _read_split(
-        self, queue: Queue, offset: int, until: int, max_bytes: int, tray: Tray | None, *, whole: bool, cached: bool
-    ) -> Part | Warm:
-        """From a pack or from the queue's own segments."""
-        epoch, limit = queue.state.epoch_of(offset)
-        limit = min(limit, until)
-        packed_end = queue.packed_end
-        if offset < packed_end:
-            wanted = Wanted(offset, min(limit, packed_end), epoch, max_bytes, tray)
-            return self.shelf.read(queue.queue_id, wanted, whole=whole, cached=cached)
-        reader = queue.reader or self._open_reader(queue)
-        wanted = Wanted(offset, limit, epoch, max_bytes, tray)
-        part = reader.read(wanted, whole=whole, cached=cached)
-        return part if isinstance(part, Part) else partial(_warm, queue, reader, part)
-
-    def _open_reader(self, queue: Queue) -> QueueReader:
-        """Readers keep files open, and a process may not have as many of those as there are queues."""
-        while len(self._read) >= READERS_MAX:
-            self._read.popleft().reader = None  # closed when the last read on it ends
-        self._read.append(queue)
-        queue.reader = self._reader_of(queue)
-        return queue.reader
-
-    def _reader_of(self, queue: Queue) -> QueueReader:
-        interval, ignored = queue.config.index_interval_bytes, self._left_over.get(queue.queue_id, ())
-        return QueueReader(self.read_disk, queue.spec.directory, interval, ignored, queue.queue_id)
-
-    def _read_tail(
-        self,
-        queue: Queue,
-        fetched: Fetched,
-        limit: int,
-        max_bytes: int,
-        whole: bool,
-        cached: bool,
-        tray: Tray | None,
-    ) -> Warm | None:
-        """Adds batches straight from the journal, as far as that does not wait for the disk."""
-        tail = queue.tail
-        if tail is None:
-            return None
-        index = tail.find(fetched.next_offset)
-        if index < 0:
-            return None
-        offsets, positions, sizes = tail.offsets, tail.positions, tail.sizes
-        journal = self.paths[queue.journal].journal
-        count = len(offsets)
-        epoch, until = -1, -1
-        while index < count and offsets[index] < limit:
-            # neighbours in the journal are read together: one pread instead of many
-            first = index
-            start = positions[index]
-            end = start
-            room = max_bytes - fetched.size
-            while index < count and offsets[index] < limit:
-                gap = positions[index] - end
-                if (index > first and gap != ENTRY_SIZE) or positions[index] + sizes[index] - start > room:
-                    break
-                end = positions[index] + sizes[index]
-                index += 1
-            if index == first:
-                if fetched.size or not whole:
-                    return None
-                end = start + sizes[index]
-                index += 1
-            file, at = journal.locate(start)
-            data = file.read_cached(at, end - start, tray) if cached else file.read(at, end - start)
-            if data is None:
-                return partial(file.read, at, end - start)
-            self.tail_reads += 1
-            view = memoryview(data)
-            if tray is not None:
-                tray.keep(view)
-            for i in range(first, index):
-                begin, size = positions[i] - start, sizes[i]
-                batch = view[begin : begin + size]
-                if offsets[i] >= until:
-                    epoch, until = queue.state.epoch_of(offsets[i])
-                if sound_batches(batch, size, offsets[i], offsets[i] + 1, epoch)[0] != size:
-                    if fetched.size:
-                        return None  # the next read begins with the damage
-                    end = offsets[i + 1] if i + 1 < count else queue.end
-                    raise Damage(Place(file.name, at + begin, str(queue.queue_id), offsets[i], end))
-                fetched.buffers.append(batch)
-                fetched.size += size
-                fetched.next_offset = offsets[i + 1] if i + 1 < count else queue.end
-            if fetched.size >= max_bytes:
-                return None
-        return None
-
-    def aborted(self, queue: Queue, start: int, end: int, *, cached: bool) -> list[Aborted] | Warm:
-        """Aborted transactions with records from offset `start` up to `end`, in the order of their markers.
-
-        `end` is not behind the last stable offset. A `Warm` (only if `cached`) when that waits for the disk.
-        """
-        known = queue.state.aborted
-        rows = {row.last: row for row in overlapping(known, start, end)} if known else {}
-        if queue.segments_from != NO_SEGMENTS and start < queue.split_end and queue.packed_end < queue.split_end:
-            reader = queue.reader or self._open_reader(queue)
-            sums = queue.row_sums if queue.row_sums and not queue.config.compact else NOTHING_KNOWN
-            part = reader.aborted(start, end, queue.split_end, cached=cached, sums=sums)
-            if not isinstance(part, list):
-                return part
-            rows.update((row.last, row) for row in part)
-        return sorted(rows.values(), key=by_marker) if rows else []
-
-    # ----------------------------------------------------------------------------------------------- looking up
-
-    def find_in_log(self, queue: Queue, timestamp: int) -> int | None:
-        """Base offset of the first split batch that reaches `timestamp`. Blocks, and may run on any thread."""
-        if queue.split_end <= queue.log_start:
-            return None
-        place = None
-        if queue.log_start < queue.packed_end:
-            place = self.shelf.find_time(queue.queue_id, timestamp, queue.log_start, queue.packed_end)
-        if place is None and queue.packed_end < queue.split_end:
-            place = self._reader_of(queue).find_time(timestamp, queue.split_end)
-        return place.base_offset if place is not None else None
-
-    def find_batch(self, queue: Queue, timestamp: int, in_log: int | None) -> int | None:
-        """An offset in or before the first batch that reaches `timestamp`; `in_log` is what `find_in_log` said."""
-        if in_log is None and queue.tail is not None:
-            index = queue.tail.find_time(timestamp)
-            if index < len(queue.tail):
-                return queue.tail.offsets[index]
-        return in_log
-
-    def find_time(self, queue: Queue, timestamp: int, in_log: int | None) -> Found | None:
-        """The first visible record whose timestamp reaches `timestamp`, for those who may wait for disks."""
-        offset = self.find_batch(queue, timestamp, in_log)
-        while offset is not None and offset < queue.visible:
-            fetched = self.read(queue, max(offset, queue.log_start), 1, whole=True, cached=False)
-            if not isinstance(fetched, Fetched) or not fetched.buffers:
-                return None
-            found = find_record(fetched.buffers[0], timestamp, queue.log_start)
-            if found is not None:
-                return found
-            offset = fetched.next_offset
-        return None
-
-    def newest_in_log(self, queue: Queue) -> Callable[[], Newest | None]:
-        """A lookup of the largest timestamp that is split. The lookup blocks, and may run on any thread."""
-        reader = (queue.reader or self._open_reader(queue)) if queue.packed_end < queue.split_end else None
-        return partial(newest_in_log, self.shelf, queue, reader)
-
     def epoch_end(self, queue: Queue, epoch: int) -> tuple[int, int] | None:
         """None: nobody knows, since the journal is damaged where that epoch went on."""
         found = queue.state.epoch_end(epoch, self.epoch, queue.end)
         return None if queue.cut_short and found[1] in (-1, queue.end) else found
-
-
-def _warm(queue: Queue, reader: QueueReader, warm: Warm) -> None:
-    """Files of a reader that is no longer the queue's may be gone. That is no damage: the next read takes others."""
-    try:
-        warm()
-    except Damage:
-        if queue.reader is reader:
-            raise

@@ -5,9 +5,10 @@ from __future__ import annotations
 from cairnmq.storage.batches.batch_run import walk
 from cairnmq.storage.check.verify import check
 from cairnmq.storage.checkpoint.split_report import Published, Round
-from cairnmq.storage.engine import Engine, Fetched
+from cairnmq.storage.engine import Engine
 from cairnmq.storage.files.format import NO_SEGMENTS, QueueIdentity
 from cairnmq.storage.live.queue import Queue
+from cairnmq.storage.live.reads import Batches
 from cairnmq.storage.packs.pack import PackReader
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.segments.segment import LOG, segment_name
@@ -39,10 +40,10 @@ def check_content(engine: Engine, queue: Queue, expected: QueueModel) -> None:
     """Everything from log start to end reads back as it was written."""
     offset, parts = queue.log_start, []
     while offset < queue.visible:
-        found = engine.read(queue, offset, 3000, whole=True, cached=False)
-        if not isinstance(found, Fetched) or not found.size:
+        found = engine.reads.read(queue, offset, 3000, whole=True, cached=False)
+        if not isinstance(found, Batches) or not found.size:
             demand(False, name(queue), "cannot read offset", offset, "of", queue.visible, found)
-        assert isinstance(found, Fetched)
+        assert isinstance(found, Batches)
         parts.extend(found.buffers)
         offset = found.next_offset
     want = b"".join(data for _, _, data in expected.readable())

@@ -12,9 +12,10 @@ from msgspec.structs import replace
 from cairnmq.codec.batch import CONTROL_BIT, TRANSACTIONAL_BIT, read_header
 from cairnmq.codec.records import Record, decode_batch, iter_batches
 from cairnmq.settings.topic import LogConfig
-from cairnmq.storage.engine import Engine, Fetched
+from cairnmq.storage.engine import Engine
 from cairnmq.storage.files.format import Aborted
 from cairnmq.storage.live.queue import Queue
+from cairnmq.storage.live.reads import Batches
 from cairnmq.storage.maintenance.maintenance import Maintenance
 from cairnmq.storage.splitter.splitter import Splitter
 from cairnmq.testing.oracle import QueueModel, demand
@@ -129,7 +130,7 @@ class CompactionWorld(TransactionWorld):
             return
         queue.reader = None  # lookups open files anew; a reader from before a swap may still see more
         time = self.now - self.rng.randint(-50, 2000)
-        found = self.engine.find_time(queue, time, self.engine.find_in_log(queue, time))
+        found = self.engine.reads.find_time(queue, time, self.engine.reads.find_in_log(queue, time))
         readable = (record for batch in batches_of(self.engine, queue, queue.log_start) for record in records_in(batch))
         first = next((r.offset for r in readable if r.timestamp >= time and r.offset >= queue.log_start), None)
         demand((found.offset if found else None) == first, name(queue), "finds", found, "for", time, "not", first)
@@ -138,7 +139,7 @@ class CompactionWorld(TransactionWorld):
         """docs/compaction.md, invariants 1 to 4, from offset `start` on."""
         who, stable = name(queue), queue.last_stable
         sent, hidden = written(expected, start, queue.visible)
-        rows = engine.aborted(queue, start, stable, cached=False)
+        rows = engine.reads.aborted(queue, start, stable, cached=False)
         assert isinstance(rows, list)
         read: dict[int, Record] = {}
         aborted: set[int] = set()
@@ -202,10 +203,10 @@ def batches_of(engine: Engine, queue: Queue, start: int) -> list[bytes]:
     """Everything visible from `start` on; batches go on where the one before ends."""
     offset, found = start, []
     while offset < queue.visible:
-        fetched = engine.read(queue, offset, 3000, whole=True, cached=False)
-        if not isinstance(fetched, Fetched) or not fetched.size:
+        fetched = engine.reads.read(queue, offset, 3000, whole=True, cached=False)
+        if not isinstance(fetched, Batches) or not fetched.size:
             demand(False, name(queue), "cannot read offset", offset, "of", queue.visible, fetched)
-        assert isinstance(fetched, Fetched)
+        assert isinstance(fetched, Batches)
         for batch in iter_batches(b"".join(fetched.buffers)):
             header = read_header(batch)
             demand(header.base_offset <= offset, name(queue), "has a hole before", header.base_offset, "from", offset)

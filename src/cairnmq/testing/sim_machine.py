@@ -389,7 +389,7 @@ class Machine:
         for queue_id, held in model.settled.queues.items():
             queue = engine.queues.get(queue_id)
             if queue is not None and queue.end < held.end:
-                answer = engine.read(queue, queue.end, 1000, whole=True, cached=False)
+                answer = engine.reads.read(queue, queue.end, 1000, whole=True, cached=False)
                 is_told = isinstance(answer, Refusal) and answer.code == ErrorCode.KAFKA_STORAGE_ERROR
                 demand(is_told, name(queue), "ended at", held.end, "and says of its end", queue.end, answer)
 

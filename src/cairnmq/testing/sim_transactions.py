@@ -20,11 +20,13 @@ from cairnmq.codec.batch import (
 )
 from cairnmq.codec.records import Record, build_batch, decode_batch, iter_batches
 from cairnmq.errors import ErrorCode, Refusal
+from cairnmq.storage.batches.batch_run import NotCached
 from cairnmq.storage.batches.markers import Marker, marker_batch
-from cairnmq.storage.engine import Engine, Fetched
+from cairnmq.storage.engine import Engine
 from cairnmq.storage.files.format import Aborted
 from cairnmq.storage.live.ack_policy import BATCH, SYNCED, AckPoint, durability
 from cairnmq.storage.live.queue import Queue
+from cairnmq.storage.live.reads import Batches
 from cairnmq.testing.oracle import SERIAL_DIGITS, JournalModel, QueueModel, demand
 from cairnmq.testing.sim_checks import home, name
 from cairnmq.testing.sim_metadata import new_producer_id
@@ -211,21 +213,17 @@ class TransactionWorld(World):
         offset = self.rng.randint(queue.log_start, max(stable, queue.log_start))
         size = self.rng.choice((1, 200, 1000, 100_000))
         while True:
-            found = self.engine.read(queue, offset, size, whole=True, cached=True, committed=True)
-            if isinstance(found, Fetched):
-                rows = self.engine.aborted(queue, offset, found.next_offset, cached=True)
-                if isinstance(rows, list):
-                    break
-                rows()
-            else:
-                assert callable(found), found
-                found()
+            found = self.engine.reads.read(queue, offset, size, whole=True, cached=True, committed=True)
+            if not isinstance(found, NotCached):
+                break
+            found.load()
+        assert isinstance(found, Batches), found
         first = bisect_right(held.batches, offset, key=lambda batch: batch[1])
         want = b"".join(data for _, end, data in held.batches[first:] if end <= stable)
         got = b"".join(found.buffers)
         demand(want.startswith(got), name(queue), "reads something else or undecided from", offset, "to", stable)
         demand(bool(got) or not want, name(queue), "reads nothing at", offset, "below the last stable offset")
-        shown = [offset for offset, hidden in hide(got, rows) if not hidden]
+        shown = [offset for offset, hidden in hide(got, found.aborted) if not hidden]
         meant = committed(held.batches, offset, found.next_offset)
         demand(not got or shown == meant, name(queue), "shows", shown, "instead of", meant, "from", offset)
 
@@ -287,7 +285,7 @@ def committed(batches: list[tuple[int, int, bytes]], start: int, end: int) -> li
     return found
 
 
-def hide(data: bytes, rows: list[Aborted]) -> list[tuple[int, bool]]:
+def hide(data: bytes, rows: Sequence[Aborted]) -> list[tuple[int, bool]]:
     """As clients do it: (base offset, whether it is left out) of each batch."""
     waiting = sorted(rows, key=lambda row: row.first)
     aborting: set[int] = set()
@@ -318,5 +316,5 @@ def check_aborted(engine: Engine, queue: Queue, expected: QueueModel) -> None:
     stable = queue.last_stable
     for start in {queue.log_start, (queue.log_start + stable) // 2}:
         want = [row for row in aborted if row.last >= start and row.first < stable]
-        found = engine.aborted(queue, start, stable, cached=False)
+        found = engine.reads.aborted(queue, start, stable, cached=False)
         demand(found == want, name(queue), "aborted from", start, "to", stable, ":", found, "not", want)

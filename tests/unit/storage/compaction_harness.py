@@ -7,7 +7,7 @@ from random import Random
 
 from cairnmq.codec.records import Record, build_batch, decode_batch
 from cairnmq.storage.check.verify import check
-from cairnmq.storage.engine import Fetched
+from cairnmq.storage.live.reads import Batches
 from unit.storage.splitter_harness import NOW, Broker
 
 DAY = 24 * 3600 * 1000
@@ -54,8 +54,8 @@ class Room(Broker):
         queue = self.engine.queues[1]
         offset, found = queue.log_start if start is None else start, []
         while offset < queue.visible:
-            fetched = self.engine.read(queue, offset, 1, whole=True, cached=False)
-            assert isinstance(fetched, Fetched)
+            fetched = self.engine.reads.read_batch(queue, offset, cached=False)
+            assert isinstance(fetched, Batches)
             found.append(bytes(fetched.buffers[0]))
             offset = fetched.next_offset
         return found

@@ -12,9 +12,10 @@ from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.batches.markers import Marker
 from cairnmq.storage.checkpoint.checkpoint import load_checkpoint
 from cairnmq.storage.checkpoint.split_report import Resume
-from cairnmq.storage.engine import Engine, EngineConfig, Fetched
+from cairnmq.storage.engine import Engine, EngineConfig
 from cairnmq.storage.files.format import Aborted
 from cairnmq.storage.live.ack_policy import AckPoint
+from cairnmq.storage.live.reads import Batches
 from cairnmq.storage.live.write_path import Placed
 from cairnmq.storage.maintenance.maintenance import Maintenance
 from cairnmq.storage.queue.spec import QueueSpec
@@ -115,8 +116,8 @@ class Broker:
         queue = self.engine.queues[number]
         offset, found = queue.log_start, []
         while offset < queue.visible:
-            fetched = self.engine.read(queue, offset, 1, whole=True, cached=False)
-            assert isinstance(fetched, Fetched)
+            fetched = self.engine.reads.read_batch(queue, offset, cached=False)
+            assert isinstance(fetched, Batches)
             found.append(int.from_bytes(fetched.buffers[0][:8], "big"))
             offset = fetched.next_offset
         return found
@@ -155,7 +156,7 @@ class Broker:
 
     def aborted(self, number: int, start: int = 0, end: int | None = None) -> list[Aborted]:
         queue = self.engine.queues[number]
-        found = self.engine.aborted(queue, start, queue.last_stable if end is None else end, cached=False)
+        found = self.engine.reads.aborted(queue, start, queue.last_stable if end is None else end, cached=False)
         assert isinstance(found, list)
         return found
 
@@ -164,8 +165,8 @@ class Broker:
         queue = self.engine.queues[number]
         offset, found = queue.log_start, []
         while offset < queue.last_stable:
-            fetched = self.engine.read(queue, offset, 150, whole=True, cached=False, committed=True)
-            assert isinstance(fetched, Fetched) and fetched.size
+            fetched = self.engine.reads.read(queue, offset, 150, whole=True, cached=False, committed=True)
+            assert isinstance(fetched, Batches) and fetched.size
             rows = self.aborted(number, offset, fetched.next_offset)
             for buffer in fetched.buffers:
                 for batch in iter_batches(buffer):

@@ -14,10 +14,10 @@ from cairnmq.broker.requests.fetch_rows import NO_RECORDS, NONE_ABORTED
 from cairnmq.broker.requests.fetch_sessions import FetchSessions, Plan, Wanted
 from cairnmq.broker.requests.reply import AwaitedReply, Outcome, Reply
 from cairnmq.broker.requests.wide_fetch import fetch_in_turns, is_wide
-from cairnmq.errors import ErrorCode, Fault, Refusal
+from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.kernels import pick
 from cairnmq.metadata.image import Image
-from cairnmq.storage.api.serving import SMALL, Fetched, Queue, ReadFailure, Tray, Warm, failure_of, forget_oldest
+from cairnmq.storage.api.serving import SMALL, Batches, NotCached, Queue, ReadFailure, Tray
 from cairnmq.types import Buffer, Buffers
 from cairnmq.wire.codec import decode, encode
 from cairnmq.wire.framing import RequestHeader
@@ -34,13 +34,11 @@ Asked: TypeAlias = FetchRequest.FetchPartition
 PartitionData: TypeAlias = FetchResponse.PartitionData
 TOPIC_IDS_SINCE = 13
 READ_COMMITTED = 1
-WARM_TRIES = 3
-COLD_FAILURES_MAX = 1000  # remembered for those who ask next; who never asks again must not fill memory
+LOADS_MAX = 3
 # Answers are built in memory, so what one connection can make us hold is bounded below the 50 MB that clients ask for.
 ANSWER_BYTES_MAX = 8 << 20
 ANSWER_BYTES_FEW = 1 << 20  # of few partitions
 BYTES_PER_PARTITION = 8 << 10
-DOES_NOT_FIT = -1  # instead of a size
 LEAST_ON_TRAY = SMALL  # a smaller answer gets memory of its own: it must not hold a whole chunk
 # A parked fetch of many partitions is objects for each of them, so it does not stay for as long as it likes.
 FEW_PARTITIONS = 100  # above these it is answered early when others wait for the memory
@@ -88,7 +86,7 @@ class _Fetch:
 
     __slots__ = (
         "ctx", "version", "request", "plan", "reply", "queues",
-        "parked", "timer", "woken", "tries", "budget", "expired", "failed", "delayed", "size", "urgent", "cut",
+        "parked", "timer", "woken", "loads", "budget", "expired", "failed", "delayed", "size", "urgent",
     )  # fmt: skip
 
     def __init__(self, ctx: Context, version: int, request: FetchRequest, plan: Plan, most: int, size: int = 0) -> None:
@@ -102,14 +100,13 @@ class _Fetch:
         self.parked: list[Queue] = []
         self.timer: asyncio.TimerHandle | None = None
         self.woken = False
-        self.tries = 0
+        self.loads = 0  # rounds of cold reads
         self.failed: dict[int, ReadFailure] = {}  # cold reads that failed, by place in the request
         self.budget = most
         self.expired = request.max_wait_ms <= 0
         self.delayed = False
         self.size = size  # of records before, if this is a piece of a wide fetch, and in the end with its own
         self.urgent = False
-        self.cut = False  # the last read, by the room that was left, though its queue has more
 
     def _queues(self) -> list[Queue | ErrorCode]:
         plan, image = self.plan, self.ctx.catalog.image
@@ -157,7 +154,7 @@ class _Fetch:
         answers: list[PartitionData] = []
         served: list[PartitionData] = []
         sizes: list[tuple[str, int]] = []
-        warms: dict[int, Warm] = {}
+        not_cached: dict[int, NotCached] = {}
         committed = self.request.isolation_level == READ_COMMITTED
         while (index := pass_over(asked, queues, live, answers, full or 0 < limit <= total, committed)) < len(asked):
             one, queue = asked[index], queues[index]
@@ -170,23 +167,24 @@ class _Fetch:
                 urgent = True
                 continue
             room = limit - total
-            size = self._read(index, queue, answer, room, total == 0, warms, tray)
-            if size > 0:
-                total += size
-                served.append(answer)
-                sizes.append((queue.spec.topic, size))
-            if size and self.cut:
-                # What is left is too little, or used. Others would read it to find that their next batch does not fit.
-                full = True
+            most = min(one.partition_max_bytes, max(room, 0))
+            read = self._read(index, queue, answer, most, room > 0, total == 0, tray)
+            if isinstance(read, NotCached):
+                not_cached[index] = read
+            elif read is not None:
+                if read.size:
+                    total += read.size
+                    served.append(answer)
+                    sizes.append((queue.spec.topic, read.size))
+                until = answer.last_stable_offset if committed else answer.high_watermark
+                if most < one.partition_max_bytes and read.next_offset < until:
+                    # The room is too small for this queue's next batch: other queues would read theirs in vain.
+                    full = True
             urgent = urgent or bool(answer.error_code) or answer.diverging_epoch.end_offset >= 0
-        if warms and not total:
-            places = list(warms)
-            self.ctx.store.warm(list(warms.values()), lambda failures: self._again(places, failures))
-            return None
-        if warms:
-            # for the next request: cold queues must not starve beside hot ones
-            places = list(warms)
-            self.ctx.store.warm(list(warms.values()), lambda failures: self._tell_next(places, failures))
+        if not_cached:
+            self._load(not_cached, waits=not total)
+            if not total:
+                return None
         if urgent or full or self.expired or total >= min(self.request.min_bytes, limit):
             if total - self.size < LEAST_ON_TRAY:
                 for answer in served:
@@ -203,11 +201,13 @@ class _Fetch:
         index: int,
         queue: Queue,
         answer: PartitionData,
-        room: int,
+        most: int,
+        has_room: bool,
         first: bool,
-        warms: dict[int, Warm],
         tray: Tray,
-    ) -> int:
+    ) -> Batches | NotCached | None:
+        """None: nothing is read, and `answer` says why if that is an error. With batches, also if the next one does not
+        fit, `answer` has them."""
         one = self.plan.asked[index]
         offset = one.fetch_offset
         answer.high_watermark = queue.visible
@@ -219,61 +219,48 @@ class _Fetch:
         store = self.ctx.store
         if store.queues.get(queue.queue_id) is not queue:
             _refuse(answer, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            return 0
+            return None
         if one.last_fetched_epoch >= 0 and (ended := store.epoch_end(queue, one.last_fetched_epoch)) is not None:
             epoch, end = ended
             if 0 <= epoch < one.last_fetched_epoch or 0 <= end < offset:
                 answer.diverging_epoch = FetchResponse.EpochEndOffset(epoch=epoch, end_offset=end)
-                return 0
+                return None
         if until <= offset <= queue.end and not queue.cut_short:
-            return 0
-        if room <= 0 and not first:
-            return 0
-        failure = self.failed.get(index)
-        if failure is None and store.cold_failures:
-            failure = store.cold_failures.pop((queue.queue_id, offset), None)
-        if failure is not None:
-            self._fail(queue, offset, answer, failure)
-            return 0
-        try:
-            most = min(one.partition_max_bytes, max(room, 0))
-            fetched = store.read(queue, offset, most, tray, whole=first, committed=committed)
-            if committed and isinstance(fetched, Fetched) and fetched.size:
-                aborted = store.aborted(queue, offset, fetched.next_offset)
-                if isinstance(aborted, list):
-                    answer.aborted_transactions = [
-                        FetchResponse.AbortedTransaction(producer_id=row.producer_id, first_offset=row.first)
-                        for row in aborted
-                    ] or NONE_ABORTED
-                else:
-                    fetched = aborted
-        except (Fault, OSError) as error:
-            self._fail(queue, offset, answer, failure_of(error))
-            return 0
-        if isinstance(fetched, Fetched):
-            answer.records = fetched.buffers
-            self.cut = most < one.partition_max_bytes and fetched.next_offset < until
-            return fetched.size or DOES_NOT_FIT
-        if isinstance(fetched, Refusal):
-            _refuse(answer, fetched.code)
+            return None
+        if not has_room and not first:
+            return None
+        read = self.failed.get(index) or store.read(queue, offset, most, tray, whole=first, committed=committed)
+        if isinstance(read, Batches):
+            answer.records = read.buffers
+            if read.aborted:
+                answer.aborted_transactions = [
+                    FetchResponse.AbortedTransaction(producer_id=row.producer_id, first_offset=row.first)
+                    for row in read.aborted
+                ]
+            return read
+        if isinstance(read, NotCached):
+            return read
+        if isinstance(read, Refusal):
+            _refuse(answer, read.code)
             answer.log_start_offset = queue.log_start
         else:
-            warms[index] = fetched
-        return 0
+            self._fail(queue, offset, answer, read)
+        return None
 
     def _fail(self, queue: Queue, offset: int, answer: PartitionData, failure: ReadFailure) -> None:
         if self.ctx.store.found_damage(queue, failure):  # its readers try again and again
             log.error("cannot read %s-%d at offset %d: %s", queue.topic, queue.partition, offset, failure.text)
         _refuse(answer, ErrorCode.UNKNOWN_SERVER_ERROR if failure.is_defect else ErrorCode.KAFKA_STORAGE_ERROR)
 
-    def _tell_next(self, places: list[int], failures: list[ReadFailure | None]) -> None:
-        """Beside hot queues a cold one is never waited for, so who asks next is told."""
-        told = self.ctx.store.cold_failures
-        for index, failure in zip(places, failures, strict=True):
-            queue = self.queues[index]
-            if failure is not None and isinstance(queue, Queue):
-                told[queue.queue_id, self.plan.asked[index].fetch_offset] = failure
-        forget_oldest(told, COLD_FAILURES_MAX)
+    def _load(self, not_cached: dict[int, NotCached], *, waits: bool) -> None:
+        """If the request does not wait, they are for the next one: cold queues must not starve beside hot ones."""
+        indexes, reads = list(not_cached), list(not_cached.values())
+        if waits:
+            self.ctx.store.cold_reads.load(reads, lambda failures: self._again(indexes, failures))
+            return
+        asked, queues = self.plan.asked, self.queues
+        places = [(cast(Queue, queues[index]), asked[index].fetch_offset) for index in indexes]
+        self.ctx.store.cold_reads.load_for_next(places, reads)
 
     def _again(self, places: list[int], failures: list[ReadFailure | None]) -> None:
         """Cold reads are done: what they read is in the page cache now."""
@@ -282,8 +269,8 @@ class _Fetch:
                 self.reply.complete(None)  # nobody is there any more: this gives back what the request held
             return
         self.failed.update({index: failure for index, failure in zip(places, failures, strict=True) if failure})
-        self.tries += 1
-        if self.tries >= WARM_TRIES:
+        self.loads += 1
+        if self.loads >= LOADS_MAX:
             self.expired = True  # the cache loses pages as fast as we fill it: answer with what there is
         self._complete()
 

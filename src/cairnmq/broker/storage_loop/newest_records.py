@@ -7,7 +7,7 @@ unpack and give back is bounded.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from heapq import heappop, heappush
@@ -19,14 +19,14 @@ from cairnmq.codec.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader, rea
 from cairnmq.codec.compression import CodecMissing, Undecodable
 from cairnmq.codec.records import Record, last_records
 from cairnmq.errors import Fault
-from cairnmq.storage.api.serving import Engine, Fetched, Queue, ReadFailure, Warm, failure_of, frameless
+from cairnmq.storage.api.serving import Batches, NotCached, Queue, ReadFailure, Reads, failure_of, frameless
 
 T = TypeVar("T")
 
 BATCHES_MAX = 500  # of one look: markers and what compaction has emptied count too
 READ_BYTES_MAX = 16 << 20
 UNPACKED_BYTES_MAX = 8 << 20  # of one batch, or less: cairn.decompressed.bytes.max
-WARM_TRIES = 3
+LOADS_MAX = 3
 
 OPEN, ABORTED = "open", "aborted"
 
@@ -63,13 +63,15 @@ class NewestRecords:
 
     def __init__(
         self,
-        engine: Engine,
+        reads: Reads,
+        queues: Mapping[int, Queue],
         cold: Executor,
         unpacker: Executor,
         unpacked_max: Callable[[], int],
         found_damage: Callable[[Queue, ReadFailure], bool],
     ) -> None:
-        self._engine = engine
+        self._reads = reads
+        self._queues = queues
         self._cold = cold
         self._unpacker = unpacker
         self._unpacked_max = unpacked_max
@@ -84,8 +86,8 @@ class NewestRecords:
         """The batch that holds an offset; None if it is gone."""
         if not self._exists(queue):
             return None
-        fetched = await self._warmed(partial(self._engine.read, queue, offset, 1, whole=True, cached=True))
-        return memoryview(fetched.buffers[0]) if isinstance(fetched, Fetched) and fetched.buffers else None
+        read = await self._cached(partial(self._reads.read_batch, queue, offset, cached=True))
+        return memoryview(read.buffers[0]) if isinstance(read, Batches) and read.buffers else None
 
     async def unpack(self, batch: memoryview, count: int) -> list[Record]:
         most = min(UNPACKED_BYTES_MAX, self._unpacked_max())
@@ -93,7 +95,7 @@ class NewestRecords:
 
     async def aborted(self, queue: Queue, header: BatchHeader) -> bool:
         first, behind = header.base_offset, header.last_offset + 1
-        rows = await self._warmed(partial(self._engine.aborted, queue, first, behind, cached=True))
+        rows = await self._cached(partial(self._reads.aborted, queue, first, behind, cached=True))
         return any(row.producer_id == header.producer_id and row.first <= first <= row.last for row in rows)
 
     def failed(self, queue: Queue, error: Exception) -> str:
@@ -103,14 +105,14 @@ class NewestRecords:
         return failure.text
 
     def _exists(self, queue: Queue) -> bool:
-        return self._engine.queues.get(queue.queue_id) is queue
+        return self._queues.get(queue.queue_id) is queue
 
-    async def _warmed(self, ask: Callable[[], T | Warm]) -> T:
-        for _ in range(WARM_TRIES):
-            found = ask()
-            if not callable(found):
+    async def _cached(self, read: Callable[[], T | NotCached]) -> T:
+        for _ in range(LOADS_MAX):
+            found = read()
+            if not isinstance(found, NotCached):
                 return found
-            await self._loop.run_in_executor(self._cold, frameless, found)
+            await self._loop.run_in_executor(self._cold, frameless, found.load)
         raise Fault("memory is too short to keep what was read from disk; try again later")
 
 

@@ -14,32 +14,31 @@ from msgspec.structs import replace
 
 from cairnmq.broker.clocks import ExpiryClock, steady_ms
 from cairnmq.broker.coordination.fact_log import Stored
+from cairnmq.broker.storage_loop.cold_reads import ColdReads
 from cairnmq.broker.storage_loop.journal_loop import JournalLoop
 from cairnmq.broker.storage_loop.newest_records import NewestRecords
 from cairnmq.broker.storage_loop.splitter_control import SplitterControl
 from cairnmq.broker.storage_loop.store_stats import JournalStats, StoreStats
 from cairnmq.broker.storage_loop.time_lookup import TimeLookup
-from cairnmq.codec.batch import only_empty
 from cairnmq.decision import KeyedRecord
-from cairnmq.errors import Corrupt, ErrorCode, Fault, Refusal
+from cairnmq.errors import ErrorCode, Fault, Refusal
 from cairnmq.settings.broker import BrokerConfig
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.api.serving import (
     LARGE,
-    Aborted,
     AckPoint,
+    Batches,
     Chunks,
     Engine,
-    Fetched,
     Keyed,
     Marker,
+    NotCached,
     Placed,
     Queue,
     QueueSpec,
     ReadFailure,
     Span,
     Tray,
-    Warm,
     failure_of,
 )
 
@@ -73,6 +72,7 @@ class Store:
     ) -> None:
         self.engine = engine
         self._appends = engine.appends
+        self._reads = engine.reads
         self.queues = engine.queues
         self.epoch = engine.epoch
         self.clock = clock
@@ -81,6 +81,7 @@ class Store:
         self.data_dir = data_dir
         self._loop = asyncio.get_running_loop()
         self._cold = ThreadPoolExecutor(COLD_READERS, "cold-read")
+        self.cold_reads = ColdReads(self._cold)
         self.loops: list[JournalLoop] = []
         self.splitter = SplitterControl(
             engine,
@@ -95,17 +96,17 @@ class Store:
         )
         synced = self.splitter.on_synced
         self.loops.extend(JournalLoop(path, clock, self._wake, synced, self._give_room) for path in engine.paths)
-        self.cold_failures: dict[tuple[int, int], ReadFailure] = {}  # (queue, offset) -> for who asks for it next
         kept = config.cairn_response_bytes_max // KEPT_PART // LARGE
         self.chunks = Chunks(kept_small=0, kept_large=min(kept, CHUNKS_KEPT))
         self._unpacker = ThreadPoolExecutor(1, "unpack")  # one: a small batch may expand to all that is allowed
-        self.times = TimeLookup(engine, self._cold, self._unpacker, lambda: self.unpacked_max)
-        self.newest = NewestRecords(engine, self._cold, self._unpacker, lambda: self.unpacked_max, self.found_damage)
+        self.times = TimeLookup(engine.reads, self._cold, self._unpacker, lambda: self.unpacked_max)
+        self.newest = NewestRecords(
+            engine.reads, self.queues, self._cold, self._unpacker, lambda: self.unpacked_max, self.found_damage
+        )
         self.unpacking = 0  # requests whose batches wait for being unpacked
         self.parked: Counter[int] = Counter()  # the queues that these name, compacted or not
         self._room: deque[Callable[[], None]] = deque()
         self._recovery_seconds = recovery_seconds
-        self._cold_reads = 0
         self._expiry: asyncio.TimerHandle | None = None
         self._expiry_clock = ExpiryClock(clock, steady_ms, lambda: self._config.producer_id_expiration_ms)
 
@@ -266,35 +267,20 @@ class Store:
 
     def read(
         self, queue: Queue, offset: int, max_bytes: int, tray: Tray, *, whole: bool, committed: bool = False
-    ) -> Fetched | Refusal | Warm:
-        """As the engine does it; a batch that comes whatever the limit is here one with records: some clients do not
-        move on over empty ones alone."""
-        fetched = self.engine.read(queue, offset, max_bytes, whole=whole, cached=True, committed=committed, tray=tray)
-        while whole and isinstance(fetched, Fetched) and fetched.size and all(map(only_empty, fetched.buffers)):
-            room, behind = max(max_bytes - fetched.size, 0), fetched.next_offset
-            try:
-                more = self.engine.read(queue, behind, room, whole=True, cached=True, committed=committed, tray=tray)
-            except (Corrupt, OSError):
-                break  # the next read begins with what cannot be read
-            if not isinstance(more, Fetched):
-                return more
-            if not more.size:
-                break
-            fetched = Fetched([*fetched.buffers, *more.buffers], fetched.size + more.size, more.next_offset)
-        return fetched
+    ) -> Batches | NotCached | ReadFailure | Refusal:
+        """Visible batches from the one that holds `offset`, in `tray` as far as they fit. At least one batch with
+        records if `whole`. `committed`: only those below the last stable offset, and which of them are aborted."""
+        failure = self.cold_reads.failure_at(queue, offset)
+        if failure is not None:
+            return failure
+        try:
+            return self._reads.read(queue, offset, max_bytes, whole=whole, cached=True, committed=committed, tray=tray)
+        except (Fault, OSError) as error:
+            return failure_of(error)
 
     def tray(self) -> Tray:
         """For the records of one answer."""
         return Tray(self.chunks)
-
-    def aborted(self, queue: Queue, start: int, end: int) -> list[Aborted] | Warm:
-        return self.engine.aborted(queue, start, end, cached=True)
-
-    def warm(self, warms: list[Warm], then: Callable[[list[ReadFailure | None]], None]) -> None:
-        """Runs blocking reads on the cold pool, then comes back to the loop with what went wrong with each."""
-        self._cold_reads += len(warms)
-        future = self._loop.run_in_executor(self._cold, _run_all, warms)
-        future.add_done_callback(lambda done: then(done.result()))
 
     def found_damage(self, queue: Queue, failure: ReadFailure) -> bool:
         """A read failed. Damage is listed, and the splitter looks whether the journals still hold the records. False:
@@ -384,23 +370,9 @@ class Store:
             split_enabled=splitter.split_enabled,
             recovery_seconds=self._recovery_seconds,
             recovery_bytes=sum(scan.end - scan.start for scan in self.engine.scans),
-            tail_reads=self.engine.tail_reads,
-            cold_reads=self._cold_reads,
+            tail_reads=self._reads.tail_reads,
+            cold_reads=self.cold_reads.count,
             damage_count=self.engine.damages.count,
             damages=list(self.engine.damages.places.values()),
             reasons=reasons,
         )
-
-
-def _run_all(warms: list[Warm]) -> list[ReadFailure | None]:
-    """One that fails is not the others' business."""
-    failures: list[ReadFailure | None] = []
-    for warm in warms:
-        try:
-            warm()
-            failures.append(None)
-        except Exception as error:  # who waits must hear of it, whatever it is
-            failures.append(failure := failure_of(error))
-            if failure.is_defect:
-                log.exception("a read failed, and not by the disk or what is on it")
-    return failures

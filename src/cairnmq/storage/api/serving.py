@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from cairnmq.storage.batches.admission import Span
-from cairnmq.storage.batches.batch_run import Warm
+from cairnmq.storage.batches.batch_run import NotCached
 from cairnmq.storage.batches.compaction_admission import AT_ONCE_BYTES, refuse_keyless
 from cairnmq.storage.batches.markers import Marker
 from cairnmq.storage.batches.record_errors import NAMED_MAX, RefusedRecords, read_body, wrong_times
-from cairnmq.storage.engine import Engine, Fetched
+from cairnmq.storage.engine import Engine
 from cairnmq.storage.files.buffers import LARGE, SMALL, Chunks, Tray
 from cairnmq.storage.files.damage import Place, ReadFailure, failure_of, frameless
 from cairnmq.storage.files.format import DOUBT_FILE, LOSSES, Aborted, Keyed
 from cairnmq.storage.files.reserve import FULL
 from cairnmq.storage.live.ack_policy import AckPoint
 from cairnmq.storage.live.queue import Queue
+from cairnmq.storage.live.reads import Batches, Reads
 from cairnmq.storage.live.time_lookup import find_record, newest_in_tail
 from cairnmq.storage.live.write_path import Placed, Write, WritePath
 from cairnmq.storage.queue.spec import QueueSpec
@@ -24,27 +25,28 @@ __all__ = [
     "AT_ONCE_BYTES",
     "Aborted",
     "AckPoint",
+    "Batches",
     "Chunks",
     "DOUBT_FILE",
     "Engine",
     "FULL",
-    "Fetched",
     "Keyed",
     "LARGE",
     "LOSSES",
     "Marker",
     "NAMED_MAX",
+    "NotCached",
     "Place",
     "Placed",
     "Queue",
     "QueueSpec",
     "QueueState",
     "ReadFailure",
+    "Reads",
     "RefusedRecords",
     "SMALL",
     "Span",
     "Tray",
-    "Warm",
     "Write",
     "WritePath",
     "failure_of",

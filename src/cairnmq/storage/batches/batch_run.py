@@ -62,13 +62,19 @@ class Part(Struct, frozen=True, gc=False):
     following: int = 0
 
 
+class NotCached(Struct, frozen=True):
+    """Instead of what was to be read: that would wait for the disk. `load` blocks, on any thread, and brings it into
+    the page cache; then the same read is made again."""
+
+    load: Callable[[], object]
+
+
 class Doubt(Struct, frozen=True, gc=False):
     """Instead of batches: the first one is damaged, or says that it is larger than is believed without a look."""
 
 
 NOTHING = memoryview(b"")
 DOUBT = Doubt()
-Warm = Callable[[], object]  # a blocking read that brings what is needed into the page cache
 
 
 def place_at(file: File, position: int) -> BatchPlace | None:
@@ -159,12 +165,12 @@ def read_batches(
     cached: bool,
     first: int = 0,
     checked: int = 0,
-) -> Part | Warm | Doubt | None:
+) -> Part | NotCached | Doubt | None:
     """Whole batches at `position`, checked bit by bit; at least one if `whole`, however large.
 
     `room`: how far they may reach in the file. `first`: the size of the first one, if the read before has seen it.
     `checked`: that size, if `is_sound` said so. An empty part means: the next batch does not fit. None: nothing is
-    there. A `Warm` (only if `cached`): reading it waits for the disk. A `Doubt` is no exception, because what it is
+    there. `NotCached` only if `cached`. A `Doubt` is no exception, because what it is
     about lies in this frame, and whoever remembered it would keep that.
     """
     max_bytes, tray = wanted.max_bytes, wanted.tray
@@ -181,7 +187,7 @@ def read_batches(
             size = min(size, room)
         data = file.read_cached(position, size, tray) if cached else file.read(position, size)
         if data is None:
-            return partial(file.read, position, size)
+            return NotCached(partial(file.read, position, size))
         if len(data) < HEADER_SIZE:
             return None
         at, next_offset, damaged, following = sound_batches(data, size, wanted.offset, wanted.limit, wanted.epoch)

@@ -13,7 +13,7 @@ from itertools import chain, groupby
 
 from cairnmq.errors import Corrupt
 from cairnmq.os_errors import text_of
-from cairnmq.storage.batches.batch_run import BatchPlace, BatchRun, Doubt, Part, Wanted, Warm, read_batches, walk
+from cairnmq.storage.batches.batch_run import BatchPlace, BatchRun, Doubt, NotCached, Part, Wanted, read_batches, walk
 from cairnmq.storage.files.damage import Damage
 from cairnmq.storage.files.damage import Place as DamagePlace
 from cairnmq.storage.files.disk import Disk, Unreadable
@@ -94,7 +94,7 @@ class PackShelf:
 
     # ------------------------------------------------------------------------------------------------- by offset
 
-    def read(self, queue_id: int, wanted: Wanted, *, whole: bool, cached: bool) -> Part | Warm:
+    def read(self, queue_id: int, wanted: Wanted, *, whole: bool, cached: bool) -> Part | NotCached:
         """At least one batch if `whole`, however large.
 
         An empty part means: the next batch does not fit. One part never reaches over the end of an extent.
@@ -102,7 +102,7 @@ class PackShelf:
         offset = wanted.offset
         place = self._places.get((queue_id, offset)) or self._remember(queue_id, offset, cached=cached)
         if place is None:
-            return partial(self._remember, queue_id, offset)
+            return NotCached(partial(self._remember, queue_id, offset))
         pack, position, first, end, checked = place
         part = read_batches(
             pack.file, position, end - position, wanted, whole=whole, cached=cached, first=first, checked=checked
@@ -113,7 +113,7 @@ class PackShelf:
             return part
         if isinstance(part, Doubt) and not checked:
             if cached:
-                return partial(self._look_closer, queue_id, wanted, place)
+                return NotCached(partial(self._look_closer, queue_id, wanted, place))
             self._look_closer(queue_id, wanted, place)
             return self.read(queue_id, wanted, whole=whole, cached=False)
         if part is None or isinstance(part, Doubt):

@@ -14,7 +14,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from cairnmq.errors import Corrupt
-from cairnmq.storage.batches.batch_run import BatchPlace, Doubt, Part, Wanted, Warm, read_batches
+from cairnmq.storage.batches.batch_run import BatchPlace, Doubt, NotCached, Part, Wanted, read_batches
 from cairnmq.storage.files.damage import Damage, Place
 from cairnmq.storage.files.disk import Disk, File
 from cairnmq.storage.files.format import IDENTITY_FILE, Aborted, RowSum, numbered
@@ -42,8 +42,8 @@ Spot = tuple[int, int, int, int]
 
 
 class QueueReader:
-    """Reads with `cached=True` never wait for the disk: they return a `Warm` instead, to be called on a thread; then
-    the same read is asked again. So everything else here runs on the owner's thread only."""
+    """Reads with `cached=True` never wait for the disk: they return `NotCached` instead, which is loaded on a thread.
+    Everything else here runs on the owner's thread only."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class QueueReader:
             forget_oldest(self._files, FILES_KEPT)
         return file
 
-    def read(self, wanted: Wanted, *, whole: bool, cached: bool) -> Part | Warm:
+    def read(self, wanted: Wanted, *, whole: bool, cached: bool) -> Part | NotCached:
         """At least one batch if `whole`, however large.
 
         An empty part means: the next batch does not fit.
@@ -127,10 +127,10 @@ class QueueReader:
             if place is None and self._listed:
                 place = self._first_place(offset)
                 if place is not None and cached and place[0] not in self._opened:
-                    return partial(self._open, place[0])
+                    return NotCached(partial(self._open, place[0]))
             if place is None:
                 if cached:
-                    return partial(self._remember, offset, wanted.epoch)
+                    return NotCached(partial(self._remember, offset, wanted.epoch))
                 place = self._remember(offset, wanted.epoch)
             try:
                 part = self._read_at(place, wanted, whole=whole, cached=cached)
@@ -235,7 +235,7 @@ class QueueReader:
         forget_oldest(self._places, PLACES_KEPT)
         return spot
 
-    def _read_at(self, spot: Spot, wanted: Wanted, *, whole: bool, cached: bool) -> Part | Warm | Doubt | None:
+    def _read_at(self, spot: Spot, wanted: Wanted, *, whole: bool, cached: bool) -> Part | NotCached | Doubt | None:
         """None: there is nothing at this position."""
         base, position, first, checked = spot
         file = self._file(base)
@@ -253,7 +253,7 @@ class QueueReader:
 
     def aborted(
         self, start: int, end: int, limit: int, *, cached: bool, sums: Mapping[int, RowSum] = NOTHING_KNOWN
-    ) -> list[Aborted] | Warm:
+    ) -> list[Aborted] | NotCached:
         """Aborted transactions with records from offset `start` up to `end` and a marker below `limit`.
 
         `sums`: of rows that were written to segments; never changed, but another one when more is known.
@@ -264,7 +264,7 @@ class QueueReader:
             self._listed = False
         if not self._listed:
             if cached:
-                return self.refresh
+                return NotCached(self.refresh)
             self.refresh()
         if not self._aborting:
             return found
@@ -282,8 +282,9 @@ class QueueReader:
                     # retention has deleted the segment, or its rows are in a compacted one now
                     return self.aborted(start, end, limit, cached=cached, sums=sums)
                 self._aborted = {base: file}  # one: what is read next is mostly in the same segment
-            if warm := self._prove(base, file, cached=cached):
-                return warm
+            not_cached = self._prove(base, file, cached=cached)
+            if not_cached is not None:
+                return not_cached
             following = bisect_right(self.bases, base)
             closed = following < len(self.bases) and self.bases[following] < limit
             part = overlap(file, start, end, limit, closed=closed, cached=cached)
@@ -294,13 +295,13 @@ class QueueReader:
                 break
         return found
 
-    def _prove(self, base: int, file: File, *, cached: bool) -> Warm | None:
+    def _prove(self, base: int, file: File, *, cached: bool) -> NotCached | None:
         """The file begins with the rows that were written to it, or damage is raised."""
         wanted, proven = self._sums.get(base, NO_ROWS), self._proven.get(base, NO_ROWS)
         if wanted[0] <= proven[0]:
             return None
         found = holds(file, proven, wanted, cached=cached)
-        if callable(found):
+        if isinstance(found, NotCached):
             return found
         if not found:
             self._aborted.pop(base, None)  # it may be repaired: then another file has its name

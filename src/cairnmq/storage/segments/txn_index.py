@@ -11,7 +11,7 @@ from functools import partial
 from msgspec import Struct
 
 from cairnmq.codec.crc32c import crc32c
-from cairnmq.storage.batches.batch_run import Warm
+from cairnmq.storage.batches.batch_run import NotCached
 from cairnmq.storage.files.damage import Damage, Place
 from cairnmq.storage.files.disk import Disk, File
 from cairnmq.storage.files.format import TXN_INDEX_ENTRY, TXN_INDEX_VERSION, Aborted, RowSum
@@ -67,13 +67,13 @@ def differs(name: str, position: int = 0) -> Damage:
     return Damage(Place(name, position), "its rows of aborted transactions are not those that were written")
 
 
-def holds(file: File, proven: RowSum, wanted: RowSum, *, cached: bool) -> bool | Warm:
+def holds(file: File, proven: RowSum, wanted: RowSum, *, cached: bool) -> bool | NotCached:
     """Does the file begin with the rows of `wanted`? Those of `proven` need not be looked at again. More may follow:
     the splitter writes rows before it says so."""
     position, length = proven[0] * ROW, (wanted[0] - proven[0]) * ROW
     data = file.read_cached(position, length) if cached else file.read(position, length)
     if data is None:
-        return partial(file.read, position, length)
+        return NotCached(partial(file.read, position, length))
     return sum_with(proven, bytes(data)) == wanted
 
 
@@ -121,11 +121,11 @@ def sound_rows(disk: Disk, directory: str, base: int, end: int) -> list[Aborted]
     return rows
 
 
-def overlap(file: File, start: int, end: int, limit: int, *, closed: bool, cached: bool) -> Overlap | Warm:
+def overlap(file: File, start: int, end: int, limit: int, *, closed: bool, cached: bool) -> Overlap | NotCached:
     """Those with records from offset `start` up to `end`; markers at `limit` and behind do not count yet.
 
     By bisection: markers ascend. `closed`: all markers of the segment count; else the file may end with what a crash
-    left, until the splitter has cut it. A `Warm` (only if `cached`): reading it waits for the disk.
+    left, until the splitter has cut it. `NotCached` only if `cached`.
     """
     size = file.size() // ROW * ROW
 
@@ -138,7 +138,7 @@ def overlap(file: File, start: int, end: int, limit: int, *, closed: bool, cache
     try:
         return _search(read, file.name, size, start, end, limit, closed)
     except _Cold:
-        return partial(file.read, 0, size)
+        return NotCached(partial(file.read, 0, size))
 
 
 def _search(

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from cairnmq.broker.handlers.fetch import COLD_FAILURES_MAX
-from cairnmq.broker.storage_loop.store import Store
+from cairnmq.broker.storage_loop.cold_reads import FAILURES_MAX
 from cairnmq.errors import ErrorCode
+from cairnmq.storage.batches.batch_run import NotCached
 from cairnmq.storage.files.damage import Damage, Place, ReadFailure, failure_of
 from cairnmq.storage.live.queue import Queue
+from cairnmq.storage.live.reads import Reads
 from cairnmq.wire.codec import encode
 from cairnmq.wire.framing import RequestHeader
 from cairnmq.wire.messages import FetchRequest
@@ -423,7 +424,7 @@ async def test_damage_is_logged_once_however_often_it_is_read(tmp_path: Path, ca
         await rig.produce("a", batch(b"x"))
         (queue,) = rig.ctx.store.queues.values()
         for place in (7, 7, 8):
-            rig.ctx.store.cold_failures[queue.queue_id, 0] = failure_of(Damage(Place("a.log", place)))
+            rig.ctx.store.cold_reads.failures[queue.queue_id, 0] = failure_of(Damage(Place("a.log", place)))
             assert only(await rig.fetch("a", 0)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert caplog.text.count("cannot read a-0 at offset 0") == 2
 
@@ -440,7 +441,7 @@ async def test_a_read_that_failed_leaves_no_frames_behind(
 ) -> None:
     """With the collector off: it comes rarely, and each of a thousand readers may fail several times a second."""
     # pytest keeps what is logged, a traceback too
-    caplog.set_level(logging.CRITICAL, "cairnmq.broker.storage_loop.store")
+    caplog.set_level(logging.CRITICAL, "cairnmq.broker.storage_loop.cold_reads")
 
     def fail() -> None:
         buffer = bytearray(1000)
@@ -453,15 +454,15 @@ async def test_a_read_that_failed_leaves_no_frames_behind(
         await rig.create("hot")
         for topic in ("a", "hot"):
             await rig.produce(topic, batch(b"x"))
-        told, damaged, read = rig.ctx.store.cold_failures, rig.queue("a"), Store.read
-        told.update({(-1, offset): ReadFailure("nobody asks again") for offset in range(COLD_FAILURES_MAX)})
+        told, damaged, read = rig.ctx.store.cold_reads.failures, rig.queue("a"), Reads.read
+        told.update({(-1, offset): ReadFailure("nobody asks again") for offset in range(FAILURES_MAX)})
 
-        def read_or_fail(store: Store, queue: Queue, *args: Any, **more: Any) -> Any:
+        def read_or_fail(reads: Reads, queue: Queue, *args: Any, **more: Any) -> Any:
             if queue is not damaged:
-                return read(store, queue, *args, **more)
-            return fail() if kind == "on the loop" else fail
+                return read(reads, queue, *args, **more)
+            return fail() if kind == "on the loop" else NotCached(fail)
 
-        monkeypatch.setattr(Store, "read", read_or_fail)
+        monkeypatch.setattr(Reads, "read", read_or_fail)
         asked = [FetchRequest.FetchTopic(topic="a", partitions=[FetchRequest.FetchPartition(partition_max_bytes=9000)])]
         if kind == "cold, beside a hot one":
             asked.append(replace(asked[0], topic="hot"))
@@ -479,7 +480,7 @@ async def test_a_read_that_failed_leaves_no_frames_behind(
             gc.enable()
         expected = ErrorCode.UNKNOWN_SERVER_ERROR if kind == "defect" else ErrorCode.KAFKA_STORAGE_ERROR
         assert expected in codes and codes <= {expected, ErrorCode.NONE}
-        assert len(told) <= COLD_FAILURES_MAX and all(isinstance(failure, ReadFailure) for failure in told.values())
+        assert len(told) <= FAILURES_MAX and all(isinstance(failure, ReadFailure) for failure in told.values())
 
 
 @scenario
@@ -523,7 +524,7 @@ async def test_a_client_that_goes_during_a_cold_read_leaves_nothing_behind(
         await rig.create("a")
         await rig.produce("a", batch(b"x"))
         store, warm = rig.ctx.store, threading.Event()
-        monkeypatch.setattr(type(store), "read", lambda *_, **__: warm.wait)
+        monkeypatch.setattr(type(store), "read", lambda *_, **__: NotCached(warm.wait))
         topic = FetchRequest.FetchTopic(topic="a", partitions=[FetchRequest.FetchPartition(partition_max_bytes=1000)])
         request = FetchRequest(max_wait_ms=2**31 - 1, min_bytes=10_000_000, max_bytes=1 << 20, topics=[topic])
         frame = memoryview(b"".join(encode(request, 12)))

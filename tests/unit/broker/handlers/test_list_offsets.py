@@ -14,7 +14,7 @@ from cairnmq.broker.storage_loop import time_lookup
 from cairnmq.codec.crc32c import crc32c
 from cairnmq.codec.records import Record, append_record, sealed_batch
 from cairnmq.errors import ErrorCode
-from cairnmq.storage.engine import Fetched
+from cairnmq.storage.live.reads import Batches
 from cairnmq.storage.live.time_lookup import find_record
 from cairnmq.wire.apis import LIST_OFFSETS
 from cairnmq.wire.messages import ListOffsetsRequest
@@ -166,7 +166,7 @@ def no_collector() -> Iterator[None]:
 
 
 def batches_in_memory() -> int:
-    return sum(type(one) is Fetched for one in gc.get_objects())
+    return sum(type(one) is Batches for one in gc.get_objects())
 
 
 @pytest.mark.parametrize("timestamp", [0, MAX_TIMESTAMP])

@@ -12,6 +12,7 @@ import pytest
 from cairnmq.broker.requests import wide_fetch
 from cairnmq.broker.storage_loop.store import Store
 from cairnmq.errors import ErrorCode
+from cairnmq.storage.batches.batch_run import NotCached
 from cairnmq.wire.messages import FetchRequest
 from unit.broker.rig import Rig, batch, open_rig, scenario
 
@@ -118,7 +119,7 @@ async def test_a_piece_that_fails_later_leaves_no_frames_behind(
     async with open_rig(tmp_path) as rig:
         await rig.create("a", partitions=20)
         await rig.produce("a", batch(b"x"), partition=0)
-        outcomes = [lambda: lambda: None, {}.popitem] * 3  # it waits for the disk, and then fails
+        outcomes: list[Any] = [lambda: NotCached(lambda: None), {}.popitem] * 3  # it waits for the disk, and then fails
 
         def read(*_: Any, **__: Any) -> Any:
             return outcomes.pop(0)()

@@ -13,6 +13,7 @@ from cairnmq.broker.http.status import Status
 from cairnmq.broker.storage_loop.splitter_messages import Checkpointed, Seen, SyncFailed, Trouble
 from cairnmq.broker.storage_loop.store import StorageStopped
 from cairnmq.groups.offsets import SPACE, Committed, OffsetKey, put
+from cairnmq.storage.batches.batch_run import NotCached
 from cairnmq.storage.checkpoint.split_report import Published
 from cairnmq.storage.files.damage import ReadFailure
 from cairnmq.storage.files.format import Fact, Keyed
@@ -123,7 +124,7 @@ async def test_a_clock_that_is_ahead_forgets_no_producers(tmp_path: Path) -> Non
 async def test_a_cold_read_that_fails_is_told_whatever_it_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with open_rig(tmp_path) as rig:
         told: asyncio.Future[list[ReadFailure | None]] = asyncio.get_running_loop().create_future()
-        rig.ctx.store.warm([lambda: None, {}.popitem], told.set_result)  # type: ignore[list-item]
+        rig.ctx.store.cold_reads.load([NotCached(lambda: None), NotCached({}.popitem)], told.set_result)
         first, second = await told
         assert first is None and second is not None and second.is_defect and "KeyError" in second.text
         assert "Traceback" in caplog.text, "where a defect is, the log says"
@@ -146,5 +147,5 @@ async def test_a_lookup_by_time_begins_again_when_the_records_moved(
                 return None
             return 0
 
-        monkeypatch.setattr(store.engine, "find_in_log", find)
+        monkeypatch.setattr(store.engine.reads, "find_in_log", find)
         assert await store.times.find(queue, 0) == (0, NOW_MS, 1) and len(looks) == 2

@@ -67,10 +67,10 @@ def test_lookups_by_time_find_what_is_left() -> None:
     assert len(left) < 8
     queue = room.engine.queues[1]
     for time in range(NOW - 1, NOW + 21):
-        found = room.engine.find_time(queue, time, room.engine.find_in_log(queue, time))
+        found = room.engine.reads.find_time(queue, time, room.engine.reads.find_in_log(queue, time))
         expected = next((r for r in left if r.timestamp >= time), None)
         assert (found.offset if found else None) == (expected.offset if expected else None)
-    newest = room.engine.newest_in_log(queue)()
+    newest = room.engine.reads.newest_in_log(queue)()
     assert newest is not None and newest.timestamp == NOW + 19
 
 

@@ -73,7 +73,7 @@ def test_a_tail_that_was_synced_and_is_missing_is_damage(broker: Broker, how: st
     assert scan.damage == Place(FIRST, first) and after.engine.paths[0].stopped == scan.damage_text
     assert f"everything up to {second} had reached the disk" in scan.damage_text
     queue = after.engine.queues[1]
-    answer = after.engine.read(queue, 1, 100, whole=True, cached=False)
+    answer = after.engine.reads.read(queue, 1, 100, whole=True, cached=False)
     assert isinstance(answer, Refusal) and answer.code == ErrorCode.KAFKA_STORAGE_ERROR
     assert after.killed().engine.scans[0].damage == Place(FIRST, first), "and the next start says so again"
 

@@ -14,8 +14,8 @@ from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.settings.topic import LogConfig, Model
 from cairnmq.storage.batches.admission import Span
 from cairnmq.storage.check.verify import verify
-from cairnmq.storage.engine import Fetched
 from cairnmq.storage.live.ack_policy import AckPoint
+from cairnmq.storage.live.reads import Batches
 from cairnmq.testing.sim_disk import SimDisk
 from unit.storage.data_directory import DataDirectory
 from unit.storage.live.test_write_path import Journaled, batch
@@ -192,8 +192,8 @@ def records(data: DataDirectory, queue_id: int) -> list[int]:
     found: list[int] = []
     at = queue.log_start
     while at < queue.visible:
-        fetched = data.engine.read(queue, at, 1 << 20, whole=True, cached=False)
-        assert isinstance(fetched, Fetched) and fetched.next_offset > at
+        fetched = data.engine.reads.read(queue, at, 1 << 20, whole=True, cached=False)
+        assert isinstance(fetched, Batches) and fetched.next_offset > at
         for buffer in fetched.buffers:
             view = memoryview(buffer)
             while len(view):

@@ -12,15 +12,16 @@ from msgspec.structs import replace
 from cairnmq.codec.records import Record, build_batch
 from cairnmq.errors import Corrupt, ErrorCode, Refusal
 from cairnmq.settings.topic import Flush, LogConfig
-from cairnmq.storage.batches.batch_run import walk
+from cairnmq.storage.batches.batch_run import NotCached, walk
 from cairnmq.storage.batches.markers import Marker
 from cairnmq.storage.check.verify import check
 from cairnmq.storage.checkpoint.checkpoint import CheckpointLog, load_checkpoint
 from cairnmq.storage.compaction.aborted_ranges import aborted_ranges
-from cairnmq.storage.engine import Engine, EngineConfig, Fetched
+from cairnmq.storage.engine import Engine, EngineConfig
 from cairnmq.storage.files.damage import Damage
 from cairnmq.storage.files.format import NO_SEGMENTS, Aborted, CheckpointRows, StartMoved, numbered, txn_index_bytes
 from cairnmq.storage.live.ack_policy import SYNCED, AckPoint
+from cairnmq.storage.live.reads import Batches
 from cairnmq.storage.maintenance.repair import Repairer
 from cairnmq.storage.queue.producers import NO_PRODUCERS
 from cairnmq.storage.queue.spec import QueueSpec
@@ -71,10 +72,10 @@ class TestLastStable:
         broker.put(1)
         broker.send(1, 7)
         queue.cut_short = True
-        told = broker.engine.read(queue, 1, 100, whole=True, cached=False, committed=True)
+        told = broker.engine.reads.read(queue, 1, 100, whole=True, cached=False, committed=True)
         assert isinstance(told, Refusal) and told.code == ErrorCode.KAFKA_STORAGE_ERROR
-        assert broker.engine.read(queue, 0, 100, whole=True, cached=False, committed=True).buffers  # type: ignore[union-attr]
-        assert broker.engine.read(queue, 1, 100, whole=True, cached=False).buffers  # type: ignore[union-attr]
+        assert broker.engine.reads.read(queue, 0, 100, whole=True, cached=False, committed=True).buffers  # type: ignore[union-attr]
+        assert broker.engine.reads.read(queue, 1, 100, whole=True, cached=False).buffers  # type: ignore[union-attr]
 
     def test_a_marker_counts_when_it_is_visible(self, broker: Broker) -> None:
         queue, path = broker.engine.queues[1], broker.engine.paths[0]
@@ -545,13 +546,11 @@ class TestDamage:
         broker.start(2)
         queue = broker.engine.queues[1]
         for _ in range(10):
-            fetched = broker.engine.read(queue, 0, 1 << 20, whole=True, cached=True, committed=True)
-            if isinstance(fetched, Fetched):
-                fetched = broker.engine.aborted(queue, 0, fetched.next_offset, cached=True)  # type: ignore[assignment]
-            if isinstance(fetched, list):
+            fetched = broker.engine.reads.read(queue, 0, 1 << 20, whole=True, cached=True, committed=True)
+            if isinstance(fetched, Batches):
                 return
-            assert callable(fetched)
-            fetched()
+            assert isinstance(fetched, NotCached)
+            fetched.load()
         raise AssertionError("no answer")
 
     @pytest.mark.parametrize("restarts", [1, 3])

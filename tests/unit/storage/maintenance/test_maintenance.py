@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from cairnmq.errors import Corrupt
+from cairnmq.storage.batches.batch_run import NotCached
 from cairnmq.storage.check.verify import check
 from cairnmq.storage.checkpoint.checkpoint import load_checkpoint
 from cairnmq.storage.checkpoint.split_report import StartProposal
@@ -160,12 +161,12 @@ def test_a_cold_read_beside_a_demotion_is_no_damage() -> None:
     broker.split()
     broker.checkpoint()
     queue = broker.engine.queues[1]
-    warm = broker.engine.read(queue, 1, 100, whole=True, cached=True)
+    warm = broker.engine.reads.read(queue, 1, 100, whole=True, cached=True)
     demote(broker)
     broker.checkpoint()
     assert broker.read_disk.list("queues") == []
-    assert callable(warm)
-    warm()
+    assert isinstance(warm, NotCached)
+    warm.load()
     assert broker.offsets(1) == [0, 1]
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cairnmq.codec.batch import set_offset_and_epoch
 from cairnmq.codec.records import Record, build_batch
 from cairnmq.errors import Corrupt
-from cairnmq.storage.batches.batch_run import Part, Wanted
+from cairnmq.storage.batches.batch_run import NotCached, Part, Wanted
 from cairnmq.storage.files.damage import Damage, Place
 from cairnmq.storage.files.format import BATCH, EXTENT, PACK_HEAD_SIZE, Entry, PackLabel, pack_name
 from cairnmq.storage.maintenance.pack_merge import MergeJob, PackSize, plan
@@ -105,8 +105,8 @@ def test_a_cached_read_never_waits(disk: SimDisk) -> None:
     shelf = PackShelf(disk, [1])
     disk.cold = 1.0
     warm = shelf.read(1, Wanted(0, 2, 1, 1000), whole=True, cached=True)
-    assert callable(warm)
-    warm()
+    assert isinstance(warm, NotCached)
+    warm.load()
     disk.cold = 0.0
     assert isinstance(shelf.read(1, Wanted(0, 2, 1, 1000), whole=True, cached=True), Part)
 

@@ -13,10 +13,11 @@ from cairnmq.codec.records import Record, build_batch
 from cairnmq.errors import Corrupt
 from cairnmq.storage.batches.admission import Span
 from cairnmq.storage.check.verify import check
-from cairnmq.storage.engine import Engine, EngineConfig, Fetched
+from cairnmq.storage.engine import Engine, EngineConfig
 from cairnmq.storage.files.format import BATCH, ENTRY_SIZE, FACT, Entry, Keyed, StartMoved
 from cairnmq.storage.journal.journal import JournalReader
 from cairnmq.storage.live.ack_policy import AckPoint
+from cairnmq.storage.live.reads import Batches
 from cairnmq.storage.recovery.journal_search import entries_behind
 from cairnmq.storage.recovery.lost_disk import Loss, accept, accepted, find_loss
 from cairnmq.testing.sim_checks import check_verify
@@ -71,8 +72,8 @@ def content(broker: Broker, queue_id: int) -> dict[int, bytes]:
     queue = broker.engine.queues[queue_id]
     offset, found = queue.log_start, {}
     while offset < queue.visible:
-        fetched = broker.engine.read(queue, offset, 1, whole=True, cached=False)
-        assert isinstance(fetched, Fetched) and fetched.size
+        fetched = broker.engine.reads.read_batch(queue, offset, cached=False)
+        assert isinstance(fetched, Batches) and fetched.size
         data = bytes(fetched.buffers[0])
         assert read_header(data).base_offset == offset, "offsets are dense"
         if not only_empty(data):

@@ -85,9 +85,9 @@ def test_a_kill_and_a_lost_pack_cost_the_records_in_it() -> None:
     assert broker.offsets(2) == broker.offsets(3) == list(range(7))
     queue = broker.engine.queues[1]
     with pytest.raises(Damage, match="offset 0"):
-        broker.engine.read(queue, 0, 100, whole=True, cached=False)
+        broker.engine.reads.read(queue, 0, 100, whole=True, cached=False)
     broker.split()
-    assert len(broker.engine.read(queue, 1, 100, whole=True, cached=False).buffers) == 1  # type: ignore[union-attr]
+    assert len(broker.engine.reads.read(queue, 1, 100, whole=True, cached=False).buffers) == 1  # type: ignore[union-attr]
     with pytest.raises(Corrupt, match="no journal holds"):
         Repairer(broker.splitter).repair(0, pack_name(1))
     broker.checkpoint()
@@ -101,11 +101,11 @@ def test_a_kill_and_a_lost_directory_cost_the_records_in_it() -> None:
     broker.start(2)
     assert broker.offsets(1) == [0, 1] and broker.offsets(2) == list(range(7))
     with pytest.raises(Damage, match="queues/t-3 is lost"):
-        broker.engine.read(broker.engine.queues[3], 0, 100, whole=True, cached=False)
+        broker.engine.reads.read(broker.engine.queues[3], 0, 100, whole=True, cached=False)
     broker.split()
     broker.checkpoint()
     assert [place.file for _, place in broker.splitter.damages] == ["queues/t-3/queue.json", "queues/t-3"]
-    assert len(broker.engine.read(broker.engine.queues[3], 6, 100, whole=True, cached=False).buffers) == 1  # type: ignore[union-attr]
+    assert len(broker.engine.reads.read(broker.engine.queues[3], 6, 100, whole=True, cached=False).buffers) == 1  # type: ignore[union-attr]
 
 
 def test_an_old_copy_of_the_checkpoint_is_refused() -> None:

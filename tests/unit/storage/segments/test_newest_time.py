@@ -216,14 +216,14 @@ def test_the_largest_timestamp_is_read_once(times: list[int], small: None, monke
     queue = broker.engine.queues[1]
     reads = CountedReads(monkeypatch)
     expected = Newest(NOW, 0) if times is not ASCENDING else Newest(NOW - 1, BATCHES - 1)
-    assert broker.engine.newest_in_log(queue)() == expected
+    assert broker.engine.reads.newest_in_log(queue)() == expected
     assert reads.of_kind["log"] <= 1.2 * 3 * SEGMENT_BYTES
     reads.forget()
-    assert broker.engine.newest_in_log(queue)() == expected
+    assert broker.engine.reads.newest_in_log(queue)() == expected
     assert reads.of_kind["log"] == 0
     broker.put(1, timestamp=LATER)
     broker.split()
-    assert broker.engine.newest_in_log(queue)() == Newest(LATER, BATCHES)
+    assert broker.engine.reads.newest_in_log(queue)() == Newest(LATER, BATCHES)
     assert reads.of_kind["log"] <= 3 * FEW_BYTES, "only what is new"
 
 
@@ -232,21 +232,21 @@ def test_the_largest_timestamp_of_records_that_are_left(monkeypatch: pytest.Monk
     times = [NOW] * 50 + [LATER] + [NOW + n % 7 for n in range(249)]
     broker = filled(times)
     queue = broker.engine.queues[1]
-    assert broker.engine.newest_in_log(queue)() == Newest(LATER, 50)
+    assert broker.engine.reads.newest_in_log(queue)() == Newest(LATER, 50)
     broker.engine.path_of(queue).stage_fact(queue, StartMoved(60), NOW)
     broker.flush()
-    assert broker.engine.newest_in_log(queue)() == Newest(NOW + 6, 64)
+    assert broker.engine.reads.newest_in_log(queue)() == Newest(NOW + 6, 64)
     reads = CountedReads(monkeypatch)
-    assert broker.engine.newest_in_log(queue)() == Newest(NOW + 6, 64)
+    assert broker.engine.reads.newest_in_log(queue)() == Newest(NOW + 6, 64)
     assert reads.of_kind["log"] == 0
 
 
 def test_a_new_file_is_read_again() -> None:
     broker = filled(CONSTANT)
     queue = broker.engine.queues[1]
-    assert broker.engine.newest_in_log(queue)() == Newest(NOW, 0)
+    assert broker.engine.reads.newest_in_log(queue)() == Newest(NOW, 0)
     assert queue.reader is not None
     queue.reader._newest[100] = NewestTime(0, 0, 1 << 40, LATER, 150, 150)
-    assert broker.engine.newest_in_log(queue)() == Newest(LATER, 150), "it is remembered"
+    assert broker.engine.reads.newest_in_log(queue)() == Newest(LATER, 150), "it is remembered"
     broker.engine.mended(1, segment_name(queue.spec.directory, 100, LOG))
-    assert broker.engine.newest_in_log(queue)() == Newest(NOW, 0)
+    assert broker.engine.reads.newest_in_log(queue)() == Newest(NOW, 0)

@@ -12,7 +12,7 @@ from cairnmq.codec.batch import HEADER_SIZE, set_offset_and_epoch
 from cairnmq.codec.records import Record, build_batch
 from cairnmq.errors import Corrupt
 from cairnmq.settings.topic import LogConfig
-from cairnmq.storage.batches.batch_run import Part, Wanted, walk
+from cairnmq.storage.batches.batch_run import NotCached, Part, Wanted, walk
 from cairnmq.storage.files.damage import Place
 from cairnmq.storage.files.disk import RealDisk
 from cairnmq.storage.files.format import BATCH, OFFSET_INDEX_ENTRY, TIME_INDEX_ENTRY, Entry, numbered
@@ -350,8 +350,8 @@ def test_a_cold_read_gives_the_way_to_warm_it(disk: SimDisk) -> None:
     filled(disk, 2)
     reader = QueueReader(disk, DIRECTORY)
     warm = reader.read(Wanted(2, 4, -1, 1000), whole=True, cached=True)
-    assert callable(warm)
-    warm()
+    assert isinstance(warm, NotCached)
+    warm.load()
     assert isinstance(reader.read(Wanted(2, 4, -1, 1000), whole=True, cached=True), Part)
 
 
@@ -363,8 +363,8 @@ def test_the_beginning_of_a_segment_needs_no_index(disk: SimDisk, monkeypatch: p
     monkeypatch.setattr(SegmentRun, "find", None)
     for offset in (0, 4):
         look = reader.read(Wanted(offset, 8, -1, size), whole=True, cached=True)
-        assert callable(look)
-        look()
+        assert isinstance(look, NotCached)
+        look.load()
         for _ in range(2):
             part = reader.read(Wanted(offset, 8, -1, size), whole=True, cached=True)
             assert isinstance(part, Part) and part.next_offset == offset + 2
@@ -378,8 +378,8 @@ def test_nothing_of_a_first_read_blocks_the_loop(disk: SimDisk, monkeypatch: pyt
         blocked.setattr(SimDisk, "list", None)
         blocked.setattr(SimDisk, "open", None)
         look = reader.read(Wanted(2, 8, -1, size), whole=True, cached=True)
-        assert callable(look) and callable(reader.aborted(0, 2, 8, cached=True))
-    look()
+        assert isinstance(look, NotCached) and isinstance(reader.aborted(0, 2, 8, cached=True), NotCached)
+    look.load()
     with monkeypatch.context() as blocked:
         blocked.setattr(SimDisk, "list", None)
         blocked.setattr(SimDisk, "open", None)
@@ -388,7 +388,7 @@ def test_nothing_of_a_first_read_blocks_the_loop(disk: SimDisk, monkeypatch: pyt
         reader.saw_segment(4)
         assert isinstance(reader.read(Wanted(2, 8, -1, size), whole=True, cached=True), Part), "it is known already"
         reader.saw_segment(8)
-        assert callable(reader.read(Wanted(4, 8, -1, size), whole=True, cached=True))
+        assert isinstance(reader.read(Wanted(4, 8, -1, size), whole=True, cached=True), NotCached)
 
 
 @pytest.mark.parametrize("indexed", [True, False])

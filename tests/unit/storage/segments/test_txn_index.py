@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from cairnmq.storage.batches.batch_run import NotCached
 from cairnmq.storage.files.damage import Damage
 from cairnmq.storage.files.format import Aborted, txn_index_bytes
 from cairnmq.storage.queue.transactions import overlapping
@@ -68,8 +69,8 @@ def test_a_cold_file_is_read_elsewhere() -> None:
     disk = disk_with(txn_index_bytes(ROWS))
     disk.cold = 1.0
     warm = overlap(disk.open(segment_name(DIRECTORY, 0, TXN_INDEX)), 0, 10, 1 << 60, closed=True, cached=True)
-    assert callable(warm)
-    warm()
+    assert isinstance(warm, NotCached)
+    warm.load()
 
 
 @pytest.mark.parametrize("row", [Aborted(1, 0, 0, 1), Aborted(1, 5, 3, 4), Aborted(-1, 0, 5, 6), Aborted(1, 0, 5, 9)])

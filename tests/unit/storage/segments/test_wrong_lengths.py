@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from cairnmq.codec.records import Record, build_batch
-from cairnmq.storage.batches.batch_run import Part, Wanted, walk
+from cairnmq.storage.batches.batch_run import NotCached, Part, Wanted, walk
 from cairnmq.storage.batches.batch_scan import NoBatch, scan_batches
 from cairnmq.storage.files.damage import Damage
 from cairnmq.storage.files.disk import RealDisk
@@ -69,7 +69,7 @@ def take(reader: QueueReader | PackShelf, offset: int) -> Part:
             found = reader.read(7, wanted, whole=True, cached=True)
         if isinstance(found, Part):
             return found
-        found()
+        found.load()
     raise AssertionError("it waits for ever")
 
 
@@ -105,7 +105,7 @@ def test_the_loop_does_not_read_what_is_known_to_be_damaged(disk: RealDisk, monk
         take(reader, BAD)
     reads = CountedReads(monkeypatch)
     look = reader.read(Wanted(BAD, END, -1, MAX_BYTES), whole=True, cached=True)
-    assert callable(look) and reads.total == 0
+    assert isinstance(look, NotCached) and reads.total == 0
 
 
 @pytest.mark.parametrize("bit", [17, 18, 22, 29])

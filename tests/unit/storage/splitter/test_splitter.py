@@ -10,12 +10,12 @@ import pytest
 
 from cairnmq.codec.records import Record, build_batch, decode_batch, iter_batches
 from cairnmq.errors import Corrupt, Fault
-from cairnmq.storage import engine
 from cairnmq.storage.checkpoint.checkpoint import load_checkpoint
 from cairnmq.storage.checkpoint.split_report import StartProposal
-from cairnmq.storage.engine import Fetched
 from cairnmq.storage.files.disk import File
 from cairnmq.storage.files.format import Keyed, StartMoved, journal_segment
+from cairnmq.storage.live import reads
+from cairnmq.storage.live.reads import Batches
 from cairnmq.storage.splitter import split_queues
 from cairnmq.storage.splitter.splitter import Splitter
 from cairnmq.testing.sim_disk import SimCrash, SimDisk
@@ -189,8 +189,8 @@ def stage(broker: Broker, *values: bytes) -> None:
 
 def values(broker: Broker) -> list[bytes | None]:
     queue = broker.engine.queues[1]
-    fetched = broker.engine.read(queue, queue.log_start, 10_000, whole=True, cached=False)
-    assert isinstance(fetched, Fetched)
+    fetched = broker.engine.reads.read(queue, queue.log_start, 10_000, whole=True, cached=False)
+    assert isinstance(fetched, Batches)
     return [record.value for data in fetched.buffers for batch in iter_batches(data) for record in decode_batch(batch)]
 
 
@@ -320,7 +320,7 @@ def test_nothing_is_deleted_on_the_word_of_a_checkpoint_that_may_be_lost() -> No
 
 def test_readers_of_queues_that_others_displace_are_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each keeps files open; there may be more queues than a process may have files."""
-    monkeypatch.setattr(engine, "READERS_MAX", 2)
+    monkeypatch.setattr(reads, "READERS_MAX", 2)
     broker = Broker()
     for _ in range(3):
         broker.put(1, 2, 3)

@@ -1,0 +1,297 @@
+"""Everything that is read: visible batches from packs, segments and journals; aborted transactions; lookups by time.
+
+A read has a named outcome: `Batches`, `NotCached` (the disk has to be waited for) or a `Refusal` (the offset is not
+there). Damage is raised. The broker and the simulator call the same object.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+
+from msgspec import Struct
+
+from cairnmq.codec.batch import only_empty
+from cairnmq.errors import Corrupt, ErrorCode, Refusal
+from cairnmq.storage.batches.batch_run import NotCached, Part, Wanted, sound_batches
+from cairnmq.storage.files.buffers import Tray
+from cairnmq.storage.files.damage import Damage, Place
+from cairnmq.storage.files.disk import Disk
+from cairnmq.storage.files.format import ENTRY_SIZE, NO_SEGMENTS, Aborted
+from cairnmq.storage.live.queue import Queue
+from cairnmq.storage.live.time_lookup import Found, Newest, find_record, newest_in_log
+from cairnmq.storage.live.write_path import WritePath
+from cairnmq.storage.packs.pack_set import PackShelf
+from cairnmq.storage.queue.transactions import by_marker, overlapping
+from cairnmq.storage.segments.queue_reader import QueueReader
+from cairnmq.storage.segments.txn_index import NOTHING_KNOWN
+from cairnmq.types import Buffer
+
+READERS_MAX = 1000
+
+
+class Batches(Struct):
+    """Whole batches of one queue, and the offset after them. `aborted`: for a reader of committed records, the aborted
+    transactions among them."""
+
+    buffers: list[Buffer]
+    size: int
+    next_offset: int
+    aborted: Sequence[Aborted] = ()
+
+
+class Reads:
+    """One storage's. Every method runs on the owner's thread unless it says that it blocks."""
+
+    def __init__(
+        self, disk: Disk, paths: Sequence[WritePath], shelf: PackShelf, ignored: Mapping[int, Collection[int]]
+    ) -> None:
+        """`ignored`: by queue, segments that do not count."""
+        self._disk = disk
+        self._paths = paths
+        self._shelf = shelf
+        self._ignored = ignored
+        self._read_queues: deque[Queue] = deque()  # queues with a reader, the oldest first
+        self.tail_reads = 0
+
+    def read(
+        self,
+        queue: Queue,
+        offset: int,
+        max_bytes: int,
+        *,
+        whole: bool,
+        cached: bool,
+        committed: bool = False,
+        tray: Tray | None = None,
+    ) -> Batches | NotCached | Refusal:
+        """For a consumer: visible batches from the one that holds `offset`; `NotCached` only if `cached`.
+
+        At least one batch with records if `whole`, whatever `max_bytes` says: some clients do not move on over empty
+        ones alone. `committed`: only those below the last stable offset. With a `tray` they lie there as far as they
+        fit.
+        """
+        found = self._read(queue, offset, max_bytes, whole, cached, committed, tray)
+        while whole and isinstance(found, Batches) and found.size and all(map(only_empty, found.buffers)):
+            room, after = max(max_bytes - found.size, 0), found.next_offset
+            try:
+                more = self._read(queue, after, room, True, cached, committed, tray)
+            except (Corrupt, OSError):
+                break  # the next read begins with what cannot be read
+            if not isinstance(more, Batches):
+                return more
+            if not more.size:
+                break
+            found = Batches([*found.buffers, *more.buffers], found.size + more.size, more.next_offset)
+        if committed and isinstance(found, Batches) and found.size:
+            aborted = self.aborted(queue, offset, found.next_offset, cached=cached)
+            if isinstance(aborted, NotCached):
+                return aborted
+            found.aborted = aborted
+        return found
+
+    def read_batch(self, queue: Queue, offset: int, *, cached: bool) -> Batches | NotCached | Refusal:
+        """The visible batch that holds `offset`, also if it is empty; no batch at the end."""
+        return self._read(queue, offset, 1, True, cached, False, None)
+
+    def _read(
+        self,
+        queue: Queue,
+        offset: int,
+        max_bytes: int,
+        whole: bool,
+        cached: bool,
+        committed: bool,
+        tray: Tray | None,
+    ) -> Batches | NotCached | Refusal:
+        until = queue.last_stable if committed else queue.visible
+        if queue.cut_short and offset >= until:  # the end of the transaction that is open there may be behind it too
+            return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"offset {offset}; the journal is damaged behind {queue.end}")
+        if offset < queue.log_start or offset > queue.end:
+            return Refusal(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset}; the queue holds {queue.log_start} to {queue.end}"
+            )
+        fetched = Batches([], 0, offset)
+        split = min(queue.split_end, until)
+        while fetched.next_offset < split and (fetched.size < max_bytes or (whole and not fetched.size)):
+            try:
+                part = self._read_split(
+                    queue,
+                    fetched.next_offset,
+                    split,
+                    max_bytes - fetched.size,
+                    tray,
+                    whole=whole and not fetched.size,
+                    cached=cached,
+                )
+            except (Corrupt, OSError):
+                if fetched.size:
+                    return fetched  # the next read begins with what cannot be read
+                raise
+            if not isinstance(part, Part):
+                return fetched if fetched.size else part
+            if not len(part.data):
+                return fetched
+            fetched.buffers.append(part.data)
+            fetched.size += len(part.data)
+            fetched.next_offset = part.next_offset
+        if fetched.next_offset < until:
+            not_cached = self._read_tail(queue, fetched, until, max_bytes, whole, cached, tray)
+            if not_cached is not None and not fetched.size:
+                return not_cached
+        return fetched
+
+    def _read_split(
+        self, queue: Queue, offset: int, until: int, max_bytes: int, tray: Tray | None, *, whole: bool, cached: bool
+    ) -> Part | NotCached:
+        """From a pack or from the queue's own segments."""
+        epoch, limit = queue.state.epoch_of(offset)
+        limit = min(limit, until)
+        packed_end = queue.packed_end
+        if offset < packed_end:
+            wanted = Wanted(offset, min(limit, packed_end), epoch, max_bytes, tray)
+            return self._shelf.read(queue.queue_id, wanted, whole=whole, cached=cached)
+        reader = queue.reader or self._open_reader(queue)
+        wanted = Wanted(offset, limit, epoch, max_bytes, tray)
+        part = reader.read(wanted, whole=whole, cached=cached)
+        return part if isinstance(part, Part) else NotCached(partial(_load, queue, reader, part))
+
+    def _open_reader(self, queue: Queue) -> QueueReader:
+        """Readers keep files open, and a process may not have as many of those as there are queues."""
+        while len(self._read_queues) >= READERS_MAX:
+            self._read_queues.popleft().reader = None  # closed when the last read on it ends
+        self._read_queues.append(queue)
+        queue.reader = self._reader_of(queue)
+        return queue.reader
+
+    def _reader_of(self, queue: Queue) -> QueueReader:
+        interval, ignored = queue.config.index_interval_bytes, self._ignored.get(queue.queue_id, ())
+        return QueueReader(self._disk, queue.spec.directory, interval, ignored, queue.queue_id)
+
+    def _read_tail(
+        self,
+        queue: Queue,
+        fetched: Batches,
+        limit: int,
+        max_bytes: int,
+        whole: bool,
+        cached: bool,
+        tray: Tray | None,
+    ) -> NotCached | None:
+        """Adds batches straight from the journal, as far as that does not wait for the disk."""
+        tail = queue.tail
+        if tail is None:
+            return None
+        index = tail.find(fetched.next_offset)
+        if index < 0:
+            return None
+        offsets, positions, sizes = tail.offsets, tail.positions, tail.sizes
+        journal = self._paths[queue.journal].journal
+        count = len(offsets)
+        epoch, until = -1, -1
+        while index < count and offsets[index] < limit:
+            # neighbours in the journal are read together: one pread instead of many
+            first = index
+            start = positions[index]
+            end = start
+            room = max_bytes - fetched.size
+            while index < count and offsets[index] < limit:
+                gap = positions[index] - end
+                if (index > first and gap != ENTRY_SIZE) or positions[index] + sizes[index] - start > room:
+                    break
+                end = positions[index] + sizes[index]
+                index += 1
+            if index == first:
+                if fetched.size or not whole:
+                    return None
+                end = start + sizes[index]
+                index += 1
+            file, at = journal.locate(start)
+            data = file.read_cached(at, end - start, tray) if cached else file.read(at, end - start)
+            if data is None:
+                return NotCached(partial(file.read, at, end - start))
+            self.tail_reads += 1
+            view = memoryview(data)
+            if tray is not None:
+                tray.keep(view)
+            for i in range(first, index):
+                begin, size = positions[i] - start, sizes[i]
+                batch = view[begin : begin + size]
+                if offsets[i] >= until:
+                    epoch, until = queue.state.epoch_of(offsets[i])
+                if sound_batches(batch, size, offsets[i], offsets[i] + 1, epoch)[0] != size:
+                    if fetched.size:
+                        return None  # the next read begins with the damage
+                    end = offsets[i + 1] if i + 1 < count else queue.end
+                    raise Damage(Place(file.name, at + begin, str(queue.queue_id), offsets[i], end))
+                fetched.buffers.append(batch)
+                fetched.size += size
+                fetched.next_offset = offsets[i + 1] if i + 1 < count else queue.end
+            if fetched.size >= max_bytes:
+                return None
+        return None
+
+    def aborted(self, queue: Queue, start: int, end: int, *, cached: bool) -> list[Aborted] | NotCached:
+        """Aborted transactions with records from offset `start` up to `end`, in the order of their markers.
+
+        `end` is not behind the last stable offset. `NotCached` only if `cached`.
+        """
+        known = queue.state.aborted
+        rows = {row.last: row for row in overlapping(known, start, end)} if known else {}
+        if queue.segments_from != NO_SEGMENTS and start < queue.split_end and queue.packed_end < queue.split_end:
+            reader = queue.reader or self._open_reader(queue)
+            sums = queue.row_sums if queue.row_sums and not queue.config.compact else NOTHING_KNOWN
+            part = reader.aborted(start, end, queue.split_end, cached=cached, sums=sums)
+            if not isinstance(part, list):
+                return part
+            rows.update((row.last, row) for row in part)
+        return sorted(rows.values(), key=by_marker) if rows else []
+
+    # ----------------------------------------------------------------------------------------------- looking up
+
+    def find_in_log(self, queue: Queue, timestamp: int) -> int | None:
+        """Base offset of the first split batch that reaches `timestamp`. Blocks, and may run on any thread."""
+        if queue.split_end <= queue.log_start:
+            return None
+        place = None
+        if queue.log_start < queue.packed_end:
+            place = self._shelf.find_time(queue.queue_id, timestamp, queue.log_start, queue.packed_end)
+        if place is None and queue.packed_end < queue.split_end:
+            place = self._reader_of(queue).find_time(timestamp, queue.split_end)
+        return place.base_offset if place is not None else None
+
+    def find_batch(self, queue: Queue, timestamp: int, in_log: int | None) -> int | None:
+        """An offset in or before the first batch that reaches `timestamp`; `in_log` is what `find_in_log` said."""
+        if in_log is None and queue.tail is not None:
+            index = queue.tail.find_time(timestamp)
+            if index < len(queue.tail):
+                return queue.tail.offsets[index]
+        return in_log
+
+    def find_time(self, queue: Queue, timestamp: int, in_log: int | None) -> Found | None:
+        """The first visible record whose timestamp reaches `timestamp`, for those who may wait for disks."""
+        offset = self.find_batch(queue, timestamp, in_log)
+        while offset is not None and offset < queue.visible:
+            fetched = self.read_batch(queue, max(offset, queue.log_start), cached=False)
+            if not isinstance(fetched, Batches) or not fetched.buffers:
+                return None
+            found = find_record(fetched.buffers[0], timestamp, queue.log_start)
+            if found is not None:
+                return found
+            offset = fetched.next_offset
+        return None
+
+    def newest_in_log(self, queue: Queue) -> Callable[[], Newest | None]:
+        """A lookup of the largest timestamp that is split. The lookup blocks, and may run on any thread."""
+        reader = (queue.reader or self._open_reader(queue)) if queue.packed_end < queue.split_end else None
+        return partial(newest_in_log, self._shelf, queue, reader)
+
+
+def _load(queue: Queue, reader: QueueReader, not_cached: NotCached) -> None:
+    """Files of a reader that is no longer the queue's may be gone. That is no damage: the next read takes others."""
+    try:
+        not_cached.load()
+    except Damage:
+        if queue.reader is reader:
+            raise
