@@ -1,4 +1,4 @@
-"""Broker-wide allowances of bytes: requests that are not answered yet, and answers that clients have not taken yet."""
+"""Broker-wide allowances of bytes: pending requests, and responses that clients have not taken yet."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections import deque
 from collections.abc import Callable
 
 _WAKES = 16
-_SHARE = 6  # one answer gets at most this part of what is left, so that a few slow readers cannot take it all
+_SHARE = 6  # one response gets at most this part of the rest, so that a few slow readers cannot take all of it
 _LEAST = 64 * 1024
 _SMALL = 64 * 1024
 
 
 class Budget:
-    """Grants are given while anything is left, so one request larger than the whole allowance still passes.
+    """A reservation succeeds while anything is left, so one request larger than the whole allowance still passes.
 
-    Small ones may use a quarter more, whatever the large ones have: those who send or ask for much must not keep the
-    others waiting.
+    Small ones may use a quarter more, whatever the large ones hold: clients that send or ask for much must not keep
+    the others waiting.
     """
 
     __slots__ = ("limit", "used", "_small_used", "_small_limit", "_waiting", "_small_waiting", "_privileged")
@@ -36,12 +36,12 @@ class Budget:
 
     @property
     def wanted(self) -> bool:
-        """Somebody waits."""
+        """A reservation waits."""
         return bool(self._waiting or self._small_waiting)
 
     @property
     def share(self) -> int:
-        """What one answer may take now."""
+        """How much one response may take now."""
         return max((self.limit - self.used) // _SHARE, _LEAST)
 
     def reserve(self, size: int) -> bool:
@@ -55,7 +55,7 @@ class Budget:
         return True
 
     def reserve_more(self, size: int, holder: object) -> bool:
-        """For who holds a part already. Holders of parts could wait for one another for ever, so one is let through."""
+        """For the holder of a part. Holders of parts could wait for one another for ever, so one is let through."""
         if self.used < self.limit or self._privileged in (None, holder):
             if self.used >= self.limit:
                 self._privileged = holder
@@ -74,7 +74,7 @@ class Budget:
                 self._waiting.popleft()()
 
     def take(self, size: int) -> None:
-        """Without asking: what is there already."""
+        """Without asking: the bytes are there already."""
         self.used += size
 
     def wait(self, wake: Callable[[], object], size: int = _SMALL + 1) -> None:
@@ -104,14 +104,14 @@ class Budget:
 
 
 def trim_heap() -> None:
-    """Gives free memory inside the heap back to the system, where the C library can."""
+    """Give free memory inside the heap back to the system, where the C library can."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
 
 
 class Tally:
-    """Bytes that come and go unseen: added up as they come, and counted anew when the sum seems to be too much."""
+    """Bytes that go unseen: added up as they come, and counted again when the sum seems to be too much."""
 
     __slots__ = ("limit", "_count", "_total", "_counted_ms")
 

@@ -13,11 +13,11 @@ _ROUND_TRIP = Layout("@68xI")  # tcpi_rtt of struct tcp_info
 
 
 def is_far(raw: socket.socket) -> bool:
-    """Whether it pays to send it much at a time: each answer costs it a round trip."""
+    """Whether it pays to send much at a time: each response costs the client a round trip."""
     if _TCP_INFO < 0:
         return True
     try:
         (microseconds,) = _ROUND_TRIP.unpack(raw.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _ROUND_TRIP.size))
     except OSError:
-        return True  # it has hung up already
-    return not 0 < microseconds < FAR_MICROSECONDS  # 0: it was not measured
+        return True  # the client has hung up already
+    return not 0 < microseconds < FAR_MICROSECONDS  # 0: not measured

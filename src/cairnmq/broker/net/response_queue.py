@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import deque
 from struct import Struct as Layout  # noqa: TID251 - the size of a frame that wire has made
 from time import perf_counter
 from typing import cast
@@ -33,7 +32,7 @@ class ResponseQueue:
     )  # fmt: skip
 
     def __init__(self, metrics: Metrics, memory: Budget) -> None:
-        self.pending: deque[PendingRequest] = deque()
+        self.pending: list[PendingRequest] = []  # short, and of thousands of idle connections smaller than a deque
         self.pending_bytes = 0
         self.write_paused = False
         self._metrics = metrics
@@ -66,7 +65,7 @@ class ResponseQueue:
         if not self.write_paused:
             self._handed_over = 0
         while pending and pending[0].done:
-            request = pending.popleft()
+            request = pending.pop(0)
             self.pending_bytes -= request.size
             metrics.requests[request.key].observe(perf_counter() - request.started)
             body, request.body = request.body, None  # a handler that still knows the request must not hold its response

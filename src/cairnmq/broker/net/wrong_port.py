@@ -1,10 +1,10 @@
-"""What a browser or a scraper gets that was given the Kafka port."""
+"""The response to a browser or a scraper that was given the Kafka port."""
 
 from __future__ import annotations
 
 from cairnmq.types import Buffer
 
-# Read as the size of a request, none of these is allowed.
+# As the size of a request, each of these is too large.
 _METHODS = (b"GET ", b"HEAD", b"POST", b"PUT ", b"OPTI")
 _TEXT = b"This is a Kafka port. The status page is at the address that the broker was given with --http.\n"
 HTTP_RESPONSE = (

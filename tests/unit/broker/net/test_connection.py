@@ -10,7 +10,7 @@ import struct
 
 import pytest
 
-from cairnmq.broker.net.connection import Intake
+from cairnmq.broker.net.connection import Intake, Phase
 from cairnmq.broker.net.connection_limits import Limits
 from cairnmq.broker.requests.reply import AwaitedReply, CloseConnection, Response
 from cairnmq.errors import ErrorCode
@@ -130,6 +130,30 @@ async def test_messages_and_futures_are_answers_too() -> None:
         await bench.turn()
         later.set_result([b"later"])
         assert await client.receive() == (2, b"\0later")
+
+
+# ---------------------------------------------------------------------------------------------------------- phases
+
+
+@scenario
+async def test_phases() -> None:
+    """Draining starts nothing more, and ends with the last response."""
+    async with open_bench() as bench:
+        client = await bench.connect()
+        client.send(FETCH, 1, version=4)
+        (parked,) = await bench.stub.until_started(1)
+        connection = bench.connection()
+        phases = [connection.phase]
+        client.send(FETCH, 2, version=4)
+        connection.drain()
+        phases.append(connection.phase)
+        parked.answer(b"last")
+        phases.append(connection.phase)
+        connection.drain()
+        phases.append(connection.phase)
+        assert phases == [Phase.OPEN, Phase.DRAINING, Phase.CLOSED, Phase.CLOSED]
+        assert await client.receive() == (1, b"last") and await client.closed()
+        assert len(bench.stub.started) == 1
 
 
 # ------------------------------------------------------------------------------------------------------ hanging up

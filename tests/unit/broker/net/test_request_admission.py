@@ -34,7 +34,7 @@ class Desk:
         return verdict
 
     def respond(self) -> None:
-        request = self.queue.pending.popleft()
+        request = self.queue.pending.pop(0)
         self.queue.pending_bytes -= request.size
         self.admission.release(request)
 
