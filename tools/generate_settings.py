@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from cairnmq.settings import broker_table as broker_settings
 from cairnmq.settings.broker_table import ALIASES, BROKER
 from cairnmq.settings.definition import INT32_MAX, INT64_MAX, Setting
 from cairnmq.settings.group import GROUP
@@ -23,6 +24,7 @@ here. [Operating](operating.md#settings-that-matter) says how to set them and wh
 A broker setting without *run time* needs a restart. `cairn config set` changes the others while the broker runs.
 Settings of topics and groups can always be changed, with `cairn topic alter` or a client.
 """
+OTHER_NAMES = ALIASES | getattr(broker_settings, "FORMER_NAMES", {})
 DEFAULTS = "Default of the topic setting"
 
 _SIZES = ((1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB"))
@@ -112,7 +114,7 @@ def page() -> str:
         broker_table(lambda row: row.name.startswith("cairn.") and not row.doc.startswith(DEFAULTS)),
         "## Broker: settings of Kafka\n",
         broker_table(lambda row: not row.name.startswith("cairn.") and not row.doc.startswith(DEFAULTS)),
-        "Other names: " + ", ".join(f"`{old}` for `{new}`" for old, new in sorted(ALIASES.items())) + ".\n",
+        "Other names: " + ", ".join(f"`{old}` for `{new}`" for old, new in sorted(OTHER_NAMES.items())) + ".\n",
         "## Topics\n",
         "A topic that does not set one of these has the value of the broker setting named beside it. If there are "
         "several, the first one that is set counts.\n",

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from cairnmq.kernels import KERNELS
 from features import FAILED, NOT_OFFERED, PAGE, YES, row_name, split_id, table_of
 from interop.clients.roster import CLIENTS
-from tidy.tree import ROOT, collected, committed, modules, name_of
+from tidy.tree import ROOT, SOURCE, collected, committed, modules, name_of
 
 DOCUMENTS = sorted(path for path in committed() if path.suffix == ".md")
 ROWS = [f"{letter}{n}" for letter, last in zip("ABCDEF", (10, 10, 6, 4, 5, 5), strict=True) for n in range(1, last + 1)]
@@ -67,6 +68,29 @@ def test_links_to_headings_resolve(document: Path) -> None:
 def test_how_headings_are_linked() -> None:
     page = "# One: `two.md` \n```sh\n# no heading\n```\n## An older meta.db"
     assert anchors(page) == {"one-twomd-", "an-older-metadb"}
+
+
+def test_kernels_are_those_of_the_decision() -> None:
+    """The table of ADR 0006, the list that the broker knows, and the files."""
+    page = (ROOT / "docs" / "adr" / "0006-kernels.md").read_text()
+    table = {name.replace("/", ".") for name in re.findall(r"^\| `([\w/]+)\.pyx` \|", page, re.MULTILINE)}
+    files = {path.relative_to(SOURCE).with_suffix("").as_posix().replace("/", ".") for path in SOURCE.rglob("*.pyx")}
+    assert table == files == {name.removeprefix("cairnmq.") for name in KERNELS}
+
+
+def reasons() -> list[str]:
+    """What `/health/ready` may say, as docs/operating.md lists it."""
+    section = (ROOT / "docs" / "operating.md").read_text().partition("## Health checks")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    return [reason for row in rows for reason in PROOF.findall(row)]
+
+
+def test_reasons_of_readiness_are_said_by_the_broker() -> None:
+    """Word by word, but for what the broker fills in."""
+    source = "\n".join(path.read_text() for path in modules())
+    parts = {part.strip(" :,") for reason in reasons() for part in re.split(r"\bN\b|\(?\.\.\.\)?", reason)}
+    assert len(parts) > 8
+    assert {part for part in parts if part not in source} == set()
 
 
 def test_every_feature_is_listed() -> None:

@@ -1,4 +1,4 @@
-"""docs/settings.md is made from the tables of settings, and pages name only settings that exist."""
+"""docs/settings.md is made from the tables of settings; pages name only settings and metrics that exist."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cairnmq.broker.metric_table import METRICS
 from cairnmq.settings.broker_table import ALIASES, BROKER
 from cairnmq.settings.definition import ConfigType, Setting
 from cairnmq.settings.group import GROUP
@@ -40,6 +41,15 @@ def test_settings_of_pages_exist(page: Path) -> None:
 
 def test_a_setting_that_does_not_exist_is_found() -> None:
     assert unknown("`cairn.flush`, `cairn.fluhs`, `log.dir`, `log.txt`, `segment.bytes`") == {"cairn.fluhs", "log.txt"}
+
+
+METRIC = re.compile(r"`(cairn_[a-z_]+)`")
+FIXTURES = {"cairn_broker", "cairn_topic", "cairn_settings"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_metrics_of_pages_exist(page: Path) -> None:
+    assert set(METRIC.findall(page.read_text())) - set(METRICS) - FIXTURES == set()
 
 
 def test_how_defaults_and_values_are_shown() -> None:

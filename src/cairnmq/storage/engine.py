@@ -164,7 +164,8 @@ class Engine:
 
     def on_round(self, done: Round) -> None:
         path = self.paths[done.journal]
-        assert done.position <= min(path.journal.synced, path.journal.high_watermark)  # invariant 1
+        assert self.split[done.journal] <= done.position  # invariant 1
+        assert done.position <= min(path.journal.synced, path.journal.high_watermark)
         resume = self._resume
         if done.pack:
             self.shelf.add(done.pack)
@@ -188,7 +189,7 @@ class Engine:
         """OSError says that journal segments could not be removed; all else is done, and the next one removes them."""
         self._go_by(published)
         for number, position in published.positions.items():
-            assert position <= self.split[number]
+            assert self.checkpointed[number] <= position <= self.split[number]  # invariant 1
             self.checkpointed[number] = position
         for number, position in published.positions.items():
             reach("journal-delete")

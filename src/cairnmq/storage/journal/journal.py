@@ -299,11 +299,12 @@ class Journal:
         self._segment_start = -1
 
     def synced_to(self, position: int) -> None:
-        assert position <= self.end
+        assert position <= self.end  # invariant 4
         self.synced = max(self.synced, position)
 
     def taken_back(self, group: Group) -> None:
         """The group was not written: its positions, and those staged behind it, are given again."""
+        assert group.start == self.end <= group.end  # invariant 4: what was written stays
         self._buffers = []
         self.staged_end = group.start
         # Whether this group was to begin a segment or not, the next one does: nothing is appended to a file that
@@ -316,6 +317,7 @@ class Journal:
         A segment goes only when its successor is on disk, else a power loss could leave a journal without any. One that
         the disk refuses to remove stays, and is tried again when this is called again.
         """
+        assert position <= self.synced  # invariant 7: all of it is in synced queue logs
         removed = 0
         while len(self.segments) > 1 and self.segments[1].base <= position and self.segments[1].name_synced:
             self.disk.remove(journal_segment(self.number, self.segments[0].base))

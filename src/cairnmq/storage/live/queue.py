@@ -130,6 +130,7 @@ class Queue:
         self.tail.add(offset, position, size, timestamp)
 
     def split_to(self, end: int) -> None:
+        assert self.split_end <= end <= self.visible  # rounds come in order, and only records that count are split
         self.split_end = end
         if self.tail is not None:
             self.tail.drop_below(end)

@@ -159,5 +159,8 @@ def begin(metadata: Metadata, known: Known, keep: Callable[[Counters], None]) ->
     floor = known.floor
     metadata.raise_to(floor)
     epoch = metadata.next_epoch(floor.epoch)
-    keep(metadata.counters())
+    begun = metadata.counters()
+    assert epoch > floor.epoch and begun.next_queue_id >= floor.next_queue_id  # invariant 8
+    assert begun.next_producer_id >= floor.next_producer_id
+    keep(begun)
     return epoch

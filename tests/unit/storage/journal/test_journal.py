@@ -269,3 +269,26 @@ def test_the_end_can_be_asked_of_a_reader_whose_last_segment_was_deleted(journal
     journal.synced_to(journal.sync())
     journal.remove_below(first)
     assert reader.end() == first
+
+
+# ------------------------------------------------------------------------------------------------------- invariants
+
+
+def test_synced_end_past_the_end_is_a_defect(journal: Journal) -> None:
+    put(journal)
+    with pytest.raises(AssertionError):
+        journal.synced_to(journal.end + 1)
+
+
+def test_removal_past_the_synced_end_is_a_defect(journal: Journal) -> None:
+    put(journal)
+    with pytest.raises(AssertionError):
+        journal.remove_below(journal.end)
+    journal.synced_to(journal.end)
+    journal.remove_below(journal.end)
+
+
+def test_taking_back_a_written_group_is_a_defect(journal: Journal) -> None:
+    group = put(journal)
+    with pytest.raises(AssertionError):
+        journal.taken_back(group)

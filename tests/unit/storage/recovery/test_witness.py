@@ -85,6 +85,15 @@ def test_ids_that_were_only_seen_are_reserved() -> None:
     assert metadata.now.next_producer_id == PID + 1 == kept[0].next_producer_id
 
 
+def test_an_epoch_that_was_in_use_is_a_defect() -> None:
+    class Forgetful(SimMetadata):
+        def next_epoch(self, above: int = 0) -> int:
+            return above
+
+    with pytest.raises(AssertionError):
+        begin(Forgetful(FULL), Known(FULL, FULL), list[Counters]().append)
+
+
 # ------------------------------------------------------------------------------------------- with an engine on disks
 
 
