@@ -21,7 +21,7 @@ def test_full_write_disk(make_scene: Callable[..., Scene], tmp_path: Path) -> No
         load = scene.load()
         load.wait_for(500, SECONDS)
         junk = fill(disk)
-        reason = scene.wait_for_reason("journal 0: write failed", "No space left", "bytes free")
+        reason = scene.wait_for_reason("journal 0: write failed", "the disk is full", "bytes free")
         assert "goes on by itself" in reason
         scene.read_all()
         scene.client.create_topic("another", 1)
@@ -59,7 +59,7 @@ def test_one_full_disk_for_everything(make_scene: Callable[..., Scene], tmp_path
         for _ in range(2):
             load.wait_for(500, SECONDS)
             junk = fill(disk)
-            scene.wait_for_reason("journal 0: write failed", "No space left")
+            scene.wait_for_reason("journal 0: write failed", "the disk is full")
             scene.read_all()
             junk.unlink()
             scene.wait_until_well()

@@ -95,6 +95,8 @@ class Parser(argparse.ArgumentParser):
             meant = ELSEWHERE.get(unknown[0], "")
             if meant.split(" ")[0] in used._option_string_actions:
                 used.error(f"{text}; did you mean {meant}?")
+            if kind == "argument":
+                text += getattr(found, "surplus", "")
             used.error(text + (nearest(unknown[0], known) if unknown[0].startswith("--") else ""))
         return found
 

@@ -91,7 +91,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--acks", choices=ACKS, default="all", metavar="ACKS", help="0, 1 or all (default)")
     add_later(parser, "--tag", "--delay", "--at")
     add_connection(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, surplus="; messages are read from stdin, as in `echo hello | cairn produce greetings`")
 
 
 def separator(text: str) -> bytes:

@@ -155,6 +155,8 @@ def test_a_missing_file_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> Non
         ("topic rm", "unknown action 'rm'; did you mean delete?"),  # trim, the nearest name, deletes messages
         ("group ls", "unknown action 'ls'; did you mean list?"),
         ("txn rm", "unknown action 'rm'; there are list, describe, abort"),
+        ("produce orders hello", "unknown argument 'hello'; messages are read from stdin, as in `echo hello |"),
+        ("get orders 0 1 2", "unknown argument '2'\n"),
         ("consume orders --from-beginning", "unknown option '--from-beginning'; did you mean -o start?"),
     ],
 )

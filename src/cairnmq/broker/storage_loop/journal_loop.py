@@ -154,7 +154,7 @@ class JournalLoop:
         self._preparing = False
         error = done.exception()
         if error is not None:
-            log.info("journal %d: its next segment gets its room when it is written: %s", self._number, error)
+            log.info("journal %d: its next segment gets its room when it is written: %s", self._number, text_of(error))
         self._unprepare_if_full()
 
     @property
@@ -174,11 +174,11 @@ class JournalLoop:
             self._prepare_thread.submit(self.path.journal.remove_next, file)
 
     def _failed(self, write: Write, error: Exception) -> None:
-        log.error("journal %d: write failed: %s", self._number, error)
-        self.path.failed(write, str(error))
+        log.error("journal %d: write failed: %s", self._number, text_of(error))
+        self.path.failed(write, text_of(error))
         if self.path.stopped is not None:
             return  # after a failed sync, which has the longer way back
-        self.path.refuse(f"journal {self._number}: write failed ({error}); it is tried again every second")
+        self.path.refuse(f"journal {self._number}: write failed ({text_of(error)}); it is tried again every second")
         self._on_stopped()
         size = max(write.group.end - write.group.start, PROBE_BYTES_MIN)
         self._release_if_full(error)
@@ -210,7 +210,7 @@ class JournalLoop:
 
     def _why_not(self, error: OSError, size: int) -> str:
         journal = self.path.journal
-        reason = f"journal {self._number}: write failed ({error})"
+        reason = f"journal {self._number}: write failed ({text_of(error)})"
         if error.errno not in FULL:
             return f"{reason}; it is tried again every second"
         return (
@@ -259,7 +259,7 @@ class JournalLoop:
         error = done.exception()
         if error is not None:
             # Pages may be gone although they read well: never sync again and believe it.
-            log.error("journal %d: sync failed (%s); what is in doubt is written again", self._number, error)
+            log.error("journal %d: sync failed (%s); what is in doubt is written again", self._number, text_of(error))
             self._mending = True
             if self._retry is not None:
                 self._retry.cancel()  # of a failed write: a mend that succeeds shows more
@@ -296,7 +296,7 @@ class JournalLoop:
         """No write and no sync until a mend succeeds. Bytes that do not even read back are left to recovery."""
         is_disk = isinstance(error, OSError)
         hope = "it is tried again every second" if is_disk else "restart the broker once the disk works"
-        reason = f"journal {self._number}: sync failed ({error}); {hope}"
+        reason = f"journal {self._number}: sync failed ({text_of(error)}); {hope}"
         if reason != self.path.stopped:
             log.critical("%s", reason)
         self.path.stop(reason)

@@ -394,10 +394,7 @@ class SplitterProcess:
 
     def repair(self) -> None:
         """Damage that was found since, here or by the broker's reads."""
-        for queue_id, place in self.splitter.damages:
-            self.send(Damaged(str(place), place))
-            self.to_repair.append((queue_id, place.file))
-        self.splitter.damages.clear()
+        self.report_damages()
         while self.to_repair and not self.splitter.has_merge and not self.maintenance.is_merging:
             queue_id, file = self.to_repair.popleft()
             if file in self.tried:
@@ -406,9 +403,16 @@ class SplitterProcess:
             try:
                 if self.repairer.repair(queue_id, file):
                     self.checkpoint()
+                self.report_damages()  # first: the broker lists damage until it hears of the repair
                 self.send(Repaired(queue_id, file))
             except (Corrupt, Unreadable) as error:
                 self.send(Damaged(f"{file} cannot be repaired: {error}"))
+
+    def report_damages(self) -> None:
+        for queue_id, place in self.splitter.damages:
+            self.send(Damaged(str(place), place))
+            self.to_repair.append((queue_id, place.file))
+        self.splitter.damages.clear()
 
     def round(self) -> None:
         self.rest_at = time.monotonic() + REST_SECONDS

@@ -28,6 +28,7 @@ from cairnmq.broker.storage_loop.splitter_messages import (
     Finished,
     Inbox,
     Proposals,
+    Repaired,
     Report,
     Seen,
     Split,
@@ -46,7 +47,7 @@ from cairnmq.storage.compaction.sieve import Sieve
 from cairnmq.storage.engine import Engine, EngineConfig
 from cairnmq.storage.files import disk as disk_module
 from cairnmq.storage.files.disk import File, RealDisk, RealFile
-from cairnmq.storage.files.format import DOUBT_FILE, PACKS, QUEUES
+from cairnmq.storage.files.format import DOUBT_FILE, IDENTITY_FILE, PACKS, QUEUES, QueueIdentity
 from cairnmq.storage.maintenance import maintenance
 from cairnmq.storage.maintenance.pack_merge import FANOUT
 from cairnmq.storage.queue.spec import QueueSpec
@@ -460,6 +461,22 @@ def test_a_segment_that_cannot_be_read_is_made_again(desk: Desk, monkeypatch: py
         inode, data = before.stat().st_ino, before.read_bytes()
         desk.process.repair()
     assert before.stat().st_ino != inode and before.read_bytes() == data
+
+
+def test_damage_found_by_a_repair_is_reported_before_it(desk: Desk) -> None:
+    """The other way round it stayed in the list of damages, although everything could be read again."""
+    desk.put()
+    desk.process.limits = {0: desk.engine.splittable(0)}
+    desk.process.round()
+    desk.process.checkpoint()
+    stranger = QueueIdentity(77, "other", 0, bytes(16).hex())
+    Path(desk.data_dir, SPEC.directory, IDENTITY_FILE).write_bytes(stranger.sealed())
+    desk.process.to_repair.append((SPEC.queue_id, SPEC.directory))
+    desk.reports()
+    desk.process.repair()
+    desk.process.repair()
+    seen = [report for report in desk.reports() if isinstance(report, Damaged | Repaired)]
+    assert [type(report) for report in seen] == [Damaged, Repaired], seen
 
 
 @pytest.mark.parametrize("what", ["extents", "all"])
