@@ -130,7 +130,7 @@ class Corrupt(Fault):
 
 
 class Outdated(Corrupt):
-    """The metadata are older than the records."""
+    """The metadata is older than the records."""
 
 
 class Lost(Fault):

@@ -23,8 +23,8 @@ ENTRY = re.compile(r"^\d{4}-\d\d-\d\d[T ]")
 LOST_OFFSETS = re.compile(r"([\w.-]+)-(\d+): offset(s?) (\d+)(?: to (\d+))?")
 LOST_ENDS = re.compile(r"([\w.-]+)-(\d+): the end of the transaction that producer \d+ began at offset (\d+)")
 NO_END = 1 << 62
-ALL_LOST = re.compile(r"settings of all topics are gone")
-CUT = re.compile(r"\bcut\b|\btorn\b")
+ALL_LOST = re.compile(r"settings of all topics are lost")
+CUT = re.compile(r"\bcut\b|\btorn\b|\btruncated\b")
 SILENT = (0, ErrorCode.OFFSET_OUT_OF_RANGE)
 """What makes a reader wait, or rewind and skip: neither tells anybody that records are gone."""
 

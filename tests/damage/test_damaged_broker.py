@@ -196,4 +196,4 @@ def test_a_kill_and_a_lost_pack_cost_the_records_in_it_and_no_start(make_broker:
     shutil.copytree(old, broker.data / "checkpoints")
     broker.launch()
     assert broker.wait_dead() != 0
-    assert "an old copy was put in its place" in broker.log_tail()
+    assert "it is an old copy" in broker.log_tail()

@@ -177,7 +177,7 @@ def test_damage_behind_the_checkpoint(broker: Broker) -> None:
     said = [line for line in broker.log()[seen:].splitlines() if "--accept-loss: " in line]
     lost = [line.partition("--accept-loss: ")[2] for line in said]
     assert lost[1:] == [f"lost: t-0: offsets {HURT} to {HURT}"], lost
-    assert "journal 0: " in lost[0] and "do not read back" in lost[0]
+    assert "journal 0: " in lost[0] and "are damaged" in lost[0]
     whole(accepted)
     assert reasons(accepted) == []
     send(accepted, range(FIRST + SECOND, FIRST + SECOND + 5))

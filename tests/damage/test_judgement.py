@@ -239,7 +239,7 @@ def test_a_list_of_losses_is_read() -> None:
     assert not lost.everything
     ended = Lost(["--accept-loss: moves-0: the end of the transaction that producer 7 began at offset 95 may be lost"])
     assert ended.ranges == {Place("moves", 0): [(95, 1 << 62)]}
-    assert Lost(["names, partitions and settings of all topics are gone"]).covers(LOG, 99)
+    assert Lost(["names, partitions and settings of all topics are lost"]).covers(LOG, 99)
 
 
 def test_damages_change_what_they_name(tmp_path: Path) -> None:

@@ -94,6 +94,6 @@ def test_changes_lost_from_the_end_of_the_metadata_are_noticed(way: str, make_br
     assert verified.returncode == 1 and "meta.db: is older than the records" in verified.stdout, verified
     broker.launch()
     assert broker.wait_dead() != 0
-    wanted = "the metadata are older than the records" if way == "a bit" else "meta.db is empty: names, partitions"
-    assert wanted in broker.log() and "Put back the newest meta.db" in broker.log(), broker.log_tail()
+    wanted = "the metadata is older than the records" if way == "a bit" else "meta.db is empty: names, partitions"
+    assert wanted in broker.log() and "Restore the newest meta.db" in broker.log(), broker.log_tail()
     assert all(path.read_bytes() == data for path, data in before.items()), "nothing was deleted"

@@ -126,7 +126,7 @@ def test_the_write_disk_is_lost(scene: Scene, stock: Stock) -> None:
     assert scene.broker.journal_dir is not None
     shutil.rmtree(scene.broker.journal_dir)
     said = refused(scene.broker)
-    assert "journal 0 has no files, but the checkpoint stands at position" in said
+    assert "journal 0 has no files, but the checkpoint is at position" in said
     assert "lost: own-0: offsets" in said and "lost: packed-1: offsets" in said and "--accept-loss" in said
     loss = accepted(scene)
     assert len(loss["queues"]) == len(PLACES)  # type: ignore[arg-type]
@@ -143,7 +143,7 @@ def test_the_read_disk_is_lost(scene: Scene, stock: Stock) -> None:
     for name in ("queues", "packs", "checkpoints"):
         shutil.rmtree(scene.broker.data / name)
     said = refused(scene.broker)
-    assert "the read disk holds no checkpoint" in said and "journal 0 begins at position" in said
+    assert "the read disk holds no checkpoint" in said and "journal 0 starts at position" in said
     loss = accepted(scene)
     ends = {}
     for place in PLACES:

@@ -57,7 +57,7 @@ def test_settings_of_brokers(cairn: Shell) -> None:
     assert {"log.retention.bytes", "log.retention.ms"} <= retention
     assert len(cairn("config", "list", "--all").lines) > 80
     assert "did you mean num.partitions?" in cairn("config", "get", "num.partition", code=2).errors
-    assert "start it with --set num.partitions=VALUE" in cairn("config", "set", "num.partitions=2", code=2).errors
+    assert "start the broker with --set num.partitions=VALUE" in cairn("config", "set", "num.partitions=2", code=2).errors
     refused = cairn("config", "set", "log.retention.ms=soon", code=1).errors
     assert refused.startswith("cairn: all brokers: Invalid value 'soon' for log.retention.ms")
 
@@ -85,7 +85,7 @@ def test_transactions(cairn: Shell, topic: str, free_name: str) -> None:
     assert cairn("consume", topic, "-o", "start", "-e").lines == ["never"]
     assert cairn("consume", topic, "-o", "start", "-e", "--read-committed").lines == []
     assert "has no open transaction" in cairn("txn", "abort", free_name, code=1).errors
-    assert "`cairn txn list` shows what does" in cairn("txn", "abort", "nobody", code=1).errors
+    assert "`cairn txn list` shows existing ones" in cairn("txn", "abort", "nobody", code=1).errors
 
 
 def test_offsets_of_one_topic_are_deleted(cairn: Shell, topic: str, free_name: str) -> None:

@@ -40,14 +40,14 @@ def admit(batch: memoryview, config: LogConfig, now_ms: int) -> Admitted | Refus
     """`batch` is exactly what the producer put into one partition of its request."""
     size = len(batch)
     if size < HEADER_SIZE:
-        return Refusal(ErrorCode.INVALID_RECORD, "not even a batch header")
+        return Refusal(ErrorCode.INVALID_RECORD, "shorter than a batch header")
     _, length, _, magic, crc, attributes, delta, base_timestamp, max_timestamp, pid, epoch, sequence, count = (
         HEADER.unpack_from(batch)
     )
     if magic != MAGIC:
-        return Refusal(ErrorCode.INVALID_RECORD, f"record format {magic}; only version 2 is taken")
+        return Refusal(ErrorCode.INVALID_RECORD, f"record format {magic}; only version 2 is supported")
     if length + LENGTH_OVERHEAD != size:
-        return Refusal(ErrorCode.INVALID_RECORD, "exactly one whole record batch per partition is taken")
+        return Refusal(ErrorCode.INVALID_RECORD, "exactly one complete record batch per partition is expected")
     if size > config.max_message_bytes:
         return Refusal(
             ErrorCode.MESSAGE_TOO_LARGE, f"batch of {size} bytes; max.message.bytes={config.max_message_bytes}"
@@ -92,7 +92,7 @@ def admit_kept(batches: Sequence[memoryview], span: Span, queue_end: int) -> lis
     relies on is checked. `queue_end` is the next offset the queue would give.
     """
     if span.start != queue_end and queue_end != 0:
-        return Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, f"the queue ends at offset {queue_end}, not at {span.start}")
+        return Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, f"the partition ends at offset {queue_end}, not at {span.start}")
     if not 0 <= span.start <= span.end <= KEPT_END_MAX:
         return Refusal(ErrorCode.INVALID_REQUEST, f"offsets from {span.start} to {span.end}")
     headers = []
@@ -114,7 +114,8 @@ def admit_kept(batches: Sequence[memoryview], span: Span, queue_end: int) -> lis
         if header.producer_id >= OWN_PRODUCERS_FROM:
             return Refusal(
                 ErrorCode.INVALID_RECORD,
-                f"offset {header.base_offset}: producer id {header.producer_id} may be that of a producer of ours",
+                f"offset {header.base_offset}: producer id {header.producer_id} may belong to a producer of this "
+                f"broker",
             )
         at = header.last_offset + 1
         uncovered -= header.last_offset_delta + 1
@@ -129,10 +130,10 @@ def admit_kept(batches: Sequence[memoryview], span: Span, queue_end: int) -> lis
 
 def _whole(batch: memoryview) -> BatchHeader | Refusal:
     if len(batch) < HEADER_SIZE:
-        return Refusal(ErrorCode.INVALID_RECORD, "not even a batch header")
+        return Refusal(ErrorCode.INVALID_RECORD, "shorter than a batch header")
     header = read_header(batch)
     if header.magic != MAGIC:
-        return Refusal(ErrorCode.INVALID_RECORD, f"record format {header.magic}; only version 2 is taken")
+        return Refusal(ErrorCode.INVALID_RECORD, f"record format {header.magic}; only version 2 is supported")
     if header.size != len(batch) or len(batch) > ENTRY_LENGTH_MAX:
         return Refusal(ErrorCode.INVALID_RECORD, f"{len(batch)} bytes for a batch of {header.size}")
     if crc32c(batch[CRC_START:]) != header.crc:

@@ -14,7 +14,7 @@ from cairnmq.storage.batches.record_errors import RefusedRecords, read_body, wro
 keyless = pick(key_map.keyless)
 
 AT_ONCE_BYTES = 1 << 20  # unpacked in a millisecond or two
-NO_KEY = "it has no key; a compacted topic takes only records with keys"
+NO_KEY = "it has no key; a compacted topic accepts only records with keys"
 SHOWN = 3
 
 
@@ -36,7 +36,7 @@ def refuse_keyless(
         body = read_body(batch, unpacked_max)
         indexes = keyless(body, header.count, header.last_offset_delta, max(limit, 1))
     except Undecodable as error:
-        return Refusal(ErrorCode.INVALID_RECORD, f"a compacted topic looks into batches, and this one: {error}")
+        return Refusal(ErrorCode.INVALID_RECORD, f"batch for a compacted topic cannot be decoded: {error}")
     except CodecMissing as error:
         return Refusal(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, str(error))
     if not indexes:
@@ -47,6 +47,6 @@ def refuse_keyless(
     late = [(index, why) for index, why in wrong_times(body, header, config, now_ms, limit) if index not in named]
     return RefusedRecords(
         ErrorCode.INVALID_TIMESTAMP if late else ErrorCode.INVALID_RECORD,  # as Kafka has it
-        f"{what}; a compacted topic takes only records with keys",
+        f"{what}; a compacted topic accepts only records with keys",
         tuple(sorted([*named.items(), *late])[:limit]),
     )

@@ -95,7 +95,7 @@ def _spans(body: Buffer, count: int, last_delta: int) -> Iterator[_Span]:
             size, position = read_varint(data, position)
             end = position + size
             if size < 0 or end > len(data):
-                raise Undecodable(f"a record claims {size} bytes and {len(data) - position} are left")
+                raise Undecodable(f"a record has length {size}, but only {len(data) - position} are left")
             time_delta, position = read_varint(data, position + 1)
             delta, position = read_varint(data, position)
             if not before < delta <= last_delta:
@@ -105,13 +105,13 @@ def _spans(body: Buffer, count: int, last_delta: int) -> Iterator[_Span]:
             key = data[position : position + key_size] if key_size >= 0 else None
             position += max(key_size, 0)
             if position >= end:
-                raise Undecodable("a key reaches over the end of its record")
+                raise Undecodable("a key extends past the end of its record")
             value_size, position = read_varint(data, position)
             if position + max(value_size, 0) > end:
-                raise Undecodable("a value reaches over the end of its record")
+                raise Undecodable("a value extends past the end of its record")
             yield start, end, time_delta, delta, key, value_size >= 0
             position = end
     except IndexError:
-        raise Undecodable("its records end early") from None
+        raise Undecodable("truncated record data") from None
     if position != len(data):
         raise Undecodable(f"{len(data) - position} bytes follow the last of its {count} records")

@@ -60,7 +60,7 @@ def check_marker(known: ProducerRow | None, marker: Marker, epoch: int) -> bool 
     if marker.coordinator_epoch > max(epoch, known.coordinator_epoch if known is not None else epoch):
         return Refusal(
             ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-            f"marker of coordinator epoch {marker.coordinator_epoch}, which no coordinator has had: it is {epoch}",
+            f"marker of coordinator epoch {marker.coordinator_epoch}, which is not in use yet: it is {epoch}",
         )
     if known is None:
         return True  # it fences the producer's older epochs

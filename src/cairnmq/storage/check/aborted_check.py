@@ -13,7 +13,7 @@ def compare_aborted(stored: Iterable[Aborted], replayed: Iterable[Aborted], firs
     for row in replayed:
         kept = known.pop(row.last, None)
         if kept is None:
-            yield f"nothing says that producer {row.producer_id}'s records {row.first} to {row.last} are aborted"
+            yield f"no row says that records {row.first} to {row.last} of producer {row.producer_id} are aborted"
         elif kept.producer_id != row.producer_id or (kept.first >= first_offset and kept.first != row.first):
             yield f"{_text(kept)} is stored where the records say {_text(row)}"
         elif kept.stable >= first_offset and kept.stable != row.stable:

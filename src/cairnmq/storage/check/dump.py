@@ -68,7 +68,7 @@ def dump_file(path: str, records: bool = False) -> Iterator[str]:
     directory, _, name = path.rpartition("/")
     kind = kind_of(name)
     if kind is None:
-        raise Fault(f"{path}: not a file that dump knows; it knows names ending in {', '.join(sorted(_DUMPERS))}")
+        raise Fault(f"{path}: unknown kind of file; known are names ending in {', '.join(sorted(_DUMPERS))}")
     # The file must be there before its directory is opened: RealDisk makes directories that are missing.
     open(path, "rb").close()
     disk = RealDisk(directory or ("/" if path.startswith("/") else "."))
@@ -95,7 +95,7 @@ def _journal(disk: Disk, file: File, records: bool) -> Iterator[str]:
     data = memoryview(file.read(0, file.size()))
     seed = _seed(disk, file)
     if seed is None:
-        yield "at 0: BAD: no segment head can be read here or beside, so the CRC seed is unknown"
+        yield "at 0: BAD: no segment head can be read here or in other segments, so the CRC seed is unknown"
     at = 0
     while at < len(data):
         entry = read_entry(data, at, base + at, seed or 0)
@@ -144,7 +144,7 @@ def _bad_entry(data: memoryview, at: int) -> str:
         return "no entry"
     claim = f"{KINDS.get(kind, kind)} version={version} length={length} epoch={epoch} queue={queue_id} synced={synced}"
     if length > len(data) - at - ENTRY_SIZE:
-        return f"{claim}, but the file ends before it does"
+        return f"{claim}, but the file ends before that"
     return f"{claim} crc=bad"
 
 
@@ -164,7 +164,7 @@ def _next_entry(data: memoryview, at: int, base: int, seed: int) -> int:
 def _synced(disk: Disk, file: File, records: bool) -> Iterator[str]:
     synced = SyncedEnd.unseal(file.read(0, file.size()))
     if synced is None:
-        yield "at 0 BAD: a power loss may leave it so; then it says nothing"
+        yield "at 0 BAD: torn, perhaps by a power loss; it is ignored then"
         return
     yield f"journal={synced.journal} epoch={synced.epoch} seed={synced.seed:#010x} position={synced.position}"
 
@@ -263,7 +263,7 @@ def _falls(value: int, before: int) -> str:
 def _rest(file: File, at: int) -> Iterator[str]:
     """Kafka makes the index of the open segment at full size and fills it up."""
     data = file.read(at, file.size() - at)
-    yield f"at {at} {len(data)} bytes, {'all zero: not used yet' if not any(data) else 'BAD: entries behind zeros'}"
+    yield f"at {at} {len(data)} bytes, {'all zero: unused' if not any(data) else 'BAD: entries after zeros'}"
 
 
 def _odd_end(file: File, size: int) -> Iterator[str]:

@@ -78,16 +78,16 @@ class JournalCheck:
         if not reader.bases:
             if split > 0:
                 self.damaged = True
-                yield Finding(place, f"no segments, but the checkpoint stands at position {split}")
+                yield Finding(place, f"no segments, but the checkpoint is at position {split}")
             elif known := reader.synced_end():
                 self.damaged = True
-                yield Finding(place, f"no segments, but everything up to {known} had reached the disk")
+                yield Finding(place, f"no segments, but everything up to {known} was synced")
             return
         if reader.bases[0] > split:
-            text = f"begins at {reader.bases[0]}, behind the checkpoint's split position {split}"
+            text = f"starts at {reader.bases[0]}, after the checkpoint's split position {split}"
             if look_behind(reader, split).synced <= split:
                 # Names of files that were never synced may land in any order too.
-                yield note(place, f"{text}; nothing behind it was ever synced")
+                yield note(place, f"{text}; nothing after it was synced")
                 return
             self.damaged = True
             yield Finding(place, f"{text}; if no file of it was lost, `cairn repair DIR` rebuilds the checkpoint")
@@ -109,7 +109,7 @@ class JournalCheck:
                 break
             claim = look_behind(reader, position).synced if position >= split else 0
             if position >= split and claim <= position:
-                left = f"{limit - position} bytes at the end were never synced; the next start cuts them"
+                left = f"{limit - position} bytes at the end were never synced; the next start truncates them"
                 yield note(self._file(position), left)
                 break
             following = min((base for base in reader.bases if base > position), default=limit)
@@ -132,7 +132,7 @@ class JournalCheck:
         what = f"damaged at journal position {position}"
         if position < self._split:
             return f"{what}, below the checkpoint's split position {self._split}"
-        return f"{what}; everything up to {claim} had reached the disk"
+        return f"{what}; everything up to {claim} was synced"
 
     def _against_mark(self, place: str) -> Iterator[Finding]:
         """And against the file `synced`."""
@@ -140,12 +140,12 @@ class JournalCheck:
             return
         known = max(self.mark.high_watermark if self.mark is not None else 0, self.reader.synced_end())
         if self.end < self._split:
-            lost = "" if known > self._split else "; all of that is in queue logs, and a start goes on there"
+            lost = "" if known > self._split else "; all of that is in queue logs, and the next start continues there"
             yield Finding(place, f"ends at {self.end}, before the checkpoint's split position {self._split}{lost}")
         elif not self._split_seen:
             yield Finding(place, f"the checkpoint's split position {self._split} lies inside an entry")
         if max(self.end, self._split) < known:
-            yield Finding(self._file(self.end), f"ends at {self.end}; everything up to {known} had reached the disk")
+            yield Finding(self._file(self.end), f"ends at {self.end}; everything up to {known} was synced")
 
     def _entry(self, entry: Entry) -> Iterator[Finding]:
         file = self._file(entry.position)
@@ -157,8 +157,8 @@ class JournalCheck:
         elif entry.epoch != self._epoch:
             yield Finding(file, f"epoch {entry.epoch} at position {entry.position}; its segment has {self._epoch}")
         if not self._synced <= entry.synced <= entry.position:
-            text = f"the entry at position {entry.position} claims {entry.synced} synced bytes"
-            yield Finding(file, f"{text}; {self._synced} to {entry.position} are possible")
+            text = f"the entry at position {entry.position} has synced end {entry.synced}"
+            yield Finding(file, f"{text}; it must be from {self._synced} to {entry.position}")
         self._epoch = entry.epoch
         self._synced = max(self._synced, entry.synced)
         self.seen.add(entry.epoch, entry.queue_id, entry.producer_id)

@@ -26,9 +26,7 @@ def check_packs(
     for name in disk.list(PACKS):
         numbers = numbered([name], PACK_SUFFIX)
         if not numbers or (numbers[0] not in image.packs and numbers[0] not in kept):
-            yield note(
-                f"{root}/{PACKS}/{name}", "was made after the checkpoint, or replaced; the next start removes it"
-            )
+            yield note(f"{root}/{PACKS}/{name}", "is newer than the checkpoint, or replaced; the next start removes it")
     packs: list[PackReader] = []
     lost = False
     for number in image.packs:
@@ -54,7 +52,7 @@ def check_packs(
                 next_offset = min(extent.base_offset, row.log_start)
                 first_offset = extent.base_offset
             if extent.base_offset != next_offset and not lost:
-                text = f"goes on at offset {extent.base_offset} instead of {next_offset}"
+                text = f"continues at offset {extent.base_offset} instead of {next_offset}"
                 yield Finding(name, f"queue {queue_id} {text}")
             next_offset = extent.end_offset
             yield from _extent(pack, extent, row, name, state)
@@ -97,4 +95,4 @@ def _extent(pack: PackReader, extent: Extent, row: QueueRow, name: str, state: Q
         newest = max(newest, header.max_timestamp)
     if (at, count, offset, newest) != (len(data), extent.batches, extent.end_offset, extent.max_timestamp):
         text = f"the extent at {extent.position} does not hold offsets {extent.base_offset} to {extent.end_offset}"
-        yield Finding(name, f"{text} of queue {extent.queue_id}, as the table says")
+        yield Finding(name, f"{text} of queue {extent.queue_id}, which its table lists")

@@ -91,7 +91,7 @@ class QueueCheck:
     def _segment(self, base: int, is_closed: bool, journal_damaged: bool) -> Iterator[Finding]:
         name = self._path(base, LOG)
         if base != self._next:
-            yield self._wrong(name, f"begins at offset {base} where {self._next} is expected")
+            yield self._wrong(name, f"starts at offset {base}, but {self._next} is expected")
             self._next = base
         places: list[_Place] = []
         newest = -1
@@ -125,7 +125,7 @@ class QueueCheck:
         if not found.crc_ok:
             return f"the CRC of the batch at {found.position} (offset {self._next}) does not match"
         if found.header.base_offset != self._next:
-            return f"offset {found.header.base_offset} at {found.position} where {self._next} is expected"
+            return f"offset {found.header.base_offset} at {found.position}, but {self._next} is expected"
         return None
 
     def _wrong(self, name: str, text: str) -> Finding:
@@ -169,7 +169,7 @@ class QueueCheck:
             else:
                 rows = read_rows(self.disk, self.directory, base)
         except Damage as damage:
-            yield Finding(name, f"no row of aborted transactions at {damage.place.position}")
+            yield Finding(name, f"no row for aborted transactions at {damage.place.position}")
             return
         # of those below the log start a round may have left out some
         start = max(base, self.row.log_start)
@@ -191,10 +191,10 @@ class QueueCheck:
                 if relative <= before:
                     problem = f"the entry at {at} is not above the one before"
                 elif place is None or place.last_offset != base + relative:
-                    problem = f"the entry at {at} says offset {base + relative} at {position}, which is not so"
+                    problem = f"the entry at {at} says offset {base + relative} at {position}, which is wrong"
                 before = relative
             else:
-                problem = f"{len(data)} bytes at {at} are no entry"
+                problem = f"{len(data)} bytes at {at} are not an entry"
             if problem is not None:
                 yield self._index_wrong(base, INDEX, problem, is_strict)
                 return
@@ -210,10 +210,10 @@ class QueueCheck:
                 if timestamp <= before:
                     problem = f"the entry at {at} is not above the one before"
                 elif place is None or place.max_timestamp != timestamp or place.newest != timestamp:
-                    problem = f"the entry at {at} says time {timestamp} at offset {base + relative}, which is not so"
+                    problem = f"the entry at {at} says time {timestamp} at offset {base + relative}, which is wrong"
                 before = timestamp
             else:
-                problem = f"{len(data)} bytes at {at} are no entry"
+                problem = f"{len(data)} bytes at {at} are not an entry"
             if problem is not None:
                 yield self._index_wrong(base, TIME_INDEX, problem, is_strict)
                 return
@@ -235,7 +235,7 @@ class QueueCheck:
 
     def _index_wrong(self, base: int, suffix: str, text: str, is_strict: bool) -> Finding:
         name = self._path(base, suffix)
-        return Finding(name, text) if is_strict else note(name, f"{text}; the next start cuts it")
+        return Finding(name, text) if is_strict else note(name, f"{text}; the next start truncates it")
 
     # --------------------------------------------------------------------------------------------------- producers
 
@@ -247,7 +247,7 @@ class QueueCheck:
             if replayed is None:
                 if stored.batches and stored.batches[-1][2] >= first_offset:
                     yield Finding(
-                        self._path(), f"no batch of producer {stored.producer_id}, which the checkpoint knows"
+                        self._path(), f"no batch of producer {stored.producer_id}, which is in the checkpoint"
                     )
                 continue
             for problem in compare_open(stored, replayed, max(first_offset, self.row.compaction.rewritten_end)):

@@ -89,7 +89,7 @@ def _verify_directory(
         return
     except OSError as error:
         held = []
-        yield note(root, f"cannot be locked ({text_of(error)}); what follows holds only if no broker runs on it")
+        yield note(root, f"cannot be locked ({text_of(error)}); the results are valid only if no broker runs on it")
     try:
         journal_disk = RealDisk(journal_root) if has_journals else None
         queues: dict[int, QueueIdentity] | None = None
@@ -114,8 +114,11 @@ def _without_metadata(root: str, journal_disk: Disk | None) -> Finding:
     disk = RealDisk(root)
     journals = find_journals(journal_disk, ()) if journal_disk is not None else []
     if not (journals or disk.list(CHECKPOINTS) or disk.list(PACKS) or disk.list(QUEUES)):
-        return note(f"{root}/{METADATA_FILE}", "is not there yet")
-    text = "is missing: no record can be used without the names of topics; a start is refused. Put back the newest copy"
+        return note(f"{root}/{METADATA_FILE}", "does not exist yet")
+    text = (
+        "is missing: without the names of topics no record can be used, and the broker refuses to start. Restore the "
+        "newest copy"
+    )
     return Finding(f"{root}/{METADATA_FILE}", text)
 
 
@@ -135,9 +138,11 @@ def check(
         yield Finding(f"{journal_root}/{OWNER_FILE}", str(error))
         return
     if owner is None and journal_disk is not None and journal_disk.exists(OWNER_FILE):
-        yield note(f"{journal_root}/{OWNER_FILE}", "is damaged; the next start writes it again")
+        yield note(f"{journal_root}/{OWNER_FILE}", "is damaged; the next start rewrites it")
     if read_disk.exists(doubt_name("")):
-        yield note(f"{root}/{DOUBT_FILE}", "a sync failed; the next start splits again what is behind the checkpoint")
+        yield note(
+            f"{root}/{DOUBT_FILE}", "a sync failed; the next start splits the journals again from the checkpoint"
+        )
     yield from _checkpoint(read_disk, root)
     try:
         image = load_checkpoint(read_disk)
@@ -148,23 +153,25 @@ def check(
     try:
         numbers = find_journals(journal_disk, image.marks) if journal_disk is not None else sorted(image.marks)
         for manifest in find_unfinished(journal_disk, image) if journal_disk is not None else ():
-            stopped = "a start with --accept-loss was stopped before it was done; start with --accept-loss again"
+            stopped = "a start with --accept-loss did not finish; start with --accept-loss again"
             yield Finding(f"{journal_root}/{manifest.journal}", stopped)
         for name in find_begun(journal_disk) if journal_disk is not None else ():
-            yield note(f"{journal_root}/{name}", "was begun with --accept-loss and does not count; a start removes it")
+            yield note(
+                f"{journal_root}/{name}", "is incomplete, from a start with --accept-loss; the next start removes it"
+            )
         for stray in find_strays(journal_disk, numbers) if journal_disk is not None else ():
-            yield note(f"{journal_root}/{stray}", "is no journal; a start passes over it")
+            yield note(f"{journal_root}/{stray}", "is not a journal; a start ignores it")
         for number in numbers:
             mark = image.marks.get(number)
             if journal_disk is None:
                 if mark is not None and mark.split > 0:
-                    yield Finding(journal_root, f"is not there, but the checkpoint knows journal {number}")
+                    yield Finding(journal_root, f"is missing, but the checkpoint contains journal {number}")
                 continue
             journal = JournalCheck(journal_disk, number, mark, journal_root)
             journals.append(journal)
             if journal_disk.exists(doubt_name(str(number))):
                 doubt = f"{journal_root}/{doubt_name(str(number))}"
-                yield note(doubt, "a sync failed; the next start writes again what is behind the checkpoint")
+                yield note(doubt, "a sync failed; the next start rewrites the journal from the checkpoint")
             yield from journal.findings()
         if counters is not None:
             seen = Seen()
@@ -204,9 +211,9 @@ def _checkpoint(disk: Disk, root: str) -> Iterator[Finding]:
     counted = {path.rpartition("/")[2] for path in (*map(checkpoint_name, numbers), *map(previous_name, previous))}
     for name in names:
         if name not in counted:
-            yield note(f"{root}/{CHECKPOINTS}/{name}", "was never finished; the next checkpoint replaces it")
+            yield note(f"{root}/{CHECKPOINTS}/{name}", "is incomplete; the next checkpoint replaces it")
     for path in (*map(checkpoint_name, numbers[:-1]), *map(previous_name, previous[:-1])):
-        yield note(f"{root}/{path}", "is older than those that are needed; the next start removes it")
+        yield note(f"{root}/{path}", "is outdated; the next start removes it")
     for number in previous[-1:]:
         view, at, commits = _read_frames(disk, previous_name(number))
         if not commits or (at < len(view) and has_commit(view, at)):
@@ -222,14 +229,14 @@ def _checkpoint(disk: Disk, root: str) -> Iterator[Finding]:
         if is_newer_frame(view, at):
             yield Finding(f"{root}/{name}", f"written by a newer version of CairnMQ at {at}, or damaged")
         elif not commits:
-            text = f"holds no whole checkpoint: damaged at {at}; nothing else can be checked"
+            text = f"holds no complete checkpoint: damaged at {at}; nothing else can be checked"
             yield Finding(f"{root}/{name}", f"{text}; {_advice(root)}")
         elif at < len(view):
             # A publish is synced before the next one begins, so a whole commit behind bad bytes proves damage.
             if has_commit(view, at):
                 yield Finding(f"{root}/{name}", f"damaged at {at}: a later checkpoint follows; {_advice(root)}")
             else:
-                yield note(f"{root}/{name}", f"{len(view) - at} bytes at {at} are a checkpoint that was not finished")
+                yield note(f"{root}/{name}", f"{len(view) - at} bytes at {at} are an incomplete checkpoint")
 
 
 def _advice(root: str) -> str:
@@ -253,7 +260,9 @@ def _rows(image: CheckpointImage, queues: Queues | None, root: str) -> Iterator[
     file = f"{root}/{checkpoint_name(image.file_number)}"
     for mark in image.marks.values():
         if mark.split > mark.high_watermark:
-            yield Finding(file, f"journal {mark.journal}: split {mark.split} > high watermark {mark.high_watermark}")
+            yield Finding(
+                file, f"journal {mark.journal}: split position {mark.split} > replicated end {mark.high_watermark}"
+            )
     for row in image.queues.values():
         if not 0 <= row.log_start <= row.end:
             yield Finding(file, f"queue {row.queue_id}: log start {row.log_start}, end {row.end}")
@@ -262,7 +271,7 @@ def _rows(image: CheckpointImage, queues: Queues | None, root: str) -> Iterator[
         if any(len(producer.batches) > BATCHES_KEPT for producer in row.producers):
             yield Finding(file, f"queue {row.queue_id}: a producer with more than {BATCHES_KEPT} batches")
         if queues is not None and row.queue_id not in queues:
-            yield note(file, f"queue {row.queue_id} is of a deleted topic; the next checkpoint forgets it")
+            yield note(file, f"queue {row.queue_id} belongs to a deleted topic; the next checkpoint drops it")
 
 
 # -------------------------------------------------------------------------------------------------------- journals
@@ -287,12 +296,12 @@ def _order(journals: list[JournalCheck], image: CheckpointImage, queues: Queues 
             # The queue may have been in another journal in between, where checkpointed segments are deleted already.
             deleted = len(journals) > 1 and before.end < run.start <= end
             if run.start != before.end and not deleted:
-                text = f"queue {queue_id} goes on at offset {run.start} instead of {before.end}"
+                text = f"queue {queue_id} continues at offset {run.start} instead of {before.end}"
                 yield Finding(roots[run.journal], f"{text} (position {run.position})")
         behind = [place.offset for journal in journals for place in journal.unsplit.get(queue_id, ())]
         end = max([end, *(journal.opened.get(queue_id, 0) for journal in journals)])
         if behind and min(behind) != end:
-            text = f"queue {queue_id} goes on at offset {min(behind)} behind the checkpoint, which ends at {end}"
+            text = f"queue {queue_id} continues at offset {min(behind)} after the checkpoint, which ends at {end}"
             yield Finding(roots[runs[-1].journal], text)
 
 
@@ -311,7 +320,7 @@ def _split_state(
         if row is not None and (row.end < end if len(journals) > 1 else row.end != end):
             yield Finding(file, f"queue {queue_id} ends at {row.end}; the journal was split up to offset {end}")
         elif row is None and queues is not None and queue_id in queues:
-            yield Finding(file, f"knows nothing of queue {queue_id}, which was split up to offset {end}")
+            yield Finding(file, f"has no row for queue {queue_id}, which was split up to offset {end}")
     for journal in journals:
         for queue_id, start in journal.starts.items():
             row = image.queues.get(queue_id)
@@ -321,7 +330,7 @@ def _split_state(
     if len(journals) == 1:
         for (space, key), value in journals[0].keyed.items():
             if image.keyed.get((space, key)) != value:
-                yield Finding(file, f"{space} key {key!r} is not what the journal says")
+                yield Finding(file, f"{space} key {key!r} differs from the journal")
 
 
 # ------------------------------------------------------------------------------------------------------ queue logs
@@ -343,7 +352,7 @@ def _queue_logs(
     for name in disk.list(QUEUES):
         directory = f"{QUEUES}/{name}"
         if name.endswith(DELETED_SUFFIX):
-            yield note(f"{root}/{directory}", "is of a deleted topic; the next start removes it")
+            yield note(f"{root}/{directory}", "belongs to a deleted topic; the next start removes it")
             continue
         identity = read_identity(disk, directory)
         if identity is None:
@@ -358,7 +367,7 @@ def _queue_logs(
             continue
         row = image.queues.get(identity.queue_id, QueueRow(identity.queue_id, 0, 0))
         if row.segments_from == NO_SEGMENTS and row.end:
-            yield note(f"{root}/{directory}", "holds nothing that counts; what the checkpoint knows is in packs")
+            yield note(f"{root}/{directory}", "is not needed; the records are in packs")
             continue
         row = msgspec.structs.replace(row, log_start=max(row.log_start, row.packed_end))
         log = QueueCheck(disk, directory, root, row, unsplit.get(identity.queue_id, {}))
@@ -368,11 +377,11 @@ def _queue_logs(
         if missing:
             yield Finding(file, f"damaged or missing; one of the queues {sorted(missing)[:10]} lies here")
         else:
-            yield note(file, "not written to the end; the next start makes the directory anew")
+            yield note(file, "incomplete; the next start creates the directory again")
     for queue_id in sorted(missing) if not unreadable else ():
         row = image.queues[queue_id]
         start = max(row.log_start, row.packed_end)
-        text = f"no directory holds queue {queue_id}: offsets {start} to {row.end} are missing"
+        text = f"no directory for queue {queue_id}: offsets {start} to {row.end} are missing"
         yield Finding(f"{root}/{QUEUES}", text)
 
 
@@ -380,14 +389,14 @@ def _identity(
     identity: QueueIdentity, name: str, file: str, owners: dict[int, str], queues: Queues | None
 ) -> Iterator[Finding]:
     if name != f"{identity.topic}-{identity.partition}":
-        yield Finding(file, f"is of {identity.topic}-{identity.partition}, not of {name}")
+        yield Finding(file, f"belongs to {identity.topic}-{identity.partition}, not to {name}")
     if identity.queue_id in owners:
         yield Finding(file, f"queue {identity.queue_id} has a second directory, {owners[identity.queue_id]}")
     if queues is None:
         return
     named = queues.get(identity.queue_id)
     if named is None:
-        yield note(file, f"queue {identity.queue_id} is of a deleted topic; the next start removes it")
+        yield note(file, f"queue {identity.queue_id} belongs to a deleted topic; the next start removes it")
     elif (named.topic, named.partition, named.topic_id) != (identity.topic, identity.partition, identity.topic_id):
         text = f"queue {identity.queue_id} is {identity.topic}-{identity.partition} with topic id {identity.topic_id}"
         yield Finding(file, f"{text}; the metadata says {named.topic}-{named.partition} with {named.topic_id}")

@@ -111,7 +111,7 @@ def load_checkpoint(disk: Disk) -> CheckpointImage:
     if end < len(view) and has_commit(view, end):
         raise Corrupt(
             f"checkpoint file {name} is damaged at {end}, and a later checkpoint follows. {REPAIR}, or restore the "
-            f"file; `cairn verify` tells more."
+            f"file; `cairn verify` shows details."
         )
     if not image.marks:
         raise Corrupt(

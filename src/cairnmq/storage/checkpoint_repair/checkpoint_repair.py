@@ -102,7 +102,7 @@ class Plan(Struct):
             yield f"plan: take what the files do not say themselves from {' and '.join(self.used)}"
         if self.damaged:
             yield f"plan: keep the old {self.damaged} in {self.place}"
-        yield from (f"plan: move {name} to {self.place}: other files hold what it held" for name in self.aside)
+        yield from (f"plan: move {name} to {self.place}: its records are in other files" for name in self.aside)
         yield from self.losses.lines or ["nothing is lost"]
 
 
@@ -119,9 +119,9 @@ def find_problem(journal_disk: Disk, read_disk: Disk, specs: Iterable[QueueSpec]
     except Corrupt as error:
         return str(error)
     if not image.file_number and numbered(read_disk.list(CHECKPOINTS), PREVIOUS_SUFFIX):
-        return "there is no checkpoint, only the previous one"
+        return "the checkpoint is missing; only the previous one exists"
     if not image.file_number and (read_disk.list(QUEUES) or read_disk.list(PACKS)):
-        return "there is no checkpoint"
+        return "the checkpoint is missing"
     for number in find_journals(journal_disk, ()):
         reader = JournalReader(journal_disk, number)
         mark = image.marks.get(number)
@@ -156,7 +156,7 @@ def make_plan(
         if not (pieces.read or read_disk.list(QUEUES) or read_disk.list(PACKS)):
             raise Corrupt(
                 "the read disk holds no queue logs, no packs and nothing of a checkpoint: there is nothing to rebuild "
-                "it from. Is a disk not mounted? `cairn serve --accept-loss` goes on with what the journals hold; "
+                "it from. Is a disk not mounted? `cairn serve --accept-loss` starts with the records in the journals; "
                 "nothing was changed."
             )
         survey = survey_journals(readers)
@@ -200,8 +200,8 @@ def _refuse_older(journal_disk: Disk, read_disk: Disk, counters: Counters, surve
     signs = older(counters, known)
     if signs is not None:
         raise Outdated(
-            f"the metadata are older than the records: {signs}. Put back the newest meta.db first: without it nobody "
-            f"knows which topics exist. Nothing was changed."
+            f"the metadata is older than the records: {signs}. Restore the newest meta.db first: without it the topics "
+            f"are unknown. Nothing was changed."
         )
     return max(counters.epoch, known.floor.epoch)
 

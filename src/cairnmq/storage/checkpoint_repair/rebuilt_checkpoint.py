@@ -175,7 +175,7 @@ def find_losses(
     losses = Losses(list(_facts_lost(gaps, when)))
     for pack in survey.packs:
         if pack.extents is None and any(_missing_in_packs(places.queues[q], row) for q, row in rows.items()):
-            losses.what.append(f"{pack_name(pack.number)} cannot be read, and may hold what is missing")
+            losses.what.append(f"{pack_name(pack.number)} cannot be read and may hold the missing records")
     unsplit = _in_journals(survey, places)
     is_undecided = any(gap.journal == 0 for gap in gaps)
     for spec in sorted(specs, key=lambda spec: (spec.topic, spec.partition)):
@@ -188,7 +188,7 @@ def find_losses(
         old = pieces.image.queues.get(spec.queue_id)
         known = max(old.log_start if old is not None else 0, facts.starts.get(spec.queue_id, 0))
         if known < row.log_start:
-            losses.what.append(f"{name}: offsets {known} to {row.log_start - 1} are deleted, or lost")
+            losses.what.append(f"{name}: offsets {known} to {row.log_start - 1} are deleted or lost")
         for start, end in place.held.gaps(max(row.log_start, survey.moved.get(spec.queue_id, 0)), row.end):
             losses.queues.append(QueueLoss(spec.topic, spec.partition, start, end))
         if gaps and place.is_torn and row.end <= place.end and spec.queue_id not in unsplit:
@@ -204,16 +204,16 @@ def find_losses(
 
 def _facts_lost(gaps: Sequence[Gap], when: str) -> Iterator[str]:
     for gap in gaps:
-        yield f"journal {gap.journal}: what it held from position {gap.start} to {gap.end} is in no file any more"
+        yield f"journal {gap.journal}: positions {gap.start} to {gap.end} are lost"
     if not gaps:
         return
-    since = f"since {when}" if when else "before what the journals hold"
-    yield f"deletions of records (DeleteRecords, retention) {since} may be undone, as far as the files are still there"
-    yield f"idempotent producers that wrote {since}, and whose records are all deleted, are forgotten"
+    since = f"since {when}" if when else "before the start of the journals"
+    yield f"deletions of records (DeleteRecords, retention) {since} may be undone where the files still exist"
+    yield f"idempotent producers that wrote {since}, and have no records left, are forgotten"
     if any(gap.journal == 0 for gap in gaps):
         yield (
-            f"committed offsets and states of groups {since} are lost, where journals do not hold later ones"
-            + (": the older ones count" if when else "")
+            f"committed offsets and states of groups {since} are lost, unless journals hold later ones"
+            + (": older ones are used instead" if when else "")
         )
         yield f"states of transactional ids {since} are lost: they get new producer ids; restart their producers"
 

@@ -434,9 +434,9 @@ def read_pack_head(head: bytes, number: int, name: str) -> PackLabel:
     ):
         label, layout = PackLabel(number, PACK_HEAD.unpack_from(head)[4]), PACK_HEAD
     else:
-        raise Corrupt(f"{name} is damaged: it does not begin as pack {number}")
+        raise Corrupt(f"{name} is damaged: it has no header of pack {number}")
     if head[layout.size : layout.size + PACK_CRC.size] != PACK_CRC.pack(crc32c(head[: layout.size])):
-        raise Corrupt(f"{name} is damaged: its head does not match its checksum")
+        raise Corrupt(f"{name} is damaged: header checksum mismatch")
     return label
 
 
@@ -453,7 +453,7 @@ def pack_end(position: int, extents: list[Extent]) -> list[bytes]:
 def read_pack_foot(foot: bytes, size: int, name: str) -> tuple[int, int, int]:
     """(table position, extents, crc of the table) of a pack file of `size` bytes."""
     if len(foot) != PACK_FOOT_SIZE or crc32c(foot[: PACK_FOOT.size]) != PACK_CRC.unpack(foot[PACK_FOOT.size :])[0]:
-        raise Corrupt(f"{name} is damaged: its foot does not read back")
+        raise Corrupt(f"{name} is damaged: footer checksum mismatch")
     position, count, crc, magic = PACK_FOOT.unpack(foot[: PACK_FOOT.size])
     if magic != PACK_MAGIC or position + count * EXTENT.size + PACK_FOOT_SIZE != size:
         raise Corrupt(f"{name} is damaged: the foot does not fit its size of {size} bytes")

@@ -54,8 +54,8 @@ class KafkaPartition(Struct):
         )
         if self.high_watermark is not None and log.start <= self.high_watermark < log.end:
             log.notes.append(
-                f"{self.root}: {log.end - self.high_watermark} offsets from {self.high_watermark} on lie behind the "
-                f"high watermark that Kafka wrote down last; they are imported too"
+                f"{self.root}: {log.end - self.high_watermark} offsets from {self.high_watermark} on are after the "
+                f"high watermark that Kafka stored last; they are imported too"
             )
         return log
 
@@ -87,7 +87,7 @@ class KafkaDirectory(Struct):
 def open_directory(root: str) -> KafkaDirectory:
     """Reads names and small files only. Refuses a directory that a Kafka uses at the moment."""
     if not os.path.isdir(root):
-        raise Unimportable(f"{root}: no directory")
+        raise Unimportable(f"{root}: not a directory")
     disk = RealDisk(root)
     _refuse_if_used(root)
     meta = _read(disk, kafka_files.META_PROPERTIES) or b""
@@ -139,7 +139,7 @@ def by_topic(directories: Iterable[KafkaDirectory]) -> dict[str, dict[int, Kafka
             if twin is not None:
                 raise Unimportable(
                     f"{found.place} lies in {twin.root} and in {found.root}; give the directories of one broker, or "
-                    f"leave all but one replica out"
+                    f"only one of the replicas"
                 )
             for other in others.values():
                 if other.topic_id != found.topic_id and None not in (other.topic_id, found.topic_id):
@@ -157,7 +157,9 @@ def _refuse_if_used(root: str) -> None:
     try:
         fcntl.lockf(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
-        raise Unimportable(f"{root}: a Kafka is running on it; stop it first, or import a copy") from None
+        raise Unimportable(
+            f"{root}: directory is locked by a running Kafka broker; stop it first, or import a copy"
+        ) from None
     finally:
         os.close(fd)
 

@@ -24,7 +24,7 @@ from cairnmq.types import TopicPartition
 
 _SAME_FROM = 16  # what lies before, base offset and leader epoch, is ours; the rest of a batch is kept
 OFFSETS_PER_SEGMENT = 0x7FFFFFFF  # behind the one in its name; Kafka's indexes hold no more
-DAMAGED = "the log is damaged. Restore it from another replica, or leave the topic out"
+DAMAGED = "the log is damaged. Restore it from another replica, or do not import the topic"
 UNFINISHED = (".swap", ".cleaned")  # of a compaction that a crash interrupted
 
 
@@ -80,7 +80,7 @@ class KafkaLog(Struct):
         if last is None:
             if log_start == end and end in (self.opens_at, self.end):
                 return end
-            raise Unimportable(f"{refused}, all of them deleted; delete the topic, and the import makes it anew")
+            raise Unimportable(f"{refused}, all of them deleted; delete the topic, and the import creates it again")
         header = read_header(last)
         same = next(self.read(header.base_offset), None)
         if same is not None and same.header.base_offset <= header.last_offset:
@@ -151,7 +151,7 @@ class _Check:
         for index, base in enumerate(log.bases):
             path = f"{log.root}/{digits(base, LOG)}"
             if base < self.next:
-                raise Unimportable(f"{path}: begins at {base}, but the segment before reaches up to {self.next - 1}")
+                raise Unimportable(f"{path}: starts at {base}, but the segment before it ends at {self.next - 1}")
             self.next = base
             for found in scan(log.disk, log.directory, base):
                 wrong = _wrong(found, self.next)
@@ -180,7 +180,7 @@ class _Check:
             raise Unimportable(f"{place}; formats before Kafka 0.11 are not read: have Kafka 3 write the topic again")
         if not is_last or self.clean or self.next < self.recovery_point:
             raise Unimportable(f"{place}; {DAMAGED}")
-        self.log.notes.append(f"{place}; what follows was never flushed and is left out, as Kafka itself would")
+        self.log.notes.append(f"{place}; the rest was never flushed and is not imported; Kafka would drop it too")
         self.log.end = max(self.log.start, self.next)
 
     def _count(self, path: str, batch: StoredBatch) -> None:
@@ -218,13 +218,13 @@ class _Check:
         for pid, first in sorted(self.open.items(), key=lambda item: item[1]):
             if not abort_open:
                 raise Unimportable(
-                    f"{log.root}: the transaction of producer {pid} at offset {first} was never ended. End it in "
-                    f"Kafka, or say --abort-open-transactions to leave its records out"
+                    f"{log.root}: the transaction of producer {pid} at offset {first} did not complete. End it in "
+                    f"Kafka, or use --abort-open-transactions to drop its records"
                 )
             self._abort(pid, first, log.end)
         if log.aborted:
             text = f"{sum(map(len, log.aborted.values()))} aborted transactions"
-            log.notes.append(f"{log.root}: {text}; their records are left out, their offsets are kept")
+            log.notes.append(f"{log.root}: {text}; their records are dropped, their offsets are kept")
 
 
 def _wrong(found: StoredBatch | NoBatch, expected: int) -> str | None:
@@ -233,7 +233,7 @@ def _wrong(found: StoredBatch | NoBatch, expected: int) -> str | None:
     if not found.crc_ok:
         return f"the CRC of the batch at offset {found.header.base_offset} does not match"
     if found.header.base_offset < expected:
-        return f"offset {found.header.base_offset} where {expected} or a later one is expected"
+        return f"offset {found.header.base_offset}, but {expected} or later is expected"
     if not 0 <= found.header.count <= found.header.last_offset_delta + 1:
         return f"{found.header.count} records, last offset delta {found.header.last_offset_delta}"
     return None

@@ -49,7 +49,7 @@ def check(
         if first != expected:
             return Refusal(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, f"sequence {first} where {expected} was expected")
     if known.txn_start >= 0 and not transactional:
-        return Refusal(ErrorCode.INVALID_TXN_STATE, "a batch outside of the producer's open transaction")
+        return Refusal(ErrorCode.INVALID_TXN_STATE, "batch is not part of the producer's open transaction")
     return None
 
 

@@ -44,7 +44,7 @@ class QueueState:
         base = entry.base_offset
         if base != self.end:
             raise Corrupt(
-                f"journal position {entry.position}: {topic}-{partition} (queue {entry.queue_id}) goes on at offset "
+                f"journal position {entry.position}: {topic}-{partition} (queue {entry.queue_id}) continues at offset "
                 f"{base} instead of {self.end}"
             )
         self.fold(entry, now_ms)

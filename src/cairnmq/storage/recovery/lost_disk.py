@@ -71,15 +71,13 @@ class Loss(Struct):
     def text(self) -> str:
         lines = [*self.what, *(f"lost: {queue}" for queue in self.queues)]
         if self.unfinished:
-            return "\n  ".join(
-                ["a start with --accept-loss was stopped before it was done; start with --accept-loss again", *lines]
-            )
+            return "\n  ".join(["a start with --accept-loss did not finish; start with --accept-loss again", *lines])
         return "\n  ".join(
             [
-                "something is gone, and nothing was changed. Is a disk not mounted, or --journal-dir another one?",
+                "data is missing; nothing was changed. Is a disk not mounted, or --journal-dir wrong?",
                 *lines,
-                *([f"{REPAIR}: try that first, it loses less"] if self.repairable else []),
-                "`cairn serve --accept-loss` goes on with the rest; what cannot be used is kept in the directory lost/",
+                *([f"{REPAIR}: try that first, because it loses less"] if self.repairable else []),
+                "`cairn serve --accept-loss` starts with the rest and moves unusable files to the directory lost/",
             ]
         )
 
@@ -92,7 +90,7 @@ def find_loss(
     try:
         image, gone = load_checkpoint(read_disk), ""
         if not image.file_number:
-            gone = "the read disk holds no checkpoint, but the journals go on behind one"
+            gone = "the read disk holds no checkpoint, but the journals continue after one"
     except Corrupt as error:
         image, gone = CheckpointImage(), str(error)
     known = sorted(specs, key=lambda spec: (spec.topic, spec.partition))
@@ -124,11 +122,11 @@ def find_loss(
             loss.read_disk_gone, gone = False, ""  # every journal begins at 0: nothing is missing
         if gone:
             loss.what.insert(
-                0, f"{gone.rstrip('.')}. Without a checkpoint nothing says what in queue logs and packs counts"
+                0, f"{gone.rstrip('.')}. Without a checkpoint it is unknown which queue logs and packs are valid"
             )
             loss.what.append(
-                "committed offsets, and states of groups, producers and transactions, are lost as far as they are "
-                "older than what the journals hold"
+                "committed offsets, and states of groups, producers and transactions, are lost unless "
+                "the journals hold them"
             )
         elif not (loss.jumps or loss.restarts or loss.is_outdated):
             _look_at_damage(loss, known, readers, counts)
@@ -136,7 +134,7 @@ def find_loss(
         has_files = any(read_disk.list(name) for name in (QUEUES, PACKS, CHECKPOINTS))
         loss.repairable = bool(gone or loss.jumps) and has_files and not loss.is_outdated
         if signs is not None:
-            loss.what.append(f"the metadata are older than the records: {signs}")
+            loss.what.append(f"the metadata is older than the records: {signs}")
             _look_at_unclaimed(loss, read_disk, {spec.queue_id for spec in known}, ids)
         _look_at_queues(loss, known, firsts, counts)
         if loss.is_outdated:
@@ -151,7 +149,7 @@ def find_loss(
 def _look_at_damage(
     loss: Loss, specs: list[QueueSpec], readers: dict[int, JournalReader], counts: Collection[int]
 ) -> None:
-    """Journals that do not read back somewhere behind the checkpoint."""
+    """Journals that are damaged somewhere behind the checkpoint."""
     ids = {spec.queue_id for spec in specs}
     for number, reader in readers.items():
         mark = loss.image.marks.get(number) or JournalMark(number, 0, 0, 0, 0)
@@ -164,12 +162,12 @@ def _look_at_damage(
         for stretch in remains.stretches[:NAMED_MAX]:
             file, at = remains.file_of(stretch.start)
             size = stretch.end - stretch.start
-            loss.what.append(f"journal {number}: {size} bytes at {at} of {number}/{file} do not read back")
+            loss.what.append(f"journal {number}: {size} bytes at {at} of {number}/{file} are damaged")
         if len(remains.stretches) > NAMED_MAX:
-            loss.what.append(f"journal {number}: and {len(remains.stretches) - NAMED_MAX} such places more")
+            loss.what.append(f"journal {number}: and {len(remains.stretches) - NAMED_MAX} more such places")
         if remains.unknown_bytes:
             loss.what.append(
-                f"journal {number}: whatever stood in {remains.unknown_bytes} bytes of that is lost, also facts: "
+                f"journal {number}: the contents of {remains.unknown_bytes} bytes of that are lost, also facts: "
                 f"{'committed offsets, states of groups and transactions, ' if number == 0 else ''}deletions of records"
             )
         for spec in specs:
@@ -199,7 +197,7 @@ def find_metadata_loss(journal_disk: Disk, read_disk: Disk, missing: str = "the 
     if not any(reader.bases for reader in readers.values()) and not image.file_number:
         return None
     what = [
-        f"{missing}: names, partitions and settings of all topics are gone, so no record can be used. Put back the "
+        f"{missing}: names, partitions and settings of all topics are lost, so no record can be used. Restore the "
         f"newest meta.db, with its meta.db-wal if there is one"
     ]
     loss = Loss(what, [], CheckpointImage(), True, [], [], [])
@@ -245,10 +243,10 @@ def _look_at(loss: Loss, number: int, reader: JournalReader, firsts: dict[int, i
         if max(mark.split, synced) > 0:
             known = max(0, synced - mark.split)
             loss.what.append(
-                f"journal {number} has no files, but the checkpoint stands at position {mark.split}: what was written "
-                f"behind it is gone, at least {known} bytes"
+                f"journal {number} has no files, but the checkpoint is at position {mark.split}: everything written "
+                f"after it is lost, at least {known} bytes"
                 + (", committed offsets and states of groups and transactions among it" if number == 0 else "")
-                + ("; the last stop was clean, so that may be nothing" if loss.image.clean else "")
+                + ("; the last shutdown was clean, so perhaps nothing was written" if loss.image.clean else "")
             )
             loss.restarts.append(JournalMark(number, mark.split, mark.split, mark.epoch, mark.seed))
         return
@@ -259,7 +257,7 @@ def _look_at(loss: Loss, number: int, reader: JournalReader, firsts: dict[int, i
         elif loss.is_outdated and first <= mark.split:
             _find_firsts(reader, mark.split, firsts)  # of a topic that was deleted since, any record may be the first
         return
-    loss.what.append(f"journal {number} begins at position {first}: {first - mark.split} bytes before are gone")
+    loss.what.append(f"journal {number} starts at position {first}: {first - mark.split} bytes before it are lost")
     epoch = _find_firsts(reader, first, firsts)
     loss.jumps.append(JournalMark(number, first, first, epoch, reader.find_seed()))
 

@@ -119,5 +119,5 @@ def check_owner(
         raise Lost(
             f"{where} holds no journals, but this data directory has topics and was never checkpointed: all their "
             f"records are in journals elsewhere. Is a disk not mounted, or --journal-dir another one? Nothing was "
-            f"changed; `cairn serve --accept-loss` goes on without the records."
+            f"changed; `cairn serve --accept-loss` starts without the records."
         )

@@ -99,14 +99,14 @@ def scan_journal(
     if not reader.bases:
         if max(start, known) > 0:
             raise Corrupt(
-                f"journal {number} has no segment files, but the checkpoint stands at position {start}, and everything "
-                f"up to {max(start, known)} had reached the disk: the write disk is missing or empty. Mount the right "
+                f"journal {number} has no segment files, but the checkpoint is at position {start}, and everything "
+                f"up to {max(start, known)} was synced: the write disk is missing or empty. Mount the right "
                 f"--journal-dir."
             )
         return scan, reader
     if reader.bases[0] > start and max(known, look_behind(reader, start).synced) > start:
         raise Corrupt(
-            f"journal {number} begins at {reader.bases[0]}, behind the checkpoint's split position {start}: segments "
+            f"journal {number} starts at {reader.bases[0]}, after the checkpoint's split position {start}: segments "
             f"or checkpoints are missing. {REPAIR}"
         )
     physical_end = reader.end()
@@ -160,7 +160,7 @@ def scan_journal(
 
 
 def _judge(scan: Scan, reader: JournalReader, known: int) -> None:
-    """What became of the journal behind the last good entry. `known`: what had reached the disk at least."""
+    """What became of the journal behind the last good entry. `known`: what was synced at least."""
     number, physical_end = scan.number, reader.end()
     base = max((base for base in reader.bases if base <= scan.end), default=reader.bases[0])
     place = Place(journal_segment(number, base), min(scan.end, physical_end) - base)
@@ -174,10 +174,10 @@ def _judge(scan: Scan, reader: JournalReader, known: int) -> None:
         scan.behind = behind
         what = f"is damaged at position {scan.end}" if physical_end > scan.end else f"lost its end at {physical_end}"
         scan.damage_text = (
-            f"journal {number} {what} (file {place.file} at {place.position}): everything up to {known} had reached "
-            f"the disk. Nothing more is written to it, and what its partitions had behind the damage is not served "
-            f"(error 56). Restore the file, or let `cairn serve --accept-loss` go on behind the damage, which lists "
-            f"what is lost; `cairn verify` tells more."
+            f"journal {number} {what} (file {place.file} at {place.position}): everything up to {known} was "
+            f"synced. Nothing more is written to it, and records after the damage are not served (error 56). Restore "
+            f"the file, or start with `cairn serve --accept-loss`, which continues after the damage and lists what is "
+            f"lost; `cairn verify` shows details."
         )
     elif physical_end < scan.end:
         # All of that is in queue logs, so nothing is lost: the next segment begins where it would have.

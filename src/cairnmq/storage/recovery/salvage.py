@@ -348,6 +348,6 @@ def find_unfinished(disk: Disk, image: CheckpointImage) -> list[Manifest]:
 def refuse_unfinished(disk: Disk, image: CheckpointImage) -> None:
     for manifest in find_unfinished(disk, image):
         raise Corrupt(
-            f"journal {manifest.journal}: a start with --accept-loss was stopped before it was done. Start with "
-            f"--accept-loss again, which goes on where it was."
+            f"journal {manifest.journal}: a start with --accept-loss did not finish. Start with --accept-loss "
+            f"again; it continues where it stopped."
         )

@@ -23,7 +23,7 @@ from cairnmq.storage.segments.segment import LOG
 Directories = Iterable[tuple[int, str]]  # queue id and directory, of queues that have segments by the checkpoint
 Offsets = tuple[int, int]  # from, to before
 
-DAMAGED = "its last part is damaged, or an old copy was put in its place"
+DAMAGED = "its last part is damaged, or it is an old copy"
 
 
 def refuse_stale_checkpoint(disk: Disk, image: CheckpointImage, specs: Iterable[QueueSpec]) -> None:

@@ -56,8 +56,8 @@ def scan_split(
     image = load_checkpoint(read_disk)
     if image.serial < known.serial:
         raise Corrupt(
-            f"{checkpoint_name(image.file_number)} is older (number {image.serial}) than what this broker goes by "
-            f"(number {known.serial}). Restore it, or restart the broker, which then looks for what is missing."
+            f"{checkpoint_name(image.file_number)} (number {image.serial}) is older than the one this broker "
+            f"works with (number {known.serial}). Restore it, or restart the broker to check what is missing."
         )
     if image.serial == known.serial and not in_doubt:
         return None

@@ -107,7 +107,7 @@ class Seen(Struct):
 
 
 def older(metadata: Counters, known: Known) -> str | None:
-    """What shows that the metadata are older than the records; None if nothing does.
+    """What shows that the metadata is older than the records; None if nothing does.
 
     Producer ids that were only seen prove nothing: clients may make them up.
     """
@@ -115,19 +115,19 @@ def older(metadata: Counters, known: Known) -> str | None:
     missing = known.stored.revision - metadata.revision
     if missing > 0:
         signs.append(
-            f"{missing} change{' is' if missing == 1 else 's are'} missing, the last one there is number "
+            f"{missing} change{' is' if missing == 1 else 's are'} missing, the last one is number "
             f"{metadata.revision} of {known.stored.revision}"
         )
     floor = known.floor
     if metadata.epoch < floor.epoch:
-        signs.append(f"they know epochs up to {metadata.epoch}, and epoch {floor.epoch} was in use")
+        signs.append(f"it has epochs up to {metadata.epoch}, and epoch {floor.epoch} was in use")
     if metadata.next_queue_id < floor.next_queue_id:
         taken = floor.next_queue_id - 1
-        signs.append(f"they would give out queue id {metadata.next_queue_id} next, and ids up to {taken} are taken")
+        signs.append(f"its next queue id is {metadata.next_queue_id}, and ids up to {taken} are taken")
     if metadata.next_producer_id < known.stored.next_producer_id:
         taken = known.stored.next_producer_id - 1
         signs.append(
-            f"they would give out producer id {max(metadata.next_producer_id, OWN_PRODUCERS_FROM)} next, and ids up "
+            f"its next producer id is {max(metadata.next_producer_id, OWN_PRODUCERS_FROM)}, and ids up "
             f"to {taken} are taken"
         )
     return "; ".join(signs) if signs else None
@@ -152,9 +152,9 @@ def begin(metadata: Metadata, known: Known, keep: Callable[[Counters], None]) ->
     text = older(metadata.counters(), known)
     if text is not None:
         raise Outdated(
-            f"the metadata are older than the records: {text}. An old copy was put in their place, or their last "
-            f"changes are damaged. Put back the newest meta.db, with its meta.db-wal if there is one. Nothing was "
-            f"changed; `cairn serve --accept-loss` goes on with the topics and settings that are there."
+            f"the metadata is older than the records: {text}. It is an old copy, or its last changes "
+            f"are damaged. Restore the newest meta.db, with its meta.db-wal if there is one. Nothing was "
+            f"changed; `cairn serve --accept-loss` starts with the topics and settings that it has."
         )
     floor = known.floor
     metadata.raise_to(floor)

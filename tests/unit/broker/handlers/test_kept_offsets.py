@@ -70,7 +70,7 @@ async def test_refusals_tell_the_end(tmp_path: Path) -> None:
         await rig.produce("a", batch(b"first"))
         refused = await keep(rig, 0, 1, kept(0, b"x"))
         assert (refused.error_code, refused.end_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 1)
-        assert "the queue ends at offset 1, not at 0" in refused.error_message
+        assert "the partition ends at offset 1, not at 0" in refused.error_message
         assert (await keep(rig, 1, 2, kept(1, b"x")[:-1])).error_code == ErrorCode.INVALID_RECORD
         assert (await keep(rig, 1, 2, b"\0" * 80)).error_code == ErrorCode.INVALID_RECORD
         for place in ({"topic": "b"}, {"partition": 1}):

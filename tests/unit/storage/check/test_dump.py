@@ -129,7 +129,7 @@ def test_index_entries(data: Path, tmp_path: Path) -> None:
 def test_an_index_that_kafka_made_at_full_size(tmp_path: Path) -> None:
     file = tmp_path / "00000000000000000100.index"
     file.write_bytes(b"\0\0\0\x07\0\0\x10\0" + bytes(80))
-    assert dump(file)[1:] == ["at 0 offset=107 position=4096", "at 8 80 bytes, all zero: not used yet"]
+    assert dump(file)[1:] == ["at 0 offset=107 position=4096", "at 8 80 bytes, all zero: unused"]
 
 
 def test_an_index_of_aborted_transactions(tmp_path: Path) -> None:

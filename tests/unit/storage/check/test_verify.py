@@ -79,7 +79,7 @@ def test_journals_elsewhere_are_found(data: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "journals"
     (data / "journal").rename(elsewhere)
     assert lines(data, elsewhere) == []
-    assert any("journal" in line and "is not there" in line for line in findings(data))
+    assert any("journal" in line and "is missing" in line for line in findings(data))
 
 
 def test_the_data_is_rich_enough_for_what_follows(data: Path) -> None:
@@ -158,7 +158,7 @@ def test_damage_is_found_and_named(data: Path, name: str) -> None:
 
 def test_a_lost_queue_directory_is_found(data: Path) -> None:
     shutil.rmtree(data / "queues" / "t-2")
-    assert any("no directory holds queue" in line for line in findings(data))
+    assert any("no directory for queue" in line for line in findings(data))
 
 
 def test_a_torn_journal_tail_is_a_note(data: Path) -> None:
@@ -303,15 +303,15 @@ def test_metadata_older_than_a_fact_or_a_record_are_a_finding(tmp_path: Path) ->
     directory._sync()
     directory.stop()
     (finding,) = compared(root)
-    assert f"meta.db: is older than the records: they would give out producer id {1 << 40} next" in finding
+    assert f"meta.db: is older than the records: its next producer id is {1 << 40}, and" in finding
     (root / "meta.db").unlink()
     with closing(SqliteStore(str(root / "meta.db"))) as store, closing(Catalog(store)) as catalog:
         catalog.load()
     findings = compared(root)
-    assert any("epochs up to 0, and epoch 1 was in use" in line and "queue id 1 next" in line for line in findings)
+    assert any("epochs up to 0, and epoch 1 was in use" in line and "queue id is 1," in line for line in findings)
 
 
 def test_a_damaged_owner_file_is_a_note(data: Path) -> None:
     (data / "journal" / "owner.json").write_bytes(b"{")
     assert compared(data) == []
-    assert any("owner.json: is damaged; the next start writes it again" in line for line in lines(data))
+    assert any("owner.json: is damaged; the next start rewrites it" in line for line in lines(data))

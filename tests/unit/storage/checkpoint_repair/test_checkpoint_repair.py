@@ -305,7 +305,7 @@ def test_both_checkpoints_are_gone() -> None:
     plan = repaired(broker, 2)
     assert {number: row[:3] for number, row in seen(broker).items()} == {n: row[:3] for n, row in before.items()}
     assert [str(each) for each in plan.losses.queues] == ["t-3: offsets 0 on, as many as there were"]
-    assert not plan.used and "journal 0: what it held from position 0" in plan.losses.what[0]
+    assert not plan.used and "journal 0: positions 0 to" in plan.losses.what[0]
     goes_on(broker)
 
 
@@ -507,9 +507,7 @@ def test_older_metadata_are_refused() -> None:
     broker = two_starts()
     lose_newest(broker, Random(1))
     write_owner(broker.journal_disk, Owner("c", 1, Counters(1 << 21, 5, 0, 3)))
-    with pytest.raises(
-        Outdated, match="older than the records.*Put back the newest meta.db first.*Nothing was changed"
-    ):
+    with pytest.raises(Outdated, match="older than the records.*Restore the newest meta.db first.*Nothing was changed"):
         planned(broker)
 
 

@@ -161,15 +161,13 @@ def test_holes_are_lost() -> None:
 def test_what_a_gap_may_have_cost_is_told() -> None:
     gaps = [Gap(0, 300, 400)]
     said = losses(held((8, 40), first=8), QueueRow(1, 8, 40), gaps)
-    assert said[0] == "journal 0: what it held from position 300 to 400 is in no file any more"
+    assert said[0] == "journal 0: positions 300 to 400 are lost"
     assert all(
         any(words in line and "noon" in line for line in said) for words in ("DeleteRecords", "committed offsets")
     )
-    assert said[-1] == "t-0: offsets 0 to 7 are deleted, or lost"
+    assert said[-1] == "t-0: offsets 0 to 7 are deleted or lost"
     facts = JournalFacts(starts={1: 8})
-    assert "t-0: offsets 0 to 7 are deleted, or lost" not in losses(
-        held((8, 40)), QueueRow(1, 8, 40), gaps, facts=facts
-    )
+    assert "t-0: offsets 0 to 7 are deleted or lost" not in losses(held((8, 40)), QueueRow(1, 8, 40), gaps, facts=facts)
     assert losses(held((0, 40), torn=True, end=40), QueueRow(1, 0, 40), gaps)[-1].endswith(
         "offsets 40 on, as many as there were"
     )

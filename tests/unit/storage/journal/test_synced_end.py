@@ -67,11 +67,11 @@ def test_a_tail_that_was_synced_and_is_missing_is_damage(broker: Broker, how: st
     second = broker.put()
     lose(broker.disk, FIRST, second - 7, how)
     findings = [str(each) for each in check(broker.read_disk, broker.disk) if not each.is_note]
-    assert any(f"up to {second} had reached the disk" in each for each in findings), findings
+    assert any(f"up to {second} was synced" in each for each in findings), findings
     after = broker.killed()
     scan = after.engine.scans[0]
     assert scan.damage == Place(FIRST, first) and after.engine.paths[0].stopped == scan.damage_text
-    assert f"everything up to {second} had reached the disk" in scan.damage_text
+    assert f"everything up to {second} was synced" in scan.damage_text
     queue = after.engine.queues[1]
     answer = after.engine.reads.read(queue, 1, 100, whole=True, cached=False)
     assert isinstance(answer, Refusal) and answer.code == ErrorCode.KAFKA_STORAGE_ERROR
@@ -83,11 +83,11 @@ def test_a_tail_that_ends_with_an_entry_is_missed_too(broker: Broker) -> None:
     second = broker.put()
     lose(broker.disk, FIRST, first, "cut")
     (finding,) = [each for each in check(broker.read_disk, broker.disk) if not each.is_note]
-    assert finding.file == f"journal/{FIRST}" and f"ends at {first}; everything up to {second} had" in finding.text
+    assert finding.file == f"journal/{FIRST}" and f"ends at {first}; everything up to {second} was" in finding.text
     scan = broker.killed().engine.scans[0]
     assert scan.damage == Place(FIRST, first)
     assert f"journal 0 lost its end at {first} (file {FIRST} at {first})" in scan.damage_text
-    assert f"everything up to {second} had" in scan.damage_text
+    assert f"everything up to {second} was" in scan.damage_text
 
 
 def test_so_is_a_last_file(broker: Broker) -> None:
@@ -153,7 +153,7 @@ def test_the_seed_is_known_when_no_head_can_be_read(broker: Broker) -> None:
     assert JournalReader(broker.disk, 0).find_seed() == 5
     after = broker.killed()
     assert after.engine.scans[0].damage == Place(FIRST, 0)
-    assert f"up to {end} had" in after.engine.scans[0].damage_text
+    assert f"up to {end} was" in after.engine.scans[0].damage_text
     assert after.engine.queues[1].cut_short and after.disk.open(FIRST).size() == end
 
 

@@ -450,11 +450,11 @@ class TestDamage:
     @pytest.mark.parametrize(
         ("change", "said"),
         [
-            (lambda rows: rows[1:], "nothing says that producer 7's records 1 to 2 are aborted"),
+            (lambda rows: rows[1:], "no row says that records 1 to 2 of producer 7 are aborted"),
             (lambda rows: [replace(rows[0], first=0), *rows[1:]], "is stored where the records say"),
             (lambda rows: [replace(rows[0], stable=2), *rows[1:]], "last stable offset 2, the records say 0"),
             (lambda rows: [*rows[:2], Aborted(8, 4, 5, 6), *rows[2:]], "the records do not say so"),
-            (lambda rows: [Aborted(8, 2, 2, 3), *rows], "no row of aborted transactions at 0"),
+            (lambda rows: [Aborted(8, 2, 2, 3), *rows], "no row for aborted transactions at 0"),
         ],
     )
     def test_verify_compares_each_index_with_its_log(

@@ -142,7 +142,7 @@ def test_a_piece_of_the_journal() -> None:
     with pytest.raises(Corrupt):
         broker.start(2)
     loss = found(broker)
-    assert "bytes before are gone" in loss.what[0]
+    assert "bytes before it are lost" in loss.what[0]
     go_on(broker, loss, 3)
     assert broker.offsets(1)[-1] == 9, "offsets do not go back"
     is_whole(broker)
@@ -240,7 +240,7 @@ def test_a_deleted_topic_comes_back_with_what_the_journal_holds(model: str) -> N
     """Offsets that were given out are not given again."""
     broker = stocked(model)
     drop(broker, 1)
-    with pytest.raises(Corrupt, match="goes on at offset 6 instead of 0"):
+    with pytest.raises(Corrupt, match="continues at offset 6 instead of 0"):
         broker.start(2)
     loss = outdated(broker)
     assert [str(queue) for queue in loss.queues] == ["t-1: offsets 0 to 5"]

@@ -153,7 +153,7 @@ def test_missing_segments_are_damage(broker: Broker) -> None:
     broker.put(value=b"v" * 100)
     broker.put()
     broker.journal_disk.remove(FIRST)
-    with pytest.raises(Corrupt, match="journal 0 begins at"):
+    with pytest.raises(Corrupt, match="journal 0 starts at"):
         broker.killed()
 
 

@@ -170,8 +170,8 @@ def test_what_may_be_lost_is_listed_where_they_cannot() -> None:
     (remembered,) = accepted(broker.engine.keyed.items())
     (where, facts) = remembered["what"]  # type: ignore[misc]
     size = entry.end - entry.position
-    assert f"journal 0: {size} bytes at" in where and "do not read back" in where
-    assert f"in {size} bytes of that is lost, also facts: committed offsets" in facts
+    assert f"journal 0: {size} bytes at" in where and "are damaged" in where
+    assert f"of {size} bytes of that are lost, also facts: committed offsets" in facts
     is_whole(broker, before)
 
 
@@ -367,12 +367,12 @@ def test_a_plain_start_refuses_what_is_unfinished() -> None:
     with pytest.raises(SimCrash):
         accept(broker.journal_disk, broker.read_disk, loss, epoch=5, seed=6, now_ms=NOW)
     broker.read_disk = broker.read_disk.kill()
-    with pytest.raises(Corrupt, match="start with --accept-loss was stopped before it was done"):
+    with pytest.raises(Corrupt, match="start with --accept-loss did not finish"):
         broker.start(6)
     texts = [finding.text for finding in check(broker.read_disk, broker.journal_disk) if not finding.is_note]
-    assert any("--accept-loss was stopped" in text for text in texts), texts
+    assert any("--accept-loss did not finish" in text for text in texts), texts
     again = found(broker)
-    assert again.text().splitlines()[0].startswith("a start with --accept-loss was stopped")
+    assert again.text().splitlines()[0].startswith("a start with --accept-loss did not finish")
     assert (again.what, again.queues) == (loss.what, loss.queues)
 
 

@@ -36,9 +36,9 @@ def test_metadata_that_know_all_of_it_are_not_older() -> None:
     ("field", "words"),
     [
         ("epoch", "epochs up to 4, and epoch 5 was in use"),
-        ("next_queue_id", "give out queue id 9 next, and ids up to 9 are taken"),
-        ("next_producer_id", f"give out producer id {PID} next, and ids up to {PID} are taken"),
-        ("revision", "1 change is missing, the last one there is number 39 of 40"),
+        ("next_queue_id", "next queue id is 9, and ids up to 9 are taken"),
+        ("next_producer_id", f"next producer id is {PID}, and ids up to {PID} are taken"),
+        ("revision", "1 change is missing, the last one is number 39 of 40"),
     ],
 )
 def test_any_number_that_fell_shows_it(field: str, words: str) -> None:
@@ -74,7 +74,7 @@ def test_a_start_compares_then_commits_then_writes_the_witness() -> None:
     assert begin(metadata, Known(FULL, FULL), kept.append) == 6
     assert kept == [metadata.now] == [replace(FULL, epoch=6)]
     for _ in range(10):
-        with pytest.raises(Outdated, match="older than the records: 1 change is missing.*Put back the newest meta.db"):
+        with pytest.raises(Outdated, match="older than the records: 1 change is missing.*Restore the newest meta.db"):
             begin(metadata, Known(replace(FULL, revision=41)), kept.append)
     assert kept == [metadata.now] == [replace(FULL, epoch=6)], "a start that is refused changes nothing"
 
@@ -238,7 +238,7 @@ def test_older_metadata_are_the_better_reason_than_a_gap(node: Node) -> None:
     splitter.checkpoint(NOW)
     splitter.close()
     assert 9 not in load_checkpoint(node.disks[1]).queues
-    with pytest.raises(Corrupt, match="goes on at offset 2 instead of 0"):
+    with pytest.raises(Corrupt, match="continues at offset 2 instead of 0"):
         node.start()
     node.metadata.now = replace(node.metadata.now, revision=3)
     node.is_refused()
