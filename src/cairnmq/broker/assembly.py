@@ -11,7 +11,6 @@ from contextlib import AsyncExitStack
 
 from msgspec import Struct
 
-from cairnmq.broker.clocks import steady_ms
 from cairnmq.broker.context import Context, Node
 from cairnmq.broker.coordination.coordinator import Coordinator
 from cairnmq.broker.coordination.cores import Cores, group_limits, transaction_limits
@@ -70,13 +69,13 @@ def assemble(
     node: Node,
     *,
     wall: Callable[[], int],
-    steady: Callable[[], int] = steady_ms,
+    steady: Callable[[], int],
     on_config: Callable[[BrokerConfig], None] = lambda config: None,
 ) -> Broker:
     """`wall` gives dates, `steady` is for time limits. `on_config` hears of settings that changed, after all parts
     have taken them over. Nothing has started yet."""
     config, epoch = metadata.config, storage.engine.epoch
-    store = _store(storage, config, wall)
+    store = _store(storage, config, wall, steady)
     cores = _cores(storage, store, config)
     purge = OffsetPurge(cores.facts, cores.groups)
     catalog = LiveCatalog(metadata, store, purge, clock=wall, on_config=on_config)
@@ -112,7 +111,7 @@ def assemble(
     return Broker(ctx, router, purge)
 
 
-def _store(storage: OpenStorage, config: BrokerConfig, wall: Callable[[], int]) -> Store:
+def _store(storage: OpenStorage, config: BrokerConfig, wall: Callable[[], int], steady: Callable[[], int]) -> Store:
     return Store(
         storage.engine,
         lock_fds=storage.lock_fds,
@@ -120,6 +119,7 @@ def _store(storage: OpenStorage, config: BrokerConfig, wall: Callable[[], int]) 
         data_dir=storage.data_dir,
         config=config,
         clock=wall,
+        steady=steady,
         recovery_seconds=storage.recovery_seconds,
     )
 

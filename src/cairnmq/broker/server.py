@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from cairnmq.broker import logs
 from cairnmq.broker.assembly import Broker, assemble
-from cairnmq.broker.clocks import wall_ms
+from cairnmq.broker.clocks import steady_ms, wall_ms
 from cairnmq.broker.context import Node
 from cairnmq.broker.data_directories import DataDirectories, lock_directories
 from cairnmq.broker.file_limit import connections_max, raise_file_limit
@@ -135,7 +135,7 @@ async def open_broker(
         clock=time.monotonic,
     )
     node = _node(options, metadata.catalog.cluster_id, port)
-    broker = assemble(metadata, storage, node, wall=wall_ms, on_config=_take_over)
+    broker = assemble(metadata, storage, node, wall=wall_ms, steady=steady_ms, on_config=_take_over)
     stack.push_async_callback(broker.close)
     await broker.start()
     return broker

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import uvloop
 
 from cairnmq.broker.assembly import Broker, assemble
+from cairnmq.broker.clocks import steady_ms
 from cairnmq.broker.context import Node
 from cairnmq.broker.live_catalog import all_queue_specs
 from cairnmq.broker.opened import OpenMetadata, OpenStorage
@@ -207,6 +208,7 @@ async def open_rig(directory: Path, settings: Mapping[str, str] | None = None, j
             OpenStorage(engine, str(data / "journal"), str(data)),
             Node(1, "rack-1", catalog.cluster_id, (LISTENER,)),
             wall=time,
+            steady=steady_ms,
             on_config=configs.append,
         )
         stack.push_async_callback(broker.close)

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from cairnmq.broker.clocks import ExpiryClock, steady_ms
+from cairnmq.broker.clocks import ExpiryClock
 from cairnmq.broker.coordination.fact_log import Stored
 from cairnmq.broker.storage_loop.cold_reads import ColdReads
 from cairnmq.broker.storage_loop.journal_loop import JournalLoop
@@ -57,7 +57,7 @@ class StorageStopped(Fault):
 
 
 class Store:
-    """Everything here runs on the loop thread."""
+    """Everything here runs on the loop thread. `clock` gives dates, `steady` is for time limits."""
 
     def __init__(
         self,
@@ -68,6 +68,7 @@ class Store:
         data_dir: str,
         config: BrokerConfig,
         clock: Callable[[], int],
+        steady: Callable[[], int],
         recovery_seconds: float = 0.0,
     ) -> None:
         self.engine = engine
@@ -108,7 +109,7 @@ class Store:
         self._room: deque[Callable[[], None]] = deque()
         self._recovery_seconds = recovery_seconds
         self._expiry: asyncio.TimerHandle | None = None
-        self._expiry_clock = ExpiryClock(clock, steady_ms, lambda: self._config.producer_id_expiration_ms)
+        self._expiry_clock = ExpiryClock(clock, steady, lambda: self._config.producer_id_expiration_ms)
 
     def start(self) -> None:
         for loop in self.loops:
