@@ -231,7 +231,7 @@ def test_a_topic_in_one_call(spark: SparkSession, kafka: LibrdkafkaClient, share
         ),
         (
             {"subscribe": "errors", "endingOffsets": '{"errors": {"0": 99}}'},
-            "wants errors-0 at offset 99, and it ends at 10",
+            "asks for errors-0 at offset 99, but the partition ends at 10",
         ),
         ({"assign": '{"errors": [4]}'}, "there is no partition 4"),
     ],
