@@ -101,7 +101,7 @@ def test_data_of_your_own_stay(tmp_path: Path) -> None:
 def test_a_broker_that_cannot_start_says_why() -> None:
     with pytest.raises(Fault, match="did you mean num.partitions"):
         cairnmq.Broker(settings={"num.partition": 3}).__enter__()
-    with pytest.raises(Fault, match="never started"):
+    with pytest.raises(Fault, match="was not started"):
         _ = cairnmq.Broker().bootstrap
 
 

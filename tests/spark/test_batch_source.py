@@ -231,9 +231,9 @@ def test_a_topic_in_one_call(spark: SparkSession, kafka: LibrdkafkaClient, share
         ),
         (
             {"subscribe": "errors", "endingOffsets": '{"errors": {"0": 99}}'},
-            "wants errors-0 at offset 99, and it ends at 10",
+            "asks for errors-0 at offset 99, but the partition ends at 10",
         ),
-        ({"assign": '{"errors": [4]}'}, "there is no partition 4"),
+        ({"assign": '{"errors": [4]}'}, "partition 4 does not exist"),
     ],
 )
 def test_errors(read: Read, kafka: LibrdkafkaClient, options: dict[str, str], sentence: str) -> None:

@@ -58,7 +58,7 @@ def test_there_is_none(tmp_path: Path) -> None:
         assert said is not None and said.startswith(sentence)
     mute = java_home(tmp_path, "17")
     said = complaint({"JAVA_HOME": str(mute)})
-    assert said is not None and "does not report its version it is" in said
+    assert said is not None and "does not report its version: Spark needs" in said
 
 
 def told(home: Path) -> str:

@@ -273,7 +273,7 @@ def test_a_driver_is_killed_at_each_step(copy: Copy) -> None:
 
 # Before the decision, and behind it.
 TOO_LATE = (
-    (StopPoint("write", "Return"), "writing took too long for the time limit of transactions"),
+    (StopPoint("write", "Return"), "writing took longer than the transaction timeout"),
     (StopPoint("commit", "EndTxn", 2), "before they could be committed; start the query again"),
 )
 
