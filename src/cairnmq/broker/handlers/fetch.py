@@ -177,10 +177,9 @@ class _Fetch:
                     served.append(answer)
                     sizes.append((queue.spec.topic, read.size))
                 until = answer.last_stable_offset if committed else answer.high_watermark
-                if most < one.partition_max_bytes and read.next_offset < until:
-                    # The room is too small for this queue's next batch: other queues would read theirs in vain.
-                    full = True
-            urgent = urgent or bool(answer.error_code) or answer.diverging_epoch.end_offset >= 0
+                # If the room is too small for this queue's next batch, other queues would read theirs in vain.
+                full |= most < one.partition_max_bytes and read.next_offset < until
+            urgent = urgent or _is_urgent(answer)
         if not_cached:
             self._load(not_cached, waits=not total)
             if not total:
@@ -189,12 +188,16 @@ class _Fetch:
             if total - self.size < LEAST_ON_TRAY:
                 for answer in served:
                     answer.records = b"".join(cast(Buffers, answer.records))
-            for topic, size in sizes:
-                self.ctx.metrics.topics.gave(topic, size)
+            self._count(sizes)
             self.size, self.urgent = total, urgent
             return self._answer(answers)
         self._park()
         return None
+
+    def _count(self, sizes: list[tuple[str, int]]) -> None:
+        topics = self.ctx.metrics.topics
+        for topic, size in sizes:
+            topics.gave(topic, size)
 
     def _read(
         self,
@@ -220,11 +223,8 @@ class _Fetch:
         if store.queues.get(queue.queue_id) is not queue:
             _refuse(answer, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return None
-        if one.last_fetched_epoch >= 0 and (ended := store.epoch_end(queue, one.last_fetched_epoch)) is not None:
-            epoch, end = ended
-            if 0 <= epoch < one.last_fetched_epoch or 0 <= end < offset:
-                answer.diverging_epoch = FetchResponse.EpochEndOffset(epoch=epoch, end_offset=end)
-                return None
+        if one.last_fetched_epoch >= 0 and self._diverges(queue, one, answer):
+            return None
         if until <= offset <= queue.end and not queue.cut_short:
             return None
         if not has_room and not first:
@@ -246,6 +246,17 @@ class _Fetch:
         else:
             self._fail(queue, offset, answer, read)
         return None
+
+    def _diverges(self, queue: Queue, one: Asked, answer: PartitionData) -> bool:
+        """KIP-595: the reader has records of an epoch that ended earlier here."""
+        ended = self.ctx.store.epoch_end(queue, one.last_fetched_epoch)
+        if ended is None:
+            return False
+        epoch, end = ended
+        diverges = 0 <= epoch < one.last_fetched_epoch or 0 <= end < one.fetch_offset
+        if diverges:
+            answer.diverging_epoch = FetchResponse.EpochEndOffset(epoch=epoch, end_offset=end)
+        return diverges
 
     def _fail(self, queue: Queue, offset: int, answer: PartitionData, failure: ReadFailure) -> None:
         if self.ctx.store.found_damage(queue, failure):  # its readers try again and again
@@ -379,6 +390,11 @@ class _Fetch:
                 if not queue.waiters:
                     queue.waiters = None
         self.parked = []
+
+
+def _is_urgent(answer: PartitionData) -> bool:
+    """The client must hear of it at once, however few records there are."""
+    return bool(answer.error_code) or answer.diverging_epoch.end_offset >= 0
 
 
 def _refuse(answer: PartitionData, code: ErrorCode) -> None:
