@@ -37,8 +37,8 @@ from cairnmq.storage.api.serving import (
     Queue,
     QueueSpec,
     ReadFailure,
+    ResponseArena,
     Span,
-    Tray,
     failure_of,
 )
 
@@ -253,21 +253,23 @@ class Store:
     # ----------------------------------------------------------------------------------------------- reading
 
     def read(
-        self, queue: Queue, offset: int, max_bytes: int, tray: Tray, *, whole: bool, committed: bool = False
+        self, queue: Queue, offset: int, max_bytes: int, arena: ResponseArena, *, whole: bool, committed: bool = False
     ) -> Batches | NotCached | ReadFailure | Refusal:
-        """Visible batches from the one that holds `offset`, in `tray` as far as they fit. At least one batch with
+        """Visible batches from the one that holds `offset`, in `arena` as far as they fit. At least one batch with
         records if `whole`. `committed`: only those below the last stable offset, and which of them are aborted."""
         failure = self.cold_reads.failure_at(queue, offset)
         if failure is not None:
             return failure
         try:
-            return self._reads.read(queue, offset, max_bytes, whole=whole, cached=True, committed=committed, tray=tray)
+            return self._reads.read(
+                queue, offset, max_bytes, whole=whole, cached=True, committed=committed, arena=arena
+            )
         except (Fault, OSError) as error:
             return failure_of(error)
 
-    def tray(self) -> Tray:
-        """For the records of one answer."""
-        return Tray(self.chunks)
+    def arena(self) -> ResponseArena:
+        """For the records of one response."""
+        return ResponseArena(self.chunks)
 
     def found_damage(self, queue: Queue, failure: ReadFailure) -> bool:
         """A read failed. Damage is listed, and the splitter looks whether the journals still hold the records. False:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from cairnmq.codec.batch import only_empty
 from cairnmq.errors import Corrupt, ErrorCode, Refusal
 from cairnmq.storage.batches.batch_run import NotCached, Part, Wanted, sound_batches
-from cairnmq.storage.files.buffers import Tray
+from cairnmq.storage.files.buffers import ResponseArena
 from cairnmq.storage.files.damage import Damage, Place
 from cairnmq.storage.files.disk import Disk
 from cairnmq.storage.files.format import ENTRY_SIZE, NO_SEGMENTS, Aborted
@@ -65,19 +65,19 @@ class Reads:
         whole: bool,
         cached: bool,
         committed: bool = False,
-        tray: Tray | None = None,
+        arena: ResponseArena | None = None,
     ) -> Batches | NotCached | Refusal:
         """For a consumer: visible batches from the one that holds `offset`; `NotCached` only if `cached`.
 
         At least one batch with records if `whole`, whatever `max_bytes` says: some clients do not move on over empty
-        ones alone. `committed`: only those below the last stable offset. With a `tray` they lie there as far as they
+        ones alone. `committed`: only those below the last stable offset. With an `arena` they lie there as far as they
         fit.
         """
-        found = self._read(queue, offset, max_bytes, whole, cached, committed, tray)
+        found = self._read(queue, offset, max_bytes, whole, cached, committed, arena)
         while whole and isinstance(found, Batches) and found.size and all(map(only_empty, found.buffers)):
             room, after = max(max_bytes - found.size, 0), found.next_offset
             try:
-                more = self._read(queue, after, room, True, cached, committed, tray)
+                more = self._read(queue, after, room, True, cached, committed, arena)
             except (Corrupt, OSError):
                 break  # the next read begins with what cannot be read
             if not isinstance(more, Batches):
@@ -104,7 +104,7 @@ class Reads:
         whole: bool,
         cached: bool,
         committed: bool,
-        tray: Tray | None,
+        arena: ResponseArena | None,
     ) -> Batches | NotCached | Refusal:
         until = queue.last_stable if committed else queue.visible
         refusal = _refusal(queue, offset, until)
@@ -112,11 +112,11 @@ class Reads:
             return refusal
         found = Batches([], 0, offset)
         if offset < queue.split_end:
-            not_cached = self._read_log(queue, found, min(queue.split_end, until), max_bytes, whole, cached, tray)
+            not_cached = self._read_log(queue, found, min(queue.split_end, until), max_bytes, whole, cached, arena)
             if found.next_offset < queue.split_end:
                 return found if found.size or not_cached is None else not_cached
         if found.next_offset < until:
-            not_cached = self._read_tail(queue, found, until, max_bytes, whole, cached, tray)
+            not_cached = self._read_tail(queue, found, until, max_bytes, whole, cached, arena)
             if not_cached is not None and not found.size:
                 return not_cached
         return found
@@ -129,14 +129,14 @@ class Reads:
         max_bytes: int,
         whole: bool,
         cached: bool,
-        tray: Tray | None,
+        arena: ResponseArena | None,
     ) -> NotCached | None:
         """Adds split batches."""
         while found.next_offset < limit and (found.size < max_bytes or (whole and not found.size)):
             first = whole and not found.size
             try:
                 part = self._read_split(
-                    queue, found.next_offset, limit, max_bytes - found.size, tray, whole=first, cached=cached
+                    queue, found.next_offset, limit, max_bytes - found.size, arena, whole=first, cached=cached
                 )
             except (Corrupt, OSError):
                 if found.size:
@@ -152,17 +152,25 @@ class Reads:
         return None
 
     def _read_split(
-        self, queue: Queue, offset: int, until: int, max_bytes: int, tray: Tray | None, *, whole: bool, cached: bool
+        self,
+        queue: Queue,
+        offset: int,
+        until: int,
+        max_bytes: int,
+        arena: ResponseArena | None,
+        *,
+        whole: bool,
+        cached: bool,
     ) -> Part | NotCached:
         """From a pack or from the queue's own segments."""
         epoch, limit = queue.state.epoch_of(offset)
         limit = min(limit, until)
         packed_end = queue.packed_end
         if offset < packed_end:
-            wanted = Wanted(offset, min(limit, packed_end), epoch, max_bytes, tray)
+            wanted = Wanted(offset, min(limit, packed_end), epoch, max_bytes, arena)
             return self._shelf.read(queue.queue_id, wanted, whole=whole, cached=cached)
         reader = queue.reader or self._open_reader(queue)
-        wanted = Wanted(offset, limit, epoch, max_bytes, tray)
+        wanted = Wanted(offset, limit, epoch, max_bytes, arena)
         part = reader.read(wanted, whole=whole, cached=cached)
         return part if isinstance(part, Part) else NotCached(partial(_load, queue, reader, part))
 
@@ -186,7 +194,7 @@ class Reads:
         max_bytes: int,
         whole: bool,
         cached: bool,
-        tray: Tray | None,
+        arena: ResponseArena | None,
     ) -> NotCached | None:
         """Adds batches straight from the journal, as far as that does not wait for the disk."""
         tail = queue.tail
@@ -202,7 +210,7 @@ class Reads:
                     return None
                 index += 1
             try:
-                not_cached = self._read_run(queue, tail, found, first, index, cached, tray)
+                not_cached = self._read_run(queue, tail, found, first, index, cached, arena)
             except Damage:
                 if found.size:
                     return None  # the next read begins with the damage
@@ -212,20 +220,27 @@ class Reads:
         return None
 
     def _read_run(
-        self, queue: Queue, tail: Tail, found: Batches, first: int, behind: int, cached: bool, tray: Tray | None
+        self,
+        queue: Queue,
+        tail: Tail,
+        found: Batches,
+        first: int,
+        behind: int,
+        cached: bool,
+        arena: ResponseArena | None,
     ) -> NotCached | None:
         """Adds the batches `first` to `behind` of the tail, which are neighbours in the journal, with one read."""
         offsets, positions, sizes = tail.offsets, tail.positions, tail.sizes
         start = positions[first]
         length = positions[behind - 1] + sizes[behind - 1] - start
         file, at = self._paths[queue.journal].journal.locate(start)
-        data = file.read_cached(at, length, tray) if cached else file.read(at, length)
+        data = file.read_cached(at, length, arena) if cached else file.read(at, length)
         if data is None:
             return NotCached(partial(file.read, at, length))
         self.tail_reads += 1
         view = memoryview(data)
-        if tray is not None:
-            tray.keep(view)
+        if arena is not None:
+            arena.keep(view)
         epoch, until = -1, -1
         for index in range(first, behind):
             begin, size, offset = positions[index] - start, sizes[index], offsets[index]
