@@ -17,8 +17,8 @@ from cairnmq.groups.consumer_group import ConsumerGroup
 from cairnmq.groups.offsets import Offsets
 from cairnmq.groups.pending import PendingOffsets
 from cairnmq.storage.batches.markers import Marker
+from cairnmq.storage.live.ack_lines import AckLines
 from cairnmq.storage.live.appends import Appends, StagedMarkers
-from cairnmq.storage.live.write_path import WritePath
 from cairnmq.testing.oracle import Violation
 from cairnmq.testing.sim_coordinators import CoordinatorWorld
 from cairnmq.testing.sim_machine import Tally
@@ -69,12 +69,12 @@ def records_count_before_they_are_stored(patch: pytest.MonkeyPatch) -> None:
 
 
 def commits_are_acknowledged_when_written(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(WritePath, "when_kept", WritePath.when_written)
+    patch.setattr(AckLines, "when_synced_for_certain", AckLines.when_written)
 
 
 def what_a_failed_sync_left_is_called_gone(patch: pytest.MonkeyPatch) -> None:
     """It is in the journal, and comes back with the next start."""
-    patch.setattr(WritePath, "when_kept", WritePath.when_synced)
+    patch.setattr(AckLines, "when_synced_for_certain", AckLines.when_synced)
 
 
 def complete_outlives_a_marker(patch: pytest.MonkeyPatch) -> None:

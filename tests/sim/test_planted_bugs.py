@@ -18,9 +18,10 @@ from cairnmq.storage.files.failed_sync import doubt_name
 from cairnmq.storage.files.format import NO_SEGMENTS, CheckpointRows, QueueRow, journal_segment, pack_name
 from cairnmq.storage.journal.journal import Group, Journal, JournalReader
 from cairnmq.storage.live import reads
+from cairnmq.storage.live.ack_lines import AckLines, Released
 from cairnmq.storage.live.ack_policy import SYNCED, WRITTEN, AckPoint
 from cairnmq.storage.live.queue import Queue
-from cairnmq.storage.live.write_path import Released, Write, WritePath
+from cairnmq.storage.live.write_path import Write, WritePath
 from cairnmq.storage.maintenance import pack_merge, repair
 from cairnmq.storage.maintenance.repair import Repairer
 from cairnmq.storage.maintenance.segment_restore import restore_segment
@@ -46,14 +47,14 @@ SEEDS = 100
 
 
 def ack_before_sync(patch: pytest.MonkeyPatch) -> None:
-    def when_synced(path: WritePath, position: int, released: Released) -> None:
-        path.when_written(position, released)
+    def when_synced(lines: AckLines, position: int, released: Released) -> None:
+        lines.when_written(position, released)
 
-    patch.setattr(WritePath, "when_synced", when_synced)
+    patch.setattr(AckLines, "when_synced", when_synced)
 
 
 def ack_before_write(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(WritePath, "when_written", lambda path, position, released: released(True))
+    patch.setattr(AckLines, "when_written", lambda lines, position, released: released(True))
 
 
 def start_told_before_sync(patch: pytest.MonkeyPatch) -> None:

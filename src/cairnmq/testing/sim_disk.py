@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import TypeAlias
 
-from cairnmq.storage.files.buffers import Tray
+from cairnmq.storage.files.buffers import ResponseArena
 from cairnmq.storage.files.disk import TEMPORARY_SUFFIX, File, Names
 from cairnmq.testing.sim_content import Content
 from cairnmq.types import Buffers
@@ -82,7 +82,7 @@ class SimFile:
     def read(self, position: int, size: int) -> bytes:
         return self._check().read(position, size)
 
-    def read_cached(self, position: int, size: int, tray: Tray | None = None) -> bytes | None:
+    def read_cached(self, position: int, size: int, arena: ResponseArena | None = None) -> bytes | None:
         content = self._check()
         if self._disk.cold and self._disk.rng.random() < self._disk.cold:
             return None

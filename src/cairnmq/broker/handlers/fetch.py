@@ -17,7 +17,7 @@ from cairnmq.broker.requests.wide_fetch import fetch_in_turns, is_wide
 from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.kernels import pick
 from cairnmq.metadata.image import Image
-from cairnmq.storage.api.serving import SMALL, Batches, NotCached, Queue, ReadFailure, Tray
+from cairnmq.storage.api.serving import SMALL, Batches, NotCached, Queue, ReadFailure, ResponseArena
 from cairnmq.types import Buffer, Buffers
 from cairnmq.wire.codec import decode, encode
 from cairnmq.wire.framing import RequestHeader
@@ -39,7 +39,7 @@ LOADS_MAX = 3
 ANSWER_BYTES_MAX = 8 << 20
 ANSWER_BYTES_FEW = 1 << 20  # of few partitions
 BYTES_PER_PARTITION = 8 << 10
-LEAST_ON_TRAY = SMALL  # a smaller answer gets memory of its own: it must not hold a whole chunk
+LEAST_IN_ARENA = SMALL  # a smaller answer gets memory of its own: it must not hold a whole chunk
 # A parked fetch of many partitions is objects for each of them, so it does not stay for as long as it likes.
 FEW_PARTITIONS = 100  # above these it is answered early when others wait for the memory
 MANY_PARTITIONS = 1000
@@ -141,13 +141,13 @@ class _Fetch:
         """The answer, or None: then the request is parked, or waits for cold reads or for memory."""
         if self._must_wait():
             return None
-        tray = self.ctx.store.tray()
+        arena = self.ctx.store.arena()
         try:
-            return self._collect_on(tray)
+            return self._collect_on(arena)
         finally:
-            tray.close()
+            arena.close()
 
-    def _collect_on(self, tray: Tray) -> list[Buffer] | None:
+    def _collect_on(self, arena: ResponseArena) -> list[Buffer] | None:
         limit = min(self.budget, self.ctx.answers.share)
         asked, queues, live = self.plan.asked, self.queues, self.ctx.store.queues
         total, urgent, full = self.size, not asked, False
@@ -168,7 +168,7 @@ class _Fetch:
                 continue
             room = limit - total
             most = min(one.partition_max_bytes, max(room, 0))
-            read = self._read(index, queue, answer, most, room > 0, total == 0, tray)
+            read = self._read(index, queue, answer, most, room > 0, total == 0, arena)
             if isinstance(read, NotCached):
                 not_cached[index] = read
             elif read is not None:
@@ -177,24 +177,27 @@ class _Fetch:
                     served.append(answer)
                     sizes.append((queue.spec.topic, read.size))
                 until = answer.last_stable_offset if committed else answer.high_watermark
-                if most < one.partition_max_bytes and read.next_offset < until:
-                    # The room is too small for this queue's next batch: other queues would read theirs in vain.
-                    full = True
-            urgent = urgent or bool(answer.error_code) or answer.diverging_epoch.end_offset >= 0
+                # If the room is too small for this queue's next batch, other queues would read theirs in vain.
+                full |= most < one.partition_max_bytes and read.next_offset < until
+            urgent = urgent or _is_urgent(answer)
         if not_cached:
             self._load(not_cached, waits=not total)
             if not total:
                 return None
         if urgent or full or self.expired or total >= min(self.request.min_bytes, limit):
-            if total - self.size < LEAST_ON_TRAY:
+            if total - self.size < LEAST_IN_ARENA:
                 for answer in served:
                     answer.records = b"".join(cast(Buffers, answer.records))
-            for topic, size in sizes:
-                self.ctx.metrics.topics.gave(topic, size)
+            self._count(sizes)
             self.size, self.urgent = total, urgent
             return self._answer(answers)
         self._park()
         return None
+
+    def _count(self, sizes: list[tuple[str, int]]) -> None:
+        topics = self.ctx.metrics.topics
+        for topic, size in sizes:
+            topics.gave(topic, size)
 
     def _read(
         self,
@@ -204,7 +207,7 @@ class _Fetch:
         most: int,
         has_room: bool,
         first: bool,
-        tray: Tray,
+        arena: ResponseArena,
     ) -> Batches | NotCached | None:
         """None: nothing is read, and `answer` says why if that is an error. With batches, also if the next one does not
         fit, `answer` has them."""
@@ -220,16 +223,13 @@ class _Fetch:
         if store.queues.get(queue.queue_id) is not queue:
             _refuse(answer, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return None
-        if one.last_fetched_epoch >= 0 and (ended := store.epoch_end(queue, one.last_fetched_epoch)) is not None:
-            epoch, end = ended
-            if 0 <= epoch < one.last_fetched_epoch or 0 <= end < offset:
-                answer.diverging_epoch = FetchResponse.EpochEndOffset(epoch=epoch, end_offset=end)
-                return None
+        if one.last_fetched_epoch >= 0 and self._diverges(queue, one, answer):
+            return None
         if until <= offset <= queue.end and not queue.cut_short:
             return None
         if not has_room and not first:
             return None
-        read = self.failed.get(index) or store.read(queue, offset, most, tray, whole=first, committed=committed)
+        read = self.failed.get(index) or store.read(queue, offset, most, arena, whole=first, committed=committed)
         if isinstance(read, Batches):
             answer.records = read.buffers
             if read.aborted:
@@ -246,6 +246,17 @@ class _Fetch:
         else:
             self._fail(queue, offset, answer, read)
         return None
+
+    def _diverges(self, queue: Queue, one: Asked, answer: PartitionData) -> bool:
+        """KIP-595: the reader has records of an epoch that ended earlier here."""
+        ended = self.ctx.store.epoch_end(queue, one.last_fetched_epoch)
+        if ended is None:
+            return False
+        epoch, end = ended
+        diverges = 0 <= epoch < one.last_fetched_epoch or 0 <= end < one.fetch_offset
+        if diverges:
+            answer.diverging_epoch = FetchResponse.EpochEndOffset(epoch=epoch, end_offset=end)
+        return diverges
 
     def _fail(self, queue: Queue, offset: int, answer: PartitionData, failure: ReadFailure) -> None:
         if self.ctx.store.found_damage(queue, failure):  # its readers try again and again
@@ -379,6 +390,11 @@ class _Fetch:
                 if not queue.waiters:
                     queue.waiters = None
         self.parked = []
+
+
+def _is_urgent(answer: PartitionData) -> bool:
+    """The client must hear of it at once, however few records there are."""
+    return bool(answer.error_code) or answer.diverging_epoch.end_offset >= 0
 
 
 def _refuse(answer: PartitionData, code: ErrorCode) -> None:

@@ -47,7 +47,7 @@ async def _keep(ctx: Context, topic_id: bytes, wanted: Wanted) -> Result:
         return result(ErrorCode.INVALID_RECORD, str(error))
     if sum(map(len, batches)) != len(records):
         return result(ErrorCode.INVALID_RECORD, "the last record batch is truncated")
-    while ctx.store.full:
+    while ctx.store.backlog.full:
         await _room(ctx)
     queue = find_queue(ctx, ctx.catalog.image.topic_by_id(topic_id), wanted.index)
     if queue is None:
@@ -62,5 +62,5 @@ async def _keep(ctx: Context, topic_id: bytes, wanted: Wanted) -> Result:
 async def _room(ctx: Context) -> None:
     """The backlog is at its cap: as a producer does, wait in line."""
     room = asyncio.Event()
-    ctx.store.when_room(room.set)
+    ctx.store.backlog.when_room(room.set)
     await room.wait()

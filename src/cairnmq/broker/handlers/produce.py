@@ -107,9 +107,10 @@ class _Produce:
         unpacked, and then later requests for the same queues wait too, so that each queue's batches keep their order.
         """
         store, batches = self.ctx.store, self._compacted()
-        if not batches and (not store.parked or store.parked.keys().isdisjoint(self._queue_ids())):
+        unpacking = store.unpacking
+        if not batches and (not unpacking.queues or unpacking.queues.keys().isdisjoint(self._queue_ids())):
             return self._when_room()
-        if batches and not store.unpacking:
+        if batches and not unpacking.requests:
             looked_into = _look_into(batches, self.ctx.clock(), AT_ONCE_BYTES // len(batches))
             if all(refusal is None for _, refusal in looked_into):  # ends at the first: then all go off the loop
                 return self._when_room()
@@ -122,18 +123,14 @@ class _Produce:
             except Exception as failure:  # noqa: BLE001 - for the reply, which somebody waits for
                 return failure
 
-        queues = self._queue_ids()
-        store.parked += queues
-
         def go_on(looked: list[LookedAt] | Exception) -> None:
-            store.parked -= queues
             if isinstance(looked, Exception):
                 self.reply.fail(looked)
                 return
             self.keyless = {id(data): refusal for data, refusal in looked if refusal is not None}
             self._resume(self._when_room)
 
-        store.unpack(look, go_on)
+        unpacking.run(self._queue_ids(), look, go_on)
         return self.reply
 
     def _queue_ids(self) -> Counter[int]:
@@ -153,8 +150,9 @@ class _Produce:
 
     def _when_room(self) -> Reply | list[Buffer] | None:
         """At the backlog's cap producers wait, in order, and are never refused."""
-        if self.ctx.store.full:
-            self.ctx.store.when_room(lambda: self._resume(self._append))
+        backlog = self.ctx.store.backlog
+        if backlog.full:
+            backlog.when_room(lambda: self._resume(self._append))
             return self.reply
         return self._append()
 

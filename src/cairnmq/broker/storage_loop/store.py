@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -14,12 +12,14 @@ from msgspec.structs import replace
 
 from cairnmq.broker.clocks import ExpiryClock
 from cairnmq.broker.coordination.fact_log import Stored
+from cairnmq.broker.storage_loop.backlog import Backlog
 from cairnmq.broker.storage_loop.cold_reads import ColdReads
 from cairnmq.broker.storage_loop.journal_loop import JournalLoop
 from cairnmq.broker.storage_loop.newest_records import NewestRecords
 from cairnmq.broker.storage_loop.splitter_control import SplitterControl
-from cairnmq.broker.storage_loop.store_stats import JournalStats, StoreStats
+from cairnmq.broker.storage_loop.store_stats import StoreStats, stats_of
 from cairnmq.broker.storage_loop.time_lookup import TimeLookup
+from cairnmq.broker.storage_loop.unpacking import Unpacking
 from cairnmq.decision import KeyedRecord
 from cairnmq.errors import ErrorCode, Fault, Refusal
 from cairnmq.settings.broker import BrokerConfig
@@ -37,8 +37,8 @@ from cairnmq.storage.api.serving import (
     Queue,
     QueueSpec,
     ReadFailure,
+    ResponseArena,
     Span,
-    Tray,
     failure_of,
 )
 
@@ -83,6 +83,7 @@ class Store:
         self._loop = asyncio.get_running_loop()
         self._cold = ThreadPoolExecutor(COLD_READERS, "cold-read")
         self.cold_reads = ColdReads(self._cold)
+        self.backlog = Backlog(engine)
         self.loops: list[JournalLoop] = []
         self.splitter = SplitterControl(
             engine,
@@ -93,21 +94,19 @@ class Store:
             data_dir=data_dir,
             config=config,
             clock=clock,
-            give_room=self._give_room,
+            give_room=self.backlog.give_room,
         )
         synced = self.splitter.on_synced
-        self.loops.extend(JournalLoop(path, clock, self._wake, synced, self._give_room) for path in engine.paths)
+        self.loops.extend(JournalLoop(path, clock, self._wake, synced, self.backlog.give_room) for path in engine.paths)
         kept = config.cairn_response_bytes_max // KEPT_PART // LARGE
         self.chunks = Chunks(kept_small=0, kept_large=min(kept, CHUNKS_KEPT))
-        self._unpacker = ThreadPoolExecutor(1, "unpack")  # one: a small batch may expand to all that is allowed
+        self._unpacker = ThreadPoolExecutor(1, "unpack")
         self.times = TimeLookup(engine.reads, self._cold, self._unpacker, lambda: self.unpacked_max)
         self.newest = NewestRecords(
             engine.reads, self.queues, self._cold, self._unpacker, lambda: self.unpacked_max, self.found_damage
         )
-        self.unpacking = 0  # requests whose batches wait for being unpacked
-        self.parked: Counter[int] = Counter()  # the queues that these name, compacted or not
-        self._room: deque[Callable[[], None]] = deque()
-        self._recovery_seconds = recovery_seconds
+        self.unpacking = Unpacking(self._unpacker)
+        self.recovery_seconds = recovery_seconds
         self._expiry: asyncio.TimerHandle | None = None
         self._expiry_clock = ExpiryClock(clock, steady, lambda: self._config.producer_id_expiration_ms)
 
@@ -152,22 +151,10 @@ class Store:
             unsplit_bytes_max=config.cairn_unsplit_bytes_max,
             unsplit_entries_max=config.cairn_unsplit_entries_max,
         )
-        self._give_room()
+        self.backlog.give_room()
         self.splitter.reconfigure(config)
 
     # ----------------------------------------------------------------------------------------------- writing
-
-    @property
-    def full(self) -> bool:
-        """The backlog is at its cap, or others wait already: call `when_room` and come back."""
-        return bool(self._room) or any(self.engine.full(path) for path in self.engine.paths)
-
-    def when_room(self, resume: Callable[[], None]) -> None:
-        self._room.append(resume)
-
-    def _give_room(self) -> None:
-        while self._room and not any(self.engine.full(path) for path in self.engine.paths):
-            self._room.popleft()()
 
     def append(
         self, queue: Queue, batch: memoryview, acks: int, now_ms: int, *, in_transaction: bool = False
@@ -267,21 +254,23 @@ class Store:
     # ----------------------------------------------------------------------------------------------- reading
 
     def read(
-        self, queue: Queue, offset: int, max_bytes: int, tray: Tray, *, whole: bool, committed: bool = False
+        self, queue: Queue, offset: int, max_bytes: int, arena: ResponseArena, *, whole: bool, committed: bool = False
     ) -> Batches | NotCached | ReadFailure | Refusal:
-        """Visible batches from the one that holds `offset`, in `tray` as far as they fit. At least one batch with
+        """Visible batches from the one that holds `offset`, in `arena` as far as they fit. At least one batch with
         records if `whole`. `committed`: only those below the last stable offset, and which of them are aborted."""
         failure = self.cold_reads.failure_at(queue, offset)
         if failure is not None:
             return failure
         try:
-            return self._reads.read(queue, offset, max_bytes, whole=whole, cached=True, committed=committed, tray=tray)
+            return self._reads.read(
+                queue, offset, max_bytes, whole=whole, cached=True, committed=committed, arena=arena
+            )
         except (Fault, OSError) as error:
             return failure_of(error)
 
-    def tray(self) -> Tray:
-        """For the records of one answer."""
-        return Tray(self.chunks)
+    def arena(self) -> ResponseArena:
+        """For the records of one response."""
+        return ResponseArena(self.chunks)
 
     def found_damage(self, queue: Queue, failure: ReadFailure) -> bool:
         """A read failed. Damage is listed, and the splitter looks whether the journals still hold the records. False:
@@ -297,16 +286,6 @@ class Store:
     @property
     def unpacked_max(self) -> int:
         return self._config.cairn_decompressed_bytes_max
-
-    def unpack(self, job: Callable[[], T], then: Callable[[T], None]) -> None:
-        """Off the loop, one after the other; `then` is called on the loop, in the order of the calls."""
-        self.unpacking += 1
-
-        def done(future: asyncio.Future[T]) -> None:
-            self.unpacking -= 1
-            then(future.result())
-
-        self._loop.run_in_executor(self._unpacker, job).add_done_callback(done)
 
     def epoch_end(self, queue: Queue, epoch: int) -> tuple[int, int] | None:
         return self.engine.epoch_end(queue, epoch)
@@ -337,43 +316,4 @@ class Store:
     # -------------------------------------------------------------------------------------------------- figures
 
     def stats(self) -> StoreStats:
-        journals = []
-        splitter = self.splitter
-        reasons = splitter.troubles
-        for loop in self.loops:
-            path, journal = loop.path, loop.path.journal
-            journals.append(
-                JournalStats(
-                    journal.number,
-                    journal.start,
-                    journal.end,
-                    journal.synced,
-                    self.engine.split[journal.number],
-                    self.engine.checkpointed[journal.number],
-                    path.unsplit_entries,
-                    path.stopped,
-                    loop.sync_seconds,
-                    loop.slow_writes,
-                    self.engine.scans[journal.number].cut_bytes,
-                    self.engine.scans[journal.number].damage is not None,
-                )
-            )
-            if path.stopped is not None:
-                reasons.append(path.stopped)
-        return StoreStats(
-            journals=journals,
-            checkpoint_age_seconds=time.monotonic() - splitter.checkpoint_at,
-            checkpoint_seconds=splitter.checkpoint_seconds,
-            splitter_pid=splitter.link.pid,
-            splitter_restarts=splitter.link.restarts,
-            compaction=splitter.compaction,
-            splitter_trouble="; ".join(splitter.troubles),
-            split_enabled=splitter.split_enabled,
-            recovery_seconds=self._recovery_seconds,
-            recovery_bytes=sum(scan.end - scan.start for scan in self.engine.scans),
-            tail_reads=self._reads.tail_reads,
-            cold_reads=self.cold_reads.count,
-            damage_count=self.engine.damages.count,
-            damages=list(self.engine.damages.places.values()),
-            reasons=reasons,
-        )
+        return stats_of(self)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from typing import TYPE_CHECKING
+
 from msgspec import Struct
 
 from cairnmq.broker.metrics import Histogram
 from cairnmq.broker.storage_loop.splitter_messages import Compacted
 from cairnmq.storage.api.serving import Place
+
+if TYPE_CHECKING:
+    from cairnmq.broker.storage_loop.store import Store
 
 
 class JournalStats(Struct, frozen=True):
@@ -56,3 +62,47 @@ class StoreStats(Struct, frozen=True):
     damage_count: int  # places found since the start
     damages: list[Place]  # those that are not repaired, the latest of them
     reasons: list[str]  # why the broker is not ready; empty when it is
+
+
+def stats_of(store: Store) -> StoreStats:
+    engine = store.engine
+    journals = []
+    splitter = store.splitter
+    reasons = splitter.troubles
+    for loop in store.loops:
+        path, journal = loop.path, loop.path.journal
+        journals.append(
+            JournalStats(
+                journal.number,
+                journal.start,
+                journal.end,
+                journal.synced,
+                engine.split[journal.number],
+                engine.checkpointed[journal.number],
+                path.unsplit_entries,
+                path.stopped,
+                loop.sync_seconds,
+                loop.slow_writes,
+                engine.scans[journal.number].cut_bytes,
+                engine.scans[journal.number].damage is not None,
+            )
+        )
+        if path.stopped is not None:
+            reasons.append(path.stopped)
+    return StoreStats(
+        journals=journals,
+        checkpoint_age_seconds=time.monotonic() - splitter.checkpoint_at,
+        checkpoint_seconds=splitter.checkpoint_seconds,
+        splitter_pid=splitter.link.pid,
+        splitter_restarts=splitter.link.restarts,
+        compaction=splitter.compaction,
+        splitter_trouble="; ".join(splitter.troubles),
+        split_enabled=splitter.split_enabled,
+        recovery_seconds=store.recovery_seconds,
+        recovery_bytes=sum(scan.end - scan.start for scan in engine.scans),
+        tail_reads=engine.reads.tail_reads,
+        cold_reads=store.cold_reads.count,
+        damage_count=engine.damages.count,
+        damages=list(engine.damages.places.values()),
+        reasons=reasons,
+    )

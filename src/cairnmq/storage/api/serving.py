@@ -8,7 +8,7 @@ from cairnmq.storage.batches.compaction_admission import AT_ONCE_BYTES, refuse_k
 from cairnmq.storage.batches.markers import Marker
 from cairnmq.storage.batches.record_errors import NAMED_MAX, RefusedRecords, read_body, wrong_times
 from cairnmq.storage.engine import Engine
-from cairnmq.storage.files.buffers import LARGE, SMALL, Chunks, Tray
+from cairnmq.storage.files.buffers import LARGE, SMALL, Chunks, ResponseArena
 from cairnmq.storage.files.damage import Place, ReadFailure, failure_of, frameless
 from cairnmq.storage.files.format import DOUBT_FILE, LOSSES, Aborted, Keyed
 from cairnmq.storage.files.reserve import FULL
@@ -46,7 +46,7 @@ __all__ = [
     "RefusedRecords",
     "SMALL",
     "Span",
-    "Tray",
+    "ResponseArena",
     "Write",
     "WritePath",
     "failure_of",

@@ -16,7 +16,7 @@ from cairnmq.codec import batch
 from cairnmq.codec.batch import CRC_START, HEADER, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, stored_crc
 from cairnmq.codec.crc32c import crc32c
 from cairnmq.kernels import pick
-from cairnmq.storage.files.buffers import Tray
+from cairnmq.storage.files.buffers import ResponseArena
 from cairnmq.storage.files.damage import Damage, Place
 from cairnmq.storage.files.disk import File
 from cairnmq.types import Buffer
@@ -44,14 +44,14 @@ class Wanted(Struct, frozen=True, gc=False):
     """What a read of split records asks for: `max_bytes` of the batches from the one holding `offset` on.
 
     They end before the offset `limit`, and up to there all have the leader epoch `epoch` (any, if negative).
-    `tray`: where they are to lie, if that matters.
+    `arena`: where they are to lie, if that matters.
     """
 
     offset: int
     limit: int
     epoch: int
     max_bytes: int
-    tray: Tray | None = None
+    arena: ResponseArena | None = None
 
 
 class Part(Struct, frozen=True, gc=False):
@@ -173,7 +173,7 @@ def read_batches(
     there. `NotCached` only if `cached`. A `Doubt` is no exception, because what it is
     about lies in this frame, and whoever remembered it would keep that.
     """
-    max_bytes, tray = wanted.max_bytes, wanted.tray
+    max_bytes, arena = wanted.max_bytes, wanted.arena
     size = max(max_bytes, HEADER_SIZE)
     if first > max_bytes:
         if not whole:
@@ -185,7 +185,7 @@ def read_batches(
     while True:
         if room is not None:
             size = min(size, room)
-        data = file.read_cached(position, size, tray) if cached else file.read(position, size)
+        data = file.read_cached(position, size, arena) if cached else file.read(position, size)
         if data is None:
             return NotCached(partial(file.read, position, size))
         if len(data) < HEADER_SIZE:
@@ -193,8 +193,8 @@ def read_batches(
         at, next_offset, damaged, following = sound_batches(data, size, wanted.offset, wanted.limit, wanted.epoch)
         if at:
             view = memoryview(data)[:at]
-            if tray is not None:
-                tray.keep(view)
+            if arena is not None:
+                arena.keep(view)
             return Part(view, next_offset, following)
         needed = HEADER.unpack_from(data)[1] + LENGTH_OVERHEAD
         end = room if room is not None else file.size() - position

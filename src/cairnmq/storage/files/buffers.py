@@ -75,10 +75,10 @@ class Chunks:
         return sum(size * len(kept) for size, kept in self._kept.items())
 
 
-class Tray:
-    """The reads of one answer, side by side in as few chunks as they need.
+class ResponseArena:
+    """Memory for the reads of one response, side by side in as few chunks as they need.
 
-    What `take` gives may be written over by the next read, except what `keep` was told of.
+    The next read may overwrite what `take` gave, except for what was passed to `keep`.
     """
 
     __slots__ = ("_chunks", "_chunk", "_view", "_used")

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
 from cairnmq.errors import Locked
-from cairnmq.storage.files.buffers import LARGE, Tray
+from cairnmq.storage.files.buffers import LARGE, ResponseArena
 from cairnmq.types import Buffer, Buffers
 
 Names: TypeAlias = list[str]
@@ -61,10 +61,10 @@ class File(Protocol):
     def read(self, position: int, size: int) -> bytes:
         """Up to size bytes; fewer only at the end of the file."""
 
-    def read_cached(self, position: int, size: int, tray: Tray | None = None) -> Buffer | None:
+    def read_cached(self, position: int, size: int, arena: ResponseArena | None = None) -> Buffer | None:
         """What read would return, or None where that would wait for the device.
 
-        If there is a tray it may lie there: then who called says how much of it is to be kept.
+        With an `arena` it may lie there; the caller tells the arena how much of it to keep.
         """
 
     def read_into(self, position: int, view: memoryview) -> int:
@@ -202,14 +202,14 @@ class RealFile:
             got += len(data)
         return b"".join(parts)
 
-    def read_cached(self, position: int, size: int, tray: Tray | None = None) -> Buffer | None:
+    def read_cached(self, position: int, size: int, arena: ResponseArena | None = None) -> Buffer | None:
         if not _RWF_NOWAIT:
             return self.read(position, size)
-        if tray is not None and not tray.fits(size):
+        if arena is not None and not arena.fits(size):
             size = min(size, self.size() - position)  # many a reader asks for much more than there is
         if size <= 0:
             return b""
-        room = tray.take(size) if tray is not None and size <= LARGE else memoryview(bytearray(size))
+        room = arena.take(size) if arena is not None and size <= LARGE else memoryview(bytearray(size))
         try:
             count = os.preadv(self._fd, [room], position, _RWF_NOWAIT)
         except BlockingIOError:
@@ -220,7 +220,7 @@ class RealFile:
             raise
         if count < size and position + count < self.size():
             return None
-        if tray is None and count < size // 2:
+        if arena is None and count < size // 2:
             return bytes(room[:count])  # it must not hold the room that it asked for
         return room[:count]
 

@@ -13,6 +13,7 @@ from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.storage.batches.admission import Span
 from cairnmq.storage.batches.markers import Marker
 from cairnmq.storage.files.format import Keyed
+from cairnmq.storage.live.ack_lines import Released
 from cairnmq.storage.live.ack_policy import (
     COORDINATOR_JOURNAL,
     KEYED,
@@ -25,7 +26,7 @@ from cairnmq.storage.live.ack_policy import (
     durability,
 )
 from cairnmq.storage.live.queue import Queue
-from cairnmq.storage.live.write_path import Placed, Released, WritePath
+from cairnmq.storage.live.write_path import Placed, WritePath
 
 
 class StagedMarkers(Struct):
@@ -100,9 +101,9 @@ class Appends:
 
     def when(self, point: AckPoint, released: Released) -> None:
         """Call it in the turn in which it was staged: a write that fails tells only those who wait already."""
-        self._paths[point.journal].when(point.level, point.end, released)
+        self._paths[point.journal].lines.when(point.level, point.end, released)
 
     def when_certain(self, point: AckPoint, released: Released) -> None:
         """Like `when`, but False says that the entry is not in the journal, and never will be. What is written when a
         sync fails may turn out to be there, so that is waited for."""
-        self._paths[point.journal].when_certain(point.level, point.end, released)
+        self._paths[point.journal].lines.when_certain(point.level, point.end, released)

@@ -15,7 +15,7 @@ from msgspec import Struct
 from cairnmq.codec.batch import only_empty
 from cairnmq.errors import Corrupt, ErrorCode, Refusal
 from cairnmq.storage.batches.batch_run import NotCached, Part, Wanted, sound_batches
-from cairnmq.storage.files.buffers import Tray
+from cairnmq.storage.files.buffers import ResponseArena
 from cairnmq.storage.files.damage import Damage, Place
 from cairnmq.storage.files.disk import Disk
 from cairnmq.storage.files.format import ENTRY_SIZE, NO_SEGMENTS, Aborted
@@ -23,6 +23,7 @@ from cairnmq.storage.live.queue import Queue
 from cairnmq.storage.live.time_lookup import Found, Newest, find_record, newest_in_log
 from cairnmq.storage.live.write_path import WritePath
 from cairnmq.storage.packs.pack_set import PackShelf
+from cairnmq.storage.queue.tail import Tail
 from cairnmq.storage.queue.transactions import by_marker, overlapping
 from cairnmq.storage.segments.queue_reader import QueueReader
 from cairnmq.storage.segments.txn_index import NOTHING_KNOWN
@@ -64,19 +65,19 @@ class Reads:
         whole: bool,
         cached: bool,
         committed: bool = False,
-        tray: Tray | None = None,
+        arena: ResponseArena | None = None,
     ) -> Batches | NotCached | Refusal:
         """For a consumer: visible batches from the one that holds `offset`; `NotCached` only if `cached`.
 
         At least one batch with records if `whole`, whatever `max_bytes` says: some clients do not move on over empty
-        ones alone. `committed`: only those below the last stable offset. With a `tray` they lie there as far as they
+        ones alone. `committed`: only those below the last stable offset. With an `arena` they lie there as far as they
         fit.
         """
-        found = self._read(queue, offset, max_bytes, whole, cached, committed, tray)
+        found = self._read(queue, offset, max_bytes, whole, cached, committed, arena)
         while whole and isinstance(found, Batches) and found.size and all(map(only_empty, found.buffers)):
             room, after = max(max_bytes - found.size, 0), found.next_offset
             try:
-                more = self._read(queue, after, room, True, cached, committed, tray)
+                more = self._read(queue, after, room, True, cached, committed, arena)
             except (Corrupt, OSError):
                 break  # the next read begins with what cannot be read
             if not isinstance(more, Batches):
@@ -103,57 +104,73 @@ class Reads:
         whole: bool,
         cached: bool,
         committed: bool,
-        tray: Tray | None,
+        arena: ResponseArena | None,
     ) -> Batches | NotCached | Refusal:
         until = queue.last_stable if committed else queue.visible
-        if queue.cut_short and offset >= until:  # the end of the transaction that is open there may be behind it too
-            return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"offset {offset}; the journal is damaged behind {queue.end}")
-        if offset < queue.log_start or offset > queue.end:
-            return Refusal(
-                ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset}; the queue holds {queue.log_start} to {queue.end}"
-            )
-        fetched = Batches([], 0, offset)
-        split = min(queue.split_end, until)
-        while fetched.next_offset < split and (fetched.size < max_bytes or (whole and not fetched.size)):
+        refusal = _refusal(queue, offset, until)
+        if refusal is not None:
+            return refusal
+        found = Batches([], 0, offset)
+        if offset < queue.split_end:
+            not_cached = self._read_log(queue, found, min(queue.split_end, until), max_bytes, whole, cached, arena)
+            if found.next_offset < queue.split_end:
+                return found if found.size or not_cached is None else not_cached
+        if found.next_offset < until:
+            not_cached = self._read_tail(queue, found, until, max_bytes, whole, cached, arena)
+            if not_cached is not None and not found.size:
+                return not_cached
+        return found
+
+    def _read_log(
+        self,
+        queue: Queue,
+        found: Batches,
+        limit: int,
+        max_bytes: int,
+        whole: bool,
+        cached: bool,
+        arena: ResponseArena | None,
+    ) -> NotCached | None:
+        """Adds split batches."""
+        while found.next_offset < limit and (found.size < max_bytes or (whole and not found.size)):
+            first = whole and not found.size
             try:
                 part = self._read_split(
-                    queue,
-                    fetched.next_offset,
-                    split,
-                    max_bytes - fetched.size,
-                    tray,
-                    whole=whole and not fetched.size,
-                    cached=cached,
+                    queue, found.next_offset, limit, max_bytes - found.size, arena, whole=first, cached=cached
                 )
             except (Corrupt, OSError):
-                if fetched.size:
-                    return fetched  # the next read begins with what cannot be read
+                if found.size:
+                    return None  # the next read begins with what cannot be read
                 raise
             if not isinstance(part, Part):
-                return fetched if fetched.size else part
+                return part
             if not len(part.data):
-                return fetched
-            fetched.buffers.append(part.data)
-            fetched.size += len(part.data)
-            fetched.next_offset = part.next_offset
-        if fetched.next_offset < until:
-            not_cached = self._read_tail(queue, fetched, until, max_bytes, whole, cached, tray)
-            if not_cached is not None and not fetched.size:
-                return not_cached
-        return fetched
+                return None
+            found.buffers.append(part.data)
+            found.size += len(part.data)
+            found.next_offset = part.next_offset
+        return None
 
     def _read_split(
-        self, queue: Queue, offset: int, until: int, max_bytes: int, tray: Tray | None, *, whole: bool, cached: bool
+        self,
+        queue: Queue,
+        offset: int,
+        until: int,
+        max_bytes: int,
+        arena: ResponseArena | None,
+        *,
+        whole: bool,
+        cached: bool,
     ) -> Part | NotCached:
         """From a pack or from the queue's own segments."""
         epoch, limit = queue.state.epoch_of(offset)
         limit = min(limit, until)
         packed_end = queue.packed_end
         if offset < packed_end:
-            wanted = Wanted(offset, min(limit, packed_end), epoch, max_bytes, tray)
+            wanted = Wanted(offset, min(limit, packed_end), epoch, max_bytes, arena)
             return self._shelf.read(queue.queue_id, wanted, whole=whole, cached=cached)
         reader = queue.reader or self._open_reader(queue)
-        wanted = Wanted(offset, limit, epoch, max_bytes, tray)
+        wanted = Wanted(offset, limit, epoch, max_bytes, arena)
         part = reader.read(wanted, whole=whole, cached=cached)
         return part if isinstance(part, Part) else NotCached(partial(_load, queue, reader, part))
 
@@ -172,64 +189,70 @@ class Reads:
     def _read_tail(
         self,
         queue: Queue,
-        fetched: Batches,
+        found: Batches,
         limit: int,
         max_bytes: int,
         whole: bool,
         cached: bool,
-        tray: Tray | None,
+        arena: ResponseArena | None,
     ) -> NotCached | None:
         """Adds batches straight from the journal, as far as that does not wait for the disk."""
         tail = queue.tail
-        if tail is None:
+        index = tail.find(found.next_offset) if tail is not None else -1
+        if tail is None or index < 0:
             return None
-        index = tail.find(fetched.next_offset)
-        if index < 0:
-            return None
-        offsets, positions, sizes = tail.offsets, tail.positions, tail.sizes
-        journal = self._paths[queue.journal].journal
+        offsets = tail.offsets
         count = len(offsets)
-        epoch, until = -1, -1
         while index < count and offsets[index] < limit:
-            # neighbours in the journal are read together: one pread instead of many
-            first = index
-            start = positions[index]
-            end = start
-            room = max_bytes - fetched.size
-            while index < count and offsets[index] < limit:
-                gap = positions[index] - end
-                if (index > first and gap != ENTRY_SIZE) or positions[index] + sizes[index] - start > room:
-                    break
-                end = positions[index] + sizes[index]
-                index += 1
+            first, index = index, _run_end(tail, index, limit, max_bytes - found.size)
             if index == first:
-                if fetched.size or not whole:
+                if found.size or not whole:
                     return None
-                end = start + sizes[index]
                 index += 1
-            file, at = journal.locate(start)
-            data = file.read_cached(at, end - start, tray) if cached else file.read(at, end - start)
-            if data is None:
-                return NotCached(partial(file.read, at, end - start))
-            self.tail_reads += 1
-            view = memoryview(data)
-            if tray is not None:
-                tray.keep(view)
-            for i in range(first, index):
-                begin, size = positions[i] - start, sizes[i]
-                batch = view[begin : begin + size]
-                if offsets[i] >= until:
-                    epoch, until = queue.state.epoch_of(offsets[i])
-                if sound_batches(batch, size, offsets[i], offsets[i] + 1, epoch)[0] != size:
-                    if fetched.size:
-                        return None  # the next read begins with the damage
-                    end = offsets[i + 1] if i + 1 < count else queue.end
-                    raise Damage(Place(file.name, at + begin, str(queue.queue_id), offsets[i], end))
-                fetched.buffers.append(batch)
-                fetched.size += size
-                fetched.next_offset = offsets[i + 1] if i + 1 < count else queue.end
-            if fetched.size >= max_bytes:
-                return None
+            try:
+                not_cached = self._read_run(queue, tail, found, first, index, cached, arena)
+            except Damage:
+                if found.size:
+                    return None  # the next read begins with the damage
+                raise
+            if not_cached is not None or found.size >= max_bytes:
+                return not_cached
+        return None
+
+    def _read_run(
+        self,
+        queue: Queue,
+        tail: Tail,
+        found: Batches,
+        first: int,
+        behind: int,
+        cached: bool,
+        arena: ResponseArena | None,
+    ) -> NotCached | None:
+        """Adds the batches `first` to `behind` of the tail, which are neighbours in the journal, with one read."""
+        offsets, positions, sizes = tail.offsets, tail.positions, tail.sizes
+        start = positions[first]
+        length = positions[behind - 1] + sizes[behind - 1] - start
+        file, at = self._paths[queue.journal].journal.locate(start)
+        data = file.read_cached(at, length, arena) if cached else file.read(at, length)
+        if data is None:
+            return NotCached(partial(file.read, at, length))
+        self.tail_reads += 1
+        view = memoryview(data)
+        if arena is not None:
+            arena.keep(view)
+        epoch, until = -1, -1
+        for index in range(first, behind):
+            begin, size, offset = positions[index] - start, sizes[index], offsets[index]
+            batch = view[begin : begin + size]
+            if offset >= until:
+                epoch, until = queue.state.epoch_of(offset)
+            end = offsets[index + 1] if index + 1 < len(offsets) else queue.end
+            if sound_batches(batch, size, offset, offset + 1, epoch)[0] != size:
+                raise Damage(Place(file.name, at + begin, str(queue.queue_id), offset, end))
+            found.buffers.append(batch)
+            found.size += size
+            found.next_offset = end
         return None
 
     def aborted(self, queue: Queue, start: int, end: int, *, cached: bool) -> list[Aborted] | NotCached:
@@ -286,6 +309,29 @@ class Reads:
         """A lookup of the largest timestamp that is split. The lookup blocks, and may run on any thread."""
         reader = (queue.reader or self._open_reader(queue)) if queue.packed_end < queue.split_end else None
         return partial(newest_in_log, self._shelf, queue, reader)
+
+
+def _refusal(queue: Queue, offset: int, until: int) -> Refusal | None:
+    if queue.cut_short and offset >= until:  # the end of the transaction that is open there may be lost too
+        return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"offset {offset}; the journal is damaged behind {queue.end}")
+    if offset < queue.log_start or offset > queue.end:
+        why = f"offset {offset}; the queue holds {queue.log_start} to {queue.end}"
+        return Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, why)
+    return None
+
+
+def _run_end(tail: Tail, first: int, limit: int, room: int) -> int:
+    """The index after the batches from `first` on that are neighbours in the journal and fit into `room`."""
+    offsets, positions, sizes = tail.offsets, tail.positions, tail.sizes
+    start = end = positions[first]
+    index, count = first, len(offsets)
+    while index < count and offsets[index] < limit:
+        position = positions[index]
+        if (index > first and position - end != ENTRY_SIZE) or position + sizes[index] - start > room:
+            break
+        end = position + sizes[index]
+        index += 1
+    return index
 
 
 def _load(queue: Queue, reader: QueueReader, not_cached: NotCached) -> None:

@@ -1,14 +1,13 @@
 """The write path of one journal: batches in, offsets given, groups written and synced, acknowledgements released.
 
-The levels of the ack table (ack_policy.py) are the waiting lines here, for *written* and *synced*. A record becomes
-visible when it has reached its own level and every earlier record of its queue is visible.
+Requests wait in a line for each level of the ack table (ack_policy.py, ack_lines.py). A record becomes visible when it
+has reached its own level and every earlier record of its queue is visible.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -30,6 +29,7 @@ from cairnmq.storage.batches.markers import Marker, check_marker, marker_batch
 from cairnmq.storage.files.fault_point import reach
 from cairnmq.storage.files.format import Fact, ProducerRow, StartMoved
 from cairnmq.storage.journal.journal import Group, Journal
+from cairnmq.storage.live.ack_lines import AckLines
 from cairnmq.storage.live.ack_policy import (
     ACKS_ALL,
     BATCH,
@@ -45,8 +45,6 @@ from cairnmq.storage.live.queue import Pending, Queue
 from cairnmq.storage.queue.producers import check
 
 admit = pick(admission.admit)
-
-Released = Callable[[bool], None]  # True: the condition is met; False: the journal could not do it
 
 
 class Placed(AckPoint, frozen=True, gc=False):
@@ -96,9 +94,7 @@ class WritePath:
         self._facts: list[tuple[Queue, Fact]] = []
         self._opened: list[tuple[Queue, int]] = []  # queues that begin behind 0, and where
         self._moved_end = 0  # behind the last fact that moved a log start, of whatever queue
-        self._written_line: deque[tuple[int, Released]] = deque()
-        self._synced_line: deque[tuple[int, Released]] = deque()
-        self._kept_line: deque[tuple[int, Released]] = deque()
+        self.lines = AckLines(journal)
         self._pending: deque[Pending] = deque()
 
     # -------------------------------------------------------------------------------------------------- staging
@@ -162,7 +158,7 @@ class WritePath:
         level = rule.acknowledged
         if verdict is False:
             # Visible, it has reached the level at which it is; else it is among what is staged.
-            end = journal.staged_end if queue.visible < queue.state.end else self._reached(rule.visible)
+            end = journal.staged_end if queue.visible < queue.state.end else _reached(journal, rule.visible)
             return AckPoint(journal.number, level, end)
         batch = memoryview(marker_batch(marker, now_ms))
         header = read_header(batch)
@@ -171,10 +167,6 @@ class WritePath:
         end = self._stage_at_end(queue, batch, header, now_ms, rule.visible)
         self._plan_sync(queue, 1, ACKS_ALL, level, now_ms)
         return AckPoint(journal.number, level, end)
-
-    def _reached(self, level: AckLevel) -> int:
-        """The journal position up to which everything has reached a level."""
-        return self.journal.synced if level is SYNCED else self.journal.end
 
     def stage_kept(self, queue: Queue, batches: Sequence[memoryview], span: Span, now_ms: int) -> AckPoint | Refusal:
         """Batches that have their offsets already, and keep them.
@@ -339,7 +331,7 @@ class WritePath:
         if write.sync_by_ms is not None and (self.sync_by_ms is None or write.sync_by_ms < self.sync_by_ms):
             self.sync_by_ms = write.sync_by_ms
         self.unsplit_entries += len(write.staged)
-        _release(self._written_line, self.journal.end, True)
+        self.lines.written_to(self.journal.end)
         return advanced
 
     def sync_begins(self) -> None:
@@ -357,8 +349,7 @@ class WritePath:
             if queue.pending is pending:
                 queue.pending = None
             advanced.append(queue)
-        _release(self._synced_line, position, True)
-        _release(self._kept_line, position, True)
+        self.lines.synced_to(position)
         return advanced
 
     def mended(self, position: int) -> list[Queue]:
@@ -377,13 +368,7 @@ class WritePath:
         for queue, _ in write.opened + self._opened:
             queue.state.end = queue.end  # only one that never held anything can be opened
         self._forget_staged()
-        for line in (self._written_line, self._synced_line, self._kept_line):
-            lost = [released for position, released in line if position > write.group.start]
-            kept = [waits for waits in line if waits[0] <= write.group.start]
-            line.clear()
-            line.extend(kept)
-            for released in reversed(lost):
-                released(False)
+        self.lines.taken_back(write.group.start)
 
     def refuse(self, reason: str) -> None:
         """Nothing more is staged until `resume`. What is written already may still be synced."""
@@ -396,51 +381,13 @@ class WritePath:
         if write is not None:
             self.failed(write, reason)
         self.stopped = reason
-        for line in (self._written_line, self._synced_line):
-            while line:
-                line.popleft()[1](False)
+        self.lines.give_up()
 
     def resume(self) -> None:
         """The disk works again."""
         self.stopped = None
 
-    def when(self, level: AckLevel, position: int, released: Released) -> None:
-        (self.when_synced if level is SYNCED else self.when_written)(position, released)
 
-    def when_certain(self, level: AckLevel, position: int, released: Released) -> None:
-        """Like `when`, but False says that the entry is not in the journal, and never will be."""
-        (self.when_kept if level is SYNCED else self.when_written)(position, released)
-
-    def when_written(self, position: int, released: Released) -> None:
-        if self.journal.end >= position:
-            released(True)
-        else:
-            self._written_line.append((position, released))
-
-    def when_synced(self, position: int, released: Released) -> None:
-        """A line is in the order of positions. One that was staged earlier (`stage_start`) goes before others that wait
-        already: behind them it would not hear of its sync if theirs never comes."""
-        line = self._synced_line
-        if self.journal.synced >= position:
-            released(True)
-        elif line and line[-1][0] > position:
-            line.insert(bisect_right(line, position, key=_position), (position, released))
-        else:
-            line.append((position, released))
-
-    def when_kept(self, position: int, released: Released) -> None:
-        """Like `when_synced`, but False says that it was taken back for sure: what is written when a sync fails may
-        turn out to be there, so who has to go by what the journal holds must wait on."""
-        if self.journal.synced >= position:
-            released(True)
-        else:
-            self._kept_line.append((position, released))
-
-
-def _position(waits: tuple[int, Released]) -> int:
-    return waits[0]
-
-
-def _release(line: deque[tuple[int, Released]], position: int, met: bool) -> None:
-    while line and line[0][0] <= position:
-        line.popleft()[1](met)
+def _reached(journal: Journal, level: AckLevel) -> int:
+    """The position up to which everything has reached a level."""
+    return journal.synced if level is SYNCED else journal.end

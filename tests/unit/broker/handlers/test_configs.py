@@ -205,7 +205,7 @@ async def test_who_waits_for_the_splitter_goes_on_when_it_may_be_further_behind(
         assert (await rig.produce("a", batch(bytes(70_000)))).error_code == 0
         waits = asyncio.create_task(rig.produce("a", batch(b"next")))
         await asyncio.sleep(0.05)
-        assert rig.ctx.store.full and not waits.done(), "the new cap holds at once"
+        assert rig.ctx.store.backlog.full and not waits.done(), "the new cap holds at once"
         assert await alter(rig, BROKER, "1", (name, SET, high)) == 0
         assert (await waits).base_offset == 1
 

@@ -334,7 +334,7 @@ async def test_a_plain_topic_beside_a_compacted_one_keeps_its_order(tmp_path: Pa
         second = asyncio.ensure_future(rig.produce("plain", batch(b"second")))
         assert (await second).base_offset == 1
         assert [topic.partition_responses[0].base_offset for topic in (await first).responses] == [0, 0]
-        assert not rig.ctx.store.parked and (await rig.produce("plain", batch(b"third"))).base_offset == 2
+        assert not rig.ctx.store.unpacking.queues and (await rig.produce("plain", batch(b"third"))).base_offset == 2
 
 
 @scenario
@@ -352,7 +352,7 @@ async def test_what_fails_while_a_batch_is_unpacked_is_heard(tmp_path: Path, mon
         monkeypatch.setattr(produce_module, "_look_into", fail)
         with pytest.raises(MemoryError):
             await rig.produce("a", large)
-        assert rig.ctx.store.unpacking == 0
+        assert rig.ctx.store.unpacking.requests == 0
 
 
 @scenario
@@ -366,10 +366,10 @@ async def test_large_batches_for_compacted_topics_are_unpacked_off_the_loop(tmp_
         bare = asyncio.ensure_future(rig.produce("a", batch(b"v")))
         other = asyncio.ensure_future(rig.produce("b", batch(b"v")))
         await asyncio.sleep(0)
-        assert rig.ctx.store.unpacking == 3 and rig.queue("a").state.end == 0 and rig.queue("b").state.end == 1
+        assert rig.ctx.store.unpacking.requests == 3 and rig.queue("a").state.end == 0 and rig.queue("b").state.end == 1
         assert ((await large).base_offset, (await small).base_offset, (await other).base_offset) == (0, 1, 0)
         assert (await bare).error_code == ErrorCode.INVALID_RECORD
-        assert rig.ctx.store.unpacking == 0
+        assert rig.ctx.store.unpacking.requests == 0
         small = asyncio.ensure_future(rig.produce("a", keyed(b"v", codec=4)))
         await asyncio.sleep(0)
         assert rig.queue("a").state.end == 3, "a small one is unpacked at once"
@@ -490,7 +490,7 @@ async def test_what_is_stored_is_acknowledged_beside_what_is_not(tmp_path: Path,
         await rig.create("b", cairn_flush="none")
         first, second = rig.queue("a"), rig.queue("a", 1)
         assert first.journal != second.journal
-        failing = rig.ctx.store.loops[first.journal].path
+        failing = rig.ctx.store.loops[first.journal].path.lines
         failing.when_synced = lambda position, released: released(False)  # type: ignore[method-assign]
         parts = [ProduceRequest.PartitionProduceData(index=index, records=batch(b"x")) for index in range(2)]
         data = [ProduceRequest.TopicProduceData(name="a", partition_data=parts)]
@@ -531,5 +531,5 @@ async def test_queue_that_was_deleted_during_a_wait_is_refused(tmp_path: Path) -
         await asyncio.sleep(0)
         await store.delete_queues([rig.queue("t").queue_id])
         store.engine.config = replace(store.engine.config, unsplit_bytes_max=1 << 30)
-        store._give_room()
+        store.backlog.give_room()
         assert (await waiting).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

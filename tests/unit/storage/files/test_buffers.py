@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cairnmq.storage.files.buffers import LARGE, SMALL, Chunks, Slab, Tray, unseen
+from cairnmq.storage.files.buffers import LARGE, SMALL, Chunks, ResponseArena, Slab, unseen
 
 
 def test_a_view_a_slice_and_a_slice_of_a_slice_are_seen() -> None:
@@ -57,32 +57,32 @@ def test_large_chunks_that_only_save_work_are_few() -> None:
 
 def test_reads_of_an_answer_lie_side_by_side() -> None:
     chunks = Chunks()
-    tray = Tray(chunks)
+    arena = ResponseArena(chunks)
     kept = []
     for fill in (b"a", b"b", b"c"):
-        room = tray.take(1000)
+        room = arena.take(1000)
         room[:] = fill * 1000
-        tray.keep(room[:10])
+        arena.keep(room[:10])
         kept.append(room[:10])
         room.release()
-    tray.keep(memoryview(bytearray(10)))  # of a read that did not come from the tray
+    arena.keep(memoryview(bytearray(10)))  # of a read that did not come from the arena
     assert [bytes(view) for view in kept] == [b"a" * 10, b"b" * 10, b"c" * 10]
     (chunk,) = {id(view.obj): view.obj for view in kept}.values()
-    tray.close()
+    arena.close()
     assert chunks.take(LARGE) is not chunk, "an answer that did not leave yet holds it"
     kept.clear()
     assert chunks.take(LARGE) is chunk
 
 
 def test_a_tray_takes_another_chunk_for_what_does_not_fit() -> None:
-    tray = Tray(Chunks())
-    tray.keep(tray.take(LARGE - 10))
-    assert tray.fits(10) and not tray.fits(11)
-    assert len(tray.take(10)) == 10
-    assert len(tray.take(11)) == 11 and tray.fits(LARGE)
-    tray.close()
-    assert not tray.fits(1)
-    tray.close()
+    arena = ResponseArena(Chunks())
+    arena.keep(arena.take(LARGE - 10))
+    assert arena.fits(10) and not arena.fits(11)
+    assert len(arena.take(10)) == 10
+    assert len(arena.take(11)) == 11 and arena.fits(LARGE)
+    arena.close()
+    assert not arena.fits(1)
+    arena.close()
 
 
 def test_a_slab_is_used_again_only_when_nobody_can_see_it() -> None:

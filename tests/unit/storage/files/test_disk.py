@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from cairnmq.errors import Locked
 from cairnmq.storage.files import disk as disk_module
-from cairnmq.storage.files.buffers import Chunks, Tray
+from cairnmq.storage.files.buffers import Chunks, ResponseArena
 from cairnmq.storage.files.disk import SYNCFS_ABOVE, Disk, RealDisk, lock, lock_all
 from cairnmq.testing.sim_disk import SimDisk
 
@@ -101,7 +101,7 @@ def test_every_way_to_read_gives_the_same_bytes(disk: Disk, position: int, size:
     expected = data[position : position + size]
     assert file.read(position, size) == expected
     assert file.read_cached(position, size) in (None, expected)
-    assert file.read_cached(position, size, Tray(Chunks())) in (None, expected)
+    assert file.read_cached(position, size, ResponseArena(Chunks())) in (None, expected)
     view = bytearray(b"?" * size)
     assert file.read_into(position, memoryview(view)) == len(expected)
     assert bytes(view) == expected + b"?" * (size - len(expected))

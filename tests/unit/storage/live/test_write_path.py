@@ -51,7 +51,7 @@ class Journaled:
         assert isinstance(placed, Placed), placed
         durable = acks == -1 and self.queue.config.flush == "commit"
         assert (placed.level is SYNCED) == durable
-        line = self.path.when_synced if durable else self.path.when_written
+        line = self.path.lines.when_synced if durable else self.path.lines.when_written
         line(placed.end, lambda met: self.heard.append((name, met)))
         return placed
 
@@ -195,7 +195,7 @@ def test_a_start_that_is_there_already_is_told_when_its_move_is_synced() -> None
     for offset in (1, 3):
         position = on.path.stage_start(on.queue, offset, NOW)
         assert isinstance(position, AckPoint) and position == moved, "not behind records that nobody syncs soon"
-        on.path.when_synced(position.end, heard.append)
+        on.path.lines.when_synced(position.end, heard.append)
     assert heard == []
     on.sync()
     assert heard == [True, True] and on.path.take() is None, "and nothing was written for it"
@@ -212,7 +212,7 @@ def test_a_start_that_is_there_already_does_not_wait_for_what_was_staged_since()
     position = on.path.stage_start(on.queue, 3, NOW)
     heard: list[bool] = []
     assert isinstance(position, AckPoint)
-    on.path.when_synced(position.end, heard.append)
+    on.path.lines.when_synced(position.end, heard.append)
     on.sync()
     on.fail()
     assert heard == [True] and on.heard[-1] == ("later", False)
@@ -257,7 +257,7 @@ def test_no_power_loss_undoes_a_start_that_was_told(again: bool) -> None:
         if again:
             position = on.path.stage_start(on.queue, 3, NOW)
         assert isinstance(position, AckPoint)
-        on.path.when_synced(position.end, told.append)
+        on.path.lines.when_synced(position.end, told.append)
         if not told:
             on.sync()
         assert told == [True]
@@ -339,8 +339,8 @@ def test_a_failed_write_is_told_to_all_it_concerns_in_whatever_order_they_came()
     on.write()
     second = on.path.stage(on.queue, batch(), -1, NOW)
     assert isinstance(first, Placed) and isinstance(second, Placed)
-    on.path.when_synced(second.end, lambda met: told.append(("second", met)))
-    on.path.when_synced(first.end, lambda met: told.append(("first", met)))
+    on.path.lines.when_synced(second.end, lambda met: told.append(("second", met)))
+    on.path.lines.when_synced(first.end, lambda met: told.append(("first", met)))
     on.fail()
     assert told == [("second", False)]
     on.sync()

@@ -1,0 +1,42 @@
+"""Producers wait while the backlog is at its cap."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from cairnmq.storage.engine import Engine
+from unit.broker.rig import open_rig, scenario
+
+
+def cap(engine: Engine, unsplit_bytes: int) -> None:
+    engine.config = replace(engine.config, unsplit_bytes_max=unsplit_bytes)
+
+
+@scenario
+async def test_requests_resume_in_order_and_new_ones_queue_after_them(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        backlog, engine = rig.ctx.store.backlog, rig.ctx.store.engine
+        assert not backlog.full
+        cap(engine, 0)
+        assert backlog.full
+        resumed: list[int] = []
+        full: list[bool] = []
+        for number in range(3):
+            backlog.when_room(lambda number=number: (resumed.append(number), full.append(backlog.full)))  # type: ignore[misc]
+        backlog.give_room()
+        assert resumed == []
+        cap(engine, 1 << 30)
+        assert backlog.full, "others wait"
+        backlog.give_room()
+        assert (resumed, full) == ([0, 1, 2], [True, True, False])
+
+
+@scenario
+async def test_stopped_journal_lets_producers_go_on_to_be_refused(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        backlog, engine = rig.ctx.store.backlog, rig.ctx.store.engine
+        cap(engine, 0)
+        engine.paths[0].refuse("the disk is full")
+        assert not backlog.full
