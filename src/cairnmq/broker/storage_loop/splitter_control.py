@@ -1,6 +1,6 @@
-"""The broker's side of the splitter: how far it may split, and what each of its reports changes.
+"""The broker's side of the splitter: its life, how far it may split, and what else it is told.
 
-The messages are in splitter_messages; the process, its socket and its successors are splitter_link's.
+What its reports change is in splitter_reports; the process, its socket and its successors are splitter_link's.
 """
 
 from __future__ import annotations
@@ -11,35 +11,21 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from functools import partial
-from typing import Any
 
 from cairnmq.broker.storage_loop.journal_loop import JournalLoop
 from cairnmq.broker.storage_loop.splitter_link import SplitterLink
 from cairnmq.broker.storage_loop.splitter_messages import (
     Advance,
-    Ask,
     Begin,
-    Begun,
-    Checkpointed,
-    Compacted,
     Configure,
-    Damaged,
     Drop,
     Expiration,
     Finish,
-    Finished,
+    Order,
     Pace,
-    Proposals,
     Repair,
-    Repaired,
-    Report,
-    Seen,
-    Specs,
-    Split,
-    SyncFailed,
-    Trouble,
 )
-from cairnmq.os_errors import text_of
+from cairnmq.broker.storage_loop.splitter_reports import SplitterHealth, SplitterReports
 from cairnmq.settings.broker import BrokerConfig
 from cairnmq.storage.api.serving import DOUBT_FILE, Engine, Queue, QueueSpec
 
@@ -74,38 +60,21 @@ class SplitterControl:
         self._journal_dir = journal_dir
         self._data_dir = data_dir
         self._config = config
-        self._clock = clock
         self._give_room = give_room
         self._loop = asyncio.get_running_loop()
-        self.link = SplitterLink(lock_fds, self.begin, self.take, self._return_to_checkpoint)
         self.split_enabled = config.cairn_split_enable
         self._urgent = False
         self._advanced = 0
         self._advance_timer: asyncio.TimerHandle | None = None
-        self._trouble: str | None = None  # of the splitter that runs, as it says
-        self._failed_sync: str | None = None  # of the read disk, until a checkpoint shows that all is on disk again
-        self._must_roll_back = False  # what was split since the checkpoint may be lost
-        self.compaction = Compacted(0, 0, 0, 0.0)
-        self.checkpoint_at = time.monotonic()
-        self.checkpoint_seconds = 0.0
-        self._actions: dict[type[Report], Callable[[Any], None]] = {
-            Ask: self._on_ask,
-            Begun: self._on_begun,
-            Split: self._on_split,
-            Checkpointed: self._on_checkpointed,
-            Proposals: self._on_proposals,
-            Damaged: self._on_damaged,
-            Repaired: self._on_repaired,
-            SyncFailed: self._on_sync_failed,
-            Trouble: self._on_trouble,
-            Compacted: self._on_compacted,
-            Finished: self._on_finished,
-        }
+        self.health = SplitterHealth(checkpoint_at=time.monotonic())
+        reports = SplitterReports(engine, loops, clock, self.health, self._send, self._backlog_fell)
+        self.link = SplitterLink(lock_fds, self.begin, reports.take, self._return_to_checkpoint)
+        self.reports = reports
 
     @property
     def troubles(self) -> list[str]:
         """Why nothing is split at the moment; empty: it is."""
-        return [trouble for trouble in (self.link.trouble, self._failed_sync, self._trouble) if trouble]
+        return [trouble for trouble in (self.link.trouble, self.health.failed_sync, self.health.trouble) if trouble]
 
     # ------------------------------------------------------------------------------------------------ life
 
@@ -114,7 +83,7 @@ class SplitterControl:
 
     def begin(self, resume: bool) -> Begin:
         """The first message to a splitter; `resume`: it is the successor of one that ended alone."""
-        self._set_trouble(None)  # it was its predecessor's; this one says what is wrong
+        self.reports.set_trouble(None)  # it was its predecessor's; this one says what is wrong
         config = self._config
         return Begin(
             self._journal_dir,
@@ -132,17 +101,17 @@ class SplitterControl:
     async def _return_to_checkpoint(self) -> None:
         """Before a successor: the last checkpoint may not have been reported; and after a failed sync, what was split
         since may be lost."""
-        if self._must_roll_back:
+        if self.health.must_roll_back:
             await asyncio.sleep(SYNC_FAILED_SECONDS)
         engine = self._engine
-        scan = partial(engine.scan_split, in_doubt=self._must_roll_back)
+        scan = partial(engine.scan_split, in_doubt=self.health.must_roll_back)
         stored = await self._loop.run_in_executor(self._cold, scan)
         if stored is not None:
             engine.unsplit(stored)
             log.warning("splitter: its successor begins at checkpoint %d, as the read disk has it", engine.serial)
-        if self._must_roll_back:
+        if self.health.must_roll_back:
             await self._loop.run_in_executor(self._cold, engine.read_disk.remove, DOUBT_FILE)
-            self._must_roll_back = False
+            self.health.must_roll_back = False
 
     async def finish(self) -> None:
         """Everything is split and checkpointed, and the process is gone; or it took too long and was killed."""
@@ -218,67 +187,9 @@ class SplitterControl:
     def _send_pace(self) -> None:
         self.link.send(Pace(not self.split_enabled, self._urgent))
 
-    # --------------------------------------------------------------------------------------------- reports
+    def _send(self, order: Order) -> None:
+        self.link.send(order)
 
-    def take(self, report: Report) -> None:
-        self._actions[type(report)](report)
-
-    def _on_ask(self, report: Ask) -> None:
-        known = (self._engine.queues.get(queue_id) for queue_id in report.queue_ids)
-        self.link.send(Specs.of(queue.spec for queue in known if queue is not None))
-
-    def _on_begun(self, report: Begun) -> None:
-        """The link has noted it."""
-
-    def _on_split(self, report: Split) -> None:
-        self._engine.on_round(report.round)
+    def _backlog_fell(self) -> None:
         self._give_room()
         self._set_urgency()
-
-    def _on_checkpointed(self, report: Checkpointed) -> None:
-        try:
-            self._engine.on_checkpoint(report.published)
-        except OSError as error:
-            log.error("cannot remove journal segments; the next checkpoint tries again: %s", text_of(error))
-        self.link.send(Seen(report.published.serial))
-        self.checkpoint_at = time.monotonic()
-        self.checkpoint_seconds = report.seconds
-        self._failed_sync = None
-
-    def _on_proposals(self, report: Proposals) -> None:
-        for start in report.starts:
-            queue = self._engine.queues.get(start.queue_id)
-            if queue is not None and queue.log_start < start.offset <= queue.visible:
-                self._engine.path_of(queue).stage_start(queue, start.offset, self._clock())
-                self._loops[queue.journal].staged()
-                log.info("retention moves the start of %s-%d to %d", queue.topic, queue.partition, start.offset)
-
-    def _on_damaged(self, report: Damaged) -> None:
-        log.error("%s", report.what)
-        if report.place is not None:
-            self._engine.damages.add(report.place)
-
-    def _on_repaired(self, report: Repaired) -> None:
-        log.warning("%s was repaired from the journals", report.file)
-        self._engine.mended(report.queue_id, report.file)
-
-    def _on_sync_failed(self, report: SyncFailed) -> None:
-        self._must_roll_back = True
-        self._failed_sync = report.reason
-        log.error("%s", report.reason)
-
-    def _on_trouble(self, report: Trouble) -> None:
-        self._set_trouble(report.reason)
-        if report.reason is not None:
-            log.error("%s", report.reason)
-
-    def _on_compacted(self, report: Compacted) -> None:
-        self.compaction = report
-
-    def _on_finished(self, report: Finished) -> None:
-        """The end of the process follows, and that is what `finish` waits for."""
-
-    def _set_trouble(self, reason: str | None) -> None:
-        self._trouble = reason
-        for loop in self._loops:
-            loop.room_is_needed(reason is not None)

@@ -1,7 +1,7 @@
 """What the broker and its splitter process say to each other: msgpack values after a 4-byte length.
 
 MESSAGES is the table of them. Both sides dispatch by type, in a table of their own that must name each of theirs
-(`splitter_control`, `splitter_process`); docs/architecture.md draws the sequence.
+(`splitter_reports`, `splitter_process`); docs/architecture.md draws the sequence.
 """
 
 from __future__ import annotations

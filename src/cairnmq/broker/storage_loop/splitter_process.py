@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import socket
 import sys
@@ -21,10 +20,10 @@ from msgspec.structs import replace
 
 from cairnmq.broker.clocks import ExpiryClock, steady_ms
 from cairnmq.broker.memory_budget import trim_heap
+from cairnmq.broker.storage_loop.broker_link import BrokerGone, BrokerLink
 from cairnmq.broker.storage_loop.die_with_parent import follow
 from cairnmq.broker.storage_loop.splitter_messages import (
     Advance,
-    Ask,
     Begin,
     Begun,
     Checkpointed,
@@ -35,20 +34,15 @@ from cairnmq.broker.storage_loop.splitter_messages import (
     Expiration,
     Finish,
     Finished,
-    Inbox,
     Order,
     Pace,
     Proposals,
     Repair,
     Repaired,
-    Report,
     Seen,
-    Specs,
     Split,
     SyncFailed,
     Trouble,
-    framed,
-    orders,
 )
 from cairnmq.errors import Corrupt, Fault
 from cairnmq.os_errors import text_of
@@ -56,7 +50,6 @@ from cairnmq.storage.api.splitting import (
     FULL,
     OPEN_FILES_MAX,
     Maintenance,
-    QueueSpec,
     RealDisk,
     Repairer,
     Reserve,
@@ -79,10 +72,6 @@ AUTOGROUP_TRIES = 5
 AUTOGROUP_SECONDS = 0.11  # the kernel's limit is a tenth of a second
 
 
-class BrokerGone(Exception):
-    """The other end of the socket closed."""
-
-
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
@@ -91,11 +80,7 @@ class SplitterProcess:
     """Blocking loop: orders in, rounds and checkpoints in between, reports out."""
 
     def __init__(self, link: socket.socket) -> None:
-        self.link = link
-        self._poll = select.poll()  # select() takes no descriptor from 1024 on, and the broker hands us its number
-        self._poll.register(link, select.POLLIN)
-        self.inbox = Inbox()
-        self.waiting: deque[Order] = deque()
+        self.broker = BrokerLink(link)
         self.limits: dict[int, int] = {}
         self.paused = False
         self.urgent = False
@@ -115,51 +100,25 @@ class SplitterProcess:
         self.rest_at: float | None = 0.0
         self.full = False  # until the reserve is held again
         self.reported = Compacted(0, 0, 0, 0.0)
-        # but Begin, which comes first, and Specs, which `resolve` waits for
+        # but Begin, which comes first, and Specs, which BrokerLink waits for
         self.actions: dict[type[Order], Callable[[Any], None]] = {
             Advance: self.advance,
             Finish: self.finish,
             Drop: self.drop,
-            Configure: self.configure,
-            Seen: self.seen,
+            Configure: lambda order: self.splitter.configure(order.spec),
+            Seen: lambda order: self.splitter.seen(order.serial),
             Repair: self.plan_repair,
             Expiration: self.set_expiration,
             Pace: self.set_pace,
         }
 
-    # ------------------------------------------------------------------------------------------------- messages
-
-    def send(self, report: Report) -> None:
-        self.link.sendall(framed(report))
-
-    def receive(self, timeout: float) -> None:
-        if timeout > 0 and self.waiting:
-            timeout = 0
-        if self._poll.poll(timeout * 1000):
-            data = self.link.recv(1 << 20)
-            if not data:
-                raise BrokerGone
-            self.waiting.extend(orders(self.inbox.feed(data)))
-
-    def resolve(self, queue_ids: list[int]) -> list[QueueSpec]:
-        """Asks the broker; other orders that arrive meanwhile wait."""
-        self.send(Ask(queue_ids))
-        held: list[Order] = []
-        while True:
-            while self.waiting:
-                order = self.waiting.popleft()
-                if isinstance(order, Specs):
-                    self.waiting.extendleft(reversed(held))
-                    return order.specs()
-                held.append(order)
-            self.receive(60.0)
-
     # ------------------------------------------------------------------------------------------------------ life
 
     def run(self) -> None:
-        while not self.waiting:
-            self.receive(60.0)
-        begin = self.waiting.popleft()
+        waiting = self.broker.waiting
+        while not waiting:
+            self.broker.receive(60.0)
+        begin = waiting.popleft()
         assert isinstance(begin, Begin)
         if begin.fault_point:
             arm(begin.fault_point, lambda: os.kill(os.getpid(), signal.SIGKILL))
@@ -175,15 +134,15 @@ class SplitterProcess:
         self.full = True
         self.next_retention = time.monotonic() + begin.retention_check_ms / 1000
         while True:
-            while self.waiting:
-                self.obey(self.waiting.popleft())
+            while waiting:
+                self.obey(waiting.popleft())
             pause = self.work()
             if pause is None:
                 return
-            self.receive(pause)
+            self.broker.receive(pause)
 
     def open_splitter(self, resume: Resume | None) -> Splitter:
-        """One that goes on behind `resume`, up to where queue logs are known to be good."""
+        """One that begins after `resume`, up to where queue logs are known to be good."""
         begin = self.begin
         read_disk = RealDisk(begin.data_dir)
         self.reserve = Reserve(read_disk, "", begin.reserve_bytes)
@@ -191,7 +150,7 @@ class SplitterProcess:
             RealDisk(begin.journal_dir),
             read_disk,
             load_checkpoint(read_disk),
-            self.resolve,
+            self.broker.resolve,
             journals=begin.limits,
             resume=resume,
             producer_expiration_ms=begin.producer_expiration_ms,
@@ -199,7 +158,7 @@ class SplitterProcess:
         )
         if resume is not None:
             splitter.replay(now_ms())
-            self.send(Begun())
+            self.broker.send(Begun())
         self.maintenance = Maintenance(splitter, seed=os.urandom(16))
         self.repairer = Repairer(splitter)
         self.to_repair.extend((0, place.file) for place in splitter.shelf.damages())
@@ -221,12 +180,6 @@ class SplitterProcess:
     def drop(self, order: Drop) -> None:
         self.splitter.drop(order.queues)
         self.deleted = True
-
-    def configure(self, order: Configure) -> None:
-        self.splitter.configure(order.spec)
-
-    def seen(self, order: Seen) -> None:
-        self.splitter.seen(order.serial)
 
     def plan_repair(self, order: Repair) -> None:
         self.to_repair.append((order.queue_id, order.file))
@@ -259,7 +212,7 @@ class SplitterProcess:
             pause = self.step(now)
             if self.trouble is not None:
                 self.trouble = None
-                self.send(Trouble(None))
+                self.broker.send(Trouble(None))
             return pause
         except Unreported:
             return None  # the broker takes over what the checkpoint says, and starts a successor behind it
@@ -267,7 +220,7 @@ class SplitterProcess:
             if isinstance(error, BrokenPipeError | ConnectionError):
                 raise BrokerGone from error
             if self.splitter.failed_sync is not None:
-                self.send(SyncFailed(str(self.splitter.failed_sync)))
+                self.broker.send(SyncFailed(str(self.splitter.failed_sync)))
                 return None
             # A failed round has moved some queues and not others: begin again from what is known to be good.
             self.must_reopen = True
@@ -276,10 +229,10 @@ class SplitterProcess:
                 self.full = True
                 self.reserve.release()
                 room = self.reserve.size + self.splitter.rounds.round_bytes
-                reason += f"; splitting goes on by itself when the read disk has room, at most {room} bytes"
+                reason += f"; splitting resumes by itself when the read disk has room, at most {room} bytes"
             if reason != self.trouble:
                 self.trouble = reason
-                self.send(Trouble(reason))
+                self.broker.send(Trouble(reason))
             self.retry_at = time.monotonic() + RETRY_SECONDS
             return None if self.finishing else RETRY_SECONDS
 
@@ -318,7 +271,7 @@ class SplitterProcess:
         self.backlog_since = None
         if self.finishing:
             self.checkpoint(clean=self.clean)
-            self.send(Finished())
+            self.broker.send(Finished())
             return None
         self.maybe_checkpoint(now)
         if not self.paused and self.tidy():
@@ -350,7 +303,7 @@ class SplitterProcess:
             starts = self.maintenance.look(now_ms())
             self.look_seconds = time.monotonic() - now
             if starts:
-                self.send(Proposals(starts))
+                self.broker.send(Proposals(starts))
             if self.maintenance.demote():
                 self.checkpoint()
 
@@ -364,7 +317,7 @@ class SplitterProcess:
             if more:
                 return True
         except (Corrupt, Unreadable) as error:
-            self.send(Damaged(f"{error}; packs with it are not merged any more"))
+            self.broker.send(Damaged(f"{error}; packs with it are not merged any more"))
         except Uncompactable as error:
             self.report(error)
         return self.compact()
@@ -374,7 +327,7 @@ class SplitterProcess:
         try:
             more = self.maintenance.compact(now_ms())
         except Corrupt as error:
-            self.send(Damaged(f"{error}; its queue is not compacted"))
+            self.broker.send(Damaged(f"{error}; its queue is not compacted"))
             return False
         except Uncompactable as error:
             self.report(error)
@@ -384,13 +337,13 @@ class SplitterProcess:
         report = Compacted(tally.passes, tally.read_bytes, tally.written_bytes, round(compactor.dirty_ratio, 3))
         if report != self.reported:
             self.reported = report
-            self.send(report)
+            self.broker.send(report)
         return more
 
     def report(self, error: Uncompactable) -> None:
         if error.__cause__ is not None and not isinstance(error.__cause__, Uncompactable):
-            sys.excepthook(type(error), error, error.__traceback__)  # a defect: where it is, for whoever mends it
-        self.send(Damaged(str(error)))
+            sys.excepthook(type(error), error, error.__traceback__)  # a defect: where it is, for a bug report
+        self.broker.send(Damaged(str(error)))
 
     def repair(self) -> None:
         """Damage that was found since, here or by the broker's reads."""
@@ -404,13 +357,13 @@ class SplitterProcess:
                 if self.repairer.repair(queue_id, file):
                     self.checkpoint()
                 self.report_damages()  # first: the broker lists damage until it hears of the repair
-                self.send(Repaired(queue_id, file))
+                self.broker.send(Repaired(queue_id, file))
             except (Corrupt, Unreadable) as error:
-                self.send(Damaged(f"{file} cannot be repaired: {error}"))
+                self.broker.send(Damaged(f"{file} cannot be repaired: {error}"))
 
     def report_damages(self) -> None:
         for queue_id, place in self.splitter.damages:
-            self.send(Damaged(str(place), place))
+            self.broker.send(Damaged(str(place), place))
             self.to_repair.append((queue_id, place.file))
         self.splitter.damages.clear()
 
@@ -419,7 +372,7 @@ class SplitterProcess:
         for journal, limit in self.limits.items():
             done = self.splitter.split(journal, limit, now_ms())
             if done is not None:
-                self.send(Split(done))
+                self.broker.send(Split(done))
         if self.uncheckpointed_since is None:
             self.uncheckpointed_since = time.monotonic()
 
@@ -436,7 +389,7 @@ class SplitterProcess:
         started = time.monotonic()
         published = self.splitter.checkpoint(now_ms(), expiry_ms=self.expiry_clock(), clean=clean)
         self.uncheckpointed_since = None
-        self.send(Checkpointed(published, time.monotonic() - started))
+        self.broker.send(Checkpointed(published, time.monotonic() - started))
         if self.deleted:
             # From this checkpoint on a merge leaves them behind; a look finds the packs that are worth it.
             self.deleted = False

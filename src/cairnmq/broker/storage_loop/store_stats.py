@@ -91,11 +91,11 @@ def stats_of(store: Store) -> StoreStats:
             reasons.append(path.stopped)
     return StoreStats(
         journals=journals,
-        checkpoint_age_seconds=time.monotonic() - splitter.checkpoint_at,
-        checkpoint_seconds=splitter.checkpoint_seconds,
+        checkpoint_age_seconds=time.monotonic() - splitter.health.checkpoint_at,
+        checkpoint_seconds=splitter.health.checkpoint_seconds,
         splitter_pid=splitter.link.pid,
         splitter_restarts=splitter.link.restarts,
-        compaction=splitter.compaction,
+        compaction=splitter.health.compaction,
         splitter_trouble="; ".join(splitter.troubles),
         split_enabled=splitter.split_enabled,
         recovery_seconds=store.recovery_seconds,

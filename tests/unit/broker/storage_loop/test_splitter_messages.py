@@ -64,7 +64,7 @@ def test_each_side_takes_all_of_its_messages() -> None:
 
 async def _reports_taken(tmp_path: Path) -> set[type]:
     async with open_rig(tmp_path) as rig:
-        return set(rig.ctx.store.splitter._actions)
+        return set(rig.ctx.store.splitter.reports.actions)
 
 
 def test_the_broker_takes_every_report(tmp_path: Path) -> None:

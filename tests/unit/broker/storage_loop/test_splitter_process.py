@@ -81,7 +81,7 @@ class Desk:
         self.inbox = Inbox()
         self.process = SplitterProcess(theirs)
         self.specs = [SPEC, *more]
-        self.process.resolve = lambda queue_ids: self.specs  # type: ignore[method-assign]
+        self.process.broker.resolve = lambda queue_ids: self.specs  # type: ignore[method-assign]
         self.process.begin = Begin(self.journal_dir, self.data_dir, None, {0: 0}, 60_000, 60_000, False, None)
         self.process.splitter = self.process.open_splitter(None)
 
@@ -210,7 +210,7 @@ def test_a_disk_that_fails_at_its_start_is_a_line_in_the_log(desk: Desk, monkeyp
         raise OSError(errno.EIO, "no")
 
     monkeypatch.setattr(splitter_process, "RealDisk", fail)
-    desk.process.waiting.append(desk.process.begin)
+    desk.process.broker.waiting.append(desk.process.begin)
     with pytest.raises(SystemExit, match="cannot begin: the disk failed"):
         desk.process.run()
 
@@ -424,7 +424,7 @@ def test_what_is_proven_of_old_segments_is_acted_on_soon(desk: Desk, monkeypatch
     monkeypatch.setattr(maintenance, "LOOK_BYTES", 0)
     monkeypatch.setattr(splitter_process, "now_ms", lambda: NOW + 1000)
     sent: list[Report] = []
-    monkeypatch.setattr(desk.process, "send", sent.append)
+    monkeypatch.setattr(desk.process.broker, "send", sent.append)
     started = desk.process.next_retention = time.monotonic()
     while desk.process.next_retention < started + 30 and time.monotonic() < started + 20:
         desk.process.step(time.monotonic())
@@ -525,11 +525,11 @@ def test_its_socket_may_have_any_number() -> None:
     with ours, theirs, limited_files(2048):
         with socket.socket(fileno=fcntl.fcntl(theirs, fcntl.F_DUPFD_CLOEXEC, 1024)) as far:
             process = SplitterProcess(far)
-            process.receive(0.0)
-            assert not process.waiting
+            process.broker.receive(0.0)
+            assert not process.broker.waiting
             ours.sendall(framed(Seen(7)))
-            process.receive(10.0)
-            assert process.waiting.pop() == Seen(7)
+            process.broker.receive(10.0)
+            assert process.broker.waiting.pop() == Seen(7)
 
 
 def test_a_failed_round_is_tried_again(desk: Desk) -> None:

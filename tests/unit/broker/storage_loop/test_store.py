@@ -1,75 +1,21 @@
-"""What the splitter reports, as the broker takes it; the rest of the store is tested through its handlers."""
+"""The store; most of it is tested through its handlers."""
 
 from __future__ import annotations
 
 import asyncio
-import errno
-import time
 from pathlib import Path
 
 import pytest
 
-from cairnmq.broker.http.status import Status
-from cairnmq.broker.storage_loop.splitter_messages import Checkpointed, Seen, SyncFailed, Trouble
 from cairnmq.broker.storage_loop.store import StorageStopped
 from cairnmq.groups.offsets import SPACE, Committed, OffsetKey, put
 from cairnmq.storage.batches.batch_run import NotCached
-from cairnmq.storage.checkpoint.split_report import Published
 from cairnmq.storage.files.damage import ReadFailure
 from cairnmq.storage.files.format import Fact, Keyed
 from cairnmq.storage.journal import journal
 from cairnmq.storage.live.ack_policy import SYNCED, AckPoint
 from cairnmq.storage.live.queue import Queue
 from unit.broker.rig import NOW_MS, batch, open_rig, scenario
-
-
-@scenario
-async def test_a_checkpoint_counts_although_old_segments_cannot_be_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Found by chaos (EIO of unlink): what else the splitter had reported at the same time was lost."""
-    async with open_rig(tmp_path) as rig:
-        store, sent = rig.ctx.store, []
-
-        def fail(position: int) -> int:
-            raise OSError(errno.EIO, "unlink")
-
-        monkeypatch.setattr(store.engine.paths[0].journal, "remove_below", fail)
-        monkeypatch.setattr(store.splitter.link, "send", sent.append)
-        store.splitter.take(Checkpointed(Published(7, dict(store.engine.split), []), 0.1))
-        assert sent == [Seen(7)]
-        assert store.engine.checkpointed == store.engine.split
-        monkeypatch.undo()
-
-
-@scenario
-async def test_the_trouble_of_a_splitter_ends_with_it(tmp_path: Path) -> None:
-    async with open_rig(tmp_path) as rig:
-        store = rig.ctx.store
-        store.splitter.take(Trouble("splitter: no space left on device"))
-        assert store.stats().splitter_trouble
-        store.splitter.begin(resume=True)
-        assert not store.stats().splitter_trouble
-        store.splitter.take(SyncFailed("a sync failed"))
-        store.splitter.begin(resume=True)
-        store.splitter.take(Trouble("splitter: no space left on device"))
-        assert store.stats().splitter_trouble == "a sync failed; splitter: no space left on device"
-        store.splitter.take(Trouble(None))
-        assert store.stats().splitter_trouble == "a sync failed", "all since the last checkpoint is in doubt"
-        store.splitter.take(Checkpointed(Published(7, dict(store.engine.split), []), 0.1))
-        assert not store.stats().splitter_trouble
-
-
-@scenario
-async def test_a_broker_without_a_splitter_is_not_ready(tmp_path: Path) -> None:
-    async with open_rig(tmp_path) as rig:
-        status = Status(time.monotonic)
-        status.serve(rig.ctx)
-        assert status.problems() == []
-        rig.ctx.store.splitter.link.trouble = "no splitter can be started: why"
-        rig.ctx.store.splitter.begin(resume=True)
-        assert status.problems() == ["no splitter can be started: why"]
-        assert status.storage()["splitter"]["state"] == "no splitter can be started: why"
 
 
 @scenario
