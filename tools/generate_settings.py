@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from cairnmq.settings import broker_table as broker_settings
-from cairnmq.settings.broker_table import ALIASES, BROKER
+from cairnmq.settings.broker_table import ALIASES, BROKER, FORMER_NAMES
 from cairnmq.settings.definition import INT32_MAX, INT64_MAX, Setting
 from cairnmq.settings.group import GROUP
 from cairnmq.settings.topic_table import TOPIC
@@ -24,7 +23,7 @@ here. [Operating](operating.md#settings-that-matter) says how to set them and wh
 A broker setting without *run time* needs a restart. `cairn config set` changes the others while the broker runs.
 Settings of topics and groups can always be changed, with `cairn topic alter` or a client.
 """
-OTHER_NAMES = ALIASES | getattr(broker_settings, "FORMER_NAMES", {})
+OTHER_NAMES = ALIASES | FORMER_NAMES
 DEFAULTS = "Default of the topic setting"
 
 _SIZES = ((1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB"))

@@ -93,6 +93,22 @@ def test_reasons_of_readiness_are_said_by_the_broker() -> None:
     assert {part for part in parts if part not in source} == set()
 
 
+def losses() -> list[str]:
+    """Lines that a start or a repair may print, as docs/recovery.md explains them."""
+    page = (ROOT / "docs" / "recovery.md").read_text()
+    rows = re.findall(r"^\| `([^`]+)` \|", page.partition("| line | meaning |")[2].partition("\n\n")[0], re.MULTILINE)
+    return rows + re.findall(r"^- `([^`]+)`:", page, re.MULTILINE)
+
+
+def test_losses_are_said_by_the_broker() -> None:
+    """The words, without names and numbers."""
+    source = "\n".join(path.read_text() for path in modules())
+    gaps = r"\b(?:[NABP]|\d+(?: (?:to \d+|on))?|orders-3|journal|lost|positions|to B|offsets)\b|\.\.\.|[:,]"
+    parts = {part.strip() for line in losses() for part in re.split(gaps, line)} - {""}
+    assert len(parts) > 6
+    assert {part for part in parts if len(part) > 8 and part not in source} == set()
+
+
 def test_every_feature_is_listed() -> None:
     assert sorted(feature_rows()) == sorted(ROWS)
 
