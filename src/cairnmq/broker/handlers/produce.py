@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from cairnmq.broker.requests.queue_lookup import find_queue
-from cairnmq.broker.requests.reply import CloseConnection, Reply
+from cairnmq.broker.requests.reply import CloseConnection, Outcome, Reply
 from cairnmq.codec.batch import CODEC_MASK, HEADER_SIZE, TRANSACTIONAL_BIT, BatchHeader, read_header
 from cairnmq.codec.compression import CodecMissing, Undecodable
 from cairnmq.errors import ErrorCode, Refusal
@@ -50,7 +50,7 @@ NO_PARTITION = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition"
 NO_TOPIC_ID = Refusal(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
 
 
-def handle(ctx: Context, header: RequestHeader, frame: memoryview, position: int) -> Reply | list[Buffer] | None:
+def handle(ctx: Context, header: RequestHeader, frame: memoryview, position: int) -> Outcome:
     request, _ = decode(ProduceRequest, header.api_version, frame, position)
     produce = _Produce(ctx, header.api_version, request)
     if request.acks not in (-1, 0, 1):
@@ -102,7 +102,7 @@ class _Produce:
         ]
         return encode(self.response, self.version)
 
-    def begin(self) -> Reply | list[Buffer] | None:
+    def begin(self) -> Outcome:
         """The records of batches for compacted topics are checked first: off the loop if one is large when it is
         unpacked, and then later requests for the same queues wait too, so that each queue's batches keep their order.
         """
@@ -148,7 +148,7 @@ class _Produce:
                     found.append((data, queue.config))
         return found
 
-    def _when_room(self) -> Reply | list[Buffer] | None:
+    def _when_room(self) -> Outcome:
         """At the backlog's cap producers wait, in order, and are never refused."""
         backlog = self.ctx.store.backlog
         if backlog.full:
@@ -156,7 +156,7 @@ class _Produce:
             return self.reply
         return self._append()
 
-    def enter(self, transactional_id: str) -> Reply | list[Buffer] | None:
+    def enter(self, transactional_id: str) -> Outcome:
         """From transaction version 2 on the broker adds queues to the transaction: durably, before it stages anything.
         Requests of one transactional id keep their order, also those that add nothing."""
         producer: Producer | None = None
@@ -172,40 +172,32 @@ class _Produce:
                         queues.add(queue.queue_id)
         if producer is None:
             return self.begin()
-        at_once: list[Reply | list[Buffer] | None] = []
-        returned = False
 
         def entered(answer: Response | None) -> None:
-            def go_on() -> Reply | list[Buffer] | None:
-                code = ErrorCode.COORDINATOR_NOT_AVAILABLE if answer is None else answer.error
-                if code:
-                    code = _known(code, self.version)
-                    return self.refuse(code, f"transactional id {transactional_id}: {code.name}")
-                return self.begin()
-
-            if returned:
-                self._resume(go_on)
-            else:
-                at_once.append(go_on())
+            self._resume(partial(self._entered, transactional_id, answer))
 
         self.ctx.transactions.add(Add(transactional_id, producer, queues), entered)
-        returned = True
-        return at_once[0] if at_once else self.reply
+        return self.reply
 
-    def _resume(self, step: Callable[[], Reply | list[Buffer] | None]) -> None:
-        """After a wait, in which queues may have been deleted, or made."""
-        outcome: Reply | list[Buffer] | None
+    def _entered(self, transactional_id: str, answer: Response | None) -> Outcome:
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE if answer is None else answer.error
+        if code:
+            code = _known(code, self.version)
+            return self.refuse(code, f"transactional id {transactional_id}: {code.name}")
+        return self.begin()
+
+    def _resume(self, step: Callable[[], Outcome]) -> None:
+        self.reply.resume(partial(self._after_a_wait, step))
+
+    def _after_a_wait(self, step: Callable[[], Outcome]) -> Outcome:
+        """Meanwhile queues may have been deleted, or made."""
         live = self.ctx.store.queues
-        try:
-            for index, found in enumerate(self.queues):
-                if any(isinstance(queue, Refusal) or live.get(queue.queue_id) is not queue for queue in found):
+        for index, found in enumerate(self.queues):
+            for queue in found:
+                if isinstance(queue, Refusal) or live.get(queue.queue_id) is not queue:
                     self.queues[index] = self._queues_of(self.request.topic_data[index])
-            outcome = step()
-        except Exception as failure:  # noqa: BLE001 - the connection reports it and hangs up
-            self.reply.fail(failure)
-            return
-        if outcome is not self.reply:
-            self.reply.complete(outcome)  # type: ignore[arg-type]
+                    break
+        return step()
 
     def _queues_of(self, asked: TopicData) -> list[Queue | Refusal]:
         image, refusal = self.ctx.catalog.image, NO_PARTITION
@@ -219,7 +211,7 @@ class _Produce:
                 refusal = check_name(asked.name) or NO_PARTITION
         return [find_queue(self.ctx, topic, data.index) or refusal for data in asked.partition_data]
 
-    def _append(self) -> Reply | list[Buffer] | None:
+    def _append(self) -> Outcome:
         acks, now_ms = self.request.acks, self.ctx.clock()
         waits: dict[tuple[int, int], _Wait] = {}
         failure: Refusal | None = None
@@ -324,7 +316,7 @@ class _Produce:
     def _encoded(self) -> list[Buffer] | None:
         return encode(self.response, self.version) if self.request.acks else None
 
-    def _wait(self, waits: Collection[_Wait]) -> Reply | list[Buffer] | None:
+    def _wait(self, waits: Collection[_Wait]) -> Outcome:
         self.waiting_for = len(waits) + 1
         for wait in waits:
             self.ctx.store.when(wait.point, partial(self._reached, wait))
