@@ -160,7 +160,9 @@ def test_trimming(cairn: Shell, topic: str) -> None:
 def test_produce_makes_the_topic(cairn: Shell) -> None:
     cairn("produce", "cli-made-on-the-spot", "--acks", "1", stdin=b"x\n")
     assert cairn("consume", "cli-made-on-the-spot", "-o", "start", "-e").lines == ["x"]
-    assert "partition 7 does not exist" in cairn("produce", "cli-made-on-the-spot", "-p", "7", stdin=b"x\n", code=1).errors
+    assert (
+        "partition 7 does not exist" in cairn("produce", "cli-made-on-the-spot", "-p", "7", stdin=b"x\n", code=1).errors
+    )
 
 
 def test_a_consumer_lives_through_a_restart(make_broker: Callable[..., Broker]) -> None:

@@ -57,7 +57,9 @@ def test_settings_of_brokers(cairn: Shell) -> None:
     assert {"log.retention.bytes", "log.retention.ms"} <= retention
     assert len(cairn("config", "list", "--all").lines) > 80
     assert "did you mean num.partitions?" in cairn("config", "get", "num.partition", code=2).errors
-    assert "start the broker with --set num.partitions=VALUE" in cairn("config", "set", "num.partitions=2", code=2).errors
+    assert (
+        "start the broker with --set num.partitions=VALUE" in cairn("config", "set", "num.partitions=2", code=2).errors
+    )
     refused = cairn("config", "set", "log.retention.ms=soon", code=1).errors
     assert refused.startswith("cairn: all brokers: Invalid value 'soon' for log.retention.ms")
 

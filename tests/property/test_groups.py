@@ -296,7 +296,7 @@ class Machine(RuleBasedStateMachine):
             twin = again._live.get(group)
             assert twin is not None, f"{group} lives and is not stored"
             assert twin.record() == live.record()
-            assert twin._supporters == +live._supporters and twin._static == live._static
+            assert twin.roster.supporters == +live.roster.supporters and twin.roster.static == live.roster.static
         for group in again._live:
             assert group in moving or group in self.groups._live, f"{group} is stored and does not live"
 
@@ -314,22 +314,22 @@ class Machine(RuleBasedStateMachine):
             self.store(10**6)
         for group in self.groups._live.values():
             assert not group.members and not group.pending, "silent members are gone"
-            assert group._joining == 0
+            assert group.roster.joining == 0
 
 
 def check(group: ClassicGroup, limits: Limits) -> None:
     members = group.members
-    assert group._joining == sum(member.join is not None for member in members.values())
-    assert set(group._static.values()) <= members.keys()
-    assert {m.instance_id: key for key, m in members.items() if m.instance_id is not None} == group._static
-    assert group._unsynced <= members.keys()
-    assert group.leader is None or group.leader in members
+    assert group.roster.joining == sum(member.join is not None for member in members.values())
+    assert set(group.roster.static.values()) <= members.keys()
+    assert {m.instance_id: key for key, m in members.items() if m.instance_id is not None} == group.roster.static
+    assert group.roster.unsynced <= members.keys()
+    assert group.roster.leader is None or group.roster.leader in members
     assert not group.pending.keys() & members.keys()
     assert all(key == member.member_id == member.session.member_id for key, member in members.items())
     if group.state is State.EMPTY:
         assert not members
     if group.state in (State.COMPLETING, State.STABLE):
-        assert members and group.leader in members and group.protocol is not None
+        assert members and group.roster.leader in members and group.protocol is not None
         assert all(member.join is None for member in members.values())
         assert all(group.protocol in dict(member.protocols) for member in members.values())
     if group.state is State.STABLE:

@@ -8,13 +8,13 @@ somebody comes, goes or changes, and from there, with nobody left, the group bec
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import TypeAlias
 
 from cairnmq.decision import Ticket
 from cairnmq.errors import ErrorCode
 from cairnmq.groups.classic_member import Member, record_of
+from cairnmq.groups.classic_roster import ClassicRoster
 from cairnmq.groups.classic_states import follow
 from cairnmq.groups.consumer_messages import ConsumerGroupView
 from cairnmq.groups.deadlines import Deadline, Deadlines, Limit
@@ -23,7 +23,7 @@ from cairnmq.groups.memory_estimate import MEMBER_BYTES, protocols_weight, texts
 from cairnmq.groups.messages import Described, GroupDecision, Identity, Join, Joined, Left, Limits, State, Sync, Synced
 from cairnmq.groups.offset_messages import OffsetCommit
 from cairnmq.groups.stored_group import ClassicRecord, MemberRecord, put
-from cairnmq.groups.subscription import CONSUMER, subscribed_topics
+from cairnmq.groups.subscription import CONSUMER
 from cairnmq.groups.topic_view import TopicView
 
 GroupMember: TypeAlias = "Member[ClassicGroup]"
@@ -40,16 +40,12 @@ class ClassicGroup:
         self.generation = 0
         self.protocol_type: str | None = None
         self.protocol: str | None = None
-        self.leader: str | None = None
         self.since_ms = 0
-        self.members: dict[str, GroupMember] = {}
+        self.roster: ClassicRoster[ClassicGroup] = ClassicRoster()
+        self.members = self.roster.members
         self.pending: dict[str, Deadline[ClassicGroup]] = {}  # ids that were given and not used yet
         self.limits = limits
         self._deadlines = deadlines
-        self._static: dict[str, str] = {}  # instance id -> member id
-        self._supporters: Counter[str] = Counter()  # protocol -> how many members know it
-        self._joining = 0  # members whose join is parked
-        self._unsynced: set[str] = set()  # members that have not asked for their assignment in this generation
         self._initial = False  # this rebalance began in an empty group
         self._came_late = False  # somebody joined since the initial delay began
         self._initial_delay_ms = 0
@@ -72,7 +68,7 @@ class ClassicGroup:
         group.since_ms = record.since_ms
         for stored in record.members:
             group._add(stored)
-        group.leader = record.leader
+        group.roster.leader = record.leader
         group.state = State.STABLE if group.members else State.EMPTY
         return group
 
@@ -81,7 +77,7 @@ class ClassicGroup:
             self.protocol_type or "",
             self.generation,
             self.protocol,
-            self.leader,
+            self.roster.leader,
             self.since_ms,
             tuple(member.record() for member in self.members.values()),
         )
@@ -94,8 +90,8 @@ class ClassicGroup:
     def abandon(self, error: ErrorCode, out: GroupDecision) -> None:
         """This object ends: whoever waits is answered, and no deadline of it may act any more."""
         for member in self.members.values():
-            self._respond_to_join(member, Joined(error, member.member_id), out)
-            self._respond_to_sync(member, Synced(error), out)
+            self.roster.respond_to_join(member, Joined(error, member.member_id), out)
+            self.roster.respond_to_sync(member, Synced(error), out)
             member.session.disarm()
         for deadline in (*self.pending.values(), self._join_limit, self._sync_limit):
             deadline.disarm()
@@ -114,7 +110,7 @@ class ClassicGroup:
         elif command.member_id:
             self._rejoin(command, ticket, now_ms, out)
         elif command.instance_id is not None:
-            former = self._static.get(command.instance_id)
+            former = self.roster.static.get(command.instance_id)
             if former is None:
                 self._enter(command, fresh_id, ticket, now_ms, out)
             else:
@@ -128,7 +124,7 @@ class ClassicGroup:
 
     def join_growth(self, command: Join) -> int:
         """How much more would be held after this join, if it is let in."""
-        former = command.member_id or self._static.get(command.instance_id or "", "")
+        former = command.member_id or self.roster.named(command.instance_id)
         if former in self.members:
             return self.members[former].growth(command)
         if command.member_id and command.member_id not in self.pending:
@@ -142,7 +138,7 @@ class ClassicGroup:
         member = self.members.get(member_id)
         if self.state is State.PREPARING:
             # Counted are those who have come: after a lower limit the last ones to rejoin are left out.
-            return (member is not None and member.join is not None) or self._joining < self.limits.size_max
+            return (member is not None and member.join is not None) or self.roster.joining < self.limits.size_max
         return member is not None or len(self.members) < self.limits.size_max
 
     def _speaks(self, command: Join) -> bool:
@@ -150,14 +146,14 @@ class ClassicGroup:
         if self.state is State.EMPTY:
             return bool(command.protocol_type and command.protocols)
         return command.protocol_type == self.protocol_type and any(
-            self._supporters[name] == len(self.members) for name, _ in command.protocols
+            self.roster.all_know(name) for name, _ in command.protocols
         )
 
     def _rejoin(self, command: Join, ticket: Ticket, now_ms: int, out: GroupDecision) -> None:
         if command.member_id in self.pending and command.instance_id is None:
             self._enter(command, command.member_id, ticket, now_ms, out)
             return
-        error = self._stranger(command.member_id, command.instance_id)
+        error = self.roster.stranger(command.member_id, command.instance_id)
         if error:
             out.respond(ticket, Joined(error, command.member_id))
             return
@@ -165,13 +161,13 @@ class ClassicGroup:
         unchanged = member.protocols == command.protocols
         # A leader that joins a stable group wants a rebalance: it may have seen new partitions.
         if unchanged and (
-            self.state is State.COMPLETING or (self.state is State.STABLE and self.leader != member.member_id)
+            self.state is State.COMPLETING or (self.state is State.STABLE and self.roster.leader != member.member_id)
         ):
             # Most likely it did not get the first answer.
             out.respond(ticket, self._joined(member))
             return
         self._update(member, command)
-        self._park_join(member, ticket, out)
+        self.roster.park_join(member, ticket, out)
         self._rebalance_or_go_on(now_ms, out)
 
     def _enter(self, command: Join, member_id: str, ticket: Ticket, now_ms: int, out: GroupDecision) -> None:
@@ -182,7 +178,7 @@ class ClassicGroup:
         self._forget_pending(member_id)
         member = self._add(record_of(command, member_id))
         member.is_new = True
-        self._park_join(member, ticket, out)
+        self.roster.park_join(member, ticket, out)
         self._deadlines.arm(member.session, now_ms + self.limits.new_member_ms)
         self._rebalance_or_go_on(now_ms, out)
 
@@ -190,18 +186,18 @@ class ClassicGroup:
         self, command: Join, former: str, member_id: str, ticket: Ticket, now_ms: int, out: GroupDecision
     ) -> None:
         """A static member came back, with a new id: whoever still uses the old one is fenced from now on."""
-        led_by = self.leader or ""
+        led_by = self.roster.leader or ""
         member = self.members[former]
-        self._respond_to_join(member, Joined(ErrorCode.FENCED_INSTANCE_ID, former), out)
-        self._respond_to_sync(member, Synced(ErrorCode.FENCED_INSTANCE_ID), out)
-        self._rename(member, member_id)
+        self.roster.respond_to_join(member, Joined(ErrorCode.FENCED_INSTANCE_ID, former), out)
+        self.roster.respond_to_sync(member, Synced(ErrorCode.FENCED_INSTANCE_ID), out)
+        self.roster.rename(member, member_id, Deadline(Limit.SESSION, self, member_id))
         self._update(member, command)
         member.is_new = False
         self._touch(member, now_ms)
-        if self.state is State.STABLE and self._elect_protocol() == self.protocol:
+        if self.state is State.STABLE and self.roster.elect_protocol() == self.protocol:
             # Nothing that the assignment depends on has changed, as far as a broker can tell.
             out.records.append(put(self.group_id, self.record()))
-            is_leader = self.leader == member_id
+            is_leader = self.roster.leader == member_id
             if command.may_skip:
                 answer = self._joined(member, skip_assignment=is_leader)
             else:
@@ -209,23 +205,8 @@ class ClassicGroup:
                 answer = Joined(_NONE, member_id, self.generation, self.protocol_type, self.protocol, led_by)
             out.respond(ticket, answer)
             return
-        self._park_join(member, ticket, out)
+        self.roster.park_join(member, ticket, out)
         self._rebalance_or_go_on(now_ms, out)
-
-    def _rename(self, member: GroupMember, member_id: str) -> None:
-        """In place: members keep their order, and the first one may become leader."""
-        former = member.member_id
-        self.members = {member_id if key == former else key: value for key, value in self.members.items()}
-        member.member_id = member_id
-        member.session.disarm()
-        member.session = Deadline(Limit.SESSION, self, member_id)
-        assert member.instance_id is not None, "only a static member changes its id"
-        self._static[member.instance_id] = member_id
-        if self.leader == former:
-            self.leader = member_id
-        if former in self._unsynced:
-            self._unsynced.discard(former)
-            self._unsynced.add(member_id)
 
     def _rebalance_or_go_on(self, now_ms: int, out: GroupDecision) -> None:
         if self.state is State.PREPARING:
@@ -243,7 +224,7 @@ class ClassicGroup:
             for member in self.members.values():
                 member.assignment = b""
                 if member.sync is not None:
-                    self._respond_to_sync(member, Synced(_REBALANCING), out)
+                    self.roster.respond_to_sync(member, Synced(_REBALANCING), out)
                     self._touch(member, now_ms)
         self._sync_limit.disarm()
         self._initial = self.state is State.EMPTY
@@ -252,7 +233,7 @@ class ClassicGroup:
             # More members are likely to be on their way: one rebalance for all of them.
             self._came_late = False
             self._initial_delay_ms = self.limits.initial_delay_ms
-            self._initial_rest_ms = max(self._rebalance_ms() - self._initial_delay_ms, 0)
+            self._initial_rest_ms = max(self.roster.rebalance_ms - self._initial_delay_ms, 0)
             if self._initial_delay_ms == 0:
                 self._complete_join(now_ms, out)
             else:
@@ -260,14 +241,14 @@ class ClassicGroup:
         elif self._all_joined():
             self._complete_join(now_ms, out)
         else:
-            self._deadlines.arm(self._join_limit, now_ms + self._rebalance_ms())
+            self._deadlines.arm(self._join_limit, now_ms + self.roster.rebalance_ms)
 
     def _maybe_complete_join(self, now_ms: int, out: GroupDecision) -> None:
         if not self._initial and self._all_joined():
             self._complete_join(now_ms, out)
 
     def _all_joined(self) -> bool:
-        return self._joining == len(self.members) and not self.pending
+        return self.roster.joining == len(self.members) and not self.pending
 
     def _join_time_is_up(self, now_ms: int, out: GroupDecision) -> None:
         if self._initial and self._came_late and self._initial_rest_ms:
@@ -283,56 +264,38 @@ class ClassicGroup:
         """A new generation of those who have come; static members keep their place until their session ends."""
         self._join_limit.disarm()
         for member in [one for one in self.members.values() if one.join is None and one.instance_id is None]:
-            self._remove(member, out)
-        if self.members and not self._elect_leader():
+            self.roster.remove(member, out)
+        if self.members and not self.roster.elect_leader():
             # Only static members are left, and none of them is here.
-            self._deadlines.arm(self._join_limit, now_ms + self._rebalance_ms())
+            self._deadlines.arm(self._join_limit, now_ms + self.roster.rebalance_ms)
             return
         self._initial = False
         self.generation += 1
         self.since_ms = self._deadlines.date_ms(now_ms)
-        self._unsynced.clear()
+        self.roster.unsynced.clear()
         if not self.members:
             self.protocol = None
             self.state = follow(self.state, State.EMPTY)
             out.records.append(put(self.group_id, self.record()))
             return
-        self.protocol = self._elect_protocol()
+        self.protocol = self.roster.elect_protocol()
         self.state = follow(self.state, State.COMPLETING)
         for member in self.members.values():
-            self._respond_to_join(member, self._joined(member), out)
+            self.roster.respond_to_join(member, self._joined(member), out)
             member.is_new = False
             self._touch(member, now_ms)
-        self._unsynced.update(self.members)
-        self._deadlines.arm(self._sync_limit, now_ms + self._rebalance_ms())
-
-    def _elect_leader(self) -> bool:
-        """The leader must be somebody who is here; False if nobody is."""
-        leader = self.members.get(self.leader or "")
-        if leader is None or leader.join is None:
-            here = next((member for member in self.members.values() if member.join is not None), None)
-            if here is None:
-                return False
-            self.leader = here.member_id
-        return True
-
-    def _elect_protocol(self) -> str | None:
-        """Of the protocols that all members know, the one that most of them like best."""
-        known = {name for name, count in self._supporters.items() if count == len(self.members)}
-        votes = Counter(
-            next(name for name, _ in member.protocols if name in known) for member in self.members.values() if known
-        )
-        return votes.most_common(1)[0][0] if votes else None
+        self.roster.unsynced.update(self.members)
+        self._deadlines.arm(self._sync_limit, now_ms + self.roster.rebalance_ms)
 
     def _joined(self, member: GroupMember, *, skip_assignment: bool = False) -> Joined:
-        is_leader = self.leader == member.member_id
+        is_leader = self.roster.leader == member.member_id
         return Joined(
             _NONE,
             member.member_id,
             self.generation,
             self.protocol_type,
             self.protocol,
-            self.leader or "",
+            self.roster.leader or "",
             skip_assignment,
             [one.joined(self.protocol) for one in self.members.values()] if is_leader else (),
         )
@@ -345,16 +308,16 @@ class ClassicGroup:
             out.respond(ticket, Synced(error))
             return
         member = self.members[command.member_id]
-        self._unsynced.discard(member.member_id)
-        if not self._unsynced:
+        self.roster.unsynced.discard(member.member_id)
+        if not self.roster.unsynced:
             self._sync_limit.disarm()
         if self.state is State.STABLE:
             out.respond(ticket, self._synced(member))
             self._touch(member, now_ms)
             return
-        self._respond_to_sync(member, Synced(_REBALANCING), out)  # an earlier request, whose client asks again
+        self.roster.respond_to_sync(member, Synced(_REBALANCING), out)  # an earlier request, whose client asks again
         member.sync = ticket
-        if self.leader != member.member_id:
+        if self.roster.leader != member.member_id:
             return
         for one in self.members.values():
             one.assignment = command.assignments.get(one.member_id, b"")
@@ -362,18 +325,18 @@ class ClassicGroup:
         self.since_ms = self._deadlines.date_ms(now_ms)
         out.records.append(put(self.group_id, self.record()))
         for one in self.members.values():
-            self._respond_to_sync(one, self._synced(one), out)
+            self.roster.respond_to_sync(one, self._synced(one), out)
             self._touch(one, now_ms)
 
     def sync_growth(self, command: Sync) -> int:
         """How much more would be held after this sync; only the leader's assignments are kept."""
-        if self.leader != command.member_id:
+        if self.roster.leader != command.member_id:
             return 0
         given = command.assignments
         return sum(len(given.get(name, b"")) - len(member.assignment) for name, member in self.members.items())
 
     def _sync_error(self, command: Sync) -> ErrorCode:
-        error = self._stranger(command.member_id, command.instance_id)
+        error = self.roster.stranger(command.member_id, command.instance_id)
         if error:
             return error
         if command.generation != self.generation:
@@ -393,7 +356,7 @@ class ClassicGroup:
         """The hot path: a dictionary lookup and an assignment."""
         member = self.members.get(member_id)
         if member is None or instance_id is not None:
-            error = self._stranger(member_id, instance_id)
+            error = self.roster.stranger(member_id, instance_id)
             if error:
                 return error
             assert member is not None
@@ -414,13 +377,13 @@ class ClassicGroup:
         out.respond(ticket, Left(_NONE, answers))
 
     def _leave(self, identity: Identity, out: GroupDecision) -> ErrorCode:
-        member_id = identity.member_id or self._static.get(identity.instance_id or "", "")
+        member_id = identity.member_id or self.roster.named(identity.instance_id)
         if member_id in self.pending:
             self._forget_pending(member_id)
             return _NONE
-        error = self._stranger(member_id, identity.instance_id)
+        error = self.roster.stranger(member_id, identity.instance_id)
         if not error:
-            self._remove(self.members[member_id], out)
+            self.roster.remove(self.members[member_id], out)
         return error
 
     def expire(self, deadline: Deadline[ClassicGroup], now_ms: int, view: TopicView, out: GroupDecision) -> None:
@@ -428,8 +391,8 @@ class ClassicGroup:
         if deadline.limit is Limit.JOIN:
             self._join_time_is_up(now_ms, out)
         elif deadline.limit is Limit.SYNC:
-            for member in [one for one in self.members.values() if one.member_id in self._unsynced]:
-                self._remove(member, out)
+            for member in [one for one in self.members.values() if one.member_id in self.roster.unsynced]:
+                self.roster.remove(member, out)
             self._prepare(now_ms, out)
         elif deadline.limit is Limit.PENDING:
             self._forget_pending(deadline.member_id)
@@ -440,7 +403,7 @@ class ClassicGroup:
             # While a request of it waits it need not send heartbeats; the answer starts a new session. Only the first
             # join has a limit of its own.
             if member.is_new or (member.join is None and member.sync is None):
-                self._remove(member, out)
+                self.roster.remove(member, out)
                 self._rebalance_or_go_on(now_ms, out)
 
     def commit_error(self, command: OffsetCommit, now_ms: int) -> ErrorCode:
@@ -449,7 +412,7 @@ class ClassicGroup:
         if generation < 0 and self.state is State.EMPTY:
             return _NONE
         if generation >= 0 or member_id or command.instance_id is not None:
-            error = self._stranger(member_id, command.instance_id)
+            error = self.roster.stranger(member_id, command.instance_id)
             if error:
                 return error
             if generation != self.generation:
@@ -484,17 +447,8 @@ class ClassicGroup:
         if not self.members:
             return frozenset()
         if self._subscribed[0] != self.generation:
-            self._subscribed = self.generation, self._read_subscriptions()
+            self._subscribed = self.generation, self.roster.subscribed(self.protocol)
         return self._subscribed[1]
-
-    def _read_subscriptions(self) -> frozenset[str] | None:
-        found: set[str] = set()
-        for member in self.members.values():
-            topics = subscribed_topics(member.metadata(self.protocol))
-            if topics is None:
-                return None
-            found.update(topics)
-        return frozenset(found)
 
     def describe(self) -> Described:
         protocol = self.protocol if self.state is State.STABLE else None
@@ -511,68 +465,19 @@ class ClassicGroup:
 
     # ----------------------------------------------------------------------------------------------------- members
 
-    def _stranger(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """NONE for a member; a static member that was replaced is fenced."""
-        if instance_id is not None:
-            current = self._static.get(instance_id)
-            if current is None:
-                return _UNKNOWN
-            if current != member_id:
-                return ErrorCode.FENCED_INSTANCE_ID
-        return _NONE if member_id in self.members else _UNKNOWN
-
     def _add(self, record: MemberRecord) -> GroupMember:
         member: GroupMember = Member(record, Deadline(Limit.SESSION, self, record.member_id))
-        self.members[member.member_id] = member
-        self._supporters.update({name for name, _ in member.protocols})
-        if member.instance_id is not None:
-            self._static[member.instance_id] = member.member_id
-        if self.leader is None:
-            self.leader = member.member_id
+        self.roster.add(member)
         return member
 
     def _update(self, member: GroupMember, command: Join) -> None:
-        self._supporters.subtract({name for name, _ in member.protocols})
-        member.update(command)
+        self.roster.update(member, command)
         self._subscribed = (-1, None)
-        self._supporters.update({name for name, _ in member.protocols})
-
-    def _remove(self, member: GroupMember, out: GroupDecision) -> None:
-        self._respond_to_join(member, Joined(_UNKNOWN, ""), out)
-        self._respond_to_sync(member, Synced(_UNKNOWN), out)
-        member.session.disarm()
-        del self.members[member.member_id]
-        self._unsynced.discard(member.member_id)
-        self._supporters.subtract({name for name, _ in member.protocols})
-        self._supporters += Counter()  # drops what nobody knows any more
-        if member.instance_id is not None and self._static.get(member.instance_id) == member.member_id:
-            del self._static[member.instance_id]
-        if self.leader == member.member_id:
-            self.leader = next(iter(self.members), None)
 
     def _forget_pending(self, member_id: str) -> None:
         deadline = self.pending.pop(member_id, None)
         if deadline is not None:
             deadline.disarm()
 
-    def _park_join(self, member: GroupMember, ticket: Ticket, out: GroupDecision) -> None:
-        self._respond_to_join(member, Joined(_REBALANCING, member.member_id), out)  # its client asks again
-        member.join = ticket
-        self._joining += 1
-
-    def _respond_to_join(self, member: GroupMember, answer: Joined, out: GroupDecision) -> None:
-        if member.join is not None:
-            out.respond(member.join, answer)
-            member.join = None
-            self._joining -= 1
-
-    def _respond_to_sync(self, member: GroupMember, answer: Synced, out: GroupDecision) -> None:
-        if member.sync is not None:
-            out.respond(member.sync, answer)
-            member.sync = None
-
     def _touch(self, member: GroupMember, now_ms: int) -> None:
         self._deadlines.arm(member.session, now_ms + member.session_ms)
-
-    def _rebalance_ms(self) -> int:
-        return max((member.rebalance_ms for member in self.members.values()), default=0)

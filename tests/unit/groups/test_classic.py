@@ -910,7 +910,7 @@ def test_a_leader_that_is_not_the_first_member_leads_after_a_restart_too() -> No
     assert joined(room, "b").leader == room.ids["b"], "a is in the group and first, but not here"
     room.sync("b", {}, instance_id="ib")
     again = room.restart()
-    assert again.groups._live[GROUP].leader == room.ids["b"]
+    assert again.groups._live[GROUP].roster.leader == room.ids["b"]
     assert again.join("b", instance_id="ib", protocols=STICKY) is None, "so its join rebalances"
 
 
