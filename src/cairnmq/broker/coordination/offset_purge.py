@@ -61,6 +61,10 @@ class OffsetPurge:
                 continue
             except Fault as fault:
                 if not said:
-                    log.warning("what deleted topics and groups left cannot be dropped yet: %s", fault)
+                    log.warning(
+                        "offsets of deleted topics cannot be purged yet, trying again every %d s: %s",
+                        RETRY_SECONDS,
+                        fault,
+                    )
                     said = True
             await asyncio.sleep(RETRY_SECONDS)

@@ -70,8 +70,8 @@ class TransactionCoordinator:
         today = ExpiryClock(self._wall, self._clock, lambda: EVEN_MS)
         too_old = ExpiryClock(self._wall, self._clock, lambda: self.core.limits.expiration_ms)
         watches = (
-            self._watch(abort_ms, lambda: self.core.advance(self._now(), today()), "took too long and is aborted"),
-            self._watch(expire_ms, lambda: self.core.expire(too_old()), "was not used for long and is forgotten"),
+            self._watch(abort_ms, lambda: self.core.advance(self._now(), today()), "exceeded its time limit, aborting"),
+            self._watch(expire_ms, lambda: self.core.expire(too_old()), "expired, nobody has used it"),
         )
         self._watches = [asyncio.get_running_loop().create_task(watch) for watch in watches]
 
@@ -133,7 +133,9 @@ class TransactionCoordinator:
         for transactional_id, forgetting in self.core.surplus():
             if not self._told_full:
                 self._told_full = True  # once: it may go on with every new id
-                log.warning("cairn.transactional.ids.max is reached: each new id has the one unused longest forgotten")
+                log.warning(
+                    "cairn.transactional.ids.max reached: each new transactional id evicts the one unused longest"
+                )
             self._carry_out(transactional_id, forgetting)
 
     # ----------------------------------------------------------------------------------------- storing and answering
