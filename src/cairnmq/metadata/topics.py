@@ -178,7 +178,7 @@ def alter_broker_configs(
     `whole`: settings that are not named go.
     """
     now = image.dynamic_configs(node_id)
-    changes = [replace(change, name=current_name(change.name)) for change in changes]
+    changes = list(map(_with_current_name, changes))
     for change in changes:
         if change.name not in BROKER and change.operation in (Operation.APPEND, Operation.SUBTRACT):
             return Refusal(
@@ -202,6 +202,10 @@ def alter_broker_configs(
         return (), configs
     key = BROKER_CONFIGS + (ALL_BROKERS if node_id is None else str(node_id))
     return ((Put(key, msgspec.json.encode(configs)) if configs else Delete(key)),), configs
+
+
+def _with_current_name(change: ConfigChange) -> ConfigChange:
+    return replace(change, name=current_name(change.name))
 
 
 def put_topic(topic: Topic) -> Put:
