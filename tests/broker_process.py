@@ -215,10 +215,10 @@ class Broker:
 
     def close(self) -> None:
         """Ends what still runs, and fails if any of the processes wrote a traceback."""
-        strays = self.tree()
+        foreign = self.tree()
         if self.running:
             self.kill_tree()
-        for stray in strays:
+        for stray in foreign:
             if stray.is_running():
                 stray.kill()
         log = self.log()

@@ -141,7 +141,7 @@ class Judge:
         """Each must be listed as lost, or its reader must be told, and somebody who watches too."""
         if partition.healed:
             self.outcomes.add(REPAIRED)
-        missing = [offset for offset in self.stock.owed(place) if offset not in partition.records]
+        missing = [offset for offset in self.stock.pending(place) if offset not in partition.records]
         silent: dict[int, list[int]] = {}
         unlisted: list[int] = []
         for offset in missing:

@@ -194,7 +194,7 @@ class Reading:
     def look_behind_the_end(self, place: Place) -> None:
         """A reader who knows of records that were not served asks for the first of them."""
         found = self.seen.partitions[place]
-        missing = [offset for offset in self.stock.owed(place) if offset not in found.records]
+        missing = [offset for offset in self.stock.pending(place) if offset not in found.records]
         missing = [offset for offset in missing if found.gap_at(offset) is None]
         if missing:
             fetched = self.wire.fetch({place: missing[0]})[place]

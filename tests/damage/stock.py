@@ -93,7 +93,7 @@ class Stock:
                 shutil.copytree(self.root / name, root / name)
         return replace(deepcopy(self), root=root)
 
-    def owed(self, place: Place) -> dict[int, Record]:
+    def pending(self, place: Place) -> dict[int, Record]:
         """Records that must be there: of a compacted topic the latest of each key."""
         records = self.records[place]
         if place.topic not in self.compacted:

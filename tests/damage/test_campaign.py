@@ -154,7 +154,7 @@ def test_damage_at_random(kind: str, whole: tuple[World, Model]) -> None:
         # the splitter goes on, makes good what it can, and what is written now is stored and read as ever
         again.split()
         again.checkpoint()
-        again.mend(outcome.faults)
+        again.repair(outcome.faults)
         later = Outcome(again, model)
         assert later.queues <= outcome.queues, f"{place}: {later.queues} suffer now, {outcome.queues} before"
         if kept and kind in ("segment", "pack", "identity", "offset index", "time index"):
@@ -190,7 +190,7 @@ def test_bits_that_flip_under_a_running_broker(kind: str, whole: tuple[World, Mo
             assert name in str(fault), f"trial {trial}: {fault}"
         seen["lost" if outcome.queues else "harmless"] += 1
         if world.retain_bytes and kind in ("segment", "pack"):
-            again.mend(outcome.faults)
+            again.repair(outcome.faults)
             later = Outcome(again, model)
             assert not later.queues, f"trial {trial}: {name} at {position}: {later.faults[:2]}"
             seen["mended"] += bool(outcome.queues)

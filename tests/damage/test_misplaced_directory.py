@@ -112,7 +112,7 @@ def test_what_journals_still_hold_is_made_again() -> None:
     copy_identity(disk)
     world = World(journals, disk, 3, retain_bytes=ALL_KEPT)
     world.split()
-    world.mend([])
+    world.repair([])
     assert {queue_id: world.read_all(queue_id) for queue_id in model} == model
 
 
@@ -129,7 +129,7 @@ def test_a_stray_directory_is_told_of_and_left_alone() -> None:
     maintenance.look(NOW)
     maintenance.look(NOW)
     assert [place.file for _, place in world.splitter.damages] == [stray]
-    world.mend([])
+    world.repair([])
     assert tree(disk, stray) == before
     assert {queue_id: world.read_all(queue_id) for queue_id in model} == model
 

@@ -122,9 +122,9 @@ class Trial:
         again = look(broker, self.stock, write=False)
         findings = []
         for place, partition in first.partitions.items():
-            owed = self.stock.owed(place)
+            pending = self.stock.pending(place)
             later = again.partitions[place].records
-            gone = [offset for offset in partition.records if offset in owed and offset not in later]
+            gone = [offset for offset in partition.records if offset in pending and offset not in later]
             new = first.writes.get(place)
             for number, offset in enumerate(new.offsets if new is not None else ()):
                 if place.topic in self.stock.compacted:
@@ -315,9 +315,9 @@ def put_back(source: Path, target: Path) -> None:
 def read_by_librdkafka(broker: Broker, stock: Stock, seen: Seen) -> list[str]:
     """Partitions that our own client could read whole, read by the client that most programs have."""
     wanted = {
-        place: stock.owed(place)
+        place: stock.pending(place)
         for place, partition in seen.partitions.items()
-        if not partition.gaps and stock.owed(place)
+        if not partition.gaps and stock.pending(place)
     }
     settings = {
         "bootstrap.servers": broker.bootstrap,
@@ -329,7 +329,7 @@ def read_by_librdkafka(broker: Broker, stock: Stock, seen: Seen) -> list[str]:
         "log_level": 2,
     }
     findings: list[str] = []
-    missing = {(place, offset) for place, owed in wanted.items() for offset in owed}
+    missing = {(place, offset) for place, pending in wanted.items() for offset in pending}
     deadline = time.monotonic() + LIBRDKAFKA_SECONDS
     with closing(Consumer(settings)) as consumer:
         consumer.assign([TopicPartition(*place, stock.starts[place]) for place in wanted])

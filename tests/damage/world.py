@@ -106,7 +106,7 @@ class World:
     def read(self, queue_id: int, offset: int) -> bytes | Fault | None:
         """The batch holding `offset`; what was said instead of it; None if it is behind the end."""
         queue = self.engine.queues[queue_id]
-        if offset >= queue.visible:
+        if offset >= queue.high_watermark:
             return None
         try:
             fetched = self.engine.reads.read_batch(queue, offset, cached=False)
@@ -120,7 +120,7 @@ class World:
         queue = self.engine.queues[queue_id]
         found: dict[int, bytes] = {}
         offset = max(queue.log_start, start)
-        while offset < queue.visible:
+        while offset < queue.high_watermark:
             try:
                 fetched = self.engine.reads.read(queue, offset, 700, whole=True, cached=False)
             except Fault:
@@ -134,7 +134,7 @@ class World:
             offset = fetched.next_offset
         return found
 
-    def mend(self, faults: list[tuple[int, Fault]]) -> None:
+    def repair(self, faults: list[tuple[int, Fault]]) -> None:
         """As the splitter's process does: what reads and openings found, as far as journals hold it."""
         repairer = Repairer(self.splitter)
         places = [(queue_id, fault.place) for queue_id, fault in faults if isinstance(fault, Damage)]

@@ -28,7 +28,7 @@ def test_the_journal_stops_and_goes_on(make_scene: Callable[..., Scene], rules: 
         load.wait_for(500, SECONDS)
         rules.put(f"{operation} {EIO} /journals/0/")
         reason = scene.wait_for_reason("journal 0", f"{operation} failed", "the disk failed")
-        assert "tried again every second" in reason
+        assert "retrying every second" in reason
         scene.read_all()
         rules.put()
         scene.wait_until_well()

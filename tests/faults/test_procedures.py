@@ -53,8 +53,8 @@ def looked_at(operator: Operator, stock: Stock, *, accepted: bool = True) -> tup
     assert operator.broker is not None
     again = look(operator.broker, stock, write=False)
     for place, partition in seen.partitions.items():
-        owed = stock.owed(place)
-        gone = [each for each in partition.records if each in owed and each not in again.partitions[place].records]
+        pending = stock.pending(place)
+        gone = [each for each in partition.records if each in pending and each not in again.partitions[place].records]
         assert not gone, f"{place}: {gone} are gone after the next start"
     assert again.status["losses"] == seen.status["losses"]
     assert again.epoch > seen.epoch
@@ -112,7 +112,7 @@ def test_the_checkpoint_is_repaired(operator: Operator, stock: Stock, way: str) 
     verdict, seen = looked_at(operator, stock)
     assert not verdict.findings, "\n".join(verdict.findings)
     for place in stock.records:
-        assert seen.partitions[place].records.keys() >= stock.owed(place).keys(), f"{place}: {repaired}"
+        assert seen.partitions[place].records.keys() >= stock.pending(place).keys(), f"{place}: {repaired}"
 
 
 @pytest.mark.parametrize("way", ["damaged", "gone"])
@@ -154,4 +154,6 @@ def test_metadata_alone_are_restored(operator: Operator, stock: Stock) -> None:
     assert LATE_TOPIC not in seen.topics
     for place, records in stock.records.items():
         if place.topic != LATE_TOPIC:
-            assert seen.partitions[place].records.keys() >= stock.owed(place).keys(), f"{place}: {len(records)} records"
+            assert seen.partitions[place].records.keys() >= stock.pending(place).keys(), (
+                f"{place}: {len(records)} records"
+            )

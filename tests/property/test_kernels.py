@@ -284,7 +284,7 @@ def fetches(draw: st.DrawFn) -> tuple[Any, Topic, list[FetchRequest.FetchPartiti
     for queue_id in draw(st.sets(st.integers(4, 11))):
         start, end = sorted(draw(st.tuples(*2 * [st.integers(0, 4)])))
         queue = Queue(QueueSpec(queue_id, "t", 0, bytes(16), LogConfig()), QueueState(start, end), 0)
-        queue.visible = draw(st.integers(start, end))
+        queue.high_watermark = draw(st.integers(start, end))
         if draw(st.booleans()):
             queue.state.ends(start, end)  # a transaction that is not decided yet
         live[queue_id] = queue

@@ -145,8 +145,8 @@ class World(Broker):
 
     def _trim(self) -> None:
         queue = self.engine.queues[1]
-        if queue.visible > queue.log_start:
-            offset = self.rng.randint(queue.log_start, (queue.log_start + queue.visible) // 2)
+        if queue.high_watermark > queue.log_start:
+            offset = self.rng.randint(queue.log_start, (queue.log_start + queue.high_watermark) // 2)
             self.engine.paths[0].stage_fact(queue, StartMoved(offset), self.now)
             self.flush()
 
@@ -263,7 +263,7 @@ class World(Broker):
     def _batches(self, start: int) -> list[bytes]:
         queue = self.engine.queues[1]
         offset, found = start, []
-        while offset < queue.visible:
+        while offset < queue.high_watermark:
             fetched = self.engine.reads.read(queue, offset, 500, whole=True, cached=False)
             assert isinstance(fetched, Batches) and fetched.size, (offset, fetched)
             for buffer in fetched.buffers:
@@ -279,7 +279,7 @@ class World(Broker):
 
     def _read(self) -> None:
         queue = self.engine.queues[1]
-        self._check(self.rng.randint(queue.log_start, max(queue.log_start, queue.visible)))
+        self._check(self.rng.randint(queue.log_start, max(queue.log_start, queue.high_watermark)))
 
     def _look_up(self) -> None:
         """A record of that time, and none before it that can be read."""
@@ -297,7 +297,7 @@ class World(Broker):
         first = queue.log_start if start is None else start
         batches = self._batches(first)
         aborted: set[int] = set()
-        stable = queue.state.stable(queue.visible)
+        stable = queue.state.stable(queue.high_watermark)
         ranges = self.engine.reads.aborted(queue, first, stable, cached=False)
         assert isinstance(ranges, list)
         read: dict[int, Record] = {}

@@ -86,7 +86,7 @@ class Node:
 
     def readable(self, queue: Queue) -> int:
         offset, count = queue.log_start, 0
-        while offset < queue.visible:
+        while offset < queue.high_watermark:
             fetched = self.engine.reads.read(queue, offset, 1 << 16, whole=True, cached=False)
             assert isinstance(fetched, Batches) and fetched.next_offset > offset
             count += fetched.next_offset - offset

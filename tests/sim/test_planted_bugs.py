@@ -14,7 +14,7 @@ from cairnmq.storage.checkpoint.checkpoint import CheckpointLog
 from cairnmq.storage.checkpoint.split_report import Published, Resume
 from cairnmq.storage.engine import Engine
 from cairnmq.storage.files.disk import Disk, File
-from cairnmq.storage.files.failed_sync import doubt_name
+from cairnmq.storage.files.failed_sync import unsynced_name
 from cairnmq.storage.files.format import NO_SEGMENTS, CheckpointRows, QueueRow, journal_segment, pack_name
 from cairnmq.storage.journal.journal import Group, Journal, JournalReader
 from cairnmq.storage.live import reads
@@ -74,7 +74,7 @@ def visible_before_sync(patch: pytest.MonkeyPatch) -> None:
     def eager(path: WritePath, write: object) -> object:
         advanced = written(path, write)  # type: ignore[arg-type]
         for staged in write.staged:  # type: ignore[attr-defined]
-            staged.queue.visible = staged.queue.end
+            staged.queue.high_watermark = staged.queue.end
         return advanced
 
     patch.setattr(WritePath, "written", eager)
@@ -169,7 +169,7 @@ def checkpoint_published_unsynced(patch: pytest.MonkeyPatch) -> None:
 def split_beyond_synced(patch: pytest.MonkeyPatch) -> None:
     """The engine's own assertion is taken out too, so that the oracle has to find it."""
     patch.setattr(Engine, "splittable", lambda engine, number: engine.paths[number].journal.end)
-    patch.setattr(Journal, "high_watermark", property(lambda journal: journal.end))
+    patch.setattr(Journal, "replicated_end", property(lambda journal: journal.end))
     on_round = Engine.on_round
 
     def trusting(engine: Engine, done: object) -> None:
@@ -229,7 +229,7 @@ def journal_deleted_beyond_the_checkpoint(patch: pytest.MonkeyPatch) -> None:
 
 
 def successor_trusts_unsynced_logs(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(QueueLog, "_doubt", lambda log, checkpointed_end: None)
+    patch.setattr(QueueLog, "_mark_unsynced", lambda log, checkpointed_end: None)
 
 
 def deleted_files_go_before_the_checkpoint(patch: pytest.MonkeyPatch) -> None:
@@ -274,7 +274,7 @@ def failed_journal_sync_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def failed_journal_sync_repeated(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Journal, "mend", lambda journal: journal._sync())
+    patch.setattr(Journal, "rewrite_unsynced", lambda journal: journal._sync())
 
 
 def failed_checkpoint_sync_repeated(patch: pytest.MonkeyPatch) -> None:
@@ -349,24 +349,24 @@ def _files_not_synced(ending: str) -> Plant:
 
 
 def mended_journal_without_its_name(patch: pytest.MonkeyPatch) -> None:
-    mend = Journal.mend
+    mend = Journal.rewrite_unsynced
 
     def nameless(journal: Journal) -> int:
         with pytest.MonkeyPatch.context() as inner:
             inner.setattr(SimDisk, "sync_dir", lambda disk, name: None)
             return mend(journal)
 
-    patch.setattr(Journal, "mend", nameless)
+    patch.setattr(Journal, "rewrite_unsynced", nameless)
 
 
 def doubt_forgotten_before_it_is_mended(patch: pytest.MonkeyPatch) -> None:
-    mend = Journal.mend
+    mend = Journal.rewrite_unsynced
 
     def hasty(journal: Journal) -> int:
-        journal.disk.remove(doubt_name(str(journal.number)))
+        journal.disk.remove(unsynced_name(str(journal.number)))
         return mend(journal)
 
-    patch.setattr(Journal, "mend", hasty)
+    patch.setattr(Journal, "rewrite_unsynced", hasty)
 
 
 def mended_pack_not_synced(patch: pytest.MonkeyPatch) -> None:

@@ -58,7 +58,7 @@ def marker_counts_before_it_is_visible(patch: pytest.MonkeyPatch) -> None:
 
 
 def last_stable_is_the_visible_end(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Queue, "last_stable", property(lambda queue: queue.visible))
+    patch.setattr(Queue, "last_stable", property(lambda queue: queue.high_watermark))
 
 
 def failed_write_keeps_its_markers(patch: pytest.MonkeyPatch) -> None:
@@ -142,12 +142,14 @@ def lost_report_stays_lost(patch: pytest.MonkeyPatch) -> None:
 
     def obey(self: Engine, done: Round) -> None:
         on_round(self, done)
-        self.shelf.replace([*load_checkpoint(self.read_disk).packs, *self._resume.packs])
+        self.pack_set.replace([*load_checkpoint(self.read_disk).packs, *self._resume.packs])
         for split in done.queues:
             if split.queue_id in self.queues:
                 self.queues[split.queue_id].segments_from = split.segments_from
 
-    patch.setattr(Engine, "scan_split", lambda self, *, in_doubt=False: scan(self, in_doubt=True) if in_doubt else None)
+    patch.setattr(
+        Engine, "scan_split", lambda self, *, is_suspect=False: scan(self, is_suspect=True) if is_suspect else None
+    )
     patch.setattr(Engine, "resume", resume_anyway)
     patch.setattr(Engine, "on_round", obey)
 

@@ -8,7 +8,7 @@ import secrets
 from msgspec import Struct
 
 from cairnmq.broker.options import ServeOptions
-from cairnmq.broker.start_errors import Unservable, cannot_use
+from cairnmq.broker.start_errors import CannotServe, cannot_use
 from cairnmq.storage.api.start import DirectoryLock, Loss, RealDisk, accept, lock_all
 
 _LOCK_WAIT_SECONDS = 2.0
@@ -42,4 +42,4 @@ def lock_directories(options: ServeOptions) -> list[DirectoryLock]:
         return lock_all([path for _, path in directories], _LOCK_WAIT_SECONDS)
     except OSError as error:
         flag, path = directories[0 if options.journal_dir is None or not os.path.isdir(options.data) else 1]
-        raise Unservable(cannot_use(flag, path, error)) from error
+        raise CannotServe(cannot_use(flag, path, error)) from error

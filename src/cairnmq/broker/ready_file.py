@@ -7,7 +7,7 @@ import os
 import sys
 
 from cairnmq.broker.options import Address
-from cairnmq.broker.start_errors import Unservable
+from cairnmq.broker.start_errors import CannotServe
 from cairnmq.os_errors import reason_of
 
 
@@ -21,7 +21,7 @@ def announce(bootstrap: str, http: Address | None, ready_file: str | None) -> No
                 json.dump({"bootstrap": bootstrap, "http": url, "pid": os.getpid()}, file)
             os.replace(temporary, ready_file)
         except OSError as error:
-            raise Unservable(f"--ready-file {ready_file}: {reason_of(error)}") from error
+            raise CannotServe(f"--ready-file {ready_file}: {reason_of(error)}") from error
     sys.stdout.write(f"cairn ready bootstrap={bootstrap} http={url or '-'} pid={os.getpid()}\n")
     sys.stdout.flush()
 
@@ -33,4 +33,4 @@ def remove_ready_file(path: str) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise Unservable(f"--ready-file {path}: {reason_of(error)}") from error
+        raise CannotServe(f"--ready-file {path}: {reason_of(error)}") from error

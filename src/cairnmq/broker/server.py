@@ -29,7 +29,7 @@ from cairnmq.broker.net.connection_set import ConnectionSet
 from cairnmq.broker.net.listener import Listener, close_all
 from cairnmq.broker.options import PLAINTEXT, Address, ListenerSpec, ServeOptions
 from cairnmq.broker.ready_file import announce, remove_ready_file
-from cairnmq.broker.start_errors import Stopped, Unservable, WrongUsage, cannot_listen
+from cairnmq.broker.start_errors import BadUsage, CannotServe, Stopped, cannot_listen
 from cairnmq.broker.start_metadata import open_metadata
 from cairnmq.broker.start_report import RecoveryProgress
 from cairnmq.broker.start_settings import settle
@@ -56,19 +56,19 @@ def run(options: ServeOptions) -> int:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve(options))
     except Stopped:
-        log.info("stopped during recovery; the next start begins it again")
-    except (Unservable, Fault, OSError) as error:
+        log.info("stopped during recovery; the next start repeats it")
+    except (CannotServe, Fault, OSError) as error:
         if logs.is_json():
             log.error("%s", text_of(error))
         else:
             sys.stderr.write(f"cairn serve: {text_of(error)}\n")
-        return 2 if isinstance(error, WrongUsage) else 1
+        return 2 if isinstance(error, BadUsage) else 1
     return 0
 
 
 def refuse_optimized() -> None:
     if not __debug__:
-        raise WrongUsage(
+        raise BadUsage(
             "Python runs with -O or PYTHONOPTIMIZE, which removes the checks that protect the data; start it without"
         )
 
@@ -154,7 +154,7 @@ async def _open_http(stack: AsyncExitStack, status: Status, address: Address | N
     try:
         port = await server.open(address.host, address.port)
     except OSError as error:
-        raise Unservable(cannot_listen(address, error, "status page", "--http, or use --no-http")) from error
+        raise CannotServe(cannot_listen(address, error, "status page", "--http, or use --no-http")) from error
     stack.push_async_callback(server.close)
     return replace(address, port=port)
 
@@ -175,7 +175,7 @@ def _bind(address: Address) -> socket.socket:
         bound.bind((address.host, address.port))
     except OSError as error:
         bound.close()
-        raise Unservable(cannot_listen(address, error, "Kafka clients", "--listen")) from error
+        raise CannotServe(cannot_listen(address, error, "Kafka clients", "--listen")) from error
     return bound
 
 
@@ -194,7 +194,7 @@ def _node(options: ServeOptions, cluster_id: str, port: int) -> Node:
     host = advertised.host
     if host in ("0.0.0.0", "::"):
         host = socket.gethostname()
-        log.warning("clients are told to connect to %s; name another address with --advertise", host)
+        log.warning("clients will connect to %s; set another address with --advertise", host)
     told = Address(host, advertised.port or port)
     spec = ListenerSpec(PLAINTEXT, PLAINTEXT, options.listen, told)  # the options allow one listener
     return Node(node_id=options.node_id, rack=options.rack, cluster_id=cluster_id, listeners=(spec,))

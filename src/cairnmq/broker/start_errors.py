@@ -10,11 +10,11 @@ from cairnmq.os_errors import reason_of
 _NOT_A_DIRECTORY = (errno.EEXIST, errno.ENOTDIR)
 
 
-class Unservable(Exception):
+class CannotServe(Exception):
     """The broker cannot start; the text is for the person who started it."""
 
 
-class WrongUsage(Unservable):
+class BadUsage(CannotServe):
     """Flags or settings say something that cannot be."""
 
 

@@ -13,7 +13,7 @@ from cairnmq.broker.data_directories import DataDirectories
 from cairnmq.broker.found_metadata import FoundMetadata
 from cairnmq.broker.opened import OpenMetadata
 from cairnmq.broker.options import ServeOptions
-from cairnmq.broker.start_errors import Unservable
+from cairnmq.broker.start_errors import CannotServe
 from cairnmq.broker.start_report import tell_accepted
 from cairnmq.errors import Lost, Refusal
 from cairnmq.metadata.catalog import Catalog
@@ -56,7 +56,7 @@ async def open_metadata(
     stack.callback(catalog.close)
     config = catalog.broker_config(start_config)
     if isinstance(config, Refusal):
-        raise Unservable(config.message)
+        raise CannotServe(config.message)
     logs.set_level(config.cairn_log_level)
     await asyncio.to_thread(
         check_owner,
@@ -108,7 +108,7 @@ def replace_lost_metadata(
             tell_accepted(loss)
             directories.accept(loss, epoch=epoch, now_ms=wall())
     if disk.exists(begun + "-wal"):
-        raise Unservable(f"{begun} could not be finished: is the disk full?")
+        raise CannotServe(f"{begun} could not be written completely: is the disk full?")
     # Of the lost file, if a broker was killed: SQLite would replay it into the new one.
     put_aside(disk, [name for name in (METADATA_FILE, *_BESIDE_METADATA) if disk.exists(name)], epoch)
     disk.rename(begun, METADATA_FILE)

@@ -53,7 +53,7 @@ def tell_scans(scans: Sequence[Scan]) -> None:
             log.error("%s", scan.damage_text)
 
 
-def tell_strays(names: Sequence[str], where: str) -> None:
+def tell_foreign(names: Sequence[str], where: str) -> None:
     if names:
         log.warning("%s: ignored entries that are not journals of this broker: %s", where, ", ".join(names))
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from cairnmq.broker import logs
 from cairnmq.broker.options import ServeOptions
-from cairnmq.broker.start_errors import WrongUsage
+from cairnmq.broker.start_errors import BadUsage
 from cairnmq.errors import Refusal
 from cairnmq.os_errors import reason_of
 from cairnmq.settings.broker import BrokerConfig
@@ -29,16 +29,16 @@ def settle(options: ServeOptions, environment: Mapping[str, str]) -> tuple[Serve
     flags = {_MAPPED[name]: str(getattr(options, name)) for name in _MAPPED if name in options.given}
     loaded = load(file=_file_of(options), environment=environment, sets=options.settings, flags=flags)
     if isinstance(loaded, Refusal):
-        raise WrongUsage(loaded.message)
+        raise BadUsage(loaded.message)
     logs.configure(loaded.config.cairn_log_level, loaded.config.cairn_log_format)
     for warning in loaded.warnings:
         log.warning("%s", warning)
     settled = options.with_settings(loaded.config.layers.static)
     if isinstance(settled, Refusal):
-        raise WrongUsage(settled.message)
+        raise BadUsage(settled.message)
     refusal = settled.refusal()
     if refusal is not None:
-        raise WrongUsage(refusal.message)
+        raise BadUsage(refusal.message)
     return settled, loaded.config
 
 
@@ -50,6 +50,6 @@ def _file_of(options: ServeOptions) -> tuple[str, str] | None:
         with open(options.config, encoding="utf-8") as source:
             return options.config, source.read()
     except UnicodeDecodeError as error:
-        raise WrongUsage(f"--config {options.config}: it is not a text file in UTF-8") from error
+        raise BadUsage(f"--config {options.config}: it is not a text file in UTF-8") from error
     except OSError as error:
-        raise WrongUsage(f"--config {options.config}: {reason_of(error)}") from error
+        raise BadUsage(f"--config {options.config}: {reason_of(error)}") from error

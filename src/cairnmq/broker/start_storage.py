@@ -14,7 +14,7 @@ from cairnmq.broker.data_directories import DataDirectories
 from cairnmq.broker.found_metadata import FoundMetadata
 from cairnmq.broker.live_catalog import all_queue_specs
 from cairnmq.broker.opened import OpenMetadata, OpenStorage
-from cairnmq.broker.start_report import tell_accepted, tell_scans, tell_strays
+from cairnmq.broker.start_report import tell_accepted, tell_foreign, tell_scans
 from cairnmq.errors import Corrupt, Lost, Outdated
 from cairnmq.settings.broker import BrokerConfig
 from cairnmq.storage.api.start import (
@@ -27,8 +27,8 @@ from cairnmq.storage.api.start import (
     QueueSpec,
     arm,
     begin,
+    find_foreign,
     find_loss,
-    find_strays,
 )
 from cairnmq.types import Counters
 
@@ -55,7 +55,7 @@ async def open_storage(
     started = clock()
     engine = await asyncio.to_thread(recovery.run)
     seconds = clock() - started
-    tell_strays(find_strays(directories.journal_disk(), range(len(engine.paths))), directories.journal)
+    tell_foreign(find_foreign(directories.journal_disk(), range(len(engine.paths))), directories.journal)
     log.info(
         "cairn %s (%s): recovered %d queues in %.3f s, epoch %d",
         __version__,
@@ -146,7 +146,7 @@ class _Recovery:
         """The ids last: until the loss is remembered on disk, a start without --accept-loss is refused."""
         catalog, thread = self._metadata.catalog, self._metadata.thread
         if loss.is_outdated:
-            loss.what.append(f"these may be old: {catalog.image.summary()}")
+            loss.what.append(f"these may be outdated: {catalog.image.summary()}")
         floor = loss.known.floor
         epoch = thread.submit(catalog.next_epoch, floor.epoch).result()
         if loss.is_outdated:

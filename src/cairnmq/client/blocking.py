@@ -68,7 +68,7 @@ class _Link:
     def usable(self) -> bool:
         """A broker that says something while it owes nothing has hung up, as it does with idle connections: what was
         sent here would be lost."""
-        if not self.broken and not self._state.owed:
+        if not self.broken and not self._state.pending:
             poll = select.poll()
             poll.register(self._socket, select.POLLIN)
             if poll.poll(0):

@@ -59,7 +59,7 @@ class Connection:
         self._in_body = False
 
     @property
-    def owed(self) -> bool:
+    def pending(self) -> bool:
         """Is there a request without its answer?"""
         return bool(self._waiting)
 

@@ -174,9 +174,9 @@ class ConsumerMember(Generic[G]):
 
     def _go_on(self, target_epoch: int, owned: Partitions | None, owner: Owner) -> None:
         kept = parts.common(self.assigned, self.target)
-        given_up = parts.minus(self.assigned, self.target)
-        if given_up and _still_has(owned, given_up):
-            self.state, self.assigned, self.revoking = Progress.UNREVOKED, kept, given_up
+        abandoned = parts.minus(self.assigned, self.target)
+        if abandoned and _still_has(owned, abandoned):
+            self.state, self.assigned, self.revoking = Progress.UNREVOKED, kept, abandoned
             return
         wanted = parts.minus(self.target, kept)
         free = parts.gathered(

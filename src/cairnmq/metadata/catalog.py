@@ -30,7 +30,7 @@ _ATTEMPTS = 100
 T = TypeVar("T")
 
 
-class _Overtaken(Exception):
+class _Superseded(Exception):
     """Another broker changed what a decision was made on."""
 
 
@@ -253,7 +253,7 @@ class Catalog:
         for _ in range(_ATTEMPTS):
             try:
                 return attempt()
-            except _Overtaken:
+            except _Superseded:
                 self.refresh()
         raise Fault(f"metadata: gave up after {_ATTEMPTS} conflicts")
 
@@ -334,7 +334,7 @@ class Catalog:
 
 def _granted(answer: int | Conflict) -> int:
     if isinstance(answer, Conflict):
-        raise _Overtaken
+        raise _Superseded
     return answer
 
 

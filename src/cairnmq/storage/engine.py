@@ -16,7 +16,7 @@ from cairnmq.storage.checkpoint.checkpoint import CheckpointImage, load_checkpoi
 from cairnmq.storage.checkpoint.split_report import Published, Resume, Round
 from cairnmq.storage.files.damage import DamageList
 from cairnmq.storage.files.disk import Disk
-from cairnmq.storage.files.failed_sync import doubt_name
+from cairnmq.storage.files.failed_sync import unsynced_name
 from cairnmq.storage.files.fault_point import reach
 from cairnmq.storage.files.format import NO_SEGMENTS, numbered
 from cairnmq.storage.journal.directories import find_journals
@@ -24,7 +24,7 @@ from cairnmq.storage.live.appends import Appends
 from cairnmq.storage.live.queue import Queue
 from cairnmq.storage.live.reads import Reads
 from cairnmq.storage.live.write_path import WritePath
-from cairnmq.storage.packs.pack_set import PackShelf
+from cairnmq.storage.packs.pack_set import PackSet
 from cairnmq.storage.queue.producers import live
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.queue.state import QueueState
@@ -71,9 +71,9 @@ class Engine:
         self.epoch = epoch
         self.split = {scan.number: scan.start for scan in scans}
         self.checkpointed = dict(self.split)
-        self.shelf = PackShelf(read_disk, image.packs)
+        self.pack_set = PackSet(read_disk, image.packs)
         self.damages = DamageList(scan.damage for scan in scans if scan.damage is not None)
-        for place in self.shelf.damages():
+        for place in self.pack_set.damages():
             self.damages.add(place)
         self.serial = image.serial  # of the checkpoint that this broker goes by
         self._resume = Resume(dict(self.split), serial=self.serial)
@@ -83,7 +83,7 @@ class Engine:
             for queue_id, row in image.queues.items()
             if row.compaction.swaps and queue_id in queues
         }
-        self.reads = Reads(read_disk, paths, self.shelf, self._left_over)
+        self.reads = Reads(read_disk, paths, self.pack_set, self._left_over)
 
     @classmethod
     def open(
@@ -136,7 +136,7 @@ class Engine:
             for scan, reader in found
         ]
         journal_disk.sync_dir("")
-        read_disk.remove(doubt_name(""))  # the splitter that starts now makes everything behind the checkpoint again
+        read_disk.remove(unsynced_name(""))  # the splitter that starts now makes everything behind the checkpoint again
         return cls(read_disk, image, queues, paths, keyed, scans, config, epoch)
 
     # ------------------------------------------------------------------------------------------------ the queues
@@ -165,10 +165,10 @@ class Engine:
     def on_round(self, done: Round) -> None:
         path = self.paths[done.journal]
         assert self.split[done.journal] <= done.position  # invariant 1
-        assert done.position <= min(path.journal.synced, path.journal.high_watermark)
+        assert done.position <= min(path.journal.synced, path.journal.replicated_end)
         resume = self._resume
         if done.pack:
-            self.shelf.add(done.pack)
+            self.pack_set.add(done.pack)
             resume.packs.append(done.pack)
         for split in done.queues:
             queue = self.queues.get(split.queue_id)
@@ -198,7 +198,7 @@ class Engine:
     def _go_by(self, published: Published) -> None:
         """The only way by which this broker learns where records are that it knew elsewhere: of a checkpoint that the
         splitter reports, and of one that it finds on the read disk."""
-        self.shelf.replace(published.packs)
+        self.pack_set.replace(published.packs)
         for place in published.moved:
             if place.segments_from == NO_SEGMENTS:
                 self._left_over.pop(place.queue_id, None)
@@ -208,12 +208,12 @@ class Engine:
         self.serial = published.serial
         self._resume = Resume(dict(self.split), serial=self.serial)
 
-    def scan_split(self, *, in_doubt: bool = False) -> StoredSplit | None:
+    def scan_split(self, *, is_suspect: bool = False) -> StoredSplit | None:
         """Before a successor of a splitter starts: what is on the read disk, if that is not what this broker goes by,
         or if what was split since the checkpoint is `in_doubt`. Blocks, and may run on any thread while there is no
         splitter."""
         journals = [path.journal for path in self.paths]
-        return scan_split(self.read_disk, journals, self.split, self.queues, self._resume, in_doubt=in_doubt)
+        return scan_split(self.read_disk, journals, self.split, self.queues, self._resume, is_suspect=is_suspect)
 
     def unsplit(self, stored: StoredSplit) -> None:
         """Back, or on, to the checkpoint on disk: what was split since is read from the journals again, and the next
@@ -243,9 +243,9 @@ class Engine:
             if queue_id in self.queues:
                 self.queues[queue_id].recall_aborted(state.aborted)
 
-    def mended(self, queue_id: int, file: str) -> None:
+    def repaired(self, queue_id: int, file: str) -> None:
         """The splitter has put a good file in the place of a damaged one."""
-        self.damages.mended(file)
+        self.damages.repaired(file)
         queue = self.queues.get(queue_id)
         if queue is not None:
             queue.reader = None
@@ -259,7 +259,7 @@ class Engine:
     def splittable(self, number: int) -> int:
         """How far the splitter may go: nothing is split before it is synced and below the high watermark."""
         journal = self.paths[number].journal
-        return min(journal.synced, journal.high_watermark)
+        return min(journal.synced, journal.replicated_end)
 
     def full(self, path: WritePath) -> bool:
         """Producers of this journal wait while the backlog is at its cap; of one that stopped, they are refused."""

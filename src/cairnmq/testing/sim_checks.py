@@ -39,10 +39,10 @@ def check_state(queue: Queue, expected: QueueModel) -> None:
 def check_content(engine: Engine, queue: Queue, expected: QueueModel) -> None:
     """Everything from log start to end reads back as it was written."""
     offset, parts = queue.log_start, []
-    while offset < queue.visible:
+    while offset < queue.high_watermark:
         found = engine.reads.read(queue, offset, 3000, whole=True, cached=False)
         if not isinstance(found, Batches) or not found.size:
-            demand(False, name(queue), "cannot read offset", offset, "of", queue.visible, found)
+            demand(False, name(queue), "cannot read offset", offset, "of", queue.high_watermark, found)
         assert isinstance(found, Batches)
         parts.extend(found.buffers)
         offset = found.next_offset

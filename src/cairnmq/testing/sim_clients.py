@@ -120,7 +120,7 @@ class Sender:
 def trim(world: World, queue: Queue) -> None:
     """DeleteRecords; sometimes of what is deleted already, by somebody who may not have been told yet."""
     rng = world.rng
-    offset = rng.choice((queue.visible, rng.randint(queue.log_start, queue.visible), queue.log_start))
+    offset = rng.choice((queue.high_watermark, rng.randint(queue.log_start, queue.high_watermark), queue.log_start))
     point = world.engine.appends.move_start(queue, offset, world.now)
     if isinstance(point, Refusal):
         return

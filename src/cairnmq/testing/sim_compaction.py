@@ -113,7 +113,7 @@ class CompactionWorld(TransactionWorld):
 
     def _read_in(self, queue: Queue) -> None:
         if self._may_be_compacted(queue):
-            start = self.rng.randint(queue.log_start, max(queue.visible, queue.log_start))
+            start = self.rng.randint(queue.log_start, max(queue.high_watermark, queue.log_start))
             self._check_compacted(self.engine, queue, self.live.get(queue.queue_id) or QueueModel(), start)
         else:
             super()._read_in(queue)
@@ -138,7 +138,7 @@ class CompactionWorld(TransactionWorld):
     def _check_compacted(self, engine: Engine, queue: Queue, expected: QueueModel, start: int) -> None:
         """docs/compaction.md, invariants 1 to 4, from offset `start` on."""
         who, stable = name(queue), queue.last_stable
-        sent, hidden = written(expected, start, queue.visible)
+        sent, hidden = written(expected, start, queue.high_watermark)
         rows = engine.reads.aborted(queue, start, stable, cached=False)
         assert isinstance(rows, list)
         read: dict[int, Record] = {}
@@ -202,10 +202,10 @@ def _in_rows(producer_id: int, transactional: bool, offset: int, rows: list[Abor
 def batches_of(engine: Engine, queue: Queue, start: int) -> list[bytes]:
     """Everything visible from `start` on; batches go on where the one before ends."""
     offset, found = start, []
-    while offset < queue.visible:
+    while offset < queue.high_watermark:
         fetched = engine.reads.read(queue, offset, 3000, whole=True, cached=False)
         if not isinstance(fetched, Batches) or not fetched.size:
-            demand(False, name(queue), "cannot read offset", offset, "of", queue.visible, fetched)
+            demand(False, name(queue), "cannot read offset", offset, "of", queue.high_watermark, fetched)
         assert isinstance(fetched, Batches)
         for batch in iter_batches(b"".join(fetched.buffers)):
             header = read_header(batch)

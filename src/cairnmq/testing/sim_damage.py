@@ -34,7 +34,7 @@ def hurt_something(rng: Random, splitter: Splitter, read: Collection[int]) -> Hu
     """Flips a bit in a file whose bytes are all synced, if there is any. `read`: packs that the broker has opened."""
     disk = splitter.read_disk
     assert isinstance(disk, SimDisk)
-    packs = splitter.shelf.packs if not splitter.has_merge else []
+    packs = splitter.pack_set.packs if not splitter.has_merge else []
     named = splitter.image.packs
     found = [(0, pack.name) for pack in packs if pack.number in named and pack.number in read]
     for queue in splitter.queues.values():
@@ -73,7 +73,7 @@ def lose_end(rng: Random, disk: SimDisk, number: int) -> bool:
     return True
 
 
-def mend(splitter: Splitter, hurt: Hurt) -> str:
+def repair(splitter: Splitter, hurt: Hurt) -> str:
     """As the splitter process does it; says what was made good. A pack counts from the next checkpoint on.
 
     If no journal holds the records any more the bit is turned back, and what was opened meanwhile should be opened
@@ -89,7 +89,7 @@ def mend(splitter: Splitter, hurt: Hurt) -> str:
             disk.sync_dir(directory)
         return NOTHING
     if not hurt.file.endswith((LOG, PACK_SUFFIX)):
-        return INDEXES if _mend_indexes(splitter, disk, hurt) else NOTHING
+        return INDEXES if _repair_indexes(splitter, disk, hurt) else NOTHING
     try:
         if Repairer(splitter).repair(hurt.queue_id, hurt.file):
             return PACK
@@ -102,7 +102,7 @@ def mend(splitter: Splitter, hurt: Hurt) -> str:
     return UNDONE
 
 
-def _mend_indexes(splitter: Splitter, disk: SimDisk, hurt: Hurt) -> bool:
+def _repair_indexes(splitter: Splitter, disk: SimDisk, hurt: Hurt) -> bool:
     """As maintenance does it, of a closed segment; False: nothing was wrong, or retention has deleted it."""
     queue = splitter.learn(hurt.queue_id)
     if queue is None:

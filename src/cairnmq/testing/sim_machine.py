@@ -28,7 +28,7 @@ from cairnmq.storage.splitter.splitter import Splitter
 from cairnmq.testing.oracle import KILL, POWER, JournalModel, QueueModel, demand
 from cairnmq.testing.sim_checks import check_content, check_logs, check_state, check_verify, home, name
 from cairnmq.testing.sim_clients import Sender
-from cairnmq.testing.sim_damage import INDEXES, PACK, SEGMENT, UNDONE, Hurt, lose_end, mend
+from cairnmq.testing.sim_damage import INDEXES, PACK, SEGMENT, UNDONE, Hurt, lose_end, repair
 from cairnmq.testing.sim_disk import SimDisk
 from cairnmq.testing.sim_metadata import SimMetadata, fall_back
 from cairnmq.types import OWN_PRODUCERS_FROM
@@ -57,7 +57,7 @@ class Tally(Struct):
     in_rounds: int = 0
     in_checkpoints: int = 0
     in_deletions: int = 0
-    in_mending: int = 0
+    in_repair: int = 0
     kills: int = 0
     power_losses: int = 0
     recoveries_struck: int = 0
@@ -66,11 +66,11 @@ class Tally(Struct):
     tries: int = 0
     failed_writes: int = 0
     failed_syncs: int = 0
-    mends: int = 0
+    rewrites: int = 0
     resumes: int = 0
-    mended_segments: int = 0
-    mended_packs: int = 0
-    mended_indexes: int = 0
+    repaired_segments: int = 0
+    repaired_packs: int = 0
+    repaired_indexes: int = 0
     lost_ends: int = 0
     batches: int = 0
     imports: int = 0
@@ -232,7 +232,7 @@ class Machine:
             try:
                 engine = self.open_engine(*disks)
                 if self.hurt is not None:
-                    engine = self._mend_recovered(engine, disks, self.hurt)
+                    engine = self._repair_recovered(engine, disks, self.hurt)
                 break
             except Struck:
                 self.tally.recoveries_struck += 1
@@ -259,23 +259,23 @@ class Machine:
         self._check_recovered(engine, after)
         return engine, disks, after, event
 
-    def _mend_recovered(self, engine: Engine, disks: Disks, hurt: Hurt) -> Engine:
+    def _repair_recovered(self, engine: Engine, disks: Disks, hurt: Hurt) -> Engine:
         """What was damaged before the stop, and perhaps half mended."""
         splitter = self._splitter(*disks, len(engine.paths))
-        done = self._mend_with(splitter, hurt)
+        done = self._repair_with(splitter, hurt)
         if done == UNDONE:
             return self.open_engine(*disks)
         if done == PACK:
             self._checkpoint_on(engine, splitter)
-        engine.mended(hurt.queue_id, hurt.file)
+        engine.repaired(hurt.queue_id, hurt.file)
         splitter.close()
         return engine
 
-    def _mend_with(self, splitter: Splitter, hurt: Hurt) -> str:
-        done = mend(splitter, hurt)
-        self.tally.mended_segments += done == SEGMENT
-        self.tally.mended_packs += done == PACK
-        self.tally.mended_indexes += done == INDEXES
+    def _repair_with(self, splitter: Splitter, hurt: Hurt) -> str:
+        done = repair(splitter, hurt)
+        self.tally.repaired_segments += done == SEGMENT
+        self.tally.repaired_packs += done == PACK
+        self.tally.repaired_indexes += done == INDEXES
         return done
 
     def _check_recovered(self, engine: Engine, models: list[JournalModel]) -> None:
@@ -288,7 +288,7 @@ class Machine:
         for queue in engine.queues.values():
             expected = home(queue, models).settled.queues.get(queue.queue_id) or QueueModel()
             check_state(queue, expected)
-            demand(queue.visible == queue.end == expected.end, name(queue), "is not visible to its end")
+            demand(queue.high_watermark == queue.end == expected.end, name(queue), "is not visible to its end")
             self._check_content(engine, queue, expected)
 
     def _check_content(self, engine: Engine, queue: Queue, expected: QueueModel) -> None:
@@ -318,7 +318,9 @@ class Machine:
         self.acks: list[int] = []  # on their way to it
         self.splitter: Splitter | None = None
         self.maintenance: Maintenance | None = None
-        self.seen = {queue_id: (queue.log_start, queue.visible) for queue_id, queue in self.engine.queues.items()}
+        self.seen = {
+            queue_id: (queue.log_start, queue.high_watermark) for queue_id, queue in self.engine.queues.items()
+        }
         self.strike_in = self.rng.choice((self.rng.randint(1, 30), self.rng.randint(1, 600)))
         self.trace(f"open: epoch {self.epoch}, ends {[scan.end for scan in self.engine.scans]}")
         for sender in self.senders:
@@ -338,7 +340,7 @@ class Machine:
         """In the middle of an operation of the main world."""
         if self.rng.random() < self.shape.branch_share:
             self.tally.struck(disk.last_operation, on_journals=disk is self.journal_disk)
-            self.tally.in_mending += self.hurt is not None
+            self.tally.in_repair += self.hurt is not None
             with disarmed():
                 self._branch(self._event())
         if self.splitter_strike_in:

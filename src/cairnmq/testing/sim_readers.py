@@ -16,7 +16,7 @@ from cairnmq.testing.sim_machine import Machine
 
 def read(machine: Machine, queue: Queue) -> None:
     """Somewhere, as a client would."""
-    offset = machine.rng.randint(queue.log_start, max(queue.visible, queue.log_start))
+    offset = machine.rng.randint(queue.log_start, max(queue.high_watermark, queue.log_start))
     size = machine.rng.choice((1, 200, 1000, 5000, 100_000))
     while True:
         found = machine.engine.reads.read(queue, offset, size, whole=True, cached=True)
@@ -27,7 +27,7 @@ def read(machine: Machine, queue: Queue) -> None:
     got = b"".join(found.buffers)
     held = machine.live.get(queue.queue_id) or QueueModel()
     first = bisect_right(held.batches, offset, key=lambda batch: batch[1])
-    want = b"".join(data for _, end, data in held.batches[first:] if end <= queue.visible)
+    want = b"".join(data for _, end, data in held.batches[first:] if end <= queue.high_watermark)
     demand(want.startswith(got), name(queue), "reads something else from", offset, "on")
     demand(bool(got) or not want, name(queue), "reads nothing at", offset, "although it is visible")
     demand(not only_empty(got) or only_empty(want), name(queue), "reads empty batches alone from", offset, "on")
@@ -39,7 +39,7 @@ def look_up(machine: Machine, queue: Queue) -> None:
     records = [
         record
         for _, end, data in held.readable()
-        if end <= queue.visible
+        if end <= queue.high_watermark
         for record in decode_batch(data)
         if record.offset >= queue.log_start
     ]

@@ -10,7 +10,7 @@ from cairnmq.errors import Fault
 from cairnmq.storage.checkpoint.checkpoint import load_checkpoint
 from cairnmq.storage.checkpoint.split_report import Published, Resume, Round
 from cairnmq.storage.files.fault_point import arm as arm_point
-from cairnmq.storage.files.format import DOUBT_FILE
+from cairnmq.storage.files.format import UNSYNCED
 from cairnmq.storage.journal.journal import JournalReader
 from cairnmq.storage.maintenance.maintenance import Maintenance
 from cairnmq.storage.splitter.progress import Unreported
@@ -64,8 +64,8 @@ class SplitterMachine(Machine):
             disk.sync_fault = None
             self.splitter_strike_in = 0  # it is gone already
             self._splitter_gone()
-            self._go_by_the_checkpoint(in_doubt=True)
-            self.read_disk.remove(DOUBT_FILE)
+            self._go_by_the_checkpoint(is_suspect=True)
+            self.read_disk.remove(UNSYNCED)
             self.tally.unsplits += 1
         finally:
             self.splitter_strike_in = 0
@@ -74,8 +74,8 @@ class SplitterMachine(Machine):
         if again:
             self.with_splitter(act, faulty=0)
 
-    def _go_by_the_checkpoint(self, *, in_doubt: bool = False) -> None:
-        stored = self.engine.scan_split(in_doubt=in_doubt)
+    def _go_by_the_checkpoint(self, *, is_suspect: bool = False) -> None:
+        stored = self.engine.scan_split(is_suspect=is_suspect)
         if stored is not None:
             self.engine.unsplit(stored)
 

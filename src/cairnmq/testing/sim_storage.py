@@ -268,11 +268,11 @@ class World(SplitterMachine):
         except OSError:
             self.kills = True
             self.tally.failed_syncs += 1
-            lane.synced = self._mend(lane)
+            lane.synced = self._rewrite_unsynced(lane)
         finally:
             disk.faults.clear()
 
-    def _mend(self, lane: Lane) -> int:
+    def _rewrite_unsynced(self, lane: Lane) -> int:
         """As the broker does it: the write that is under way ends, then all that is in doubt is written again, until
         the disk takes it."""
         disk, model = self.journal_disk, self.models[lane.path.journal.number]
@@ -283,17 +283,17 @@ class World(SplitterMachine):
         if self.rng.random() < 0.6:
             disk.faults[disk.operations + self.rng.randint(1, 4)] = errno.EIO
         try:
-            end = lane.path.mend()
+            end = lane.path.rewrite_unsynced()
         except OSError as error:
             self._stop_journal(lane, model, str(error))
             if self.rng.random() < 0.2:
                 raise Struck from None
             disk.faults.clear()
-            end = lane.path.mend()
+            end = lane.path.rewrite_unsynced()
             lane.path.resume()
             self.tally.resumes += 1
-        lane.path.mended(end)
-        self.tally.mends += 1
+        lane.path.rewritten(end)
+        self.tally.rewrites += 1
         return end
 
     def _stop_journal(self, lane: Lane, model: JournalModel, reason: str) -> None:
@@ -356,7 +356,7 @@ class World(SplitterMachine):
                 self.maintenance.look(self.now)  # with the next look, whatever nobody writes to is known to be idle
             for proposal in self.maintenance.look(self.now):
                 queue = self.engine.queues.get(proposal.queue_id)
-                if queue is None or not queue.log_start < proposal.offset <= queue.visible:
+                if queue is None or not queue.log_start < proposal.offset <= queue.high_watermark:
                     continue
                 self._put(queue.journal, queue, StartMoved(proposal.offset))
             if self.maintenance.demote():
@@ -370,17 +370,17 @@ class World(SplitterMachine):
 
         def act(splitter: Splitter) -> None:
             if self.hurt is None:
-                self.hurt = hurt_something(self.rng, splitter, self.engine.shelf.numbers)
+                self.hurt = hurt_something(self.rng, splitter, self.engine.pack_set.numbers)
             for queue in self.engine.queues.values() if self.hurt is not None else ():
                 with suppress(Corrupt):  # never something else than was written
                     self._read_in(queue)
-            done = self._mend_with(splitter, self.hurt) if self.hurt is not None else ""
+            done = self._repair_with(splitter, self.hurt) if self.hurt is not None else ""
             if done == PACK:
                 self._publish(splitter)
             while self.reports:
                 self._deliver()
             if self.hurt is not None:
-                self.engine.mended(self.hurt.queue_id, self.hurt.file)
+                self.engine.repaired(self.hurt.queue_id, self.hurt.file)
             self.hurt = None
             if done == UNDONE:
                 self._splitter_gone()
@@ -441,7 +441,7 @@ class World(SplitterMachine):
         for lane, model in zip(self.lanes, self.models, strict=False):
             journal = lane.path.journal
             number = journal.number
-            limit = min(journal.synced, journal.high_watermark)
+            limit = min(journal.synced, journal.replicated_end)
             demand(
                 engine.checkpointed[number] <= engine.split[number] <= limit <= journal.end <= journal.staged_end,
                 "journal", number, "positions are out of order",
@@ -455,17 +455,18 @@ class World(SplitterMachine):
                     "journal", number, "counts", lane.path.unsplit_entries, "unsplit", len(lane.batch_ends) - split,
                 )  # fmt: skip
             for queue_id, line in lane.visible_by.items():
-                while line and line[0][0] <= engine.queues[queue_id].visible:
+                while line and line[0][0] <= engine.queues[queue_id].high_watermark:
                     model.promise(line.pop(0)[1])
         for queue_id, queue in engine.queues.items():
             demand(
-                queue.split_end <= queue.visible <= queue.end <= queue.state.end and queue.log_start <= queue.end,
+                queue.split_end <= queue.high_watermark <= queue.end <= queue.state.end
+                and queue.log_start <= queue.end,
                 name(queue), "offsets are out of order",
             )  # fmt: skip
             start, visible = self.seen.get(queue_id, (0, 0))
             demand(queue.log_start >= start, name(queue), "log start fell from", start)
-            demand(queue.visible >= visible, name(queue), "end fell from", visible)
-            self.seen[queue_id] = (queue.log_start, queue.visible)
+            demand(queue.high_watermark >= visible, name(queue), "end fell from", visible)
+            self.seen[queue_id] = (queue.log_start, queue.high_watermark)
         if self.rng.random() < 0.1:
             self._check_live()
 

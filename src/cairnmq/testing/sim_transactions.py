@@ -234,7 +234,10 @@ class TransactionWorld(World):
         for queue in self.engine.queues.values():
             stable = queue.last_stable
             demand(
-                queue.log_start <= stable <= max(queue.visible, queue.log_start), name(queue), "is stable to", stable
+                queue.log_start <= stable <= max(queue.high_watermark, queue.log_start),
+                name(queue),
+                "is stable to",
+                stable,
             )
             before = self.stable.get(queue.queue_id, 0)
             demand(stable >= before, name(queue), "last stable offset fell from", before, "to", stable)
@@ -306,8 +309,8 @@ def hide(data: bytes, rows: Sequence[Aborted]) -> list[tuple[int, bool]]:
 def check_transactions(engine: Engine, queue: Queue, expected: QueueModel) -> None:
     open_, _ = replay(expected.batches)
     demand(queue.open_transactions == open_, name(queue), "open:", queue.open_transactions, "not", open_)
-    visible, _ = replay(batch for batch in expected.batches if batch[1] <= queue.visible)
-    stable = max(queue.log_start, min([queue.visible, *visible.values()]))
+    visible, _ = replay(batch for batch in expected.batches if batch[1] <= queue.high_watermark)
+    stable = max(queue.log_start, min([queue.high_watermark, *visible.values()]))
     demand(queue.last_stable == stable, name(queue), "stable to", queue.last_stable, "not", stable)
 
 

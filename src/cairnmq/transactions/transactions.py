@@ -144,9 +144,9 @@ class Transactions:
         return record is None or (record.state in IDLE and self._needs_id(record))
 
     def _needs_id(self, record: TransactionRecord) -> bool:
-        return record.exhausted or self._is_doubtful(record)
+        return record.exhausted or self._is_uncertain(record)
 
-    def _is_doubtful(self, record: TransactionRecord) -> bool:
+    def _is_uncertain(self, record: TransactionRecord) -> bool:
         """Later epochs of its producer id may have been given out, which are lost."""
         return record.since <= self._lost_epoch
 
@@ -154,7 +154,7 @@ class Transactions:
         """Why somebody is not the current producer of an id."""
         if record is None or record.producer_id != producer.producer_id:
             return _UNMAPPED
-        return _OK if record.epoch == producer.epoch and not self._is_doubtful(record) else _FENCED
+        return _OK if record.epoch == producer.epoch and not self._is_uncertain(record) else _FENCED
 
     def init(self, command: Init, ticket: Ticket, now_ms: int, fresh_id: int) -> TransactionDecision:
         """`fresh_id`: a producer id that nobody has, or -1 if none was needed when that was asked. A new id may be one
@@ -204,7 +204,7 @@ class Transactions:
         )
         if known_epoch is not None and known_epoch != record.epoch and record.epoch != NO_EPOCH:
             # A new instance sets the epoch before to -1, so nobody who was fenced gets here.
-            is_repeated = known_epoch == record.last_epoch and not self._is_doubtful(record)
+            is_repeated = known_epoch == record.last_epoch and not self._is_uncertain(record)
             return replace(fresh, previous_id=record.previous_id) if is_repeated else _FENCED
         last_epoch = NO_EPOCH if known_epoch is None else record.epoch
         if self._needs_id(record):
@@ -216,7 +216,7 @@ class Transactions:
     def _fence(self, transactional_id: str, record: TransactionRecord, now_ms: int, out: TransactionDecision) -> None:
         """Aborts with an epoch above every one that was given out; that of version 2 is raised as by an EndTxn."""
         epoch, last_epoch = min(record.epoch + 1, EPOCH_MAX), NO_EPOCH
-        if self._is_doubtful(record):
+        if self._is_uncertain(record):
             epoch = EPOCH_MAX
         elif self.limits.raises_epochs:
             epoch, last_epoch = min(epoch + 1, EPOCH_MAX), epoch
@@ -384,7 +384,7 @@ class Transactions:
             record = self._live[transactional_id]
             began_ms = self._began.get(transactional_id)
             over = (self._looked_first_ms if began_ms is None else began_ms) + record.timeout_ms < now_ms
-            over = over or self._is_doubtful(record)  # nobody can end it
+            over = over or self._is_uncertain(record)  # nobody can end it
             if over or (began_ms is None and record.start_ms + record.timeout_ms < date_ms):
                 out: TransactionDecision = Decision()
                 self._fence(transactional_id, record, now_ms, out)

@@ -8,7 +8,7 @@ import pytest
 
 from cairnmq.broker.data_directories import DataDirectories, lock_directories
 from cairnmq.broker.options import ServeOptions
-from cairnmq.broker.start_errors import Unservable
+from cairnmq.broker.start_errors import CannotServe
 
 
 def test_journals_lie_beside_the_data_unless_they_have_a_disk_of_their_own() -> None:
@@ -29,5 +29,5 @@ def test_a_file_in_their_place_is_named_with_its_flag(tmp_path: Path, flag: str)
     (tmp_path / "file").touch()
     place, other = str(tmp_path / "file"), str(tmp_path / "d")
     options = ServeOptions(data=place) if flag == "--data" else ServeOptions(data=other, journal_dir=place)
-    with pytest.raises(Unservable, match=f"{flag} .*file is a file"):
+    with pytest.raises(CannotServe, match=f"{flag} .*file is a file"):
         lock_directories(options)

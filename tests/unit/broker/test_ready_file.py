@@ -10,7 +10,7 @@ import pytest
 
 from cairnmq.broker.options import Address
 from cairnmq.broker.ready_file import announce, remove_ready_file
-from cairnmq.broker.start_errors import Unservable
+from cairnmq.broker.start_errors import CannotServe
 
 
 def test_line_and_file_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -36,5 +36,5 @@ def test_an_old_file_is_removed(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for call in (remove_ready_file, lambda path: announce("h:1", None, path)):
-        with pytest.raises(Unservable, match="--ready-file .*/file/ready"):
+        with pytest.raises(CannotServe, match="--ready-file .*/file/ready"):
             call(str(tmp_path / "file" / "ready"))

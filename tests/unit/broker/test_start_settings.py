@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cairnmq.broker.options import Address, ServeOptions
-from cairnmq.broker.start_errors import Unservable
+from cairnmq.broker.start_errors import CannotServe
 from cairnmq.broker.start_settings import settle
 
 
@@ -32,7 +32,7 @@ def test_settings_fill_what_no_flag_named(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_served(options: ServeOptions, environment: dict[str, str], words: str) -> None:
-    with pytest.raises(Unservable, match=words):
+    with pytest.raises(CannotServe, match=words):
         settle(options, environment)
 
 

@@ -53,7 +53,7 @@ class Room(Broker):
     def batches(self, start: int | None = None) -> list[bytes]:
         queue = self.engine.queues[1]
         offset, found = queue.log_start if start is None else start, []
-        while offset < queue.visible:
+        while offset < queue.high_watermark:
             fetched = self.engine.reads.read_batch(queue, offset, cached=False)
             assert isinstance(fetched, Batches)
             found.append(bytes(fetched.buffers[0]))

@@ -115,7 +115,7 @@ class Broker:
     def offsets(self, number: int) -> list[int]:
         queue = self.engine.queues[number]
         offset, found = queue.log_start, []
-        while offset < queue.visible:
+        while offset < queue.high_watermark:
             fetched = self.engine.reads.read_batch(queue, offset, cached=False)
             assert isinstance(fetched, Batches)
             found.append(int.from_bytes(fetched.buffers[0][:8], "big"))

@@ -47,7 +47,7 @@ class OffsetPurge:
         try:
             await self._log.commit(self._groups.commits.of_topic(topic.topic_id))
         except Fault as fault:
-            log.warning("topic %s is deleted; its committed offsets are dropped later: %s", topic.name, fault)
+            log.warning("topic %s: deleted; its committed offsets cannot be removed yet: %s", topic.name, fault)
             self.start(known)
 
     async def _drop(self, known: Known) -> None:

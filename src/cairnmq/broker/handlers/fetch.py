@@ -213,11 +213,11 @@ class _Fetch:
         fit, `answer` has them."""
         one = self.plan.asked[index]
         offset = one.fetch_offset
-        answer.high_watermark = queue.visible
+        answer.high_watermark = queue.high_watermark
         answer.last_stable_offset = queue.last_stable
         answer.log_start_offset = queue.log_start
         committed = self.request.isolation_level == READ_COMMITTED
-        until = answer.last_stable_offset if committed else queue.visible
+        until = answer.last_stable_offset if committed else queue.high_watermark
         answer.records = NO_RECORDS
         store = self.ctx.store
         if store.queues.get(queue.queue_id) is not queue:

@@ -70,7 +70,7 @@ def _understood(timestamp: int, version: int) -> bool:
 
 def _known_at_once(queue: Queue, epoch: int, timestamp: int, committed: bool, answer: Answer) -> bool:
     if timestamp == LATEST:
-        answer.offset = queue.last_stable if committed else queue.visible
+        answer.offset = queue.last_stable if committed else queue.high_watermark
         answer.leader_epoch = epoch
     elif timestamp in (EARLIEST, EARLIEST_LOCAL):
         answer.offset = queue.log_start
@@ -95,7 +95,7 @@ async def _search(ctx: Context, queue: Queue, timestamp: int, committed: bool, a
         missing = isinstance(error, CodecMissing)
         answer.error_code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE if missing else ErrorCode.CORRUPT_MESSAGE
         return
-    if found is not None and found[0] < (queue.last_stable if committed else queue.visible):
+    if found is not None and found[0] < (queue.last_stable if committed else queue.high_watermark):
         answer.offset, answer.timestamp, answer.leader_epoch = found
     elif queue.cut_short:
         answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR  # it may lie behind the damage

@@ -201,4 +201,4 @@ def _positions_in(ctx: Context, topic: Topic, offsets: Mapping[int, int]) -> Ite
         queue_id = topic.queue_id(partition)
         queue = None if queue_id is None else ctx.store.queues.get(queue_id)
         if queue is not None and not queue.cut_short:
-            yield TopicPartition(topic.name, partition), committed, queue.visible
+            yield TopicPartition(topic.name, partition), committed, queue.high_watermark

@@ -32,7 +32,7 @@ async def messages(ctx: Context, topic: Topic, partition: int | None, limit: int
     for part in slices(topic.queues()):
         for index, queue_id in part:
             queue = ctx.store.queues.get(queue_id)
-            if queue is not None and partition in (None, index) and queue.visible > queue.log_start:
+            if queue is not None and partition in (None, index) and queue.high_watermark > queue.log_start:
                 queues.append(queue)
         await asyncio.sleep(0)
     chosen = nlargest(PARTITIONS_MAX, queues, key=_written) if len(queues) > PARTITIONS_MAX else queues

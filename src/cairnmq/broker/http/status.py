@@ -122,8 +122,8 @@ class Status:
                 for _, queue_id in part:
                     queue = ctx.store.queues.get(queue_id)
                     if queue is not None:
-                        messages += queue.visible - queue.log_start
-                        written += queue.visible
+                        messages += queue.high_watermark - queue.log_start
+                        written += queue.high_watermark
                     size += sizes.get(queue_id, 0)
                 await asyncio.sleep(0)
             found.append(
@@ -155,7 +155,7 @@ class Status:
                             "partition": partition,
                             "queue_id": queue_id,
                             "start": queue.log_start,
-                            "visible": queue.visible,
+                            "visible": queue.high_watermark,
                             "end": queue.end,
                             "bytes": sizes.get(queue_id, 0),
                         }
@@ -362,7 +362,9 @@ async def _queue_metrics(ctx: Context, out: Exposition) -> None:
         for part in slices(topic.queues()):
             queues = ((partition, ctx.store.queues.get(queue_id)) for partition, queue_id in part)
             rows = (
-                (partition, queue.visible) for partition, queue in queues if queue is not None and not queue.cut_short
+                (partition, queue.high_watermark)
+                for partition, queue in queues
+                if queue is not None and not queue.cut_short
             )
             out.partitions(metric, {"topic": name}, rows)
             await asyncio.sleep(0)

@@ -50,7 +50,7 @@ def pass_over(
             return index
         if queue.cut_short:
             return index
-        visible, stable, start = queue.visible, queue.last_stable, queue.log_start
+        visible, stable, start = queue.high_watermark, queue.last_stable, queue.log_start
         if not start <= one.fetch_offset <= queue.end:
             return index
         if not full and one.fetch_offset < (stable if committed else visible):

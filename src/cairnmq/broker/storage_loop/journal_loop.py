@@ -7,7 +7,7 @@ Syncs always run on the journal's own thread, one at a time: whoever arrives dur
 
 A disk that refuses stops the journal, with a reason that everyone sees, until the disk works again; nobody restarts
 anything. After a failed write that is when the same amount can be written beside the reserve. After a failed sync,
-writes wait until all that is in doubt was written again; when that fails too, it is tried again every second.
+writes wait until all that is in doubt was written again; when that fails too, retrying every second.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class JournalLoop:
         self._flush_due = False
         self._writing = False
         self._syncing = False
-        self._mending = False
+        self._rewriting = False
         self._timer: asyncio.TimerHandle | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._threaded_until = 0.0
@@ -84,7 +84,7 @@ class JournalLoop:
     def _reserve_held(self, done: asyncio.Future[None]) -> None:
         error = done.exception()
         if error is not None:
-            log.warning("journal %d: no room for its reserve: %s", self._number, text_of(error))
+            log.warning("journal %d: reserve could not be allocated: %s", self._number, text_of(error))
 
     # --------------------------------------------------------------------------------------------------- writing
 
@@ -96,7 +96,7 @@ class JournalLoop:
 
     def _flush(self) -> None:
         self._flush_due = False
-        if self._writing or self._mending or self.path.stopped is not None:
+        if self._writing or self._rewriting or self.path.stopped is not None:
             return
         write = self.path.take()
         if write is None:
@@ -107,20 +107,20 @@ class JournalLoop:
             future = self._loop.run_in_executor(self._write_thread, self.path.write, write)
             future.add_done_callback(lambda done: self._threaded(write, done))
             return
-        started, given_up = time.perf_counter(), _times_given_up()
+        started, abandoned = time.perf_counter(), _times_abandoned()
         try:
             self.path.write(write)
         except Exception as error:  # noqa: BLE001 - no memory, say: whoever waits hears of it
             self._failed(write, error)
             return
         finally:
-            self._note_slowness(started, given_up)
+            self._note_slowness(started, abandoned)
         self._written(write)
 
-    def _note_slowness(self, started: float, given_up: int) -> None:
+    def _note_slowness(self, started: float, abandoned: int) -> None:
         """Of inline writes alone: on a thread, waiting for the interpreter looks the same as waiting for the disk."""
         ended = time.perf_counter()
-        if ended - started > SLOW_WRITE_SECONDS and _times_given_up() > given_up:
+        if ended - started > SLOW_WRITE_SECONDS and _times_abandoned() > abandoned:
             self.slow_writes += 1
             self._threaded_until = ended + self._threaded_seconds
             self._threaded_seconds = min(2 * self._threaded_seconds, THREADED_SECONDS_MAX)
@@ -137,8 +137,8 @@ class JournalLoop:
             raise error
         else:
             self._written(write)
-        if self._mending:
-            self._mend()
+        if self._rewriting:
+            self._rewrite()
         else:
             self._flush()
 
@@ -154,7 +154,11 @@ class JournalLoop:
         self._preparing = False
         error = done.exception()
         if error is not None:
-            log.info("journal %d: its next segment gets its room when it is written: %s", self._number, text_of(error))
+            log.info(
+                "journal %d: next segment could not be preallocated: %s; it is allocated on write",
+                self._number,
+                text_of(error),
+            )
         self._unprepare_if_full()
 
     @property
@@ -178,7 +182,7 @@ class JournalLoop:
         self.path.failed(write, text_of(error))
         if self.path.stopped is not None:
             return  # after a failed sync, which has the longer way back
-        self.path.refuse(f"journal {self._number}: write failed ({text_of(error)}); it is tried again every second")
+        self.path.refuse(f"journal {self._number}: write failed ({text_of(error)}); retrying every second")
         self._on_stopped()
         size = max(write.group.end - write.group.start, PROBE_BYTES_MIN)
         self._release_if_full(error)
@@ -198,7 +202,7 @@ class JournalLoop:
 
     def _probed(self, size: int, done: asyncio.Future[None]) -> None:
         error = done.exception()
-        if self._mending:
+        if self._rewriting:
             return  # a sync failed meanwhile, which has the longer way back
         if isinstance(error, OSError):
             self.path.refuse(self._why_not(error, size))
@@ -212,14 +216,14 @@ class JournalLoop:
         journal = self.path.journal
         reason = f"journal {self._number}: write failed ({text_of(error)})"
         if error.errno not in FULL:
-            return f"{reason}; it is tried again every second"
+            return f"{reason}; retrying every second"
         return (
-            f"{reason}; the write disk has {journal.disk.free_bytes()} bytes free, and writing goes on by itself "
+            f"{reason}; the write disk has {journal.disk.free_bytes()} bytes free, and writing resumes "
             f"when {journal.reserve.size + size} are"
         )
 
     def _resume(self) -> None:
-        log.warning("journal %d: the disk works again, and so does the journal", self._number)
+        log.warning("journal %d: disk is writable again, writing continues", self._number)
         self._full = False
         self.path.resume()
 
@@ -259,12 +263,14 @@ class JournalLoop:
         error = done.exception()
         if error is not None:
             # Pages may be gone although they read well: never sync again and believe it.
-            log.error("journal %d: sync failed (%s); what is in doubt is written again", self._number, text_of(error))
-            self._mending = True
+            log.error(
+                "journal %d: sync failed (%s); rewriting unsynced data to new files", self._number, text_of(error)
+            )
+            self._rewriting = True
             if self._retry is not None:
                 self._retry.cancel()  # of a failed write: a mend that succeeds shows more
             if not self._writing:
-                self._mend()
+                self._rewrite()
             return
         self._syncing = False
         self.sync_seconds.observe(time.perf_counter() - started)
@@ -272,22 +278,24 @@ class JournalLoop:
         self._on_synced()
         self.plan_sync()
 
-    def _mend(self) -> None:
+    def _rewrite(self) -> None:
         if self._closed:
             return
-        self._loop.run_in_executor(self._sync_thread, self.path.mend).add_done_callback(self._mended)
+        self._loop.run_in_executor(self._sync_thread, self.path.rewrite_unsynced).add_done_callback(self._rewritten)
 
-    def _mended(self, done: asyncio.Future[int]) -> None:
+    def _rewritten(self, done: asyncio.Future[int]) -> None:
         error = done.exception()
         if error is not None:
             self._stay_stopped(error)
             return
-        self._mending = self._syncing = False
-        log.warning("journal %d: everything is on disk after all, in new files", self._number)
+        self._rewriting = self._syncing = False
+        log.warning(
+            "journal %d: recovered from the failed sync: unsynced data is in new files and synced", self._number
+        )
         if self.path.stopped is not None:
             self._resume()
             self._hold_reserve()
-        self._on_advance(self.path.mended(done.result()))
+        self._on_advance(self.path.rewritten(done.result()))
         self._on_synced()
         self._flush()
         self.plan_sync()
@@ -295,7 +303,7 @@ class JournalLoop:
     def _stay_stopped(self, error: BaseException) -> None:
         """No write and no sync until a mend succeeds. Bytes that do not even read back are left to recovery."""
         is_disk = isinstance(error, OSError)
-        hope = "it is tried again every second" if is_disk else "restart the broker once the disk works"
+        hope = "retrying every second" if is_disk else "restart the broker once the disk works"
         reason = f"journal {self._number}: sync failed ({text_of(error)}); {hope}"
         if reason != self.path.stopped:
             log.critical("%s", reason)
@@ -303,7 +311,7 @@ class JournalLoop:
         self._on_stopped()
         if isinstance(error, OSError):
             self._release_if_full(error)
-            self._retry = self._loop.call_later(PROBE_SECONDS, self._mend)
+            self._retry = self._loop.call_later(PROBE_SECONDS, self._rewrite)
 
     async def drain(self) -> None:
         """Everything staged is written and synced."""
@@ -327,6 +335,6 @@ class JournalLoop:
             self.path.journal.remove_next(file)
 
 
-def _times_given_up() -> int:
+def _times_abandoned() -> int:
     """How often this thread gave up the CPU to wait for something; when others take it away, that does not count."""
     return resource.getrusage(_RUSAGE_THREAD).ru_nvcsw

@@ -54,7 +54,7 @@ class _Walk:
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
-        self.end = queue.visible
+        self.end = queue.high_watermark
         self.left: list[Seen] = []
 
 
@@ -113,7 +113,7 @@ class NewestRecords:
             if not isinstance(found, NotCached):
                 return found
             await self._loop.run_in_executor(self._cold, frameless, found.load)
-        raise Fault("memory is too short to keep what was read from disk; try again later")
+        raise Fault("not enough memory for messages read from disk; try again later")
 
 
 class _Look:

@@ -42,17 +42,17 @@ class LogSizes:
         """Bytes of each. Records are counted twice while the splitter is about to report them: at most one round."""
         async with self._turn:  # who asks at the same time finds what the first has measured
             self._forget_deleted(store)
-            doubtful = [(queue, known) for queue in queues if (known := self._doubted(store, queue)) is not None]
-            if doubtful:
+            outdated = [(queue, known) for queue in queues if (known := self._suspects(store, queue)) is not None]
+            if outdated:
                 covered = dict(store.engine.checkpointed)
-                sizes = await asyncio.to_thread(_sizes, store, [queue for queue, _ in doubtful])
-                for (queue, known), size in zip(doubtful, sizes, strict=True):
+                sizes = await asyncio.to_thread(_sizes, store, [queue for queue, _ in outdated])
+                for (queue, known), size in zip(outdated, sizes, strict=True):
                     known.size = size
                     # compaction changes the size whenever it likes
                     known.settled = covered[queue.journal] >= known.seen_at and not queue.config.compact
             return [self._size(queue) for queue in queues]
 
-    def _doubted(self, store: Store, queue: Queue) -> _Known | None:
+    def _suspects(self, store: Store, queue: Queue) -> _Known | None:
         """What is known of a log that must be looked at; None if it need not be."""
         if not queue.split_end:
             return None  # nothing was ever split: there is no log
@@ -79,7 +79,7 @@ def _packed(store: Store, queue: Queue) -> int:
     if queue.log_start >= queue.packed_end:
         return 0
     try:
-        return store.engine.shelf.bytes_of(queue.queue_id, queue.log_start)
+        return store.engine.pack_set.bytes_of(queue.queue_id, queue.log_start)
     except Corrupt:
         return 0  # those who read the records are told, and so is who looks at the damages
 

@@ -27,7 +27,7 @@ from cairnmq.broker.storage_loop.splitter_messages import (
 )
 from cairnmq.broker.storage_loop.splitter_reports import SplitterHealth, SplitterReports
 from cairnmq.settings.broker import BrokerConfig
-from cairnmq.storage.api.serving import DOUBT_FILE, Engine, Queue, QueueSpec
+from cairnmq.storage.api.serving import UNSYNCED, Engine, Queue, QueueSpec
 
 log = logging.getLogger(__name__)
 
@@ -104,25 +104,25 @@ class SplitterControl:
         if self.health.must_roll_back:
             await asyncio.sleep(SYNC_FAILED_SECONDS)
         engine = self._engine
-        scan = partial(engine.scan_split, in_doubt=self.health.must_roll_back)
+        scan = partial(engine.scan_split, is_suspect=self.health.must_roll_back)
         stored = await self._loop.run_in_executor(self._cold, scan)
         if stored is not None:
             engine.unsplit(stored)
             log.warning("splitter: its successor begins at checkpoint %d, as the read disk has it", engine.serial)
         if self.health.must_roll_back:
-            await self._loop.run_in_executor(self._cold, engine.read_disk.remove, DOUBT_FILE)
+            await self._loop.run_in_executor(self._cold, engine.read_disk.remove, UNSYNCED)
             self.health.must_roll_back = False
 
     async def finish(self) -> None:
         """Everything is split and checkpointed, and the process is gone; or it took too long and was killed."""
-        log.info("journals are synced; the splitter finishes")
+        log.info("journals synced; waiting for the splitter")
         self.link.closing()
         self.link.send(Finish(self._limits(), all(loop.path.stopped is None for loop in self._loops)))
         try:
             async with asyncio.timeout(FINISH_SECONDS):
                 await self.link.gone()
         except TimeoutError:
-            log.warning("the splitter did not finish in %d s; the next start replays what is left", FINISH_SECONDS)
+            log.warning("splitter did not finish in %d s; the next start replays the rest", FINISH_SECONDS)
         self.link.kill()
         self._cancel_advance()
 

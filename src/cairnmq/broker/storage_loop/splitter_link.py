@@ -117,7 +117,7 @@ class SplitterLink:
                 try:
                     self._on_report(report)
                 except Exception:  # it waits for answers to those that follow, and its end must be seen
-                    log.exception("a report of the splitter could not be taken in: %s", type(report).__name__)
+                    log.exception("splitter report could not be applied: %s", type(report).__name__)
 
     def _ended(self) -> None:
         assert self._socket is not None and self._process is not None
@@ -130,8 +130,8 @@ class SplitterLink:
             self._gone.set()
             return
         if not self._begun:
-            self.trouble = "no splitter can be started: the last one ended before it began, and the log says why"
-        log.warning("the splitter process %d ended; a successor starts in %.2f s", self._process.pid, self._delay)
+            self.trouble = "splitter cannot be started: the last process ended during its start; see the log"
+        log.warning("splitter process %d ended; restarting it in %.2f s", self._process.pid, self._delay)
         self.restarts += 1
         self._restarting = self._loop.create_task(self._restart(self._delay))
         self._delay = min(self._delay * 2, RESTART_SECONDS_MAX)
@@ -146,7 +146,7 @@ class SplitterLink:
                     self.start(resume=True)
                 return
             except Exception as error:
-                self.trouble = f"no splitter can be started: {error}"
+                self.trouble = f"splitter cannot be started: {error}"
                 unknown = not isinstance(error, OSError | Fault)
                 log.error("%s; trying again in %.0f s", self.trouble, RESTART_SECONDS_MAX, exc_info=unknown)
                 await asyncio.sleep(RESTART_SECONDS_MAX)

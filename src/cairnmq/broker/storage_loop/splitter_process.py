@@ -49,13 +49,13 @@ from cairnmq.os_errors import text_of
 from cairnmq.storage.api.splitting import (
     FULL,
     OPEN_FILES_MAX,
+    CannotCompact,
     Maintenance,
     RealDisk,
     Repairer,
     Reserve,
     Resume,
     Splitter,
-    Uncompactable,
     Unreadable,
     Unreported,
     arm,
@@ -129,7 +129,7 @@ class SplitterProcess:
             self.splitter = self.open_splitter(begin.resume)
         except (OSError, Fault) as error:
             sys.exit(
-                f"the splitter cannot begin: {text_of(error)}"
+                f"splitter cannot start: {text_of(error)}"
             )  # the broker starts successors, soon and then less often
         self.full = True
         self.next_retention = time.monotonic() + begin.retention_check_ms / 1000
@@ -161,7 +161,7 @@ class SplitterProcess:
             self.broker.send(Begun())
         self.maintenance = Maintenance(splitter, seed=os.urandom(16))
         self.repairer = Repairer(splitter)
-        self.to_repair.extend((0, place.file) for place in splitter.shelf.damages())
+        self.to_repair.extend((0, place.file) for place in splitter.pack_set.damages())
         return splitter
 
     # -------------------------------------------------------------------------------------------------- orders
@@ -293,7 +293,7 @@ class SplitterProcess:
         between one round and the next."""
         if self.rest_at is not None and now >= self.rest_at:
             self.rest_at = None
-            self.splitter.rounds.slab.empty()
+            self.splitter.rounds.split_buffer.empty()
             trim_heap()
 
     def maybe_propose(self, now: float) -> None:
@@ -317,8 +317,8 @@ class SplitterProcess:
             if more:
                 return True
         except (Corrupt, Unreadable) as error:
-            self.broker.send(Damaged(f"{error}; packs with it are not merged any more"))
-        except Uncompactable as error:
+            self.broker.send(Damaged(f"{error}; packs that contain it are no longer merged"))
+        except CannotCompact as error:
             self.report(error)
         return self.compact()
 
@@ -327,9 +327,9 @@ class SplitterProcess:
         try:
             more = self.maintenance.compact(now_ms())
         except Corrupt as error:
-            self.broker.send(Damaged(f"{error}; its queue is not compacted"))
+            self.broker.send(Damaged(f"{error}; its partition is not compacted"))
             return False
-        except Uncompactable as error:
+        except CannotCompact as error:
             self.report(error)
             return True
         compactor = self.maintenance.compactor
@@ -340,8 +340,8 @@ class SplitterProcess:
             self.broker.send(report)
         return more
 
-    def report(self, error: Uncompactable) -> None:
-        if error.__cause__ is not None and not isinstance(error.__cause__, Uncompactable):
+    def report(self, error: CannotCompact) -> None:
+        if error.__cause__ is not None and not isinstance(error.__cause__, CannotCompact):
             sys.excepthook(type(error), error, error.__traceback__)  # a defect: where it is, for a bug report
         self.broker.send(Damaged(str(error)))
 

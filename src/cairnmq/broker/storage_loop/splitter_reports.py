@@ -99,7 +99,7 @@ class SplitterReports:
         try:
             self._engine.on_checkpoint(report.published)
         except OSError as error:
-            log.error("cannot remove journal segments; the next checkpoint tries again: %s", text_of(error))
+            log.error("journal segments could not be removed: %s; retrying at the next checkpoint", text_of(error))
         self._send(Seen(report.published.serial))
         self._health.checkpoint_at = time.monotonic()
         self._health.checkpoint_seconds = report.seconds
@@ -108,10 +108,10 @@ class SplitterReports:
     def _on_proposals(self, report: Proposals) -> None:
         for start in report.starts:
             queue = self._engine.queues.get(start.queue_id)
-            if queue is not None and queue.log_start < start.offset <= queue.visible:
+            if queue is not None and queue.log_start < start.offset <= queue.high_watermark:
                 self._engine.path_of(queue).stage_start(queue, start.offset, self._clock())
                 self._loops[queue.journal].staged()
-                log.info("retention moves the start of %s-%d to %d", queue.topic, queue.partition, start.offset)
+                log.info("retention: log start of %s-%d moved to %d", queue.topic, queue.partition, start.offset)
 
     def _on_damaged(self, report: Damaged) -> None:
         log.error("%s", report.what)
@@ -120,7 +120,7 @@ class SplitterReports:
 
     def _on_repaired(self, report: Repaired) -> None:
         log.warning("%s was repaired from the journals", report.file)
-        self._engine.mended(report.queue_id, report.file)
+        self._engine.repaired(report.queue_id, report.file)
 
     def _on_sync_failed(self, report: SyncFailed) -> None:
         self._health.must_roll_back = True

@@ -183,12 +183,14 @@ class Store:
     async def trim(self, queue: Queue, offset: int) -> int | Refusal:
         """DeleteRecords: the log start moves to `offset` (-1: the visible end), durably; returns where it is then. If
         others move it further meanwhile, that may not be durable yet, and is not told."""
-        if queue.cut_short and (offset == -1 or offset > queue.visible):
-            return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"the journal is damaged behind offset {queue.end}")
+        if queue.cut_short and (offset == -1 or offset > queue.high_watermark):
+            return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"the journal is damaged after offset {queue.end}")
         if offset == -1:
-            offset = queue.visible
-        if offset > queue.visible or offset < 0:
-            return Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset}; the queue ends at {queue.visible}")
+            offset = queue.high_watermark
+        if offset > queue.high_watermark or offset < 0:
+            return Refusal(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset}; the partition ends at {queue.high_watermark}"
+            )
         start = max(offset, queue.log_start)
         point = self._appends.move_start(queue, offset, self.clock())
         if isinstance(point, Refusal):

@@ -35,7 +35,7 @@ class TimeLookup:
             if in_log is not None or place == (queue.split_end, queue.segments_from):
                 break  # otherwise records moved while we looked, from the tail to the log or from segments to packs
         offset = self._reads.find_batch(queue, timestamp, in_log)
-        while offset is not None and offset < queue.visible:
+        while offset is not None and offset < queue.high_watermark:
             found, offset = await self._find_record(queue, offset, timestamp)
             if found is not None:
                 return found
@@ -52,7 +52,7 @@ class TimeLookup:
         newest = in_log if in_tail is None or (in_log and in_log.timestamp >= in_tail.timestamp) else in_tail
         offset = newest.offset if newest is not None else None
         for _ in range(BATCHES_MAX):
-            if newest is None or offset is None or offset >= queue.visible:
+            if newest is None or offset is None or offset >= queue.high_watermark:
                 break
             found, offset = await self._find_record(queue, offset, newest.timestamp)
             if found is not None:

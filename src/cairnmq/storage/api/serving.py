@@ -10,7 +10,7 @@ from cairnmq.storage.batches.record_errors import NAMED_MAX, RefusedRecords, rea
 from cairnmq.storage.engine import Engine
 from cairnmq.storage.files.buffers import LARGE, SMALL, Chunks, ResponseArena
 from cairnmq.storage.files.damage import Place, ReadFailure, failure_of, frameless
-from cairnmq.storage.files.format import DOUBT_FILE, LOSSES, Aborted, Keyed
+from cairnmq.storage.files.format import LOSSES, UNSYNCED, Aborted, Keyed
 from cairnmq.storage.files.reserve import FULL
 from cairnmq.storage.live.ack_policy import AckPoint
 from cairnmq.storage.live.queue import Queue
@@ -27,7 +27,7 @@ __all__ = [
     "AckPoint",
     "Batches",
     "Chunks",
-    "DOUBT_FILE",
+    "UNSYNCED",
     "Engine",
     "FULL",
     "Keyed",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cairnmq.storage.checkpoint.checkpoint import load_checkpoint
 from cairnmq.storage.checkpoint.split_report import Resume
-from cairnmq.storage.compaction.queue_job import Uncompactable
+from cairnmq.storage.compaction.queue_job import CannotCompact
 from cairnmq.storage.files.disk import RealDisk, Unreadable
 from cairnmq.storage.files.fault_point import arm
 from cairnmq.storage.files.reserve import FULL, Reserve
@@ -25,7 +25,7 @@ __all__ = [
     "Reserve",
     "Resume",
     "Splitter",
-    "Uncompactable",
+    "CannotCompact",
     "Unreadable",
     "Unreported",
     "arm",

@@ -7,7 +7,7 @@ from cairnmq.storage.files.disk import DirectoryLock, RealDisk, lock_all
 from cairnmq.storage.files.fault_point import arm
 from cairnmq.storage.files.format import UNFINISHED, Keyed
 from cairnmq.storage.files.set_aside import put_aside
-from cairnmq.storage.journal.directories import find_strays
+from cairnmq.storage.journal.directories import find_foreign
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.recovery.lost_disk import Loss, accept, accepted, find_loss, find_metadata_loss
 from cairnmq.storage.recovery.owner import OwnerWitness, check_owner, read_owner
@@ -34,7 +34,7 @@ __all__ = [
     "check_owner",
     "find_loss",
     "find_metadata_loss",
-    "find_strays",
+    "find_foreign",
     "lock_all",
     "put_aside",
     "read_owner",

@@ -69,12 +69,12 @@ class NotCached(Struct, frozen=True):
     load: Callable[[], object]
 
 
-class Doubt(Struct, frozen=True, gc=False):
+class Suspect(Struct, frozen=True, gc=False):
     """Instead of batches: the first one is damaged, or says that it is larger than is believed without a look."""
 
 
 NOTHING = memoryview(b"")
-DOUBT = Doubt()
+SUSPECT = Suspect()
 
 
 def place_at(file: File, position: int) -> BatchPlace | None:
@@ -165,7 +165,7 @@ def read_batches(
     cached: bool,
     first: int = 0,
     checked: int = 0,
-) -> Part | NotCached | Doubt | None:
+) -> Part | NotCached | Suspect | None:
     """Whole batches at `position`, checked bit by bit; at least one if `whole`, however large.
 
     `room`: how far they may reach in the file. `first`: the size of the first one, if the read before has seen it.
@@ -199,14 +199,14 @@ def read_batches(
         needed = HEADER.unpack_from(data)[1] + LENGTH_OVERHEAD
         end = room if room is not None else file.size() - position
         if damaged or needed > end:
-            return DOUBT
+            return SUSPECT
         if first and needed <= max_bytes:
             first, size = 0, max_bytes  # it was said to be smaller
             continue
         if not whole or size >= needed:
             return Part(NOTHING, -1)
         if needed > max(max_bytes, checked, UNCHECKED_BYTES_MAX):
-            return DOUBT
+            return SUSPECT
         size = needed
 
 

@@ -138,7 +138,7 @@ class JournalCheck:
         """And against the file `synced`."""
         if self.damaged:
             return
-        known = max(self.mark.high_watermark if self.mark is not None else 0, self.reader.synced_end())
+        known = max(self.mark.replicated_end if self.mark is not None else 0, self.reader.synced_end())
         if self.end < self._split:
             lost = "" if known > self._split else "; all of that is in queue logs, and the next start continues there"
             yield Finding(place, f"ends at {self.end}, before the checkpoint's split position {self._split}{lost}")

@@ -25,25 +25,25 @@ from cairnmq.storage.checkpoint.checkpoint import (
     whole_frame_at,
 )
 from cairnmq.storage.files.disk import LOCK_NAME, Disk, RealDisk, lock_all
-from cairnmq.storage.files.failed_sync import doubt_name
+from cairnmq.storage.files.failed_sync import unsynced_name
 from cairnmq.storage.files.format import (
     CHECKPOINT_SUFFIX,
     CHECKPOINTS,
     COMMIT,
     DELETED_SUFFIX,
-    DOUBT_FILE,
     IDENTITY_FILE,
     NO_SEGMENTS,
     PACKS,
     PREVIOUS_SUFFIX,
     QUEUES,
+    UNSYNCED,
     QueueIdentity,
     QueueRow,
     is_newer_frame,
     numbered,
     queue_directory,
 )
-from cairnmq.storage.journal.directories import find_journals, find_strays
+from cairnmq.storage.journal.directories import find_foreign, find_journals
 from cairnmq.storage.queue.producers import BATCHES_KEPT
 from cairnmq.storage.recovery.owner import OWNER_FILE, read_owner
 from cairnmq.storage.recovery.salvage import find_begun, find_unfinished
@@ -139,10 +139,8 @@ def check(
         return
     if owner is None and journal_disk is not None and journal_disk.exists(OWNER_FILE):
         yield note(f"{journal_root}/{OWNER_FILE}", "is damaged; the next start rewrites it")
-    if read_disk.exists(doubt_name("")):
-        yield note(
-            f"{root}/{DOUBT_FILE}", "a sync failed; the next start splits the journals again from the checkpoint"
-        )
+    if read_disk.exists(unsynced_name("")):
+        yield note(f"{root}/{UNSYNCED}", "a sync failed; the next start splits the journals again from the checkpoint")
     yield from _checkpoint(read_disk, root)
     try:
         image = load_checkpoint(read_disk)
@@ -159,7 +157,7 @@ def check(
             yield note(
                 f"{journal_root}/{name}", "is incomplete, from a start with --accept-loss; the next start removes it"
             )
-        for stray in find_strays(journal_disk, numbers) if journal_disk is not None else ():
+        for stray in find_foreign(journal_disk, numbers) if journal_disk is not None else ():
             yield note(f"{journal_root}/{stray}", "is not a journal; a start ignores it")
         for number in numbers:
             mark = image.marks.get(number)
@@ -169,8 +167,8 @@ def check(
                 continue
             journal = JournalCheck(journal_disk, number, mark, journal_root)
             journals.append(journal)
-            if journal_disk.exists(doubt_name(str(number))):
-                doubt = f"{journal_root}/{doubt_name(str(number))}"
+            if journal_disk.exists(unsynced_name(str(number))):
+                doubt = f"{journal_root}/{unsynced_name(str(number))}"
                 yield note(doubt, "a sync failed; the next start rewrites the journal from the checkpoint")
             yield from journal.findings()
         if counters is not None:
@@ -259,9 +257,9 @@ def _rows(image: CheckpointImage, queues: Queues | None, root: str) -> Iterator[
     """What the checkpoint says must at least agree with itself."""
     file = f"{root}/{checkpoint_name(image.file_number)}"
     for mark in image.marks.values():
-        if mark.split > mark.high_watermark:
+        if mark.split > mark.replicated_end:
             yield Finding(
-                file, f"journal {mark.journal}: split position {mark.split} > replicated end {mark.high_watermark}"
+                file, f"journal {mark.journal}: split position {mark.split} > replicated end {mark.replicated_end}"
             )
     for row in image.queues.values():
         if not 0 <= row.log_start <= row.end:

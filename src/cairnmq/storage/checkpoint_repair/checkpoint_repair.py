@@ -37,15 +37,15 @@ from cairnmq.storage.checkpoint_repair.rebuilt_checkpoint import (
 from cairnmq.storage.checkpoint_repair.rebuilt_row import fold, rebuilt_row
 from cairnmq.storage.checkpoint_repair.record_places import NO_OFFSET, Places, find_places, lost_segments
 from cairnmq.storage.files.disk import Disk, File, Unreadable
-from cairnmq.storage.files.failed_sync import doubt_name
+from cairnmq.storage.files.failed_sync import unsynced_name
 from cairnmq.storage.files.format import (
     CHECKPOINTS,
-    DOUBT_FILE,
     FACT,
     NO_SEGMENTS,
     PACKS,
     PREVIOUS_SUFFIX,
     QUEUES,
+    UNSYNCED,
     Aborted,
     Extent,
     Keyed,
@@ -126,7 +126,7 @@ def find_problem(journal_disk: Disk, read_disk: Disk, specs: Iterable[QueueSpec]
         reader = JournalReader(journal_disk, number)
         mark = image.marks.get(number)
         split = mark.split if mark is not None else 0
-        known = mark.high_watermark if mark is not None else 0
+        known = mark.replicated_end if mark is not None else 0
         begins_later = bool(reader.bases) and reader.bases[0] > split
         if begins_later and max(known, look_behind(reader, split).synced) > split:
             what = f"stands at position {split}" if image.file_number else "is not there"
@@ -145,7 +145,7 @@ def make_plan(
     text_of: Callable[[int], str],
 ) -> Plan:
     """Reads everything. Corrupt says why there is nothing that a repair could do. `text_of`: a time as text."""
-    _refuse_doubt(read_disk)
+    _refuse_unsynced(read_disk)
     readers = [JournalReader(journal_disk, number) for number in find_journals(journal_disk, ())]
     try:
         pieces = read_pieces(read_disk, {(reader.number, seed) for reader in readers if (seed := reader.find_seed())})
@@ -180,15 +180,15 @@ def make_plan(
         key, value = losses.remembered(epoch, now_ms)
         keyed[key] = value
     image = rebuilt_image(pieces, survey, places, rows.values(), keyed, packs, now_ms)
-    aside = [*map(pack_name, unused), *_strays(read_disk, metadata.specs, survey, places)]
+    aside = [*map(pack_name, unused), *_foreign(read_disk, metadata.specs, survey, places)]
     synced = [spec.directory for spec in metadata.specs if places.queues[spec.queue_id].segments]
     return Plan(problem, image, losses, pieces.newest, pieces.read, aside, synced, _next_place(read_disk))
 
 
-def _refuse_doubt(read_disk: Disk) -> None:
-    if read_disk.exists(doubt_name("")):
+def _refuse_unsynced(read_disk: Disk) -> None:
+    if read_disk.exists(unsynced_name("")):
         raise Corrupt(
-            f"the file {DOUBT_FILE} says that a sync failed: what reads well may not be on disk. Unmount the disk or "
+            f"the file {UNSYNCED} says that a sync failed: what reads well may not be on disk. Unmount the disk or "
             f"restart the machine, remove the file, and run `cairn repair` again; nothing was changed."
         )
 
@@ -297,7 +297,7 @@ def _aborted_rows(disk: Disk, spec: QueueSpec, base: int, limit: int) -> list[Ab
         return []
 
 
-def _strays(disk: Disk, specs: Iterable[QueueSpec], survey: Survey, places: Places) -> Iterator[str]:
+def _foreign(disk: Disk, specs: Iterable[QueueSpec], survey: Survey, places: Places) -> Iterator[str]:
     """Segments that do not count. A start would take some for a part of the log, and remove others."""
     for spec in specs:
         segments, place = survey.segments.get(spec.queue_id), places.queues[spec.queue_id]

@@ -10,9 +10,9 @@ from msgspec import Struct
 from cairnmq.errors import Corrupt, Fault
 from cairnmq.storage.batches.batch_run import place_at
 from cairnmq.storage.compaction.job import CompactionJob, Tally
-from cairnmq.storage.compaction.pack_extraction import GatherJob, is_scattered
+from cairnmq.storage.compaction.pack_extraction import ExtractionJob, is_scattered
 from cairnmq.storage.compaction.plan import Due, Stretch, due, next_look
-from cairnmq.storage.compaction.queue_job import Uncompactable
+from cairnmq.storage.compaction.queue_job import CannotCompact
 from cairnmq.storage.files.damage import Damage
 from cairnmq.storage.files.disk import Unreadable
 from cairnmq.storage.files.reserve import FULL
@@ -50,7 +50,7 @@ class Compactor:
         self._looks: list[tuple[int, int]] = []
         self._scattered: dict[int, SplitQueue] = {}  # those whose packs must become segments first
         self.ungatherable: set[int] = set()  # that could not be done, as of the last look
-        self._job: CompactionJob | GatherJob | None = None
+        self._job: CompactionJob | ExtractionJob | None = None
 
     def consider(self, queue: SplitQueue, ages: Sequence[SegmentAge], now_ms: int) -> None:
         """`ages`: of all its segments, in order."""
@@ -93,14 +93,14 @@ class Compactor:
         self._rest_until[queue_id] = now_ms + rest_ms
         self._look_again(queue_id, now_ms + rest_ms)
 
-    def give_up(self, queue_id: int, now_ms: int, error: Exception) -> Uncompactable:
+    def give_up(self, queue_id: int, now_ms: int, error: Exception) -> CannotCompact:
         """Whatever one queue holds must not end the splitter: all others wait for it. The fault is to be reported."""
         self._rest(queue_id, now_ms, FAILED_REST_MS)
         self._failed[queue_id] = now_ms + FAILED_REST_MS
         queue = self.records.queues.get(queue_id)
         name = f"queue {queue_id}" if queue is None else queue.spec.directory
-        what = str(error) if isinstance(error, Uncompactable) else repr(error)
-        return Uncompactable(f"{name} cannot be compacted, and is left alone for an hour: {what}")
+        what = str(error) if isinstance(error, CannotCompact) else repr(error)
+        return CannotCompact(f"{name} cannot be compacted, and is retried in an hour: {what}")
 
     def has_failed(self, queue_id: int, now_ms: int) -> bool:
         """So that merges copy what they have of it as it is."""
@@ -144,14 +144,14 @@ class Compactor:
             if self._job is None:
                 return False
         job, queue_id = self._job, self._job.queue.spec.queue_id
-        if isinstance(job, GatherJob):
+        if isinstance(job, ExtractionJob):
             self.ungatherable.add(queue_id)  # unless it comes to its end
         try:
             if not job.step(max_bytes):
                 return True
             if not job.came_further:
                 self._rest(queue_id, now_ms)
-            elif isinstance(job, GatherJob):
+            elif isinstance(job, ExtractionJob):
                 self.ungatherable.discard(queue_id)
         except (Damage, Unreadable) as error:
             self._rest(queue_id, now_ms)
@@ -164,7 +164,7 @@ class Compactor:
             if error.errno not in FULL:
                 raise
         except Exception as error:
-            if isinstance(error, Fault) and not isinstance(error, Uncompactable):
+            if isinstance(error, Fault) and not isinstance(error, CannotCompact):
                 raise
             raise self.give_up(queue_id, now_ms, error) from error
         finally:
@@ -174,11 +174,11 @@ class Compactor:
 
     @property
     def is_gathering(self) -> bool:
-        return isinstance(self._job, GatherJob)
+        return isinstance(self._job, ExtractionJob)
 
-    def _next_job(self, now_ms: int) -> CompactionJob | GatherJob | None:
+    def _next_job(self, now_ms: int) -> CompactionJob | ExtractionJob | None:
         if self._scattered:
-            return GatherJob(self.records, self._scattered.popitem()[1])
+            return ExtractionJob(self.records, self._scattered.popitem()[1])
         if not self._candidates:
             return None
         best = max(self._candidates, key=lambda q: (self._candidates[q].due.is_overdue, self._candidates[q].due.ratio))

@@ -10,11 +10,11 @@ from collections.abc import Generator, Iterator
 from msgspec import Struct
 
 from cairnmq.codec.batch import offset_and_size, read_header
-from cairnmq.storage.batches.batch_run import Doubt, Part, Wanted, read_batches
+from cairnmq.storage.batches.batch_run import Part, Suspect, Wanted, read_batches
 from cairnmq.storage.compaction.aborted_ranges import AbortedRanges, aborted_ranges
 from cairnmq.storage.compaction.cleaned_segment import CleanedSegment
 from cairnmq.storage.compaction.plan import Stretch, fits
-from cairnmq.storage.compaction.queue_job import GivenUp, QueueJob, Uncompactable
+from cairnmq.storage.compaction.queue_job import Abandoned, CannotCompact, QueueJob
 from cairnmq.storage.compaction.sieve import KeyMap, Pass, Sieve, Weaver, note_keys
 from cairnmq.storage.files.damage import Damage, Place
 from cairnmq.storage.files.disk import Disk
@@ -52,7 +52,7 @@ def parts(disk: Disk, directory: str, base: int, first: int, limit: int) -> Iter
         while expected < limit:
             wanted = Wanted(expected, limit, -1, READ_BYTES)
             part = read_batches(file, position, None, wanted, whole=True, cached=False, checked=checked)
-            if isinstance(part, Doubt) and not checked:
+            if isinstance(part, Suspect) and not checked:
                 checked = SegmentRun(disk, directory, base, file).look_closer(position, expected, -1).size
                 continue
             checked = 0
@@ -102,7 +102,7 @@ class CompactionJob(QueueJob):
         queue = self.queue
         assert queue.log is not None
         if not queue.spec.config.compact or not {segment.base for segment in self._ahead}.issubset(queue.log.bases):
-            raise GivenUp
+            raise Abandoned
 
     def _drop_files(self) -> None:
         if self._file is not None:
@@ -181,8 +181,8 @@ class CompactionJob(QueueJob):
         file = self._file
         assert file is not None
         if file.size + sum(map(len, batches)) > SEGMENT_BYTES_MAX:
-            raise Uncompactable(
-                f"what is left of its segment at offset {file.base} has more than {SEGMENT_BYTES_MAX} bytes; the queue "
+            raise CannotCompact(
+                f"what remains of its segment at offset {file.base} has more than {SEGMENT_BYTES_MAX} bytes; the queue "
                 f"is not compacted any more until enough of that segment is superseded"
             )
         file.append(batches)

@@ -12,7 +12,7 @@ from cairnmq.codec.batch import read_header
 from cairnmq.storage.compaction.cleaned_segment import CleanedSegment
 from cairnmq.storage.compaction.job import batches_of
 from cairnmq.storage.compaction.plan import RELATIVE_MAX
-from cairnmq.storage.compaction.queue_job import GivenUp, QueueJob
+from cairnmq.storage.compaction.queue_job import Abandoned, QueueJob
 from cairnmq.storage.files.format import Extent
 from cairnmq.storage.packs.pack import PackReader
 from cairnmq.storage.splitter.split_queue import SplitQueue
@@ -24,7 +24,7 @@ def is_scattered(queue: SplitQueue) -> bool:
     return queue.state.log_start < queue.segments_from
 
 
-class GatherJob(QueueJob):
+class ExtractionJob(QueueJob):
     def __init__(self, records: SplitRecords, queue: SplitQueue) -> None:
         super().__init__(records, queue)
         self._segments_from = queue.segments_from
@@ -33,9 +33,9 @@ class GatherJob(QueueJob):
 
     def _look(self) -> None:
         super()._look()
-        counted = self.records.shelf.packs
+        counted = self.records.pack_set.packs
         if self.queue.segments_from != self._segments_from or any(pack not in counted for pack, _ in self._extents):
-            raise GivenUp  # merged meanwhile
+            raise Abandoned  # merged meanwhile
 
     def _drop_files(self) -> None:
         for segment in self._made:
@@ -45,7 +45,7 @@ class GatherJob(QueueJob):
         log_start = self.queue.state.log_start
         self._extents = [
             (pack, extent)
-            for pack, extent in self.records.shelf.extents(self.queue.spec.queue_id)
+            for pack, extent in self.records.pack_set.extents(self.queue.spec.queue_id)
             if extent.end_offset > log_start and extent.base_offset < self._segments_from
         ]
         self._refuse_gaps()
@@ -76,7 +76,7 @@ class GatherJob(QueueJob):
             or extents[-1].end_offset != self._segments_from
             or any(one.end_offset != other.base_offset for one, other in pairwise(extents))
         ):
-            raise GivenUp
+            raise Abandoned
 
     def _is_full(self, last_offset: int, size: int) -> bool:
         segment = self._made[-1]

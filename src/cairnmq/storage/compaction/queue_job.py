@@ -10,11 +10,11 @@ from cairnmq.storage.splitter.split_queue import SplitQueue
 from cairnmq.storage.splitter.split_records import SplitRecords
 
 
-class GivenUp(Exception):
+class Abandoned(Exception):
     """The queue changed under the work: it begins again another time."""
 
 
-class Uncompactable(Fault):
+class CannotCompact(Fault):
     """The log of one queue cannot be worked on, and that is no damage: the queue is left alone for a while."""
 
 
@@ -38,7 +38,7 @@ class QueueJob(ABC):
                 read += size
                 if read >= max_bytes:
                     return False
-        except GivenUp:
+        except Abandoned:
             self._abandon()
         except Exception:
             self._abandon()
@@ -55,7 +55,7 @@ class QueueJob(ABC):
         """GivenUp if what the work began with is not there any more."""
         queue = self.queue
         if self.records.queues.get(queue.spec.queue_id) is not queue or queue.log is None:
-            raise GivenUp
+            raise Abandoned
 
     @abstractmethod
     def _run(self) -> Generator[int, None, None]:

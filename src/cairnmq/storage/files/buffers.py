@@ -114,7 +114,7 @@ class ResponseArena:
             self._used = 0
 
 
-class Slab:
+class SplitBuffer:
     """Memory for one large read after the other. Only what reads have filled counts, and it can be given back."""
 
     __slots__ = ("_size", "_map")

@@ -98,7 +98,7 @@ class DamageList:
             del self.places[next(iter(self.places))]
         return not known
 
-    def mended(self, file: str) -> None:
+    def repaired(self, file: str) -> None:
         """What was wrong with this file is no more."""
         for key in [key for key in self.places if key[0] == file]:
             del self.places[key]

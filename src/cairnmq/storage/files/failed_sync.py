@@ -10,21 +10,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from cairnmq.storage.files.disk import Disk
-from cairnmq.storage.files.format import DOUBT_FILE
+from cairnmq.storage.files.format import UNSYNCED
 
 
-def doubt_name(directory: str) -> str:
-    return f"{directory}/{DOUBT_FILE}" if directory else DOUBT_FILE
+def unsynced_name(directory: str) -> str:
+    return f"{directory}/{UNSYNCED}" if directory else UNSYNCED
 
 
 @contextmanager
-def noting_doubt(disk: Disk, directory: str) -> Iterator[None]:
+def noting_unsynced(disk: Disk, directory: str) -> Iterator[None]:
     """Around syncs: whichever fails leaves the note in `directory`."""
     try:
         yield
     except OSError as error:
         try:
-            disk.create(doubt_name(directory)).close()
+            disk.create(unsynced_name(directory)).close()
         except FileExistsError:
             pass
         except OSError as unnoted:

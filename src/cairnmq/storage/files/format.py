@@ -253,7 +253,7 @@ class JournalMark(Struct, frozen=True, gc=False, array_like=True):
 
     journal: int
     split: int
-    high_watermark: int
+    replicated_end: int
     epoch: int
     seed: int
 
@@ -524,7 +524,7 @@ CHECKPOINTS = "checkpoints"
 DELETED_SUFFIX = "-deleted"
 UNFINISHED = ".new"  # ends the name of a file that is being written; whole, it takes the name without
 # Made when a sync failed: written bytes may be gone although they read well, until they were written again.
-DOUBT_FILE = "doubt"
+UNSYNCED = "doubt"
 SYNCED_FILE = "synced"
 
 

@@ -22,7 +22,7 @@ def find_journals(disk: Disk, named: Iterable[int]) -> list[int]:
     return sorted({number for number in possible if _is_journal(disk, number)}.union(named))
 
 
-def find_strays(disk: Disk, journals: Iterable[int]) -> list[str]:
+def find_foreign(disk: Disk, journals: Iterable[int]) -> list[str]:
     """Names that are numbers and yet none of these journals, but for empty ones."""
     known = {str(number) for number in journals}
     names = (name for name in disk.list("") if name.isdigit() and name not in known)

@@ -16,9 +16,9 @@ from cairnmq.codec.batch import CRC_START
 from cairnmq.codec.crc32c import crc32c
 from cairnmq.errors import Corrupt, Fault
 from cairnmq.kernels import pick
-from cairnmq.storage.files.buffers import Slab
+from cairnmq.storage.files.buffers import SplitBuffer
 from cairnmq.storage.files.disk import Disk, File
-from cairnmq.storage.files.failed_sync import doubt_name, noting_doubt
+from cairnmq.storage.files.failed_sync import noting_unsynced, unsynced_name
 from cairnmq.storage.files.format import (
     BATCH,
     ENTRY_CRC,
@@ -117,7 +117,7 @@ class Journal:
         self._asked_at = -1  # the last segment behind which one was asked for
 
     @property
-    def high_watermark(self) -> int:
+    def replicated_end(self) -> int:
         return self.end
 
     @property
@@ -248,7 +248,7 @@ class Journal:
     def sync(self) -> int:
         """Makes everything written before the call durable; returns that end. Raises if the disk says no, and leaves a
         note: another sync would succeed although pages are lost."""
-        with noting_doubt(self.disk, str(self.number)):
+        with noting_unsynced(self.disk, str(self.number)):
             end = self._sync()
         self.synced_file.put(end)
         return end
@@ -271,7 +271,7 @@ class Journal:
             segment.synced_size = max(size, segment.synced_size)
         return target
 
-    def mend(self) -> int:
+    def rewrite_unsynced(self) -> int:
         """After a failed sync, and while nothing is written: what is not known to be on disk is written into new files,
         which take the place of the old ones; returns the synced end. Raises when that fails too."""
         segments = list(self.segments)
@@ -284,7 +284,7 @@ class Journal:
         self.disk.sync_dir(str(self.number))
         for segment in segments:
             segment.synced_size, segment.name_synced, segment.cut = segment.size, True, False
-        self.disk.remove(doubt_name(str(self.number)))
+        self.disk.remove(unsynced_name(str(self.number)))
         self.synced_file.put(self.end)
         return self.end
 
@@ -294,7 +294,7 @@ class Journal:
         assert group.start == self.end, (group.start, self.end)
         self.end = group.end
 
-    def mended(self) -> None:
+    def rewritten(self) -> None:
         """The next group begins a segment: those who have the old files open need not look at their names again."""
         self._segment_start = -1
 
@@ -401,7 +401,7 @@ class JournalReader:
     def end(self) -> int:
         return self.bases[-1] + self.file(self.bases[-1]).size() if self.bases else 0
 
-    def read(self, position: int, size: int, slab: Slab | None = None) -> tuple[memoryview, int]:
+    def read(self, position: int, size: int, split_buffer: SplitBuffer | None = None) -> tuple[memoryview, int]:
         """Bytes from `position` up to `size`, never across a segment's end; and the segment's base."""
         index = bisect_right(self.bases, position) - 1
         if index < 0:
@@ -409,9 +409,9 @@ class JournalReader:
         base = self.bases[index]
         if index + 1 < len(self.bases):
             size = min(size, self.bases[index + 1] - position)
-        if slab is None:
+        if split_buffer is None:
             return memoryview(self.file(base).read(position - base, size)), base
-        view = slab.take(size)
+        view = split_buffer.take(size)
         return view[: self.file(base).read_into(position - base, view)], base
 
     def find_seed(self) -> int:
@@ -435,12 +435,12 @@ class JournalReader:
         return synced.position if synced is not None and synced.seed == self.find_seed() else 0
 
     def entries(
-        self, position: int, limit: int, chunk_bytes: int = SCAN_BYTES, slab: Slab | None = None
+        self, position: int, limit: int, chunk_bytes: int = SCAN_BYTES, split_buffer: SplitBuffer | None = None
     ) -> Iterator[Entry]:
         """Whole valid entries from `position` on, up to `limit`; stops silently at the first that is not."""
         seed, size = self.find_seed(), chunk_bytes
         while position < limit:
-            view, base = self.read(position, size, slab)
+            view, base = self.read(position, size, split_buffer)
             at = 0
             while True:
                 found, at = scan_entries(view, at, position, seed, limit, RUN_ENTRIES)

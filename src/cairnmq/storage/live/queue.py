@@ -35,7 +35,7 @@ class Queue:
         "state",
         "journal",
         "end",
-        "visible",
+        "high_watermark",
         "split_end",
         "tail",
         "pending",
@@ -51,7 +51,7 @@ class Queue:
         self.spec = spec
         self.state = state
         self.journal = journal
-        self.end = self.visible = self.split_end = state.end
+        self.end = self.high_watermark = self.split_end = state.end
         self.tail: Tail | None = None
         self.pending: Pending | None = None
         self.reader: QueueReader | None = None
@@ -106,7 +106,7 @@ class Queue:
     @property
     def last_stable(self) -> int:
         """Below this offset every transaction is decided; the visible end while none is open."""
-        return self.visible if self.state.transactions is None else self.state.stable(self.visible)
+        return self.high_watermark if self.state.transactions is None else self.state.stable(self.high_watermark)
 
     @property
     def open_transactions(self) -> Mapping[int, int]:
@@ -122,7 +122,7 @@ class Queue:
         """Behind the end it opens an empty queue there: that offset is the first it will give."""
         self.state.move_start(offset)
         if offset > self.end:
-            self.end = self.visible = self.split_end = offset
+            self.end = self.high_watermark = self.split_end = offset
 
     def add_to_tail(self, offset: int, position: int, size: int, timestamp: int) -> None:
         if self.tail is None:
@@ -130,7 +130,9 @@ class Queue:
         self.tail.add(offset, position, size, timestamp)
 
     def split_to(self, end: int) -> None:
-        assert self.split_end <= end <= self.visible  # rounds come in order, and only records that count are split
+        assert (
+            self.split_end <= end <= self.high_watermark
+        )  # rounds come in order, and only records that count are split
         self.split_end = end
         if self.tail is not None:
             self.tail.drop_below(end)
@@ -139,5 +141,5 @@ class Queue:
         if self.state.transactions is not None:
             if self.segments_from != NO_SEGMENTS:
                 self.state.forget_aborted(self.segments_from, end)  # a `.txnindex` has them
-            self.state.stable(self.visible)
+            self.state.stable(self.high_watermark)
             self.state.rest()

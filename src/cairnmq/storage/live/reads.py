@@ -22,7 +22,7 @@ from cairnmq.storage.files.format import ENTRY_SIZE, NO_SEGMENTS, Aborted
 from cairnmq.storage.live.queue import Queue
 from cairnmq.storage.live.time_lookup import Found, Newest, find_record, newest_in_log
 from cairnmq.storage.live.write_path import WritePath
-from cairnmq.storage.packs.pack_set import PackShelf
+from cairnmq.storage.packs.pack_set import PackSet
 from cairnmq.storage.queue.tail import Tail
 from cairnmq.storage.queue.transactions import by_marker, overlapping
 from cairnmq.storage.segments.queue_reader import QueueReader
@@ -46,12 +46,12 @@ class Reads:
     """One storage's. Every method runs on the owner's thread unless it says that it blocks."""
 
     def __init__(
-        self, disk: Disk, paths: Sequence[WritePath], shelf: PackShelf, ignored: Mapping[int, Collection[int]]
+        self, disk: Disk, paths: Sequence[WritePath], pack_set: PackSet, ignored: Mapping[int, Collection[int]]
     ) -> None:
         """`ignored`: by queue, segments that do not count."""
         self._disk = disk
         self._paths = paths
-        self._shelf = shelf
+        self._pack_set = pack_set
         self._ignored = ignored
         self._read_queues: deque[Queue] = deque()  # queues with a reader, the oldest first
         self.tail_reads = 0
@@ -106,7 +106,7 @@ class Reads:
         committed: bool,
         arena: ResponseArena | None,
     ) -> Batches | NotCached | Refusal:
-        until = queue.last_stable if committed else queue.visible
+        until = queue.last_stable if committed else queue.high_watermark
         refusal = _refusal(queue, offset, until)
         if refusal is not None:
             return refusal
@@ -168,7 +168,7 @@ class Reads:
         packed_end = queue.packed_end
         if offset < packed_end:
             wanted = Wanted(offset, min(limit, packed_end), epoch, max_bytes, arena)
-            return self._shelf.read(queue.queue_id, wanted, whole=whole, cached=cached)
+            return self._pack_set.read(queue.queue_id, wanted, whole=whole, cached=cached)
         reader = queue.reader or self._open_reader(queue)
         wanted = Wanted(offset, limit, epoch, max_bytes, arena)
         part = reader.read(wanted, whole=whole, cached=cached)
@@ -279,7 +279,7 @@ class Reads:
             return None
         place = None
         if queue.log_start < queue.packed_end:
-            place = self._shelf.find_time(queue.queue_id, timestamp, queue.log_start, queue.packed_end)
+            place = self._pack_set.find_time(queue.queue_id, timestamp, queue.log_start, queue.packed_end)
         if place is None and queue.packed_end < queue.split_end:
             place = self._reader_of(queue).find_time(timestamp, queue.split_end)
         return place.base_offset if place is not None else None
@@ -295,7 +295,7 @@ class Reads:
     def find_time(self, queue: Queue, timestamp: int, in_log: int | None) -> Found | None:
         """The first visible record whose timestamp reaches `timestamp`, for those who may wait for disks."""
         offset = self.find_batch(queue, timestamp, in_log)
-        while offset is not None and offset < queue.visible:
+        while offset is not None and offset < queue.high_watermark:
             fetched = self.read_batch(queue, max(offset, queue.log_start), cached=False)
             if not isinstance(fetched, Batches) or not fetched.buffers:
                 return None
@@ -308,14 +308,14 @@ class Reads:
     def newest_in_log(self, queue: Queue) -> Callable[[], Newest | None]:
         """A lookup of the largest timestamp that is split. The lookup blocks, and may run on any thread."""
         reader = (queue.reader or self._open_reader(queue)) if queue.packed_end < queue.split_end else None
-        return partial(newest_in_log, self._shelf, queue, reader)
+        return partial(newest_in_log, self._pack_set, queue, reader)
 
 
 def _refusal(queue: Queue, offset: int, until: int) -> Refusal | None:
     if queue.cut_short and offset >= until:  # the end of the transaction that is open there may be lost too
-        return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"offset {offset}; the journal is damaged behind {queue.end}")
+        return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"offset {offset}; the journal is damaged after {queue.end}")
     if offset < queue.log_start or offset > queue.end:
-        why = f"offset {offset}; the queue holds {queue.log_start} to {queue.end}"
+        why = f"offset {offset}; the partition holds {queue.log_start} to {queue.end}"
         return Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, why)
     return None
 

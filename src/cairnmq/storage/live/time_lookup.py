@@ -9,7 +9,7 @@ from msgspec import Struct
 from cairnmq.codec.batch import read_header
 from cairnmq.codec.records import UNPACKED_BYTES_MAX, decode_batch, wrapped
 from cairnmq.storage.live.queue import Queue
-from cairnmq.storage.packs.pack_set import PackShelf
+from cairnmq.storage.packs.pack_set import PackSet
 from cairnmq.storage.segments.queue_reader import QueueReader
 from cairnmq.types import Buffer
 
@@ -29,11 +29,11 @@ class Newest(Struct, frozen=True, gc=False):
     offset: int
 
 
-def newest_in_log(shelf: PackShelf, queue: Queue, reader: QueueReader | None) -> Newest | None:
+def newest_in_log(pack_set: PackSet, queue: Queue, reader: QueueReader | None) -> Newest | None:
     """Of what is split, in packs and with `reader` in segments. Blocks, and may run on any thread."""
     start, packed_end, found = queue.log_start, queue.packed_end, None
-    if start < packed_end and (time := shelf.largest_timestamp(queue.queue_id, start)) >= 0:
-        place = shelf.find_time(queue.queue_id, time, start, packed_end)
+    if start < packed_end and (time := pack_set.largest_timestamp(queue.queue_id, start)) >= 0:
+        place = pack_set.find_time(queue.queue_id, time, start, packed_end)
         found = Newest(time, place.base_offset) if place is not None else None
     if reader is not None and (known := reader.newest(max(start, packed_end), queue.split_end)) is not None:
         if found is None or known.time > found.timestamp:
@@ -46,7 +46,7 @@ def newest_in_tail(queue: Queue) -> Newest | None:
     tail = queue.tail
     if tail is None:
         return None
-    visible = bisect_left(tail.offsets, queue.visible)
+    visible = bisect_left(tail.offsets, queue.high_watermark)
     index = max(range(visible), key=tail.timestamps.__getitem__, default=-1)
     return Newest(tail.timestamps[index], tail.offsets[index]) if index >= 0 and tail.timestamps[index] >= 0 else None
 

@@ -119,7 +119,7 @@ class WritePath:
         known = None
         transactional = bool(attributes & TRANSACTIONAL_BIT)
         if transactional and not in_transaction:
-            return Refusal(ErrorCode.INVALID_TXN_STATE, "no transaction is known that this batch could be part of")
+            return Refusal(ErrorCode.INVALID_TXN_STATE, "batch does not belong to an open transaction")
         if pid >= 0:
             known = state.producers.get(pid)
             verdict = check(known, producer_epoch, sequence, count, transactional)
@@ -158,7 +158,7 @@ class WritePath:
         level = rule.acknowledged
         if verdict is False:
             # Visible, it has reached the level at which it is; else it is among what is staged.
-            end = journal.staged_end if queue.visible < queue.state.end else _reached(journal, rule.visible)
+            end = journal.staged_end if queue.high_watermark < queue.state.end else _reached(journal, rule.visible)
             return AckPoint(journal.number, level, end)
         batch = memoryview(marker_batch(marker, now_ms))
         header = read_header(batch)
@@ -296,9 +296,9 @@ class WritePath:
         reach("journal-sync")
         return end
 
-    def mend(self) -> int:
+    def rewrite_unsynced(self) -> int:
         """Instead of another `sync` after one that failed, and while nothing is being written."""
-        return self.journal.mend()
+        return self.journal.rewrite_unsynced()
 
     def probe(self, size: int) -> None:
         """Whether `size` bytes could be written beside the reserve; raises what the disk says."""
@@ -323,7 +323,7 @@ class WritePath:
             elif queue.pending is not None:
                 queue.pending.visible_to = staged.end_offset
             else:
-                queue.visible = staged.end_offset
+                queue.high_watermark = staged.end_offset
                 advanced.append(queue)
         for queue, fact in write.facts:
             if isinstance(fact, StartMoved):
@@ -345,15 +345,15 @@ class WritePath:
         while self._pending and self._pending[0].position <= position:
             pending = self._pending.popleft()
             queue = pending.queue
-            queue.visible = max(queue.visible, pending.visible_to)
+            queue.high_watermark = max(queue.high_watermark, pending.visible_to)
             if queue.pending is pending:
                 queue.pending = None
             advanced.append(queue)
         self.lines.synced_to(position)
         return advanced
 
-    def mended(self, position: int) -> list[Queue]:
-        self.journal.mended()
+    def rewritten(self, position: int) -> list[Queue]:
+        self.journal.rewritten()
         return self.synced_to(position)
 
     def failed(self, write: Write, reason: str) -> None:

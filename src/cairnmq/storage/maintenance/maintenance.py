@@ -74,7 +74,7 @@ class Maintenance:
         self._dirty: list[DirtyQueue] = []  # those of them that are due
         self._looked_at_ms = 0
         self._places: dict[str, int] | None = None  # of queues with segments, if this look needed to know
-        self._strays: set[str] = set()
+        self._foreign: set[str] = set()
 
     # ------------------------------------------------------------------------------------------------ retention
 
@@ -96,7 +96,7 @@ class Maintenance:
             identity = read_identity(self.disk, directory)
             if identity is None or identity.directory != directory:
                 if not self._claim(directory) and identity is not None:
-                    self._report_stray(directory, identity)
+                    self._report_foreign(directory, identity)
                 continue
             queue = self.records.learn(identity.queue_id)
             if queue is None:
@@ -136,12 +136,12 @@ class Maintenance:
             places.update((spec.directory, spec.queue_id) for spec in self.records.specs(some))
         return places
 
-    def _report_stray(self, directory: str, identity: QueueIdentity) -> None:
+    def _report_foreign(self, directory: str, identity: QueueIdentity) -> None:
         """It is passed over, and told of once: somebody may miss it elsewhere."""
-        if directory not in self._strays:
-            self._strays.add(directory)
+        if directory not in self._foreign:
+            self._foreign.add(directory)
             why = f"its {IDENTITY_FILE} is that of {describe(identity)}, and no queue has records there"
-            self.records.note_stray(directory, identity.queue_id, why)
+            self.records.note_foreign(directory, identity.queue_id, why)
 
     def _look_at_segments(self, queue: SplitQueue, now_ms: int) -> StartProposal | None:
         log = queue.log or self.records.open_log(queue)
@@ -159,7 +159,7 @@ class Maintenance:
             self._demotable.append(queue)
         self.compactor.consider(queue, segments, now_ms)
         if queue.state.log_start < queue.segments_from:
-            segments = [*(_extent_age(*each) for each in self.records.shelf.extents(queue.spec.queue_id)), *segments]
+            segments = [*(_extent_age(*each) for each in self.records.pack_set.extents(queue.spec.queue_id)), *segments]
         return _propose(queue.spec, segments, queue.state.log_start, queue.state.end, now_ms)
 
     def _check_indexes(self, log: QueueLog) -> None:
@@ -247,7 +247,7 @@ class Maintenance:
     def _look_at_packs(self, now_ms: int) -> Iterator[StartProposal | None]:
         """Also counts what is dead in each pack. A queue with segments of its own has had its look."""
         image = self.records.image
-        packs = [pack for pack in self.records.shelf.packs if pack.number in image.packs]
+        packs = [pack for pack in self.records.pack_set.packs if pack.number in image.packs]
         places = {pack.number: image.packs.index(pack.number) for pack in packs}
         self._packed, self._dirty, self._looked_at_ms = {}, [], now_ms
         dead = dict.fromkeys((pack.number for pack in packs), 0)
@@ -351,23 +351,23 @@ class Maintenance:
         """Only packs that a checkpoint names, and one merge for each checkpoint."""
         if self.records.has_merge or self.compactor.is_gathering:
             return []
-        shelf = {pack.number: pack for pack in self.records.shelf.packs}
-        for run in self._sound_runs(shelf):
+        pack_set = {pack.number: pack for pack in self.records.pack_set.packs}
+        for run in self._sound_runs(pack_set):
             chosen = plan(run, self.fanout) if self.fanout else plan(run)
             if chosen:
-                return [shelf[number] for number in chosen]
-        return self._packs_to_compact(shelf)
+                return [pack_set[number] for number in chosen]
+        return self._packs_to_compact(pack_set)
 
-    def _packs_to_compact(self, shelf: dict[int, PackReader]) -> list[PackReader]:
+    def _packs_to_compact(self, pack_set: dict[int, PackReader]) -> list[PackReader]:
         """For compaction's sake; what the last look found is used once, because places on the shelf change."""
         dirty, self._dirty = self._dirty, []
         numbers = self.records.image.packs
-        sizes = [shelf[number].size if number in shelf else 0 for number in numbers]
+        sizes = [pack_set[number].size if number in pack_set else 0 for number in numbers]
         run = packs_to_compact(dirty, sizes, MERGED_BYTES_MAX)
         chosen = numbers[run[0] : run[1] + 1] if run is not None else []
-        if any(number not in shelf or number in self._damaged for number in chosen):
+        if any(number not in pack_set or number in self._damaged for number in chosen):
             return []
-        return [shelf[number] for number in chosen]
+        return [pack_set[number] for number in chosen]
 
     def _cleaning(self, queue_id: int) -> ExtentCleaning | None:
         config, row = self._packed.get(queue_id), self.records.image.queues.get(queue_id)
@@ -404,12 +404,12 @@ class Maintenance:
                 clean_end = done.end if is_all else queue.compaction.clean_end
                 self.records.replacements.repacked(queue, max(clean_end, queue.compaction.clean_end), done.end)
 
-    def _sound_runs(self, shelf: dict[int, PackReader]) -> Iterator[list[PackSize]]:
+    def _sound_runs(self, pack_set: dict[int, PackReader]) -> Iterator[list[PackSize]]:
         """Neighbours without a damaged pack between them."""
         run: list[PackSize] = []
         for number in self.records.image.packs:
-            if number in shelf and number not in self._damaged:
-                run.append(PackSize(number, shelf[number].size, self._dead.get(number, 0)))
+            if number in pack_set and number not in self._damaged:
+                run.append(PackSize(number, pack_set[number].size, self._dead.get(number, 0)))
             else:
                 yield run
                 run = []

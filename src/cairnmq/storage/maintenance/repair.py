@@ -203,7 +203,7 @@ class Repairer:
 
     def _replay(self, queue: SplitQueue, state: QueueState, end: int | None = None) -> None:
         """All that the queue holds, or that its packs and its segments before `end` do."""
-        for pack, extent in self.records.shelf.extents(queue.spec.queue_id):
+        for pack, extent in self.records.pack_set.extents(queue.spec.queue_id):
             if queue.state.log_start < extent.end_offset <= queue.segments_from:
                 for batch in iter_batches(pack.data(extent)):
                     state.apply_batch(batch, 0)
@@ -239,7 +239,7 @@ class Repairer:
         records = self.records
         if number not in records.image.packs or records.has_merge:
             raise Corrupt(f"{pack_name(number)} cannot be replaced now")
-        pack = records.shelf.check(number)
+        pack = records.pack_set.check(number)
         label = records.take_label()
         wanted = self._damaged_in(pack) if pack is not None else self._gaps_without(number)
         copies = JournalCopies(records.journal_disk, records.progress.positions, wanted, records.spares.open())
@@ -293,12 +293,12 @@ class Repairer:
 
     def _gaps_without(self, number: int) -> Ranges:
         """Nobody knows what was in a pack without a table: it was what the others do not have."""
-        if list(self.records.shelf.broken) != [number]:
+        if list(self.records.pack_set.broken) != [number]:
             raise Corrupt(f"{pack_name(number)} is not the only pack that cannot be opened")
         rows = self.records.image.queues
         found: dict[int, list[tuple[int, int]]] = {}
         for queue_id in sorted(rows):
-            held = [extent for _, extent in self.records.shelf.extents(queue_id)]
+            held = [extent for _, extent in self.records.pack_set.extents(queue_id)]
             for first, end in gaps(rows[queue_id], held):
                 if first < rows[queue_id].compaction.rewritten_end:
                     raise Corrupt(f"{pack_name(number)} holds records of queue {queue_id} that were compacted")

@@ -13,7 +13,7 @@ from itertools import chain, groupby
 
 from cairnmq.errors import Corrupt
 from cairnmq.os_errors import text_of
-from cairnmq.storage.batches.batch_run import BatchPlace, BatchRun, Doubt, NotCached, Part, Wanted, read_batches, walk
+from cairnmq.storage.batches.batch_run import BatchPlace, BatchRun, NotCached, Part, Suspect, Wanted, read_batches, walk
 from cairnmq.storage.files.damage import Damage
 from cairnmq.storage.files.damage import Place as DamagePlace
 from cairnmq.storage.files.disk import Disk, Unreadable
@@ -28,7 +28,7 @@ PLACES_KEPT = 8192
 Place = tuple[PackReader, int, int, int, int]
 
 
-class PackShelf:
+class PackSet:
     """`packs` in order. One owner changes it; `read` with `cached` runs on the owner's thread and never blocks."""
 
     def __init__(self, disk: Disk, numbers: Iterable[int] = ()) -> None:
@@ -111,12 +111,12 @@ class PackShelf:
             if 0 < len(part.data) < end - position:
                 self._keep(queue_id, part.next_offset, (pack, position + len(part.data), part.following, end, 0))
             return part
-        if isinstance(part, Doubt) and not checked:
+        if isinstance(part, Suspect) and not checked:
             if cached:
                 return NotCached(partial(self._look_closer, queue_id, wanted, place))
             self._look_closer(queue_id, wanted, place)
             return self.read(queue_id, wanted, whole=whole, cached=False)
-        if part is None or isinstance(part, Doubt):
+        if part is None or isinstance(part, Suspect):
             self._places.pop((queue_id, offset), None)
             raise Damage(DamagePlace(pack.name, position, str(queue_id), offset, offset + 1), "it does not read back")
         return part

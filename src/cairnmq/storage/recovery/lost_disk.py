@@ -37,7 +37,7 @@ from cairnmq.storage.files.format import (
 from cairnmq.storage.files.set_aside import put_aside
 from cairnmq.storage.journal.directories import find_journals
 from cairnmq.storage.journal.journal import JournalReader
-from cairnmq.storage.packs.pack_set import PackShelf
+from cairnmq.storage.packs.pack_set import PackSet
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.recovery.journal_search import entries_behind, look_behind
 from cairnmq.storage.recovery.owner import journal_counts
@@ -174,7 +174,7 @@ def _look_at_damage(
             queue_id = spec.queue_id
             lost = [QueueLoss(spec.topic, spec.partition, *gap) for gap in remains.lost.get(queue_id, ())]
             at_home = queue_id in remains.last or any(queue_id % count == number for count in counts)
-            if at_home and remains.ends_in_doubt(queue_id):
+            if at_home and remains.end_is_uncertain(queue_id):
                 row = loss.image.queues.get(queue_id)
                 end = remains.ends.get(queue_id, row.end if row is not None else 0)
                 lost.append(QueueLoss(spec.topic, spec.partition, end, None))
@@ -183,7 +183,7 @@ def _look_at_damage(
                 f"{spec.topic}-{spec.partition}: the end of the transaction that producer {producer_id} began at "
                 f"offset {start} may be lost"
                 for (opened, producer_id), start in remains.open.items()
-                if opened == queue_id and remains.ends_in_doubt(queue_id)
+                if opened == queue_id and remains.end_is_uncertain(queue_id)
             )
 
 
@@ -238,7 +238,7 @@ def _look_at(loss: Loss, number: int, reader: JournalReader, firsts: dict[int, i
     mark = loss.image.marks.get(number) or JournalMark(number, 0, 0, 0, 0)
     if mark.seed:
         reader.seed = mark.seed
-    synced = max(mark.high_watermark, reader.synced_end())
+    synced = max(mark.replicated_end, reader.synced_end())
     if not reader.bases:
         if max(mark.split, synced) > 0:
             known = max(0, synced - mark.split)
@@ -315,14 +315,14 @@ def _look_at_logs(loss: Loss, specs: list[QueueSpec], read_disk: Disk) -> None:
     offsets of which packs still hold records must not be given again."""
     if loss.read_disk_gone:
         return
-    shelf = PackShelf(read_disk, loss.image.packs)
+    pack_set = PackSet(read_disk, loss.image.packs)
     moved = {row.queue_id for row in loss.rows}
     for spec in specs:
         row = loss.image.queues.get(spec.queue_id)
         if spec.queue_id in moved:
             continue
         if row is None:
-            extents = [extent for pack in shelf.packs for extent in pack.of_queue(spec.queue_id)]
+            extents = [extent for pack in pack_set.packs for extent in pack.of_queue(spec.queue_id)]
             start, end = 0, max((extent.end_offset for extent in extents), default=0)
         else:
             has_log = spec.directory not in loss.aside and bool(numbered(read_disk.list(spec.directory), LOG))

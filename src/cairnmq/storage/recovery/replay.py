@@ -17,7 +17,7 @@ from cairnmq.errors import Corrupt, TooNew
 from cairnmq.storage.checkpoint.checkpoint import REPAIR, CheckpointImage
 from cairnmq.storage.files.damage import Place
 from cairnmq.storage.files.disk import Disk
-from cairnmq.storage.files.failed_sync import doubt_name, noting_doubt
+from cairnmq.storage.files.failed_sync import noting_unsynced, unsynced_name
 from cairnmq.storage.files.fault_point import reach
 from cairnmq.storage.files.format import (
     BATCH,
@@ -95,7 +95,7 @@ def scan_journal(
     scan = Scan(number, start, start, epoch=mark.epoch if mark is not None else 0)
     if mark is not None:
         reader.seed = mark.seed or None
-    known = max(mark.high_watermark if mark is not None else 0, reader.synced_end())
+    known = max(mark.replicated_end if mark is not None else 0, reader.synced_end())
     if not reader.bases:
         if max(start, known) > 0:
             raise Corrupt(
@@ -137,7 +137,7 @@ def scan_journal(
                     queue.add_to_tail(
                         entry.base_offset, entry.position + ENTRY_SIZE, len(entry.payload), entry.max_timestamp
                     )
-                    queue.end = queue.visible = state.end
+                    queue.end = queue.high_watermark = state.end
         elif entry.kind == FACT:
             fact = decode_fact(entry.payload)
             if isinstance(fact, Keyed):
@@ -229,7 +229,7 @@ def _cut(disk: Disk, reader: JournalReader, scan: Scan) -> None:
     for name in disk.list(directory):
         if name.endswith(UNFINISHED):
             disk.remove(f"{directory}/{name}")
-    with noting_doubt(disk, directory):
+    with noting_unsynced(disk, directory):
         for base in reversed(reader.bases):
             name = journal_segment(reader.number, base)
             if base >= end:
@@ -243,7 +243,7 @@ def _cut(disk: Disk, reader: JournalReader, scan: Scan) -> None:
             file.close()
         disk.sync_dir(directory)
     reader.refresh()
-    if disk.exists(doubt_name(directory)):
+    if disk.exists(unsynced_name(directory)):
         _write_again(disk, reader, scan.start, end)
 
 
@@ -256,7 +256,7 @@ def _write_again(disk: Disk, reader: JournalReader, start: int, end: int) -> Non
             write_again(disk, reader.number, base, reader.file(base), size, max(base, start), seed).close()
     disk.sync_dir(str(reader.number))
     reader.refresh()
-    disk.remove(doubt_name(str(reader.number)))
+    disk.remove(unsynced_name(str(reader.number)))
 
 
 def reopened(disk: Disk, reader: JournalReader, scan: Scan, *, epoch: int, seed: int, segment_bytes: int) -> WritePath:

@@ -99,7 +99,7 @@ class Remains:
     def walk(self) -> Iterator[Entry | Fill]:
         """What the new journal holds, in order. Can be called again."""
         reader, position, epoch = self.reader, self.mark.split, self.mark.epoch
-        self.known = max(self.mark.high_watermark, look_behind(reader, position).synced)
+        self.known = max(self.mark.replicated_end, look_behind(reader, position).synced)
         self.stretches, self.lost, self.ends, self.last = [], {}, {}, {}
         rows = [row for row in self._rows.values() if row.producers]
         self.open = {(r.queue_id, p.producer_id): p.txn_start for r in rows for p in r.producers if p.txn_start >= 0}
@@ -171,7 +171,7 @@ class Remains:
             self.ends[entry.queue_id] = max(end, fact.offset)
         yield entry
 
-    def ends_in_doubt(self, queue_id: int) -> bool:
+    def end_is_uncertain(self, queue_id: int) -> bool:
         """Whether records of this queue may be lost behind its last one."""
         last = self.last.get(queue_id, -1)
         return any(s.start > last and (s.queues is None or queue_id in s.queues) for s in self.stretches)
@@ -222,7 +222,7 @@ def rebuild(
     disk.make_dir(directory)
     try:
         end = _Writer(disk, directory, remains.mark, remains.reader.find_seed(), now_ms).write(remains.walk())
-        mark = msgspec.structs.replace(remains.mark, high_watermark=end, seed=remains.reader.find_seed())
+        mark = msgspec.structs.replace(remains.mark, replicated_end=end, seed=remains.reader.find_seed())
         manifest = Manifest(number, epoch, mark, what, queues)
         disk.replace(f"{directory}/{MANIFEST}", manifest.sealed())
         disk.sync_dir("")

@@ -47,7 +47,7 @@ def scan_split(
     queues: Mapping[int, Queue],
     known: Resume,
     *,
-    in_doubt: bool,
+    is_suspect: bool,
 ) -> StoredSplit | None:
     """`split`, `queues`, `known`: what the broker believes; it is in memory and may be read while no splitter runs.
 
@@ -59,7 +59,7 @@ def scan_split(
             f"{checkpoint_name(image.file_number)} (number {image.serial}) is older than the one this broker "
             f"works with (number {known.serial}). Restore it, or restart the broker to check what is missing."
         )
-    if image.serial == known.serial and not in_doubt:
+    if image.serial == known.serial and not is_suspect:
         return None
     found: list[SplitBatch] = []
     states: dict[int, QueueState] = {}

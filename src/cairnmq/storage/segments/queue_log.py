@@ -109,7 +109,7 @@ class QueueLog:
             self._remove_segment(self.bases.pop())
         while not holds_data and self.bases and self.bases[0] < end:
             self._remove_segment(self.bases.pop(0))  # deleted before, but the deletion was lost in a crash
-        self._doubt(end if holds_data else 0)
+        self._mark_unsynced(end if holds_data else 0)
         if not self.bases:
             return
         base = self.bases[-1]
@@ -142,7 +142,7 @@ class QueueLog:
     def _label(self) -> str:
         return f"{self.spec.topic}-{self.spec.partition}"
 
-    def _doubt(self, checkpointed_end: int) -> None:
+    def _mark_unsynced(self, checkpointed_end: int) -> None:
         """Whatever reaches behind the checkpoint may be unsynced: a splitter that died wrote it and synced nothing."""
         for index, base in enumerate(self.bases):
             following = self.bases[index + 1] if index + 1 < len(self.bases) else None

@@ -14,7 +14,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from cairnmq.errors import Corrupt
-from cairnmq.storage.batches.batch_run import BatchPlace, Doubt, NotCached, Part, Wanted, read_batches
+from cairnmq.storage.batches.batch_run import BatchPlace, NotCached, Part, Suspect, Wanted, read_batches
 from cairnmq.storage.files.damage import Damage, Place
 from cairnmq.storage.files.disk import Disk, File
 from cairnmq.storage.files.format import IDENTITY_FILE, Aborted, RowSum, numbered
@@ -70,8 +70,8 @@ class QueueReader:
         self._opened: set[int] = set()  # segments whose file was opened before: again, that does not wait
         self._places: dict[int, Spot] = {}  # by next offset
         # Offsets whose batch seemed to be damaged, or very large: it is looked at as a whole, where that may block.
-        self._doubted: frozenset[int] = frozenset()
-        self._mended: set[int] = set()  # segments whose indexes were made again
+        self._suspects: frozenset[int] = frozenset()
+        self._rebuilt: set[int] = set()  # segments whose indexes were made again
         self._newest: dict[int, NewestTime] = {}  # by segment, as far as anybody asked
         self._listed = False  # all that is to be known of the directory is
 
@@ -138,12 +138,12 @@ class QueueReader:
                 part = None  # the end of a segment that retention has deleted since
             if isinstance(part, Part):
                 return part
-            if isinstance(part, Doubt):
+            if isinstance(part, Suspect):
                 # A compacted file may have the name now: the place is forgotten, and looked up once more.
                 self._places.pop(offset, None)
                 self._files.pop(place[0], None)
-                doubted = self._doubted if len(self._doubted) < PLACES_KEPT else frozenset[int]()
-                self._doubted = doubted | {offset}
+                suspects = self._suspects if len(self._suspects) < PLACES_KEPT else frozenset[int]()
+                self._suspects = suspects | {offset}
                 continue
             if part is not None:
                 return part
@@ -157,7 +157,7 @@ class QueueReader:
         bases = self.bases
         index = bisect_left(bases, offset)
         begins = index < len(bases) and bases[index] == offset
-        return (offset, 0, 0, 0) if begins and offset not in self._doubted else None
+        return (offset, 0, 0, 0) if begins and offset not in self._suspects else None
 
     def _missing(self, offset: int, limit: int) -> Corrupt:
         """The segment that should hold `offset` ends before it, or is not there."""
@@ -201,16 +201,16 @@ class QueueReader:
     def _look_up(self, base: int, offset: int, epoch: int) -> Spot | None:
         """In one segment. A batch that is in doubt is looked at as a whole; until that is done none of it is served."""
         file = self._file(base)
-        if base == offset and offset not in self._doubted:
+        if base == offset and offset not in self._suspects:
             return base, 0, 0, 0
         segment = SegmentRun(self.disk, self.directory, base, file)
-        found = segment.find(offset, partial(self._mend, base))
-        if found is None or offset not in self._doubted:
+        found = segment.find(offset, partial(self._rebuild_index, base))
+        if found is None or offset not in self._suspects:
             return (base, found.position, found.size, 0) if found is not None else None
         segment.look_closer(found.position, offset, epoch)
         self._aborted = {}  # if it was repaired meanwhile, rows of aborted transactions may have come with it
         self.refresh()
-        self._doubted = self._doubted - {offset}
+        self._suspects = self._suspects - {offset}
         return base, found.position, found.size, found.size
 
     def _bounded(self, damage: Damage, base: int) -> Damage:
@@ -221,10 +221,10 @@ class QueueReader:
             return damage
         return Damage(replace(damage.place, end=bases[following]))
 
-    def _mend(self, base: int) -> None:
+    def _rebuild_index(self, base: int) -> None:
         """An index lies. Of the last segment the splitter is the owner; it looks when it opens the log."""
-        if base not in self._mended and bisect_right(bases := self.bases, base) < len(bases):
-            self._mended.add(base)
+        if base not in self._rebuilt and bisect_right(bases := self.bases, base) < len(bases):
+            self._rebuilt.add(base)
             try:
                 rebuild_indexes(self.disk, self.directory, base, self.index_interval_bytes)
             except (OSError, Corrupt):
@@ -235,7 +235,7 @@ class QueueReader:
         forget_oldest(self._places, PLACES_KEPT)
         return spot
 
-    def _read_at(self, spot: Spot, wanted: Wanted, *, whole: bool, cached: bool) -> Part | NotCached | Doubt | None:
+    def _read_at(self, spot: Spot, wanted: Wanted, *, whole: bool, cached: bool) -> Part | NotCached | Suspect | None:
         """None: there is nothing at this position."""
         base, position, first, checked = spot
         file = self._file(base)
@@ -326,7 +326,7 @@ class QueueReader:
         self.refresh()
         for index, base in enumerate(self._below(limit)):
             end = self._end(index, limit)
-            on_lie = partial(self._mend, base)
+            on_lie = partial(self._rebuild_index, base)
             place = find_time(self.disk, self.directory, base, self._file(base), timestamp, end, on_lie)
             if place is not None:
                 return place
@@ -355,7 +355,7 @@ class QueueReader:
             return known
         run = SegmentRun(self.disk, self.directory, base, self._file(base))
         try:
-            known = proven(run, known or claimed(run, end, partial(self._mend, base)), end)
+            known = proven(run, known or claimed(run, end, partial(self._rebuild_index, base)), end)
         except Damage:
             self._newest.pop(base, None)  # a compacted file may have the name now
             self._files.pop(base, None)

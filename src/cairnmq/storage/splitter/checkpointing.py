@@ -105,4 +105,4 @@ class Checkpointing:
         self.packs.unsynced = []
         self.rounds.keyed.clear()
         self.progress.published()
-        return Published(serial, dict(self.progress.positions), self.packs.shelf.numbers, places)
+        return Published(serial, dict(self.progress.positions), self.packs.pack_set.numbers, places)

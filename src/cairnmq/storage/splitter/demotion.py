@@ -33,4 +33,4 @@ def demote(chosen: Iterable[SplitQueue], queues: SplitQueues, packs: SplitPacks,
 def _is_in_packs_too(queue: SplitQueue, packs: SplitPacks) -> bool:
     """Packs hold records that segments hold as well, copied in front, until a merge leaves them out."""
     start = max(queue.state.log_start, queue.segments_from)
-    return any(extent.end_offset > start for _, extent in packs.shelf.extents(queue.spec.queue_id))
+    return any(extent.end_offset > start for _, extent in packs.pack_set.extents(queue.spec.queue_id))

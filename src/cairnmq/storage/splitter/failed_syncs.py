@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from cairnmq.errors import Fault
 from cairnmq.storage.files.disk import Disk, File
-from cairnmq.storage.files.failed_sync import doubt_name, noting_doubt
+from cairnmq.storage.files.failed_sync import noting_unsynced, unsynced_name
 
 
 class FailedSync(Struct, frozen=True):
@@ -18,7 +18,7 @@ class FailedSync(Struct, frozen=True):
     error: str | None = None
 
     def __str__(self) -> str:
-        what = "a sync of the read disk failed: what was split since the checkpoint is split again"
+        what = "sync of the read disk failed: data since the last checkpoint is split again"
         return what if self.error is None else f"{what} ({self.error})"
 
 
@@ -27,7 +27,7 @@ class CheckpointSync:
 
     def __init__(self, disk: Disk) -> None:
         self.disk = disk
-        self.failed = FailedSync() if disk.exists(doubt_name("")) else None
+        self.failed = FailedSync() if disk.exists(unsynced_name("")) else None
 
     def refuse_if_failed(self) -> None:
         if self.failed is not None:
@@ -35,7 +35,7 @@ class CheckpointSync:
 
     def sync(self, files: Sequence[File], directories: Sequence[str]) -> None:
         try:
-            with noting_doubt(self.disk, ""):
+            with noting_unsynced(self.disk, ""):
                 self.disk.sync_files(files, directories)
         except OSError as error:
             self.failed = FailedSync(str(error))

@@ -51,7 +51,7 @@ class Progress:
     def mark(self, journal: int, old: JournalMark | None, seed: int) -> JournalMark:
         position = self.positions[journal]
         # It never falls: of a journal that has lost its end, the mark may be the only witness that there was one.
-        watermark = max(self._watermarks.get(journal, 0), position, old.high_watermark if old is not None else 0)
+        watermark = max(self._watermarks.get(journal, 0), position, old.replicated_end if old is not None else 0)
         return JournalMark(journal, position, watermark, self.epochs.get(journal, 0), seed)
 
     def published(self) -> None:

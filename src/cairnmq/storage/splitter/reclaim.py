@@ -84,7 +84,7 @@ class Reclaim:
 
     def counted_packs(self) -> list[int]:
         """Those that count once merges do."""
-        numbers = self.packs.shelf.numbers
+        numbers = self.packs.pack_set.numbers
         for record in self.departures.of(MergedPacks, Stage.REPLACED):
             inputs, output = record.what.inputs, record.what.output
             at = numbers.index(inputs[0])
@@ -94,7 +94,7 @@ class Reclaim:
     def published(self, serial: int) -> list[int]:
         """The checkpoint is durable, and its report tells the broker of what it must see. Returns the queues whose
         records lie elsewhere now."""
-        self.packs.shelf.replace(self.counted_packs())
+        self.packs.pack_set.replace(self.counted_packs())
         departures = self.departures
         moved = [old.what.queue_id for old in departures.of(OldDirectory, Stage.REPLACED)]
         for kind in (MergedPacks, OldDirectory, RetiredDirectory, TrimmedSegments, DeletedRow):

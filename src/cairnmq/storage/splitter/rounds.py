@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from cairnmq.errors import Corrupt
 from cairnmq.storage.checkpoint.split_report import QueueSplit, Round
-from cairnmq.storage.files.buffers import Slab
+from cairnmq.storage.files.buffers import SplitBuffer
 from cairnmq.storage.files.disk import Disk
 from cairnmq.storage.files.fault_point import reach
 from cairnmq.storage.files.format import (
@@ -50,7 +50,7 @@ class Rounds:
         self.progress = progress
         self.round_bytes = round_bytes
         self.thresholds = thresholds
-        self.slab = Slab(round_bytes + READ_SLACK)
+        self.split_buffer = SplitBuffer(round_bytes + READ_SLACK)
         self.keyed: dict[tuple[str, bytes], bytes | None] = {}
         self._readers: dict[int, JournalReader] = {}
 
@@ -83,7 +83,7 @@ class Rounds:
 
     def _read(self, journal: int, start: int, limit: int) -> list[Entry]:
         entries: list[Entry] = []
-        for entry in self._reader(journal).entries(start, limit, self.round_bytes + READ_SLACK, self.slab):
+        for entry in self._reader(journal).entries(start, limit, self.round_bytes + READ_SLACK, self.split_buffer):
             entries.append(entry)
             if entry.end - start >= self.round_bytes:
                 break

@@ -8,7 +8,7 @@ from cairnmq.storage.checkpoint.checkpoint import CheckpointLog
 from cairnmq.storage.files.disk import Disk, File
 from cairnmq.storage.files.format import Entry, PackLabel, pack_name
 from cairnmq.storage.packs.pack import PackWriter
-from cairnmq.storage.packs.pack_set import PackShelf
+from cairnmq.storage.packs.pack_set import PackSet
 from cairnmq.storage.packs.spare_packs import SparePacks
 
 
@@ -26,7 +26,7 @@ class SplitPacks:
             checkpoints.settle()
         if not self.spares.are_wanted:
             self.spares.remove()
-        self.shelf = PackShelf(disk, counted)
+        self.pack_set = PackSet(disk, counted)
         self._next_number = max([0, *counted, *self.spares.numbers]) + 1
 
     def take_label(self) -> PackLabel:
@@ -45,7 +45,7 @@ class SplitPacks:
         except OSError:
             writer.abandon()
             raise
-        self.shelf.add(writer.number)
+        self.pack_set.add(writer.number)
         self.unsynced.append(writer.file)
         return writer.number
 

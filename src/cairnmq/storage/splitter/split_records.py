@@ -13,7 +13,7 @@ from cairnmq.errors import Corrupt
 from cairnmq.storage.checkpoint.checkpoint import CheckpointImage
 from cairnmq.storage.files.disk import Disk, Unreadable
 from cairnmq.storage.files.format import Aborted, Entry, PackLabel
-from cairnmq.storage.packs.pack_set import PackShelf
+from cairnmq.storage.packs.pack_set import PackSet
 from cairnmq.storage.packs.spare_packs import SparePacks
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.segments.queue_log import QueueLog
@@ -31,7 +31,7 @@ class SplitRecords(Protocol):
     @property
     def image(self) -> CheckpointImage: ...
     @property
-    def shelf(self) -> PackShelf: ...
+    def pack_set(self) -> PackSet: ...
     @property
     def queues(self) -> Mapping[int, SplitQueue]: ...
     @property
@@ -74,7 +74,7 @@ class MaintainedRecords(SplitRecords, Protocol):
     def wants_packs(self, queue: SplitQueue, size: int) -> bool:
         """Would this queue, with so many bytes in segments, better be in packs?"""
 
-    def note_stray(self, directory: str, queue_id: int, why: str) -> None:
+    def note_foreign(self, directory: str, queue_id: int, why: str) -> None:
         """A directory that belongs to no queue is reported."""
 
     def drop(self, queues: Iterable[tuple[int, str]]) -> None:

@@ -73,7 +73,7 @@ class Splitter:
         )
         self.positions = progress.positions
         self.queues = queues.by_id
-        self.shelf = packs.shelf
+        self.pack_set = packs.pack_set
         self.spares = packs.spares
         self.damages: list[tuple[int, Place]] = queues.damages
         self.written = queues.written
@@ -162,7 +162,7 @@ class Splitter:
     def note_damage(self, spec: QueueSpec, error: Corrupt | Unreadable) -> None:
         self._queues.note_damage(spec, error)
 
-    def note_stray(self, directory: str, queue_id: int, why: str) -> None:
+    def note_foreign(self, directory: str, queue_id: int, why: str) -> None:
         self.damages.append((queue_id, Place(directory, -1, why=why)))
 
     def wants_packs(self, queue: SplitQueue, size: int) -> bool:

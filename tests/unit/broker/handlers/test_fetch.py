@@ -206,7 +206,7 @@ async def test_what_is_written_but_not_visible_is_no_error_and_wakes_nobody(tmp_
             producing = asyncio.create_task(rig.produce("a", batch(b"x")))
             while queue.end < 1:  # noqa: ASYNC110 - the journal writes at the end of a turn of the loop
                 await asyncio.sleep(0)
-            assert (queue.visible, at_start.done(), producing.done()) == (0, False, False)
+            assert (queue.high_watermark, at_start.done(), producing.done()) == (0, False, False)
             at_end = only(await rig.fetch("a", 1, max_wait_ms=20, min_bytes=1))
             assert (at_end.error_code, at_end.high_watermark, bytes(at_end.records)) == (0, 0, b"")
             between = only(await rig.fetch("a", 0, max_wait_ms=0))

@@ -41,7 +41,7 @@ async def test_offsets_are_kept_and_found_again(tmp_path: Path) -> None:
         assert (done.error_code, done.log_start_offset, done.end_offset) == (0, 40, 50)
     async with open_rig(tmp_path) as rig:
         queue = rig.queue("a")
-        assert (queue.log_start, queue.visible, queue.end) == (40, 50, 50)
+        assert (queue.log_start, queue.high_watermark, queue.end) == (40, 50, 50)
         found = [(record.offset, record.value) for record in records_of(await rig.fetch("a", 40))]
         assert found == [(41, b"x"), (42, b"y"), (45, b"z")]
         assert (await keep(rig, 50, 51, kept(50, b"more"))).error_code == 0

@@ -237,7 +237,7 @@ async def test_a_repeated_batch_is_answered_with_its_first_offset(tmp_path: Path
         assert await send(rig, numbered(2)) == (0, 2)
         assert await send(rig, numbered(0, b"x", b"y")) == (0, 0)
         assert await send(rig, numbered(2)) == (0, 2)
-        assert rig.queue("a").visible == 3
+        assert rig.queue("a").high_watermark == 3
 
 
 @scenario
@@ -252,7 +252,7 @@ async def test_the_last_five_batches_are_remembered(tmp_path: Path) -> None:
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
             ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
         )
-        assert rig.queue("a").visible == 6
+        assert rig.queue("a").high_watermark == 6
 
 
 @scenario

@@ -186,7 +186,7 @@ async def test_markers_of_many_queues_are_one_write(tmp_path: Path, flush: str) 
         codes = await rig.ctx.store.write_markers([*markers, gone, old])
         assert codes == [ErrorCode.NONE] * 301 + [ErrorCode.INVALID_PRODUCER_EPOCH]
         assert groups == [300]
-        assert all(queue.last_stable == queue.visible == queue.end for queue in queues)
+        assert all(queue.last_stable == queue.high_watermark == queue.end for queue in queues)
         assert await rig.ctx.store.write_markers(markers) == [ErrorCode.NONE] * 300
         assert groups == [300], "repeated ones are not written again"
 

@@ -214,7 +214,7 @@ async def test_made_again_it_is_another_topic(tmp_path: Path) -> None:
         await delete(rig, "a")
         second = await rig.create("a")
         assert second.topic_id != first.topic_id and second.partitions != first.partitions
-        assert rig.queue("a").visible == 0
+        assert rig.queue("a").high_watermark == 0
         assert (await rig.produce("a", batch(b"new"))).base_offset == 0
 
 
@@ -244,7 +244,7 @@ async def test_grown(tmp_path: Path, version: int) -> None:
         await rig.create("other")
         await rig.produce("a", batch(b"kept"), partition=1)
         assert await grow(rig, ("a", 5, None), version=version) == [("a", 0)]
-        assert rig.queue("a", 1).visible == 1
+        assert rig.queue("a", 1).high_watermark == 1
         assert (await rig.produce("a", batch(b"x"), partition=4)).error_code == 0
 
 

@@ -50,8 +50,8 @@ async def test_they_are_those_of_describe_log_dirs(tmp_path: Path, monkeypatch: 
         (directory / f"{0:020}.log").write_bytes(bytes(70))
         (directory / f"{0:020}.index").write_bytes(bytes(1000))
         queue.split_to(2)
-        shelf = rig.ctx.store.engine.shelf
-        monkeypatch.setattr(type(shelf), "bytes_of", lambda shelf, queue_id, start: 500)
+        pack_set = rig.ctx.store.engine.pack_set
+        monkeypatch.setattr(type(pack_set), "bytes_of", lambda pack_set, queue_id, start: 500)
         status = Status(lambda: 0.0)
         status.serve(rig.ctx)
         topic = await status.topic("a")

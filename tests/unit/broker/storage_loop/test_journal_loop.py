@@ -74,7 +74,7 @@ async def test_after_a_failed_sync_everything_is_written_again_and_acknowledged(
     assert await desk.produce()
     desk.disk.faults[desk.disk.operations + 2] = errno.EIO
     assert await desk.produce()
-    assert (desk.path.stopped, desk.queue.visible, desk.stops) == (None, 2, 0)
+    assert (desk.path.stopped, desk.queue.high_watermark, desk.stops) == (None, 2, 0)
     assert kept(desk.disk) == {2}
     assert desk.disk.list("0") == ["00000000000000000000.jnl", "synced"]
     assert await desk.produce()
@@ -200,8 +200,8 @@ async def test_a_disk_that_refuses_again_stops_the_journal_until_it_works() -> N
     at = desk.disk.operations
     desk.disk.faults = {at + 2: errno.EIO, at + 6: errno.EIO}  # append, sync, note, create, append, sync
     assert not await desk.produce()
-    assert desk.path.stopped is not None and "tried again every second" in desk.path.stopped
-    assert desk.stops == 1 and desk.queue.visible == 1
+    assert desk.path.stopped is not None and "retrying every second" in desk.path.stopped
+    assert desk.stops == 1 and desk.queue.high_watermark == 1
     refusal = desk.path.stage(desk.queue, memoryview(bytearray(100)), -1, NOW)
     assert isinstance(refusal, Refusal)
     assert not desk.engine.full(desk.path), "producers are refused instead of waiting for room"
@@ -214,7 +214,7 @@ async def test_a_disk_that_refuses_again_stops_the_journal_until_it_works() -> N
     assert "doubt" not in after.list("0")
     # Without a start the same happens by itself.
     await desk.works_again()
-    assert desk.queue.visible == 2, "what was written before is durable after all"
+    assert desk.queue.high_watermark == 2, "what was written before is durable after all"
     assert await desk.produce()
     assert kept(desk.disk) == {3}
     assert "doubt" not in desk.disk.list("0")
@@ -234,7 +234,7 @@ async def test_what_was_staged_when_the_journal_stopped_is_taken_back() -> None:
     desk.path.lines.when_synced(desk.stage().end, told.append)
     assert not await written and told == [False]
     await desk.works_again()
-    assert (desk.queue.visible, desk.queue.state.end) == (2, 2)
+    assert (desk.queue.high_watermark, desk.queue.state.end) == (2, 2)
     assert await desk.produce()
     assert kept(desk.disk) == {3}
     desk.loop.close()
@@ -258,7 +258,7 @@ async def test_a_write_that_fails_otherwise_than_by_the_disk_leaves_nothing_half
         assert not await desk.produce()
     await desk.works_again()
     assert await desk.produce()
-    assert desk.queue.visible == 2 and kept(desk.disk) == {2}
+    assert desk.queue.high_watermark == 2 and kept(desk.disk) == {2}
     desk.loop.close()
 
 
@@ -272,7 +272,7 @@ async def test_a_failed_write_takes_nothing_along() -> None:
     desk.disk.faults.clear()
     await desk.works_again()
     assert await desk.produce()
-    assert desk.queue.visible == 2 and kept(desk.disk) == {2}
+    assert desk.queue.high_watermark == 2 and kept(desk.disk) == {2}
     assert [name for name in desk.disk.list("0") if not name.endswith(".jnl")] == ["reserve", "synced"]
     desk.loop.close()
 

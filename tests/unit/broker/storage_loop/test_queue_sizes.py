@@ -74,12 +74,12 @@ async def test_a_damaged_pack_hides_no_other_size(tmp_path: Path, monkeypatch: p
     """It was an error of the whole answer about all queues."""
     async with open_rig(tmp_path) as rig:
         await split(rig, tmp_path, 10)
-        shelf = rig.ctx.store.engine.shelf
+        pack_set = rig.ctx.store.engine.pack_set
 
-        def damaged(shelf: object, queue_id: int, start: int) -> int:
+        def damaged(pack_set: object, queue_id: int, start: int) -> int:
             raise Damage(Place("packs/1.pack", 0))
 
-        monkeypatch.setattr(type(shelf), "bytes_of", damaged)
+        monkeypatch.setattr(type(pack_set), "bytes_of", damaged)
         assert await LogSizes().measure(rig.ctx.store, [rig.queue("a")]) == [10]
 
 

@@ -15,7 +15,7 @@ async def test_a_broker_without_a_splitter_is_not_ready(tmp_path: Path) -> None:
         status = Status(time.monotonic)
         status.serve(rig.ctx)
         assert status.problems() == []
-        rig.ctx.store.splitter.link.trouble = "no splitter can be started: why"
+        rig.ctx.store.splitter.link.trouble = "splitter cannot be started: why"
         rig.ctx.store.splitter.begin(resume=True)
-        assert status.problems() == ["no splitter can be started: why"]
-        assert status.storage()["splitter"]["state"] == "no splitter can be started: why"
+        assert status.problems() == ["splitter cannot be started: why"]
+        assert status.storage()["splitter"]["state"] == "splitter cannot be started: why"

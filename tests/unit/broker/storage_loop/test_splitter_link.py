@@ -121,7 +121,7 @@ async def test_whatever_is_in_the_way_of_a_successor_is_told_and_tried_again(
     await until(lambda: link.pid != first and not link.trouble)
     link.kill()
     why = ["the checkpoint is torn", "a mistake of ours", "no memory for a process"]
-    assert troubles == ["", *(f"no splitter can be started: {reason}" for reason in why)]
+    assert troubles == ["", *(f"splitter cannot be started: {reason}" for reason in why)]
     assert all(reason in caplog.text for reason in why)
     assert caplog.text.count("Traceback") == 1, "of what nobody foresaw"
 
@@ -140,7 +140,7 @@ async def test_successors_that_end_before_they_begin_are_a_trouble(
     await until(lambda: link.restarts == 1)
     assert not link.trouble, "its successor may do better"
     await until(lambda: link.restarts == 3)
-    assert "no splitter can be started" in link.trouble
+    assert "splitter cannot be started" in link.trouble
     command[2] = STEADY
     await until(lambda: not link.trouble)
     link.kill()

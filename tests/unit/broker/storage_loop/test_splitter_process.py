@@ -47,7 +47,7 @@ from cairnmq.storage.compaction.sieve import Sieve
 from cairnmq.storage.engine import Engine, EngineConfig
 from cairnmq.storage.files import disk as disk_module
 from cairnmq.storage.files.disk import File, RealDisk, RealFile
-from cairnmq.storage.files.format import DOUBT_FILE, IDENTITY_FILE, PACKS, QUEUES, QueueIdentity
+from cairnmq.storage.files.format import IDENTITY_FILE, PACKS, QUEUES, UNSYNCED, QueueIdentity
 from cairnmq.storage.maintenance import maintenance
 from cairnmq.storage.maintenance.pack_merge import FANOUT
 from cairnmq.storage.queue.spec import QueueSpec
@@ -192,11 +192,11 @@ def test_after_a_failed_sync_it_and_its_successors_refuse_until_the_broker_is_ba
     desk.process.splitter = desk.process.open_splitter(Resume({0: 0}))
     assert [type(report) for report in desk.finish()] == [Begun, SyncFailed]
     assert load_checkpoint(RealDisk(desk.data_dir)).marks == {}
-    stored = desk.engine.scan_split(in_doubt=True)
+    stored = desk.engine.scan_split(is_suspect=True)
     assert stored is not None
     desk.engine.unsplit(stored)
     assert desk.engine.queues[1].split_end == 0 and len(desk.engine.queues[1].tail or ()) == 2
-    RealDisk(desk.data_dir).remove(DOUBT_FILE)
+    RealDisk(desk.data_dir).remove(UNSYNCED)
     desk.process.splitter = desk.process.open_splitter(None)
     desk.process.trouble = None
     assert [type(report) for report in desk.finish()] == [Split, Checkpointed, Finished]
@@ -486,13 +486,13 @@ def test_a_pack_that_cannot_be_read_is_made_again(desk: Desk, monkeypatch: pytes
     process.limits = {0: desk.engine.splittable(0)}
     process.round()
     process.checkpoint()
-    [pack] = process.splitter.shelf.packs
+    [pack] = process.splitter.pack_set.packs
     [extent] = pack
     data = pack.data(extent)
     unreadable(monkeypatch, pack.name, pack.table if what == "extents" else 1 << 62)
     process.to_repair.append((PACKED.queue_id, pack.name))
     process.repair()
-    [made] = process.splitter.shelf.packs
+    [made] = process.splitter.pack_set.packs
     assert made.number != pack.number and made.data(next(iter(made))) == data
     assert load_checkpoint(RealDisk(desk.data_dir)).packs == [made.number]
 
@@ -502,7 +502,7 @@ def test_a_segment_that_cannot_be_read_ends_the_pass_over_its_queue_alone(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, looked: bool
 ) -> None:
     """`looked`: it cannot be read only when the pass has begun."""
-    process, upkeep = desk.process, desk.process.maintenance
+    process, maintenance = desk.process, desk.process.maintenance
     compacted = LogConfig(model="dedicated", segment_bytes=200, compact=True, dirty_ratio_min=0.0, retention_ms=-1)
     desk.specs = [structs.replace(SPEC, config=compacted)]
     for _ in range(8):
@@ -511,11 +511,11 @@ def test_a_segment_that_cannot_be_read_ends_the_pass_over_its_queue_alone(
     process.round()
     process.checkpoint()
     if looked:
-        upkeep.look(NOW)
+        maintenance.look(NOW)
         process.splitter.written.clear()
     unreadable(monkeypatch, f"t-0/{0:020}.log")
     process.work()
-    assert not process.must_reopen and upkeep.compactor.tally.passes == 0
+    assert not process.must_reopen and maintenance.compactor.tally.passes == 0
     assert [place.file for _, place in process.splitter.damages] == [f"queues/t-0/{0:020}.log"]
 
 

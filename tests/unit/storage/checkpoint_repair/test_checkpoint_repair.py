@@ -158,7 +158,7 @@ def live(broker: Broker, rng: Random, steps: int) -> None:
             broker.mark(number, 5 + number, commit=rng.random() < 0.5)
         elif act == 4:
             queue = broker.engine.queues[number]
-            trim(broker, number, rng.randrange(queue.log_start, min(queue.visible, queue.log_start + 4) + 1))
+            trim(broker, number, rng.randrange(queue.log_start, min(queue.high_watermark, queue.log_start + 4) + 1))
         elif act < 7:
             broker.split()
         elif act < 9:

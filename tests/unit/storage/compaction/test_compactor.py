@@ -14,7 +14,7 @@ from cairnmq.storage.checkpoint.checkpoint import load_checkpoint
 from cairnmq.storage.compaction import job as compaction_job
 from cairnmq.storage.compaction.compactor import FAILED_REST_MS
 from cairnmq.storage.compaction.pack_compaction import DirtyQueue, packs_to_compact
-from cairnmq.storage.compaction.queue_job import Uncompactable
+from cairnmq.storage.compaction.queue_job import CannotCompact
 from cairnmq.storage.compaction.sieve import Sieve
 from cairnmq.storage.files.disk import Unreadable
 from cairnmq.storage.files.format import IDENTITY_FILE, QueueIdentity
@@ -48,7 +48,7 @@ def test_a_reader_in_a_gap_gets_the_next_record() -> None:
     room.fill(12)
     room.compact()
     offsets = [offset for offset, _, _ in room.records()]
-    for start in range(room.engine.queues[1].visible):
+    for start in range(room.engine.queues[1].high_watermark):
         batches = room.batches(start)
         first = read_header(batches[0])
         assert first.base_offset <= start <= first.last_offset
@@ -239,8 +239,8 @@ def test_stopped_at_every_point(power: bool) -> None:
         keys = [key for _, key, _ in room.closed()]
         assert len(keys) == len(set(keys)), countdown
         assert room.findings() == [], countdown
-        leftovers = [name for name in room.read_disk.list("queues/t-1") if name.endswith(CLEANED)]
-        assert leftovers == [], countdown
+        orphaned_offsets = [name for name in room.read_disk.list("queues/t-1") if name.endswith(CLEANED)]
+        assert orphaned_offsets == [], countdown
     assert countdown > 30
 
 
@@ -327,7 +327,7 @@ def test_a_pass_that_fails_ends_for_its_queue_alone(monkeypatch: pytest.MonkeyPa
     state = room.state()
     room.maintenance.look(room.now)
     monkeypatch.setattr(Sieve, "strain", no_strain)
-    with pytest.raises(Uncompactable, match="queues/t-1 .*RuntimeError"):
+    with pytest.raises(CannotCompact, match="queues/t-1 .*RuntimeError"):
         room.compact()
     assert [name for name in room.read_disk.list("queues/t-1") if name.endswith(CLEANED)] == []
     monkeypatch.undo()
@@ -361,7 +361,7 @@ def test_a_pass_ends_before_a_segment_is_too_large_for_its_index(monkeypatch: py
     assert room.maintenance.compactor.tally.passes == 1
     monkeypatch.setattr(compaction_job, "SEGMENT_BYTES_MAX", size - 1)
     room = tombstones()
-    with pytest.raises(Uncompactable, match="queues/t-1 .* segment at offset"):
+    with pytest.raises(CannotCompact, match="queues/t-1 .* segment at offset"):
         room.compact()
     assert sorted(room.read_disk.list("queues/t-1")) == files, "nothing half made is left"
     assert room.records() == records and room.findings() == []
@@ -398,7 +398,7 @@ def test_what_cannot_be_compacted_in_packs_is_copied(monkeypatch: pytest.MonkeyP
         room.fill(3)
     before = room.records()
     monkeypatch.setattr(Sieve, "strain", no_strain)
-    with pytest.raises(Uncompactable, match="a defect"):
+    with pytest.raises(CannotCompact, match="a defect"):
         settle(room)
     for _ in range(4):
         settle(room)
@@ -432,7 +432,7 @@ def test_a_tombstone_in_packs_goes_only_with_everything_older() -> None:
     room.send(("k1", None))
     room.split()
     room.fill(2, keys=1)
-    packs = room.splitter.shelf.packs
+    packs = room.splitter.pack_set.packs
     assert len(packs) >= 3
     room.maintenance.look(NOW)
     for now in (NOW, NOW + 2 * DAY):
@@ -443,12 +443,12 @@ def test_a_tombstone_in_packs_goes_only_with_everything_older() -> None:
         assert not job.cleaned[0].covers_all
         room.splitter.replace_packs(job.inputs, job.output)
         room.checkpoint()
-        packs = room.splitter.shelf.packs
+        packs = room.splitter.pack_set.packs
         assert ("k1", None) in [row[1:] for row in room.records()]
         room.send(("k2", "later"))
         room.split()
         room.checkpoint()
-        packs = room.splitter.shelf.packs
+        packs = room.splitter.pack_set.packs
     assert "k1" not in room.state()
     room.configure(1, dirty_ratio_min=0.0)
     for turn in range(4):

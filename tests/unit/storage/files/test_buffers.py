@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cairnmq.storage.files.buffers import LARGE, SMALL, Chunks, ResponseArena, Slab, unseen
+from cairnmq.storage.files.buffers import LARGE, SMALL, Chunks, ResponseArena, SplitBuffer, unseen
 
 
 def test_a_view_a_slice_and_a_slice_of_a_slice_are_seen() -> None:
@@ -86,39 +86,39 @@ def test_a_tray_takes_another_chunk_for_what_does_not_fit() -> None:
 
 
 def test_a_slab_is_used_again_only_when_nobody_can_see_it() -> None:
-    slab = Slab(LARGE)
-    view = slab.take(LARGE)
+    split_buffer = SplitBuffer(LARGE)
+    view = split_buffer.take(LARGE)
     view[:4] = b"seen"
     kept = view[:4]
     view.release()
-    other = slab.take(LARGE)
+    other = split_buffer.take(LARGE)
     other[:4] = b"late"
     assert kept == b"seen"
     first = kept.obj
     kept.release()
     other.release()
-    again = slab.take(SMALL)
+    again = split_buffer.take(SMALL)
     assert again.obj is first and len(again) == SMALL
 
 
 def test_a_slab_larger_than_usual_is_not_kept() -> None:
-    slab = Slab(SMALL)
-    large = slab.take(LARGE)
+    split_buffer = SplitBuffer(SMALL)
+    large = split_buffer.take(LARGE)
     assert len(large) == LARGE
     large.release()
-    assert len(slab.take(SMALL).obj) == SMALL
+    assert len(split_buffer.take(SMALL).obj) == SMALL
 
 
 def test_an_emptied_slab_is_zeros_but_not_what_somebody_sees() -> None:
-    slab = Slab(LARGE)
-    slab.empty()
-    view = slab.take(LARGE)
+    split_buffer = SplitBuffer(LARGE)
+    split_buffer.empty()
+    view = split_buffer.take(LARGE)
     view[:4] = b"seen"
-    slab.empty()
+    split_buffer.empty()
     assert view[:4] == b"seen"
     view.release()
-    view = slab.take(LARGE)
+    view = split_buffer.take(LARGE)
     view[:4] = b"done"
     view.release()
-    slab.empty()
-    assert slab.take(LARGE)[:4] == bytes(4)
+    split_buffer.empty()
+    assert split_buffer.take(LARGE)[:4] == bytes(4)

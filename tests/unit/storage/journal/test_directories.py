@@ -10,7 +10,7 @@ from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.check.verify import check
 from cairnmq.storage.engine import Engine, EngineConfig
 from cairnmq.storage.files.format import segment_entry
-from cairnmq.storage.journal.directories import find_journals, find_strays
+from cairnmq.storage.journal.directories import find_foreign, find_journals
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.recovery.lost_disk import find_loss
 from cairnmq.testing.sim_disk import SimDisk
@@ -47,7 +47,7 @@ def test_a_stray_directory_makes_no_journals(name: str, disk: SimDisk) -> None:
 @pytest.mark.parametrize("name, number", [("30", 30), ("007", 7), ("7", 0)])
 def test_neither_does_a_copy_of_a_journal(name: str, number: int, disk: SimDisk) -> None:
     hold(disk, name, number)
-    assert len(opened(disk).paths) == 1 and find_strays(disk, [0]) == [name]
+    assert len(opened(disk).paths) == 1 and find_foreign(disk, [0]) == [name]
     said = [finding for finding in check(SimDisk(Random(2)), disk) if finding.file == f"journal/{name}"]
     assert len(said) == 1 and said[0].is_note
 
@@ -55,14 +55,14 @@ def test_neither_does_a_copy_of_a_journal(name: str, number: int, disk: SimDisk)
 def test_a_file_with_a_number_for_a_name(disk: SimDisk) -> None:
     disk.create("3")
     disk.create("99")
-    assert find_journals(disk, [0]) == [0] and find_strays(disk, [0]) == ["99"]
+    assert find_journals(disk, [0]) == [0] and find_foreign(disk, [0]) == ["99"]
     assert len(opened(disk).paths) == 1
 
 
 def test_journals_that_hold_something_are_kept_when_fewer_are_asked_for(disk: SimDisk) -> None:
     hold(disk, "2", 2)
     assert len(opened(disk).paths) == 3
-    assert find_journals(disk, {5}) == [2, 5] and find_strays(disk, [2]) == []
+    assert find_journals(disk, {5}) == [2, 5] and find_foreign(disk, [2]) == []
 
 
 def test_one_whose_heads_cannot_be_read_is_left_to_recovery(disk: SimDisk) -> None:

@@ -230,7 +230,7 @@ def test_mending_writes_again_what_a_failed_sync_left_in_doubt(journal: Journal,
     with pytest.raises(OSError):
         journal.sync()
     assert "doubt" in disk.list("0")
-    assert journal.mend() == ends[-1]
+    assert journal.rewrite_unsynced() == ends[-1]
     assert "doubt" not in disk.list("0") and len(JournalReader(disk, 0).bases) == 4
     for seed in range(20):
         reader = JournalReader(disk.crash(Random(seed)), 0)
@@ -245,7 +245,7 @@ def test_an_entry_larger_than_the_chunk_is_mended(
     monkeypatch.setattr("cairnmq.storage.journal.journal.SCAN_BYTES", 64)
     put(journal, 10)
     put(journal, 900)
-    assert journal.mend() == journal.end
+    assert journal.rewrite_unsynced() == journal.end
     assert [entry.end for entry in JournalReader(disk.crash(), 0).entries(0, 10_000)][-1] == journal.end
 
 
@@ -257,7 +257,7 @@ def test_pages_that_were_dropped_from_the_cache_are_not_mended(journal: Journal,
         journal.sync()
     disk.damage("0/00000000000000000000.jnl", 100)
     with pytest.raises(Corrupt, match="does not read back after a failed sync"):
-        journal.mend()
+        journal.rewrite_unsynced()
     assert "doubt" in disk.list("0")
 
 

@@ -37,7 +37,7 @@ def stage(on: Journaled, start: int, end: int, *batches: memoryview) -> AckPoint
 
 def ends(on: Journaled) -> tuple[int, int, int, int]:
     queue = on.queue
-    return queue.log_start, queue.visible, queue.end, queue.state.end
+    return queue.log_start, queue.high_watermark, queue.end, queue.state.end
 
 
 class TestWritePath:
@@ -191,7 +191,7 @@ def records(data: DataDirectory, queue_id: int) -> list[int]:
     queue = data.engine.queues[queue_id]
     found: list[int] = []
     at = queue.log_start
-    while at < queue.visible:
+    while at < queue.high_watermark:
         fetched = data.engine.reads.read(queue, at, 1 << 20, whole=True, cached=False)
         assert isinstance(fetched, Batches) and fetched.next_offset > at
         for buffer in fetched.buffers:
@@ -250,7 +250,7 @@ def test_any_mixture_is_found_again(tmp_path: Path, seed: int, model: Model) -> 
             for queue in data.engine.queues.values():
                 state, old = queue.state, before[queue.queue_id]
                 assert (state.log_start, state.end, state.epochs) == (old.log_start, old.end, old.epochs)
-                assert queue.log_start <= queue.split_end <= queue.visible <= queue.end
+                assert queue.log_start <= queue.split_end <= queue.high_watermark <= queue.end
     for number in ids:
         assert records(data, number) == expected[number]
     data.stop()
@@ -277,7 +277,7 @@ def test_power_losses_leave_a_first_part_that_can_go_on(seed: int) -> None:
         is_synced = random.random() < 0.5
         broker.flush(sync=is_synced)
         if is_synced:
-            answered = queue.visible
+            answered = queue.high_watermark
             assert answered == first + 12
         if random.random() < 0.4:
             old_end = queue.end
@@ -287,5 +287,5 @@ def test_power_losses_leave_a_first_part_that_can_go_on(seed: int) -> None:
             assert answered <= queue.end <= old_end
             assert queue.end in ends or queue.end < start
             assert queue.log_start == (opens_at if queue.end else 0)
-            assert queue.log_start <= queue.split_end <= queue.visible == queue.end == queue.state.end
+            assert queue.log_start <= queue.split_end <= queue.high_watermark == queue.end == queue.state.end
     assert queue.log_start == opens_at

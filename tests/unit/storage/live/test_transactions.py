@@ -49,7 +49,7 @@ class TestLastStable:
     def test_is_the_visible_end_without_transactions(self, broker: Broker) -> None:
         broker.put(1, 1)
         queue = broker.engine.queues[1]
-        assert queue.last_stable == queue.visible == 2
+        assert queue.last_stable == queue.high_watermark == 2
         assert queue.state.transactions is None
 
     def test_stops_at_the_oldest_open_transaction(self, broker: Broker) -> None:
@@ -58,12 +58,12 @@ class TestLastStable:
         broker.send(1, 7)
         broker.send(1, 8, count=3)
         broker.put(1)
-        assert (queue.last_stable, queue.visible) == (1, 6)
+        assert (queue.last_stable, queue.high_watermark) == (1, 6)
         assert queue.open_transactions == {7: 1, 8: 2}
         broker.mark(1, 7, commit=True)
         assert queue.last_stable == 2
         broker.mark(1, 8, commit=False)
-        assert queue.last_stable == queue.visible == 8
+        assert queue.last_stable == queue.high_watermark == 8
         assert queue.open_transactions == {}
 
     def test_a_reader_who_waits_for_an_end_that_may_be_lost_is_told(self, broker: Broker) -> None:
@@ -123,7 +123,7 @@ class TestAdmission:
         assert broker.send(1, 7, 1) == 3
 
     def test_without_the_coordinators_word(self, broker: Broker) -> None:
-        with pytest.raises(AssertionError, match="no transaction is known"):
+        with pytest.raises(AssertionError, match="batch does not belong"):
             stage = broker.engine.paths[0].stage
             broker.engine.paths[0].stage = lambda *a, in_transaction: stage(*a)  # type: ignore[method-assign]
             broker.send(1, 7)
@@ -162,7 +162,7 @@ class TestAdmission:
         path.write(write)
         path.written(write)
         assert path.sync_by_ms == NOW, "somebody waits for it"
-        assert (queue.visible == queue.state.end) == (flush != "commit")
+        assert (queue.high_watermark == queue.state.end) == (flush != "commit")
         assert engine.appends.append_markers([marker], NOW).waits == first
         path.synced_to(path.sync())
         assert engine.appends.append_markers([marker], NOW).waits == [AckPoint(1, SYNCED, path.journal.synced)]
@@ -379,7 +379,7 @@ class TestFailures:
         broker.send(1, 8)
         rows.append(broker.abort(1, 7))
         broker.split()
-        stored = broker.engine.scan_split(in_doubt=True)
+        stored = broker.engine.scan_split(is_suspect=True)
         assert stored is not None
         broker.engine.unsplit(stored)
         assert broker.engine.queues[1].split_end == 2
@@ -480,7 +480,7 @@ class TestDamage:
         assert raised.value.place.file == name
         assert broker.aborted(1, 6, 8) == rows[2:]
         Repairer(broker.splitter).repair(1, name)
-        broker.engine.mended(1, name)
+        broker.engine.repaired(1, name)
         assert broker.aborted(1) == rows
         broker.checkpoint()
         assert findings(broker) == []
@@ -510,7 +510,7 @@ class TestDamage:
         broker.maintenance.look(NOW)
         assert not restart or [place.file for _, place in broker.splitter.damages] == [name]
         Repairer(broker.splitter).repair(1, name)
-        broker.engine.mended(1, name)
+        broker.engine.repaired(1, name)
         assert (broker.committed(1), broker.aborted(1)) == (expected, rows)
         broker.checkpoint()
         broker.start(3)
@@ -531,7 +531,7 @@ class TestDamage:
         file = raised.value.place.file
         broker.maintenance.look(NOW)
         Repairer(broker.splitter).repair(1, file)
-        broker.engine.mended(1, file)
+        broker.engine.repaired(1, file)
         assert broker.committed(1) == expected
         broker.checkpoint()
         broker.start(3)

@@ -88,12 +88,12 @@ class Journaled:
 def test_the_ack_table(flush: Flush, acks: int, written: bool) -> None:
     on = Journaled(flush)
     on.stage(acks)
-    assert on.heard == [] and on.queue.visible == 0
+    assert on.heard == [] and on.queue.high_watermark == 0
     on.write()
     assert (on.heard == [("", True)]) == written
-    assert on.queue.visible == (1 if written else 0) and on.queue.end == 1
+    assert on.queue.high_watermark == (1 if written else 0) and on.queue.end == 1
     on.sync()
-    assert on.heard == [("", True)] and on.queue.visible == 1
+    assert on.heard == [("", True)] and on.queue.high_watermark == 1
 
 
 def test_a_record_is_visible_only_behind_all_earlier_ones() -> None:
@@ -102,9 +102,9 @@ def test_a_record_is_visible_only_behind_all_earlier_ones() -> None:
     on.write()
     on.stage(1, name="one")
     on.write()
-    assert on.heard == [("one", True)] and on.queue.visible == 0
+    assert on.heard == [("one", True)] and on.queue.high_watermark == 0
     on.sync()
-    assert on.queue.visible == 2
+    assert on.queue.high_watermark == 2
 
 
 def test_a_sync_shows_only_what_it_covers() -> None:
@@ -115,9 +115,9 @@ def test_a_sync_shows_only_what_it_covers() -> None:
     on.stage(name="second")
     on.write()
     on.path.synced_to(position)
-    assert on.heard == [("first", True)] and on.queue.visible == 1
+    assert on.heard == [("first", True)] and on.queue.high_watermark == 1
     on.sync()
-    assert on.heard == [("first", True), ("second", True)] and on.queue.visible == 2
+    assert on.heard == [("first", True), ("second", True)] and on.queue.high_watermark == 2
 
 
 def test_offset_epoch_and_append_time_are_put_in() -> None:
@@ -148,7 +148,7 @@ def test_a_failed_write_takes_back_offsets_sequences_epochs_and_answers() -> Non
     assert (on.queue.state.end, on.queue.state.epochs, on.queue.state.producers) == before
     assert sorted(on.heard) == [("lost", False), ("staged behind", False)]
     on.sync()
-    assert on.heard[-1] == ("kept", True) and on.queue.visible == 2
+    assert on.heard[-1] == ("kept", True) and on.queue.high_watermark == 2
     assert on.stage(count=2, sequence=2).base_offset == 2
 
 
@@ -238,7 +238,7 @@ def test_a_start_in_doubt_is_not_told_by_a_stopped_journal() -> None:
     on.path.stop("the disk is broken")
     assert isinstance(on.path.stage_start(on.queue, 2, NOW), Refusal)
     on.sync()
-    assert not isinstance(on.path.stage_start(on.queue, 2, NOW), Refusal), "on disk after all"
+    assert not isinstance(on.path.stage_start(on.queue, 2, NOW), Refusal), "recovered from the failed sync"
     assert isinstance(on.path.stage_start(on.queue, 3, NOW), Refusal)
 
 
@@ -330,7 +330,7 @@ def test_a_batch_that_cannot_be_written_to_moves_nothing() -> None:
     assert on.stage(count=2, sequence=0).base_offset == 0
     on.write()
     on.sync()
-    assert on.heard == [("", True)] and on.queue.visible == 2
+    assert on.heard == [("", True)] and on.queue.high_watermark == 2
 
 
 def test_a_failed_write_is_told_to_all_it_concerns_in_whatever_order_they_came() -> None:

@@ -68,15 +68,15 @@ def test_a_damaged_pack_is_made_whole(way: str) -> None:
         broker.put(1, 2)
     broker.split()
     broker.splitter.checkpoint(NOW)  # of which the engine does not hear: it would delete journals
-    number = broker.splitter.shelf.numbers[0]
-    pack = broker.splitter.shelf.packs[0]
+    number = broker.splitter.pack_set.numbers[0]
+    pack = broker.splitter.pack_set.packs[0]
     extents = list(pack)
     broker.read_disk.damage(pack.name, extents[0].position + 70 if way == "one extent" else pack.table + 3)
     if way == "the table":
-        broker.splitter.shelf.check(number)
+        broker.splitter.pack_set.check(number)
     Repairer(broker.splitter).repair_pack(number)
     broker.splitter.checkpoint(NOW)
-    new = PackReader.open(broker.read_disk, broker.splitter.shelf.numbers[0])
+    new = PackReader.open(broker.read_disk, broker.splitter.pack_set.numbers[0])
     assert new.number != number
     assert [(e.queue_id, e.base_offset, e.end_offset, e.crc) for e in new] == [
         (e.queue_id, e.base_offset, e.end_offset, e.crc) for e in extents

@@ -21,7 +21,7 @@ from cairnmq.storage.maintenance.pack_merge import MergeJob, PackSize, plan
 from cairnmq.storage.packs import pack as pack_module
 from cairnmq.storage.packs import pack_set
 from cairnmq.storage.packs.pack import PackReader, PackWriter
-from cairnmq.storage.packs.pack_set import PackShelf
+from cairnmq.storage.packs.pack_set import PackSet
 from cairnmq.testing.sim_disk import SimDisk
 
 MB = 1 << 20
@@ -43,10 +43,10 @@ def write(disk: SimDisk, number: int, queues: dict[int, list[Entry]]) -> None:
     writer.file.sync()
 
 
-def read_all(shelf: PackShelf, queue_id: int, start: int, end: int, size: int = 1000) -> bytes:
+def read_all(live_packs: PackSet, queue_id: int, start: int, end: int, size: int = 1000) -> bytes:
     found = b""
     while start < end:
-        part = shelf.read(queue_id, Wanted(start, end, 1, size), whole=True, cached=False)
+        part = live_packs.read(queue_id, Wanted(start, end, 1, size), whole=True, cached=False)
         assert isinstance(part, Part) and len(part.data)
         found += bytes(part.data)
         start = part.next_offset
@@ -78,14 +78,14 @@ def test_a_large_run_is_several_extents(disk: SimDisk, monkeypatch: pytest.Monke
         found = pack.find(5, offset)
         assert not isinstance(found, bool) and found.base_offset <= offset < found.end_offset
     assert [e.base_offset for e in pack.of_queue(6)] == [3] and [e.base_offset for e in pack.of_queue(2)] == [0]
-    shelf = PackShelf(disk, [1])
-    assert read_all(shelf, 5, 0, 500) == b"".join(bytes(e.payload) for e in entries)
+    live_packs = PackSet(disk, [1])
+    assert read_all(live_packs, 5, 0, 500) == b"".join(bytes(e.payload) for e in entries)
 
 
 def test_a_fetch_into_the_middle_gets_the_whole_batch(disk: SimDisk) -> None:
     entries = [batch(0, 3), batch(3, 3)]
     write(disk, 1, {1: entries})
-    part = PackShelf(disk, [1]).read(1, Wanted(4, 6, 1, 1), whole=True, cached=False)
+    part = PackSet(disk, [1]).read(1, Wanted(4, 6, 1, 1), whole=True, cached=False)
     assert isinstance(part, Part)
     assert bytes(part.data) == bytes(entries[1].payload) and part.next_offset == 6
 
@@ -94,41 +94,41 @@ def test_what_does_not_fit_is_left_out_unless_it_is_the_first(disk: SimDisk) -> 
     entries = [batch(0), batch(1)]
     write(disk, 1, {1: entries})
     size = len(entries[0].payload)
-    part = PackShelf(disk, [1]).read(1, Wanted(0, 2, 1, size + 10), whole=False, cached=False)
+    part = PackSet(disk, [1]).read(1, Wanted(0, 2, 1, size + 10), whole=False, cached=False)
     assert isinstance(part, Part) and len(part.data) == size
-    part = PackShelf(disk, [1]).read(1, Wanted(0, 2, 1, size - 1), whole=False, cached=False)
+    part = PackSet(disk, [1]).read(1, Wanted(0, 2, 1, size - 1), whole=False, cached=False)
     assert isinstance(part, Part) and not len(part.data)
 
 
 def test_a_cached_read_never_waits(disk: SimDisk) -> None:
     write(disk, 1, {1: [batch(0), batch(1)]})
-    shelf = PackShelf(disk, [1])
+    live_packs = PackSet(disk, [1])
     disk.cold = 1.0
-    warm = shelf.read(1, Wanted(0, 2, 1, 1000), whole=True, cached=True)
+    warm = live_packs.read(1, Wanted(0, 2, 1, 1000), whole=True, cached=True)
     assert isinstance(warm, NotCached)
     warm.load()
     disk.cold = 0.0
-    assert isinstance(shelf.read(1, Wanted(0, 2, 1, 1000), whole=True, cached=True), Part)
+    assert isinstance(live_packs.read(1, Wanted(0, 2, 1, 1000), whole=True, cached=True), Part)
 
 
 def test_finds_by_time(disk: SimDisk) -> None:
     write(disk, 1, {1: [batch(0, timestamp=10), batch(1, timestamp=30)]})
     write(disk, 2, {1: [batch(2, timestamp=20), batch(3, timestamp=40)]})
-    shelf = PackShelf(disk, [1, 2])
+    live_packs = PackSet(disk, [1, 2])
 
     def found(timestamp: int, start: int = 0, limit: int = 4) -> int | None:
-        place = shelf.find_time(1, timestamp, start, limit)
+        place = live_packs.find_time(1, timestamp, start, limit)
         return place.base_offset if place is not None else None
 
     assert [found(t) for t in (0, 10, 11, 31, 41)] == [0, 0, 1, 3, None]
     assert found(5, start=2) == 2 and found(35, limit=3) is None
-    assert shelf.largest_timestamp(1, 0) == 40 and shelf.largest_timestamp(2, 0) == -1
+    assert live_packs.largest_timestamp(1, 0) == 40 and live_packs.largest_timestamp(2, 0) == -1
 
 
 def test_an_offset_no_pack_holds_is_damage(disk: SimDisk) -> None:
     write(disk, 1, {1: [batch(0)]})
     with pytest.raises(Corrupt, match="no pack holds offset 1 of queue 1"):
-        PackShelf(disk, [1]).read(1, Wanted(1, 2, 1, 100), whole=True, cached=False)
+        PackSet(disk, [1]).read(1, Wanted(1, 2, 1, 100), whole=True, cached=False)
 
 
 def test_every_byte_is_covered(disk: SimDisk) -> None:
@@ -149,21 +149,21 @@ def test_a_table_that_rots_while_the_pack_is_open_is_noticed(disk: SimDisk) -> N
     write(disk, 1, {4: [batch(0, 2)], 5: [batch(0, 2)]})
     write(disk, 2, {5: [batch(2)]})
     for position in range(PackReader.open(disk, 1).table, PackReader.open(disk, 1).table + 2 * EXTENT.size):
-        shelf = PackShelf(disk, [1, 2])
-        pack = shelf.packs[0]
+        live_packs = PackSet(disk, [1, 2])
+        pack = live_packs.packs[0]
         disk.damage(pack.name, position)
         for act in (partial(pack.find, 4, 0), partial(pack.of_queue, 5), partial(list, pack)):
             with pytest.raises(Damage, match="table of extents"):
                 act()
         with pytest.raises(Damage) as told:
-            shelf.read(4, Wanted(0, 2, 1, 1000), whole=True, cached=False)
+            live_packs.read(4, Wanted(0, 2, 1, 1000), whole=True, cached=False)
         assert told.value.place == Place(pack.name, pack.table, "4", 0)
-        assert read_all(shelf, 5, 2, 3), "the other pack is as good as ever"
-        job = MergeJob(disk, shelf.packs, PackLabel(3, 7), lambda queue_id: 0)
+        assert read_all(live_packs, 5, 2, 3), "the other pack is as good as ever"
+        job = MergeJob(disk, live_packs.packs, PackLabel(3, 7), lambda queue_id: 0)
         with pytest.raises(Damage):
             job.step(MB)
         job.abandon()
-        assert shelf.check(2) is not None and shelf.check(1) is None and list(shelf.broken) == [1]
+        assert live_packs.check(2) is not None and live_packs.check(1) is None and list(live_packs.broken) == [1]
         disk.damage(pack.name, position)
 
 
@@ -182,12 +182,12 @@ def test_a_new_pack_that_cannot_be_opened_costs_only_its_own_records(disk: SimDi
     name = pack_name(2)
     whole = disk.open(name).size()
     disk.open(name, write=True).truncate(whole - 1)
-    shelf = PackShelf(disk, [1])
-    shelf.add(2)
-    assert (shelf.numbers, list(shelf.broken)) == ([1, 2], [2])
-    assert read_all(shelf, 7, 0, 1) == batch(0).payload
+    live_packs = PackSet(disk, [1])
+    live_packs.add(2)
+    assert (live_packs.numbers, list(live_packs.broken)) == ([1, 2], [2])
+    assert read_all(live_packs, 7, 0, 1) == batch(0).payload
     with pytest.raises(Damage):
-        read_all(shelf, 7, 1, 2)
+        read_all(live_packs, 7, 1, 2)
 
 
 # -------------------------------------------------------------------------------------------------------- merging
@@ -218,8 +218,8 @@ def test_plan_writes_mostly_dead_packs_again() -> None:
     assert plan(sizes((10 * MB, 4 * MB))) == []
 
 
-def merge(disk: SimDisk, shelf: PackShelf, count: int, number: int, starts: dict[int, int | None]) -> MergeJob:
-    job = MergeJob(disk, shelf.packs[:count], PackLabel(number, 7), lambda queue_id: starts.get(queue_id, 0))
+def merge(disk: SimDisk, live_packs: PackSet, count: int, number: int, starts: dict[int, int | None]) -> MergeJob:
+    job = MergeJob(disk, live_packs.packs[:count], PackLabel(number, 7), lambda queue_id: starts.get(queue_id, 0))
     while not job.step(300):
         pass
     return job
@@ -228,7 +228,7 @@ def merge(disk: SimDisk, shelf: PackShelf, count: int, number: int, starts: dict
 def test_a_merge_leaves_the_dead_behind(disk: SimDisk) -> None:
     write(disk, 1, {1: [batch(0)], 2: [batch(0)], 3: [batch(0)]})
     write(disk, 2, {1: [batch(1)], 2: [batch(1)], 3: [batch(1)]})
-    job = merge(disk, PackShelf(disk, [1, 2]), 2, 3, {2: None, 3: 1})
+    job = merge(disk, PackSet(disk, [1, 2]), 2, 3, {2: None, 3: 1})
     assert job.inputs == [1, 2] and job.output == 3
     held = [(e.queue_id, e.base_offset, e.end_offset) for e in PackReader.open(disk, 3)]
     assert held == [(1, 0, 2), (3, 1, 2)]
@@ -236,16 +236,16 @@ def test_a_merge_leaves_the_dead_behind(disk: SimDisk) -> None:
 
 def test_a_merge_of_nothing_alive_makes_no_pack(disk: SimDisk) -> None:
     write(disk, 1, {1: [batch(0)]})
-    job = merge(disk, PackShelf(disk, [1]), 1, 2, {1: None})
+    job = merge(disk, PackSet(disk, [1]), 1, 2, {1: None})
     assert job.output is None and not disk.exists(pack_name(2))
 
 
 def test_a_merge_stops_at_damage(disk: SimDisk) -> None:
     write(disk, 1, {1: [batch(0)]})
-    shelf = PackShelf(disk, [1])
+    live_packs = PackSet(disk, [1])
     disk.damage(pack_name(1), PACK_HEAD_SIZE + 30)
     with pytest.raises(Corrupt, match="offset 0 of queue 1"):
-        merge(disk, shelf, 1, 2, {})
+        merge(disk, live_packs, 1, 2, {})
 
 
 @given(st.data())
@@ -269,38 +269,38 @@ def test_what_was_packed_reads_back_however_it_is_merged(data: st.DataObject) ->
         if len(numbers) > 1 and data.draw(st.booleans()):
             first = data.draw(st.integers(0, len(numbers) - 2))
             last = data.draw(st.integers(first + 2, len(numbers)))
-            shelf = PackShelf(disk, numbers[first:last])
-            job = merge(disk, shelf, last - first, next_number, {})
+            live_packs = PackSet(disk, numbers[first:last])
+            job = merge(disk, live_packs, last - first, next_number, {})
             assert job.output == next_number
             numbers[first:last] = [next_number]
             next_number += 1
-    shelf = PackShelf(disk, numbers)
+    live_packs = PackSet(disk, numbers)
     for queue_id, entries in held.items():
         rest = entries[data.draw(st.integers(0, len(entries) - 1)) :]
         offset = data.draw(st.integers(rest[0].base_offset, rest[0].last_offset))
         want = b"".join(bytes(entry.payload) for entry in rest)
         size = data.draw(st.sampled_from((1, 100, 10_000)))
-        assert read_all(shelf, queue_id, offset, entries[-1].last_offset + 1, size) == want
+        assert read_all(live_packs, queue_id, offset, entries[-1].last_offset + 1, size) == want
 
 
 def test_packs_come_and_go_while_readers_remember_places(disk: SimDisk) -> None:
     """Cold reads have threads of their own."""
     write(disk, 1, {1: [batch(0)]})
-    shelf = PackShelf(disk, [1])
-    (pack,) = shelf.packs
+    live_packs = PackSet(disk, [1])
+    (pack,) = live_packs.packs
     ended = threading.Event()
 
     def remember() -> None:
         offset = 0
         while not ended.is_set():
             offset += 1
-            shelf._keep(1, offset, (pack, 0, 0, 0))
+            live_packs._keep(1, offset, (pack, 0, 0, 0))
 
     thread = threading.Thread(target=remember)
     thread.start()
     try:
         for _ in range(300):
-            shelf.replace([1])
+            live_packs.replace([1])
     finally:
         ended.set()
         thread.join()
@@ -320,8 +320,8 @@ def test_what_is_remembered_of_very_many_queues_is_bounded_while_others_look_too
 
     write(disk, 1, {queue_id: [batch(0)] for queue_id in range(1, 41)})
     monkeypatch.setattr(pack_set, "PLACES_KEPT", 4)
-    shelf = PackShelf(disk, [1])
-    shelf._last = Busy()
+    live_packs = PackSet(disk, [1])
+    live_packs._last = Busy()
     for queue_id in range(1, 41):
-        assert shelf._remember(queue_id, 0) is not None
-    assert len(shelf._last) <= 4
+        assert live_packs._remember(queue_id, 0) is not None
+    assert len(live_packs._last) <= 4

@@ -8,7 +8,7 @@ from cairnmq.storage.check.pack_check import check_packs
 from cairnmq.storage.checkpoint.checkpoint import CheckpointImage
 from cairnmq.storage.files.disk import RealDisk
 from cairnmq.storage.files.format import NO_SEGMENTS, PACKS, Extent, QueueRow, pack_name
-from cairnmq.storage.packs.pack_set import PackShelf, gaps
+from cairnmq.storage.packs.pack_set import PackSet, gaps
 
 
 def test_gaps() -> None:
@@ -28,7 +28,7 @@ def test_a_lost_pack_is_reported_in_words(tmp_path: Path) -> None:
     """In the log, on the status page, and by `cairn verify`: no number of an error."""
     (tmp_path / PACKS).mkdir()
     disk = RealDisk(tmp_path)
-    assert PackShelf(disk, [1]).broken == {1: f"{tmp_path / pack_name(1)}: no such file or directory"}
+    assert PackSet(disk, [1]).broken == {1: f"{tmp_path / pack_name(1)}: no such file or directory"}
     image = CheckpointImage()
     image.packs = [1]
     (finding,) = check_packs(disk, image, None, "DATA")

@@ -138,7 +138,7 @@ def test_merged_packs_are_read(lose: Lose) -> None:
         pass
     assert broker.splitter.has_merge
     lose(broker)
-    assert broker.engine.shelf.numbers == load_checkpoint(broker.read_disk).packs == [3]
+    assert broker.engine.pack_set.numbers == load_checkpoint(broker.read_disk).packs == [3]
     assert broker.read_disk.list("packs") == ["00000000000000000003.pack"]
     assert broker.offsets(1) == broker.offsets(2) == [0, 1]
     broker.put(1)

@@ -90,7 +90,7 @@ def test_damage_below_a_later_claim_stops_and_names_the_place(broker: Broker) ->
     stopped = after.engine.paths[0].stopped
     assert stopped is not None and f"journal 0 is damaged at position {first} (file {FIRST} at {first})" in stopped
     queue = after.engine.queues[1]
-    assert (queue.end, queue.visible) == (1, 1), "what lies before the damage is read"
+    assert (queue.end, queue.high_watermark) == (1, 1), "what lies before the damage is read"
     batch = memoryview(bytearray(build_batch([Record(offset=0, timestamp=1, key=None, value=b"v")])))
     refusal = after.engine.paths[0].stage(queue, batch, -1, 1000)
     assert isinstance(refusal, Refusal) and refusal.code == ErrorCode.KAFKA_STORAGE_ERROR

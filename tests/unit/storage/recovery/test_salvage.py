@@ -71,7 +71,7 @@ def content(broker: Broker, queue_id: int) -> dict[int, bytes]:
     """Offset -> batch, without those that only stand for what is gone."""
     queue = broker.engine.queues[queue_id]
     offset, found = queue.log_start, {}
-    while offset < queue.visible:
+    while offset < queue.high_watermark:
         fetched = broker.engine.reads.read_batch(queue, offset, cached=False)
         assert isinstance(fetched, Batches) and fetched.size
         data = bytes(fetched.buffers[0])

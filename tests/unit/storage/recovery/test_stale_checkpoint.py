@@ -244,7 +244,7 @@ def test_packs_of_version_1_are_read() -> None:
 def test_a_pack_of_version_1_beside_a_lost_one_is_taken_for_a_later_checkpoint_s() -> None:
     """Nobody can tell; so nothing is removed."""
     broker = half_split()
-    unnamed = max(broker.engine.shelf.numbers)
+    unnamed = max(broker.engine.pack_set.numbers)
     of_version_1(broker.read_disk, unnamed)
     killed(broker)
     broker.start(2)

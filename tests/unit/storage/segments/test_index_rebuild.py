@@ -130,5 +130,5 @@ def test_the_list_of_damage_is_bounded_and_each_place_counts_once() -> None:
         assert damages.add(Place("f", number))
     assert not damages.add(Place("f", KEPT + 9))
     assert damages.count == KEPT + 10 and len(damages.places) == KEPT
-    damages.mended("f")
+    damages.repaired("f")
     assert not damages.places and damages.count == KEPT + 10

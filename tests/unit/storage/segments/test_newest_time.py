@@ -200,7 +200,7 @@ def test_packs_whose_records_have_no_time_age_by_their_files() -> None:
         broker.put(1, timestamp=time)
         broker.split()
     broker.checkpoint()
-    first, second = (pack.name for pack in broker.splitter.shelf.packs)
+    first, second = (pack.name for pack in broker.splitter.pack_set.packs)
     assert broker.maintenance.look(LATER) == []
     broker.read_disk.modified_ms.update({first: NOW, second: LATER})
     assert broker.maintenance.look(LATER) == [StartProposal(1, 2)]
@@ -248,5 +248,5 @@ def test_a_new_file_is_read_again() -> None:
     assert queue.reader is not None
     queue.reader._newest[100] = NewestTime(0, 0, 1 << 40, LATER, 150, 150)
     assert broker.engine.reads.newest_in_log(queue)() == Newest(LATER, 150), "it is remembered"
-    broker.engine.mended(1, segment_name(queue.spec.directory, 100, LOG))
+    broker.engine.repaired(1, segment_name(queue.spec.directory, 100, LOG))
     assert broker.engine.reads.newest_in_log(queue)() == Newest(NOW, 0)

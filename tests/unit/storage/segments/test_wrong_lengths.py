@@ -14,7 +14,7 @@ from cairnmq.storage.files.damage import Damage
 from cairnmq.storage.files.disk import RealDisk
 from cairnmq.storage.files.format import BATCH, Entry, PackLabel
 from cairnmq.storage.packs.pack import PackWriter
-from cairnmq.storage.packs.pack_set import PackShelf
+from cairnmq.storage.packs.pack_set import PackSet
 from cairnmq.storage.segments.index_rebuild import rebuild_indexes
 from cairnmq.storage.segments.queue_reader import QueueReader
 from cairnmq.storage.segments.segment import INDEX, LOG, segment_name
@@ -59,7 +59,7 @@ def damaged(disk: RealDisk, bit: int) -> int:
     return place.position
 
 
-def take(reader: QueueReader | PackShelf, offset: int) -> Part:
+def take(reader: QueueReader | PackSet, offset: int) -> Part:
     """As the event loop reads: never blocking, with the blocking parts done in between."""
     wanted = Wanted(offset, END if isinstance(reader, QueueReader) else COUNT, -1, MAX_BYTES)
     for _ in range(5):
@@ -115,16 +115,16 @@ def test_a_wrong_length_in_a_pack(tmp_path: Path, bit: int, monkeypatch: pytest.
     writer = PackWriter(disk, PackLabel(1, 0))
     writer.add_batches(7, [Entry(0, 0, BATCH, 0, 7, 0, memoryview(b), n, n) for n, b in enumerate(batches)])
     writer.finish()
-    shelf = PackShelf(disk, [1])
-    extent = shelf.packs[0].of_queue(7)[0]
+    pack_set = PackSet(disk, [1])
+    extent = pack_set.packs[0].of_queue(7)[0]
     bad = extent.position + 5 * len(batches[0])
-    flip(tmp_path / shelf.packs[0].name, bad, bit)
+    flip(tmp_path / pack_set.packs[0].name, bad, bit)
     reads = CountedReads(monkeypatch)
-    shelf = PackShelf(disk, [1])
+    pack_set = PackSet(disk, [1])
     with pytest.raises(Damage, match=f"damaged at {bad}: offset"):
-        take(shelf, 5)
+        take(pack_set, 5)
     assert reads.total <= READ_BYTES_MAX and reads.largest <= 2 * MAX_BYTES
-    assert take(shelf, 30).next_offset > 30
+    assert take(pack_set, 30).next_offset > 30
 
 
 def test_a_batch_larger_than_any_read_is_served_whole(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from cairnmq.errors import Fault
-from cairnmq.storage.files.format import DOUBT_FILE
+from cairnmq.storage.files.format import UNSYNCED
 from cairnmq.storage.splitter.failed_syncs import FailedSync
 from unit.storage.splitter_harness import NOW, Broker
 
@@ -40,7 +40,7 @@ def test_after_a_failed_sync_nothing_is_checkpointed(broker: Broker) -> None:
 
 
 def test_a_note_on_the_disk_is_a_failed_sync_of_a_predecessor(broker: Broker) -> None:
-    broker.read_disk.create(DOUBT_FILE).close()
+    broker.read_disk.create(UNSYNCED).close()
     successor = broker.make_splitter()
     assert successor.failed_sync == FailedSync()
     assert str(FailedSync("EIO")) == f"{FailedSync()} (EIO)"

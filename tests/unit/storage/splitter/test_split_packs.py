@@ -10,7 +10,7 @@ def test_a_pack_counts_at_once_and_is_synced_by_the_next_checkpoint() -> None:
     broker.put(1, 2)
     broker.split()
     packs = broker.splitter._packs
-    assert packs.shelf.numbers == [1] and len(packs.unsynced) == 1
+    assert packs.pack_set.numbers == [1] and len(packs.unsynced) == 1
     broker.checkpoint()
     assert packs.unsynced == [] and broker.splitter.image.packs == [1]
 

@@ -25,7 +25,7 @@ def test_the_way_back_to_the_checkpoint_needs_all_of_the_journal(broker: Broker)
     file = broker.journal_disk.open(name, write=True)
     file.truncate(broker.engine.split[0] - 1)
     with pytest.raises(Corrupt, match="journal 0 is damaged"):
-        broker.engine.scan_split(in_doubt=True)
+        broker.engine.scan_split(is_suspect=True)
 
 
 def test_a_successor_goes_on_and_syncs_what_its_predecessor_wrote(broker: Broker) -> None:
