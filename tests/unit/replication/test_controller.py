@@ -1,0 +1,111 @@
+"""Elections, one situation at a time."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from cairnmq.replication.controller import ABSENT_MAX_MS, ControllerMemory, decide, elect_preferred
+from cairnmq.replication.records import BrokerRecord, ClusterView, JournalRecord, Kept, Member, Proposal, PublishedEnd
+
+A, B, C = Member(1, 11), Member(2, 12), Member(3, 13)
+RECORD = JournalRecord(7, (1, 2, 3), A, 20, (A, B, C))
+
+
+def view(record: JournalRecord, *brokers: BrokerRecord, live: tuple[Member, ...] = ()) -> ClusterView:
+    registered = {member.broker: BrokerRecord(member.broker, member.broker_epoch) for member in (A, B, C)}
+    registered.update((one.broker, one) for one in brokers)
+    sessions = {member.broker: member.broker_epoch for member in live}
+    return ClusterView(50, 30, {7: Kept(record, 44)}, registered, sessions)
+
+
+def due(seen: ClusterView, memory: ControllerMemory | None = None, now_ms: int = 0) -> Proposal | None:
+    proposals = decide(seen, memory or ControllerMemory(), now_ms)
+    assert len(proposals) <= 1
+    return proposals[0] if proposals else None
+
+
+def test_nothing_while_the_leader_is_live() -> None:
+    assert due(view(RECORD, live=(A, B, C))) is None
+
+
+def test_the_first_live_member_leads_under_a_new_epoch_and_the_isr_stays() -> None:
+    assert due(view(RECORD, live=(B, C))) == Proposal(
+        replace(RECORD, leader=B, epoch=31), 44, registered=(B,), new_epoch=31
+    )
+
+
+def test_who_resigned_leads_again_only_if_nobody_else_can() -> None:
+    resigned = replace(RECORD, leader=None, resigned=1)
+    assert _leader(due(view(resigned, live=(A, C)))) == C
+    assert _leader(due(view(resigned, live=(A,)))) == A
+
+
+def test_a_stopping_leader_hands_over() -> None:
+    stopping = BrokerRecord(1, 11, stopping=True)
+    assert _leader(due(view(RECORD, stopping, live=(A, B)))) == B
+    assert due(view(RECORD, stopping, live=(A,))) is None
+
+
+def test_a_later_life_is_not_a_candidate_unless_it_stopped_cleanly() -> None:
+    restarted = BrokerRecord(2, 25, previous=12)
+    proposal = due(view(replace(RECORD, isr=(A, B)), restarted, live=(Member(2, 25),)))
+    assert proposal is not None and proposal.record.leader is None and proposal.new_epoch == 31, "fenced, no leader"
+    clean = replace(restarted, clean=True)
+    revived = due(view(RECORD, clean, live=(A, Member(2, 25), C)))
+    assert revived == Proposal(replace(RECORD, isr=(A, Member(2, 25), C)), 44, registered=(Member(2, 25),))
+
+
+def test_a_clean_marker_of_an_earlier_life_does_not_count() -> None:
+    restarted = BrokerRecord(2, 26, previous=25, clean=True)
+    assert due(view(RECORD, restarted, live=(A, Member(2, 26), C))) is None
+
+
+def test_a_damaged_member_is_no_candidate() -> None:
+    damaged = BrokerRecord(2, 12, damaged=frozenset({7}))
+    assert _leader(due(view(RECORD, damaged, live=(B, C)))) == C
+
+
+def _restarted(broker: int, end: PublishedEnd | None, **named: bool) -> BrokerRecord:
+    return BrokerRecord(broker, broker + 100, ends={} if end is None else {7: end}, **named)
+
+
+LEADERLESS = replace(RECORD, leader=None, isr=(A, B))
+BOTH = (Member(1, 101), Member(2, 102))
+
+
+def test_recovery_takes_the_one_that_reaches_furthest() -> None:
+    seen = view(LEADERLESS, _restarted(1, PublishedEnd(20, 8, 900)), _restarted(2, PublishedEnd(20, 9, 500)), live=BOTH)
+    winner = Member(2, 102)
+    assert due(seen) == Proposal(
+        replace(LEADERLESS, leader=winner, epoch=31, isr=(winner,), recovered=31), 44, registered=BOTH, new_epoch=31
+    )
+
+
+def test_recovery_waits_for_all_who_count() -> None:
+    told = PublishedEnd(20, 9, 500)
+    assert due(view(LEADERLESS, _restarted(1, told), live=BOTH[:1])) is None, "the other one is away"
+    assert due(view(LEADERLESS, _restarted(1, told), _restarted(2, None), live=BOTH)) is None, "has not told"
+    old = PublishedEnd(19, 9, 500)
+    assert due(view(LEADERLESS, _restarted(1, told), _restarted(2, old), live=BOTH)) is None, "told in another epoch"
+
+
+def test_after_a_minute_recovery_goes_without_those_who_are_away_unless_records_may_be_missing() -> None:
+    memory = ControllerMemory()
+    seen = view(LEADERLESS, _restarted(1, PublishedEnd(20, 9, 500)), live=BOTH[:1])
+    assert due(seen, memory, 1_000) is None
+    assert due(seen, memory, 1_000 + ABSENT_MAX_MS - 1) is None
+    assert _leader(due(seen, memory, 1_000 + ABSENT_MAX_MS)) == Member(1, 101)
+    weak = view(replace(LEADERLESS, weak=True), _restarted(1, PublishedEnd(20, 9, 500)), live=BOTH[:1])
+    assert due(weak, memory, 10 * ABSENT_MAX_MS) is None, "a person decides"
+
+
+def test_the_preferred_leader_is_elected_only_from_the_isr() -> None:
+    led_by_b = replace(RECORD, leader=B)
+    assert _leader(elect_preferred(view(led_by_b, live=(A, B, C)), 7)) == A
+    assert elect_preferred(view(RECORD, live=(A, B, C)), 7) is None
+    assert elect_preferred(view(replace(led_by_b, isr=(B, C)), live=(A, B, C)), 7) is None
+
+
+def _leader(proposal: Proposal | None) -> Member | None:
+    assert proposal is not None
+    return proposal.record.leader
