@@ -7,11 +7,13 @@ import logging
 import sys
 import time
 
+from cairnmq.testing.replicas.world import ReplicaWorld
 from cairnmq.testing.sim_coordinators import CoordinatorWorld
 from cairnmq.testing.sim_machine import Tally
 from cairnmq.testing.sim_storage import World
 
 STEPS = 400
+CLUSTERS = 4  # worlds of replicas for each world of storage: they are quicker
 MINUTES = 5
 
 
@@ -39,11 +41,14 @@ def main(arguments: list[str] | None = None) -> int:
         minutes = MINUTES if options.seed is None else 0
     # A campaign goes where no earlier one was; the number it begins with is all that is needed to repeat it.
     seed = options.seed if options.seed is not None else time.time_ns() // 1_000_000
-    total, seeds, started, told = Tally(), 0, time.monotonic(), 0.0
+    total, seeds, clusters, started, told = Tally(), 0, 0, time.monotonic(), 0.0
     while True:
         try:
             world = CoordinatorWorld if seed % 2 else World
             total.add(run_seed(seed, steps=options.steps, trace=options.trace, world=world))
+            for cluster in range(seed * CLUSTERS, (seed + 1) * CLUSTERS):
+                ReplicaWorld(cluster).run()
+                clusters += 1
         except Exception:
             again = f"python -m cairnmq.testing.campaign --seed {seed} --steps {options.steps} --trace"
             print(f"seed {seed} failed after {total.crash_points} good crash points; replay it with\n  {again}")
@@ -58,6 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
             told = spent
             print(so_far, flush=True)
     print(", ".join(f"{getattr(total, field)} {field.replace('_', ' ')}" for field in total.__struct_fields__))
+    print(f"{clusters} clusters of replicas")
     print(f"{so_far}, no violation")
     return 0
 

@@ -1,0 +1,78 @@
+"""A machine of the simulation: what its disk holds, and what a power loss leaves of it."""
+
+from __future__ import annotations
+
+from random import Random
+
+from msgspec import Struct
+
+from cairnmq.replication.follower import KnownEnds
+from cairnmq.replication.history import EpochHistory
+
+
+class ModelEntry(Struct, frozen=True, gc=False):
+    """An entry of a journal. Payload 0 is the head of an epoch's first segment."""
+
+    epoch: int
+    start: int
+    end: int
+    payload: int
+
+
+class ModelJournal:
+    """One replica's journal: entries, how many of them are synced, and the ends that its checkpoint knows."""
+
+    def __init__(self) -> None:
+        self.entries: list[ModelEntry] = []
+        self.synced = 0
+        self.known = KnownEnds()  # in the last checkpoint
+
+    @property
+    def end(self) -> int:
+        """Where the next entry begins."""
+        return self.entries[-1].end if self.entries else 0
+
+    def history(self) -> EpochHistory:
+        """As recovery finds it."""
+        history = EpochHistory()
+        for entry in self.entries:
+            history.begin(entry.epoch, entry.start)
+            history.extend(entry.end)
+        return history
+
+    def append(self, entry: ModelEntry) -> None:
+        """Written, not synced."""
+        assert entry.start == self.end, (entry, self.end)
+        self.entries.append(entry)
+
+    def cut(self, to: int) -> None:
+        """Durable at once: see `cairnmq.replication.follower.Cut`."""
+        while self.entries and self.entries[-1].end > to:
+            assert self.entries[-1].start >= to, "a cut within an entry"
+            self.entries.pop()
+        self.synced = min(self.synced, to)
+        self.known = self.known.cut(to)
+
+    def after(self, position: int, count: int) -> list[ModelEntry]:
+        """Some entries from a position on."""
+        at = next((at for at, entry in enumerate(self.entries) if entry.start >= position), len(self.entries))
+        return self.entries[at : at + count]
+
+    def lose_power(self, random: Random) -> None:
+        """Any beginning that has all that was synced may be left."""
+        kept = sum(entry.end <= self.synced for entry in self.entries)
+        del self.entries[random.randint(kept, len(self.entries)) :]
+
+    def recover(self) -> None:
+        """Recovery syncs what it found."""
+        self.synced = self.end
+
+
+class Machine:
+    """Disks that outlive processes. `clean` is the clean-stop marker: the life that wrote it."""
+
+    def __init__(self, broker: int, journals: list[int]) -> None:
+        self.broker = broker
+        self.journals = {number: ModelJournal() for number in journals}
+        self.clean = 0
+        self.damaged: set[int] = set()
