@@ -117,8 +117,8 @@ def test_rows_that_no_record_holds(pack: Any) -> None:
     pack = kernel_of(twin.pack_rows) if pack == "kernel" else pack
     sound: Row = (b"k", b"v", None, None, None, "a")
     for bad, why in (
-        ((None, None, None, None, 4, "a"), "partition 4; there are 0 to 3"),
-        ((None, None, None, None, -1, "a"), "partition -1; there are 0 to 3"),
+        ((None, None, None, None, 4, "a"), "partition 4; the topic has partitions 0 to 3"),
+        ((None, None, None, None, -1, "a"), "partition -1; the topic has partitions 0 to 3"),
         ((None, None, ((None, b"x"),), None, None, "a"), "a header has no name"),
     ):
         packed = [PackedRecords() for _ in range(4)]

@@ -396,7 +396,7 @@ def test_a_part_of_it_is_an_error() -> None:
     kept = model.write(3, 0, [1])
     View(model).commit(kept)
     model.decision = Decision(QUERY, 3, "old", (kept, aborted(model)))
-    with pytest.raises(SparkSourceError, match="in part"):
+    with pytest.raises(SparkSourceError, match="after some were committed"):
         settle(View(model), Decision(QUERY, 3, "1", spread(model, 3, 1, 2)), AT_ONCE, in_charge=False)
 
 
@@ -576,7 +576,7 @@ def test_the_same_batch_with_other_rows_is_told() -> None:
     old = Decision(QUERY, 3, "old", spread(model, 3, 0, 2), "t", ROWS)
     settle(View(model), old, AT_ONCE, in_charge=False)
     told = settle(View(model), Decision(QUERY, 3, "1", spread(model, 3, 1, 1), "t", 7), AT_ONCE, in_charge=False)
-    assert told is not None and "with 3 rows, which count; the 7 rows of this run do not" in told
+    assert told is not None and "with 3 rows, which are kept; the 7 rows of this run are dropped" in told
     for other, name in (("u", "topic u"), (None, "the topics of its rows")):
         with pytest.raises(SparkSourceError, match=f"to topic t, and now goes to {name}"):
             mine = Decision(QUERY, 3, "1", spread(model, 3, 1, 1), other, ROWS)

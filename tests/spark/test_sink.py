@@ -114,7 +114,7 @@ def test_a_stream(
         ("SELECT 1 AS value", {"topic": "t"}, "column value must be string or binary, not int"),
         ("SELECT 'a' AS value", {}, "set option topic or add a column topic"),
         ("SELECT 'a' AS value", {"topic": "t", "kafka.ack": "1"}, "unknown option kafka.ack; did you mean kafka.acks"),
-        ("SELECT 'a' AS value, 7 AS partition", {"topic": "sink-errors"}, "topic sink-errors: a row wants partition 7"),
+        ("SELECT 'a' AS value, 7 AS partition", {"topic": "sink-errors"}, "topic sink-errors: a row has partition 7"),
         ("SELECT 'a' AS value, string(NULL) AS topic", {}, "a row has no target topic"),
         ("SELECT 'a' AS value", {"topic": "t", "kafka.bootstrap.servers": "127.0.0.1:1"}, "cannot reach 127.0.0.1:1"),
     ],

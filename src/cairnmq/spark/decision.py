@@ -190,7 +190,7 @@ def _difference(last: Decision, mine: Decision) -> str | None:
             "this batch is done, or start with a new checkpoint and explicit starting offsets"
         )
     if last.rows != mine.rows:
-        return f"{what}with {last.rows} rows, which are kept; the {mine.rows} rows of this run are dropped"
+        return f"{what} with {last.rows} rows, which are kept; the {mine.rows} rows of this run are dropped"
     return None
 
 

@@ -211,7 +211,7 @@ def test_a_disk_that_fails_at_its_start_is_a_line_in_the_log(desk: Desk, monkeyp
 
     monkeypatch.setattr(splitter_process, "RealDisk", fail)
     desk.process.broker.waiting.append(desk.process.begin)
-    with pytest.raises(SystemExit, match="cannot begin: the disk failed"):
+    with pytest.raises(SystemExit, match="splitter cannot start: the disk failed"):
         desk.process.run()
 
 
@@ -626,7 +626,7 @@ def test_a_queue_that_cannot_be_compacted_holds_up_no_other(desk: Desk, monkeypa
         process.work()
         seen += desk.reports()
     assert [report.what for report in seen if isinstance(report, Damaged)] == [
-        "queues/t-0 cannot be compacted, and is left alone for an hour: RuntimeError('a defect')"
+        "queues/t-0 cannot be compacted, and is retried in an hour: RuntimeError('a defect')"
     ]
     [proposals] = [report for report in seen if isinstance(report, Proposals)]
     assert [start.queue_id for start in proposals.starts] == [AGING.queue_id]

@@ -28,9 +28,9 @@ def test_a_round_counts_for_a_successor_until_the_checkpoint_is_reported() -> No
     assert progress.resume == Resume({0: 150, 1: 0}, serial=4)
 
 
-def test_the_high_watermark_of_a_mark_never_falls() -> None:
+def test_the_replicated_end_of_a_mark_never_falls() -> None:
     progress = Progress(image(), [0], None)
-    assert progress.mark(0, JournalMark(0, 90, 200, 7, 5), 5).high_watermark == 200
+    assert progress.mark(0, JournalMark(0, 90, 200, 7, 5), 5).replicated_end == 200
     progress.finished(Round(0, 150, 1, []), 260)
     assert progress.mark(0, JournalMark(0, 90, 200, 7, 5), 5) == JournalMark(0, 150, 260, 7, 5)
 
