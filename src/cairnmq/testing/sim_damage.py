@@ -93,6 +93,8 @@ def repair(splitter: Splitter, hurt: Hurt) -> str:
     try:
         if Repairer(splitter).repair(hurt.queue_id, hurt.file):
             return PACK
+        if not disk.exists(hurt.file):
+            return NOTHING  # made after the checkpoint: opening the log removed it, and its records are split again
         if disk.open(hurt.file).read(hurt.position, 1) != hurt.bad:
             return SEGMENT
         # The leader epoch of a record that was deleted since the checkpoint: nobody knows it any more, or asks.
