@@ -25,7 +25,7 @@ _MAPPED = {
 
 
 def settle(options: ServeOptions, environment: Mapping[str, str]) -> tuple[ServeOptions, BrokerConfig]:
-    """Raises WrongUsage with every reason. The log goes by the settings from here on."""
+    """Raises BadUsage with every reason. The log goes by the settings from here on."""
     flags = {_MAPPED[name]: str(getattr(options, name)) for name in _MAPPED if name in options.given}
     loaded = load(file=_file_of(options), environment=environment, sets=options.settings, flags=flags)
     if isinstance(loaded, Refusal):

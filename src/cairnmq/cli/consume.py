@@ -34,6 +34,8 @@ from cairnmq.cli.subscription import Alone, Joined, Subscription, Topics
 from cairnmq.cli.terminal import Progress, write
 from cairnmq.cli.topic_choice import HELP, parse_choice
 
+LAST_SECONDS = 3.0  # for the last commit and for leaving the group, each, after SIGTERM
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = "Prints the value of each message and a newline. Starts at the end unless -o is given."
@@ -108,6 +110,9 @@ def run(arguments: argparse.Namespace) -> int:
             subscription = Alone(client, topics, reader, wanted, arguments.group)
         try:
             follow(reader, subscription, arguments.filters, arguments.printer, arguments.count)
+        except SystemExit:  # SIGTERM: who sent it does not wait long for a broker that does not respond
+            client.timeout = client.patience = min(client.timeout, LAST_SECONDS)
+            raise
         finally:
             subscription.close()
     return 0

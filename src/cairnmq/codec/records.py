@@ -79,7 +79,9 @@ def open_batch(
     if header.magic != MAGIC:
         raise _old_format(header.base_offset, header.magic)
     if not HEADER_SIZE <= header.size <= len(buffer):
-        raise Undecodable(f"batch at offset {header.base_offset} has length {header.size}, but {len(buffer)} bytes")
+        raise Undecodable(
+            f"batch at offset {header.base_offset} has length {header.size}, but only {len(buffer)} bytes are there"
+        )
     view = memoryview(buffer)[: header.size]
     if check_crc and crc32c(view[CRC_START:]) != header.crc:
         raise Undecodable(f"batch at offset {header.base_offset} is damaged: its CRC does not match")

@@ -162,7 +162,7 @@ def test_what_is_no_batch_is_refused() -> None:
             read(short)
     with pytest.raises(Undecodable, match="60 bytes are not a batch"):
         list(decode_batch(good[:60]))
-    with pytest.raises(Undecodable, match=f"has length {len(good)}, but {len(good) - 1} bytes"):
+    with pytest.raises(Undecodable, match=f"has length {len(good)}, but only {len(good) - 1} bytes are there"):
         list(decode_batch(good[:-1]))
 
 

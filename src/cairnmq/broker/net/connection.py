@@ -26,7 +26,7 @@ from cairnmq.broker.net.request_admission import OBJECT_FACTOR, SMALL_REQUEST_BY
 from cairnmq.broker.net.response_queue import NO_BYPASS, ResponseQueue
 from cairnmq.broker.net.slow_client import SlowClientPolicy
 from cairnmq.broker.net.wrong_port import HTTP_RESPONSE, is_http
-from cairnmq.broker.requests.reply import CloseConnection, Reply, Response
+from cairnmq.broker.requests.reply import AwaitedReply, CloseConnection, Reply, Response
 from cairnmq.broker.requests.router import Router
 from cairnmq.types import Caller
 from cairnmq.wire.apis import API_VERSIONS, JOIN_GROUP, PRODUCE, SYNC_GROUP
@@ -333,7 +333,7 @@ class Connection(asyncio.BufferedProtocol):
             outcome.deliver = request.replied
             if key in _GROUP_WAITS:
                 self._admission.release(request)
-            elif objects:
+            elif objects and not isinstance(outcome, AwaitedReply):  # a coroutine works on them until it ends
                 self._admission.release_objects(request, objects - objects // PARKED_PART)
 
     def complete(self, request: PendingRequest, response: Response, failure: BaseException | None) -> None:

@@ -7,7 +7,7 @@ Syncs always run on the journal's own thread, one at a time: whoever arrives dur
 
 A disk that refuses stops the journal, with a reason that everyone sees, until the disk works again; nobody restarts
 anything. After a failed write that is when the same amount can be written beside the reserve. After a failed sync,
-writes wait until all that is in doubt was written again; when that fails too, retrying every second.
+writes wait until all that is in doubt was written again; when that fails too, it retries every second.
 """
 
 from __future__ import annotations
@@ -268,7 +268,7 @@ class JournalLoop:
             )
             self._rewriting = True
             if self._retry is not None:
-                self._retry.cancel()  # of a failed write: a mend that succeeds shows more
+                self._retry.cancel()  # of a failed write: a rewrite that succeeds shows more
             if not self._writing:
                 self._rewrite()
             return
@@ -301,7 +301,7 @@ class JournalLoop:
         self.plan_sync()
 
     def _stay_stopped(self, error: BaseException) -> None:
-        """No write and no sync until a mend succeeds. Bytes that do not even read back are left to recovery."""
+        """No write and no sync until a rewrite succeeds. Bytes that do not even read back are left to recovery."""
         is_disk = isinstance(error, OSError)
         hope = "retrying every second" if is_disk else "restart the broker once the disk works"
         reason = f"journal {self._number}: sync failed ({text_of(error)}); {hope}"

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from cairnmq.broker.storage_loop.splitter_messages import Ask, Begin, Inbox, Order, Report, framed, pair, reports
 from cairnmq.errors import Fault
+from cairnmq.os_errors import text_of
 
 log = logging.getLogger(__name__)
 
@@ -146,7 +147,7 @@ class SplitterLink:
                     self.start(resume=True)
                 return
             except Exception as error:
-                self.trouble = f"splitter cannot be started: {error}"
+                self.trouble = f"splitter cannot be started: {text_of(error)}"
                 unknown = not isinstance(error, OSError | Fault)
                 log.error("%s; trying again in %.0f s", self.trouble, RESTART_SECONDS_MAX, exc_info=unknown)
                 await asyncio.sleep(RESTART_SECONDS_MAX)

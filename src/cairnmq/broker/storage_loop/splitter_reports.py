@@ -27,6 +27,7 @@ from cairnmq.broker.storage_loop.splitter_messages import (
     SyncFailed,
     Trouble,
 )
+from cairnmq.errors import Refusal
 from cairnmq.os_errors import text_of
 from cairnmq.storage.api.serving import Engine
 
@@ -109,7 +110,9 @@ class SplitterReports:
         for start in report.starts:
             queue = self._engine.queues.get(start.queue_id)
             if queue is not None and queue.log_start < start.offset <= queue.high_watermark:
-                self._engine.path_of(queue).stage_start(queue, start.offset, self._clock())
+                staged = self._engine.path_of(queue).stage_start(queue, start.offset, self._clock())
+                if isinstance(staged, Refusal):
+                    continue  # the journal has stopped, and says so; the next look proposes it again
                 self._loops[queue.journal].staged()
                 log.info("retention: log start of %s-%d moved to %d", queue.topic, queue.partition, start.offset)
 

@@ -170,7 +170,7 @@ def read_batches(
 
     `room`: how far they may reach in the file. `first`: the size of the first one, if the read before has seen it.
     `checked`: that size, if `is_sound` said so. An empty part means: the next batch does not fit. None: nothing is
-    there. `NotCached` only if `cached`. A `Doubt` is no exception, because what it is
+    there. `NotCached` only if `cached`. A `Suspect` is no exception, because what it is
     about lies in this frame, and whoever remembered it would keep that.
     """
     max_bytes, arena = wanted.max_bytes, wanted.arena

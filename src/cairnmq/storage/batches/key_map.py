@@ -95,7 +95,7 @@ def _spans(body: Buffer, count: int, last_delta: int) -> Iterator[_Span]:
             size, position = read_varint(data, position)
             end = position + size
             if size < 0 or end > len(data):
-                raise Undecodable(f"a record has length {size}, but only {len(data) - position} are left")
+                raise Undecodable(f"a record has length {size}, but only {len(data) - position} bytes are left")
             time_delta, position = read_varint(data, position + 1)
             delta, position = read_varint(data, position)
             if not before < delta <= last_delta:

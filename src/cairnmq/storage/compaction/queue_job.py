@@ -52,7 +52,7 @@ class QueueJob(ABC):
         self._drop_files()
 
     def _look(self) -> None:
-        """GivenUp if what the work began with is not there any more."""
+        """Abandoned if what the work began with is not there any more."""
         queue = self.queue
         if self.records.queues.get(queue.spec.queue_id) is not queue or queue.log is None:
             raise Abandoned

@@ -87,7 +87,7 @@ class KafkaDirectory(Struct):
 def open_directory(root: str) -> KafkaDirectory:
     """Reads names and small files only. Refuses a directory that a Kafka uses at the moment."""
     if not os.path.isdir(root):
-        raise Unimportable(f"{root}: not a directory")
+        raise Unimportable(f"{root}: no such directory")
     disk = RealDisk(root)
     _refuse_if_used(root)
     meta = _read(disk, kafka_files.META_PROPERTIES) or b""

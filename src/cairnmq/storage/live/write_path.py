@@ -82,7 +82,7 @@ class Write(Struct):
 
 
 class WritePath:
-    """Owned by one thread, except `write`, `sync`, `mend` and `probe`, which only touch files."""
+    """Owned by one thread, except `write`, `sync`, `rewrite_unsynced` and `probe`, which only touch files."""
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from cairnmq.errors import Fault
+from cairnmq.os_errors import text_of
 from cairnmq.storage.files.disk import Disk, File
 from cairnmq.storage.files.failed_sync import noting_unsynced, unsynced_name
 
@@ -38,5 +39,5 @@ class CheckpointSync:
             with noting_unsynced(self.disk, ""):
                 self.disk.sync_files(files, directories)
         except OSError as error:
-            self.failed = FailedSync(str(error))
+            self.failed = FailedSync(text_of(error))
             raise

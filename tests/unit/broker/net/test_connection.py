@@ -627,6 +627,25 @@ async def test_what_requests_become_is_bounded_and_producers_do_not_wait_for_it(
 
 
 @scenario
+async def test_a_coroutine_holds_memory_for_its_objects_until_it_ends() -> None:
+    """A parked fetch needs only a quarter of it; a coroutine still works on all of them."""
+    async with open_bench(budget=500_000) as bench:
+        later: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        bench.stub.router.add_raw(60, lambda ctx, header, frame, position: AwaitedReply(later))
+        bench.ctx.metrics.request(60)
+        client = await bench.connect()
+        client.send(60, 1, bytes(10_000), version=0)
+        await until(lambda: bench.ctx.objects.used)
+        held = bench.ctx.objects.used
+        assert held >= 24 * 10_000
+        await asyncio.sleep(0)
+        assert bench.ctx.objects.used == held
+        later.set_result([b"done"])
+        await client.receive()
+        assert bench.ctx.objects.used == 0
+
+
+@scenario
 async def test_a_parked_join_does_not_hold_what_other_members_need() -> None:
     """It waits for them; if its bytes counted meanwhile, theirs could not be read."""
     async with open_bench(budget=10_000) as bench:
