@@ -51,7 +51,10 @@ def record(name: str) -> None:
         broker = Broker(Path(directory), settings=SETTINGS, http=False, port=fixed_port())
         broker.start()
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        topics = [NewTopic(topic, count, 1, config={"retention.ms": "-1", **config}) for topic, (config, count) in TOPICS.items()]
+        topics = [
+            NewTopic(topic, count, 1, config={"retention.ms": "-1", **config})
+            for topic, (config, count) in TOPICS.items()
+        ]
         for made in admin.create_topics(topics).values():
             made.result()
         plain = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 1})
@@ -169,9 +172,7 @@ def found_in(root: Path) -> dict[str, Any]:
 def seen(engine: Any) -> dict[str, Any]:
     """What must be the same after an upgrade."""
     queues = {f"{queue.topic}-{queue.partition}": queue_seen(engine, queue) for queue in engine.queues.values()}
-    keyed = {
-        f"{space} {key.hex()}": value.hex() for (space, key), value in engine.keyed.items() if space != "witness"
-    }
+    keyed = {f"{space} {key.hex()}": value.hex() for (space, key), value in engine.keyed.items() if space != "witness"}
     return {"queues": queues, "keyed": keyed}
 
 

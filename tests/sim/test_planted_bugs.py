@@ -15,7 +15,7 @@ from cairnmq.storage.checkpoint.split_report import Published, Resume
 from cairnmq.storage.engine import Engine
 from cairnmq.storage.files.disk import Disk, File
 from cairnmq.storage.files.failed_sync import unsynced_name
-from cairnmq.storage.files.format import NO_SEGMENTS, CheckpointRows, QueueRow, journal_segment, pack_name
+from cairnmq.storage.files.format import NO_SEGMENTS, CheckpointRows, QueueRow, homes_of, journal_segment, pack_name
 from cairnmq.storage.journal.journal import Group, Journal, JournalReader
 from cairnmq.storage.live import reads
 from cairnmq.storage.live.ack_lines import AckLines, Released
@@ -581,7 +581,7 @@ BUGS: dict[str, Plant] = {
     "producers_not_stored": _rows_with(lambda row: replace(row, producers=())),
     "epochs_not_stored": _rows_with(lambda row: replace(row, epochs=())),
     "log_start_not_stored": _rows_with(lambda row: replace(row, log_start=0)),
-    "promotion_not_stored": _rows_with(lambda row: replace(row, segments_from=NO_SEGMENTS)),
+    "promotion_not_stored": _rows_with(lambda row: replace(row, homes=homes_of(NO_SEGMENTS))),
     "end_of_an_empty_queue_not_stored": _rows_with(
         lambda row: replace(row, end=0, log_start=0) if row.end == row.log_start else row
     ),

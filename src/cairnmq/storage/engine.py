@@ -29,6 +29,7 @@ from cairnmq.storage.queue.producers import live
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.queue.state import QueueState
 from cairnmq.storage.queue.tail import Tail
+from cairnmq.storage.recovery.clean_stop import CleanStop, forget_clean_stop, read_clean_stop, write_clean_stop
 from cairnmq.storage.recovery.owner import journal_counts
 from cairnmq.storage.recovery.replay import Progress, Scan, cut_short, known_by, live_queues, reopened, scan_journal
 from cairnmq.storage.recovery.salvage import refuse_unfinished, tidy
@@ -40,6 +41,7 @@ from cairnmq.storage.segments.segment import TXN_INDEX, left_over
 
 class EngineConfig(Struct, frozen=True, kw_only=True):
     journals: int = 1
+    node_id: int = 1
     segment_bytes: int = 256 << 20
     retain_bytes: int = 0
     unsplit_bytes_max: int = 1 << 30
@@ -59,6 +61,8 @@ class Engine:
         scans: list[Scan],
         config: EngineConfig,
         epoch: int,
+        *,
+        was_clean: bool = False,
     ) -> None:
         self.read_disk = read_disk
         self.image = image
@@ -69,6 +73,9 @@ class Engine:
         self.scans = scans
         self.config = config
         self.epoch = epoch
+        self.was_clean = (
+            was_clean  # the process before this one stopped in order, and nothing is missing of its journals
+        )
         self.split = {scan.number: scan.start for scan in scans}
         self.checkpointed = dict(self.split)
         self.pack_set = PackSet(read_disk, image.packs)
@@ -96,6 +103,8 @@ class Engine:
         seed: int,
         config: EngineConfig,
         now_ms: int,
+        last_epoch: int = 0,
+        named: Iterable[int] = (),
         refuse_damage: bool = False,
         progress: Progress | None = None,
         tell: Callable[[Sequence[Scan]], None] | None = None,
@@ -105,13 +114,15 @@ class Engine:
         for writing. Nothing is changed here before `begin` returns; then `tell` hears what was found. `seed` is for a
         journal that has none yet. Journals that exist are kept even if `config.journals` is lower now; a queue changes
         journals only while all its entries are below the checkpoint. A journal that is damaged behind it takes no
-        writes; with `refuse_damage` that is Corrupt."""
+        writes; with `refuse_damage` that is Corrupt. `last_epoch`: the one given out before this start; `named`:
+        journals that coordinators use."""
         image = load_checkpoint(read_disk)
         refuse_unfinished(journal_disk, image)
-        numbers = range(find_journals(journal_disk, {config.journals - 1, *image.marks})[-1] + 1)
+        numbers = range(find_journals(journal_disk, {config.journals - 1, *image.marks, *named})[-1] + 1)
         queues = live_queues(specs, image, lambda queue_id: queue_id % config.journals)
         refuse_stale_checkpoint(read_disk, image, (queue.spec for queue in queues.values()))
-        keyed = dict(image.keyed)
+        keyed = {place: row.value for place, row in image.keyed.items() if row.value is not None}
+        stop = read_clean_stop(read_disk)
         found = [
             scan_journal(journal_disk, number, image, queues, keyed, now_ms=now_ms, progress=progress)
             for number in numbers
@@ -130,14 +141,26 @@ class Engine:
             raise gap
         if tell is not None:
             tell(scans)
+        ends = {scan.number: scan.end for scan in scans}
+        was_clean = stop is not None and stop.epoch == last_epoch and stop.ends == ends
+        forget_clean_stop(read_disk)
         tidy(journal_disk, numbers)
+        node_id, segment_bytes = config.node_id, config.segment_bytes
         paths = [
-            reopened(journal_disk, reader, scan, epoch=epoch, seed=seed, segment_bytes=config.segment_bytes)
+            reopened(journal_disk, reader, scan, epoch=epoch, node_id=node_id, seed=seed, segment_bytes=segment_bytes)
             for scan, reader in found
         ]
         journal_disk.sync_dir("")
         read_disk.remove(unsynced_name(""))  # the splitter that starts now makes everything behind the checkpoint again
-        return cls(read_disk, image, queues, paths, keyed, scans, config, epoch)
+        return cls(read_disk, image, queues, paths, keyed, scans, config, epoch, was_clean=was_clean)
+
+    def end(self) -> None:
+        """The last step of a stop: if nothing is in journals alone, that is noted down for the next start. Blocks."""
+        journals = [path.journal for path in self.paths]
+        is_done = all(self.checkpointed[one.number] == one.staged_end == one.synced for one in journals)
+        if is_done and all(path.stopped is None for path in self.paths):
+            reach("clean-stop")
+            write_clean_stop(self.read_disk, CleanStop(self.epoch, {one.number: one.end for one in journals}))
 
     # ------------------------------------------------------------------------------------------------ the queues
 

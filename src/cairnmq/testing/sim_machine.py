@@ -30,8 +30,8 @@ from cairnmq.testing.sim_checks import check_content, check_logs, check_state, c
 from cairnmq.testing.sim_clients import Sender
 from cairnmq.testing.sim_damage import INDEXES, PACK, SEGMENT, UNDONE, Hurt, lose_end, repair
 from cairnmq.testing.sim_disk import SimDisk
-from cairnmq.testing.sim_metadata import SimMetadata, fall_back
-from cairnmq.types import OWN_PRODUCERS_FROM
+from cairnmq.testing.sim_metadata import SLOT_COUNT, SimMetadata, fall_back
+from cairnmq.types import OWN_PRODUCERS_FROM, Slots
 
 Disks = tuple[SimDisk, SimDisk]  # of the journals, of the queue logs
 
@@ -178,6 +178,7 @@ class Machine:
         self.kills = True
         self.hurt: Hurt | None = None  # damage that is not mended yet
         self.journals = self.shape.journals
+        self.slots = Slots(1, SLOT_COUNT, tuple(range(self.shape.journals)))
         self._open(KILL)
 
     # ------------------------------------------------------------------------------------------------- starting
@@ -199,6 +200,8 @@ class Machine:
             seed=77,
             config=config,
             now_ms=self.now,
+            last_epoch=self.metadata.now.epoch,
+            named=self.slots.cycle,
         )
 
     def _splitter(
@@ -245,6 +248,8 @@ class Machine:
         arm(disks, 0)
         for scan in engine.scans:
             demand(scan.damage is None and scan.hole is None, "a false alarm:", scan.damage_text or scan.hole)
+        for model, scan in zip(models, engine.scans, strict=False):
+            demand(not engine.was_clean or scan.end >= model.written, "a stop that lost bytes counts as a clean one")
         after = []
         for model, bound in zip(models, promised, strict=True):
             if model.number >= len(engine.scans):

@@ -26,13 +26,14 @@ if TYPE_CHECKING:
 
 COPIES = 8
 BLOCK, BLOCK_AT_FIRST = 3, 8  # producer ids
+SLOT_COUNT = 24
 STARTS = 3  # that are tried in vain
 
 
 class SimMetadata(Struct):
     """Durable as a whole: what it does not survive is a person."""
 
-    now: Counters = Counters(next_producer_id=OWN_PRODUCERS_FROM + BLOCK_AT_FIRST)
+    now: Counters = Counters(next_queue_id=1 + SLOT_COUNT, next_producer_id=OWN_PRODUCERS_FROM + BLOCK_AT_FIRST)
     kept: Counters = Counters()  # what `owner.json` must say
     told: tuple[tuple[int, Counters], ...] = ()  # since then: position in journal 0 behind the witness of it
     copies: list[Counters] = []

@@ -421,15 +421,16 @@ class World(SplitterMachine):
         for number in range(len(self.lanes)):
             while done := splitter.split(number, self.engine.splittable(number), self.now):
                 self.reports.append(done)
-        self.reports.append(splitter.checkpoint(self.now, clean=True))
+        self.reports.append(splitter.checkpoint(self.now))
         while self.reports:
             self._deliver()
+        self.engine.end()
         self.tally.clean_stops += 1
         event = self.rng.choice(EVENTS)
         haunted = {model.number for model in self.models if model.ghosts}
         self.journal_disk, self.read_disk = after_event((self.journal_disk, self.read_disk), event, self.rng)
         self._open(event)
-        demand(self.engine.image.clean, "the stop was clean, but the checkpoint does not say so")
+        demand(self.engine.was_clean, "the stop was clean, but the next start does not know")
         for scan in self.engine.scans:
             found = scan.end > scan.start
             demand(not found or scan.number in haunted, "journal", scan.number, "was scanned after a clean stop")

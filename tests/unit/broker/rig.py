@@ -205,7 +205,7 @@ async def open_rig(directory: Path, settings: Mapping[str, str] | None = None, j
         time, configs = Time(), list[BrokerConfig]()
         broker = assemble(
             metadata,
-            OpenStorage(engine, str(data / "journal"), str(data)),
+            OpenStorage(engine, catalog.make_slots((0,)), str(data / "journal"), str(data)),
             Node(1, "rack-1", catalog.cluster_id, (LISTENER,)),
             wall=time,
             steady=steady_ms,

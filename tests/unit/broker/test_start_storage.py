@@ -34,6 +34,7 @@ async def started(directory: Path, name: str, *, accept_loss: bool = False) -> O
                 [],
                 OpenMetadata(catalog, thread, BrokerConfig(), witness),
                 FoundMetadata(str(directory), name),
+                node_id=1,
                 accept_loss=accept_loss,
                 progress=lambda scanned, whole: None,
                 wall=lambda: 0,
@@ -52,6 +53,6 @@ async def test_each_start_has_a_higher_epoch_and_older_metadata_are_refused(tmp_
 
 
 def test_storage_has_the_settings_of_the_broker() -> None:
-    assert engine_config(BrokerConfig()) == EngineConfig(), "the defaults are the same"
+    assert engine_config(BrokerConfig(), 1) == EngineConfig(), "the defaults are the same"
     config = BrokerConfig(cairn_journals=3, cairn_unsplit_entries_max=7)
-    assert engine_config(config) == EngineConfig(journals=3, unsplit_entries_max=7)
+    assert engine_config(config, 4) == EngineConfig(journals=3, node_id=4, unsplit_entries_max=7)

@@ -327,7 +327,8 @@ def _split_state(
                 yield Finding(file, text)
     if len(journals) == 1:
         for (space, key), value in journals[0].keyed.items():
-            if image.keyed.get((space, key)) != value:
+            stored = image.keyed.get((space, key))
+            if (stored.value if stored is not None else None) != value:
                 yield Finding(file, f"{space} key {key!r} differs from the journal")
 
 

@@ -54,5 +54,5 @@ def _names_itself(disk: Disk, number: int) -> bool:
         head = read_segment_head(file.read(0, SEGMENT_ENTRY_SIZE))
         file.close()
         if head is not None:
-            return head[0] == number
+            return head.journal == number
     return True  # not one head can be read: that is for recovery to judge

@@ -26,7 +26,8 @@ from cairnmq.storage.files.format import (
     QUEUES,
     CheckpointRows,
     JournalMark,
-    Keyed,
+    KeyedRow,
+    Leader,
     QueueRow,
     StartMoved,
     decode_fact,
@@ -39,6 +40,7 @@ from cairnmq.storage.journal.directories import find_journals
 from cairnmq.storage.journal.journal import JournalReader
 from cairnmq.storage.packs.pack_set import PackSet
 from cairnmq.storage.queue.spec import QueueSpec
+from cairnmq.storage.recovery.clean_stop import read_clean_stop
 from cairnmq.storage.recovery.journal_search import entries_behind, look_behind
 from cairnmq.storage.recovery.owner import journal_counts
 from cairnmq.storage.recovery.salvage import Manifest, QueueLoss, Remains, find_unfinished, place, rebuild
@@ -63,6 +65,7 @@ class Loss(Struct):
     rows: list[QueueRow]  # queues that begin where their records begin
     known: Known = Known()  # what must not be handed out again
     is_outdated: bool = False  # the metadata are older than the records
+    is_clean: bool = False  # the last stop was one in order, and everything was split by then
     aside: list[str] = []  # directories of queues that no topic claims
     salvages: list[Remains] = []  # journals that are made anew of what can be read of them
     unfinished: list[Manifest] = []  # the same, begun by a start that was stopped
@@ -113,6 +116,7 @@ def find_loss(
             loss.what, loss.queues = loss.unfinished[0].what, loss.unfinished[0].queues
             loss.read_disk_gone = False
             return loss
+        loss.is_clean = metadata is not None and _was_clean(read_disk, image, metadata)
         signs = older(metadata, loss.known) if metadata is not None else None
         loss.is_outdated = signs is not None
         firsts: dict[int, int] = {}
@@ -146,6 +150,13 @@ def find_loss(
     return loss
 
 
+def _was_clean(read_disk: Disk, image: CheckpointImage, metadata: Counters) -> bool:
+    """Nothing was in journals alone when the last process ended."""
+    stop = read_clean_stop(read_disk)
+    splits = {number: mark.split for number, mark in image.marks.items()}
+    return stop is not None and stop.epoch == metadata.epoch and stop.ends == splits
+
+
 def _look_at_damage(
     loss: Loss, specs: list[QueueSpec], readers: dict[int, JournalReader], counts: Collection[int]
 ) -> None:
@@ -168,7 +179,7 @@ def _look_at_damage(
         if remains.unknown_bytes:
             loss.what.append(
                 f"journal {number}: the contents of {remains.unknown_bytes} bytes of that are lost, also facts: "
-                f"{'committed offsets, states of groups and transactions, ' if number == 0 else ''}deletions of records"
+                f"committed offsets, states of groups and transactions, deletions of records"
             )
         for spec in specs:
             queue_id = spec.queue_id
@@ -245,8 +256,8 @@ def _look_at(loss: Loss, number: int, reader: JournalReader, firsts: dict[int, i
             loss.what.append(
                 f"journal {number} has no files, but the checkpoint is at position {mark.split}: everything written "
                 f"after it is lost, at least {known} bytes"
-                + (", committed offsets and states of groups and transactions among it" if number == 0 else "")
-                + ("; the last shutdown was clean, so perhaps nothing was written" if loss.image.clean else "")
+                + ", committed offsets and states of groups and transactions among it"
+                + ("; the last shutdown was clean, so nothing was written after it" if loss.is_clean else "")
             )
             loss.restarts.append(JournalMark(number, mark.split, mark.split, mark.epoch, mark.seed))
         return
@@ -288,7 +299,7 @@ def _look_at_queues(loss: Loss, specs: list[QueueSpec], firsts: dict[int, int], 
             loss.rows.append(QueueRow(spec.queue_id, first, first))
         elif first is None and loss.read_disk_gone:
             loss.queues.append(QueueLoss(spec.topic, spec.partition, 0, None))
-        elif first is None and any(spec.queue_id % count in restarted for count in counts) and not loss.image.clean:
+        elif first is None and any(spec.queue_id % count in restarted for count in counts) and not loss.is_clean:
             loss.queues.append(QueueLoss(spec.topic, spec.partition, end, None))
 
 
@@ -340,8 +351,11 @@ def _mark_all(loss: Loss, readers: dict[int, JournalReader]) -> None:
         loss.jumps.append(JournalMark(number, 0, 0, 0, seed))
 
 
-def accept(journal_disk: Disk, read_disk: Disk, loss: Loss, *, epoch: int, seed: int, now_ms: int) -> None:
+def accept(
+    journal_disk: Disk, read_disk: Disk, loss: Loss, *, epoch: int, seed: int, now_ms: int, node_id: int = 1
+) -> None:
     """Makes what is left whole. Stopped in the middle, the same start does it again."""
+    leader = Leader(node_id, epoch)
     if loss.read_disk_gone:
         put_aside(read_disk, [name for name in (QUEUES, PACKS, CHECKPOINTS) if read_disk.list(name)], epoch)
     put_aside(read_disk, [name for name in loss.aside if read_disk.list(name)], epoch)
@@ -352,26 +366,25 @@ def accept(journal_disk: Disk, read_disk: Disk, loss: Loss, *, epoch: int, seed:
         journal_disk.make_dir(str(mark.journal))
         started = JournalMark(mark.journal, mark.split, mark.split, mark.epoch, mark.seed or seed)
         name = journal_segment(mark.journal, mark.split)
-        head = segment_entry(mark.journal, started.seed, mark.epoch, mark.split, now_ms)
+        head = segment_entry(mark.journal, started.seed, mark.epoch, mark.split, now_ms, leader)
         journal_disk.replace(name, head)
         marks.append(started)
     journal_disk.sync_dir("")
-    for manifest in _salvaged(journal_disk, loss, epoch, now_ms):
+    for manifest in _salvaged(journal_disk, loss, leader, now_ms):
         epoch = manifest.epoch
         marks.append(manifest.mark)
     queues = [str(queue) for queue in loss.queues]
     said = msgspec.json.encode({"time_ms": now_ms, "epoch": epoch, "what": loss.what, "queues": queues})
     log = CheckpointLog(read_disk, loss.image)
-    remembered = Keyed(LOSSES, str(epoch).encode(), said)
-    clean = loss.image.clean and not (loss.read_disk_gone or marks)
-    log.publish(CheckpointRows(queues=loss.rows, keyed=[remembered], marks=marks, time_ms=now_ms, clean=clean))
+    remembered = KeyedRow(0, LOSSES, str(epoch).encode(), said)
+    log.publish(CheckpointRows(queues=loss.rows, keyed=[remembered], marks=marks, time_ms=now_ms))
     log.close()
 
 
-def _salvaged(disk: Disk, loss: Loss, epoch: int, now_ms: int) -> list[Manifest]:
+def _salvaged(disk: Disk, loss: Loss, leader: Leader, now_ms: int) -> list[Manifest]:
     """Journals made anew of what can be read of them, each in the place of the old one."""
-    made = [rebuild(disk, remains, loss.what, loss.queues, epoch=epoch, now_ms=now_ms) for remains in loss.salvages]
-    put_aside(disk, [str(manifest.journal) for manifest in made], epoch)
+    made = [rebuild(disk, remains, loss.what, loss.queues, leader=leader, now_ms=now_ms) for remains in loss.salvages]
+    put_aside(disk, [str(manifest.journal) for manifest in made], leader.broker_epoch)
     for manifest in [*made, *loss.unfinished]:
         place(disk, manifest.journal)
     return [*made, *loss.unfinished]

@@ -26,6 +26,7 @@ from cairnmq.storage.files.format import (
     NO_SEGMENTS,
     UNFINISHED,
     Keyed,
+    Leader,
     StartMoved,
     decode_fact,
     journal_segment,
@@ -57,6 +58,7 @@ class Scan(Struct):
     damage_text: str = ""
     behind: Behind | None = None  # what is known from behind the damage
     hole: Place | None = None  # the file ends here, before the checkpoint's split position; nothing is lost by that
+    is_old: bool = False  # some of what was scanned is of an earlier version of the format
 
 
 Keyeds = dict[tuple[str, bytes], bytes]
@@ -156,6 +158,8 @@ def scan_journal(
             f"damaged. Start the newer version, or restore the file; nothing was changed."
         )
     _judge(scan, reader, known)
+    heads = (reader.head(base) for index, base in enumerate(reader.bases) if reader.segment_end(index) > start)
+    scan.is_old = scan.end > start and any(head is not None and head.leader is None for head in heads)
     return scan, reader
 
 
@@ -259,7 +263,9 @@ def _write_again(disk: Disk, reader: JournalReader, start: int, end: int) -> Non
     disk.remove(unsynced_name(str(reader.number)))
 
 
-def reopened(disk: Disk, reader: JournalReader, scan: Scan, *, epoch: int, seed: int, segment_bytes: int) -> WritePath:
+def reopened(
+    disk: Disk, reader: JournalReader, scan: Scan, *, epoch: int, node_id: int, seed: int, segment_bytes: int
+) -> WritePath:
     """The journal, cut and ready to go on in a new segment. Where it is damaged, files may lie behind the end.
 
     `seed` is for one that has none yet."""
@@ -274,6 +280,7 @@ def reopened(disk: Disk, reader: JournalReader, scan: Scan, *, epoch: int, seed:
         disk,
         scan.number,
         epoch=epoch,
+        leader=Leader(node_id, epoch),
         seed=reader.find_seed() or seed,
         segments=segments,
         end=scan.end,

@@ -20,7 +20,7 @@ from cairnmq.storage.files.format import (
     PART,
     CheckpointRows,
     JournalMark,
-    Keyed,
+    KeyedRow,
     QueueRow,
     checkpoint_frame,
 )
@@ -34,7 +34,7 @@ def rows(position: int, *, seed: int = SEED) -> CheckpointRows:
     """At each position queue and fact of that number."""
     return CheckpointRows(
         queues=[QueueRow(position, 0, position)],
-        keyed=[Keyed("offset", b"%d" % position, b"value")],
+        keyed=[KeyedRow(0, "offset", b"%d" % position, b"value")],
         marks=[JournalMark(0, position, position, 1, seed)],
         time_ms=position,
     )
@@ -99,7 +99,7 @@ def test_the_length_of_a_frame_is_damaged() -> None:
 def test_a_frame_that_a_client_has_planted_does_not_count() -> None:
     disk, frames = two_files()
     planted = checkpoint_frame(COMMIT, rows(9000, seed=1))
-    frames[4] = hurt(checkpoint_frame(COMMIT, CheckpointRows(keyed=[Keyed("group", b"g", b"x" + planted)])), 5)
+    frames[4] = hurt(checkpoint_frame(COMMIT, CheckpointRows(keyed=[KeyedRow(0, "group", b"g", b"x" + planted)])), 5)
     assert known(pieces(disk, frames)) == [10, 20, 30, 50]
 
 

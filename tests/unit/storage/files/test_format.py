@@ -16,6 +16,7 @@ from cairnmq.storage.files.format import (
     CheckpointRows,
     Entry,
     Keyed,
+    Leader,
     QueueClosed,
     QueueIdentity,
     QueueOpened,
@@ -39,7 +40,7 @@ PAYLOAD = encode_fact(Keyed("offsets", b"g", b"7"))
 ENTRIES = {
     "batch": batch_frame(3, 9, 77, memoryview(BATCH_BYTES), SEED) + BATCH_BYTES,
     "fact": whole_frame(FACT, 3, 9, 77, PAYLOAD, SEED) + PAYLOAD,
-    "segment": segment_entry(2, SEED, 3, 77, 1000),
+    "segment": segment_entry(2, SEED, 3, 77, 1000, Leader(4, 6)),
 }
 KINDS = pytest.mark.parametrize("data", ENTRIES.values(), ids=ENTRIES)
 

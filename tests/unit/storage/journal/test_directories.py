@@ -9,7 +9,7 @@ import pytest
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.check.verify import check
 from cairnmq.storage.engine import Engine, EngineConfig
-from cairnmq.storage.files.format import segment_entry
+from cairnmq.storage.files.format import Leader, segment_entry
 from cairnmq.storage.journal.directories import find_foreign, find_journals
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.recovery.lost_disk import find_loss
@@ -25,7 +25,7 @@ def disk() -> SimDisk:
 
 def hold(disk: SimDisk, name: str, number: int) -> None:
     disk.make_dir(name)
-    disk.create(f"{name}/00000000000000000000.jnl").append([segment_entry(number, 5, 1, 0, 0)])
+    disk.create(f"{name}/00000000000000000000.jnl").append([segment_entry(number, 5, 1, 0, 0, Leader(1, 1))])
 
 
 def opened(disk: SimDisk, journals: int = 1) -> Engine:

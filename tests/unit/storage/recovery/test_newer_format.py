@@ -10,7 +10,7 @@ from cairnmq.storage.check.finding import Finding
 from cairnmq.storage.check.verify import check
 from cairnmq.storage.checkpoint.checkpoint import checkpoint_name, load_checkpoint
 from cairnmq.storage.files import format as layout
-from cairnmq.storage.files.format import FACT, JournalMark, Keyed, encode_fact, segment_entry, whole_frame
+from cairnmq.storage.files.format import FACT, JournalMark, Keyed, Leader, encode_fact, segment_entry, whole_frame
 from cairnmq.storage.recovery.lost_disk import find_loss
 from cairnmq.storage.recovery.owner import OWNER_FILE, Owner, write_owner
 from cairnmq.testing.sim_disk import SimDisk
@@ -22,7 +22,7 @@ SEED = 5
 def later_fact(patch: pytest.MonkeyPatch, synced: int = 0) -> bytes:
     payload = encode_fact(Keyed("later", b"k", b"v" * 50))
     with patch.context() as during:
-        during.setattr(layout, "ENTRY_VERSION", 2)
+        during.setattr(layout, "ENTRY_VERSION", 3)
         return whole_frame(FACT, 1, 0, synced, payload, SEED) + payload
 
 
@@ -65,8 +65,8 @@ def test_an_entry_of_a_later_version_is_no_torn_tail(
 def test_a_segment_of_a_later_version(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     end = broker.engine.paths[0].journal.end
     with monkeypatch.context() as during:
-        during.setattr(layout, "ENTRY_VERSION", 2)
-        head = segment_entry(0, SEED, 2, end, NOW)
+        during.setattr(layout, "ENTRY_VERSION", 3)
+        head = segment_entry(0, SEED, 2, end, NOW, Leader(1, 2))
     file = broker.journal_disk.create(layout.journal_segment(0, end))
     file.append([head])
     is_refused(broker, "newer version of CairnMQ")
@@ -97,7 +97,7 @@ def test_a_checkpoint_of_a_later_version(broker: Broker, monkeypatch: pytest.Mon
     broker.checkpoint()
     image = load_checkpoint(broker.read_disk)
     with monkeypatch.context() as during:
-        during.setattr(layout, "CHECKPOINT_VERSION", 2)
+        during.setattr(layout, "CHECKPOINT_VERSION", 3)
         rows = layout.CheckpointRows(marks=[JournalMark(0, 1, 1, 1, SEED)])
         frame = layout.checkpoint_frame(layout.COMMIT, rows)
     file = broker.read_disk.open(checkpoint_name(image.file_number), write=True)
@@ -121,6 +121,6 @@ def test_a_damaged_version_of_a_checkpoint_is_damage(broker: Broker, bit: int) -
 
 
 def test_directories_of_a_later_format(broker: Broker) -> None:
-    write_owner(broker.journal_disk, Owner("c", 2))
-    (finding,) = is_refused(broker, "format is 2, this version knows 1")
-    assert OWNER_FILE in str(finding) and "format is 2" in str(finding)
+    write_owner(broker.journal_disk, Owner("c", 3))
+    (finding,) = is_refused(broker, "format is 3, this version knows 2")
+    assert OWNER_FILE in str(finding) and "format is 3" in str(finding)

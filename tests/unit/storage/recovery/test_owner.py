@@ -16,6 +16,7 @@ from cairnmq.storage.recovery.owner import (
     OwnerWitness,
     check_owner,
     journal_counts,
+    own_nodes,
     read_owner,
     write_owner,
 )
@@ -93,8 +94,8 @@ def test_fields_of_later_versions_are_no_damage(journals: SimDisk) -> None:
 
 
 def test_a_later_format_is_refused(journals: SimDisk) -> None:
-    write_owner(journals, Owner("a", 2, WITNESS))
-    with pytest.raises(TooNew, match="newer version of CairnMQ.*format is 2, this version knows 1"):
+    write_owner(journals, Owner("a", 3, WITNESS))
+    with pytest.raises(TooNew, match="newer version of CairnMQ.*format is 3, this version knows 2"):
         read_owner(journals)
     with pytest.raises(TooNew):
         check(journals, ok=True)
@@ -120,7 +121,7 @@ def test_it_is_kept_when_it_changed(journals: SimDisk) -> None:
     owner.keep(WITNESS)
     assert journals.operations == before
     owner.keep(msgspec.structs.replace(WITNESS, epoch=8))
-    assert read_owner(journals) == Owner("a", 1, Counters(8, 12, 1 << 41, 99), (1,))
+    assert read_owner(journals) == Owner("a", 1, Counters(8, 12, 1 << 41, 99), (1,), (1,))
 
 
 def test_a_full_disk_does_not_keep_a_broker_from_starting(journals: SimDisk, caplog: pytest.LogCaptureFixture) -> None:
@@ -130,9 +131,29 @@ def test_a_full_disk_does_not_keep_a_broker_from_starting(journals: SimDisk, cap
     with caplog.at_level(logging.WARNING):
         owner.keep(msgspec.structs.replace(WITNESS, epoch=8))
     assert "owner.json could not be written" in caplog.text
-    assert read_owner(journals) == Owner("a", 1, WITNESS, (1,))
+    assert read_owner(journals) == Owner("a", 1, WITNESS, (1,), (1,))
     owner.keep(msgspec.structs.replace(WITNESS, epoch=8))
     assert owner.kept == Counters(8, 12, 1 << 41, 99)
+
+
+def test_an_upgrade_is_known_to_the_next_start(journals: SimDisk) -> None:
+    """And as long as it is not done, an older version may still open the directory."""
+    owner = OwnerWitness(journals, "a", 1)
+    owner.keep(WITNESS)
+    assert not owner.is_current(12)
+    owner.upgraded(12, WITNESS)
+    again = OwnerWitness(journals, "a", 1)
+    assert read_owner(journals) == Owner("a", 2, WITNESS, (1,), (1,), 12)
+    assert again.is_current(12) and not again.is_current(50), "facts are in slots that are none any more"
+    again.keep(msgspec.structs.replace(WITNESS, epoch=8))
+    assert OwnerWitness(journals, "a", 1).is_current(12)
+
+
+def test_nodes_that_have_led_these_journals(journals: SimDisk) -> None:
+    assert own_nodes(journals) is None, "nobody knows: then every claim counts"
+    for node_id in (4, 7):
+        OwnerWitness(journals, "a", 1, node_id).keep(WITNESS)
+    assert own_nodes(journals) == {4, 7}
 
 
 def test_it_remembers_how_many_journals_there_were(journals: SimDisk) -> None:

@@ -18,6 +18,7 @@ from cairnmq.storage.files.format import (
     CheckpointRows,
     JournalMark,
     Keyed,
+    Leader,
     QueueRow,
     StartMoved,
     segment_entry,
@@ -116,7 +117,7 @@ def test_whole_entries_behind_a_torn_one_prove_nothing(broker: Broker) -> None:
 
 @pytest.mark.parametrize(
     "head",
-    [segment_entry(0, 0, 1, 1 << 40, 0), whole_frame(SEGMENT, 1, 0, 1 << 40, b"", 0)],
+    [segment_entry(0, 0, 1, 1 << 40, 0, Leader(1, 1)), whole_frame(SEGMENT, 1, 0, 1 << 40, b"", 0)],
     ids=["another seed", "none"],
 )
 def test_a_segment_s_head_inside_a_message_proves_nothing(broker: Broker, head: bytes) -> None:
