@@ -9,7 +9,6 @@ offsets of groups, some of it behind the checkpoint when the broker is killed.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import lzma
@@ -27,8 +26,8 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 sys.path[:0] = [str(Path(__file__).parents[1])]
 
 from broker_process import Broker, fixed_port, wait_until  # noqa: E402
+from golden.directory import DIRECTORIES, seen, unpack  # noqa: E402
 
-DIRECTORY = Path(__file__).with_name("directories")
 SETTINGS = {
     "cairn.journals": "2",
     "cairn.journal.segment.bytes": str(1 << 20),
@@ -120,7 +119,7 @@ def compacted(broker: Broker) -> bool:
 
 
 def save(name: str, data: Path) -> None:
-    DIRECTORY.mkdir(exist_ok=True)
+    DIRECTORIES.mkdir(exist_ok=True)
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         for path in sorted(data.rglob("*")):
@@ -134,17 +133,11 @@ def save(name: str, data: Path) -> None:
                     tar.addfile(member, file)
             else:
                 tar.addfile(member)
-    (DIRECTORY / f"{name}.tar.xz").write_bytes(lzma.compress(packed.getvalue(), preset=9 | lzma.PRESET_EXTREME))
+    (DIRECTORIES / f"{name}.tar.xz").write_bytes(lzma.compress(packed.getvalue(), preset=9 | lzma.PRESET_EXTREME))
     with tempfile.TemporaryDirectory() as copy:
         unpack(name, Path(copy))
         said = json.dumps(found_in(Path(copy)), indent=1, sort_keys=True)
-    (DIRECTORY / f"{name}.json").write_text(f"{said}\n")
-
-
-def unpack(name: str, target: Path) -> None:
-    data = lzma.decompress((DIRECTORY / f"{name}.tar.xz").read_bytes())
-    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
-        tar.extractall(target, filter="data")
+    (DIRECTORIES / f"{name}.json").write_text(f"{said}\n")
 
 
 def found_in(root: Path) -> dict[str, Any]:
@@ -167,28 +160,6 @@ def found_in(root: Path) -> dict[str, Any]:
     )  # fmt: skip
     store.close()
     return {"time_ms": now_ms, **seen(engine)}
-
-
-def seen(engine: Any) -> dict[str, Any]:
-    """What must be the same after an upgrade."""
-    queues = {f"{queue.topic}-{queue.partition}": queue_seen(engine, queue) for queue in engine.queues.values()}
-    keyed = {f"{space} {key.hex()}": value.hex() for (space, key), value in engine.keyed.items() if space != "witness"}
-    return {"queues": queues, "keyed": keyed}
-
-
-def queue_seen(engine: Any, queue: Any) -> dict[str, Any]:
-    digest, offset = hashlib.sha256(), queue.log_start
-    while offset < queue.high_watermark:
-        found = engine.reads.read(queue, offset, 1 << 20, whole=True, cached=False)
-        for piece in found.buffers:
-            digest.update(piece)
-        offset = found.next_offset
-    producers = {str(pid): [row.epoch, list(map(list, row.batches)), row.coordinator_epoch, row.txn_start]
-                 for pid, row in queue.state.producers.items()}  # fmt: skip
-    return {
-        "start": queue.log_start, "end": queue.high_watermark, "epochs": list(map(list, queue.state.epochs)),
-        "producers": producers, "records": digest.hexdigest(),
-    }  # fmt: skip
 
 
 if __name__ == "__main__":
