@@ -1,6 +1,6 @@
 """Records a data directory as a killed broker leaves it: run by hand, with the code whose format is to be kept.
 
-    python tests/golden/record_directory.py version-1
+    python tests/golden/record_directory.py version-2
 
 Writes directories/NAME.tar.xz, and NAME.json beside it: what a start must find in it. Two journals; packs and segments,
 a compacted topic, an idempotent producer, transactions that were committed, aborted and are still open, committed
@@ -156,7 +156,7 @@ def found_in(root: Path) -> dict[str, Any]:
     specs = all_queue_specs(catalog.image, BrokerConfig())
     engine = Engine.open(
         RealDisk(root / "journal"), RealDisk(root), specs, begin=lambda _: catalog.next_epoch(),
-        seed=1, config=EngineConfig(journals=2), now_ms=now_ms,
+        seed=1, config=EngineConfig(journals=2), now_ms=now_ms, named=(0, 1),
     )  # fmt: skip
     store.close()
     return {"time_ms": now_ms, **seen(engine)}

@@ -28,6 +28,7 @@ from cairnmq.storage.maintenance.segment_restore import restore_segment
 from cairnmq.storage.packs.pack import PackReader, PackWriter
 from cairnmq.storage.queue.state import QueueState
 from cairnmq.storage.recovery import replay, witness
+from cairnmq.storage.recovery.clean_stop import CleanStop
 from cairnmq.storage.recovery.owner import OwnerWitness
 from cairnmq.storage.recovery.replay import Scan
 from cairnmq.storage.recovery.witness import Known, Metadata
@@ -321,6 +322,12 @@ def successor_forgets_packs(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Engine, "resume", lambda engine: Resume(resume(engine).positions))
 
 
+def clean_stop_not_consumed(patch: pytest.MonkeyPatch) -> None:
+    """As the checkpoint of version 1 said it: whatever was appended since, the stop still counts as a clean one."""
+    patch.setattr(engine, "forget_clean_stop", lambda disk: None)
+    patch.setattr(CleanStop, "counts", lambda stop, last_epoch, ends: True)
+
+
 def packs_not_in_the_checkpoint(patch: pytest.MonkeyPatch) -> None:
     publish = CheckpointLog.publish
 
@@ -551,6 +558,7 @@ BUGS: dict[str, Plant] = {
         merged_packs_go_before_the_checkpoint,
         successor_forgets_packs,
         packs_not_in_the_checkpoint,
+        clean_stop_not_consumed,
         demoted_directory_goes_at_once,
         mended_journal_without_its_name,
         doubt_forgotten_before_it_is_mended,

@@ -142,7 +142,7 @@ class Engine:
         if tell is not None:
             tell(scans)
         ends = {scan.number: scan.end for scan in scans}
-        was_clean = stop is not None and stop.epoch == last_epoch and stop.ends == ends
+        was_clean = stop is not None and stop.counts(last_epoch, ends)
         forget_clean_stop(read_disk)
         tidy(journal_disk, numbers)
         node_id, segment_bytes = config.node_id, config.segment_bytes

@@ -23,6 +23,10 @@ class CleanStop(Struct, frozen=True):
     epoch: int
     ends: dict[int, int]
 
+    def counts(self, last_epoch: int, ends: dict[int, int]) -> bool:
+        """Nobody has begun since, and everything is there. `last_epoch`: the last that the metadata gave out."""
+        return self.epoch == last_epoch and self.ends == ends
+
 
 def read_clean_stop(disk: Disk) -> CleanStop | None:
     """None: the last stop was none in order, or nobody can tell."""

@@ -154,7 +154,7 @@ def _was_clean(read_disk: Disk, image: CheckpointImage, metadata: Counters) -> b
     """Nothing was in journals alone when the last process ended."""
     stop = read_clean_stop(read_disk)
     splits = {number: mark.split for number, mark in image.marks.items()}
-    return stop is not None and stop.epoch == metadata.epoch and stop.ends == splits
+    return stop is not None and stop.counts(metadata.epoch, splits)
 
 
 def _look_at_damage(

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from cairnmq.errors import Corrupt
+from cairnmq.errors import Corrupt, TooNew
 from cairnmq.storage.checkpoint import checkpoint
 from cairnmq.storage.checkpoint.checkpoint import (
     CheckpointImage,
@@ -226,3 +226,20 @@ def test_every_power_loss_in_a_rewrite_leaves_the_old_or_the_new_one_to_count() 
             assert len(kept) == 2 and kept[0].endswith(".previous") and kept[1].endswith(".ckpt"), (at, seed, kept)
             seen.add(published)
     assert seen == {True, False}
+
+
+def test_a_mark_goes_with_its_journal(disk: SimDisk) -> None:
+    log = CheckpointLog(disk, load_checkpoint(disk))
+    log.publish(CheckpointRows(marks=[JournalMark(number, 10, 10, 1, 7) for number in (0, 3)]))
+    log.publish(CheckpointRows(marks=[JournalMark(0, 20, 20, 1, 7)], unhosted=[3]))
+    assert set(load_checkpoint(disk).marks) == {0}
+    log.publish(CheckpointRows(unhosted=[0]))
+    assert load_checkpoint(disk).marks == {}, "a node may host none"
+    assert set(load_checkpoint(disk.crash()).marks) == set()
+
+
+def test_a_store_that_nobody_knows_is_of_a_later_version(disk: SimDisk) -> None:
+    log = CheckpointLog(disk, load_checkpoint(disk))
+    log.publish(CheckpointRows(queues=[QueueRow(1, 0, 5, homes=((0, 7),))]))  # type: ignore[arg-type]
+    with pytest.raises(TooNew):
+        load_checkpoint(disk)

@@ -10,7 +10,16 @@ from cairnmq.storage.check.finding import Finding
 from cairnmq.storage.check.verify import check
 from cairnmq.storage.checkpoint.checkpoint import checkpoint_name, load_checkpoint
 from cairnmq.storage.files import format as layout
-from cairnmq.storage.files.format import FACT, JournalMark, Keyed, Leader, encode_fact, segment_entry, whole_frame
+from cairnmq.storage.files.format import (
+    FACT,
+    ArchivedTo,
+    JournalMark,
+    Keyed,
+    Leader,
+    encode_fact,
+    segment_entry,
+    whole_frame,
+)
 from cairnmq.storage.recovery.lost_disk import find_loss
 from cairnmq.storage.recovery.owner import OWNER_FILE, Owner, write_owner
 from cairnmq.testing.sim_disk import SimDisk
@@ -60,6 +69,54 @@ def test_an_entry_of_a_later_version_is_no_torn_tail(
     append(broker, later_fact(monkeypatch)[:left])
     (finding,) = is_refused(broker, "journal 0 at position .* newer version of CairnMQ, or is damaged")
     assert "newer version" in str(finding)
+
+
+UNKNOWN = 0x40  # a flag that must be understood
+
+
+def flagged(flags: int, synced: int = 0) -> bytes:
+    payload = encode_fact(Keyed("later", b"k", b"v" * 50))
+    return whole_frame(FACT, 1, 0, synced, payload, SEED, flags) + payload
+
+
+def test_an_entry_with_an_unknown_required_flag_is_no_torn_tail(broker: Broker) -> None:
+    append(broker, flagged(UNKNOWN))
+    (finding,) = is_refused(broker, "journal 0 at position .* newer version of CairnMQ")
+    assert "newer version" in str(finding)
+
+
+def test_one_behind_damage_is_no_torn_tail_either(broker: Broker) -> None:
+    append(broker, b"x" * 50 + flagged(UNKNOWN))
+    with pytest.raises(TooNew, match="newer version of CairnMQ"):
+        broker.start(2)
+    with pytest.raises(TooNew):
+        find_loss(broker.journal_disk, broker.read_disk, broker.specs.values())
+
+
+def test_a_torn_one_is_a_torn_tail(broker: Broker) -> None:
+    """Nobody was promised anything of it."""
+    end = broker.engine.paths[0].journal.end
+    append(broker, flagged(UNKNOWN)[:-5])
+    broker.start(2)
+    assert broker.engine.scans[0].end == end
+
+
+def test_flags_that_may_be_ignored_are(broker: Broker) -> None:
+    end = broker.engine.paths[0].journal.end
+    append(broker, data := flagged(0x8001))
+    broker.start(2)
+    assert broker.engine.scans[0].end == end + len(data)
+    assert broker.engine.keyed["later", b"k"] == b"v" * 50
+
+
+def test_a_queue_that_is_archived_is_read_as_ever(broker: Broker) -> None:
+    payload = encode_fact(ArchivedTo(1))
+    append(broker, whole_frame(FACT, 1, 1, 0, payload, SEED) + payload)
+    before = broker.engine.queues[1].log_start
+    broker.start(2)
+    broker.split()
+    broker.checkpoint()
+    assert broker.engine.queues[1].log_start == before
 
 
 def test_a_segment_of_a_later_version(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
