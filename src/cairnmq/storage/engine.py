@@ -29,7 +29,13 @@ from cairnmq.storage.queue.producers import live
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.queue.state import QueueState
 from cairnmq.storage.queue.tail import Tail
-from cairnmq.storage.recovery.clean_stop import CleanStop, forget_clean_stop, read_clean_stop, write_clean_stop
+from cairnmq.storage.recovery.clean_stop import (
+    CleanStop,
+    forget_clean_stop,
+    read_clean_stop,
+    was_clean,
+    write_clean_stop,
+)
 from cairnmq.storage.recovery.owner import journal_counts
 from cairnmq.storage.recovery.replay import Progress, Scan, cut_short, known_by, live_queues, reopened, scan_journal
 from cairnmq.storage.recovery.salvage import refuse_unfinished, tidy
@@ -121,7 +127,7 @@ class Engine:
         numbers = range(find_journals(journal_disk, {config.journals - 1, *image.marks, *named})[-1] + 1)
         queues = live_queues(specs, image, lambda queue_id: queue_id % config.journals)
         refuse_stale_checkpoint(read_disk, image, (queue.spec for queue in queues.values()))
-        keyed = {place: row.value for place, row in image.keyed.items() if row.value is not None}
+        keyed = image.keyed_values()
         stop = read_clean_stop(read_disk)
         found = [
             scan_journal(journal_disk, number, image, queues, keyed, now_ms=now_ms, progress=progress)
@@ -142,7 +148,6 @@ class Engine:
         if tell is not None:
             tell(scans)
         ends = {scan.number: scan.end for scan in scans}
-        was_clean = stop is not None and stop.counts(last_epoch, ends)
         forget_clean_stop(read_disk)
         tidy(journal_disk, numbers)
         node_id, segment_bytes = config.node_id, config.segment_bytes
@@ -152,7 +157,9 @@ class Engine:
         ]
         journal_disk.sync_dir("")
         read_disk.remove(unsynced_name(""))  # the splitter that starts now makes everything behind the checkpoint again
-        return cls(read_disk, image, queues, paths, keyed, scans, config, epoch, was_clean=was_clean)
+        return cls(
+            read_disk, image, queues, paths, keyed, scans, config, epoch, was_clean=was_clean(stop, last_epoch, ends)
+        )
 
     def end(self) -> None:
         """The last step of a stop: if nothing is in journals alone, that is noted down for the next start. Blocks."""

@@ -85,7 +85,7 @@ class CoordinatorWorld(CompactionWorld):
 
     def _open(self, event: str) -> None:
         super()._open(event)
-        cores = loaded(self.engine.keyed, self._put_facts, self.slots, self.epoch)
+        cores = loaded(self.engine.keyed, self._put_facts, self.metadata.slots, self.epoch)
         self.groups, self.transactions, self.facts = cores.groups, cores.transactions, cores.facts
         self.later: list[Callable[[], None]] = []  # what the event loop would call soon
         self.group_writes: OrderedWrites[GroupResponse, Never] = OrderedWrites(
@@ -133,7 +133,7 @@ class CoordinatorWorld(CompactionWorld):
             self.facts.submit(some, stored)
 
     def _put_facts(self, facts: Sequence[KeyedRecord], stored: Stored) -> None:
-        slot = place_of(self.slots, *facts[0][:2])
+        slot = place_of(self.metadata.slots, *facts[0][:2])
         assert slot is not None
         appends, model = self.engine.appends, self.models[slot.journal]
         for fact in facts:
@@ -393,13 +393,13 @@ class CoordinatorWorld(CompactionWorld):
         is_still = len(journals) == len(self.lanes) and all(one.staged_end == one.end for one in journals)
         if self.facts.is_idle and is_still:
             keyed = {place: value for model in self.models for place, value in model.tip().keyed.items()}
-            again = loaded(keyed, self._put_facts, self.slots, self.epoch)
+            again = loaded(keyed, self._put_facts, self.metadata.slots, self.epoch)
             demand(stored_of(again.groups) == stored_of(self.groups), "groups are not what a replay gives")
             demand(again.transactions._stored == self.transactions._stored, "transactions are not what a replay gives")
 
     def _check_recovered(self, engine: Engine, models: list[JournalModel]) -> None:
         super()._check_recovered(engine, models)
-        found = loaded(engine.keyed, self._put_facts, self.slots, engine.epoch)
+        found = loaded(engine.keyed, self._put_facts, self.metadata.slots, engine.epoch)
         self.ledger.check_groups(found.groups._stored)
         self.ledger.check_offsets(found.groups.offsets, seen=False)
         records = {one.producer_id: one for one in found.transactions._stored.values()}

@@ -163,7 +163,7 @@ class Machine:
         self.tally = Tally()
         self.trace = trace or (lambda line: None)
         self.now = 1_000_000
-        self.metadata = SimMetadata()
+        self.metadata = SimMetadata(slots=Slots(1, SLOT_COUNT, tuple(range(self.shape.journals))))
         self.producer_ids = list(range(OWN_PRODUCERS_FROM, self.metadata.now.next_producer_id))  # for who wants one
         self.serial = 0
         self.specs: dict[int, QueueSpec] = {}
@@ -178,7 +178,6 @@ class Machine:
         self.kills = True
         self.hurt: Hurt | None = None  # damage that is not mended yet
         self.journals = self.shape.journals
-        self.slots = Slots(1, SLOT_COUNT, tuple(range(self.shape.journals)))
         self._open(KILL)
 
     # ------------------------------------------------------------------------------------------------- starting
@@ -201,7 +200,7 @@ class Machine:
             config=config,
             now_ms=self.now,
             last_epoch=self.metadata.now.epoch,
-            named=self.slots.cycle,
+            named=self.metadata.slots.cycle,
         )
 
     def _splitter(
@@ -248,8 +247,6 @@ class Machine:
         arm(disks, 0)
         for scan in engine.scans:
             demand(scan.damage is None and scan.hole is None, "a false alarm:", scan.damage_text or scan.hole)
-        for model, scan in zip(models, engine.scans, strict=False):
-            demand(not engine.was_clean or scan.end >= model.written, "a stop that lost bytes counts as a clean one")
         after = []
         for model, bound in zip(models, promised, strict=True):
             if model.number >= len(engine.scans):
@@ -261,8 +258,13 @@ class Machine:
             found = reader.entries(model.settled_end, scan.end) if reader.bases else ()
             kept = model.survivors(found, scan.end, bound, event)
             after.append(model.restarted(kept, scan.end))
+        self._check_clean(engine, models)
         self._check_recovered(engine, after)
         return engine, disks, after, event
+
+    def _check_clean(self, engine: Engine, models: list[JournalModel]) -> None:
+        for model, scan in zip(models, engine.scans, strict=False):
+            demand(not engine.was_clean or scan.end >= model.written, "a stop that lost bytes counts as a clean one")
 
     def _repair_recovered(self, engine: Engine, disks: Disks, hurt: Hurt) -> Engine:
         """What was damaged before the stop, and perhaps half mended."""

@@ -18,7 +18,7 @@ from cairnmq.storage.recovery.owner import OwnerWitness
 from cairnmq.storage.recovery.witness import Known
 from cairnmq.testing.oracle import demand
 from cairnmq.testing.sim_disk import SimDisk
-from cairnmq.types import OWN_PRODUCERS_FROM, Counters, highest
+from cairnmq.types import OWN_PRODUCERS_FROM, Counters, Slots, highest
 
 if TYPE_CHECKING:
     from cairnmq.testing.sim_machine import Disks, Machine
@@ -37,6 +37,7 @@ class SimMetadata(Struct):
     kept: Counters = Counters()  # what `owner.json` must say
     told: tuple[tuple[int, Counters], ...] = ()  # since then: position in journal 0 behind the witness of it
     copies: list[Counters] = []
+    slots: Slots = Slots(1, SLOT_COUNT, (0,))
 
     def counters(self) -> Counters:
         return self.now

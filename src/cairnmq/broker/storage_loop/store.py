@@ -77,7 +77,6 @@ class Store:
     ) -> None:
         self.engine = engine
         self._appends = engine.appends
-        self._reads = engine.reads
         self.queues = engine.queues
         self.epoch = engine.epoch
         self.clock = clock
@@ -275,7 +274,7 @@ class Store:
         if failure is not None:
             return failure
         try:
-            return self._reads.read(
+            return self.engine.reads.read(
                 queue, offset, max_bytes, whole=whole, cached=True, committed=committed, arena=arena
             )
         except (Fault, OSError) as error:

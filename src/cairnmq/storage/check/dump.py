@@ -25,6 +25,7 @@ from cairnmq.codec.records import Record, decode_batch
 from cairnmq.errors import Corrupt, Fault, TooNew
 from cairnmq.storage.batches.batch_scan import NoBatch, scan_batches
 from cairnmq.storage.files import sealed_json
+from cairnmq.storage.files.checkpoint_frame import read_checkpoint_frame
 from cairnmq.storage.files.disk import Disk, File, RealDisk
 from cairnmq.storage.files.format import (
     BATCH,
@@ -55,7 +56,6 @@ from cairnmq.storage.files.format import (
     SyncedEnd,
     decode_fact,
     numbered,
-    read_checkpoint_frame,
     read_entry,
     read_segment_head,
     segment_head,

@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from cairnmq.errors import Corrupt, TooNew
+from cairnmq.storage.files.checkpoint_frame import checkpoint_frame, is_newer_frame, read_checkpoint_frame
 from cairnmq.storage.files.disk import Disk, File
 from cairnmq.storage.files.format import (
     CHECKPOINT_MAGIC,
@@ -28,11 +29,8 @@ from cairnmq.storage.files.format import (
     JournalMark,
     KeyedRow,
     QueueRow,
-    checkpoint_frame,
     digits,
-    is_newer_frame,
     numbered,
-    read_checkpoint_frame,
 )
 
 T = TypeVar("T")
@@ -53,6 +51,9 @@ class CheckpointImage:
         self.time_ms = 0
         self.file_number = 0
         self.serial = 0  # grows with every publish, over all starts; a rewrite keeps it
+
+    def keyed_values(self) -> dict[tuple[str, bytes], bytes]:
+        return {place: row.value for place, row in self.keyed.items() if row.value is not None}
 
     def apply(self, rows: CheckpointRows) -> None:
         for row in rows.queues:

@@ -28,6 +28,10 @@ class CleanStop(Struct, frozen=True):
         return self.epoch == last_epoch and self.ends == ends
 
 
+def was_clean(stop: CleanStop | None, last_epoch: int, ends: dict[int, int]) -> bool:
+    return stop is not None and stop.counts(last_epoch, ends)
+
+
 def read_clean_stop(disk: Disk) -> CleanStop | None:
     """None: the last stop was none in order, or nobody can tell."""
     if not disk.exists(CLEAN_STOP):

@@ -40,7 +40,7 @@ from cairnmq.storage.journal.directories import find_journals
 from cairnmq.storage.journal.journal import JournalReader
 from cairnmq.storage.packs.pack_set import PackSet
 from cairnmq.storage.queue.spec import QueueSpec
-from cairnmq.storage.recovery.clean_stop import read_clean_stop
+from cairnmq.storage.recovery.clean_stop import read_clean_stop, was_clean
 from cairnmq.storage.recovery.journal_search import entries_behind, look_behind
 from cairnmq.storage.recovery.owner import journal_counts
 from cairnmq.storage.recovery.salvage import Manifest, QueueLoss, Remains, find_unfinished, place, rebuild
@@ -109,14 +109,13 @@ def find_loss(
                 seen.add_entry(entry)
                 if entry.kind == BATCH:
                     ids.add(entry.queue_id)
-        loss = Loss([], [], image, bool(gone), [], [], [], seen.known(journal_disk, read_disk, image.packs))
+        loss = _begun(image, gone, seen.known(journal_disk, read_disk, image.packs), read_disk, metadata)
         if image.file_number or not _is_corrupt(read_disk):
             loss.unfinished = find_unfinished(journal_disk, image)
         if loss.unfinished:
             loss.what, loss.queues = loss.unfinished[0].what, loss.unfinished[0].queues
             loss.read_disk_gone = False
             return loss
-        loss.is_clean = metadata is not None and _was_clean(read_disk, image, metadata)
         signs = older(metadata, loss.known) if metadata is not None else None
         loss.is_outdated = signs is not None
         firsts: dict[int, int] = {}
@@ -150,11 +149,12 @@ def find_loss(
     return loss
 
 
-def _was_clean(read_disk: Disk, image: CheckpointImage, metadata: Counters) -> bool:
-    """Nothing was in journals alone when the last process ended."""
-    stop = read_clean_stop(read_disk)
+def _begun(image: CheckpointImage, gone: str, known: Known, read_disk: Disk, metadata: Counters | None) -> Loss:
+    """Nothing is lost yet. After a stop in order nothing was in journals alone."""
     splits = {number: mark.split for number, mark in image.marks.items()}
-    return stop is not None and stop.counts(metadata.epoch, splits)
+    last_epoch = metadata.epoch if metadata is not None else 0
+    is_clean = was_clean(read_clean_stop(read_disk), last_epoch, splits)
+    return Loss([], [], image, bool(gone), [], [], [], known, is_clean=is_clean)
 
 
 def _look_at_damage(

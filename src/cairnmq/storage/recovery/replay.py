@@ -158,13 +158,12 @@ def scan_journal(
             f"damaged. Start the newer version, or restore the file; nothing was changed."
         )
     _judge(scan, reader, known)
-    heads = (reader.head(base) for index, base in enumerate(reader.bases) if reader.segment_end(index) > start)
-    scan.is_old = scan.end > start and any(head is not None and head.leader is None for head in heads)
     return scan, reader
 
 
 def _judge(scan: Scan, reader: JournalReader, known: int) -> None:
     """What became of the journal behind the last good entry. `known`: what was synced at least."""
+    scan.is_old = _is_old(scan, reader)
     number, physical_end = scan.number, reader.end()
     base = max((base for base in reader.bases if base <= scan.end), default=reader.bases[0])
     place = Place(journal_segment(number, base), min(scan.end, physical_end) - base)
@@ -186,6 +185,13 @@ def _judge(scan: Scan, reader: JournalReader, known: int) -> None:
     elif physical_end < scan.end:
         # All of that is in queue logs, so nothing is lost: the next segment begins where it would have.
         scan.hole = place
+
+
+def _is_old(scan: Scan, reader: JournalReader) -> bool:
+    """Version 1 named no leader."""
+    scanned = (base for index, base in enumerate(reader.bases) if reader.segment_end(index) > scan.start)
+    heads = map(reader.head, scanned)
+    return scan.end > scan.start and any(head is not None and head.leader is None for head in heads)
 
 
 def cut_short(queues: Iterable[Queue], scan: Scan, journals: Iterable[int]) -> None:

@@ -16,7 +16,8 @@ from cairnmq.storage.checkpoint.checkpoint import (
     load_checkpoint,
     previous_name,
 )
-from cairnmq.storage.files.format import COMMIT, PART, CheckpointRows, JournalMark, KeyedRow, QueueRow, checkpoint_frame
+from cairnmq.storage.files.checkpoint_frame import checkpoint_frame
+from cairnmq.storage.files.format import COMMIT, PART, CheckpointRows, JournalMark, KeyedRow, QueueRow
 from cairnmq.testing.sim_disk import SimCrash, SimDisk
 
 

@@ -15,15 +15,8 @@ from cairnmq.storage.checkpoint.checkpoint import (
     previous_name,
 )
 from cairnmq.storage.checkpoint_repair.checkpoint_pieces import Pieces, read_pieces
-from cairnmq.storage.files.format import (
-    COMMIT,
-    PART,
-    CheckpointRows,
-    JournalMark,
-    KeyedRow,
-    QueueRow,
-    checkpoint_frame,
-)
+from cairnmq.storage.files.checkpoint_frame import checkpoint_frame
+from cairnmq.storage.files.format import COMMIT, PART, CheckpointRows, JournalMark, KeyedRow, QueueRow
 from cairnmq.testing.sim_disk import SimDisk
 
 SEED = 77

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
 
 from cairnmq.codec.records import Record, build_batch
 from cairnmq.errors import Corrupt
 from cairnmq.storage.files.format import (
     BAD,
-    COMMIT,
     DURABLE,
     ENTRY_SIZE,
     FACT,
@@ -19,14 +17,10 @@ from cairnmq.storage.files.format import (
     QUEUE_ID_MAX,
     SEGMENT,
     ArchivedTo,
-    CheckpointRows,
     Entry,
     Fact,
-    JournalMark,
     Keyed,
-    KeyedRow,
     Leader,
-    ProducerRow,
     QueueClosed,
     QueueIdentity,
     QueueOpened,
@@ -34,7 +28,6 @@ from cairnmq.storage.files.format import (
     SegmentHead,
     StartMoved,
     batch_frame,
-    checkpoint_frame,
     decode_fact,
     digits,
     encode_fact,
@@ -42,7 +35,6 @@ from cairnmq.storage.files.format import (
     homes_of,
     is_newer_entry,
     numbered,
-    read_checkpoint_frame,
     read_entry,
     read_segment_head,
     segment_entry,
@@ -69,24 +61,6 @@ GOLDEN_1 = {
     "fact": "ca1a010200000010000000030000000000000009000000000000004d36df32b4" + PAYLOAD.hex(),
     "segment": "ca1a010300000010000000030000000000000000000000000000004dbf6ac314000000020000123400000000000003e8",
 }
-CHECKPOINT = (
-    "ca1c0202000000452a99a9da98919a01021e9192030091960500079193000102ffff92920000920a01649093000090909104919409a66f"
-    "6666736574c40167c40137919500323c03cd1234910208910106"
-)
-CHECKPOINT_1 = (
-    "ca1c01020000003e76e6ce1d98919a01021e9192030091960500079193000102ffff0a649093000090909104919402a66f666673657"
-    "4c40167c40137919500323c03cd123408c3910106"
-)
-ROWS = CheckpointRows(
-    queues=[QueueRow(1, 2, 30, ((3, 0),), (ProducerRow(5, 0, 7, ((0, 1, 2),)),), homes_of(10), 100)],
-    gone=[4],
-    keyed=[KeyedRow(9, "offset", b"g", b"7")],
-    marks=[JournalMark(0, 50, 60, 3, SEED)],
-    unhosted=[2],
-    time_ms=8,
-    packs=[1],
-    serial=6,
-)
 KINDS = pytest.mark.parametrize("data", ENTRIES.values(), ids=ENTRIES)
 
 
@@ -137,13 +111,6 @@ def framed(queue_id: int) -> bytes:
     return whole_frame(FACT, 3, queue_id, 77, PAYLOAD, SEED) + PAYLOAD
 
 
-def test_checkpoints_of_both_versions() -> None:
-    assert checkpoint_frame(COMMIT, ROWS).hex() == CHECKPOINT
-    found = [read_checkpoint_frame(memoryview(bytes.fromhex(data)), 0) for data in (CHECKPOINT, CHECKPOINT_1)]
-    assert found[0] is not None and found[0][1] == ROWS
-    assert found[1] is not None and found[1][1] == replace(ROWS, unhosted=[], keyed=[KeyedRow(0, "offset", b"g", b"7")])
-
-
 @pytest.mark.parametrize("segments_from", [NO_SEGMENTS, 0, 12])
 def test_homes(segments_from: int) -> None:
     row = QueueRow(1, 0, 30, homes=homes_of(segments_from))
@@ -186,17 +153,6 @@ def test_an_absurd_length_is_bad_at_once() -> None:
 @pytest.mark.parametrize("fact", [StartMoved(5), Keyed("s", b"k", None), QueueClosed(), QueueOpened(8), ArchivedTo(7)])
 def test_facts_read_back(fact: Fact) -> None:
     assert decode_fact(encode_fact(fact)) == fact
-
-
-def test_checkpoint_frames_notice_every_flipped_bit() -> None:
-    frame = checkpoint_frame(COMMIT, CheckpointRows(queues=[QueueRow(1, 2, 3)], time_ms=9))
-    found = read_checkpoint_frame(memoryview(frame), 0)
-    assert found is not None and found[1].queues == [QueueRow(1, 2, 3)] and found[2] == len(frame)
-    for at in range(len(frame)):
-        bad = bytearray(frame)
-        bad[at] ^= 0x10
-        assert read_checkpoint_frame(memoryview(bad), 0) is None, at
-        assert read_checkpoint_frame(memoryview(frame[:at]), 0) is None, at
 
 
 def test_identity_is_sealed() -> None:

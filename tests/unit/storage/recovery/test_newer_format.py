@@ -9,6 +9,7 @@ from cairnmq.errors import Corrupt, TooNew
 from cairnmq.storage.check.finding import Finding
 from cairnmq.storage.check.verify import check
 from cairnmq.storage.checkpoint.checkpoint import checkpoint_name, load_checkpoint
+from cairnmq.storage.files import checkpoint_frame
 from cairnmq.storage.files import format as layout
 from cairnmq.storage.files.format import (
     FACT,
@@ -154,9 +155,9 @@ def test_a_checkpoint_of_a_later_version(broker: Broker, monkeypatch: pytest.Mon
     broker.checkpoint()
     image = load_checkpoint(broker.read_disk)
     with monkeypatch.context() as during:
-        during.setattr(layout, "CHECKPOINT_VERSION", 3)
+        during.setattr(checkpoint_frame, "CHECKPOINT_VERSION", 3)
         rows = layout.CheckpointRows(marks=[JournalMark(0, 1, 1, 1, SEED)])
-        frame = layout.checkpoint_frame(layout.COMMIT, rows)
+        frame = checkpoint_frame.checkpoint_frame(layout.COMMIT, rows)
     file = broker.read_disk.open(checkpoint_name(image.file_number), write=True)
     if is_first:
         file.truncate(0)
