@@ -157,9 +157,8 @@ class Engine:
         ]
         journal_disk.sync_dir("")
         read_disk.remove(unsynced_name(""))  # the splitter that starts now makes everything behind the checkpoint again
-        return cls(
-            read_disk, image, queues, paths, keyed, scans, config, epoch, was_clean=was_clean(stop, last_epoch, ends)
-        )
+        is_clean = was_clean(stop, last_epoch, ends)
+        return cls(read_disk, image, queues, paths, keyed, scans, config, epoch, was_clean=is_clean)
 
     def end(self) -> None:
         """The last step of a stop: if nothing is in journals alone, that is noted down for the next start. Blocks."""

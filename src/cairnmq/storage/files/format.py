@@ -141,9 +141,9 @@ def read_segment_head(data: bytes) -> SegmentHead | None:
     return segment_head(entry.payload) if isinstance(entry, Entry) and entry.kind == SEGMENT else None
 
 
-def _is_known(version: int, flags: int) -> bool:
+def _is_known(version: int, kind: int, flags: int) -> bool:
     """Version 1 had no flags."""
-    return version == ENTRY_VERSION or (version == FIRST_VERSION and not flags)
+    return BATCH <= kind <= SEGMENT and (version == ENTRY_VERSION or (version == FIRST_VERSION and not flags))
 
 
 def read_entry(view: memoryview, at: int, position: int, seed: int) -> Entry | str:
@@ -153,12 +153,7 @@ def read_entry(view: memoryview, at: int, position: int, seed: int) -> Entry | s
         return INCOMPLETE
     magic, version, kind, length, epoch, word, synced = ENTRY_HEAD.unpack_from(view, at)
     queue_id, flags = word & QUEUE_ID_MAX, word >> QUEUE_ID_BITS
-    if (
-        magic != ENTRY_MAGIC
-        or not _is_known(version, flags)
-        or not BATCH <= kind <= SEGMENT
-        or length > ENTRY_LENGTH_MAX
-    ):
+    if magic != ENTRY_MAGIC or not _is_known(version, kind, flags) or length > ENTRY_LENGTH_MAX:
         return BAD
     if room < ENTRY_SIZE + length:
         return INCOMPLETE
