@@ -219,4 +219,5 @@ def test_a_browser_at_the_kafka_port_is_told(scene: Scene) -> None:
     host, _, port = scene.broker.bootstrap.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=SECONDS) as browser:
         browser.sendall(b"GET / HTTP/1.1\r\n\r\n")
-        assert b"This is a Kafka port." in browser.recv(65536)
+        told = browser.recv(65536).decode()
+    assert told.endswith(f"This is a Kafka port; the status page is at {scene.broker.http}.\n")
