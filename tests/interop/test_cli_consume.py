@@ -97,8 +97,10 @@ def test_json_tombstones_and_delimiters(cairn: Shell, topic: str) -> None:
     cairn("produce", topic, "-D", ";", "-p", "2", stdin=b"one;two\nlines;\n")
     assert cairn("consume", topic, "-p", "2", "-o", "start", "-e", "-f", "%v|").out == b"one|two\nlines|"
     wrong = cairn("produce", topic, "--json", "-p", "2", stdin=b'{"value": 1}\nnonsense\n{"value": 2}\n', code=1)
-    assert "line 2: not JSON" in wrong.errors and "the 1 messages before it were sent" in wrong.errors
+    assert "line 2: not JSON: invalid" in wrong.errors and "the message before it was sent" in wrong.errors
     assert cairn("consume", topic, "-p", "2", "-o", "2", "-e").lines == ["1"]
+    wrong = cairn("produce", topic, "--json", stdin=b'{"kye": "k", "value": 1}\n', code=1)
+    assert 'line 1: it has an unknown field "kye"; did you mean "key"?; nothing was sent' in wrong.errors
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What somebody meant by a command, action or option that does not exist: a name of another tool, or a typo."""
+"""What somebody meant by a command, option or field that does not exist: a name of another tool, or a typo."""
 
 from __future__ import annotations
 
