@@ -120,7 +120,8 @@ def test_the_life_of_a_topic(cairn: Shell, topic: str) -> None:
     listed = {row["name"]: row for row in json.loads(cairn("topic", "list", "--json").out)}
     assert listed[topic] == {"name": topic, "partitions": 3, "replicas": 1, "messages": 0, "bytes": 0}
     assert f"{topic} " in cairn("topic", "list").out.decode()
-    assert "already exists" in cairn("topic", "create", topic, code=1).errors
+    twice = cairn("topic", "create", topic, code=1).errors
+    assert twice == f"cairn: Topic '{topic}' already exists (TOPIC_ALREADY_EXISTS)\n"
     cairn("topic", "create", topic, "--if-not-exists")
 
     cairn("topic", "alter", topic, "-c", "retention.ms=60000", "-c", "max.message.bytes=2000")

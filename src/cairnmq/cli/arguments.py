@@ -89,9 +89,12 @@ class _Later(argparse.Action):
 
 
 def seconds(text: str) -> float:
-    number = float(text)
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
     if not 0 < number < 1e6:
-        raise argparse.ArgumentTypeError("must be more than 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0 and below 1,000,000")
     return number
 
 

@@ -105,7 +105,7 @@ class Parser(argparse.ArgumentParser):
         places = [str(action.metavar) for action in self._actions if not action.option_strings]
         for place in places:
             if word in (f"--{place.lower()}", f"-{place[0].lower()}"):
-                return f"unknown option {word!r}; write {place} without it, as in `{self.prog} {' '.join(places)}`"
+                return f"unknown option {word!r}; just write `{self.prog} {' '.join(places)}`"
         meant = meant_by(word, self._option_string_actions)
         if meant is None and self._choices():
             return f"unknown option {word!r}; options come last, as in `cairn topic list -b HOST:PORT`"

@@ -81,7 +81,7 @@ def _refuse_unknown(message: dict[str, object]) -> None:
     """A message without the key that was meant would go to another partition, and nobody would notice."""
     for name in message.keys() - set(FIELDS):
         meant = meant_by(name, FIELDS)
-        raise BadLine(f'it has an unknown field "{name}"' + (f'; did you mean "{meant}"?' if meant else ""))
+        raise BadLine(f'it has an unknown field "{name}"' + (f' (did you mean "{meant}"?)' if meant else ""))
 
 
 def _bytes(message: dict[str, object], field: str) -> bytes | None:
