@@ -231,6 +231,18 @@ def test_hints_at_a_terminal(cairn: Shell, topic: str) -> None:
         assert producer.process.wait(SECONDS) == 0
 
 
+def test_hints_are_about_what_was_asked_for(cairn: Shell, topic: str, free_name: str) -> None:
+    cairn("produce", topic, stdin=b"one\ntwo\n")
+    waiting = f"waiting for new messages in {topic}"
+    for words, hint in [
+        (["-o", "start"], f"{waiting}; Ctrl-C stops"),
+        (["-g", free_name], f"{waiting}; Ctrl-C stops"),
+        (["-o", "start", "--grep", "^t"], f"{waiting} (1 of 2 read so far match); Ctrl-C stops"),
+    ]:
+        with cairn.at_terminal("consume", topic, *words) as consumer:
+            consumer.wait_for(hint)
+
+
 def test_no_hints_in_a_script(cairn: Shell, topic: str) -> None:
     consumer = cairn.start("consume", topic, "-o", "start")
     try:
