@@ -6,7 +6,7 @@ import argparse
 import time
 from typing import TYPE_CHECKING
 
-from cairnmq.cli.arguments import add_connection, add_json, completes, connect, examples, utf8
+from cairnmq.cli.arguments import add_connection, add_json, completes, connect, examples, one_of, utf8
 from cairnmq.cli.terminal import error, note, write_json, write_line, write_table
 from cairnmq.cli.topic_choice import natural_order
 from cairnmq.transactions.record import State
@@ -16,13 +16,6 @@ if TYPE_CHECKING:
 
 STATES = tuple(state.value for state in State)
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
-
-
-def _state(text: str) -> str:
-    for state in STATES:
-        if state.lower() == text.lower():
-            return state
-    raise argparse.ArgumentTypeError(f"unknown state {text!r}: use {', '.join(STATES)}")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--state",
         dest="states",
         action="append",
-        type=_state,
+        type=one_of(STATES, "state"),
         default=[],
         metavar="STATE",
         help=f"only transactions in this state: {', '.join(STATES)}; repeatable",

@@ -165,6 +165,7 @@ def test_a_missing_file_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> Non
         ("topic create orders --replication-factor 1", "did you mean --replicas?"),
         ("topic list --bootstrap-server h:1", "did you mean --bootstrap?"),
         ("consume orders --brokers h:1", "did you mean --bootstrap?"),
+        ("serve --log-level loud", "argument --log-level: 'loud' is not one of debug, info, warning, error"),
         ("serve --verbose", "did you mean --log-level debug?"),
         ("list", "unknown command 'list'; did you mean topic list?"),
         ("tail orders", "unknown command 'tail'; did you mean consume?"),
