@@ -60,6 +60,7 @@ def test_settings_of_brokers(cairn: Shell) -> None:
     assert (
         "start the broker with --set num.partitions=VALUE" in cairn("config", "set", "num.partitions=2", code=2).errors
     )
+    assert "there is no broker 7; `cairn cluster info`" in cairn("config", "list", "--broker", "7", code=2).errors
     refused = cairn("config", "set", "log.retention.ms=soon", code=1).errors
     assert refused.startswith("cairn: all brokers: Invalid value 'soon' for log.retention.ms")
 
@@ -73,6 +74,8 @@ def test_transactions(cairn: Shell, topic: str, free_name: str) -> None:
     listed = {row["transactional_id"]: row for row in json.loads(cairn("txn", "list", "--open", "--json").out)}
     assert listed[free_name]["state"] == "Ongoing"
     assert any(line.split()[:2] == [free_name, "Ongoing"] for line in cairn("txn", "list").lines)
+    assert free_name in [line.split()[0] for line in cairn("txn", "list", "--state", "ongoing").lines]
+    assert "unknown state 'open': use Empty, Ongoing, " in cairn("txn", "list", "--state", "open", code=2).errors
     (described,) = json.loads(cairn("txn", "describe", free_name, "--json").out)
     assert described["partitions"] == [{"topic": topic, "partition": 1}] and described["start_ms"] > 0
     assert f"{topic}          1" in cairn("txn", "describe", free_name).out.decode()

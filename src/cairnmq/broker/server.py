@@ -95,7 +95,9 @@ async def serve(options: ServeOptions) -> None:
         progress = RecoveryProgress(stopping.is_set, time.monotonic)
         broker = await open_broker(stack, options, start_config, locks, int(bound.getsockname()[1]), progress)
         ctx = broker.ctx
-        connections = ConnectionSet(ctx, broker.router, _limits(ctx.config), lambda: connections_max(ctx.config, files))
+        connections = ConnectionSet(
+            ctx, broker.router, _limits(ctx.config), lambda: connections_max(ctx.config, files), http_address
+        )
         status.serve(ctx)
         # What exists now lives as long as the process: the collector need not look at it again.
         gc.freeze()
