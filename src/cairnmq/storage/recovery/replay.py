@@ -30,6 +30,7 @@ from cairnmq.storage.files.format import (
     decode_fact,
     journal_segment,
 )
+from cairnmq.storage.journal.directories import read_journal
 from cairnmq.storage.journal.journal import Journal, JournalReader, Segment, write_again
 from cairnmq.storage.live.queue import Queue
 from cairnmq.storage.live.write_path import WritePath
@@ -89,12 +90,10 @@ def scan_journal(
     progress: Progress | None = None,
 ) -> tuple[Scan, JournalReader]:
     """Scans from the checkpointed split position and folds entries into queues and keyed facts. Changes no file."""
-    reader = JournalReader(disk, number)
     mark = image.marks.get(number)
+    reader = read_journal(disk, number, mark)
     start = mark.split if mark is not None else 0
     scan = Scan(number, start, start, epoch=mark.epoch if mark is not None else 0)
-    if mark is not None:
-        reader.seed = mark.seed or None
     known = max(mark.replicated_end if mark is not None else 0, reader.synced_end())
     if not reader.bases:
         if max(start, known) > 0:

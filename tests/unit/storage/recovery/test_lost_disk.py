@@ -102,6 +102,20 @@ def test_write_disk() -> None:
     is_whole(broker)
 
 
+def test_journals_of_another_broker_are_refused_and_stay() -> None:
+    """Not one of their entries would read back: all of them were taken for a torn tail and cut."""
+    broker, other = stocked(), Broker()
+    other.journal_disk, other.read_disk = SimDisk(Random(3)), SimDisk(Random(4))
+    other.start(1, seed=6)
+    other.put(*[1] * 30)
+    before = {name: other.journal_disk.open(f"0/{name}").size() for name in other.journal_disk.list("0")}
+    broker.journal_disk = other.journal_disk
+    for refused in (lambda: broker.start(3), lambda: found(broker)):
+        with pytest.raises(Corrupt, match="journal 0: file 0/0+.jnl is of another cluster"):
+            refused()
+    assert {name: other.journal_disk.open(f"0/{name}").size() for name in other.journal_disk.list("0")} == before
+
+
 def test_read_disk() -> None:
     broker = stocked()
     lose_read_disk(broker.journal_disk, broker.read_disk)
