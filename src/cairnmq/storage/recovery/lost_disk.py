@@ -235,11 +235,13 @@ def _look_at(loss: Loss, number: int, reader: JournalReader, firsts: dict[int, i
     """Adds what is missing of one journal, and where the queues begin in what is left of it."""
     mark = loss.image.marks.get(number) or JournalMark(number, 0, 0, 0, 0)
     synced = max(mark.replicated_end, reader.synced_end())
-    if not reader.bases:
+    is_old = reader.is_older_than(mark.split)
+    if is_old or not reader.bases:
         if max(mark.split, synced) > 0:
             known = max(0, synced - mark.split)
+            has = f"is an older copy and ends at {reader.end()}" if is_old else "has no files"
             loss.what.append(
-                f"journal {number} has no files, but the checkpoint is at position {mark.split}: everything written "
+                f"journal {number} {has}, but the checkpoint is at position {mark.split}: everything written "
                 f"after it is lost, at least {known} bytes"
                 + (", committed offsets and states of groups and transactions among it" if number == 0 else "")
                 + ("; the last shutdown was clean, so perhaps nothing was written" if loss.image.clean else "")

@@ -178,6 +178,12 @@ def _judge(scan: Scan, reader: JournalReader, known: int) -> None:
             f"the file, or start with `cairn serve --accept-loss`, which continues after the damage and lists what is "
             f"lost; `cairn verify` shows details."
         )
+    elif reader.is_older_than(scan.end):
+        raise Corrupt(
+            f"journal {number} ends at {physical_end} and is older than the checkpoint, which is at position "
+            f"{scan.end}: what was written after that is missing. Restore the newest journals, or start with `cairn "
+            f"serve --accept-loss`."
+        )
     elif physical_end < scan.end:
         # All of that is in queue logs, so nothing is lost: the next segment begins where it would have.
         scan.hole = place
