@@ -57,6 +57,12 @@ def read_counters(path: str) -> Counters:
         return counters
 
 
+def read_cluster(path: str) -> str:
+    """Whose metadata they are; empty if they are new."""
+    with copied_catalog(path) as (catalog, _):
+        return catalog.cluster_id
+
+
 @contextmanager
 def copied_catalog(path: str) -> Iterator[tuple[Catalog, Counters]]:
     """The catalog of a copy, and what was handed out so far."""
