@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -41,8 +40,7 @@ from cairnmq.storage.api.serving import (
     Span,
     failure_of,
 )
-
-T = TypeVar("T")
+from cairnmq.storage.api.start import accepted
 
 log = logging.getLogger(__name__)
 
@@ -107,6 +105,7 @@ class Store:
         )
         self.unpacking = Unpacking(self._unpacker)
         self.recovery_seconds = recovery_seconds
+        self.losses = accepted(engine.keyed.items())  # only a start accepts any
         self._expiry: asyncio.TimerHandle | None = None
         self._expiry_clock = ExpiryClock(clock, steady, lambda: self._config.producer_id_expiration_ms)
 
