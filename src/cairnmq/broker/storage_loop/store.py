@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 
 from msgspec.structs import replace
 
@@ -105,7 +106,6 @@ class Store:
         )
         self.unpacking = Unpacking(self._unpacker)
         self.recovery_seconds = recovery_seconds
-        self.losses = accepted(engine.keyed.items())  # only a start accepts any
         self._expiry: asyncio.TimerHandle | None = None
         self._expiry_clock = ExpiryClock(clock, steady, lambda: self._config.producer_id_expiration_ms)
 
@@ -123,6 +123,11 @@ class Store:
     def has_all_facts(self) -> bool:
         """False if journal 0 is damaged: what it holds behind that may be newer than what is known."""
         return self.engine.scans[0].damage is None
+
+    @cached_property
+    def losses(self) -> list[dict[str, object]]:
+        """What was accepted as lost, oldest first; only a start adds to it."""
+        return accepted(self.engine.keyed.items())
 
     # ------------------------------------------------------------------------------------------------ queues
 
