@@ -125,9 +125,8 @@ class Queue:
         self.tail.add(offset, position, size, timestamp)
 
     def split_to(self, end: int) -> None:
-        assert (
-            self.split_end <= end <= self.high_watermark
-        )  # rounds come in order, and only records that count are split
+        # Rounds come in order, and only records that count are split.
+        assert self.split_end <= end <= self.high_watermark
         self.split_end = end
         if self.tail is not None:
             self.tail.drop_below(end)
