@@ -125,6 +125,11 @@ class Fault(Exception):
     """Something that must stop a component; the text says what, where, and what to do."""
 
 
+WITHOUT_ASSERTS = (
+    "Python runs with -O or PYTHONOPTIMIZE, which removes the checks that protect the data; start it without"
+)
+
+
 class Corrupt(Fault):
     """Stored bytes that are not what was written."""
 

@@ -2,7 +2,7 @@
 
 States of a byte: staged (has a position) -> written (page cache) -> synced (disk). `stage_*`, `take`, `written` and
 `taken_back` run on the thread that owns the journal; `write`, `sync` and `prepare` do I/O and may run on others, each
-one at a time, `mend` alone. With one replica the high watermark is the written end.
+one at a time, `rewrite_unsynced` alone. With one replica the replicated end is the written end.
 """
 
 from __future__ import annotations
