@@ -142,6 +142,10 @@ class Lost(Fault):
     """Something is gone, and nobody accepted that yet."""
 
 
+class Unreachable(Fault):
+    """The metadata store cannot be read now; later perhaps."""
+
+
 class TooNew(Fault):
     """Files of a later version: not to be read, cut or put aside by this one."""
 
