@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from functools import cached_property
 
 from msgspec.structs import replace
 
@@ -43,9 +43,8 @@ from cairnmq.storage.api.serving import (
     Span,
     failure_of,
 )
+from cairnmq.storage.api.start import accepted
 from cairnmq.types import Slots
-
-T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -129,6 +128,11 @@ class Store:
         """False if a journal of coordinators is damaged: what it holds behind that may be newer than what is known."""
         scans = self.engine.scans
         return all(scans[journal].damage is None for journal in self._slots.cycle)
+
+    @cached_property
+    def losses(self) -> list[dict[str, object]]:
+        """What was accepted as lost, oldest first; only a start adds to it."""
+        return accepted(self.engine.keyed.items())
 
     # ------------------------------------------------------------------------------------------------ queues
 
