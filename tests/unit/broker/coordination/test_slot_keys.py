@@ -34,3 +34,13 @@ def test_transactional_ids_and_the_node() -> None:
 def test_slots_follow_the_cycle() -> None:
     assert [SLOTS.of(number)[1] for number in range(5)] == [0, 1, 2, 0, 1]
     assert SLOTS.of(24) == SLOTS.of(0) == (50, 0)
+
+
+def test_slots_never_move() -> None:
+    """A group that went to another slot would be looked for where it is not."""
+    names = ("readers", "orders-0", "", "täglich")
+    places = [place_of(SLOTS, stored_group.SPACE, name.encode()) for name in names]
+    assert [place.queue_id - 50 for place in places if place is not None] == [23, 14, 0, 10]
+    assert {place_of(SLOTS, record.SPACE, b"group-%d" % number) for number in range(1000)} == {
+        SLOTS.of(slot) for slot in range(24)
+    }
