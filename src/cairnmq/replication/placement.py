@@ -7,6 +7,7 @@ from itertools import zip_longest
 
 from msgspec import Struct
 
+
 class BrokerPlace(Struct, frozen=True):
     """A broker and its rack."""
 
