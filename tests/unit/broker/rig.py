@@ -34,7 +34,7 @@ from cairnmq.storage.engine import Engine, EngineConfig
 from cairnmq.storage.files.disk import RealDisk
 from cairnmq.storage.recovery.owner import OwnerWitness
 from cairnmq.storage.recovery.witness import begin
-from cairnmq.types import Buffer, Caller
+from cairnmq.types import Buffer, Caller, Counters
 from cairnmq.wire.apis import response_class
 from cairnmq.wire.codec import decode, encode
 from cairnmq.wire.framing import RequestHeader
@@ -194,10 +194,15 @@ async def open_rig(directory: Path, settings: Mapping[str, str] | None = None, j
         assert not isinstance(changed, Refusal)
         thread = stack.enter_context(ThreadPoolExecutor(1))
         metadata = OpenMetadata(catalog, thread, changed, OwnerWitness(disks[0], catalog.cluster_id, 1))
+
+        def keep(begun: Counters) -> None:
+            catalog.make_slots((0,))
+            metadata.witness.keep(catalog.counters())
+
         engine = Engine.open(
             *disks,
             all_queue_specs(catalog.image, changed),
-            begin=lambda known: begin(catalog, known, metadata.witness.keep),
+            begin=lambda known: begin(catalog, known, keep),
             seed=7,
             config=EngineConfig(journals=journals),
             now_ms=NOW_MS,
