@@ -62,7 +62,6 @@ class SplitterMachine(Machine):
                 raise Struck from None
             disk.faults.clear()
             disk.sync_fault = None
-            self.splitter_strike_in = 0  # it is gone already
             self._splitter_gone()
             self._go_by_the_checkpoint(is_suspect=True)
             self.read_disk.remove(UNSYNCED)
@@ -121,6 +120,7 @@ class SplitterMachine(Machine):
     def _splitter_gone(self) -> None:
         self.trace("the splitter is gone")
         self.tally.splitter_deaths += 1
+        self.splitter_strike_in = 0  # what happens from here on is the broker's work
         self.splitter = None
         self.acks.clear()
         while self.reports:  # what it had sent still arrives
