@@ -233,7 +233,7 @@ def unknown_name(name: str) -> ErrorCode:
 
 
 def _topic(ctx: Context, topic: Topic, operations: int) -> TopicAnswer:
-    node_id, epoch = ctx.node.node_id, ctx.store.epoch
+    node_id, epoch_of = ctx.node.node_id, ctx.store.epoch_of
     replicas = [node_id]
     return TopicAnswer(
         name=topic.name,
@@ -242,11 +242,11 @@ def _topic(ctx: Context, topic: Topic, operations: int) -> TopicAnswer:
             PartitionAnswer(
                 partition_index=partition,
                 leader_id=node_id,
-                leader_epoch=epoch,
+                leader_epoch=epoch_of(queue_id),
                 replica_nodes=replicas,
                 isr_nodes=replicas,
             )
-            for partition in range(topic.count)
+            for partition, queue_id in topic.queues()
         ],
         topic_authorized_operations=operations,
     )
@@ -301,7 +301,7 @@ def _described(ctx: Context, topic: Topic, first: int, room: int) -> list[Descri
         DescribedPartition(
             partition_index=partition,
             leader_id=node_id,
-            leader_epoch=ctx.store.epoch,
+            leader_epoch=ctx.store.epoch_of(topic.queue_id(partition)),
             replica_nodes=[node_id],
             isr_nodes=[node_id],
             # Java's describeTopics fails on null here.
