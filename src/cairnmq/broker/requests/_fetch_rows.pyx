@@ -47,7 +47,8 @@ cdef Py_ssize_t SPEC_ID = cairn_field_place(_Spec, "queue_id")
 def find_queues(ctx, topic, list asked):
     cdef list found = []
     cdef dict live, epochs
-    cdef int64_t first, count, partition, said
+    cdef object journal = None
+    cdef int64_t first, count, partition, said, epoch = -1
     if topic is None or len(topic.partitions) != 1:
         return _find_queues(ctx, topic, asked)
     queues = topic.partitions[0]
@@ -63,7 +64,13 @@ def find_queues(ctx, topic, list asked):
         said = cairn_field(one, ASKED_EPOCH)
         queue = live.get(first + partition) if 0 <= partition < count else None
         if queue is not None and said >= 0:
-            if type(queue) is not _Queue or said != <int64_t>epochs[cairn_field(queue, QUEUE_JOURNAL)]:
+            if type(queue) is not _Queue:
+                return _find_queues(ctx, topic, asked)
+            led = cairn_field(queue, QUEUE_JOURNAL)
+            if led is not journal:  # which two neighbours often share
+                journal = led
+                epoch = epochs[led]
+            if said != epoch:
                 return _find_queues(ctx, topic, asked)
         found.append(_UNKNOWN if queue is None else queue)
     return found
