@@ -215,8 +215,8 @@ class Engine:
 
     def scan_split(self, *, is_suspect: bool = False) -> StoredSplit | None:
         """Before a successor of a splitter starts: what is on the read disk, if that is not what this broker goes by,
-        or if what was split since the checkpoint is `in_doubt`. Blocks, and may run on any thread while there is no
-        splitter."""
+        or if what was split since the checkpoint may be lost (`is_suspect`). Blocks, and may run on any thread while
+        there is no splitter."""
         journals = [path.journal for path in self.paths.values()]
         return scan_split(self.read_disk, journals, self.split, self.queues, self._resume, is_suspect=is_suspect)
 
@@ -262,7 +262,7 @@ class Engine:
         return self._resume.copy()
 
     def splittable(self, number: int) -> int:
-        """How far the splitter may go: nothing is split before it is synced and below the high watermark."""
+        """How far the splitter may go: nothing is split before it is synced and replicated."""
         journal = self.paths[number].journal
         return min(journal.synced, journal.replicated_end)
 

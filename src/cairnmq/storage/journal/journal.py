@@ -2,7 +2,7 @@
 
 States of a byte: staged (has a position) -> written (page cache) -> synced (disk). `stage_*`, `take`, `written` and
 `taken_back` run on the thread that owns the journal; `write`, `sync` and `prepare` do I/O and may run on others, each
-one at a time, `mend` alone. With one replica the high watermark is the written end.
+one at a time, `rewrite_unsynced` alone. With one replica the replicated end is the written end.
 """
 
 from __future__ import annotations
@@ -433,6 +433,11 @@ class JournalReader:
         """What the file `synced` knows to have been on disk; 0 if it knows nothing, or of another journal than this."""
         synced = read_synced_end(self.disk, self.number)
         return synced.position if synced is not None and synced.seed == self.find_seed() else 0
+
+    def is_older_than(self, split: int) -> bool:
+        """Whether this is an older copy than the checkpoint with that split position: it ends before it, and so does
+        all that it knows to have been synced. One that only lost its end still has the newest file `synced`."""
+        return bool(self.bases) and self.end() < split and 0 < self.synced_end() < split
 
     def entries(
         self, position: int, limit: int, chunk_bytes: int = SCAN_BYTES, split_buffer: SplitBuffer | None = None

@@ -30,6 +30,7 @@ from cairnmq.storage.files.format import (
     decode_fact,
     journal_segment,
 )
+from cairnmq.storage.journal.directories import read_journal
 from cairnmq.storage.journal.journal import Journal, JournalReader, Segment, write_again
 from cairnmq.storage.live.queue import Queue
 from cairnmq.storage.live.write_path import WritePath
@@ -93,12 +94,10 @@ def scan_journal(
     progress: Progress | None = None,
 ) -> tuple[Scan, JournalReader]:
     """Scans from the checkpointed split position and folds entries into queues and keyed facts. Changes no file."""
-    reader = JournalReader(disk, number)
     mark = image.marks.get(number)
+    reader = read_journal(disk, number, mark)
     start = mark.split if mark is not None else 0
     scan = Scan(number, start, start, epoch=mark.epoch if mark is not None else 0)
-    if mark is not None:
-        reader.seed = mark.seed or None
     known = max(mark.replicated_end if mark is not None else 0, reader.synced_end())
     if not reader.bases:
         if max(start, known) > 0:
@@ -182,6 +181,12 @@ def _judge(scan: Scan, reader: JournalReader, known: int) -> None:
             f"synced. Nothing more is written to it, and records after the damage are not served (error 56). Restore "
             f"the file, or start with `cairn serve --accept-loss`, which continues after the damage and lists what is "
             f"lost; `cairn verify` shows details."
+        )
+    elif reader.is_older_than(scan.end):
+        raise Corrupt(
+            f"journal {number} ends at {physical_end} and is older than the checkpoint, which is at position "
+            f"{scan.end}: what was written after that is missing. Restore the newest journals, or start with `cairn "
+            f"serve --accept-loss`."
         )
     elif physical_end < scan.end:
         # All of that is in queue logs, so nothing is lost: the next segment begins where it would have.
