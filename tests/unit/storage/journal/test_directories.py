@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
 import pytest
@@ -29,8 +30,9 @@ def hold(disk: SimDisk, name: str, number: int) -> None:
     disk.create(f"{name}/00000000000000000000.jnl").append([segment_entry(number, 5, 1, 0, 0)])
 
 
-def opened(disk: SimDisk) -> Engine:
-    return Engine.open(disk, SimDisk(Random(2)), SPECS, begin=lambda _: 2, seed=5, config=EngineConfig(), now_ms=0)
+def opened(disk: SimDisk, journals: Sequence[int] = (0,)) -> Engine:
+    disks = disk, SimDisk(Random(2))
+    return Engine.open(*disks, SPECS, journals=journals, begin=lambda _: 2, seed=5, config=EngineConfig(), now_ms=0)
 
 
 @pytest.mark.parametrize("name", ["30", "20261118", "007", "²", "12"])
@@ -84,7 +86,7 @@ def test_segments_of_another_journal_are_refused(disk: SimDisk) -> None:
         read_journal(disk, 0, marked(0, 6))
     hold(disk, "1", 0)
     with pytest.raises(Corrupt, match="journal 1: file 1/0+.jnl is of journal 0"):
-        opened(disk, journals=2)
+        opened(disk, (0, 1))
     assert disk.open("1/00000000000000000000.jnl").size() > 0, "nothing was cut"
 
 
