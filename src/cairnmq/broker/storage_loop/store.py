@@ -293,11 +293,6 @@ class Store:
     def unpacked_max(self) -> int:
         return self._config.cairn_decompressed_bytes_max
 
-    def epoch_of(self, queue_id: int | None) -> int:
-        """Of the leader of a queue; -1 if the queue is being deleted."""
-        queue = self.queues.get(queue_id) if queue_id is not None else None
-        return -1 if queue is None else self.epochs[queue.journal]
-
     def epoch_end(self, queue: Queue, epoch: int) -> tuple[int, int] | None:
         return self.engine.epoch_end(queue, epoch)
 
