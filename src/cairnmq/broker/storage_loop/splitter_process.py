@@ -151,7 +151,7 @@ class SplitterProcess:
             read_disk,
             load_checkpoint(read_disk),
             self.broker.resolve,
-            journals=begin.limits,
+            journals=begin.journals,
             resume=resume,
             producer_expiration_ms=begin.producer_expiration_ms,
             open_files_max=_open_files_max(),

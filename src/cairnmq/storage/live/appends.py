@@ -13,9 +13,9 @@ from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.storage.batches.admission import Span
 from cairnmq.storage.batches.markers import Marker
 from cairnmq.storage.files.format import Keyed
+from cairnmq.storage.journal.directories import facts_journal
 from cairnmq.storage.live.ack_lines import Released
 from cairnmq.storage.live.ack_policy import (
-    COORDINATOR_JOURNAL,
     KEYED,
     KEYED_FLUSH_MS,
     SYNCED,
@@ -43,9 +43,10 @@ class StagedMarkers(Struct):
 class Appends:
     """One storage's."""
 
-    def __init__(self, queues: Mapping[int, Queue], paths: Sequence[WritePath]) -> None:
+    def __init__(self, queues: Mapping[int, Queue], paths: Mapping[int, WritePath]) -> None:
         self._queues = queues
         self._paths = paths
+        self.facts_in = facts_journal(paths)
 
     def append(
         self, queue: Queue, batch: memoryview, acks: int, now_ms: int, *, in_transaction: bool = False
@@ -96,8 +97,8 @@ class Appends:
     def _put(self, kind: EntryKind, facts: Sequence[Keyed], flush: str, now_ms: int) -> AckPoint | Refusal:
         level = durability(kind, flush, journals=len(self._paths)).acknowledged
         within_ms = 0 if level is SYNCED else KEYED_FLUSH_MS
-        end = self._paths[COORDINATOR_JOURNAL].stage_keyed(facts, now_ms, within_ms)
-        return end if isinstance(end, Refusal) else AckPoint(COORDINATOR_JOURNAL, level, end)
+        end = self._paths[self.facts_in].stage_keyed(facts, now_ms, within_ms)
+        return end if isinstance(end, Refusal) else AckPoint(self.facts_in, level, end)
 
     def when(self, point: AckPoint, released: Released) -> None:
         """Call it in the turn in which it was staged: a write that fails tells only those who wait already."""

@@ -82,7 +82,7 @@ class Desk:
         self.process = SplitterProcess(theirs)
         self.specs = [SPEC, *more]
         self.process.broker.resolve = lambda queue_ids: self.specs  # type: ignore[method-assign]
-        self.process.begin = Begin(self.journal_dir, self.data_dir, None, {0: 0}, 60_000, 60_000, False, None)
+        self.process.begin = Begin(self.journal_dir, self.data_dir, None, [0], {0: 0}, 60_000, 60_000, False, None)
         self.process.splitter = self.process.open_splitter(None)
 
     def open_broker(self) -> None:
