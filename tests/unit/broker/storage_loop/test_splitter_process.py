@@ -149,6 +149,13 @@ def test_memory_is_given_back_after_the_start_and_when_it_was_calm_for_a_while(
     assert len(trims) == 2
 
 
+def test_a_paused_splitter_rests_when_retention_is_due(desk: Desk) -> None:
+    """It used a whole CPU until splitting went on."""
+    process, now = desk.process, time.monotonic()
+    process.paused, process.next_retention = True, now - 1
+    assert max(process.step(now) or 0.0 for _ in range(5)) > 1.0
+
+
 def test_silent_producers_are_forgotten_after_the_time_that_was_told_last(desk: Desk) -> None:
     desk.process.obey(Expiration(5000))
     assert desk.process.splitter.producer_expiration_ms == 5000
