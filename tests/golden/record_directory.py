@@ -145,6 +145,7 @@ def found_in(root: Path) -> dict[str, Any]:
     from cairnmq.broker.live_catalog import all_queue_specs
     from cairnmq.metadata.catalog import Catalog
     from cairnmq.metadata.sqlite import SqliteStore
+    from cairnmq.metadata.topics import placed
     from cairnmq.settings.broker import BrokerConfig
     from cairnmq.storage.engine import Engine, EngineConfig
     from cairnmq.storage.files.disk import RealDisk
@@ -153,10 +154,10 @@ def found_in(root: Path) -> dict[str, Any]:
     store = SqliteStore(str(root / "meta.db"))
     catalog = Catalog(store)
     catalog.load()
-    specs = all_queue_specs(catalog.image, BrokerConfig())
+    specs = all_queue_specs(placed(catalog.image, (0, 1)), BrokerConfig())
     engine = Engine.open(
         RealDisk(root / "journal"), RealDisk(root), specs, begin=lambda _: catalog.next_epoch(),
-        seed=1, config=EngineConfig(journals=2), now_ms=now_ms, named=(0, 1),
+        seed=1, config=EngineConfig(), now_ms=now_ms, journals=(0, 1),
     )  # fmt: skip
     store.close()
     return {"time_ms": now_ms, **seen(engine)}

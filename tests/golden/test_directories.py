@@ -17,6 +17,7 @@ from cairnmq.broker.live_catalog import all_queue_specs
 from cairnmq.metadata.catalog import Catalog
 from cairnmq.metadata.inspection import read_counters, read_queues
 from cairnmq.metadata.sqlite import SqliteStore
+from cairnmq.metadata.topics import placed
 from cairnmq.settings.broker import BrokerConfig
 from cairnmq.storage.api.verify import verify
 from cairnmq.storage.engine import Engine, EngineConfig
@@ -41,16 +42,15 @@ def found_in(root: Path, time_ms: int) -> dict[str, Any]:
     with closing(SqliteStore(str(root / "meta.db"))) as store:
         catalog = Catalog(store)
         catalog.load()
-        slots = catalog.image.slots
         engine = Engine.open(
             RealDisk(root / "journal"),
             RealDisk(root),
-            all_queue_specs(catalog.image, BrokerConfig()),
+            all_queue_specs(placed(catalog.image, (0, 1)), BrokerConfig()),
             begin=lambda _: catalog.next_epoch(),
             seed=1,
-            config=EngineConfig(journals=2),
+            config=EngineConfig(),
             now_ms=time_ms,
-            named=slots.cycle if slots is not None else (),
+            journals=(0, 1),
         )
         return seen(engine)
 

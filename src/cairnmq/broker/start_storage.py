@@ -17,6 +17,7 @@ from cairnmq.broker.live_catalog import all_queue_specs
 from cairnmq.broker.opened import OpenMetadata, OpenStorage
 from cairnmq.broker.start_report import tell_accepted, tell_foreign, tell_scans
 from cairnmq.errors import Corrupt, Lost, Outdated
+from cairnmq.metadata.topics import placed
 from cairnmq.settings.broker import BrokerConfig
 from cairnmq.storage.api.start import (
     DirectoryLock,
@@ -60,7 +61,7 @@ async def open_storage(
     started = clock()
     engine = await asyncio.to_thread(recovery.run)
     seconds = clock() - started
-    tell_foreign(find_foreign(directories.journal_disk(), range(len(engine.paths))), directories.journal)
+    tell_foreign(find_foreign(directories.journal_disk(), engine.paths), directories.journal)
     log.info(
         "cairn %s (%s): recovered %d queues in %.3f s%s, epoch %d",
         __version__,
@@ -82,7 +83,6 @@ async def open_storage(
 
 def engine_config(config: BrokerConfig, node_id: int) -> EngineConfig:
     return EngineConfig(
-        journals=config.cairn_journals,
         node_id=node_id,
         segment_bytes=config.cairn_journal_segment_bytes,
         retain_bytes=config.cairn_journal_retention_bytes,
@@ -112,11 +112,12 @@ class _Recovery:
         self._node_id = node_id
         self._accept_loss = accept_loss
         self._progress = progress
-        self._specs: list[QueueSpec] = all_queue_specs(metadata.catalog.image, metadata.config)
+        image = placed(metadata.catalog.image, metadata.catalog.journals)
+        self._specs: list[QueueSpec] = all_queue_specs(image, metadata.config)
 
     def run(self) -> Engine:
         engine, witness = self._recovered(), self._metadata.witness
-        if not witness.is_current(self.slots.first) or any(scan.is_old for scan in engine.scans):
+        if not witness.is_current(self.slots.first) or any(scan.is_old for scan in engine.scans.values()):
             self._upgrade(engine)
             reach("upgrade-owner")
             witness.upgraded(self.slots.first, self._counters())
@@ -166,12 +167,12 @@ class _Recovery:
             self._directories.journal_disk(),
             self._directories.data_disk(),
             self._specs,
+            journals={*self._metadata.catalog.journals, *(slots.cycle if slots is not None else ())},
             begin=self._begin,
             seed=secrets.randbits(32),
             config=engine_config(self._metadata.config, self._node_id),
             now_ms=self._wall(),
             last_epoch=self._counters().epoch,
-            named=slots.cycle if slots is not None else (),
             refuse_damage=self._accept_loss,
             progress=self._progress,
             tell=tell_scans,
@@ -181,14 +182,16 @@ class _Recovery:
         return self._metadata.thread.submit(self._metadata.catalog.counters).result()
 
     def _begin(self, known: Known) -> int:
-        """Compares the metadata with the witness, commits them, writes the witness; entries are appended after that."""
+        """Compares the metadata with the witness, commits them, writes the witness; entries are appended after that,
+        where the metadata say."""
         metadata = self._metadata
 
         def keep(begun: Counters) -> None:
-            metadata.catalog.make_slots(range(metadata.config.cairn_journals))
+            metadata.catalog.make_slots(metadata.catalog.journals)
             metadata.witness.keep(metadata.catalog.counters())
 
         epoch = metadata.thread.submit(begin, metadata.catalog, known, keep).result()
+        metadata.thread.submit(metadata.catalog.place_queues).result()
         assert epoch > known.floor.epoch, f"epoch {epoch} was in use: {known.floor.epoch} is known"
         self._found.forget()
         return epoch

@@ -35,7 +35,7 @@ from cairnmq.storage.live.ack_policy import MARKER, AckPoint, durability
 from cairnmq.storage.live.queue import Queue
 from cairnmq.testing.fake_topics import FakeTopic, FakeView
 from cairnmq.testing.oracle import JournalModel, QueueModel, demand
-from cairnmq.testing.sim_checks import home, name
+from cairnmq.testing.sim_checks import name
 from cairnmq.testing.sim_clients import records_of
 from cairnmq.testing.sim_compaction import CompactionWorld
 from cairnmq.testing.sim_ledger import Ledger, check_open
@@ -115,7 +115,7 @@ class CoordinatorWorld(CompactionWorld):
     def _stop(self) -> None:
         """What was decided is still stored, and its markers are written."""
         for _ in range(5):
-            for lane, model in zip(self.lanes, self.models, strict=False):
+            for lane, model in self.pairs:
                 self._write_all(lane, model)
                 self._sync_all(lane, model)
             self.run_later()
@@ -123,7 +123,7 @@ class CoordinatorWorld(CompactionWorld):
 
     def _flush(self) -> None:
         """Journals catch up: without this, chance rarely gets a transaction to its end."""
-        for lane, model in zip(self.lanes, self.models, strict=False):
+        for lane, model in self.pairs:
             self._write_all(lane, model)
             if lane.path.sync_by_ms is not None:
                 self._sync_all(lane, model)
@@ -389,22 +389,22 @@ class CoordinatorWorld(CompactionWorld):
             self._check_hanging(queue, {one.producer_id: one for one in self.transactions._stored.values()})
         self.ledger.check_groups(self.groups._stored)
         self.ledger.check_transactional_offsets(self.groups.offsets)
-        journals = [lane.path.journal for lane in self.lanes if lane.put is None]
+        journals = [lane.path.journal for lane in self.lanes.values() if lane.put is None]
         is_still = len(journals) == len(self.lanes) and all(one.staged_end == one.end for one in journals)
         if self.facts.is_idle and is_still:
-            keyed = {place: value for model in self.models for place, value in model.tip().keyed.items()}
+            keyed = {place: value for model in self.models.values() for place, value in model.tip().keyed.items()}
             again = loaded(keyed, self._put_facts, self.metadata.slots, self.epoch)
             demand(stored_of(again.groups) == stored_of(self.groups), "groups are not what a replay gives")
             demand(again.transactions._stored == self.transactions._stored, "transactions are not what a replay gives")
 
-    def _check_recovered(self, engine: Engine, models: list[JournalModel]) -> None:
+    def _check_recovered(self, engine: Engine, models: dict[int, JournalModel]) -> None:
         super()._check_recovered(engine, models)
         found = loaded(engine.keyed, self._put_facts, self.metadata.slots, engine.epoch)
         self.ledger.check_groups(found.groups._stored)
         self.ledger.check_offsets(found.groups.offsets, seen=False)
         records = {one.producer_id: one for one in found.transactions._stored.values()}
         for queue in engine.queues.values():
-            expected = home(queue, models).settled.queues.get(queue.queue_id) or QueueModel()
+            expected = models[queue.journal].settled.queues.get(queue.queue_id) or QueueModel()
             self.ledger.check_queue(name(queue), expected.readable())
             self._check_hanging(queue, records)
         self.ledger.check_transactional_offsets(found.groups.offsets)

@@ -83,7 +83,7 @@ class SplitterMachine(Machine):
         return self._replayed(self.engine.resume())
 
     def _replayed(self, resume: Resume) -> Splitter:
-        splitter = self._splitter(self.journal_disk, self.read_disk, len(self.lanes), resume)
+        splitter = self._splitter(self.journal_disk, self.read_disk, self.lanes, resume)
         splitter.replay(self.now)
         self.maintenance = Maintenance(splitter, self.shape.fanout)
         return splitter
@@ -119,6 +119,7 @@ class SplitterMachine(Machine):
 
     def _splitter_gone(self) -> None:
         self.trace("the splitter is gone")
+        self.splitter_strike_in = 0
         self.tally.splitter_deaths += 1
         self.splitter_strike_in = 0  # what happens from here on is the broker's work
         self.splitter = None
@@ -131,7 +132,7 @@ class SplitterMachine(Machine):
 
     def _split(self) -> None:
         def act(splitter: Splitter) -> None:
-            number = self.rng.randrange(len(self.lanes))
+            number = self.rng.choice(list(self.lanes))
             done = splitter.split(number, self.engine.splittable(number), self.now)
             if done is not None:
                 self.tally.rounds += 1

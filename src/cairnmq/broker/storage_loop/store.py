@@ -77,7 +77,7 @@ class Store:
         self.engine = engine
         self._appends = engine.appends
         self.queues = engine.queues
-        self.epoch = engine.epoch
+        self.epochs = engine.epochs  # under which each journal is led
         self.clock = clock
         self._config = config
         self._slots = slots
@@ -87,7 +87,7 @@ class Store:
         self._cold = ThreadPoolExecutor(COLD_READERS, "cold-read")
         self.cold_reads = ColdReads(self._cold)
         self.backlog = Backlog(engine)
-        self.loops: list[JournalLoop] = []
+        self.loops: dict[int, JournalLoop] = {}
         self.splitter = SplitterControl(
             engine,
             self.loops,
@@ -100,7 +100,8 @@ class Store:
             give_room=self.backlog.give_room,
         )
         synced = self.splitter.on_synced
-        self.loops.extend(JournalLoop(path, clock, self._wake, synced, self.backlog.give_room) for path in engine.paths)
+        for number, path in engine.paths.items():
+            self.loops[number] = JournalLoop(path, clock, self._wake, synced, self.backlog.give_room)
         kept = config.cairn_response_bytes_max // KEPT_PART // LARGE
         self.chunks = Chunks(kept_small=0, kept_large=min(kept, CHUNKS_KEPT))
         self._unpacker = ThreadPoolExecutor(1, "unpack")
@@ -114,7 +115,7 @@ class Store:
         self._expiry_clock = ExpiryClock(clock, steady, lambda: self._config.producer_id_expiration_ms)
 
     def start(self) -> None:
-        for loop in self.loops:
+        for loop in self.loops.values():
             loop.start(self._config.cairn_reserve_bytes)
         self.splitter.start()
         self._expire()
@@ -146,8 +147,7 @@ class Store:
 
     def configure(self, queue_id: int, config: LogConfig) -> None:
         queue = self.queues[queue_id]
-        old = queue.spec
-        spec = QueueSpec(old.queue_id, old.topic, old.partition, old.topic_id, config)
+        spec = replace(queue.spec, config=config)
         self.engine.configure(spec)
         self.splitter.configure(spec)
 
@@ -319,12 +319,12 @@ class Store:
 
         What a stopped journal wrote and could not sync is left to recovery.
         """
-        for loop in self.loops:
+        for loop in self.loops.values():
             await loop.drain()
         await self.splitter.finish()
         if self._expiry is not None:
             self._expiry.cancel()
-        for loop in self.loops:
+        for loop in self.loops.values():
             loop.close()
         self._cold.shutdown()
         self._unpacker.shutdown()

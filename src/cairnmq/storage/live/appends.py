@@ -13,6 +13,7 @@ from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.storage.batches.admission import Span
 from cairnmq.storage.batches.markers import Marker
 from cairnmq.storage.files.format import Keyed
+from cairnmq.storage.journal.directories import facts_journal
 from cairnmq.storage.live.ack_lines import Released
 from cairnmq.storage.live.ack_policy import (
     KEYED,
@@ -27,8 +28,6 @@ from cairnmq.storage.live.ack_policy import (
 from cairnmq.storage.live.queue import Queue
 from cairnmq.storage.live.write_path import Placed, WritePath
 from cairnmq.types import SlotPlace
-
-NODE = SlotPlace(0, 0)  # facts of the node itself, in its first journal
 
 
 class StagedMarkers(Struct):
@@ -45,9 +44,10 @@ class StagedMarkers(Struct):
 class Appends:
     """One storage's."""
 
-    def __init__(self, queues: Mapping[int, Queue], paths: Sequence[WritePath]) -> None:
+    def __init__(self, queues: Mapping[int, Queue], paths: Mapping[int, WritePath]) -> None:
         self._queues = queues
         self._paths = paths
+        self.facts_in = facts_journal(paths)  # of the node itself
 
     def append(
         self, queue: Queue, batch: memoryview, acks: int, now_ms: int, *, in_transaction: bool = False
@@ -95,7 +95,7 @@ class Appends:
 
     def put_witness(self, fact: Keyed, flush: str, now_ms: int) -> AckPoint | Refusal:
         """The metadata's numbers (storage/recovery/witness.py)."""
-        return self._put(WITNESS, NODE, [fact], flush, now_ms)
+        return self._put(WITNESS, SlotPlace(0, self.facts_in), [fact], flush, now_ms)
 
     def _put(
         self, kind: EntryKind, slot: SlotPlace, facts: Sequence[Keyed], flush: str, now_ms: int

@@ -7,7 +7,7 @@ cannot be used is moved to `lost/EPOCH`, never deleted.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 import msgspec
 from msgspec import Struct
@@ -42,7 +42,7 @@ from cairnmq.storage.packs.pack_set import PackSet
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.recovery.clean_stop import read_clean_stop, was_clean
 from cairnmq.storage.recovery.journal_search import entries_behind, look_behind
-from cairnmq.storage.recovery.owner import journal_counts
+from cairnmq.storage.recovery.owner import Homes
 from cairnmq.storage.recovery.salvage import Manifest, QueueLoss, Remains, find_unfinished, place, rebuild
 from cairnmq.storage.recovery.stale_checkpoint import refuse_stale_checkpoint
 from cairnmq.storage.recovery.witness import Known, Seen, older
@@ -99,9 +99,9 @@ def find_loss(
     known = sorted(specs, key=lambda spec: (spec.topic, spec.partition))
     if not gone:
         refuse_stale_checkpoint(read_disk, image, known)  # what it says of losses would be as old
-    readers = _readers(journal_disk, image)
+    readers = _readers(journal_disk, image, known)
     try:
-        counts = journal_counts(journal_disk) | {max(len(readers), 1)}  # over how many journals queues were spread
+        homes = Homes(journal_disk)
         seen, ids = Seen(), set(image.queues)
         seen.add_image(image)
         for reader in readers.values():
@@ -132,14 +132,14 @@ def find_loss(
                 "the journals hold them"
             )
         elif not (loss.jumps or loss.restarts or loss.is_outdated):
-            _look_at_damage(loss, known, readers, counts)
+            _look_at_damage(loss, known, readers, homes)
             return loss if loss.salvages else None
         has_files = any(read_disk.list(name) for name in (QUEUES, PACKS, CHECKPOINTS))
         loss.repairable = bool(gone or loss.jumps) and has_files and not loss.is_outdated
         if signs is not None:
             loss.what.append(f"the metadata is older than the records: {signs}")
             _look_at_unclaimed(loss, read_disk, {spec.queue_id for spec in known}, ids)
-        _look_at_queues(loss, known, firsts, counts)
+        _look_at_queues(loss, known, firsts, homes)
         if loss.is_outdated:
             _look_at_logs(loss, known, read_disk)
         _mark_all(loss, readers)
@@ -157,9 +157,7 @@ def _begun(image: CheckpointImage, gone: str, known: Known, read_disk: Disk, met
     return Loss([], [], image, bool(gone), [], [], [], known, is_clean=is_clean)
 
 
-def _look_at_damage(
-    loss: Loss, specs: list[QueueSpec], readers: dict[int, JournalReader], counts: Collection[int]
-) -> None:
+def _look_at_damage(loss: Loss, specs: list[QueueSpec], readers: dict[int, JournalReader], homes: Homes) -> None:
     """Journals that are damaged somewhere behind the checkpoint."""
     ids = {spec.queue_id for spec in specs}
     for number, reader in readers.items():
@@ -184,7 +182,7 @@ def _look_at_damage(
         for spec in specs:
             queue_id = spec.queue_id
             lost = [QueueLoss(spec.topic, spec.partition, *gap) for gap in remains.lost.get(queue_id, ())]
-            at_home = queue_id in remains.last or any(queue_id % count == number for count in counts)
+            at_home = queue_id in remains.last or homes.may_hold(number, spec)
             if at_home and remains.end_is_uncertain(queue_id):
                 row = loss.image.queues.get(queue_id)
                 end = remains.ends.get(queue_id, row.end if row is not None else 0)
@@ -232,8 +230,8 @@ def find_metadata_loss(journal_disk: Disk, read_disk: Disk, missing: str = "the 
     return loss
 
 
-def _readers(journal_disk: Disk, image: CheckpointImage) -> dict[int, JournalReader]:
-    numbers = find_journals(journal_disk, image.marks)
+def _readers(journal_disk: Disk, image: CheckpointImage, specs: Iterable[QueueSpec] = ()) -> dict[int, JournalReader]:
+    numbers = find_journals(journal_disk, {*image.marks, *(spec.journal for spec in specs)})
     return {number: read_journal(journal_disk, number, image.marks.get(number)) for number in numbers}
 
 
@@ -286,7 +284,7 @@ def _find_firsts(reader: JournalReader, position: int, firsts: dict[int, int]) -
     return max(epoch, 0)
 
 
-def _look_at_queues(loss: Loss, specs: list[QueueSpec], firsts: dict[int, int], counts: Collection[int]) -> None:
+def _look_at_queues(loss: Loss, specs: list[QueueSpec], firsts: dict[int, int], homes: Homes) -> None:
     restarted = {mark.journal for mark in loss.restarts}
     for spec in specs:
         row = loss.image.queues.get(spec.queue_id)
@@ -297,7 +295,7 @@ def _look_at_queues(loss: Loss, specs: list[QueueSpec], firsts: dict[int, int], 
             loss.rows.append(QueueRow(spec.queue_id, first, first))
         elif first is None and loss.read_disk_gone:
             loss.queues.append(QueueLoss(spec.topic, spec.partition, 0, None))
-        elif first is None and any(spec.queue_id % count in restarted for count in counts) and not loss.is_clean:
+        elif first is None and any(homes.may_hold(number, spec) for number in restarted) and not loss.is_clean:
             loss.queues.append(QueueLoss(spec.topic, spec.partition, end, None))
 
 
@@ -344,7 +342,7 @@ def _look_at_logs(loss: Loss, specs: list[QueueSpec], read_disk: Disk) -> None:
 def _mark_all(loss: Loss, readers: dict[int, JournalReader]) -> None:
     """A checkpoint is published with what was accepted, and without any mark it could not be read."""
     marked = {mark.journal for mark in [*loss.jumps, *loss.restarts]} | set(loss.image.marks)
-    for number in set(readers) - marked or ({0} - marked):
+    for number in set(readers) - marked or ({0} if not marked else ()):
         seed = readers[number].find_seed() if number in readers else 0
         loss.jumps.append(JournalMark(number, 0, 0, 0, seed))
 

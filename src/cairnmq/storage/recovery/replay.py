@@ -9,7 +9,7 @@ damage stops there: nothing of it is cut, what lies before is read and split, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
@@ -38,6 +38,7 @@ from cairnmq.storage.live.write_path import WritePath
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.queue.state import QueueState
 from cairnmq.storage.recovery.journal_search import Behind, look_behind
+from cairnmq.storage.recovery.owner import Homes
 from cairnmq.storage.recovery.witness import KEY, PRODUCERS_END, SPACE, Known, Seen
 
 PROGRESS_ENTRIES = 10_000
@@ -61,21 +62,24 @@ class Scan(Struct):
     hole: Place | None = None  # the file ends here, before the checkpoint's split position; nothing is lost by that
     is_old: bool = False  # some of what was scanned is of an earlier version of the format
 
+    @property
+    def last_epoch(self) -> int:
+        """The highest one in this journal."""
+        return self.epoch if self.behind is None else max(self.epoch, self.behind.seen.epoch)
+
 
 Keyeds = dict[tuple[str, bytes], bytes]
 Progress = Callable[[int, int], None]  # scanned bytes, bytes to scan
 
 
-def live_queues(
-    specs: Iterable[QueueSpec], image: CheckpointImage, journal_of: Callable[[int], int]
-) -> dict[int, Queue]:
+def live_queues(specs: Iterable[QueueSpec], image: CheckpointImage) -> dict[int, Queue]:
     """The queues that exist, with their state as of the checkpoint."""
     queues = {}
     for spec in specs:
         row = image.queues.get(spec.queue_id)
         state = QueueState.from_row(row) if row is not None else QueueState()
         segments_from = row.segments_from if row is not None else NO_SEGMENTS
-        queue = queues[spec.queue_id] = Queue(spec, state, journal_of(spec.queue_id), segments_from)
+        queue = queues[spec.queue_id] = Queue(spec, state, segments_from=segments_from)
         if row is not None and not row.compaction.swaps:
             queue.learn_sums(row.row_sums)
     return queues
@@ -123,7 +127,7 @@ def scan_journal(
             scan.queue_id_max = queue_id
         queue = queues.get(queue_id)
         if queue is not None:
-            queue.journal = number  # where it has entries behind the checkpoint it stays, whatever the settings say
+            queue.journal = number  # where it has entries behind the checkpoint it stays, whatever its topic says
         if entry.kind == BATCH:
             scan.entries += 1
             if scan.producer_id_max < entry.producer_id < PRODUCERS_END:
@@ -199,8 +203,8 @@ def _is_old(scan: Scan, reader: JournalReader) -> bool:
     return scan.end > scan.start and any(head is not None and head.leader is None for head in heads)
 
 
-def cut_short(queues: Iterable[Queue], scan: Scan, journals: Iterable[int]) -> None:
-    """Marks the queues that may have entries behind the damage. `journals`: over how many they have been spread.
+def cut_short(queues: Iterable[Queue], scan: Scan, homes: Homes) -> None:
+    """Marks the queues that may have entries behind the damage.
 
     They belong to the damaged journal until somebody accepts the loss, wherever they would be by now: another journal
     would give offsets again that their records behind the damage have.
@@ -211,13 +215,12 @@ def cut_short(queues: Iterable[Queue], scan: Scan, journals: Iterable[int]) -> N
             # What was deleted does not come back because of the damage.
             queue.move_start(min(scan.behind.starts.get(queue.queue_id, 0), queue.end))
         elsewhere = queue.tail is not None and queue.journal != scan.number
-        at_home = queue.journal == scan.number or any(queue.queue_id % count == scan.number for count in journals)
-        if at_home and not elsewhere:
+        if not elsewhere and (queue.journal == scan.number or homes.may_hold(scan.number, queue.spec)):
             queue.cut_short, queue.journal = True, scan.number
 
 
 def known_by(
-    image: CheckpointImage, keyed: Keyeds, scans: Sequence[Scan], journal_disk: Disk, read_disk: Disk
+    image: CheckpointImage, keyed: Keyeds, scans: Iterable[Scan], journal_disk: Disk, read_disk: Disk
 ) -> Known:
     """What all that was read shows of the metadata's numbers."""
     seen = Seen()

@@ -26,12 +26,12 @@ SlotOf = Callable[[str, bytes], int]  # by space and key: the queue id of a fact
 
 def is_needed(engine: Engine) -> bool:
     """Whether there is anything that may be of an earlier version."""
-    return engine.image.file_number > 0 or any(scan.end > 0 for scan in engine.scans)
+    return engine.image.file_number > 0 or any(scan.end > 0 for scan in engine.scans.values())
 
 
 def upgrade(engine: Engine, journal_disk: Disk, slot_of: SlotOf, now_ms: int) -> None:
     """Returns when the checkpoint counts. Blocks; nothing else may use the engine."""
-    for scan in engine.scans:
+    for scan in engine.scans.values():
         if scan.damage is not None:
             raise Corrupt(
                 f"the data directory is of an earlier version and cannot be upgraded, because {scan.damage_text} "
@@ -44,11 +44,10 @@ def upgrade(engine: Engine, journal_disk: Disk, slot_of: SlotOf, now_ms: int) ->
         engine.read_disk,
         image,
         lambda queue_ids: _specs(engine, queue_ids),
-        journals=[path.journal.number for path in engine.paths],
+        journals=engine.paths,
     )
     try:
-        for path in engine.paths:  # those of the first versions have all facts in the first journal, before any other
-            number = path.journal.number
+        for number in sorted(engine.paths):  # version 1 has all facts in the first journal, before any other
             while (done := splitter.split(number, engine.splittable(number), now_ms)) is not None:
                 engine.on_round(done)
                 reach("upgrade-split")

@@ -15,6 +15,7 @@ from cairnmq.broker.live_catalog import all_queue_specs
 from cairnmq.errors import Corrupt
 from cairnmq.metadata.catalog import Catalog
 from cairnmq.metadata.sqlite import SqliteStore
+from cairnmq.metadata.topics import placed
 from cairnmq.settings.broker import BrokerConfig
 from cairnmq.storage.check.verify import check
 from cairnmq.storage.checkpoint.checkpoint import checkpoint_name, load_checkpoint
@@ -30,7 +31,7 @@ from cairnmq.types import Counters, Slots
 from golden.directory import expected, seen, unpack
 
 SLOTS = Slots(100, 24, (0, 1))
-CONFIG = EngineConfig(journals=2, segment_bytes=1 << 20)
+CONFIG = EngineConfig(segment_bytes=1 << 20)
 WANTED = expected("version-1")
 NOW = WANTED["time_ms"]
 Disks = tuple[SimDisk, SimDisk]
@@ -43,7 +44,7 @@ class Old:
         with closing(SqliteStore(str(unpack("version-1", root) / "meta.db"))) as store:
             catalog = Catalog(store)
             catalog.load()
-            self.specs: list[QueueSpec] = all_queue_specs(catalog.image, BrokerConfig())
+            self.specs: list[QueueSpec] = all_queue_specs(placed(catalog.image, (0, 1)), BrokerConfig())
         self.root = root
 
     def disks(self) -> Disks:
@@ -66,7 +67,7 @@ class Old:
     def start(self, disks: Disks, epoch: int) -> Engine:
         """In the order in which `broker/start_storage.py` does it."""
         journal_disk, read_disk = disks
-        witness = OwnerWitness(journal_disk, "c", 2)
+        witness = OwnerWitness(journal_disk, "c")
         counters = Counters(epoch, 200)
 
         def begin(_: object) -> int:
@@ -74,9 +75,9 @@ class Old:
             return epoch
 
         engine = Engine.open(
-            journal_disk, read_disk, self.specs, begin=begin, seed=1, config=CONFIG, now_ms=NOW, named=SLOTS.cycle
+            journal_disk, read_disk, self.specs, begin=begin, seed=1, config=CONFIG, now_ms=NOW, journals=SLOTS.cycle
         )
-        if not witness.is_current(SLOTS.first) or any(scan.is_old for scan in engine.scans):
+        if not witness.is_current(SLOTS.first) or any(scan.is_old for scan in engine.scans.values()):
             assert is_needed(engine)
             upgrade(engine, journal_disk, slot_of, NOW)
             witness.upgraded(SLOTS.first, counters)
@@ -107,8 +108,8 @@ def test_everything_is_there_and_in_the_new_format(old: Old) -> None:
     disks = old.disks()
     engine = old.start(disks, 10)
     assert found_in(engine) == WANTED
-    assert all(scan.end > scan.start and scan.is_old for scan in engine.scans), "there was something to split"
-    assert engine.split == engine.checkpointed == {scan.number: scan.end for scan in engine.scans}
+    assert all(scan.end > scan.start and scan.is_old for scan in engine.scans.values()), "there was something to split"
+    assert engine.split == engine.checkpointed == {scan.number: scan.end for scan in engine.scans.values()}
     owner = read_owner(disks[0])
     assert owner is not None and (owner.format, owner.slots_from) == (2, 100)
     rows = load_checkpoint(disks[1]).keyed.values()
@@ -124,7 +125,7 @@ def test_it_is_done_once(old: Old) -> None:
     serial = load_checkpoint(disks[1]).serial
     engine = old.start(disks, 11)
     assert found_in(engine) == WANTED and load_checkpoint(disks[1]).serial == serial
-    assert all(scan.end == scan.start and not scan.is_old for scan in engine.scans)
+    assert all(scan.end == scan.start and not scan.is_old for scan in engine.scans.values())
 
 
 def test_entries_of_the_new_version_come_after_it(old: Old) -> None:
@@ -144,7 +145,7 @@ def test_entries_of_the_new_version_come_after_it(old: Old) -> None:
     assert heads[-1].leader == (1, 10) and all(head.leader is None for head in heads[:-1])
     again = old.start((disks[0].crash(), disks[1].crash()), 11)
     assert again.keyed["group", b"g"] == b"state"
-    assert not any(scan.is_old for scan in again.scans)
+    assert not any(scan.is_old for scan in again.scans.values())
 
 
 def strikes(old: Old) -> Iterator[int]:
