@@ -304,7 +304,9 @@ class Catalog:
         write the next queue id, so two brokers cannot give out the same ids or colliding names."""
         if not ops:
             return
-        guarded = [op if isinstance(op, Check) else replace(op, expect=self._expected(op.key)) for op in ops]
+        guarded = [
+            op if isinstance(op, Check) else replace(op, expect=self._revisions.get(op.key, ABSENT)) for op in ops
+        ]
         revision = _granted(self._store, self._store.transact(guarded))
         self._fold(
             [
@@ -314,9 +316,6 @@ class Catalog:
             ],
             revision,
         )
-
-    def _expected(self, key: str) -> int:
-        return self._revisions.get(key, ABSENT)
 
     def _fold(self, changes: Iterable[Change], version: int) -> None:
         """Apply changes that are news. A watch repeats our own, and a key's older values must not come back."""
