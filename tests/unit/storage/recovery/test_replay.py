@@ -123,7 +123,7 @@ def test_only_claims_of_this_node_are_about_this_disk(broker: Broker, own: tuple
     frame = seal_batch(second, 1, 1, 1, first, seed, 0)
     path.replace(FIRST, head + body + frame + bytes(second))
     path.remove("0/synced")
-    write_owner(path, Owner("c", 2, Counters(), (1,), own))
+    write_owner(path, Owner("c", 2, Counters(), (1,), nodes=own))
     path.damage(FIRST, len(head) + 40)
     scan = broker.killed().engine.scans[0]
     assert (scan.damage is not None) is damaged
