@@ -58,10 +58,11 @@ async def open_storage(
     seconds = clock() - started
     tell_foreign(find_foreign(directories.journal_disk(), engine.paths), directories.journal)
     log.info(
-        "cairn %s (%s): recovered %d queues in %.3f s, epoch %d",
+        "cairn %s (%s): recovered %d %s in %.3f s, epoch %d",
         __version__,
         kernels.summary(),
         len(engine.queues),
+        "partition" if len(engine.queues) == 1 else "partitions",
         seconds,
         engine.epoch,
     )
