@@ -94,6 +94,13 @@ def data_is_a_file(scene: Scene) -> list[str]:
     return [word.replace(str(scene.directory / "data"), str(path)) for word in scene.serve()]
 
 
+def damaged_metadata(scene: Scene) -> list[str]:
+    data = scene.directory / "torn"
+    data.mkdir()
+    (data / "meta.db").write_bytes(b"not what SQLite wrote" * 100)
+    return [word.replace(str(scene.directory / "data"), str(data)) for word in scene.serve()]
+
+
 def data_in_use(scene: Scene) -> list[str]:
     return [word.replace(str(scene.directory / "data"), str(scene.broker.data)) for word in scene.serve()]
 
@@ -108,6 +115,10 @@ def open_to_all(scene: Scene) -> list[str]:
 
 def unknown_topic(scene: Scene) -> list[str]:
     return ["consume", "nosuch", "-b", scene.broker.bootstrap]
+
+
+def deletion_of_an_unknown_topic(scene: Scene) -> list[str]:
+    return ["topic", "delete", "nosuch", "-b", scene.broker.bootstrap]
 
 
 def unknown_group(scene: Scene) -> list[str]:
@@ -174,10 +185,11 @@ def bad_number(scene: Scene) -> list[str]:
 
 CASES: list[Case] = [
     wrong_port, url_for_address, broker_down, kafka_port_taken, http_port_taken, bad_settings_file,
-    missing_settings_file, missing_file, data_is_a_file, data_in_use, bad_address, open_to_all, unknown_topic,
-    unknown_group, typo_in_command, typo_in_action, typo_in_option, typo_in_setting, typo_in_setting_at_run_time,
-    option_of_another_tool, option_before_the_command, command_of_another_tool, typo_in_a_json_line, topic_twice,
-    unknown_partition, unknown_broker, bad_offset, bad_number,
+    missing_settings_file, missing_file, data_is_a_file, damaged_metadata, data_in_use, bad_address, open_to_all,
+    unknown_topic, deletion_of_an_unknown_topic, unknown_group, typo_in_command, typo_in_action, typo_in_option,
+    typo_in_setting, typo_in_setting_at_run_time, option_of_another_tool, option_before_the_command,
+    command_of_another_tool, typo_in_a_json_line, topic_twice, unknown_partition, unknown_broker, bad_offset,
+    bad_number,
 ]  # fmt: skip
 
 

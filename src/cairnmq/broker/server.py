@@ -64,6 +64,8 @@ def run(options: ServeOptions) -> int:
         else:
             sys.stderr.write(f"cairn serve: {text_of(error)}\n")
         return 2 if isinstance(error, BadUsage) else 1
+    else:
+        log.info("broker stopped")
     return 0
 
 

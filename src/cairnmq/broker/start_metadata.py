@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, closing
+from contextlib import AsyncExitStack, closing, contextmanager
 
 from cairnmq.broker import logs
 from cairnmq.broker.data_directories import DataDirectories
@@ -15,7 +15,7 @@ from cairnmq.broker.opened import OpenMetadata
 from cairnmq.broker.options import ServeOptions
 from cairnmq.broker.start_errors import CannotServe
 from cairnmq.broker.start_report import tell_accepted
-from cairnmq.errors import Lost, Refusal
+from cairnmq.errors import Corrupt, Lost, Refusal
 from cairnmq.metadata.catalog import Catalog
 from cairnmq.metadata.sqlite import SqliteStore
 from cairnmq.settings.broker import BrokerConfig
@@ -49,10 +49,11 @@ async def open_metadata(
     await asyncio.to_thread(replace_lost_metadata, options, directories, found, wall)
     thread = ThreadPoolExecutor(1, thread_name_prefix="metadata")
     stack.callback(thread.shutdown)
-    store = await loop.run_in_executor(thread, SqliteStore, os.path.join(options.data, METADATA_FILE))
-    stack.push_async_callback(loop.run_in_executor, thread, store.close)
-    catalog = Catalog(store, node_id=options.node_id, journals=range(start_config.cairn_journals))
-    await loop.run_in_executor(thread, catalog.load)
+    with _advice_on_damage():
+        store = await loop.run_in_executor(thread, SqliteStore, os.path.join(options.data, METADATA_FILE))
+        stack.push_async_callback(loop.run_in_executor, thread, store.close)
+        catalog = Catalog(store, node_id=options.node_id, journals=range(start_config.cairn_journals))
+        await loop.run_in_executor(thread, catalog.load)
     stack.callback(catalog.close)
     config = catalog.broker_config(start_config)
     if isinstance(config, Refusal):
@@ -72,6 +73,14 @@ async def open_metadata(
     return OpenMetadata(catalog, thread, config, witness), found
 
 
+@contextmanager
+def _advice_on_damage() -> Iterator[None]:
+    try:
+        yield
+    except Corrupt as error:
+        raise Corrupt(f"{error}; nothing was changed. Restore the newest copy of this file") from error
+
+
 def replace_lost_metadata(
     options: ServeOptions, directories: DataDirectories, found: FoundMetadata, wall: Callable[[], int]
 ) -> None:
@@ -82,7 +91,7 @@ def replace_lost_metadata(
     disk, begun = directories.data_disk(), METADATA_FILE + UNFINISHED
     is_there = disk.exists(METADATA_FILE)
     if is_there:
-        with closing(SqliteStore(os.path.join(options.data, METADATA_FILE))) as store:
+        with _advice_on_damage(), closing(SqliteStore(os.path.join(options.data, METADATA_FILE))) as store:
             if store.revision:
                 return
         found.put_back()  # what is put aside, or left, is what was there

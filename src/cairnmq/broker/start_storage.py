@@ -63,10 +63,11 @@ async def open_storage(
     seconds = clock() - started
     tell_foreign(find_foreign(directories.journal_disk(), engine.paths), directories.journal)
     log.info(
-        "cairn %s (%s): recovered %d queues in %.3f s%s, epoch %d",
+        "cairn %s (%s): recovered %d %s in %.3f s%s, epoch %d",
         __version__,
         kernels.summary(),
         len(engine.queues),
+        "partition" if len(engine.queues) == 1 else "partitions",
         seconds,
         " after a clean stop" if engine.was_clean else "",
         engine.epoch,

@@ -191,7 +191,7 @@ def _ask_http(place: str, timeout: float) -> list[str]:
         try:
             said = json.load(refused)
         except (ValueError, OSError, HTTPException):
-            return [f"{url} responded with HTTP {refused.code}"]
+            return [f"{url} responded with HTTP {refused.code}; --http takes the address of the status page"]
     except (URLError, OSError, OverflowError) as failed:
         reason = getattr(failed, "reason", failed)
         return [f"cannot ask {url}: {reason_of(reason) if isinstance(reason, OSError) else reason}"]

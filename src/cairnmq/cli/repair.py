@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from cairnmq.storage.api.repairing import Metadata as _Metadata
 
 REMARKS = """\
-Shows what it will do and what will be lost, asks for confirmation, and keeps the old files in DIR/lost.
 Stop the broker first, and copy both directories if you can.
+
+Shows what it will do and what will be lost, asks for confirmation, and keeps the old files in DIR/lost.
 
 Exit code 0: repaired, or nothing was wrong. 1: not possible or not confirmed; nothing was changed."""
 

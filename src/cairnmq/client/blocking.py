@@ -373,7 +373,7 @@ class Client:
 
     def _any_link(self, deadline: float) -> _Link:
         failures: list[Unreachable] = []
-        advice = "is `cairn serve` running? use -b HOST:PORT"
+        advice = "is `cairn serve` running? For another address use -b HOST:PORT"
         known = [(node.host, node.port) for node in self.session.nodes.values()]
         addresses = list(dict.fromkeys([*self._bootstrap, *known]))
         for tried, (host, port) in enumerate(addresses):

@@ -58,7 +58,8 @@ def test_ready_line_ready_file_and_a_clean_end(
     with urllib.request.urlopen(f"{http}/health/ready", timeout=60) as answer:
         assert json.load(answer)["ready"] is True
     os.kill(process.pid, number)
-    assert process.wait(60) == 0
+    _, log = process.communicate(timeout=60)
+    assert process.returncode == 0 and "recovered 0 partitions in" in log and log.endswith(": broker stopped\n")
     assert [name for name in os.listdir(tmp_path) if name.endswith(".tmp")] == []
 
 

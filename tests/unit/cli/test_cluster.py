@@ -180,7 +180,12 @@ def answering(code: int, body: bytes) -> Iterator[tuple[str, list[str]]]:
         (200, b'{"ready": true}', 0, []),
         (503, b'{"ready": false, "reasons": ["recovery in progress"]}', 1, ["recovery in progress"]),
         (503, b'{"ready": false}', 1, ["not ready"]),
-        (502, b"<html>", 1, ["http://PLACE/health/ready responded with HTTP 502"]),
+        (
+            502,
+            b"<html>",
+            1,
+            ["http://PLACE/health/ready responded with HTTP 502; --http takes the address of the status page"],
+        ),
         (200, b"<html>", 1, ["http://PLACE/health/ready is not a broker's: its response is not JSON"]),
         (200, b"[]", 1, ["http://PLACE/health/ready is not a broker's"]),
     ],

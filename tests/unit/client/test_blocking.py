@@ -47,7 +47,8 @@ def test_an_unreachable_broker_is_a_sentence_with_advice() -> None:
     port = free_port()
     with pytest.raises(Unreachable) as raised:
         Client.connect(f"127.0.0.1:{port}")
-    expected = f"cannot reach 127.0.0.1:{port}: connection refused; is `cairn serve` running? use -b HOST:PORT"
+    advice = "is `cairn serve` running? For another address use -b HOST:PORT"
+    expected = f"cannot reach 127.0.0.1:{port}: connection refused; {advice}"
     assert str(raised.value) == expected
 
 

@@ -111,8 +111,10 @@ async def _delete(ctx: Context, name: str | None, topic_id: bytes, refusal: Refu
     if refusal is None and (name is None) == (topic_id == _NO_ID):
         refusal = Refusal(ErrorCode.INVALID_REQUEST, "give either the name or the id of the topic")
     if refusal is None and topic is None:
-        code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        refusal = Refusal(code, "there is no such topic")
+        if name is None:
+            refusal = Refusal(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+        else:
+            refusal = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist")
     if refusal is None and topic is not None:
         try:
             refusal = await ctx.catalog.delete_topic(topic)
