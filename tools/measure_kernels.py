@@ -51,12 +51,12 @@ def storage() -> None:
         size = f"a batch of {len(view)} bytes"
         compare(f"`admit`, {size}", admission.admit, kernels.pick(admission.admit), view, LogConfig(), NOW)
         compare(
-            f"`seal_batch`, {size}", entries.seal_batch, kernels.pick(entries.seal_batch), view, 7, 3, 9, 1000, SEED
+            f"`seal_batch`, {size}", entries.seal_batch, kernels.pick(entries.seal_batch), view, 7, 3, 9, 1000, SEED, 0
         )
     journal = bytearray()
     for offset in range(256):
         view = memoryview(make_batch(1))
-        journal += entries.seal_batch(view, offset, 3, 9, 1000, SEED) + view
+        journal += entries.seal_batch(view, offset, 3, 9, 1000, SEED, 0) + view
     scanned = (memoryview(bytes(journal)), 0, 0, SEED, 1 << 40, 256)
     compare("`scan_entries`, 256 small entries", entries.scan_entries, kernels.pick(entries.scan_entries), *scanned)
     segment = b"".join(make_batch(1, offset) for offset in range(500))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NewType, TypeAlias
+from typing import NamedTuple, NewType, TypeAlias
 
 from msgspec import Struct
 
@@ -46,6 +46,30 @@ def highest(*known: Counters) -> Counters:
     """Field by field."""
     fields = zip(*((c.epoch, c.next_queue_id, c.next_producer_id, c.revision) for c in known), strict=True)
     return Counters(*map(max, fields))
+
+
+class SlotPlace(NamedTuple):
+    """Where facts of coordinators are: the queue id that their entries bear, and its journal."""
+
+    queue_id: int
+    journal: int
+
+
+class Slots(Struct, frozen=True, gc=False):
+    """The system queues of the coordinators, made once for the life of a cluster. A group or transactional id belongs
+    to the slot that has the rest of its checksum; `cycle` names the journals of the slots, over and over."""
+
+    first: int
+    count: int
+    cycle: tuple[int, ...]
+
+    def of(self, checksum: int) -> SlotPlace:
+        slot = checksum % self.count
+        return SlotPlace(self.first + slot, self.cycle[slot % len(self.cycle)])
+
+    def place(self, queue_id: int) -> SlotPlace:
+        """Of a slot by its queue id."""
+        return self.of(queue_id - self.first)
 
 
 class TopicPartition(Struct, frozen=True, gc=False):

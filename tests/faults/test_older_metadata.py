@@ -325,15 +325,15 @@ def test_a_directory_of_a_later_format_is_not_touched(shop: Shop) -> None:
     assert shop.broker.journal_dir is not None
     journals = RealDisk(shop.broker.journal_dir)
     owner = read_owner(journals)
-    assert owner is not None and owner.format == 1 and owner.witness.epoch == 1
-    write_owner(journals, Owner(owner.cluster_id, 2, owner.witness))
+    assert owner is not None and owner.format == 2 and owner.witness.epoch == 1
+    write_owner(journals, Owner(owner.cluster_id, 3, owner.witness))
     whole = files(shop.broker)
     for flags in ((), ("--accept-loss",)):
         shop.broker.flags = flags
         assert "newer version of CairnMQ" in shop.refused()
         assert files(shop.broker) == whole
     code, said = verify(shop.broker)
-    assert code == 1 and "format is 2, this version knows 1" in said
+    assert code == 1 and "format is 3, this version knows 2" in said
 
 
 def test_a_directory_of_an_earlier_version_opens(shop: Shop) -> None:

@@ -27,7 +27,7 @@ from cairnmq.errors import Refusal
 from cairnmq.metadata.image import QueueRange, Topic
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.batches import admission
-from cairnmq.storage.files.format import FACT, segment_entry, whole_frame
+from cairnmq.storage.files.format import DURABLE, FACT, QUEUE_ID_MAX, Leader, segment_entry, whole_frame
 from cairnmq.storage.journal import entries
 from cairnmq.storage.live.queue import Queue
 from cairnmq.storage.queue.spec import QueueSpec
@@ -179,14 +179,17 @@ def test_sound_batches(found: bytearray, max_bytes: int, offset: int, limit: int
     sent=batches(),
     offset=st.integers(0, 2**63 - 1),
     epoch=st.integers(0, 2**31 - 1),
-    queue_id=st.integers(0, 2**64 - 1),
+    queue_id=st.integers(0, QUEUE_ID_MAX),
     synced=st.integers(0, 2**64 - 1),
     seed=st.integers(0, 2**32 - 1),
+    flags=st.integers(0, 2**16 - 1),
 )
-def test_seal_batch(sent: bytearray, offset: int, epoch: int, queue_id: int, synced: int, seed: int) -> None:
+def test_seal_batch(
+    sent: bytearray, offset: int, epoch: int, queue_id: int, synced: int, seed: int, flags: int
+) -> None:
     other = bytearray(sent)
-    frame = kernel_of(entries.seal_batch)(memoryview(sent), offset, epoch, queue_id, synced, seed)
-    assert frame == entries.seal_batch(memoryview(other), offset, epoch, queue_id, synced, seed)
+    frame = kernel_of(entries.seal_batch)(memoryview(sent), offset, epoch, queue_id, synced, seed, flags)
+    assert frame == entries.seal_batch(memoryview(other), offset, epoch, queue_id, synced, seed, flags)
     assert sent == other
 
 
@@ -194,20 +197,25 @@ def test_seal_batch_writes_nothing_outside() -> None:
     kernel = kernel_of(entries.seal_batch)
     for size in range(HEADER_SIZE):
         with pytest.raises(ValueError):
-            kernel(memoryview(bytearray(size)), 0, 0, 0, 0, 0)
+            kernel(memoryview(bytearray(size)), 0, 0, 0, 0, 0, 0)
     with pytest.raises((BufferError, ValueError)):
-        kernel(memoryview(bytes(100)), 0, 0, 0, 0, 0)
+        kernel(memoryview(bytes(100)), 0, 0, 0, 0, 0, 0)
+    for seal in (kernel, entries.seal_batch):
+        with pytest.raises(OverflowError):
+            seal(memoryview(bytearray(100)), 0, 0, QUEUE_ID_MAX + 1, 0, 0, 0)
 
 
 @st.composite
 def journal_bytes(draw: st.DrawFn) -> bytes:
-    parts: list[bytes] = [segment_entry(0, SEED, 1, 0, NOW)] if draw(st.booleans()) else []
+    parts: list[bytes] = [segment_entry(0, SEED, 1, 0, NOW, Leader(1, 1))] if draw(st.booleans()) else []
     for _ in range(draw(st.integers(0, 5))):
-        queue_id, synced = draw(st.sampled_from([0, 1, 2**64 - 1])), draw(st.sampled_from([0, 1000, 2**64 - 1]))
+        queue_id, synced = draw(st.sampled_from([0, 1, QUEUE_ID_MAX])), draw(st.sampled_from([0, 1000, 2**64 - 1]))
+        # known, to be ignored, and one that ends a scan
+        flags = draw(st.sampled_from([0, DURABLE, 0x8000 | DURABLE, 0x40]))
         kind = draw(st.sampled_from(["batch", "batch", "fact", "short batch"]))
         if kind == "fact":
             payload = draw(st.binary(max_size=1000))
-            parts.append(whole_frame(FACT, 1, queue_id, synced, payload, SEED) + payload)
+            parts.append(whole_frame(FACT, 1, queue_id, synced, payload, SEED, flags) + payload)
             continue
         sent = draw(batches())
         if kind == "short batch":
@@ -215,7 +223,7 @@ def journal_bytes(draw: st.DrawFn) -> bytes:
             struct.pack_into(">i", sent, 8, len(sent) - 12)
             struct.pack_into(">I", sent, 17, crc32c(memoryview(sent)[CRC_START:]))
         parts += (
-            entries.seal_batch(memoryview(sent), draw(st.integers(0, 2**63 - 1)), 1, queue_id, synced, SEED),
+            entries.seal_batch(memoryview(sent), draw(st.integers(0, 2**63 - 1)), 1, queue_id, synced, SEED, flags),
             sent,
         )
     return b"".join(parts)

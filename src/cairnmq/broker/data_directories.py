@@ -30,9 +30,10 @@ class DataDirectories(Struct, frozen=True):
     def data_disk(self) -> RealDisk:
         return RealDisk(self.data)
 
-    def accept(self, loss: Loss, *, epoch: int, now_ms: int) -> None:
+    def accept(self, loss: Loss, *, epoch: int, node_id: int, now_ms: int) -> None:
         """What is left on the disks becomes whole without what is lost."""
-        accept(self.journal_disk(), self.data_disk(), loss, epoch=epoch, seed=secrets.randbits(32), now_ms=now_ms)
+        seed = secrets.randbits(32)
+        accept(self.journal_disk(), self.data_disk(), loss, epoch=epoch, node_id=node_id, seed=seed, now_ms=now_ms)
 
 
 def lock_directories(options: ServeOptions) -> list[DirectoryLock]:

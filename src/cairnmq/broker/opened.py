@@ -10,6 +10,7 @@ from msgspec import Struct
 from cairnmq.metadata.catalog import Catalog
 from cairnmq.settings.broker import BrokerConfig
 from cairnmq.storage.api.start import Engine, OwnerWitness
+from cairnmq.types import Slots
 
 
 class OpenMetadata(Struct, frozen=True, eq=False):
@@ -25,6 +26,7 @@ class OpenStorage(Struct, frozen=True, eq=False):
     """Recovered. `lock_fds`: the locks of its directories, which the splitter process holds too."""
 
     engine: Engine
+    slots: Slots
     journal_dir: str
     data_dir: str
     lock_fds: Sequence[int] = ()

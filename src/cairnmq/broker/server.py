@@ -127,6 +127,7 @@ async def open_broker(
         locks,
         metadata,
         found,
+        node_id=options.node_id,
         accept_loss=options.accept_loss,
         progress=progress,
         wall=wall_ms,

@@ -69,7 +69,7 @@ async def open_metadata(
         accept_loss=options.accept_loss,
     )
     await loop.run_in_executor(thread, catalog.name_cluster, owner.cluster_id if owner is not None else "")
-    witness = OwnerWitness(directories.journal_disk(), catalog.cluster_id)
+    witness = OwnerWitness(directories.journal_disk(), catalog.cluster_id, options.node_id)
     return OpenMetadata(catalog, thread, config, witness), found
 
 
@@ -115,7 +115,7 @@ def replace_lost_metadata(
         catalog.raise_to(known.floor)
         if loss is not None:
             tell_accepted(loss)
-            directories.accept(loss, epoch=epoch, now_ms=wall())
+            directories.accept(loss, epoch=epoch, node_id=options.node_id, now_ms=wall())
     if disk.exists(begun + "-wal"):
         raise CannotServe(f"{begun} could not be written completely: is the disk full?")
     # Of the lost file, if a broker was killed: SQLite would replay it into the new one.

@@ -10,6 +10,7 @@ import signal
 from collections.abc import Callable, Sequence
 
 from cairnmq import __version__, kernels
+from cairnmq.broker.coordination.slot_keys import place_of
 from cairnmq.broker.data_directories import DataDirectories
 from cairnmq.broker.found_metadata import FoundMetadata
 from cairnmq.broker.live_catalog import all_queue_specs
@@ -30,8 +31,9 @@ from cairnmq.storage.api.start import (
     begin,
     find_foreign,
     find_loss,
+    reach,
 )
-from cairnmq.types import Counters
+from cairnmq.types import Counters, Slots
 
 log = logging.getLogger("cairnmq.broker")
 
@@ -44,6 +46,7 @@ async def open_storage(
     metadata: OpenMetadata,
     found: FoundMetadata,
     *,
+    node_id: int,
     accept_loss: bool,
     progress: Progress,
     wall: Callable[[], int],
@@ -52,27 +55,36 @@ async def open_storage(
     """On a thread of its own, so that /health is still served. `clock` measures how long it takes, in seconds."""
     if metadata.config.cairn_fault_point:
         arm(metadata.config.cairn_fault_point, lambda: os.kill(os.getpid(), signal.SIGKILL))
-    recovery = _Recovery(directories, metadata, found, wall, accept_loss=accept_loss, progress=progress)
+    recovery = _Recovery(
+        directories, metadata, found, wall, node_id=node_id, accept_loss=accept_loss, progress=progress
+    )
     started = clock()
     engine = await asyncio.to_thread(recovery.run)
     seconds = clock() - started
     tell_foreign(find_foreign(directories.journal_disk(), engine.paths), directories.journal)
     log.info(
-        "cairn %s (%s): recovered %d %s in %.3f s, epoch %d",
+        "cairn %s (%s): recovered %d %s in %.3f s%s, epoch %d",
         __version__,
         kernels.summary(),
         len(engine.queues),
         "partition" if len(engine.queues) == 1 else "partitions",
         seconds,
+        " after a clean stop" if engine.was_clean else "",
         engine.epoch,
     )
     return OpenStorage(
-        engine, directories.journal, directories.data, [lock.fileno() for lock in locks], recovery_seconds=seconds
+        engine,
+        recovery.slots,
+        directories.journal,
+        directories.data,
+        [lock.fileno() for lock in locks],
+        recovery_seconds=seconds,
     )
 
 
-def engine_config(config: BrokerConfig) -> EngineConfig:
+def engine_config(config: BrokerConfig, node_id: int) -> EngineConfig:
     return EngineConfig(
+        node_id=node_id,
         segment_bytes=config.cairn_journal_segment_bytes,
         retain_bytes=config.cairn_journal_retention_bytes,
         unsplit_bytes_max=config.cairn_unsplit_bytes_max,
@@ -90,6 +102,7 @@ class _Recovery:
         found: FoundMetadata,
         wall: Callable[[], int],
         *,
+        node_id: int,
         accept_loss: bool,
         progress: Progress,
     ) -> None:
@@ -97,12 +110,42 @@ class _Recovery:
         self._metadata = metadata
         self._found = found
         self._wall = wall
+        self._node_id = node_id
         self._accept_loss = accept_loss
         self._progress = progress
         image = placed(metadata.catalog.image, metadata.catalog.journals)
         self._specs: list[QueueSpec] = all_queue_specs(image, metadata.config)
 
     def run(self) -> Engine:
+        engine, witness = self._recovered(), self._metadata.witness
+        if not witness.is_current(self.slots.first) or any(scan.is_old for scan in engine.scans.values()):
+            self._upgrade(engine)
+            reach("upgrade-owner")
+            witness.upgraded(self.slots.first, self._counters())
+        return engine
+
+    @property
+    def slots(self) -> Slots:
+        """They are made with the first start that gets so far."""
+        slots = self._metadata.catalog.image.slots
+        assert slots is not None
+        return slots
+
+    def _upgrade(self, engine: Engine) -> None:
+        from cairnmq.storage.api import upgrading  # once in the life of a data directory
+
+        if not upgrading.is_needed(engine):
+            return
+        slots = self.slots
+        log.info("upgrading the data directory: all journals are split before anything is written in the new format")
+
+        def slot_of(space: str, key: bytes) -> int:
+            place = place_of(slots, space, key)
+            return place.queue_id if place is not None else 0
+
+        upgrading.upgrade(engine, self._directories.journal_disk(), slot_of, self._wall())
+
+    def _recovered(self) -> Engine:
         for _ in range(_LOSSES_MAX):
             try:
                 return self._open()
@@ -120,15 +163,17 @@ class _Recovery:
         return self._open()
 
     def _open(self) -> Engine:
+        slots = self._metadata.catalog.image.slots
         return Engine.open(
             self._directories.journal_disk(),
             self._directories.data_disk(),
             self._specs,
-            journals=self._metadata.catalog.journals,
+            journals={*self._metadata.catalog.journals, *(slots.cycle if slots is not None else ())},
             begin=self._begin,
             seed=secrets.randbits(32),
-            config=engine_config(self._metadata.config),
+            config=engine_config(self._metadata.config, self._node_id),
             now_ms=self._wall(),
+            last_epoch=self._counters().epoch,
             refuse_damage=self._accept_loss,
             progress=self._progress,
             tell=tell_scans,
@@ -141,7 +186,12 @@ class _Recovery:
         """Compares the metadata with the witness, commits them, writes the witness; entries are appended after that,
         where the metadata say."""
         metadata = self._metadata
-        epoch = metadata.thread.submit(begin, metadata.catalog, known, metadata.witness.keep).result()
+
+        def keep(begun: Counters) -> None:
+            metadata.catalog.make_slots(metadata.catalog.journals)
+            metadata.witness.keep(metadata.catalog.counters())
+
+        epoch = metadata.thread.submit(begin, metadata.catalog, known, keep).result()
         metadata.thread.submit(metadata.catalog.place_queues).result()
         assert epoch > known.floor.epoch, f"epoch {epoch} was in use: {known.floor.epoch} is known"
         self._found.forget()
@@ -158,5 +208,5 @@ class _Recovery:
             self._found.put_aside(epoch)
         self._found.forget()  # from here on files bear this epoch, so the metadata must not forget it
         tell_accepted(loss)
-        self._directories.accept(loss, epoch=epoch, now_ms=self._wall())
+        self._directories.accept(loss, epoch=epoch, node_id=self._node_id, now_ms=self._wall())
         thread.submit(catalog.raise_to, floor).result()

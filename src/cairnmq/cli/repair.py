@@ -95,6 +95,7 @@ def _refuse_others(root: str, journal_root: str) -> None:
 
 def _metadata(path: str) -> tuple[str, _Metadata]:
     """The cluster id, and the topics and settings that a repair needs."""
+    from cairnmq.broker.coordination.slot_keys import place_of
     from cairnmq.broker.live_catalog import all_queue_specs
     from cairnmq.errors import Refusal
     from cairnmq.groups import pending
@@ -103,13 +104,19 @@ def _metadata(path: str) -> tuple[str, _Metadata]:
     from cairnmq.settings.broker import BrokerConfig
     from cairnmq.storage.api.repairing import Metadata
     from cairnmq.transactions import record
+    from cairnmq.types import SlotPlace
 
     with copied_catalog(path) as (catalog, counters):
         changed = catalog.broker_config(BrokerConfig())
         config = BrokerConfig() if isinstance(changed, Refusal) else changed
         specs = all_queue_specs(placed(catalog.image, catalog.journals), config)
-        spaces = (record.SPACE, pending.SPACE)
-        return catalog.cluster_id, Metadata(specs, counters, spaces, config.producer_id_expiration_ms)
+        spaces, slots = (record.SPACE, pending.SPACE), catalog.image.slots
+
+        def home_of(space: str, key: bytes) -> SlotPlace:
+            place = place_of(slots, space, key) if slots is not None else None
+            return place or SlotPlace(0, 0)
+
+        return catalog.cluster_id, Metadata(specs, counters, spaces, config.producer_id_expiration_ms, home_of)
 
 
 def _agreed(root: str) -> bool:

@@ -42,6 +42,11 @@ _keys = msgspec.msgpack.Decoder(OffsetKey)
 _values = msgspec.msgpack.Decoder(Committed)
 
 
+def group_of(key: bytes) -> str:
+    """Whose position it is."""
+    return _keys.decode(key).group
+
+
 def put(key: OffsetKey, value: Committed) -> KeyedRecord:
     return SPACE, _encoder.encode(key), _encoder.encode(value)
 

@@ -31,6 +31,11 @@ _keys = msgspec.msgpack.Decoder(PendingKey)
 _values = msgspec.msgpack.Decoder(Committed)
 
 
+def group_of(key: bytes) -> str:
+    """Whose position it is."""
+    return _keys.decode(key).group
+
+
 def put(key: PendingKey, value: Committed) -> KeyedRecord:
     return SPACE, _encoder.encode(key), _encoder.encode(value)
 

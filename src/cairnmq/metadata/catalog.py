@@ -29,11 +29,11 @@ from cairnmq.metadata.store import (
     Put,
     Watch,
 )
-from cairnmq.metadata.topics import BROKER_CONFIGS, NEXT_QUEUE, TOPICS, CreateTopic, Decision
+from cairnmq.metadata.topics import BROKER_CONFIGS, NEXT_QUEUE, SLOTS, TOPICS, CreateTopic, Decision
 from cairnmq.settings.alteration import ConfigChange
 from cairnmq.settings.broker import BrokerConfig
 from cairnmq.settings.group import GROUP, group_settings
-from cairnmq.types import OWN_PRODUCERS_FROM, Counters, Epoch
+from cairnmq.types import OWN_PRODUCERS_FROM, Counters, Epoch, Slots
 
 NEXT_PRODUCER = "ids/next-producer"
 CLUSTER_ID = "ids/cluster"
@@ -78,7 +78,9 @@ class Catalog:
         self._watch = self._store.watch(before)
         self._revisions, self._removed = {}, {}
         self.image = Image()
-        entries = (entry for prefix in _PREFIXES for entry in self._store.list(prefix))
+        entries = [entry for prefix in _PREFIXES for entry in self._store.list(prefix)]
+        slots = self._store.get(SLOTS)
+        entries += [slots] if slots is not None else []
         self._fold((Change(entry.key, entry.value, entry.revision) for entry in entries), before)
         entry = self._store.get(CLUSTER_ID)
         self.cluster_id = entry.value.decode() if entry is not None else ""
@@ -229,6 +231,12 @@ class Catalog:
         """This broker's settings: those of the start under those of the run time."""
         return start.changed(self.image.dynamic_configs(self._node_id), self.image.dynamic_configs(None))
 
+    def make_slots(self, cycle: Sequence[int]) -> Slots:
+        """Where facts of coordinators go; made once for the life of the cluster, in one transaction."""
+        self._retry(lambda: self._commit(topics.make_slots(self.image, cycle)))
+        assert self.image.slots is not None
+        return self.image.slots
+
     def next_epoch(self, above: int = 0) -> Epoch:
         """One more than any epoch before, and than `above`."""
         return _reached(self._store.next_epoch(above))
@@ -296,7 +304,9 @@ class Catalog:
         write the next queue id, so two brokers cannot give out the same ids or colliding names."""
         if not ops:
             return
-        guarded = [op if isinstance(op, Check) else replace(op, expect=self._expected(op.key)) for op in ops]
+        guarded = [
+            op if isinstance(op, Check) else replace(op, expect=self._revisions.get(op.key, ABSENT)) for op in ops
+        ]
         revision = _granted(self._store, self._store.transact(guarded))
         self._fold(
             [
@@ -307,16 +317,13 @@ class Catalog:
             revision,
         )
 
-    def _expected(self, key: str) -> int:
-        return self._revisions.get(key, ABSENT)
-
     def _fold(self, changes: Iterable[Change], version: int) -> None:
         """Apply changes that are news. A watch repeats our own, and a key's older values must not come back."""
         put: dict[str, Topic] = {}
         gone: set[str] = set()
         next_queue_id = self.image.next_queue_id
         configs, group_configs = dict(self.image.broker_configs), dict(self.image.group_configs)
-        limits = dict(self.image.quotas)
+        limits, slots = dict(self.image.quotas), self.image.slots
         for change in changes:
             key, value = change.key, change.value
             version = max(version, change.revision)
@@ -348,6 +355,8 @@ class Catalog:
                     limits[quotas.entity_of(key)] = _decoded(key, value, quotas.decode_quotas)
             elif key == NEXT_QUEUE and value is not None:
                 next_queue_id = _number(key, value)
+            elif key == SLOTS and value is not None:
+                slots = _decoded(key, value, topics.decode_slots)
         self.image = self.image.after(
             version,
             put=put.values(),
@@ -356,6 +365,7 @@ class Catalog:
             broker_configs=configs,
             group_configs=group_configs,
             quotas=limits,
+            slots=slots,
         )
 
     def _random_id(self) -> bytes:

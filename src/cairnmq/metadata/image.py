@@ -11,7 +11,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from cairnmq.settings.broker_table import with_current_names
-from cairnmq.types import QueueId
+from cairnmq.types import QueueId, Slots
 
 ALL_BROKERS = "all"
 NAMED_MAX = 100  # topics in a line
@@ -90,8 +90,8 @@ class Topic(Struct, frozen=True):
 
 
 class Image:
-    """Topics by name, by id and by queue, the settings of brokers and groups, and quotas; `version` is the store's
-    revision."""
+    """Topics by name, by id and by queue, the settings of brokers and groups, quotas, and the slots of coordinators;
+    `version` is the store's revision."""
 
     __slots__ = (
         "_by_id",
@@ -102,6 +102,7 @@ class Image:
         "group_configs",
         "next_queue_id",
         "quotas",
+        "slots",
         "version",
     )
 
@@ -114,6 +115,7 @@ class Image:
         broker_configs: Mapping[str, dict[str, str]] | None = None,
         group_configs: Mapping[str, dict[str, str]] | None = None,
         quotas: Mapping[QuotaEntity, dict[str, float]] | None = None,
+        slots: Slots | None = None,
     ) -> None:
         self._by_name = {topic.name: topic for topic in topics}
         self._by_id = {topic.topic_id: topic for topic in self._by_name.values()}
@@ -124,6 +126,7 @@ class Image:
         self.broker_configs = MappingProxyType(dict(broker_configs or {}))
         self.group_configs = MappingProxyType(dict(group_configs or {}))
         self.quotas = MappingProxyType(dict(quotas or {}))
+        self.slots = slots
 
     @property
     def topics(self) -> Mapping[str, Topic]:
@@ -185,6 +188,7 @@ class Image:
         broker_configs: Mapping[str, dict[str, str]] | None = None,
         group_configs: Mapping[str, dict[str, str]] | None = None,
         quotas: Mapping[QuotaEntity, dict[str, float]] | None = None,
+        slots: Slots | None = None,
     ) -> Image:
         """This image with some topics set and some removed."""
         image = Image.__new__(Image)
@@ -201,6 +205,7 @@ class Image:
         image.broker_configs = self.broker_configs if broker_configs is None else MappingProxyType(dict(broker_configs))
         image.group_configs = self.group_configs if group_configs is None else MappingProxyType(dict(group_configs))
         image.quotas = self.quotas if quotas is None else MappingProxyType(dict(quotas))
+        image.slots = self.slots if slots is None else slots
         return image
 
     def _remove(self, name: str) -> None:
@@ -221,6 +226,7 @@ class Image:
             and self.broker_configs == other.broker_configs
             and self.group_configs == other.group_configs
             and self.quotas == other.quotas
+            and self.slots == other.slots
         )
 
     __hash__ = None  # type: ignore[assignment]

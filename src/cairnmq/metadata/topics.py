@@ -20,6 +20,7 @@ from cairnmq.settings.broker import BrokerConfig, broker_config, validate_dynami
 from cairnmq.settings.broker_table import BROKER, current_name
 from cairnmq.settings.topic import default_text, validate, validate_all
 from cairnmq.settings.topic_table import TOPIC
+from cairnmq.types import Slots
 
 __all__ = ["CreateTopic", "Decision", "Image", "Topic"]
 
@@ -32,6 +33,10 @@ UNKNOWN_SIZE_MAX = 1 << 20
 """Of broker settings that nobody knows, names and values together: any client may set any."""
 
 NEXT_QUEUE = "ids/next-queue"
+SLOTS = "slots"
+SLOT_COUNT = 24
+"""Of a cluster, for its life: another number would send groups to other slots."""
+
 TOPICS = "topics/"
 BROKER_CONFIGS = "configs/"
 
@@ -106,6 +111,14 @@ def create_topic(
     queues = QueueRange(image.next_queue_id, count, _cycle(journals, image.next_queue_id))
     topic = Topic(request.name, topic_id, (queues,), configs, now_ms)
     return Decision((put_topic(topic), put_next_queue(image.next_queue_id + count)), topic)
+
+
+def make_slots(image: Image, cycle: Sequence[int]) -> tuple[Op, ...]:
+    """The system queues of the coordinators, with ids of their own; once, whoever is first. `cycle`: their journals."""
+    if image.slots is not None:
+        return ()
+    slots = Slots(image.next_queue_id, SLOT_COUNT, tuple(cycle))
+    return Put(SLOTS, msgspec.json.encode(slots)), put_next_queue(slots.first + slots.count)
 
 
 def delete_topic(image: Image, name: str, *, broker: BrokerConfig) -> Decision | Refusal:
@@ -305,6 +318,10 @@ def _too_many(count: int) -> Refusal:
 def decode_topic(value: bytes) -> Topic:
     """A stored topic; msgspec.DecodeError when it is not one."""
     return msgspec.json.decode(value, type=Topic)
+
+
+def decode_slots(value: bytes) -> Slots:
+    return msgspec.json.decode(value, type=Slots)
 
 
 def decode_configs(value: bytes) -> dict[str, str]:

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import zip_longest
-from zlib import crc32
 
 from msgspec import Struct
-
-SLOTS = 24
-"""System queues that hold groups and transactions. Never changes: a group would be looked for in another one."""
 
 
 class BrokerPlace(Struct, frozen=True):
@@ -66,8 +62,3 @@ def cycle_of(journals: Sequence[tuple[int, tuple[int, ...]]], topic_id: bytes) -
     cycle = [journal for each in rounds for journal in each if journal is not None]
     start = topic_id[0] % len(cycle)
     return tuple(cycle[start:] + cycle[:start])
-
-
-def slot_of(key: str) -> int:
-    """The slot of a group or a transactional id."""
-    return crc32(key.encode()) % SLOTS

@@ -29,6 +29,13 @@ from cairnmq.storage.queue.producers import live
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.queue.state import QueueState
 from cairnmq.storage.queue.tail import Tail
+from cairnmq.storage.recovery.clean_stop import (
+    CleanStop,
+    forget_clean_stop,
+    read_clean_stop,
+    was_clean,
+    write_clean_stop,
+)
 from cairnmq.storage.recovery.owner import Homes
 from cairnmq.storage.recovery.replay import Progress, Scan, cut_short, known_by, live_queues, reopened, scan_journal
 from cairnmq.storage.recovery.salvage import refuse_unfinished, tidy
@@ -39,6 +46,7 @@ from cairnmq.storage.segments.segment import TXN_INDEX, left_over
 
 
 class EngineConfig(Struct, frozen=True, kw_only=True):
+    node_id: int = 1
     segment_bytes: int = 256 << 20
     retain_bytes: int = 0
     unsplit_bytes_max: int = 1 << 30
@@ -58,6 +66,8 @@ class Engine:
         scans: Mapping[int, Scan],
         config: EngineConfig,
         epoch: int,
+        *,
+        was_clean: bool = False,
     ) -> None:
         self.read_disk = read_disk
         self.image = image
@@ -68,6 +78,7 @@ class Engine:
         self.scans = scans
         self.config = config
         self.epoch = epoch  # of this start
+        self.was_clean = was_clean  # the process before stopped in order, and nothing is missing of its journals
         self.epochs = {number: path.journal.epoch for number, path in paths.items()}  # under which each is led
         self.split = {number: scan.start for number, scan in scans.items()}
         self.checkpointed = dict(self.split)
@@ -97,6 +108,7 @@ class Engine:
         seed: int,
         config: EngineConfig,
         now_ms: int,
+        last_epoch: int = 0,
         refuse_damage: bool = False,
         progress: Progress | None = None,
         tell: Callable[[Collection[Scan]], None] | None = None,
@@ -107,14 +119,16 @@ class Engine:
         `begin` returns; then `tell` hears what was found. `seed` is for a journal that has none yet. `journals` are
         hosted, and those that exist, that the checkpoint knows or that a queue belongs to. A queue is in the journal
         that its topic says, unless it has entries behind the checkpoint in another one: until the start that finds none
-        there. A journal that is damaged behind it takes no writes; with `refuse_damage` that is Corrupt."""
+        there. A journal that is damaged behind it takes no writes; with `refuse_damage` that is Corrupt. `last_epoch`:
+        the one given out before this start."""
         image = load_checkpoint(read_disk)
         refuse_unfinished(journal_disk, image)
         queues = live_queues(specs, image)
         homes = {queue.journal for queue in queues.values()}
         numbers = find_journals(journal_disk, {*journals, *image.marks, *homes})
         refuse_stale_checkpoint(read_disk, image, (queue.spec for queue in queues.values()))
-        keyed = dict(image.keyed)
+        keyed = image.keyed_values()
+        stop = read_clean_stop(read_disk)
         found = {
             number: scan_journal(journal_disk, number, image, queues, keyed, now_ms=now_ms, progress=progress)
             for number in numbers
@@ -135,14 +149,28 @@ class Engine:
             raise gap
         if tell is not None:
             tell(scans.values())
+        ends = {number: scan.end for number, scan in scans.items()}
+        forget_clean_stop(read_disk)
         tidy(journal_disk, numbers)
+        node_id, segment_bytes = config.node_id, config.segment_bytes
         paths = {
-            number: reopened(journal_disk, reader, scan, epoch=epoch, seed=seed, segment_bytes=config.segment_bytes)
+            number: reopened(
+                journal_disk, reader, scan, epoch=epoch, node_id=node_id, seed=seed, segment_bytes=segment_bytes
+            )
             for number, (scan, reader) in found.items()
         }
         journal_disk.sync_dir("")
         read_disk.remove(unsynced_name(""))  # the splitter that starts now makes everything behind the checkpoint again
-        return cls(read_disk, image, queues, paths, keyed, scans, config, epoch)
+        is_clean = was_clean(stop, last_epoch, ends)
+        return cls(read_disk, image, queues, paths, keyed, scans, config, epoch, was_clean=is_clean)
+
+    def end(self) -> None:
+        """The last step of a stop: if nothing is in journals alone, that is noted down for the next start. Blocks."""
+        journals = [path.journal for path in self.paths.values()]
+        is_done = all(self.checkpointed[one.number] == one.staged_end == one.synced for one in journals)
+        if is_done and all(path.stopped is None for path in self.paths.values()):
+            reach("clean-stop")
+            write_clean_stop(self.read_disk, CleanStop(self.epoch, {one.number: one.end for one in journals}))
 
     # ------------------------------------------------------------------------------------------------ the queues
 

@@ -16,6 +16,7 @@ from typing import Never
 from cairnmq.broker.coordination.cores import Cores
 from cairnmq.broker.coordination.fact_log import Put, Stored
 from cairnmq.broker.coordination.ordered_writes import OrderedWrites
+from cairnmq.broker.coordination.slot_keys import place_of
 from cairnmq.codec.batch import read_header, set_append_time, set_offset_and_epoch
 from cairnmq.codec.records import build_batch
 from cairnmq.decision import KeyedRecord
@@ -44,6 +45,7 @@ from cairnmq.testing.sim_producers import TransactionalProducer
 from cairnmq.transactions.messages import Limits as TransactionLimits
 from cairnmq.transactions.messages import Response, TransactionDecision, WriteMarkers
 from cairnmq.transactions.record import TransactionRecord
+from cairnmq.types import Slots
 
 GROUPS = ("g", "h")
 IDS = ("t", "u")
@@ -83,7 +85,7 @@ class CoordinatorWorld(CompactionWorld):
 
     def _open(self, event: str) -> None:
         super()._open(event)
-        cores = loaded(self.engine.keyed, self._put_facts, self.epoch)
+        cores = loaded(self.engine.keyed, self._put_facts, self.metadata.slots, self.epoch)
         self.groups, self.transactions, self.facts = cores.groups, cores.transactions, cores.facts
         self.later: list[Callable[[], None]] = []  # what the event loop would call soon
         self.group_writes: OrderedWrites[GroupResponse, Never] = OrderedWrites(
@@ -127,15 +129,16 @@ class CoordinatorWorld(CompactionWorld):
                 self._sync_all(lane, model)
 
     def _submit(self, facts: Sequence[KeyedRecord], stored: Stored) -> None:
-        if facts:
-            self.facts.submit(facts, stored)
+        for some in self.facts.by_slot(facts):
+            self.facts.submit(some, stored)
 
     def _put_facts(self, facts: Sequence[KeyedRecord], stored: Stored) -> None:
-        appends = self.engine.appends
-        model = self.models[appends.facts_in]
+        slot = place_of(self.metadata.slots, *facts[0][:2])
+        assert slot is not None
+        appends, model = self.engine.appends, self.models[slot.journal]
         for fact in facts:
             self.ledger.decided(fact)
-        point = appends.put_keyed([Keyed(*fact) for fact in facts], BROKER_FLUSH, self.now)
+        point = appends.put_keyed(slot, [Keyed(*fact) for fact in facts], BROKER_FLUSH, self.now)
         if isinstance(point, Refusal):
             self.later.append(partial(stored, Fault(point.message)))
             return
@@ -360,7 +363,7 @@ class CoordinatorWorld(CompactionWorld):
         if queue.config.append_time:
             set_append_time(batch, read_header(batch).attributes, self.now)
         set_offset_and_epoch(batch, offset, self.lanes[queue.journal].path.journal.epoch)
-        level = durability(MARKER, queue.config.flush).acknowledged
+        level = durability(MARKER, queue.config.flush, journals=len(self.lanes)).acknowledged
         self._staged(queue, bytes(batch), AckPoint(queue.journal, level, end), None)
 
     def _retry_endings(self) -> None:
@@ -386,16 +389,17 @@ class CoordinatorWorld(CompactionWorld):
             self._check_hanging(queue, {one.producer_id: one for one in self.transactions._stored.values()})
         self.ledger.check_groups(self.groups._stored)
         self.ledger.check_transactional_offsets(self.groups.offsets)
-        facts_in = self.engine.appends.facts_in
-        lane, journal = self.lanes[facts_in], self.lanes[facts_in].path.journal
-        if self.facts.is_idle and journal.staged_end == journal.end and lane.put is None:
-            again = loaded(self.models[facts_in].tip().keyed, self._put_facts, self.epoch)
+        journals = [lane.path.journal for lane in self.lanes.values() if lane.put is None]
+        is_still = len(journals) == len(self.lanes) and all(one.staged_end == one.end for one in journals)
+        if self.facts.is_idle and is_still:
+            keyed = {place: value for model in self.models.values() for place, value in model.tip().keyed.items()}
+            again = loaded(keyed, self._put_facts, self.metadata.slots, self.epoch)
             demand(stored_of(again.groups) == stored_of(self.groups), "groups are not what a replay gives")
             demand(again.transactions._stored == self.transactions._stored, "transactions are not what a replay gives")
 
     def _check_recovered(self, engine: Engine, models: dict[int, JournalModel]) -> None:
         super()._check_recovered(engine, models)
-        found = loaded(engine.keyed, self._put_facts, engine.epoch)
+        found = loaded(engine.keyed, self._put_facts, self.metadata.slots, engine.epoch)
         self.ledger.check_groups(found.groups._stored)
         self.ledger.check_offsets(found.groups.offsets, seen=False)
         records = {one.producer_id: one for one in found.transactions._stored.values()}
@@ -413,6 +417,6 @@ def stored_of(groups: Groups) -> tuple[object, ...]:
     return groups._stored, groups._stored_members, groups.offsets._groups, groups.pending._groups
 
 
-def loaded(keyed: Mapping[tuple[str, bytes], bytes], put: Put, epoch: int) -> Cores:
+def loaded(keyed: Mapping[tuple[str, bytes], bytes], put: Put, slots: Slots, epoch: int) -> Cores:
     """By the function of the broker, with the simulator's limits."""
-    return Cores.load(keyed, put, epoch=epoch, group_limits=LIMITS, transaction_limits=TRANSACTION_LIMITS)
+    return Cores.load(keyed, put, slots=slots, epoch=epoch, group_limits=LIMITS, transaction_limits=TRANSACTION_LIMITS)

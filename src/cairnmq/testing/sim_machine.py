@@ -30,8 +30,8 @@ from cairnmq.testing.sim_checks import check_content, check_logs, check_state, c
 from cairnmq.testing.sim_clients import Sender
 from cairnmq.testing.sim_damage import INDEXES, PACK, SEGMENT, UNDONE, Hurt, lose_end, repair
 from cairnmq.testing.sim_disk import SimDisk
-from cairnmq.testing.sim_metadata import SimMetadata, fall_back
-from cairnmq.types import OWN_PRODUCERS_FROM
+from cairnmq.testing.sim_metadata import SLOT_COUNT, SimMetadata, fall_back
+from cairnmq.types import OWN_PRODUCERS_FROM, Slots
 
 Disks = tuple[SimDisk, SimDisk]  # of the journals, of the queue logs
 
@@ -169,7 +169,7 @@ class Machine:
         self.tally = Tally()
         self.trace = trace or (lambda line: None)
         self.now = 1_000_000
-        self.metadata = SimMetadata()
+        self.metadata = SimMetadata(slots=Slots(1, SLOT_COUNT, self.shape.journals))
         self.producer_ids = list(range(OWN_PRODUCERS_FROM, self.metadata.now.next_producer_id))  # for who wants one
         self.serial = 0
         self.specs: dict[int, QueueSpec] = {}
@@ -204,11 +204,12 @@ class Machine:
             journal_disk,
             read_disk,
             specs,
-            journals=self.journals,
+            journals={*self.journals, *self.metadata.slots.cycle},
             begin=lambda known: self.metadata.begin(known, journal_disk),
             seed=77,
             config=config,
             now_ms=self.now,
+            last_epoch=self.metadata.now.epoch,
         )
 
     def new_journal_of(self, queue_id: int) -> int:
@@ -271,8 +272,14 @@ class Machine:
             found = reader.entries(model.settled_end, scan.end) if reader.bases else ()
             kept = model.survivors(found, scan.end, bound, event)
             after[number] = model.restarted(kept, scan.end)
+        self._check_clean(engine, models)
         self._check_recovered(engine, after)
         return engine, disks, after, event
+
+    def _check_clean(self, engine: Engine, models: dict[int, JournalModel]) -> None:
+        for number, scan in engine.scans.items():
+            is_whole = scan.end >= models[number].written
+            demand(not engine.was_clean or is_whole, "a stop that lost bytes counts as a clean one")
 
     def _repair_recovered(self, engine: Engine, disks: Disks, hurt: Hurt) -> Engine:
         """What was damaged before the stop, and perhaps half mended."""

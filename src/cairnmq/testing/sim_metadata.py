@@ -18,7 +18,7 @@ from cairnmq.storage.recovery.owner import OwnerWitness
 from cairnmq.storage.recovery.witness import Known
 from cairnmq.testing.oracle import demand
 from cairnmq.testing.sim_disk import SimDisk
-from cairnmq.types import OWN_PRODUCERS_FROM, Counters, highest
+from cairnmq.types import OWN_PRODUCERS_FROM, Counters, Slots, highest
 
 if TYPE_CHECKING:
     from cairnmq.testing.sim_machine import Disks, Machine
@@ -26,16 +26,18 @@ if TYPE_CHECKING:
 
 COPIES = 8
 BLOCK, BLOCK_AT_FIRST = 3, 8  # producer ids
+SLOT_COUNT = 24
 STARTS = 3  # that are tried in vain
 
 
 class SimMetadata(Struct):
     """Durable as a whole: what it does not survive is a person."""
 
-    now: Counters = Counters(next_producer_id=OWN_PRODUCERS_FROM + BLOCK_AT_FIRST)
+    now: Counters = Counters(next_queue_id=1 + SLOT_COUNT, next_producer_id=OWN_PRODUCERS_FROM + BLOCK_AT_FIRST)
     kept: Counters = Counters()  # what `owner.json` must say
     told: tuple[tuple[int, Counters], ...] = ()  # since then: position in the journal of facts behind the witness of it
     copies: list[Counters] = []
+    slots: Slots = Slots(1, SLOT_COUNT, (0,))
 
     def counters(self) -> Counters:
         return self.now

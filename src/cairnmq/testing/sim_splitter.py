@@ -121,6 +121,7 @@ class SplitterMachine(Machine):
         self.trace("the splitter is gone")
         self.splitter_strike_in = 0
         self.tally.splitter_deaths += 1
+        self.splitter_strike_in = 0  # what happens from here on is the broker's work
         self.splitter = None
         self.acks.clear()
         while self.reports:  # what it had sent still arrives

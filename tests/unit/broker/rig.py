@@ -34,7 +34,7 @@ from cairnmq.storage.engine import Engine, EngineConfig
 from cairnmq.storage.files.disk import RealDisk
 from cairnmq.storage.recovery.owner import OwnerWitness
 from cairnmq.storage.recovery.witness import begin
-from cairnmq.types import Buffer, Caller
+from cairnmq.types import Buffer, Caller, Counters
 from cairnmq.wire.apis import response_class
 from cairnmq.wire.codec import decode, encode
 from cairnmq.wire.framing import RequestHeader
@@ -201,11 +201,16 @@ async def open_rig(
         assert not isinstance(changed, Refusal)
         thread = stack.enter_context(ThreadPoolExecutor(1))
         metadata = OpenMetadata(catalog, thread, changed, OwnerWitness(disks[0], catalog.cluster_id))
+
+        def keep(begun: Counters) -> None:
+            catalog.make_slots(tuple(journals))
+            metadata.witness.keep(catalog.counters())
+
         engine = Engine.open(
             *disks,
             all_queue_specs(catalog.image, changed),
             journals=journals,
-            begin=lambda known: begin(catalog, known, metadata.witness.keep),
+            begin=lambda known: begin(catalog, known, keep),
             seed=7,
             config=EngineConfig(),
             now_ms=NOW_MS,
@@ -213,7 +218,7 @@ async def open_rig(
         time, configs = Time(), list[BrokerConfig]()
         broker = assemble(
             metadata,
-            OpenStorage(engine, str(data / "journal"), str(data)),
+            OpenStorage(engine, catalog.make_slots((0,)), str(data / "journal"), str(data)),
             Node(1, "rack-1", catalog.cluster_id, (LISTENER,)),
             wall=time,
             steady=steady_ms,

@@ -38,6 +38,7 @@ async def started(
                 [],
                 OpenMetadata(catalog, thread, BrokerConfig(), witness),
                 FoundMetadata(str(directory), name),
+                node_id=1,
                 accept_loss=accept_loss,
                 progress=lambda scanned, whole: None,
                 wall=lambda: 0,
@@ -89,6 +90,6 @@ async def test_a_start_that_is_refused_places_nothing(tmp_path: Path) -> None:
 
 
 def test_storage_has_the_settings_of_the_broker() -> None:
-    assert engine_config(BrokerConfig()) == EngineConfig(), "the defaults are the same"
+    assert engine_config(BrokerConfig(), 1) == EngineConfig(), "the defaults are the same"
     config = BrokerConfig(cairn_unsplit_entries_max=7)
-    assert engine_config(config) == EngineConfig(unsplit_entries_max=7)
+    assert engine_config(config, 4) == EngineConfig(node_id=4, unsplit_entries_max=7)

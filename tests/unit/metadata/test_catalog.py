@@ -463,3 +463,20 @@ def test_validating_quotas_and_group_settings_writes_nothing(store: SqliteStore,
     change = [ConfigChange("consumer.session.timeout.ms", 0, "50000")]
     assert catalog.alter_group_configs("g", change, validate_only=True) is None
     assert (catalog.image, store.revision) == (before, revision)
+
+
+def test_slots_are_made_once(store: SqliteStore, catalog: Catalog) -> None:
+    """In one transaction with their ids, which no topic gets."""
+    before = store.revision
+    made = catalog.make_slots((0, 1))
+    assert (made.first, made.count, made.cycle) == (1, 24, (0, 1)) and store.revision == before + 1
+    assert catalog.image.next_queue_id == 25
+    other = loaded(store)
+    assert other.image.slots == made and other.make_slots((5,)) == made
+    topic = catalog.create_topic(CreateTopic(name="a", partitions=2), broker=BROKER, now_ms=1)
+    assert isinstance(topic, Topic) and topic.partitions[0].first == 25 and catalog.image.slots == made
+
+
+def test_slots_of_two_brokers_at_once(store: SqliteStore) -> None:
+    one, other = loaded(store), loaded(store)
+    assert one.make_slots((0,)) == other.make_slots((1,)) == loaded(store).image.slots

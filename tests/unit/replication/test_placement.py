@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from cairnmq.replication.placement import SLOTS, BrokerPlace, cycle_of, replica_sets, ring_of, slot_of
+from cairnmq.replication.placement import BrokerPlace, cycle_of, replica_sets, ring_of
 
 
 def places(*racks: str | None) -> list[BrokerPlace]:
@@ -53,9 +53,3 @@ def test_neighbours_have_different_preferred_leaders_and_topics_begin_elsewhere(
     around = [leaders[number] for number in (*cycle, cycle[0])]
     assert all(one != other for one, other in zip(around, around[1:], strict=False))
     assert cycle_of(journals, bytes([1, *bytes(15)])) == (*cycle[1:], cycle[0])
-
-
-def test_slots_never_move() -> None:
-    """A group that went to another slot would be looked for where it is not."""
-    assert [slot_of(name) for name in ("readers", "orders-0", "")] == [13, 8, 0]
-    assert {slot_of(f"group-{number}") for number in range(1000)} == set(range(SLOTS))

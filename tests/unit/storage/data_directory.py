@@ -98,8 +98,8 @@ class DataDirectory:
         while (done := self.splitter.split(0, self.engine.splittable(0), self.time)) is not None:
             self.engine.on_round(done)
 
-    def checkpoint(self, *, clean: bool = False) -> None:
-        published = self.splitter.checkpoint(self.time, clean=clean)
+    def checkpoint(self) -> None:
+        published = self.splitter.checkpoint(self.time)
         self.engine.on_checkpoint(published)
         self.splitter.seen(published.serial)
 

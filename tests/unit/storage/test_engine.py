@@ -13,14 +13,14 @@ from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.checkpoint.checkpoint import load_checkpoint
 from cairnmq.storage.engine import Engine, EngineConfig
 from cairnmq.storage.files.format import Keyed, journal_segment
-from cairnmq.storage.live.ack_policy import SYNCED, AckPoint
+from cairnmq.storage.live.ack_policy import SYNCED, WRITTEN, AckPoint
 from cairnmq.storage.live.write_path import Placed
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.recovery import lost_disk
 from cairnmq.storage.recovery.owner import OwnerWitness
 from cairnmq.storage.splitter.splitter import Splitter
 from cairnmq.testing.sim_disk import SimDisk
-from cairnmq.types import Counters
+from cairnmq.types import Counters, SlotPlace
 
 NOW = 1_000_000
 SPECS = [QueueSpec(number, "t", number, bytes(16), LogConfig(), (17, 3)[number % 2]) for number in (1, 2, 3, 4)]
@@ -120,11 +120,15 @@ def test_those_asked_for_are_hosted_from_the_start(broker: Broker) -> None:
     assert list(broker.killed().engine.paths) == [3, 17], "nothing was in it"
 
 
-def test_facts_are_in_the_first_of_them(broker: Broker) -> None:
-    point = broker.engine.appends.put_keyed([Keyed("offsets", b"g", b"1")], "commit", NOW)
-    assert point == AckPoint(3, SYNCED, broker.engine.paths[3].journal.staged_end)
+def test_facts_of_coordinators_are_in_their_slot_s_and_the_node_s_in_the_first_of_them(broker: Broker) -> None:
+    appends, paths = broker.engine.appends, broker.engine.paths
+    point = appends.put_keyed(SlotPlace(9, 17), [Keyed("offsets", b"g", b"1")], "commit", NOW)
+    assert point == AckPoint(17, SYNCED, paths[17].journal.staged_end)
+    witness = appends.put_witness(Keyed("s", b"k", b"2"), "commit", NOW)
+    assert witness == AckPoint(3, WRITTEN, paths[3].journal.staged_end)
+    broker.flush(17)
     broker.flush(3)
-    assert broker.killed().engine.keyed == {("offsets", b"g"): b"1"}
+    assert broker.killed().engine.keyed == {("offsets", b"g"): b"1", ("s", b"k"): b"2"}
 
 
 def test_a_new_queue_goes_where_its_topic_says(broker: Broker) -> None:
@@ -168,7 +172,7 @@ def test_only_queues_of_a_lost_one_are_lost(broker: Broker) -> None:
         "t-2: offsets 1 on, as many as there were",
         "t-4: offsets 0 on, as many as there were",
     ]
-    assert "committed offsets" not in found.text(), "these are in journal 3"
+    assert "committed offsets" in found.text(), "slots of coordinators may be in any of them"
     lost_disk.accept(*broker.disks, found, epoch=2, seed=9, now_ms=NOW)
     after = Broker(broker.disks, 3)
     assert list(after.engine.paths) == [3, 17] and ends(after) == {1: 1, 2: 1, 3: 1, 4: 0}

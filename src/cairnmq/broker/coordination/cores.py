@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from cairnmq.broker.coordination.fact_log import FactLog, Put
+from cairnmq.broker.coordination.slot_keys import place_of
 from cairnmq.decision import KeyedRecord
 from cairnmq.groups.groups import Groups
 from cairnmq.groups.messages import ConsumerLimits
@@ -25,6 +26,7 @@ from cairnmq.storage.api.serving import LOSSES
 from cairnmq.transactions.messages import Limits as TransactionLimits
 from cairnmq.transactions.record import SPACE as TRANSACTION_SPACE
 from cairnmq.transactions.transactions import Transactions
+from cairnmq.types import Slots
 
 
 class Cores(Struct, frozen=True, eq=False):
@@ -40,11 +42,12 @@ class Cores(Struct, frozen=True, eq=False):
         keyed: Mapping[tuple[str, bytes], bytes],
         put: Put,
         *,
+        slots: Slots,
         epoch: int,
         group_limits: GroupLimits,
         transaction_limits: TransactionLimits,
     ) -> Cores:
-        """From the keyed facts that recovery found. `put` stores new ones, `epoch` is the broker's."""
+        """From the keyed facts that recovery found. `put` stores new ones in `slots`, `epoch` is the broker's."""
         stored: defaultdict[str, list[tuple[bytes, bytes]]] = defaultdict(list)
         for (space, key), value in keyed.items():
             stored[space].append((key, value))
@@ -63,7 +66,12 @@ class Cores(Struct, frozen=True, eq=False):
         def apply(fact: KeyedRecord) -> None:
             (transactions if fact[0] == TRANSACTION_SPACE else groups).apply(fact)
 
-        return cls(groups, transactions, FactLog(put, apply))
+        def slot_of(fact: KeyedRecord) -> int:
+            place = place_of(slots, fact[0], fact[1])
+            assert place is not None, f"a fact of {fact[0]!r} is not a coordinator's"
+            return place.queue_id
+
+        return cls(groups, transactions, FactLog(put, apply, slot_of))
 
 
 def group_limits(config: BrokerConfig) -> GroupLimits:

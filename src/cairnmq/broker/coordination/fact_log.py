@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TypeAlias
 
@@ -15,29 +15,52 @@ Stored: TypeAlias = Callable[[Fault | None], None]  # called with None once it i
 Put: TypeAlias = Callable[[Sequence[KeyedRecord], Stored], None]  # never calls back before it has returned
 
 
-class FactLog:
-    """Applies nothing before it is durable, and nothing before what was submitted earlier (replay keeps that order)."""
+def _one_slot(fact: KeyedRecord) -> int:
+    return 0
 
-    def __init__(self, put: Put, apply: Callable[[KeyedRecord], None]) -> None:
+
+class FactLog:
+    """Applies nothing before it is durable, and nothing before what was submitted earlier to the same slot: replay
+    keeps that order. No decision is about two slots."""
+
+    def __init__(
+        self, put: Put, apply: Callable[[KeyedRecord], None], slot_of: Callable[[KeyedRecord], int] = _one_slot
+    ) -> None:
         self._put = put
         self._apply = apply
-        self._turns: deque[_Turn] = deque()
+        self._slot_of = slot_of
+        self._turns: dict[int, deque[_Turn]] = {}
 
     def submit(self, facts: Sequence[KeyedRecord], stored: Stored) -> None:
-        """`stored` is called when the facts are durable and applied, or failed; then nothing was applied."""
-        turn = _Turn(facts, stored)
-        self._turns.append(turn)
+        """`stored` is called when the facts, which are of one slot, are durable and applied, or failed; then nothing
+        was applied."""
+        turn = _Turn(facts, stored, self._slot_of(facts[0]))
+        self._turns.setdefault(turn.slot, deque()).append(turn)
         self._put(facts, partial(self._ended, turn))
+
+    def by_slot(self, facts: Iterable[KeyedRecord]) -> list[list[KeyedRecord]]:
+        """Facts of any slots as `submit` takes them."""
+        slots: dict[int, list[KeyedRecord]] = {}
+        for fact in facts:
+            slots.setdefault(self._slot_of(fact), []).append(fact)
+        return list(slots.values())
 
     @property
     def is_idle(self) -> bool:
         """Nothing is on its way."""
-        return not self._turns
+        return not any(self._turns.values())
 
     async def commit(self, facts: Sequence[KeyedRecord]) -> None:
-        """The same for who can wait; raises what went wrong."""
-        if not facts:
-            return
+        """The same for who can wait, with facts of any slots; raises what went wrong with some of them."""
+        waiting = [self._stored(some) for some in self.by_slot(facts)]
+        fault = next((told for told in [await each for each in waiting] if told is not None), None)
+        if fault is not None:
+            try:
+                raise fault
+            finally:
+                del fault, waiting  # it knows this frame: a circle would wait for the collector, with the request in it
+
+    def _stored(self, facts: Sequence[KeyedRecord]) -> asyncio.Future[Fault | None]:
         future: asyncio.Future[Fault | None] = asyncio.get_running_loop().create_future()
 
         def stored(fault: Fault | None) -> None:
@@ -45,12 +68,7 @@ class FactLog:
                 future.set_result(fault)
 
         self.submit(facts, stored)
-        fault = await future
-        if fault is not None:
-            try:
-                raise fault
-            finally:
-                del fault, future  # it knows this frame: a circle would wait for the collector, with the request in it
+        return future
 
     def _ended(self, turn: _Turn, fault: Fault | None) -> None:
         turn.done = True
@@ -58,19 +76,21 @@ class FactLog:
             turn.facts = ()
             turn.stored(fault)
             turn.stored = _told
-        while self._turns and self._turns[0].done:
-            first = self._turns.popleft()
+        turns = self._turns[turn.slot]
+        while turns and turns[0].done:
+            first = turns.popleft()
             for fact in first.facts:
                 self._apply(fact)
             first.stored(None)
 
 
 class _Turn:
-    __slots__ = ("facts", "stored", "done")
+    __slots__ = ("facts", "stored", "slot", "done")
 
-    def __init__(self, facts: Sequence[KeyedRecord], stored: Stored) -> None:
+    def __init__(self, facts: Sequence[KeyedRecord], stored: Stored, slot: int) -> None:
         self.facts = facts
         self.stored = stored
+        self.slot = slot
         self.done = False
 
 

@@ -118,7 +118,7 @@ class SplitterControl:
         """Everything is split and checkpointed, and the process is gone; or it took too long and was killed."""
         log.info("journals synced; waiting for the splitter")
         self.link.closing()
-        self.link.send(Finish(self._limits(), all(loop.path.stopped is None for loop in self._loops.values())))
+        self.link.send(Finish(self._limits()))
         try:
             async with asyncio.timeout(FINISH_SECONDS):
                 await self.link.gone()

@@ -93,10 +93,9 @@ class Pace(Struct, frozen=True, array_like=True, tag=6):
 
 
 class Finish(Struct, frozen=True, array_like=True, tag=7):
-    """Split all that is allowed, checkpoint, say Finished and exit. Clean: nothing is left behind the limits."""
+    """Split all that is allowed, checkpoint, say Finished and exit."""
 
     limits: dict[int, int]
-    clean: bool
 
 
 class Seen(Struct, frozen=True, array_like=True, tag=8):

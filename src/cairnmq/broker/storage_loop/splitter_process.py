@@ -85,7 +85,6 @@ class SplitterProcess:
         self.paused = False
         self.urgent = False
         self.finishing = False
-        self.clean = False
         self.backlog_since: float | None = None
         self.uncheckpointed_since: float | None = None
         self.next_retention = 0.0
@@ -174,7 +173,7 @@ class SplitterProcess:
 
     def finish(self, order: Finish) -> None:
         self.limits.update(order.limits)
-        self.finishing, self.clean = True, order.clean
+        self.finishing = True
         _set_niceness(0)  # somebody waits for the end; on a busy machine a nice process may take minutes
 
     def drop(self, order: Drop) -> None:
@@ -270,7 +269,7 @@ class SplitterProcess:
             return 0.0 if self.tidy() else ROUND_DELAY_SECONDS - waited
         self.backlog_since = None
         if self.finishing:
-            self.checkpoint(clean=self.clean)
+            self.checkpoint()
             self.broker.send(Finished())
             return None
         self.maybe_checkpoint(now)
@@ -386,9 +385,9 @@ class SplitterProcess:
         if uncheckpointed >= CHECKPOINT_BYTES or now - self.uncheckpointed_since >= self.begin.checkpoint_ms / 1000:
             self.checkpoint()
 
-    def checkpoint(self, *, clean: bool = False) -> None:
+    def checkpoint(self) -> None:
         started = time.monotonic()
-        published = self.splitter.checkpoint(now_ms(), expiry_ms=self.expiry_clock(), clean=clean)
+        published = self.splitter.checkpoint(now_ms(), expiry_ms=self.expiry_clock())
         self.uncheckpointed_since = None
         self.broker.send(Checkpointed(published, time.monotonic() - started))
         if self.deleted:

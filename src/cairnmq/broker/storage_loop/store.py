@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from cairnmq.broker.clocks import ExpiryClock
 from cairnmq.broker.coordination.fact_log import Stored
+from cairnmq.broker.coordination.slot_keys import place_of
 from cairnmq.broker.storage_loop.backlog import Backlog
 from cairnmq.broker.storage_loop.cold_reads import ColdReads
 from cairnmq.broker.storage_loop.journal_loop import JournalLoop
@@ -22,6 +23,7 @@ from cairnmq.broker.storage_loop.time_lookup import TimeLookup
 from cairnmq.broker.storage_loop.unpacking import Unpacking
 from cairnmq.decision import KeyedRecord
 from cairnmq.errors import ErrorCode, Fault, Refusal
+from cairnmq.os_errors import text_of
 from cairnmq.settings.broker import BrokerConfig
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.api.serving import (
@@ -42,6 +44,7 @@ from cairnmq.storage.api.serving import (
     failure_of,
 )
 from cairnmq.storage.api.start import accepted
+from cairnmq.types import Slots
 
 log = logging.getLogger(__name__)
 
@@ -66,17 +69,18 @@ class Store:
         journal_dir: str,
         data_dir: str,
         config: BrokerConfig,
+        slots: Slots,
         clock: Callable[[], int],
         steady: Callable[[], int],
         recovery_seconds: float = 0.0,
     ) -> None:
         self.engine = engine
         self._appends = engine.appends
-        self._reads = engine.reads
         self.queues = engine.queues
         self.epochs = engine.epochs  # under which each journal is led
         self.clock = clock
         self._config = config
+        self._slots = slots
         self.journal_dir = journal_dir
         self.data_dir = data_dir
         self._loop = asyncio.get_running_loop()
@@ -122,8 +126,9 @@ class Store:
 
     @property
     def has_all_facts(self) -> bool:
-        """False if their journal is damaged: what it holds behind that may be newer than what is known."""
-        return self.engine.scans[self._appends.facts_in].damage is None
+        """False if a journal of coordinators is damaged: what it holds behind that may be newer than what is known."""
+        scans = self.engine.scans
+        return all(scans[journal].damage is None for journal in self._slots.cycle)
 
     @cached_property
     def losses(self) -> list[dict[str, object]]:
@@ -215,17 +220,22 @@ class Store:
         return staged.codes
 
     def put_facts(self, facts: Sequence[KeyedRecord], stored: Stored) -> None:
-        """Keyed facts. `stored` is called with a failure only if they are not in the journal, and never will be."""
+        """Keyed facts of one slot. `stored` is called with a failure only if they are not in the journal, and never
+        will be."""
         point: AckPoint | Refusal
+        slot = place_of(self._slots, *facts[0][:2])
+        assert slot is not None, f"facts of {facts[0][0]!r} are not a coordinator's"
         try:
-            point = self._appends.put_keyed([Keyed(*fact) for fact in facts], self._config.cairn_flush, self.clock())
+            records = [Keyed(*fact) for fact in facts]
+            point = self._appends.put_keyed(slot, records, self._config.cairn_flush, self.clock())
         except Exception as error:  # noqa: BLE001 - out of memory: all later facts wait for these
-            point = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"the journal could not take it: {error!r}")
+            why = f"journal {slot.journal} could not take it: {error!r}"
+            point = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, why)
         if isinstance(point, Refusal):
             self._loop.call_soon(stored, StorageStopped(point.message))
             return
         self._appends.when_certain(
-            point, lambda met: stored(None if met else StorageStopped(f"journal {point.journal} could not store it"))
+            point, lambda met: stored(None if met else StorageStopped(f"journal {slot.journal} could not store it"))
         )
         self.loops[point.journal].staged()
 
@@ -268,7 +278,7 @@ class Store:
         if failure is not None:
             return failure
         try:
-            return self._reads.read(
+            return self.engine.reads.read(
                 queue, offset, max_bytes, whole=whole, cached=True, committed=committed, arena=arena
             )
         except (Fault, OSError) as error:
@@ -318,6 +328,10 @@ class Store:
             loop.close()
         self._cold.shutdown()
         self._unpacker.shutdown()
+        try:
+            self.engine.end()
+        except OSError as error:
+            log.warning("the clean stop could not be noted down: %s", text_of(error))
 
     # -------------------------------------------------------------------------------------------------- figures
 

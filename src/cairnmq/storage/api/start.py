@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cairnmq.storage.engine import Engine, EngineConfig
 from cairnmq.storage.files.disk import DirectoryLock, RealDisk, lock_all
-from cairnmq.storage.files.fault_point import arm
+from cairnmq.storage.files.fault_point import arm, reach
 from cairnmq.storage.files.format import UNFINISHED, Keyed
 from cairnmq.storage.files.set_aside import put_aside
 from cairnmq.storage.journal.directories import find_foreign
@@ -37,6 +37,7 @@ __all__ = [
     "find_foreign",
     "lock_all",
     "put_aside",
+    "reach",
     "read_owner",
     "witness_fact",
 ]

@@ -24,37 +24,46 @@ from cairnmq.codec.kafka_files import BadFile
 from cairnmq.codec.records import Record, decode_batch
 from cairnmq.errors import Corrupt, Fault, TooNew
 from cairnmq.storage.batches.batch_scan import NoBatch, scan_batches
+from cairnmq.storage.files import sealed_json
+from cairnmq.storage.files.checkpoint_frame import read_checkpoint_frame
 from cairnmq.storage.files.disk import Disk, File, RealDisk
 from cairnmq.storage.files.format import (
     BATCH,
     CHECKPOINT_SUFFIX,
     COMMIT,
+    DURABLE,
     ENTRY_HEAD,
     ENTRY_MAGIC,
     ENTRY_SIZE,
     FACT,
     IDENTITY_FILE,
     JOURNAL_SUFFIX,
+    NEWER,
     OFFSET_INDEX_ENTRY,
     PACK_SUFFIX,
     PREVIOUS_SUFFIX,
+    QUEUE_ID_BITS,
+    QUEUE_ID_MAX,
     SEGMENT,
     SEGMENT_ENTRY_SIZE,
-    SEGMENT_HEAD,
     SYNCED_FILE,
     TIME_INDEX_ENTRY,
     TXN_INDEX_ENTRY,
     UNKNOWN_SERIAL,
     Entry,
     QueueIdentity,
+    SegmentHead,
     SyncedEnd,
     decode_fact,
     numbered,
-    read_checkpoint_frame,
     read_entry,
+    read_segment_head,
+    segment_head,
 )
 from cairnmq.storage.packs.pack import PackReader
+from cairnmq.storage.recovery.clean_stop import CLEAN_STOP
 from cairnmq.storage.recovery.journal_search import CREDIT, CREDIT_PER_BYTE, find_entry
+from cairnmq.storage.recovery.owner import OWNER_FILE
 from cairnmq.storage.segments.segment import INDEX, LOG, TIME_INDEX, TXN_INDEX
 from cairnmq.storage.segments.txn_index import row_at
 
@@ -106,7 +115,7 @@ def _journal(disk: Disk, file: File, records: bool) -> Iterator[str]:
             at = entry.end - base
             continue
         behind = _next_entry(data, at + 1, base, seed or 0)
-        yield f"at {at} position {base + at} BAD: {_bad_entry(data, at)}; {behind - at} bytes to {behind}"
+        yield f"at {at} position {base + at} BAD: {_bad_entry(data, at, seed or 0)}; {behind - at} bytes to {behind}"
         at = behind
 
 
@@ -115,36 +124,50 @@ def _seed(disk: Disk, file: File) -> int | None:
     neighbours = [f"{base:020d}{JOURNAL_SUFFIX}" for base in numbered(disk.list(""), JOURNAL_SUFFIX)]
     for name in [file.name, *(n for n in neighbours if n != file.name)]:
         other = disk.open(name)
-        entry = read_entry(memoryview(other.read(0, SEGMENT_ENTRY_SIZE)), 0, 0, 0)
+        head = read_segment_head(other.read(0, SEGMENT_ENTRY_SIZE))
         other.close()
-        if isinstance(entry, Entry) and entry.kind == SEGMENT:
-            seed: int = SEGMENT_HEAD.unpack(entry.payload)[1]
-            return seed
+        if head is not None:
+            return head.seed
     return None
 
 
 def _entry(entry: Entry) -> str:
-    text = f"{KINDS[entry.kind]} epoch={entry.epoch} queue={entry.queue_id} synced={entry.synced}"
+    text = f"{KINDS[entry.kind]} epoch={entry.epoch} queue={entry.queue_id} synced={entry.synced}{_flags(entry.flags)}"
     if entry.kind == BATCH:
         return f"{text} {_batch(read_header(entry.payload))}" if len(entry.payload) >= HEADER_SIZE else text
     if entry.kind == SEGMENT:
-        journal, seed, time_ms = SEGMENT_HEAD.unpack(entry.payload)
-        return f"{text} journal={journal} seed={seed:#010x} time={time_ms}"
+        head = segment_head(entry.payload)
+        return f"{text} {_head(head)}" if head is not None else f"{text} payload BAD: no segment head"
     try:
         return f"{text} {decode_fact(entry.payload)!r}"
     except TooNew as error:
         return f"{text} payload BAD: {error}"
 
 
-def _bad_entry(data: memoryview, at: int) -> str:
+def _flags(flags: int) -> str:
+    """`durable`, and the numbers of others that may be ignored."""
+    others = flags & ~DURABLE
+    return f"{' durable' if flags & DURABLE else ''}{f' flags={others:#06x}' if others else ''}"
+
+
+def _head(head: SegmentHead) -> str:
+    leader = head.leader
+    by = f"node={leader.node_id} broker-epoch={leader.broker_epoch}" if leader is not None else "version=1"
+    return f"journal={head.journal} seed={head.seed:#010x} time={head.time_ms} {by}"
+
+
+def _bad_entry(data: memoryview, at: int, seed: int) -> str:
     if len(data) - at < ENTRY_SIZE:
         return "the file ends inside an entry's frame"
-    magic, version, kind, length, epoch, queue_id, synced = ENTRY_HEAD.unpack_from(data, at)
+    magic, version, kind, length, epoch, word, synced = ENTRY_HEAD.unpack_from(data, at)
     if magic != ENTRY_MAGIC:
         return "no entry"
+    queue_id, flags = word & QUEUE_ID_MAX, word >> QUEUE_ID_BITS
     claim = f"{KINDS.get(kind, kind)} version={version} length={length} epoch={epoch} queue={queue_id} synced={synced}"
     if length > len(data) - at - ENTRY_SIZE:
         return f"{claim}, but the file ends before that"
+    if read_entry(data, at, 0, seed) == NEWER:
+        return f"{claim} flags={flags:#06x} crc=ok: written by a newer version of CairnMQ"
     return f"{claim} crc=bad"
 
 
@@ -289,13 +312,16 @@ def _checkpoint(disk: Disk, file: File, records: bool) -> Iterator[str]:
             return
         kind, rows, end = frame
         what = f"commit serial={rows.serial}" if kind == COMMIT else "part"
-        yield f"at {at} {what} time={rows.time_ms} clean={rows.clean} crc=ok"
+        version = view[at + 2]
+        yield f"at {at} {what} version={version} time={rows.time_ms} crc=ok"
         for mark in rows.marks:
             yield f"  {mark!r}"
         for row in rows.queues:
             yield f"  {row!r}"
         if rows.gone:
             yield f"  gone {' '.join(map(str, rows.gone))}"
+        if rows.unhosted:
+            yield f"  journals that are gone {' '.join(map(str, rows.unhosted))}"
         for fact in rows.keyed:
             yield f"  {fact!r}"
         at = end
@@ -358,6 +384,16 @@ def _json(data: bytes) -> Iterator[str]:
         raise BadFile(str(error)) from None
 
 
+def _sealed(disk: Disk, file: File, records: bool) -> Iterator[str]:
+    data = bytes(file.read(0, file.size()))
+    try:
+        yield from _json(data)
+    except BadFile as error:
+        yield f"at 0 BAD: {error}"
+        return
+    yield "crc=ok" if sealed_json.holds(data) else "crc BAD: the file counts for nothing"
+
+
 def _pack(disk: Disk, file: File, records: bool) -> Iterator[str]:
     try:
         pack = PackReader(file, _base(file.name.rpartition("/")[2]))
@@ -409,4 +445,6 @@ _DUMPERS: dict[str, Callable[[Disk, File, bool], Iterator[str]]] = {
     kafka_files.META_PROPERTIES: _of_kafka(_properties),
     kafka_files.CLEAN_STOP: _of_kafka(_json),
     kafka_files.QUORUM_STATE: _of_kafka(_json),
+    CLEAN_STOP: _sealed,
+    OWNER_FILE: _sealed,
 }

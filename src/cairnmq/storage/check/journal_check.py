@@ -15,13 +15,13 @@ from cairnmq.storage.files.format import (
     ENTRY_SIZE,
     FACT,
     SEGMENT,
-    SEGMENT_HEAD,
     Entry,
     JournalMark,
     Keyed,
     StartMoved,
     decode_fact,
     journal_segment,
+    segment_head,
 )
 from cairnmq.storage.journal.journal import JournalReader
 from cairnmq.storage.recovery.journal_search import look_behind
@@ -69,6 +69,7 @@ class JournalCheck:
         self._split = mark.split if mark is not None else 0
         self._split_seen = self._split == 0
         self._epoch = self._synced = 0
+        self._leader: int | None = None
 
     def findings(self) -> Iterator[Finding]:
         reader, split = self.reader, self._split
@@ -171,11 +172,17 @@ class JournalCheck:
             yield from self._fact(entry, file)
 
     def _head(self, entry: Entry, file: str) -> Iterator[Finding]:
-        journal, seed, _ = SEGMENT_HEAD.unpack(entry.payload)
-        if journal != self.number:
-            yield Finding(file, f"belongs to journal {journal}")
-        if seed != self.reader.find_seed():
-            yield Finding(file, f"has CRC seed {seed:#x}; the journal has {self.reader.find_seed():#x}")
+        head = segment_head(entry.payload)
+        if head is None:
+            yield Finding(file, f"the segment head at position {entry.position} has {len(entry.payload)} bytes")
+            return
+        if head.journal != self.number:
+            yield Finding(file, f"belongs to journal {head.journal}")
+        if head.seed != self.reader.find_seed():
+            yield Finding(file, f"has CRC seed {head.seed:#x}; the journal has {self.reader.find_seed():#x}")
+        if head.leader is not None and self._leader not in (None, head.leader.node_id):
+            self._synced = 0  # what another one claims is about another disk
+        self._leader = head.leader.node_id if head.leader is not None else self._leader
 
     def _batch(self, entry: Entry, file: str) -> Iterator[Finding]:
         if len(entry.payload) < HEADER_SIZE:

@@ -24,6 +24,7 @@ from cairnmq.storage.checkpoint.checkpoint import (
     previous_name,
     whole_frame_at,
 )
+from cairnmq.storage.files.checkpoint_frame import is_newer_frame
 from cairnmq.storage.files.disk import LOCK_NAME, Disk, RealDisk, lock_all
 from cairnmq.storage.files.failed_sync import unsynced_name
 from cairnmq.storage.files.format import (
@@ -39,7 +40,6 @@ from cairnmq.storage.files.format import (
     UNSYNCED,
     QueueIdentity,
     QueueRow,
-    is_newer_frame,
     numbered,
     queue_directory,
 )
@@ -359,8 +359,9 @@ def _split_state(
                 text = f"queue {queue_id} starts at {row.log_start}; records below {start} were deleted"
                 yield Finding(file, text)
     if len(journals) == 1:
+        stored = image.keyed_values()
         for (space, key), value in journals[0].keyed.items():
-            if image.keyed.get((space, key)) != value:
+            if stored.get((space, key)) != value:
                 yield Finding(file, f"{space} key {key!r} differs from the journal")
 
 

@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from cairnmq.errors import Corrupt, TooNew
+from cairnmq.storage.files.checkpoint_frame import checkpoint_frame, is_newer_frame, read_checkpoint_frame
 from cairnmq.storage.files.disk import Disk, File
 from cairnmq.storage.files.format import (
     CHECKPOINT_MAGIC,
@@ -26,13 +27,10 @@ from cairnmq.storage.files.format import (
     UNFINISHED,
     CheckpointRows,
     JournalMark,
-    Keyed,
+    KeyedRow,
     QueueRow,
-    checkpoint_frame,
     digits,
-    is_newer_frame,
     numbered,
-    read_checkpoint_frame,
 )
 
 T = TypeVar("T")
@@ -48,12 +46,14 @@ class CheckpointImage:
     def __init__(self) -> None:
         self.marks: dict[int, JournalMark] = {}
         self.queues: dict[int, QueueRow] = {}
-        self.keyed: dict[tuple[str, bytes], bytes] = {}
+        self.keyed: dict[tuple[str, bytes], KeyedRow] = {}
         self.packs: list[int] = []
         self.time_ms = 0
-        self.clean = False
         self.file_number = 0
         self.serial = 0  # grows with every publish, over all starts; a rewrite keeps it
+
+    def keyed_values(self) -> dict[tuple[str, bytes], bytes]:
+        return {place: row.value for place, row in self.keyed.items() if row.value is not None}
 
     def apply(self, rows: CheckpointRows) -> None:
         for row in rows.queues:
@@ -64,13 +64,14 @@ class CheckpointImage:
             if fact.value is None:
                 self.keyed.pop((fact.space, fact.key), None)
             else:
-                self.keyed[fact.space, fact.key] = fact.value
+                self.keyed[fact.space, fact.key] = fact
         for mark in rows.marks:
             self.marks[mark.journal] = mark
+        for journal in rows.unhosted:
+            self.marks.pop(journal, None)
         if rows.packs is not None:
             self.packs = rows.packs
         self.time_ms = rows.time_ms
-        self.clean = rows.clean
         self.serial = max(self.serial, rows.serial)
 
 
@@ -94,14 +95,18 @@ def load_checkpoint(disk: Disk) -> CheckpointImage:
     view = memoryview(file.read(0, file.size()))
     file.close()
     waiting: list[CheckpointRows] = []
-    end = 0
-    for kind, rows, end in checkpoint_frames(view):  # noqa: B007 (the last one is wanted)
-        waiting.append(rows)
-        if kind == COMMIT:
-            for part in waiting:
-                image.apply(part)
-            waiting.clear()
-    if is_newer_frame(view, end):
+    end, is_whole, is_newer = 0, False, False
+    try:
+        for kind, rows, end in checkpoint_frames(view):  # noqa: B007 (the last one is wanted)
+            waiting.append(rows)
+            if kind == COMMIT:
+                is_whole = True
+                for part in waiting:
+                    image.apply(part)
+                waiting.clear()
+    except msgspec.MsgspecError:  # its checksum holds
+        is_newer = True
+    if is_newer or is_newer_frame(view, end):
         raise TooNew(
             f"checkpoint file {name} at {end} was written by a newer version of CairnMQ, or is damaged. Start the "
             f"newer version, or restore the file; nothing was changed."
@@ -113,7 +118,7 @@ def load_checkpoint(disk: Disk) -> CheckpointImage:
             f"checkpoint file {name} is damaged at {end}, and a later checkpoint follows. {REPAIR}, or restore the "
             f"file; `cairn verify` shows details."
         )
-    if not image.marks:
+    if not is_whole:
         raise Corrupt(
             f"checkpoint file {name} holds no complete checkpoint. {REPAIR}, or restore the file; `cairn verify` tells "
             f"more."
@@ -173,7 +178,6 @@ class CheckpointLog:
         """Before anything is deleted on the word of the checkpoint that was loaded: its writer may have died before it
         was on disk, and a power loss would then bring back an older one, which still refers to what was deleted."""
         if self._loaded:
-            self.image.clean = False
             self._rewrite()
 
     def publish(self, rows: CheckpointRows) -> None:
@@ -237,7 +241,6 @@ def write_checkpoint(disk: Disk, image: CheckpointImage, number: int) -> File:
     commit = CheckpointRows(
         marks=list(image.marks.values()),
         time_ms=image.time_ms,
-        clean=image.clean,
         packs=image.packs,
         serial=image.serial,
     )
@@ -252,8 +255,8 @@ def write_checkpoint(disk: Disk, image: CheckpointImage, number: int) -> File:
 def _parts(image: CheckpointImage) -> Iterator[CheckpointRows]:
     for queues in _slices(image.queues.values()):
         yield CheckpointRows(queues=queues)
-    for keyed in _slices(image.keyed.items()):
-        yield CheckpointRows(keyed=[Keyed(space, key, value) for (space, key), value in keyed])
+    for keyed in _slices(image.keyed.values()):
+        yield CheckpointRows(keyed=keyed)
 
 
 def _slices(items: Iterable[T]) -> Iterator[list[T]]:

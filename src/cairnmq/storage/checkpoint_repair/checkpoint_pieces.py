@@ -19,6 +19,7 @@ from cairnmq.storage.checkpoint.checkpoint import (
     previous_name,
     whole_frame_at,
 )
+from cairnmq.storage.files.checkpoint_frame import is_newer_frame
 from cairnmq.storage.files.disk import Disk, Unreadable
 from cairnmq.storage.files.format import (
     CHECKPOINT_HEAD,
@@ -28,7 +29,6 @@ from cairnmq.storage.files.format import (
     COMMIT,
     PREVIOUS_SUFFIX,
     CheckpointRows,
-    is_newer_frame,
     numbered,
 )
 

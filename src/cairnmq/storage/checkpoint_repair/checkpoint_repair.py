@@ -24,8 +24,10 @@ from cairnmq.storage.checkpoint_repair.file_survey import (
     survey_journals,
 )
 from cairnmq.storage.checkpoint_repair.rebuilt_checkpoint import (
+    HomeOf,
     JournalFacts,
     Losses,
+    StoredFact,
     find_gaps,
     find_losses,
     known_before,
@@ -49,6 +51,7 @@ from cairnmq.storage.files.format import (
     Aborted,
     Extent,
     Keyed,
+    KeyedRow,
     QueueRow,
     StartMoved,
     decode_fact,
@@ -65,10 +68,15 @@ from cairnmq.storage.recovery.stale_checkpoint import refuse_stale_checkpoint
 from cairnmq.storage.recovery.witness import older
 from cairnmq.storage.segments.segment import SUFFIXES, segment_name
 from cairnmq.storage.segments.txn_index import sound_rows
-from cairnmq.types import Counters
+from cairnmq.types import Counters, SlotPlace
 
 SYNCED_AT_ONCE = 256  # files
 ASIDE = "repair-"
+
+
+def at_home(space: str, key: bytes) -> SlotPlace:
+    """Facts of the node itself."""
+    return SlotPlace(0, 0)
 
 
 class Metadata(Struct, frozen=True):
@@ -78,6 +86,7 @@ class Metadata(Struct, frozen=True):
     counters: Counters
     undecided: Collection[str] = ()  # spaces of facts that do harm when they are older than the records
     expiration_ms: int = 86_400_000  # of producers
+    home_of: HomeOf = at_home  # of keyed facts
 
 
 class Plan(Struct):
@@ -175,10 +184,10 @@ def make_plan(
     packs, unused = packs_that_count(survey, places, rows)
     when = text_of(pieces.whole_ms) if pieces.whole_ms else ""
     losses = find_losses(pieces, survey, places, rows, metadata.specs, gaps, facts, when)
-    keyed = rebuilt_keyed(pieces, facts, gaps, metadata.undecided)
+    keyed = rebuilt_keyed(pieces, facts, gaps, metadata.undecided, metadata.home_of)
     if losses.lines:
-        key, value = losses.remembered(epoch, now_ms)
-        keyed[key] = value
+        remembered = losses.remembered(epoch, now_ms)
+        keyed[remembered.space, remembered.key] = remembered
     image = rebuilt_image(pieces, survey, places, rows.values(), keyed, packs, now_ms)
     aside = [*map(pack_name, unused), *_foreign(read_disk, metadata.specs, survey, places)]
     synced = [spec.directory for spec in metadata.specs if places.queues[spec.queue_id].segments]
@@ -214,7 +223,11 @@ def _facts(readers: Iterable[JournalReader], splits: Mapping[int, int]) -> Journ
                 continue
             fact = decode_fact(entry.payload)
             if isinstance(fact, Keyed):
-                facts.keyed[fact.space, fact.key] = entry.position, fact.value
+                row = KeyedRow(entry.queue_id, fact.space, fact.key, fact.value)
+                known = facts.keyed.get((fact.space, fact.key))
+                # of version 1 all are in journal 0, whose slots may be in others since: the later epoch counts
+                if known is None or known.epoch <= entry.epoch:
+                    facts.keyed[fact.space, fact.key] = StoredFact(reader.number, entry.position, entry.epoch, row)
             elif isinstance(fact, StartMoved):
                 facts.starts[entry.queue_id] = max(fact.offset, facts.starts.get(entry.queue_id, 0))
     return facts

@@ -6,27 +6,39 @@ and from the previous one; the journals tell what has changed since, as far back
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from cairnmq.storage.checkpoint.checkpoint import CheckpointImage
 from cairnmq.storage.checkpoint_repair.checkpoint_pieces import Pieces
 from cairnmq.storage.checkpoint_repair.file_survey import PackFound, Survey
 from cairnmq.storage.checkpoint_repair.record_places import Known, Places, QueuePlace
-from cairnmq.storage.files.format import LOSSES, JournalMark, QueueRow, pack_name
-from cairnmq.storage.journal.directories import facts_journal
+from cairnmq.storage.files.format import LOSSES, JournalMark, KeyedRow, QueueRow, pack_name
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.recovery.salvage import QueueLoss
+from cairnmq.types import SlotPlace
 
-Keyed = dict[tuple[str, bytes], bytes]
+HomeOf: TypeAlias = Callable[[str, bytes], SlotPlace]  # by space and key: the slot of a keyed fact, or the node
+Keyed = dict[tuple[str, bytes], KeyedRow]
+
+
+class StoredFact(NamedTuple):
+    """A keyed fact that a journal holds."""
+
+    journal: int
+    position: int
+    epoch: int
+    row: KeyedRow
 
 
 class JournalFacts(Struct):
     """What the journals say below the split positions: latest values with their positions, and log starts by queue."""
 
-    keyed: dict[tuple[str, bytes], tuple[int, bytes | None]] = field(default_factory=dict)
+    keyed: dict[tuple[str, bytes], StoredFact] = field(default_factory=dict)
     starts: dict[int, int] = field(default_factory=dict)
 
 
@@ -40,11 +52,11 @@ class Losses(Struct):
     def lines(self) -> list[str]:
         return [*self.what, *(f"lost: {queue}" for queue in self.queues)]
 
-    def remembered(self, epoch: int, now_ms: int) -> tuple[tuple[str, bytes], bytes]:
+    def remembered(self, epoch: int, now_ms: int) -> KeyedRow:
         """As a keyed fact. Its key is no epoch: that of a start which accepted a loss is."""
         queues = [str(queue) for queue in self.queues]
         said = {"time_ms": now_ms, "epoch": epoch, "what": self.what, "queues": queues}
-        return (LOSSES, b"repair %d" % now_ms), msgspec.json.encode(said)
+        return KeyedRow(0, LOSSES, b"repair %d" % now_ms, msgspec.json.encode(said))
 
 
 def known_before(pieces: Pieces, survey: Survey, specs: Iterable[QueueSpec]) -> Known:
@@ -61,30 +73,26 @@ def _end(pieces: Pieces, queue_id: int) -> int:
 
 
 class Gap(Struct, frozen=True):
-    """What a journal held from position `start` to `end` is in no file any more. `has_facts`: it is the one with the
-    facts of groups and transactions."""
+    """What a journal held from position `start` to `end` is in no file any more."""
 
     journal: int
     start: int
     end: int
-    has_facts: bool
 
 
 def find_gaps(pieces: Pieces, survey: Survey, splits: Mapping[int, int]) -> list[Gap]:
     """Between what checkpoint files say and what the journals hold, and where those are damaged."""
     found = []
-    numbers = {*pieces.image.marks, *(journal.number for journal in survey.journals)}
     for journal in survey.journals:
-        has_facts = journal.number == facts_journal(numbers)
         mark = pieces.image.marks.get(journal.number)
         known = mark.split if mark is not None else 0
         missing = [(start, end) for number, start, end in pieces.missing if number == journal.number]
         for start, end in [*missing, (known, journal.begin)]:
             if start < min(end, journal.begin):
-                found.append(Gap(journal.number, start, min(end, journal.begin), has_facts))
+                found.append(Gap(journal.number, start, min(end, journal.begin)))
         for start, end in journal.holes:
             if known < end and start < splits[journal.number]:
-                found.append(Gap(journal.number, max(start, known), end, has_facts))
+                found.append(Gap(journal.number, max(start, known), end))
     return found
 
 
@@ -95,16 +103,24 @@ def log_start(queue_id: int, pieces: Pieces, facts: JournalFacts, place: QueuePl
     return known if sure or not place.held else max(known, place.first)
 
 
-def rebuilt_keyed(pieces: Pieces, facts: JournalFacts, gaps: Iterable[Gap], undecided: Collection[str]) -> Keyed:
+def rebuilt_keyed(
+    pieces: Pieces, facts: JournalFacts, gaps: Iterable[Gap], undecided: Collection[str], home_of: HomeOf
+) -> Keyed:
     """`undecided`: spaces of facts that do harm when they are older than the records. Of these none counts that was
-    stored before a gap."""
-    sure_from = max((gap.end for gap in gaps if gap.has_facts), default=-1)
-    keyed = {key: value for key, value in pieces.image.keyed.items() if sure_from < 0 or key[0] not in undecided}
-    for key, (position, value) in facts.keyed.items():
-        if value is None:
-            keyed.pop(key, None)
-        elif position >= sure_from or key[0] not in undecided:
-            keyed[key] = value
+    stored before a gap in a journal that may have held it. `home_of`: where facts are, which version 1 did not say."""
+    sure_from: dict[int, int] = {}
+    for gap in gaps:
+        sure_from[gap.journal] = max(gap.end, sure_from.get(gap.journal, -1))
+    keyed: Keyed = {}
+    for place, row in pieces.image.keyed.items():
+        home = home_of(*place)
+        if place[0] not in undecided or not sure_from.keys() & {home.journal, 0}:
+            keyed[place] = replace(row, queue_id=home.queue_id)
+    for place, (journal, position, _, row) in facts.keyed.items():
+        if row.value is None:
+            keyed.pop(place, None)
+        elif position >= sure_from.get(journal, -1) or place[0] not in undecided:
+            keyed[place] = replace(row, queue_id=home_of(*place).queue_id)
     return keyed
 
 
@@ -182,7 +198,7 @@ def find_losses(
         if pack.extents is None and any(_missing_in_packs(places.queues[q], row) for q, row in rows.items()):
             losses.what.append(f"{pack_name(pack.number)} cannot be read and may hold the missing records")
     unsplit = _in_journals(survey, places)
-    is_undecided = any(gap.has_facts for gap in gaps)
+    is_undecided = bool(gaps)
     for spec in sorted(specs, key=lambda spec: (spec.topic, spec.partition)):
         row, place = rows.get(spec.queue_id), places.queues[spec.queue_id]
         if row is None:
@@ -215,12 +231,11 @@ def _facts_lost(gaps: Sequence[Gap], when: str) -> Iterator[str]:
     since = f"since {when}" if when else "before the start of the journals"
     yield f"deletions of records (DeleteRecords, retention) {since} may be undone where the files still exist"
     yield f"idempotent producers that wrote {since}, and have no records left, are forgotten"
-    if any(gap.has_facts for gap in gaps):
-        yield (
-            f"committed offsets and states of groups {since} are lost, unless journals hold later ones"
-            + (": older ones are used instead" if when else "")
-        )
-        yield f"states of transactional ids {since} are lost: they get new producer ids; restart their producers"
+    yield (
+        f"committed offsets and states of groups {since} are lost, unless journals hold later ones"
+        + (": older ones are used instead" if when else "")
+    )
+    yield f"states of transactional ids {since} are lost: they get new producer ids; restart their producers"
 
 
 def _in_journals(survey: Survey, places: Places) -> set[int]:

@@ -23,6 +23,10 @@ POINTS = (
     "compaction-delete",
     "recovery-scan",
     "recovery-cut",
+    "upgrade-split",
+    "upgrade-checkpoint",
+    "upgrade-owner",
+    "clean-stop",
 )
 
 _armed: str | None = None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from struct import Struct as Layout
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -17,23 +17,31 @@ from cairnmq.codec.crc32c import crc32c
 from cairnmq.errors import Corrupt, TooNew
 from cairnmq.types import Buffer
 
-FORMAT = 1  # of the directories as a whole, in `owner.json`; an older version must not open a higher one
+FORMAT = 2  # of the directories as a whole, in `owner.json`; an older version must not open a higher one
 
 # ---------------------------------------------------------------------------------------------- journal entries
 
 ENTRY_MAGIC = 0xCA1A
-ENTRY_VERSION = 1
+ENTRY_VERSION = 2  # version 1 is the same without flags, and is read as ever
+FIRST_VERSION = 1
 BATCH = 1  # payload: one Kafka batch of one queue
 FACT = 2  # payload: one msgpack fact about a queue, or about a key
 SEGMENT = 3  # payload: SEGMENT_HEAD; the first entry of every segment file
 
-# magic version kind length epoch queue_id synced_end | crc follows
+# magic version kind length epoch flags-and-queue-id synced_end | crc follows
 ENTRY_HEAD = Layout(">HBBIIQQ")
 ENTRY_CRC = Layout(">I")
 ENTRY_SIZE = ENTRY_HEAD.size + ENTRY_CRC.size  # 32 bytes before the payload
-# journal number, CRC seed, creation time in ms
-SEGMENT_HEAD = Layout(">IIQ")
+# journal number, CRC seed, creation time in ms; then the leader: node id, broker epoch
+SEGMENT_HEAD_1 = Layout(">IIQ")
+SEGMENT_HEAD = Layout(">IIQIQ")
 ENTRY_LENGTH_MAX = 1 << 30
+
+QUEUE_ID_BITS = 48  # of the eight bytes; the flags are above them
+QUEUE_ID_MAX = (1 << QUEUE_ID_BITS) - 1
+# Flags. The low eight bits are required: who does not know one of them refuses the entry. The others may be ignored.
+DURABLE = 1  # counts, for readers and coordinators, when it is on disk
+UNKNOWN_REQUIRED = 0xFF & ~DURABLE
 
 _ENTRY_VERSION = Layout(">HB")
 BATCH_LENGTH = Layout(">i")
@@ -41,6 +49,7 @@ _BATCH_CRC = Layout(">I")
 
 INCOMPLETE = "incomplete"  # the buffer ends before the entry does
 BAD = "bad"  # these bytes are no entry
+NEWER = "newer"  # a whole entry, with a required flag that this version does not know
 
 
 class Entry(Struct, frozen=True, gc=False):
@@ -65,6 +74,7 @@ class Entry(Struct, frozen=True, gc=False):
     base_sequence: int = -1
     count: int = 0
     attributes: int = 0
+    flags: int = 0
 
     @classmethod
     def of_stored(cls, queue_id: int, batch: memoryview, offsets: tuple[int, int], max_timestamp: int) -> Entry:
@@ -72,43 +82,78 @@ class Entry(Struct, frozen=True, gc=False):
         return cls(0, 0, BATCH, 0, queue_id, 0, batch, *offsets, max_timestamp=max_timestamp)
 
 
-def batch_frame(epoch: int, queue_id: int, synced: int, batch: memoryview, seed: int) -> bytes:
+class Leader(NamedTuple):
+    """Who writes a journal: "synced" in its entries is about this node's disk."""
+
+    node_id: int
+    broker_epoch: int
+
+
+class SegmentHead(Struct, frozen=True, gc=False):
+    """What a SEGMENT entry says. `leader`: None in version 1, when every journal was written by its own node."""
+
+    journal: int
+    seed: int
+    time_ms: int
+    leader: Leader | None = None
+
+
+def _entry_head(kind: int, length: int, epoch: int, queue_id: int, synced: int, flags: int) -> bytes:
+    if not 0 <= queue_id <= QUEUE_ID_MAX:
+        raise OverflowError(f"queue id {queue_id} does not fit into {QUEUE_ID_BITS} bits")
+    word = flags << QUEUE_ID_BITS | queue_id
+    return ENTRY_HEAD.pack(ENTRY_MAGIC, ENTRY_VERSION, kind, length, epoch, word, synced)
+
+
+def batch_frame(epoch: int, queue_id: int, synced: int, batch: memoryview, seed: int, flags: int = 0) -> bytes:
     """The frame before a batch. Its CRC covers the frame and those batch bytes the batch's own CRC leaves out."""
-    head = ENTRY_HEAD.pack(ENTRY_MAGIC, ENTRY_VERSION, BATCH, len(batch), epoch, queue_id, synced)
+    head = _entry_head(BATCH, len(batch), epoch, queue_id, synced, flags)
     return head + ENTRY_CRC.pack(crc32c(batch[:CRC_START], crc32c(head, seed)))
 
 
-def whole_frame(kind: int, epoch: int, queue_id: int, synced: int, payload: bytes, seed: int) -> bytes:
+def whole_frame(kind: int, epoch: int, queue_id: int, synced: int, payload: bytes, seed: int, flags: int = 0) -> bytes:
     """The frame before a fact or a segment head: its CRC covers frame and payload."""
-    head = ENTRY_HEAD.pack(ENTRY_MAGIC, ENTRY_VERSION, kind, len(payload), epoch, queue_id, synced)
+    head = _entry_head(kind, len(payload), epoch, queue_id, synced, flags)
     return head + ENTRY_CRC.pack(crc32c(payload, crc32c(head, seed)))
 
 
-def segment_entry(journal: int, seed: int, epoch: int, synced: int, now_ms: int) -> bytes:
+def segment_entry(journal: int, seed: int, epoch: int, synced: int, now_ms: int, leader: Leader) -> bytes:
     """First entry of a segment. Its CRC is unseeded: it is where the seed is read from."""
-    payload = SEGMENT_HEAD.pack(journal, seed, now_ms)
+    payload = SEGMENT_HEAD.pack(journal, seed, now_ms, *leader)
     return whole_frame(SEGMENT, epoch, 0, synced, payload, 0) + payload
 
 
 SEGMENT_ENTRY_SIZE = ENTRY_SIZE + SEGMENT_HEAD.size
+SEGMENT_ENTRY_SIZES = (SEGMENT_ENTRY_SIZE, ENTRY_SIZE + SEGMENT_HEAD_1.size)  # of all versions
 
 
-def read_segment_head(data: bytes) -> tuple[int, int] | None:
-    """(journal number, CRC seed) of the segment that begins with this; None if its first entry does not read back."""
+def segment_head(payload: Buffer) -> SegmentHead | None:
+    """What the payload of a SEGMENT entry says, of any version; None if it is that of none."""
+    if len(payload) == SEGMENT_HEAD.size:
+        journal, seed, time_ms, *leader = SEGMENT_HEAD.unpack(payload)
+        return SegmentHead(journal, seed, time_ms, Leader(*leader))
+    return SegmentHead(*SEGMENT_HEAD_1.unpack(payload)) if len(payload) == SEGMENT_HEAD_1.size else None
+
+
+def read_segment_head(data: bytes) -> SegmentHead | None:
+    """That of the segment that begins with this; None if its first entry does not read back."""
     entry = read_entry(memoryview(data), 0, 0, 0)
-    if not isinstance(entry, Entry) or entry.kind != SEGMENT or len(entry.payload) != SEGMENT_HEAD.size:
-        return None
-    number, seed, _ = SEGMENT_HEAD.unpack(entry.payload)
-    return number, seed
+    return segment_head(entry.payload) if isinstance(entry, Entry) and entry.kind == SEGMENT else None
+
+
+def _is_known(version: int, kind: int, flags: int) -> bool:
+    """Version 1 had no flags."""
+    return BATCH <= kind <= SEGMENT and (version == ENTRY_VERSION or (version == FIRST_VERSION and not flags))
 
 
 def read_entry(view: memoryview, at: int, position: int, seed: int) -> Entry | str:
-    """The entry at `at` of `view` (journal position `position`), or INCOMPLETE, or BAD. Checks every byte of it."""
+    """The entry at `at` of `view` (journal position `position`), or INCOMPLETE, BAD or NEWER. Checks every byte."""
     room = len(view) - at
     if room < ENTRY_SIZE:
         return INCOMPLETE
-    magic, version, kind, length, epoch, queue_id, synced = ENTRY_HEAD.unpack_from(view, at)
-    if magic != ENTRY_MAGIC or version != ENTRY_VERSION or not BATCH <= kind <= SEGMENT or length > ENTRY_LENGTH_MAX:
+    magic, version, kind, length, epoch, word, synced = ENTRY_HEAD.unpack_from(view, at)
+    queue_id, flags = word & QUEUE_ID_MAX, word >> QUEUE_ID_BITS
+    if magic != ENTRY_MAGIC or not _is_known(version, kind, flags) or length > ENTRY_LENGTH_MAX:
         return BAD
     if room < ENTRY_SIZE + length:
         return INCOMPLETE
@@ -124,30 +169,18 @@ def read_entry(view: memoryview, at: int, position: int, seed: int) -> Entry | s
             return BAD
     elif crc32c(payload, crc) != ENTRY_CRC.unpack_from(view, at + ENTRY_HEAD.size)[0]:
         return BAD
+    if flags & UNKNOWN_REQUIRED:
+        return NEWER
     end = position + ENTRY_SIZE + length
     if kind != BATCH or length < HEADER_SIZE:
-        return Entry(position, end, kind, epoch, queue_id, synced, payload)
+        return Entry(position, end, kind, epoch, queue_id, synced, payload, flags=flags)
     base, _, leader, _, _, attributes, delta, _, timestamp, pid, producer_epoch, sequence, count = HEADER.unpack_from(
         payload
     )
     return Entry(
-        position,
-        end,
-        kind,
-        epoch,
-        queue_id,
-        synced,
-        payload,
-        base,
-        base + delta,
-        leader,
-        timestamp,
-        pid,
-        producer_epoch,
-        sequence,
-        count,
-        attributes,
-    )
+        position, end, kind, epoch, queue_id, synced, payload, base, base + delta, leader, timestamp, pid,
+        producer_epoch, sequence, count, attributes, flags,
+    )  # fmt: skip
 
 
 def is_newer_head(head: Buffer) -> bool:
@@ -158,11 +191,25 @@ def is_newer_head(head: Buffer) -> bool:
     return bool(magic == ENTRY_MAGIC and version > ENTRY_VERSION)
 
 
+def has_unknown_flags(head: Buffer) -> bool:
+    """Whether these bytes begin as an entry of this version does, with a required flag that it does not know."""
+    if len(head) < ENTRY_HEAD.size:
+        return False
+    magic, version, _, _, _, word, _ = ENTRY_HEAD.unpack_from(head)
+    return bool(magic == ENTRY_MAGIC and version == ENTRY_VERSION and word >> QUEUE_ID_BITS & UNKNOWN_REQUIRED)
+
+
 def is_newer_entry(data: Buffer, seed: int) -> bool:
-    """The same for all of its bytes. It is only damaged if it is whole but for the version."""
-    ours = bytearray(data)
-    ours[2] = ENTRY_VERSION
-    return is_newer_head(data) and not isinstance(read_entry(memoryview(ours), 0, 0, seed), Entry)
+    """The same for all of its bytes. It is only damaged if it is whole but for the version. A required flag counts only
+    if the checksum holds: else the entry is torn or damaged, whoever has written it."""
+    if not is_newer_head(data):
+        return read_entry(memoryview(data), 0, 0, seed) == NEWER
+    for version in (FIRST_VERSION, ENTRY_VERSION):
+        ours = bytearray(data)
+        ours[2] = version
+        if isinstance(read_entry(memoryview(ours), 0, 0, seed), Entry):
+            return False
+    return True
 
 
 # --------------------------------------------------------------------------------- the synced end, said once more
@@ -205,7 +252,10 @@ class StartMoved(Struct, frozen=True, gc=False, array_like=True, tag=1):
 
 
 class Keyed(Struct, frozen=True, gc=False, array_like=True, tag=2):
-    """The latest value of a key in a space (committed offsets, groups, transactions); None deletes the key."""
+    """The latest value of a key in a space (committed offsets, groups, transactions); None deletes the key.
+
+    The entry's queue id is that of the coordinator's slot; 0 for facts of the node itself.
+    """
 
     space: str
     key: bytes
@@ -222,7 +272,13 @@ class QueueOpened(Struct, frozen=True, gc=False, array_like=True, tag=4):
     offset: int
 
 
-Fact = StartMoved | Keyed | QueueClosed | QueueOpened
+class ArchivedTo(Struct, frozen=True, gc=False, array_like=True, tag=5):
+    """Records of the queue below `offset` are in an archive too. Reserved: none writes it yet, all read it."""
+
+    offset: int
+
+
+Fact = StartMoved | Keyed | QueueClosed | QueueOpened | ArchivedTo
 LOSSES = "losses"  # the space of keyed facts that remember what was accepted as lost
 encode_fact = msgspec.msgpack.Encoder().encode
 _fact_decoder: msgspec.msgpack.Decoder[Fact] = msgspec.msgpack.Decoder(Fact)
@@ -242,7 +298,6 @@ CHECKPOINT_HEAD = Layout(">HBBI")  # magic version kind length | crc follows
 CHECKPOINT_CRC = Layout(">I")
 CHECKPOINT_SIZE = CHECKPOINT_HEAD.size + CHECKPOINT_CRC.size
 CHECKPOINT_MAGIC = 0xCA1C
-CHECKPOINT_VERSION = 1
 NO_SEGMENTS = -1
 PART = 1  # rows that count only when a COMMIT follows
 COMMIT = 2  # rows and positions: publishes itself and every PART since the last COMMIT
@@ -300,6 +355,20 @@ class CompactionRow(Struct, frozen=True, gc=False, array_like=True):
 NOT_COMPACTED = CompactionRow()
 
 
+IN_PACKS: Literal[0] = 0
+IN_SEGMENTS: Literal[1] = 1  # the queue's own
+Home: TypeAlias = tuple[int, Literal[0, 1]]  # from which offset on, and in which store
+PACKED: tuple[Home, ...] = ((0, IN_PACKS),)
+SEGMENTED: tuple[Home, ...] = ((0, IN_SEGMENTS),)
+
+
+def homes_of(segments_from: int) -> tuple[Home, ...]:
+    """Where the records of a queue are whose own segments begin there (NO_SEGMENTS: all are in packs)."""
+    if segments_from == NO_SEGMENTS:
+        return PACKED
+    return (*PACKED, (segments_from, IN_SEGMENTS)) if segments_from else SEGMENTED
+
+
 class QueueRow(Struct, frozen=True, gc=False, array_like=True):
     """Per-queue facts as of the split position."""
 
@@ -308,16 +377,22 @@ class QueueRow(Struct, frozen=True, gc=False, array_like=True):
     end: int
     epochs: tuple[tuple[int, int], ...] = ()
     producers: tuple[ProducerRow, ...] = ()
-    segments_from: int = NO_SEGMENTS  # records below lie in packs, from here on in segments of the queue's own
+    homes: tuple[Home, ...] = PACKED  # by offset; each holds the records up to where the next one begins
     packed_bytes: int = 0  # put into packs so far
     aborted: tuple[Aborted, ...] = ()  # whose markers lie in packs
     compaction: CompactionRow = NOT_COMPACTED
     row_sums: tuple[tuple[int, RowSum], ...] = ()  # by segment; of one that is not named nothing is known
 
     @property
+    def segments_from(self) -> int:
+        """Records below lie in packs, from here on in segments of the queue's own."""
+        return next((offset for offset, store in self.homes if store == IN_SEGMENTS), NO_SEGMENTS)
+
+    @property
     def packed_end(self) -> int:
         """Records below lie in packs."""
-        return self.end if self.segments_from == NO_SEGMENTS else self.segments_from
+        segments_from = self.segments_from
+        return self.end if segments_from == NO_SEGMENTS else segments_from
 
     @property
     def needs_packs(self) -> bool:
@@ -331,56 +406,26 @@ class QueueRow(Struct, frozen=True, gc=False, array_like=True):
         return max(self.log_start, self.packed_end) < self.end
 
 
+class KeyedRow(Struct, frozen=True, gc=False, array_like=True):
+    """A keyed fact as a checkpoint has it. `queue_id`: of its coordinator's slot, 0 if it is the node's own."""
+
+    queue_id: int
+    space: str
+    key: bytes
+    value: bytes | None
+
+
 class CheckpointRows(Struct, frozen=True, gc=False, array_like=True):
     """One checkpoint frame's payload."""
 
     queues: list[QueueRow] = []
     gone: list[int] = []
-    keyed: list[Keyed] = []
+    keyed: list[KeyedRow] = []
     marks: list[JournalMark] = []
+    unhosted: list[int] = []  # journals that this node has no more: their marks go
     time_ms: int = 0
-    clean: bool = False
     packs: list[int] | None = None  # all that count, in the order of their records; None: as before
     serial: int = 0  # of a COMMIT: each is one above the one before, whoever wrote that
-
-
-_encode_rows = msgspec.msgpack.Encoder().encode
-_decode_rows = msgspec.msgpack.Decoder(CheckpointRows).decode
-
-
-def checkpoint_frame(kind: int, rows: CheckpointRows) -> bytes:
-    payload = _encode_rows(rows)
-    head = CHECKPOINT_HEAD.pack(CHECKPOINT_MAGIC, CHECKPOINT_VERSION, kind, len(payload))
-    return head + CHECKPOINT_CRC.pack(crc32c(payload, crc32c(head))) + payload
-
-
-def read_checkpoint_frame(view: memoryview, at: int) -> tuple[int, CheckpointRows, int] | None:
-    """(kind, rows, next position), or None when no whole valid frame stands at `at`."""
-    if len(view) - at < CHECKPOINT_SIZE:
-        return None
-    magic, version, kind, length = CHECKPOINT_HEAD.unpack_from(view, at)
-    start = at + CHECKPOINT_SIZE
-    if magic != CHECKPOINT_MAGIC or version != CHECKPOINT_VERSION or len(view) - start < length:
-        return None
-    payload = view[start : start + length]
-    crc = crc32c(payload, crc32c(view[at : at + CHECKPOINT_HEAD.size]))
-    if crc != CHECKPOINT_CRC.unpack_from(view, at + CHECKPOINT_HEAD.size)[0]:
-        return None
-    return kind, _decode_rows(payload), start + length
-
-
-def is_newer_frame(view: memoryview, at: int) -> bool:
-    """A frame of a later version stands at `at`, and not one of this version with a damaged byte."""
-    if len(view) - at < CHECKPOINT_SIZE:
-        return False
-    magic, version, _, _ = CHECKPOINT_HEAD.unpack_from(view, at)
-    ours = bytearray(view[at:])
-    ours[2] = CHECKPOINT_VERSION
-    return (
-        magic == CHECKPOINT_MAGIC
-        and version > CHECKPOINT_VERSION
-        and read_checkpoint_frame(memoryview(ours), 0) is None
-    )
 
 
 # --------------------------------------------------------------------------------------------------------- packs

@@ -12,7 +12,8 @@ include "../../codec/crc32c.pxi"
 # The layout is that of format.py and codec/batch.py; the tests compare both ways byte by byte.
 cdef enum:
     ENTRY_MAGIC = 0xCA1A
-    ENTRY_VERSION = 1
+    ENTRY_VERSION = 2
+    FIRST_VERSION = 1
     BATCH = 1
     SEGMENT = 3
     HEAD_SIZE = 28
@@ -21,18 +22,28 @@ cdef enum:
     BATCH_HEADER_SIZE = 61
     BATCH_CRC_START = 21
     FACT = 2
-    SEGMENT_LENGTH = 16
+    SEGMENT_LENGTH = 28
+    SEGMENT_LENGTH_1 = 16
+    QUEUE_ID_BITS = 48
+    UNKNOWN_REQUIRED = 0xFE
     LOOSE_FACT_MAX = 64 << 10
     FREE_FACT_MAX = 256
 
 
-def seal_batch(batch, int64_t offset, int32_t epoch, uint64_t queue_id, uint64_t synced, uint32_t seed):
+cdef uint64_t QUEUE_ID_MAX = (<uint64_t>1 << QUEUE_ID_BITS) - 1
+
+
+def seal_batch(
+    batch, int64_t offset, int32_t epoch, uint64_t queue_id, uint64_t synced, uint32_t seed, uint16_t flags
+):
     cdef Py_buffer buffer
     cdef uint8_t frame[FRAME_SIZE]
     cdef uint8_t* data
     cdef uint32_t crc
     if epoch < 0:
         raise OverflowError("an epoch is not negative")
+    if queue_id > QUEUE_ID_MAX:
+        raise OverflowError("queue id does not fit into 48 bits")
     PyObject_GetBuffer(batch, &buffer, PyBUF_WRITABLE)
     try:
         if buffer.len < BATCH_HEADER_SIZE or buffer.len > LENGTH_MAX:
@@ -46,7 +57,7 @@ def seal_batch(batch, int64_t offset, int32_t epoch, uint64_t queue_id, uint64_t
         frame[3] = BATCH
         cairn_put32(frame + 4, <uint32_t>buffer.len)
         cairn_put32(frame + 8, <uint32_t>epoch)
-        cairn_put64(frame + 12, queue_id)
+        cairn_put64(frame + 12, <uint64_t>flags << QUEUE_ID_BITS | queue_id)
         cairn_put64(frame + 20, synced)
         crc = checksum(frame, HEAD_SIZE, seed)
         cairn_put32(frame + HEAD_SIZE, checksum(data, BATCH_CRC_START, crc))
@@ -68,8 +79,9 @@ def scan_entries(view, Py_ssize_t at, int64_t origin, uint32_t seed, int64_t lim
     cdef const uint8_t* payload
     cdef Py_ssize_t start
     cdef int64_t length, end, base
+    cdef uint64_t word
     cdef uint32_t crc
-    cdef uint8_t kind
+    cdef uint8_t kind, version
     cdef list found = []
     PyObject_GetBuffer(view, &buffer, PyBUF_SIMPLE)
     try:
@@ -77,9 +89,16 @@ def scan_entries(view, Py_ssize_t at, int64_t origin, uint32_t seed, int64_t lim
             raise ValueError("a view has no byte before its first")
         while most > 0 and buffer.len - at >= FRAME_SIZE:
             frame = <const uint8_t*>buffer.buf + at
+            version = frame[2]
             kind = frame[3]
             length = cairn_u32(frame + 4)
-            if cairn_u16(frame) != ENTRY_MAGIC or frame[2] != ENTRY_VERSION or kind < BATCH or kind > SEGMENT:
+            word = cairn_u64(frame + 12)
+            if cairn_u16(frame) != ENTRY_MAGIC or kind < BATCH or kind > SEGMENT:
+                break
+            # a flag that must be understood and is not ends the scan, as a bad byte does: who scans then looks why
+            if version != ENTRY_VERSION and (version != FIRST_VERSION or word > QUEUE_ID_MAX):
+                break
+            if word >> QUEUE_ID_BITS & UNKNOWN_REQUIRED:
                 break
             if length > LENGTH_MAX or length > buffer.len - at - FRAME_SIZE:
                 break
@@ -106,7 +125,7 @@ def scan_entries(view, Py_ssize_t at, int64_t origin, uint32_t seed, int64_t lim
                         end,
                         kind,
                         cairn_u32(frame + 8),
-                        cairn_u64(frame + 12),
+                        word & QUEUE_ID_MAX,
                         cairn_u64(frame + 20),
                         view[start : start + length],
                         base,
@@ -118,6 +137,7 @@ def scan_entries(view, Py_ssize_t at, int64_t origin, uint32_t seed, int64_t lim
                         <int32_t>cairn_u32(payload + 53),
                         <int32_t>cairn_u32(payload + 57),
                         <int16_t>cairn_u16(payload + 21),
+                        word >> QUEUE_ID_BITS,
                     )
                 )
             else:
@@ -127,9 +147,11 @@ def scan_entries(view, Py_ssize_t at, int64_t origin, uint32_t seed, int64_t lim
                         end,
                         kind,
                         cairn_u32(frame + 8),
-                        cairn_u64(frame + 12),
+                        word & QUEUE_ID_MAX,
                         cairn_u64(frame + 20),
                         view[start : start + length],
+                        -1, -1, -1, -1, -1, -1, -1, 0, 0,
+                        word >> QUEUE_ID_BITS,
                     )
                 )
             at += FRAME_SIZE + length
@@ -161,7 +183,9 @@ def find_entry(view, Py_ssize_t at, Py_ssize_t until, int64_t origin, uint32_t s
             at = frame - data
             at += 1
             kind = frame[3]
-            if frame[1] != ENTRY_MAGIC & 0xFF or frame[2] != ENTRY_VERSION or kind < BATCH or kind > SEGMENT:
+            if frame[1] != ENTRY_MAGIC & 0xFF or kind < BATCH or kind > SEGMENT:
+                continue
+            if frame[2] != ENTRY_VERSION and frame[2] != FIRST_VERSION:
                 continue
             at += 3  # the fixed bytes of a head do not hold the beginning of another
             length = summed = cairn_u32(frame + 4)
@@ -171,7 +195,7 @@ def find_entry(view, Py_ssize_t at, Py_ssize_t until, int64_t origin, uint32_t s
                     continue
                 if <int64_t><int32_t>cairn_u32(frame + FRAME_SIZE + 8) + 12 != length:
                     continue
-            elif length != SEGMENT_LENGTH if kind == SEGMENT else length > LOOSE_FACT_MAX:
+            elif length != SEGMENT_LENGTH and length != SEGMENT_LENGTH_1 if kind == SEGMENT else length > LOOSE_FACT_MAX:
                 continue
             if cairn_u64(frame + 20) > <uint64_t>(origin + (frame - data)):
                 continue

@@ -10,6 +10,7 @@ from cairnmq.storage.files.format import (
     JOURNAL_SUFFIX,
     SEGMENT_ENTRY_SIZE,
     JournalMark,
+    SegmentHead,
     journal_segment,
     numbered,
     read_segment_head,
@@ -53,9 +54,13 @@ def _refuse_others(disk: Disk, number: int, seed: int) -> None:
     for base in numbered(disk.list(str(number)), JOURNAL_SUFFIX):
         name = journal_segment(number, base)
         head = _head(disk, name)
-        if head is None or (head[0] == number and seed in (0, head[1])):
+        if head is None or (head.journal == number and seed in (0, head.seed)):
             continue
-        of = f"journal {head[0]}" if head[0] != number else "another cluster, or of other journals than the checkpoint"
+        of = (
+            f"journal {head.journal}"
+            if head.journal != number
+            else "another cluster, or of other journals than the checkpoint"
+        )
         raise Corrupt(
             f"journal {number}: file {name} is of {of}. Give the --journal-dir that belongs to this data directory. "
             f"Nothing was changed, and --accept-loss does not help: if the right journals are lost, give an empty "
@@ -63,8 +68,8 @@ def _refuse_others(disk: Disk, number: int, seed: int) -> None:
         )
 
 
-def _head(disk: Disk, name: str) -> tuple[int, int] | None:
-    """Journal number and CRC seed of a segment; None if its head does not read back."""
+def _head(disk: Disk, name: str) -> SegmentHead | None:
+    """What a segment says of itself; None if its head does not read back."""
     file = disk.open(name)
     try:
         return read_segment_head(file.read(0, SEGMENT_ENTRY_SIZE))
@@ -97,5 +102,5 @@ def _names_itself(disk: Disk, number: int) -> bool:
     for base in numbered(disk.list(str(number)), JOURNAL_SUFFIX):
         head = _head(disk, journal_segment(number, base))
         if head is not None:
-            return head[0] == number
+            return head.journal == number
     return True  # not one head can be read: that is for recovery to judge

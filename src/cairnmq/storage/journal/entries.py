@@ -19,6 +19,7 @@ from cairnmq.storage.files.format import (
     FACT,
     SEGMENT,
     SEGMENT_HEAD,
+    SEGMENT_HEAD_1,
     Entry,
     batch_frame,
     read_entry,
@@ -26,13 +27,14 @@ from cairnmq.storage.files.format import (
 
 LOOSE_FACT_MAX = 64 << 10  # a longer fact is not found by `find_entry`, only behind another entry
 FREE_FACT_MAX = 256  # shorter ones are summed whatever the credit
-_HEAD_START = re.compile(rb"\xca\x1a\x01[\x01-\x03]", re.DOTALL)
+_HEAD_START = re.compile(rb"\xca\x1a[\x01\x02][\x01-\x03]", re.DOTALL)
+_SEGMENT_LENGTHS = (SEGMENT_HEAD.size, SEGMENT_HEAD_1.size)
 
 
-def seal_batch(batch: memoryview, offset: int, epoch: int, queue_id: int, synced: int, seed: int) -> bytes:
+def seal_batch(batch: memoryview, offset: int, epoch: int, queue_id: int, synced: int, seed: int, flags: int) -> bytes:
     """Patches offset and epoch into the batch; returns the frame to be written before it."""
     set_offset_and_epoch(batch, offset, epoch)
-    return batch_frame(epoch, queue_id, synced, batch, seed)
+    return batch_frame(epoch, queue_id, synced, batch, seed, flags)
 
 
 def scan_entries(view: memoryview, at: int, origin: int, seed: int, limit: int, most: int) -> tuple[list[Entry], int]:
@@ -68,7 +70,7 @@ def find_entry(view: memoryview, at: int, until: int, origin: int, seed: int, cr
                 continue
             if BATCH_LENGTH.unpack_from(view, place + ENTRY_SIZE + 8)[0] + LENGTH_OVERHEAD != length:
                 continue
-        elif length != SEGMENT_HEAD.size if kind == SEGMENT else length > LOOSE_FACT_MAX:
+        elif length not in _SEGMENT_LENGTHS if kind == SEGMENT else length > LOOSE_FACT_MAX:
             continue
         if synced > origin + place or end - place < ENTRY_SIZE + summed:
             continue

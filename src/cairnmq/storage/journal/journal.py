@@ -32,7 +32,10 @@ from cairnmq.storage.files.format import (
     UNFINISHED,
     Entry,
     Fact,
+    Leader,
+    SegmentHead,
     encode_fact,
+    has_unknown_flags,
     is_newer_entry,
     is_newer_head,
     journal_segment,
@@ -92,6 +95,7 @@ class Journal:
         number: int,
         *,
         epoch: int,
+        leader: Leader,
         seed: int,
         segments: list[Segment],
         end: int,
@@ -101,6 +105,7 @@ class Journal:
         self.disk = disk
         self.number = number
         self.epoch = epoch
+        self.leader = leader
         self.seed = seed
         self.segments = segments
         self.segment_bytes = segment_bytes
@@ -126,22 +131,22 @@ class Journal:
 
     # ------------------------------------------------------------------------------------------------- staging
 
-    def stage_batch(self, queue_id: int, batch: memoryview, offset: int, now_ms: int) -> int:
+    def stage_batch(self, queue_id: int, batch: memoryview, offset: int, now_ms: int, flags: int = 0) -> int:
         """Patches offset and epoch into the batch and queues it for the next group; returns the position of its own
         bytes."""
         buffers = self._buffers
         if not buffers:
             self._begin(now_ms)
-        buffers.append(seal_batch(batch, offset, self.epoch, queue_id, self.synced, self.seed))
+        buffers.append(seal_batch(batch, offset, self.epoch, queue_id, self.synced, self.seed, flags))
         buffers.append(batch)
         position = self.staged_end + ENTRY_SIZE
         self.staged_end = position + len(batch)
         return position
 
-    def stage_facts(self, queue_id: int, facts: Iterable[Fact], now_ms: int) -> int:
+    def stage_facts(self, queue_id: int, facts: Iterable[Fact], now_ms: int, flags: int = 0) -> int:
         """Queues facts, all of them or, if it raises, none; returns the position behind them."""
         framed = [
-            whole_frame(FACT, self.epoch, queue_id, self.synced, payload, self.seed) + payload
+            whole_frame(FACT, self.epoch, queue_id, self.synced, payload, self.seed, flags) + payload
             for payload in map(encode_fact, facts)
         ]
         if not self._buffers:
@@ -155,7 +160,8 @@ class Journal:
         self._staged_from = self.staged_end
         self._rolls = self._segment_start < 0 or self.staged_end - self._segment_start >= self.segment_bytes
         if self._rolls:
-            self._buffers.append(segment_entry(self.number, self.seed, self.epoch, self.synced, now_ms))
+            head = segment_entry(self.number, self.seed, self.epoch, self.synced, now_ms, self.leader)
+            self._buffers.append(head)
             self._segment_start = self.staged_end
             self.staged_end += SEGMENT_ENTRY_SIZE
 
@@ -382,6 +388,7 @@ class JournalReader:
         self.number = number
         self.seed: int | None = None
         self._open: dict[int, File] = {}
+        self._heads: dict[int, SegmentHead | None] = {}
         self.bases: list[int] = []
         self.refresh()
 
@@ -389,6 +396,7 @@ class JournalReader:
         """Looks at the names again, and opens files anew: one may have been written again and replaced. The last one is
         held open, so that `end` can be asked even when the segment is deleted meanwhile."""
         self.bases = numbered(self.disk.list(str(self.number)), JOURNAL_SUFFIX)
+        self._heads.clear()
         self.close()
         if self.bases:
             self.file(self.bases[-1])
@@ -419,15 +427,26 @@ class JournalReader:
         none."""
         if self.seed is None:
             for base in self.bases:
-                head = read_segment_head(self.file(base).read(0, SEGMENT_ENTRY_SIZE))
+                head = self.head(base)
                 if head is not None:
-                    self.seed = head[1]
+                    self.seed = head.seed
                     return self.seed
             synced = read_synced_end(self.disk, self.number)
             if synced is None:
                 return 0
             self.seed = synced.seed
         return self.seed
+
+    def head(self, base: int) -> SegmentHead | None:
+        """What the segment that begins at `base` says of itself; None if that does not read back."""
+        if base not in self._heads:
+            self._heads[base] = read_segment_head(self.file(base).read(0, SEGMENT_ENTRY_SIZE))
+        return self._heads[base]
+
+    def head_before(self, position: int) -> SegmentHead | None:
+        """That of the segment which holds `position`."""
+        index = bisect_right(self.bases, position) - 1
+        return self.head(self.bases[index]) if index >= 0 else None
 
     def synced_end(self) -> int:
         """What the file `synced` knows to have been on disk; 0 if it knows nothing, or of another journal than this."""
@@ -467,10 +486,14 @@ class JournalReader:
         if not self.bases or self.bases[0] > position:
             return False
         head, _ = self.read(position, ENTRY_SIZE)
-        if not is_newer_head(head):
+        if not is_newer_head(head) and not has_unknown_flags(head):
             return False
         length = ENTRY_HEAD.unpack_from(head)[3] if len(head) == ENTRY_SIZE else 0
         return is_newer_entry(self.read(position, ENTRY_SIZE + min(length, ENTRY_LENGTH_MAX))[0], self.find_seed())
+
+    def is_flagged_at(self, position: int) -> bool:
+        """Whether a whole entry stands there with a flag that must be understood, and is not."""
+        return has_unknown_flags(self.read(position, ENTRY_SIZE)[0]) and self.is_newer_at(position)
 
     def _whole_size(self, view: memoryview, at: int, file: File, seed: int) -> int:
         """The size of the entry that `view` begins with and is too short for; 0 if that is none. A wrong length must

@@ -12,7 +12,6 @@ from msgspec import Struct
 from cairnmq.settings.topic import LogConfig
 
 ACKS_ALL = -1
-COORDINATOR_JOURNAL = 0  # has the keyed facts of groups and transactions
 NONE_FLUSH_MS = 10_000  # `cairn.flush=none` records still go with a checkpoint, which needs them synced
 KEYED_FLUSH_MS = 500  # keyed facts that are acknowledged before they are synced
 
@@ -56,19 +55,17 @@ _SAFE = Durability(SYNCED, SYNCED)
 _ACKNOWLEDGED_SAFE = Durability(SYNCED, WRITTEN)
 
 
-def durability(
-    kind: EntryKind, flush: str, acks: int = ACKS_ALL, *, journal: int = COORDINATOR_JOURNAL, journals: int = 1
-) -> Durability:
-    """The rule. `flush`: of the topic; of the broker for keyed facts. `journal`: where the entry is, out of `journals`.
+def durability(kind: EntryKind, flush: str, acks: int = ACKS_ALL, *, journals: int = 1) -> Durability:
+    """The rule. `flush`: of the topic; of the broker for keyed facts. `journals`: how many there are.
 
-    Order holds within one journal only. So a marker outside of the coordinator's journal is synced before the fact
-    "complete" follows there, and with several journals a fact is synced before batches that rely on it.
+    Order holds within one journal only, and coordinators have their facts in all of them. So with several journals a
+    marker is synced before the fact "complete" follows, and a fact before batches that rely on it.
     """
     if kind is WITNESS:
         return _AT_ONCE
     if kind is START or (acks == ACKS_ALL and flush == "commit"):
         return _SAFE
-    if (kind is MARKER and journal != COORDINATOR_JOURNAL) or (kind is KEYED and journals > 1):
+    if journals > 1 and kind in (MARKER, KEYED):
         return _ACKNOWLEDGED_SAFE
     return _AT_ONCE
 

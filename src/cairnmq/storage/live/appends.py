@@ -27,6 +27,7 @@ from cairnmq.storage.live.ack_policy import (
 )
 from cairnmq.storage.live.queue import Queue
 from cairnmq.storage.live.write_path import Placed, WritePath
+from cairnmq.types import SlotPlace
 
 
 class StagedMarkers(Struct):
@@ -46,7 +47,7 @@ class Appends:
     def __init__(self, queues: Mapping[int, Queue], paths: Mapping[int, WritePath]) -> None:
         self._queues = queues
         self._paths = paths
-        self.facts_in = facts_journal(paths)
+        self.facts_in = facts_journal(paths)  # of the node itself
 
     def append(
         self, queue: Queue, batch: memoryview, acks: int, now_ms: int, *, in_transaction: bool = False
@@ -64,7 +65,9 @@ class Appends:
         waits: dict[tuple[int, AckLevel], AckPoint] = {}
         for marker in markers:
             queue = self._queues.get(marker.queue_id)
-            point = self._paths[queue.journal].stage_marker(queue, marker, now_ms) if queue is not None else None
+            point = None
+            if queue is not None:
+                point = self._paths[queue.journal].stage_marker(queue, marker, now_ms, len(self._paths))
             if point is None:
                 staged.codes.append(ErrorCode.NONE)
                 staged.ends.append(0)
@@ -86,19 +89,21 @@ class Appends:
         """The log start moves to `offset`, if it is not there or further already."""
         return self._paths[queue.journal].stage_start(queue, offset, now_ms)
 
-    def put_keyed(self, facts: Sequence[Keyed], flush: str, now_ms: int) -> AckPoint | Refusal:
-        """Facts of groups and transactions, all in one journal, so that replay keeps their order."""
-        return self._put(KEYED, facts, flush, now_ms)
+    def put_keyed(self, slot: SlotPlace, facts: Sequence[Keyed], flush: str, now_ms: int) -> AckPoint | Refusal:
+        """Facts of the groups, or transactional ids, of one slot: all in one journal, so that replay keeps order."""
+        return self._put(KEYED, slot, facts, flush, now_ms)
 
     def put_witness(self, fact: Keyed, flush: str, now_ms: int) -> AckPoint | Refusal:
         """The metadata's numbers (storage/recovery/witness.py)."""
-        return self._put(WITNESS, [fact], flush, now_ms)
+        return self._put(WITNESS, SlotPlace(0, self.facts_in), [fact], flush, now_ms)
 
-    def _put(self, kind: EntryKind, facts: Sequence[Keyed], flush: str, now_ms: int) -> AckPoint | Refusal:
+    def _put(
+        self, kind: EntryKind, slot: SlotPlace, facts: Sequence[Keyed], flush: str, now_ms: int
+    ) -> AckPoint | Refusal:
         level = durability(kind, flush, journals=len(self._paths)).acknowledged
         within_ms = 0 if level is SYNCED else KEYED_FLUSH_MS
-        end = self._paths[self.facts_in].stage_keyed(facts, now_ms, within_ms)
-        return end if isinstance(end, Refusal) else AckPoint(self.facts_in, level, end)
+        end = self._paths[slot.journal].stage_keyed(facts, now_ms, within_ms, slot.queue_id)
+        return end if isinstance(end, Refusal) else AckPoint(slot.journal, level, end)
 
     def when(self, point: AckPoint, released: Released) -> None:
         """Call it in the turn in which it was staged: a write that fails tells only those who wait already."""

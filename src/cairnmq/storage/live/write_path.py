@@ -27,7 +27,7 @@ from cairnmq.storage.batches import admission
 from cairnmq.storage.batches.admission import Span
 from cairnmq.storage.batches.markers import Marker, check_marker, marker_batch
 from cairnmq.storage.files.fault_point import reach
-from cairnmq.storage.files.format import Fact, ProducerRow, StartMoved
+from cairnmq.storage.files.format import DURABLE, Fact, ProducerRow, StartMoved
 from cairnmq.storage.journal.journal import Group, Journal
 from cairnmq.storage.live.ack_lines import AckLines
 from cairnmq.storage.live.ack_policy import (
@@ -135,18 +135,19 @@ class WritePath:
         offset, epoch, epochs = state.end, journal.epoch, state.epochs
         epochs_before = epochs.copy() if not epochs or epochs[-1][0] != epoch else None
         end = offset + count
-        position = journal.stage_batch(spec.queue_id, batch, offset, now_ms)  # first: where it fails, nothing has moved
+        rule = durability(BATCH, config.flush, acks)
+        flags = DURABLE if rule.visible is SYNCED else 0
+        position = journal.stage_batch(spec.queue_id, batch, offset, now_ms, flags)  # fails before anything has moved
         state.apply(offset, end - 1, epoch, pid, producer_epoch, sequence, now_ms, attributes)
         size = len(batch)
-        rule = durability(BATCH, config.flush, acks)
         self._staged.append(
             _Staged(queue, offset, end, position, size, max_timestamp, rule.visible, pid, known, epochs_before)
         )
         self._plan_sync(queue, count, acks, rule.acknowledged, now_ms)
         return Placed(journal.number, rule.acknowledged, position + size, offset, append_time)
 
-    def stage_marker(self, queue: Queue, marker: Marker, now_ms: int) -> AckPoint | Refusal:
-        """Ends a transaction on one queue. A repeated one is not stored again."""
+    def stage_marker(self, queue: Queue, marker: Marker, now_ms: int, journals: int = 1) -> AckPoint | Refusal:
+        """Ends a transaction on one queue. A repeated one is not stored again. `journals`: how many there are."""
         if self.stopped is not None:
             return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, self.stopped)
         known = queue.state.producers.get(marker.producer_id)
@@ -154,7 +155,7 @@ class WritePath:
         if isinstance(verdict, Refusal):
             return verdict
         journal = self.journal
-        rule = durability(MARKER, queue.config.flush, journal=journal.number)
+        rule = durability(MARKER, queue.config.flush, journals=journals)
         level = rule.acknowledged
         if verdict is False:
             # Visible, it has reached the level at which it is; else it is among what is staged.
@@ -210,7 +211,8 @@ class WritePath:
         known = state.producers.get(pid)
         epochs_before = state.epochs.copy() if not state.epochs or state.epochs[-1][0] != epoch else None
         offset, last, size = state.end, state.end + header.last_offset_delta, len(batch)
-        position = self.journal.stage_batch(queue.queue_id, batch, offset, now_ms)
+        flags = DURABLE if visible_at is SYNCED or bits & CONTROL_BIT else 0
+        position = self.journal.stage_batch(queue.queue_id, batch, offset, now_ms, flags)
         state.apply(offset, last, epoch, pid, header.producer_epoch, header.base_sequence, now_ms, bits, batch)
         if known is not None and known.txn_start >= 0 and bits & CONTROL_BIT:
             state.ends(known.txn_start, last)
@@ -246,14 +248,14 @@ class WritePath:
         level = durability(START, queue.config.flush).acknowledged
         return AckPoint(self.journal.number, level, self._moved_end)
 
-    def stage_keyed(self, facts: Sequence[Fact], now_ms: int, within_ms: int = 0) -> int | Refusal:
-        """Queues facts of no queue, all or none; returns the journal position behind them.
+    def stage_keyed(self, facts: Sequence[Fact], now_ms: int, within_ms: int = 0, queue_id: int = 0) -> int | Refusal:
+        """Queues keyed facts, all or none; returns the journal position behind them.
 
-        `within_ms`: when they must be synced at the latest.
+        `within_ms`: when they must be synced at the latest. `queue_id`: of their slot; 0 for facts of the node.
         """
         if self.stopped is not None:
             return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, self.stopped)
-        end = self.journal.stage_facts(0, facts, now_ms)
+        end = self.journal.stage_facts(queue_id, facts, now_ms, DURABLE if queue_id else 0)
         self._sync_by(now_ms + within_ms)
         return end
 

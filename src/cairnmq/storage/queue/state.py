@@ -10,7 +10,16 @@ from collections.abc import Iterable, Mapping
 from cairnmq.codec.batch import CONTROL_BIT, HEADER, TRANSACTIONAL_BIT
 from cairnmq.errors import Corrupt
 from cairnmq.storage.batches.markers import read_marker
-from cairnmq.storage.files.format import NOT_COMPACTED, Aborted, CompactionRow, Entry, ProducerRow, QueueRow, RowSum
+from cairnmq.storage.files.format import (
+    NOT_COMPACTED,
+    Aborted,
+    CompactionRow,
+    Entry,
+    ProducerRow,
+    QueueRow,
+    RowSum,
+    homes_of,
+)
 from cairnmq.storage.queue.producers import NO_PRODUCERS, Producers, after, after_marker
 from cairnmq.storage.queue.transactions import Transactions
 from cairnmq.types import Buffer
@@ -230,7 +239,7 @@ class QueueState:
             self.end,
             tuple(self.epochs),
             tuple(self.producers.values()),
-            segments_from,
+            homes_of(segments_from),
             packed_bytes,
             tuple(self.aborted),
             compaction,

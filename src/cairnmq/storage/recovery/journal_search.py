@@ -11,11 +11,13 @@ from collections.abc import Iterator
 
 from msgspec import Struct, field
 
+from cairnmq.errors import TooNew
 from cairnmq.kernels import pick
-from cairnmq.storage.files.format import ENTRY_SIZE, FACT, SEGMENT, SEGMENT_HEAD, Entry, StartMoved, decode_fact
+from cairnmq.storage.files.format import ENTRY_SIZE, FACT, SEGMENT, Entry, StartMoved, decode_fact, segment_head
 from cairnmq.storage.journal import entries
 from cairnmq.storage.journal.entries import LOOSE_FACT_MAX
 from cairnmq.storage.journal.journal import JournalReader
+from cairnmq.storage.recovery.owner import own_nodes
 from cairnmq.storage.recovery.witness import Seen
 
 find_entry = pick(entries.find_entry)
@@ -27,7 +29,8 @@ CREDIT_PER_BYTE = 16
 
 
 def entries_behind(reader: JournalReader, position: int) -> Iterator[Entry]:
-    """Those at `position` or behind it, in this segment and in later ones, in order."""
+    """Those at `position` or behind it, in this segment and in later ones, in order. TooNew: among them is a whole one
+    of a later version."""
     seed = reader.find_seed()
     for index, base in enumerate(reader.bases):
         end = reader.segment_end(index)
@@ -38,6 +41,11 @@ def entries_behind(reader: JournalReader, position: int) -> Iterator[Entry]:
                 at = entry.end
                 if _is_own(entry, seed):
                     yield entry
+            if at < end and reader.is_flagged_at(at):
+                raise TooNew(
+                    f"journal {reader.number} at position {at}: an entry was written by a newer version of CairnMQ. "
+                    f"Start the newer version; nothing was changed."
+                )
             at, credit = _find(reader, at + 1, end, seed, credit)
 
 
@@ -51,15 +59,23 @@ class Behind(Struct):
 
 
 def look_behind(reader: JournalReader, position: int) -> Behind:
-    """An entry claims the synced end that its writer knew; the file `synced` says it too."""
-    known = Behind(reader.synced_end())
+    """An entry claims the synced end that its writer knew; the file `synced` says it too. Another leader's claim is
+    about another disk, and says nothing of this one."""
+    known, own = Behind(reader.synced_end()), own_nodes(reader.disk)
     for entry in entries_behind(reader, position + 1):
-        known.synced = max(known.synced, entry.synced)
+        if own is None or _leader_of(reader, entry) in (None, *own):
+            known.synced = max(known.synced, entry.synced)
         known.queue_ids.add(entry.queue_id)
         known.seen.add_entry(entry)
         if entry.kind == FACT and isinstance(fact := decode_fact(entry.payload), StartMoved):
             known.starts[entry.queue_id] = max(fact.offset, known.starts.get(entry.queue_id, 0))
     return known
+
+
+def _leader_of(reader: JournalReader, entry: Entry) -> int | None:
+    """The node that wrote the entry's segment. None: the segment does not say, so it counts as this one's."""
+    head = reader.head_before(entry.position)
+    return head.leader.node_id if head is not None and head.leader is not None else None
 
 
 def _find(reader: JournalReader, at: int, end: int, seed: int, credit: int) -> tuple[int, int]:
@@ -81,4 +97,5 @@ def _is_own(entry: Entry, seed: int) -> bool:
     """Of a segment's head the CRC is unseeded, and anybody could write one; but it holds the seed."""
     if entry.kind != SEGMENT:
         return True
-    return len(entry.payload) == SEGMENT_HEAD.size and SEGMENT_HEAD.unpack(entry.payload)[1] == seed
+    head = segment_head(entry.payload)
+    return head is not None and head.seed == seed

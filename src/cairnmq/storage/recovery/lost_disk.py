@@ -26,7 +26,8 @@ from cairnmq.storage.files.format import (
     QUEUES,
     CheckpointRows,
     JournalMark,
-    Keyed,
+    KeyedRow,
+    Leader,
     QueueRow,
     StartMoved,
     decode_fact,
@@ -35,10 +36,11 @@ from cairnmq.storage.files.format import (
     segment_entry,
 )
 from cairnmq.storage.files.set_aside import put_aside
-from cairnmq.storage.journal.directories import facts_journal, find_journals, read_journal
+from cairnmq.storage.journal.directories import find_journals, read_journal
 from cairnmq.storage.journal.journal import JournalReader
 from cairnmq.storage.packs.pack_set import PackSet
 from cairnmq.storage.queue.spec import QueueSpec
+from cairnmq.storage.recovery.clean_stop import read_clean_stop, was_clean
 from cairnmq.storage.recovery.journal_search import entries_behind, look_behind
 from cairnmq.storage.recovery.owner import Homes
 from cairnmq.storage.recovery.salvage import Manifest, QueueLoss, Remains, find_unfinished, place, rebuild
@@ -63,6 +65,7 @@ class Loss(Struct):
     rows: list[QueueRow]  # queues that begin where their records begin
     known: Known = Known()  # what must not be handed out again
     is_outdated: bool = False  # the metadata are older than the records
+    is_clean: bool = False  # the last stop was one in order, and everything was split by then
     aside: list[str] = []  # directories of queues that no topic claims
     salvages: list[Remains] = []  # journals that are made anew of what can be read of them
     unfinished: list[Manifest] = []  # the same, begun by a start that was stopped
@@ -106,7 +109,7 @@ def find_loss(
                 seen.add_entry(entry)
                 if entry.kind == BATCH:
                     ids.add(entry.queue_id)
-        loss = Loss([], [], image, bool(gone), [], [], [], seen.known(journal_disk, read_disk, image.packs))
+        loss = _begun(image, gone, seen.known(journal_disk, read_disk, image.packs), read_disk, metadata)
         if image.file_number or not _is_corrupt(read_disk):
             loss.unfinished = find_unfinished(journal_disk, image)
         if loss.unfinished:
@@ -117,7 +120,7 @@ def find_loss(
         loss.is_outdated = signs is not None
         firsts: dict[int, int] = {}
         for number, reader in readers.items():
-            _look_at(loss, number, reader, firsts, has_facts=number == facts_journal(readers))
+            _look_at(loss, number, reader, firsts)
         if gone and not (loss.jumps or _is_corrupt(read_disk)):
             loss.read_disk_gone, gone = False, ""  # every journal begins at 0: nothing is missing
         if gone:
@@ -146,10 +149,17 @@ def find_loss(
     return loss
 
 
+def _begun(image: CheckpointImage, gone: str, known: Known, read_disk: Disk, metadata: Counters | None) -> Loss:
+    """Nothing is lost yet. After a stop in order nothing was in journals alone."""
+    splits = {number: mark.split for number, mark in image.marks.items()}
+    last_epoch = metadata.epoch if metadata is not None else 0
+    is_clean = was_clean(read_clean_stop(read_disk), last_epoch, splits)
+    return Loss([], [], image, bool(gone), [], [], [], known, is_clean=is_clean)
+
+
 def _look_at_damage(loss: Loss, specs: list[QueueSpec], readers: dict[int, JournalReader], homes: Homes) -> None:
     """Journals that are damaged somewhere behind the checkpoint."""
     ids = {spec.queue_id for spec in specs}
-    facts = "committed offsets, states of groups and transactions, "
     for number, reader in readers.items():
         mark = loss.image.marks.get(number) or JournalMark(number, 0, 0, 0, 0)
         remains = Remains(reader, mark, loss.image.queues, ids)
@@ -167,7 +177,7 @@ def _look_at_damage(loss: Loss, specs: list[QueueSpec], readers: dict[int, Journ
         if remains.unknown_bytes:
             loss.what.append(
                 f"journal {number}: the contents of {remains.unknown_bytes} bytes of that are lost, also facts: "
-                f"{facts if number == facts_journal(readers) else ''}deletions of records"
+                f"committed offsets, states of groups and transactions, deletions of records"
             )
         for spec in specs:
             queue_id = spec.queue_id
@@ -230,7 +240,7 @@ def _is_corrupt(read_disk: Disk) -> bool:
     return bool(numbered(read_disk.list(CHECKPOINTS), CHECKPOINT_SUFFIX))
 
 
-def _look_at(loss: Loss, number: int, reader: JournalReader, firsts: dict[int, int], *, has_facts: bool) -> None:
+def _look_at(loss: Loss, number: int, reader: JournalReader, firsts: dict[int, int]) -> None:
     """Adds what is missing of one journal, and where the queues begin in what is left of it."""
     mark = loss.image.marks.get(number) or JournalMark(number, 0, 0, 0, 0)
     synced = max(mark.replicated_end, reader.synced_end())
@@ -242,8 +252,8 @@ def _look_at(loss: Loss, number: int, reader: JournalReader, firsts: dict[int, i
             loss.what.append(
                 f"journal {number} {has}, but the checkpoint is at position {mark.split}: everything written "
                 f"after it is lost, at least {known} bytes"
-                + (", committed offsets and states of groups and transactions among it" if has_facts else "")
-                + ("; the last shutdown was clean, so perhaps nothing was written" if loss.image.clean else "")
+                + ", committed offsets and states of groups and transactions among it"
+                + ("; the last shutdown was clean, so nothing was written after it" if loss.is_clean else "")
             )
             loss.restarts.append(JournalMark(number, mark.split, mark.split, mark.epoch, mark.seed))
         return
@@ -285,7 +295,7 @@ def _look_at_queues(loss: Loss, specs: list[QueueSpec], firsts: dict[int, int], 
             loss.rows.append(QueueRow(spec.queue_id, first, first))
         elif first is None and loss.read_disk_gone:
             loss.queues.append(QueueLoss(spec.topic, spec.partition, 0, None))
-        elif first is None and any(homes.may_hold(number, spec) for number in restarted) and not loss.image.clean:
+        elif first is None and any(homes.may_hold(number, spec) for number in restarted) and not loss.is_clean:
             loss.queues.append(QueueLoss(spec.topic, spec.partition, end, None))
 
 
@@ -337,8 +347,11 @@ def _mark_all(loss: Loss, readers: dict[int, JournalReader]) -> None:
         loss.jumps.append(JournalMark(number, 0, 0, 0, seed))
 
 
-def accept(journal_disk: Disk, read_disk: Disk, loss: Loss, *, epoch: int, seed: int, now_ms: int) -> None:
+def accept(
+    journal_disk: Disk, read_disk: Disk, loss: Loss, *, epoch: int, seed: int, now_ms: int, node_id: int = 1
+) -> None:
     """Makes what is left whole. Stopped in the middle, the same start does it again."""
+    leader = Leader(node_id, epoch)
     if loss.read_disk_gone:
         put_aside(read_disk, [name for name in (QUEUES, PACKS, CHECKPOINTS) if read_disk.list(name)], epoch)
     put_aside(read_disk, [name for name in loss.aside if read_disk.list(name)], epoch)
@@ -349,26 +362,25 @@ def accept(journal_disk: Disk, read_disk: Disk, loss: Loss, *, epoch: int, seed:
         journal_disk.make_dir(str(mark.journal))
         started = JournalMark(mark.journal, mark.split, mark.split, mark.epoch, mark.seed or seed)
         name = journal_segment(mark.journal, mark.split)
-        head = segment_entry(mark.journal, started.seed, mark.epoch, mark.split, now_ms)
+        head = segment_entry(mark.journal, started.seed, mark.epoch, mark.split, now_ms, leader)
         journal_disk.replace(name, head)
         marks.append(started)
     journal_disk.sync_dir("")
-    for manifest in _salvaged(journal_disk, loss, epoch, now_ms):
+    for manifest in _salvaged(journal_disk, loss, leader, now_ms):
         epoch = manifest.epoch
         marks.append(manifest.mark)
     queues = [str(queue) for queue in loss.queues]
     said = msgspec.json.encode({"time_ms": now_ms, "epoch": epoch, "what": loss.what, "queues": queues})
     log = CheckpointLog(read_disk, loss.image)
-    remembered = Keyed(LOSSES, str(epoch).encode(), said)
-    clean = loss.image.clean and not (loss.read_disk_gone or marks)
-    log.publish(CheckpointRows(queues=loss.rows, keyed=[remembered], marks=marks, time_ms=now_ms, clean=clean))
+    remembered = KeyedRow(0, LOSSES, str(epoch).encode(), said)
+    log.publish(CheckpointRows(queues=loss.rows, keyed=[remembered], marks=marks, time_ms=now_ms))
     log.close()
 
 
-def _salvaged(disk: Disk, loss: Loss, epoch: int, now_ms: int) -> list[Manifest]:
+def _salvaged(disk: Disk, loss: Loss, leader: Leader, now_ms: int) -> list[Manifest]:
     """Journals made anew of what can be read of them, each in the place of the old one."""
-    made = [rebuild(disk, remains, loss.what, loss.queues, epoch=epoch, now_ms=now_ms) for remains in loss.salvages]
-    put_aside(disk, [str(manifest.journal) for manifest in made], epoch)
+    made = [rebuild(disk, remains, loss.what, loss.queues, leader=leader, now_ms=now_ms) for remains in loss.salvages]
+    put_aside(disk, [str(manifest.journal) for manifest in made], leader.broker_epoch)
     for manifest in [*made, *loss.unfinished]:
         place(disk, manifest.journal)
     return [*made, *loss.unfinished]

@@ -12,10 +12,10 @@ import logging
 import msgspec
 from msgspec import Struct
 
-from cairnmq.codec.crc32c import crc32c
 from cairnmq.errors import Corrupt, Lost, TooNew
 from cairnmq.os_errors import text_of
 from cairnmq.settings.broker_table import JOURNALS_MAX
+from cairnmq.storage.files import sealed_json
 from cairnmq.storage.files.disk import Disk, Unreadable
 from cairnmq.storage.files.format import CHECKPOINT_SUFFIX, CHECKPOINTS, FORMAT, numbered
 from cairnmq.storage.journal.directories import find_journals
@@ -25,7 +25,6 @@ from cairnmq.types import Counters
 log = logging.getLogger(__name__)
 
 OWNER_FILE = "owner.json"
-_SUM = b',"crc":'
 
 
 class Owner(Struct, frozen=True):
@@ -36,6 +35,8 @@ class Owner(Struct, frozen=True):
     witness: Counters = Counters()
     journals: tuple[int, ...] = ()  # values that `cairn.journals` has had while it alone said where queues are
     placed: bool = False  # topics have always said it
+    nodes: tuple[int, ...] = ()  # node ids under which these journals were led
+    slots_from: int = 0  # first queue id of the slots that facts of coordinators bear; 0: there are facts without
 
 
 def read_owner(disk: Disk) -> Owner | None:
@@ -49,19 +50,20 @@ def read_owner(disk: Disk) -> Owner | None:
         return None
     finally:
         file.close()
-    body, mark, crc = data.rpartition(_SUM)
-    if mark and crc != b"%d}" % crc32c(body):
+    is_sealed = sealed_json.is_sealed(data)
+    if is_sealed and not sealed_json.holds(data):
         return None
     try:
         owner = msgspec.json.decode(data, type=Owner)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
-    if not mark:
+    if not is_sealed:
         return Owner(owner.cluster_id)  # as the first versions wrote it: nothing else in it can be checked
     if owner.format > FORMAT:
         raise TooNew(
             f"{OWNER_FILE} of the journals says that a newer version of CairnMQ wrote these directories: their format "
-            f"is {owner.format}, this version knows {FORMAT}. Start the newer version; nothing was changed."
+            f"is {owner.format}, this version knows {FORMAT}. Start the newer version, or restore a backup that this "
+            f"one wrote; nothing was changed."
         )
     return owner
 
@@ -86,19 +88,30 @@ def journal_counts(disk: Disk) -> set[int]:
     return set(range(1, max(numbers, default=-1) + 2))  # none had more than there are now
 
 
+def own_nodes(disk: Disk) -> frozenset[int] | None:
+    """Node ids whose segments were written here: only their claims of what was synced are about this disk. None: all,
+    as far as anybody knows."""
+    owner = read_owner(disk)
+    return frozenset(owner.nodes) if owner is not None and owner.nodes else None
+
+
 def write_owner(disk: Disk, owner: Owner) -> None:
     """Durable on return."""
-    body = msgspec.json.encode(owner)[:-1]
     disk.make_dir("")
-    disk.replace(OWNER_FILE, b"%s%s%d}" % (body, _SUM, crc32c(body)))
+    disk.replace(OWNER_FILE, sealed_json.seal(owner))
 
 
 class OwnerWitness:
     """The witness in `owner.json`, for who may wait for the disk. A copy that lags is weaker, never wrong."""
 
-    def __init__(self, disk: Disk, cluster_id: str) -> None:
+    def __init__(self, disk: Disk, cluster_id: str, node_id: int = 1) -> None:
+        found = read_owner(disk)
         self._disk = disk
         self._cluster_id = cluster_id
+        self._node_id = node_id
+        # Until an upgrade is done, and that of a new directory is done at its first start, it stays what it was.
+        self._format = found.format if found is not None else 1
+        self._slots_from = found.slots_from if found is not None else 0
         self.kept: Counters | None = None  # what the file says
 
     def keep(self, counters: Counters) -> None:
@@ -106,12 +119,23 @@ class OwnerWitness:
         if counters == self.kept:
             return
         try:
+            found = read_owner(self._disk)
             counts = tuple(sorted(journal_counts(self._disk)))
-            owner = Owner(self._cluster_id, FORMAT, counters, counts, placed=not counts)
+            nodes = tuple(sorted({*(found.nodes if found is not None else ()), self._node_id}))
+            owner = Owner(self._cluster_id, self._format, counters, counts, not counts, nodes, self._slots_from)
             write_owner(self._disk, owner)
             self.kept = counters
         except OSError as error:
             log.warning("%s could not be written: %s", OWNER_FILE, text_of(error))
+
+    def is_current(self, slots_from: int) -> bool:
+        """Whether all files are of this version's format, with facts of coordinators in these slots."""
+        return self._format == FORMAT and self._slots_from == slots_from
+
+    def upgraded(self, slots_from: int, counters: Counters) -> None:
+        """Now they are: an older version refuses to start from here on."""
+        self._format, self._slots_from, self.kept = FORMAT, slots_from, None
+        self.keep(counters)
 
 
 def check_owner(

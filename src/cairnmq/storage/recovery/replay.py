@@ -26,6 +26,7 @@ from cairnmq.storage.files.format import (
     NO_SEGMENTS,
     UNFINISHED,
     Keyed,
+    Leader,
     StartMoved,
     decode_fact,
     journal_segment,
@@ -59,6 +60,7 @@ class Scan(Struct):
     damage_text: str = ""
     behind: Behind | None = None  # what is known from behind the damage
     hole: Place | None = None  # the file ends here, before the checkpoint's split position; nothing is lost by that
+    is_old: bool = False  # some of what was scanned is of an earlier version of the format
 
     @property
     def last_epoch(self) -> int:
@@ -164,6 +166,7 @@ def scan_journal(
 
 def _judge(scan: Scan, reader: JournalReader, known: int) -> None:
     """What became of the journal behind the last good entry. `known`: what was synced at least."""
+    scan.is_old = _is_old(scan, reader)
     number, physical_end = scan.number, reader.end()
     base = max((base for base in reader.bases if base <= scan.end), default=reader.bases[0])
     place = Place(journal_segment(number, base), min(scan.end, physical_end) - base)
@@ -191,6 +194,13 @@ def _judge(scan: Scan, reader: JournalReader, known: int) -> None:
     elif physical_end < scan.end:
         # All of that is in queue logs, so nothing is lost: the next segment begins where it would have.
         scan.hole = place
+
+
+def _is_old(scan: Scan, reader: JournalReader) -> bool:
+    """Version 1 named no leader."""
+    scanned = (base for index, base in enumerate(reader.bases) if reader.segment_end(index) > scan.start)
+    heads = map(reader.head, scanned)
+    return scan.end > scan.start and any(head is not None and head.leader is None for head in heads)
 
 
 def cut_short(queues: Iterable[Queue], scan: Scan, homes: Homes) -> None:
@@ -267,7 +277,9 @@ def _write_again(disk: Disk, reader: JournalReader, start: int, end: int) -> Non
     disk.remove(unsynced_name(str(reader.number)))
 
 
-def reopened(disk: Disk, reader: JournalReader, scan: Scan, *, epoch: int, seed: int, segment_bytes: int) -> WritePath:
+def reopened(
+    disk: Disk, reader: JournalReader, scan: Scan, *, epoch: int, node_id: int, seed: int, segment_bytes: int
+) -> WritePath:
     """The journal, cut and ready to go on in a new segment. Where it is damaged, files may lie behind the end.
 
     `seed` is for one that has none yet."""
@@ -282,6 +294,7 @@ def reopened(disk: Disk, reader: JournalReader, scan: Scan, *, epoch: int, seed:
         disk,
         scan.number,
         epoch=epoch,
+        leader=Leader(node_id, epoch),
         seed=reader.find_seed() or seed,
         segments=segments,
         end=scan.end,

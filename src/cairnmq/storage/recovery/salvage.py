@@ -13,9 +13,9 @@ import msgspec
 from msgspec import Struct
 
 from cairnmq.codec.batch import CONTROL_BIT, CRC_START, EMPTY_DELTA_MAX, NO_TIMESTAMP, TRANSACTIONAL_BIT, empty_batch
-from cairnmq.codec.crc32c import crc32c
 from cairnmq.errors import Corrupt
 from cairnmq.storage.checkpoint.checkpoint import CheckpointImage
+from cairnmq.storage.files import sealed_json
 from cairnmq.storage.files.disk import Disk, File
 from cairnmq.storage.files.format import (
     BATCH,
@@ -24,10 +24,12 @@ from cairnmq.storage.files.format import (
     FACT,
     JOURNAL_SUFFIX,
     LOSSES,
-    SEGMENT_ENTRY_SIZE,
+    QUEUE_ID_MAX,
+    SEGMENT_ENTRY_SIZES,
     UNFINISHED,
     Entry,
     JournalMark,
+    Leader,
     QueueRow,
     StartMoved,
     batch_frame,
@@ -45,7 +47,6 @@ from cairnmq.types import Buffer
 MANIFEST = "loss.json"
 SEGMENT_BYTES = 64 << 20
 WRITE_BYTES = 1 << 20
-_SUM = b',"crc":'
 
 
 class QueueLoss(Struct, frozen=True):
@@ -128,18 +129,27 @@ class Remains:
         batch it is and where the next entry begins. A segment begins with its own head, which holds nothing else."""
         seed, found = self.reader.find_seed(), set()
         while start < end:
-            if start in self.reader.bases:
-                start += SEGMENT_ENTRY_SIZE
-                continue
             head, _ = self.reader.read(start, ENTRY_SIZE + CRC_START)
+            if start in self.reader.bases:
+                start = self._behind_head(start, end)
+                continue
             if find_entry(head, 0, 1, start, seed, 0)[0] != 0:
                 return None
-            _, _, kind, length, _, queue_id, _ = ENTRY_HEAD.unpack_from(head)
+            _, _, kind, length, _, word, _ = ENTRY_HEAD.unpack_from(head)
             if kind != BATCH:
                 return None
-            found.add(queue_id)
+            found.add(word & QUEUE_ID_MAX)
             start += ENTRY_SIZE + length
         return frozenset(found) if start == end else None
+
+    def _behind_head(self, base: int, end: int) -> int:
+        """A damaged head does not say of which version it is; what stands behind it does."""
+        for size in SEGMENT_ENTRY_SIZES:
+            following, _ = self.reader.read(base + size, ENTRY_SIZE + CRC_START)
+            seed = self.reader.find_seed()
+            if base + size == end or find_entry(following, 0, 1, base + size, seed, 0)[0] == 0:
+                return base + size
+        return base + SEGMENT_ENTRY_SIZES[0]
 
     def _end(self, queue_id: int, first: int) -> int:
         """Where the queue ends so far; of one that nobody knows, where its first batch begins."""
@@ -196,10 +206,6 @@ class Manifest(Struct, frozen=True):
     what: list[str]
     queues: list[QueueLoss]
 
-    def sealed(self) -> bytes:
-        body = msgspec.json.encode(self)[:-1]
-        return b"%s%s%d}" % (body, _SUM, crc32c(body))
-
 
 def _read_manifest(disk: Disk, directory: str) -> Manifest | None:
     name = f"{directory}/{MANIFEST}"
@@ -208,12 +214,11 @@ def _read_manifest(disk: Disk, directory: str) -> Manifest | None:
     file = disk.open(name)
     data = file.read(0, file.size())
     file.close()
-    body, _, crc = data.rpartition(_SUM)
-    return msgspec.json.decode(data, type=Manifest) if crc == b"%d}" % crc32c(body) else None
+    return msgspec.json.decode(data, type=Manifest) if sealed_json.holds(data) else None
 
 
 def rebuild(
-    disk: Disk, remains: Remains, what: list[str], queues: list[QueueLoss], *, epoch: int, now_ms: int
+    disk: Disk, remains: Remains, what: list[str], queues: list[QueueLoss], *, leader: Leader, now_ms: int
 ) -> Manifest:
     """Writes what remains into a directory of its own, durably. The manifest comes last: with it, it is whole."""
     number = remains.mark.journal
@@ -221,10 +226,10 @@ def rebuild(
     disk.remove_tree(directory)
     disk.make_dir(directory)
     try:
-        end = _Writer(disk, directory, remains.mark, remains.reader.find_seed(), now_ms).write(remains.walk())
+        end = _Writer(disk, directory, remains.mark, remains.reader.find_seed(), leader, now_ms).write(remains.walk())
         mark = msgspec.structs.replace(remains.mark, replicated_end=end, seed=remains.reader.find_seed())
-        manifest = Manifest(number, epoch, mark, what, queues)
-        disk.replace(f"{directory}/{MANIFEST}", manifest.sealed())
+        manifest = Manifest(number, leader.broker_epoch, mark, what, queues)
+        disk.replace(f"{directory}/{MANIFEST}", sealed_json.seal(manifest))
         disk.sync_dir("")
     except OSError:
         disk.remove_tree(directory)
@@ -235,11 +240,12 @@ def rebuild(
 class _Writer:
     """Segments of one epoch each, from the split position on."""
 
-    def __init__(self, disk: Disk, directory: str, mark: JournalMark, seed: int, now_ms: int) -> None:
+    def __init__(self, disk: Disk, directory: str, mark: JournalMark, seed: int, leader: Leader, now_ms: int) -> None:
         self._disk = disk
         self._directory = directory
         self._mark = mark
         self._seed = seed
+        self._leader = leader
         self._now_ms = now_ms
         self._file: File | None = None
         self._base = 0
@@ -258,11 +264,13 @@ class _Writer:
                 self._fill(item)
             elif item.kind == BATCH:
                 self._put(
-                    batch_frame(item.epoch, item.queue_id, self._mark.split, item.payload, self._seed), item.payload
+                    batch_frame(item.epoch, item.queue_id, self._mark.split, item.payload, self._seed, item.flags),
+                    item.payload,
                 )
             else:
-                payload = bytes(item.payload)
-                self._put(whole_frame(FACT, item.epoch, item.queue_id, self._mark.split, payload, self._seed), payload)
+                payload, split = bytes(item.payload), self._mark.split
+                frame = whole_frame(FACT, item.epoch, item.queue_id, split, payload, self._seed, item.flags)
+                self._put(frame, payload)
         self._end_segment()
         self._disk.sync_dir(self._directory)
         return self._position
@@ -272,14 +280,14 @@ class _Writer:
         self._end_segment()
         self._epoch, self._base = epoch, self._position
         self._file = self._disk.create(f"{self._directory}/{digits(self._base, JOURNAL_SUFFIX)}")
-        self._put(segment_entry(self._mark.journal, self._seed, epoch, self._mark.split, self._now_ms))
+        self._put(segment_entry(self._mark.journal, self._seed, epoch, self._mark.split, self._now_ms, self._leader))
 
     def _fill(self, fill: Fill) -> None:
         start = fill.start
         while start < fill.end:
             last = min(fill.end - 1, start + EMPTY_DELTA_MAX)
             batch = memoryview(empty_batch(start, last, fill.timestamp))
-            self._put(seal_batch(batch, start, fill.epoch, fill.queue_id, self._mark.split, self._seed), batch)
+            self._put(seal_batch(batch, start, fill.epoch, fill.queue_id, self._mark.split, self._seed, 0), batch)
             start = last + 1
 
     def _put(self, *buffers: Buffer) -> None:

@@ -84,7 +84,8 @@ class Seen(Struct):
                 if largest < producer.producer_id < PRODUCERS_END:
                     largest = producer.producer_id
         self.producer_id = largest
-        self.add_fact(image.keyed.get((SPACE, KEY)))
+        stored = image.keyed.get((SPACE, KEY))
+        self.add_fact(stored.value if stored is not None else None)
 
     def _add_packs(self, disk: Disk, numbers: Iterable[int]) -> None:
         """Queues of deleted topics may still have records there. One that cannot be read is told of by others."""

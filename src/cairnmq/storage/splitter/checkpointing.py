@@ -8,7 +8,7 @@ from cairnmq.storage.checkpoint.checkpoint import CheckpointLog
 from cairnmq.storage.checkpoint.split_report import Published, QueuePlace
 from cairnmq.storage.files.disk import Disk, File
 from cairnmq.storage.files.fault_point import reach
-from cairnmq.storage.files.format import PACKS, CheckpointRows, Keyed
+from cairnmq.storage.files.format import PACKS, CheckpointRows
 from cairnmq.storage.queue.producers import live
 from cairnmq.storage.splitter.failed_syncs import CheckpointSync
 from cairnmq.storage.splitter.progress import Progress
@@ -48,7 +48,7 @@ class Checkpointing:
         changes = self.reclaim.needs_checkpoint or self.queues.replacements.need_checkpoint
         return changes or self.progress.positions != self.progress.checkpointed
 
-    def publish(self, now_ms: int, expiry_ms: int, producer_expiration_ms: int, *, clean: bool) -> Published:
+    def publish(self, now_ms: int, expiry_ms: int, producer_expiration_ms: int) -> Published:
         """`expiry_ms`: the time by which producers are too old."""
         swapped = self.queues.replacements.into_rows()
         dirty = [queue for queue in self.queues.by_id.values() if queue.dirty]
@@ -59,10 +59,9 @@ class Checkpointing:
         rows = CheckpointRows(
             queues=[queue.to_row() for queue in dirty],
             gone=self.reclaim.deleted_rows(),
-            keyed=[Keyed(space, key, value) for (space, key), value in self.rounds.keyed.items()],
+            keyed=list(self.rounds.keyed.values()),
             marks=self.rounds.marks(self.log.image.marks),
             time_ms=now_ms,
-            clean=clean,
             packs=self.reclaim.counted_packs() if has_files or self.reclaim.has_merge else None,
         )
         reach("checkpoint-publish")

@@ -16,6 +16,7 @@ from cairnmq.storage.files.format import (
     Entry,
     JournalMark,
     Keyed,
+    KeyedRow,
     StartMoved,
     decode_fact,
 )
@@ -51,7 +52,7 @@ class Rounds:
         self.round_bytes = round_bytes
         self.thresholds = thresholds
         self.split_buffer = SplitBuffer(round_bytes + READ_SLACK)
-        self.keyed: dict[tuple[str, bytes], bytes | None] = {}
+        self.keyed: dict[tuple[str, bytes], KeyedRow] = {}
         self._readers: dict[int, JournalReader] = {}
 
     def split(self, journal: int, limit: int, now_ms: int) -> Round | None:
@@ -170,7 +171,8 @@ class Rounds:
         elif entry.kind == FACT:
             fact = decode_fact(entry.payload)
             if isinstance(fact, Keyed):
-                self.keyed[fact.space, fact.key] = fact.value
+                row = KeyedRow(entry.queue_id, fact.space, fact.key, fact.value)
+                self.keyed[fact.space, fact.key] = row
             elif isinstance(fact, StartMoved):
                 queue = self.queues.by_id.get(entry.queue_id)
                 if queue is not None:

@@ -43,7 +43,7 @@ class SplitQueues:
         self.departures = departures
         self.open_logs = OpenLogs(open_files_max)
         self.by_id: dict[int, SplitQueue] = {}
-        self.deleted: set[int] = set()  # their entries in journals are skipped
+        self.deleted: set[int] = set()  # their batches in journals are skipped
         self.replacements = SegmentReplacements(self.by_id, departures)
         # queues with segments of their own
         self.segmented = sum(row.segments_from != NO_SEGMENTS for row in checkpoints.image.queues.values())
@@ -53,7 +53,8 @@ class SplitQueues:
     # ---------------------------------------------------------------------------------------------- who they are
 
     def meet(self, entries: Iterable[Entry]) -> None:
-        """Asks for the specs of queues not met before; an id that does not exist is a deleted queue."""
+        """Asks for the specs of queues not met before; an id that does not exist is a deleted queue, or a slot of
+        coordinators, which has keyed facts and no records."""
         known, deleted = self.by_id, self.deleted
         unknown = sorted({e.queue_id for e in entries if e.queue_id and e.queue_id not in known} - deleted)
         for first in range(0, len(unknown), LEARNED_AT_ONCE):

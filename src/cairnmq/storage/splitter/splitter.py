@@ -117,10 +117,10 @@ class Splitter:
         self._sync.refuse_if_failed()
         return self.rounds.split(journal, limit, now_ms)
 
-    def checkpoint(self, now_ms: int, *, expiry_ms: int | None = None, clean: bool = False) -> Published:
+    def checkpoint(self, now_ms: int, *, expiry_ms: int | None = None) -> Published:
         """Syncs the read disk, then publishes. `expiry_ms`: by which time producers are too old, if not by `now_ms`."""
         aged_ms = now_ms if expiry_ms is None else expiry_ms
-        return self._checkpointing.publish(now_ms, aged_ms, self.producer_expiration_ms, clean=clean)
+        return self._checkpointing.publish(now_ms, aged_ms, self.producer_expiration_ms)
 
     def seen(self, serial: int) -> None:
         """The readers go by this checkpoint: what it and those before it have replaced can go."""

@@ -10,6 +10,7 @@ from cairnmq.settings.broker import BrokerConfig
 from cairnmq.storage.api.serving import LOSSES
 from cairnmq.transactions import record
 from cairnmq.transactions.record import State, TransactionRecord
+from cairnmq.types import Slots
 
 TOPIC = b"t" * 16
 
@@ -19,6 +20,7 @@ def loaded(*facts: tuple[str, bytes, bytes | None], store: Put = lambda facts, s
     return Cores.load(
         {(space, key): value or b"" for space, key, value in facts},
         store,
+        slots=Slots(30, 24, (0,)),
         epoch=9,
         group_limits=group_limits(config),
         transaction_limits=transaction_limits(config),

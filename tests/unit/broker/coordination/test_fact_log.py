@@ -100,3 +100,19 @@ async def test_facts_that_could_not_be_stored_leave_no_frames_behind() -> None:
         assert not [one for one in gc.get_objects() if isinstance(one, Fault)]
     finally:
         gc.enable()
+
+
+@scenario
+async def test_slots_do_not_wait_for_one_another() -> None:
+    journal, applied = Journal(), []
+    log = FactLog(journal.put, applied.append, lambda one: one[1][0])
+    one, other = fact("a"), fact("b")
+    commit = asyncio.create_task(log.commit([one, other, one]))
+    await asyncio.sleep(0)
+    assert len(journal.writes) == 2, "facts of one slot together"
+    journal.writes[1](None)
+    assert applied == [other] and not log.is_idle and not commit.done()
+    journal.writes[0](Fault("no room"))
+    with pytest.raises(Fault):
+        await commit
+    assert applied == [other] and log.is_idle

@@ -109,8 +109,8 @@ class Desk:
         path.written(write)
         path.synced_to(path.sync())
 
-    def finish(self, *, clean: bool = True) -> list[Report]:
-        self.process.obey(Finish({0: self.engine.splittable(0)}, clean))
+    def finish(self) -> list[Report]:
+        self.process.obey(Finish({0: self.engine.splittable(0)}))
         while self.process.work() is not None:
             pass
         return self.reports()
@@ -177,11 +177,9 @@ def test_a_clock_that_steps_forward_forgets_no_producers(desk: Desk, monkeypatch
     assert [row.producer_id for row in load_checkpoint(RealDisk(desk.data_dir)).queues[1].producers] == [8]
 
 
-@pytest.mark.parametrize("clean", [True, False])
-def test_finish_splits_and_checkpoints(desk: Desk, clean: bool) -> None:
+def test_finish_splits_and_checkpoints(desk: Desk) -> None:
     desk.put()
-    assert [type(report) for report in desk.finish(clean=clean)] == [Split, Checkpointed, Finished]
-    assert load_checkpoint(RealDisk(desk.data_dir)).clean == clean
+    assert [type(report) for report in desk.finish()] == [Split, Checkpointed, Finished]
 
 
 def test_after_a_failed_sync_it_and_its_successors_refuse_until_the_broker_is_back_at_the_checkpoint(

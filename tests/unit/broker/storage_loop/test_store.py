@@ -46,8 +46,9 @@ async def test_facts_that_cannot_be_staged_stop_nobody_else(tmp_path: Path, monk
             return real(fact)
 
         monkeypatch.setattr(journal, "encode_fact", starved)
+        key = put(OffsetKey("g", bytes(16), 7), Committed(1))[1]
         with pytest.raises(StorageStopped, match="MemoryError"):
-            await facts.commit([put(OffsetKey("g", bytes(16), 0), Committed(1)), (SPACE, b"key", b"large")])
+            await facts.commit([put(OffsetKey("g", bytes(16), 0), Committed(1)), (SPACE, key, b"large")])
         assert store.engine.paths[0].journal.staged_end == before
         await facts.commit([put(OffsetKey("g", bytes(16), 1), Committed(2))])
         assert list(rig.ctx.coordinator.groups.offsets.topics("g")[bytes(16)]) == [1]

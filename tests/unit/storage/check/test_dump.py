@@ -53,7 +53,7 @@ def test_a_journal_shows_each_entry(data: Path) -> None:
     head, segment, *entries = dump(file)
     assert head.startswith(f"{file.name}: .jnl")
     assert segment.startswith("at 0 position 0 segment epoch=1 queue=0 synced=0 journal=0 seed=0x0000004d")
-    assert entries[0].startswith("at 48 position 48 batch epoch=1 queue=1 synced=0 offsets=0..2 size=")
+    assert entries[0].startswith("at 60 position 60 batch epoch=1 queue=1 synced=0 durable offsets=0..2 size=")
     assert "producer=9/0 sequence=0" in entries[0] and entries[0].endswith("crc=ok")
     assert any("fact epoch=1 queue=0" in line and "offsets" in line for line in entries)
     assert any("StartMoved(offset=10)" in line for line in entries)
@@ -76,8 +76,8 @@ def test_records_are_shown_on_demand(data: Path) -> None:
 def test_a_damaged_entry_is_shown_and_the_next_one_found(data: Path, tmp_path: Path) -> None:
     file = first(data, "journal/0/*.jnl")
     sound = dump(file)
-    text = dump(damaged(file, tmp_path, 48 + 100))
-    assert text[2].startswith("at 48 position 48 BAD: batch") and "crc=bad" in text[2]
+    text = dump(damaged(file, tmp_path, 60 + 100))
+    assert text[2].startswith("at 60 position 60 BAD: batch") and "crc=bad" in text[2]
     assert text[3:] == sound[3:]
 
 
@@ -93,8 +93,8 @@ def test_a_damaged_segment_head_takes_the_seed_from_a_neighbour(data: Path, tmp_
 def test_a_cut_journal_says_where_it_ends(data: Path, tmp_path: Path) -> None:
     file = first(data, "journal/0/*.jnl")
     copy = tmp_path / file.name
-    copy.write_bytes(file.read_bytes()[:60])
-    assert dump(copy)[-1] == "at 48 position 48 BAD: the file ends inside an entry's frame; 12 bytes to 60"
+    copy.write_bytes(file.read_bytes()[:72])
+    assert dump(copy)[-1] == "at 60 position 60 BAD: the file ends inside an entry's frame; 12 bytes to 72"
 
 
 def test_a_damaged_batch_and_what_is_no_batch(data: Path, tmp_path: Path) -> None:
@@ -147,12 +147,17 @@ def test_a_checkpoint_shows_marks_rows_and_facts(tmp_path: Path) -> None:
     directory.checkpoint()
     directory.produce(2)
     directory.split()
-    directory.checkpoint(clean=True)
+    directory.checkpoint()
     file = first(directory.stop(), "checkpoints/*.ckpt")
     text = dump(file)
     commits = [line for line in text if " commit " in line]
-    assert [line.split()[-2] for line in commits] == ["clean=False", "clean=True"]
-    for piece in ("JournalMark(journal=0", "QueueRow(queue_id=1", "ProducerRow(producer_id=9", "Keyed(space='offsets'"):
+    assert [line.split()[-2] for line in commits] == ["time=1000006", "time=1000012"]
+    for piece in (
+        "JournalMark(journal=0",
+        "QueueRow(queue_id=1",
+        "ProducerRow(producer_id=9",
+        "KeyedRow(queue_id=0, space='offsets'",
+    ):
         assert any(piece in line for line in text), piece
     assert dump(damaged(file, tmp_path, 20))[1].startswith("at 0 BAD: no whole frame")
 

@@ -64,7 +64,7 @@ def test_a_directory_after_a_clean_stop_has_no_findings(tmp_path: Path) -> None:
     directory = DataDirectory(tmp_path / "data")
     directory.produce(30)
     directory.split()
-    directory.checkpoint(clean=True)
+    directory.checkpoint()
     assert lines(directory.stop()) == []
 
 

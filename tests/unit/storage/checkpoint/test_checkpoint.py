@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from cairnmq.errors import Corrupt
+from cairnmq.errors import Corrupt, TooNew
 from cairnmq.storage.checkpoint import checkpoint
 from cairnmq.storage.checkpoint.checkpoint import (
     CheckpointImage,
@@ -16,12 +16,13 @@ from cairnmq.storage.checkpoint.checkpoint import (
     load_checkpoint,
     previous_name,
 )
-from cairnmq.storage.files.format import COMMIT, PART, CheckpointRows, JournalMark, Keyed, QueueRow, checkpoint_frame
+from cairnmq.storage.files.checkpoint_frame import checkpoint_frame
+from cairnmq.storage.files.format import COMMIT, PART, CheckpointRows, JournalMark, KeyedRow, QueueRow
 from cairnmq.testing.sim_disk import SimCrash, SimDisk
 
 
 def rows(
-    split: int, *queues: QueueRow, keyed: list[Keyed] | None = None, gone: list[int] | None = None
+    split: int, *queues: QueueRow, keyed: list[KeyedRow] | None = None, gone: list[int] | None = None
 ) -> CheckpointRows:
     mark = JournalMark(0, split, split, 1, 7)
     return CheckpointRows(queues=list(queues), keyed=keyed or [], gone=gone or [], marks=[mark], time_ms=split)
@@ -38,16 +39,20 @@ def disk() -> SimDisk:
 
 def test_nothing_yet(disk: SimDisk) -> None:
     image = load_checkpoint(disk)
-    assert (image.marks, image.queues, image.keyed, image.clean) == ({}, {}, {}, False)
+    assert (image.marks, image.queues, image.keyed) == ({}, {}, {})
 
 
 def test_deltas_add_up(disk: SimDisk) -> None:
     log = CheckpointLog(disk, load_checkpoint(disk))
-    log.publish(rows(10, QueueRow(1, 0, 5), QueueRow(2, 0, 3), keyed=[Keyed("s", b"a", b"1"), Keyed("s", b"b", b"2")]))
-    log.publish(rows(20, QueueRow(1, 2, 9), keyed=[Keyed("s", b"a", None)], gone=[2]))
+    log.publish(
+        rows(
+            10, QueueRow(1, 0, 5), QueueRow(2, 0, 3), keyed=[KeyedRow(0, "s", b"a", b"1"), KeyedRow(0, "s", b"b", b"2")]
+        )
+    )
+    log.publish(rows(20, QueueRow(1, 2, 9), keyed=[KeyedRow(0, "s", b"a", None)], gone=[2]))
     image = load_checkpoint(disk.crash())
     assert image.queues == {1: QueueRow(1, 2, 9)}
-    assert image.keyed == {("s", b"b"): b"2"}
+    assert image.keyed == {("s", b"b"): KeyedRow(0, "s", b"b", b"2")}
     assert image.marks[0].split == 20 and image.time_ms == 20
 
 
@@ -67,7 +72,7 @@ def test_a_checkpoint_inside_a_torn_one_is_no_later_one(disk: SimDisk) -> None:
     """A client has put it into a fact."""
     CheckpointLog(disk, load_checkpoint(disk)).publish(rows(10, QueueRow(1, 0, 5)))
     planted = checkpoint_frame(COMMIT, CheckpointRows(marks=[JournalMark(0, 1 << 40, 1 << 40, 1, 0)]))
-    torn = bytearray(checkpoint_frame(COMMIT, rows(20, keyed=[Keyed("group", b"g", b"member" + planted)])))
+    torn = bytearray(checkpoint_frame(COMMIT, rows(20, keyed=[KeyedRow(0, "group", b"g", b"member" + planted)])))
     torn[20] ^= 1
     file = disk.open(checkpoint_name(1), write=True)
     file.append([torn])
@@ -95,7 +100,7 @@ def test_it_is_rewritten_when_large(disk: SimDisk, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(checkpoint, "PART_ROWS", 2)
     log = CheckpointLog(disk, load_checkpoint(disk))
     for number in range(40):
-        log.publish(rows(number, QueueRow(number % 5, 0, number), keyed=[Keyed("s", b"%d" % (number % 3), b"v")]))
+        log.publish(rows(number, QueueRow(number % 5, 0, number), keyed=[KeyedRow(0, "s", b"%d" % (number % 3), b"v")]))
     assert log.image.file_number > 2
     image = load_checkpoint(disk)
     assert image.queues == log.image.queues and len(image.queues) == 5
@@ -222,3 +227,20 @@ def test_every_power_loss_in_a_rewrite_leaves_the_old_or_the_new_one_to_count() 
             assert len(kept) == 2 and kept[0].endswith(".previous") and kept[1].endswith(".ckpt"), (at, seed, kept)
             seen.add(published)
     assert seen == {True, False}
+
+
+def test_a_mark_goes_with_its_journal(disk: SimDisk) -> None:
+    log = CheckpointLog(disk, load_checkpoint(disk))
+    log.publish(CheckpointRows(marks=[JournalMark(number, 10, 10, 1, 7) for number in (0, 3)]))
+    log.publish(CheckpointRows(marks=[JournalMark(0, 20, 20, 1, 7)], unhosted=[3]))
+    assert set(load_checkpoint(disk).marks) == {0}
+    log.publish(CheckpointRows(unhosted=[0]))
+    assert load_checkpoint(disk).marks == {}, "a node may host none"
+    assert set(load_checkpoint(disk.crash()).marks) == set()
+
+
+def test_a_store_that_nobody_knows_is_of_a_later_version(disk: SimDisk) -> None:
+    log = CheckpointLog(disk, load_checkpoint(disk))
+    log.publish(CheckpointRows(queues=[QueueRow(1, 0, 5, homes=((0, 7),))]))  # type: ignore[arg-type]
+    with pytest.raises(TooNew):
+        load_checkpoint(disk)

@@ -15,15 +15,8 @@ from cairnmq.storage.checkpoint.checkpoint import (
     previous_name,
 )
 from cairnmq.storage.checkpoint_repair.checkpoint_pieces import Pieces, read_pieces
-from cairnmq.storage.files.format import (
-    COMMIT,
-    PART,
-    CheckpointRows,
-    JournalMark,
-    Keyed,
-    QueueRow,
-    checkpoint_frame,
-)
+from cairnmq.storage.files.checkpoint_frame import checkpoint_frame
+from cairnmq.storage.files.format import COMMIT, PART, CheckpointRows, JournalMark, KeyedRow, QueueRow
 from cairnmq.testing.sim_disk import SimDisk
 
 SEED = 77
@@ -34,7 +27,7 @@ def rows(position: int, *, seed: int = SEED) -> CheckpointRows:
     """At each position queue and fact of that number."""
     return CheckpointRows(
         queues=[QueueRow(position, 0, position)],
-        keyed=[Keyed("offset", b"%d" % position, b"value")],
+        keyed=[KeyedRow(0, "offset", b"%d" % position, b"value")],
         marks=[JournalMark(0, position, position, 1, seed)],
         time_ms=position,
     )
@@ -99,7 +92,7 @@ def test_the_length_of_a_frame_is_damaged() -> None:
 def test_a_frame_that_a_client_has_planted_does_not_count() -> None:
     disk, frames = two_files()
     planted = checkpoint_frame(COMMIT, rows(9000, seed=1))
-    frames[4] = hurt(checkpoint_frame(COMMIT, CheckpointRows(keyed=[Keyed("group", b"g", b"x" + planted)])), 5)
+    frames[4] = hurt(checkpoint_frame(COMMIT, CheckpointRows(keyed=[KeyedRow(0, "group", b"g", b"x" + planted)])), 5)
     assert known(pieces(disk, frames)) == [10, 20, 30, 50]
 
 

@@ -10,6 +10,7 @@ from cairnmq.storage.checkpoint_repair.offset_ranges import OffsetRanges
 from cairnmq.storage.checkpoint_repair.rebuilt_checkpoint import (
     Gap,
     JournalFacts,
+    StoredFact,
     find_gaps,
     find_losses,
     log_start,
@@ -19,8 +20,9 @@ from cairnmq.storage.checkpoint_repair.rebuilt_checkpoint import (
     rebuilt_marks,
 )
 from cairnmq.storage.checkpoint_repair.record_places import Places, QueuePlace
-from cairnmq.storage.files.format import Extent, JournalMark, ProducerRow, QueueRow
+from cairnmq.storage.files.format import Extent, JournalMark, KeyedRow, ProducerRow, QueueRow, homes_of
 from cairnmq.storage.segments.queue_log import QueueSpec
+from cairnmq.types import SlotPlace
 
 SPEC = QueueSpec(1, "t", 0, bytes(16), LogConfig())
 UNDECIDED = {"transaction"}
@@ -72,10 +74,10 @@ def test_there_is_no_gap_where_the_journal_reaches_back() -> None:
 
 
 def test_gaps_before_the_journal_and_in_it() -> None:
-    assert find_gaps(pieces(300), survey(400), {0: 900}) == [Gap(0, 300, 400, True)]
-    assert find_gaps(pieces(500, missing=[(0, 300, 450)]), survey(400), {0: 900}) == [Gap(0, 300, 400, True)]
+    assert find_gaps(pieces(300), survey(400), {0: 900}) == [Gap(0, 300, 400)]
+    assert find_gaps(pieces(500, missing=[(0, 300, 450)]), survey(400), {0: 900}) == [Gap(0, 300, 400)]
     damaged = survey(400, holes=[(420, 430), (600, 650), (950, 960)])
-    assert find_gaps(pieces(500), damaged, {0: 900}) == [Gap(0, 600, 650, True)], "one is known, one is for the start"
+    assert find_gaps(pieces(500), damaged, {0: 900}) == [Gap(0, 600, 650)], "one is known, one is for the start"
 
 
 # ------------------------------------------------------------------------------------------------------------- facts
@@ -83,28 +85,29 @@ def test_gaps_before_the_journal_and_in_it() -> None:
 
 def test_what_is_undecided_counts_only_when_it_is_sure_to_be_the_latest() -> None:
     known = pieces(500)
-    known.image.keyed = {("offset", b"g"): b"old", ("offset", b"h"): b"old", ("transaction", b"a"): b"old"}
-    facts = JournalFacts(
-        {
-            ("offset", b"g"): (550, b"new"),
-            ("offset", b"h"): (551, None),
-            ("transaction", b"b"): (550, b"new"),
-            ("transaction", b"c"): (700, b"new"),
-        }
-    )
-    assert rebuilt_keyed(known, facts, [], UNDECIDED) == {
+    old = [("offset", b"g"), ("offset", b"h"), ("transaction", b"a")]
+    known.image.keyed = {place: KeyedRow(0, *place, b"old") for place in old}
+    new = [("offset", b"g", 550, b"new"), ("offset", b"h", 551, None)]
+    new += [("transaction", b"b", 550, b"new"), ("transaction", b"c", 700, b"new")]
+    facts = JournalFacts({(s, k): StoredFact(0, at, 1, KeyedRow(0, s, k, value)) for s, k, at, value in new})
+
+    def rebuilt(gaps: list[Gap], journal: int = 0) -> dict[tuple[str, bytes], bytes | None]:
+        rows = rebuilt_keyed(known, facts, gaps, UNDECIDED, lambda space, key: SlotPlace(30, journal))
+        assert {row.queue_id for row in rows.values()} == {30}
+        return {place: row.value for place, row in rows.items()}
+
+    assert rebuilt([]) == {
         ("offset", b"g"): b"new",
         ("transaction", b"a"): b"old",
         ("transaction", b"b"): b"new",
         ("transaction", b"c"): b"new",
     }
-    assert rebuilt_keyed(known, facts, [Gap(0, 600, 650, True)], UNDECIDED) == {
+    assert rebuilt([Gap(0, 600, 650)]) == {
         ("offset", b"g"): b"new",
         ("transaction", b"c"): b"new",
     }
-    assert ("transaction", b"a") in rebuilt_keyed(known, facts, [Gap(1, 600, 650, False)], UNDECIDED), (
-        "they are in journal 0"
-    )
+    assert ("transaction", b"a") in rebuilt([Gap(1, 600, 650)]), "they are in journal 0"
+    assert ("transaction", b"a") not in rebuilt([Gap(1, 600, 650)], journal=1)
 
 
 def test_log_starts_are_as_known_or_where_records_begin() -> None:
@@ -122,7 +125,7 @@ def test_marks_serial_and_number() -> None:
     marks = rebuilt_marks(pieces(500), found, {0: 900})
     assert marks == {0: JournalMark(0, 900, 900, 3, 7)}
     image = rebuilt_image(pieces(500), found, places(held(), 0), [], {}, [3], 77)
-    assert (image.serial, image.packs, image.time_ms, image.clean) == (10, [3], 77, False)
+    assert (image.serial, image.packs, image.time_ms) == (10, [3], 77)
     assert rebuilt_marks(Pieces(), Survey(), {}), "without any it could not be read"
 
 
@@ -133,7 +136,7 @@ def test_packs_count_if_anybody_can_ask_for_something_in_them() -> None:
     def pack(number: int, start: int, end: int, queue_id: int = 1) -> PackFound:
         return PackFound(number, 0, [Extent(queue_id, start, end, 0, 0, 1, 1, 0)])
 
-    rows = {1: QueueRow(1, 5, 20, segments_from=10)}
+    rows = {1: QueueRow(1, 5, 20, homes=homes_of(10))}
     packs = [pack(1, 0, 5), pack(2, 5, 10), pack(3, 10, 20), pack(4, 0, 9, queue_id=2), PackFound(5)]
     found = survey(400, packs=packs)
     whole = places(held((0, 20)), 20, [1, 2, 3, 4])
@@ -161,7 +164,7 @@ def test_holes_are_lost() -> None:
 
 
 def test_what_a_gap_may_have_cost_is_told() -> None:
-    gaps = [Gap(0, 300, 400, True)]
+    gaps = [Gap(0, 300, 400)]
     said = losses(held((8, 40), first=8), QueueRow(1, 8, 40), gaps)
     assert said[0] == "journal 0: positions 300 to 400 are lost"
     assert all(
@@ -174,14 +177,12 @@ def test_what_a_gap_may_have_cost_is_told() -> None:
         "offsets 40 on, as many as there were"
     )
     assert losses(held(), None, gaps)[-1] == "lost: t-0: offsets 0 on, as many as there were"
-    assert not any(
-        "committed offsets" in line for line in losses(held((0, 1)), QueueRow(1, 0, 1), [Gap(1, 3, 4, False)])
-    )
+    assert any("committed offsets" in line for line in losses(held((0, 1)), QueueRow(1, 0, 1), [Gap(1, 3, 4)]))
 
 
 def test_transactions_that_nobody_ends_are_told() -> None:
     row = QueueRow(1, 0, 40, producers=(ProducerRow(9, 0, 0, (), -1, 30),))
-    assert "transaction of producer 9" in losses(held((0, 40)), row, [Gap(0, 300, 400, True)])[-1]
+    assert "transaction of producer 9" in losses(held((0, 40)), row, [Gap(0, 300, 400)])[-1]
     assert losses(held((0, 40)), row, []) == [], "the coordinator knows of it"
 
 
@@ -189,5 +190,6 @@ def test_a_loss_is_remembered_beside_those_that_were_accepted() -> None:
     found = find_losses(
         pieces(500), survey(400), places(held((0, 1)), 2), {1: QueueRow(1, 0, 2)}, [SPEC], [], JournalFacts(), ""
     )
-    (space, key), value = found.remembered(3, 77)
-    assert (space, key) == ("losses", b"repair 77") and b"t-0: offsets 1 to 1" in value
+    row = found.remembered(3, 77)
+    assert (row.queue_id, row.space, row.key) == (0, "losses", b"repair 77")
+    assert row.value is not None and b"t-0: offsets 1 to 1" in row.value

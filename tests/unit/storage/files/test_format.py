@@ -8,28 +8,37 @@ from cairnmq.codec.records import Record, build_batch
 from cairnmq.errors import Corrupt
 from cairnmq.storage.files.format import (
     BAD,
-    COMMIT,
+    DURABLE,
     ENTRY_SIZE,
     FACT,
     INCOMPLETE,
+    NEWER,
+    NO_SEGMENTS,
+    QUEUE_ID_MAX,
     SEGMENT,
-    CheckpointRows,
+    ArchivedTo,
     Entry,
+    Fact,
     Keyed,
+    Leader,
     QueueClosed,
     QueueIdentity,
     QueueOpened,
     QueueRow,
+    SegmentHead,
     StartMoved,
     batch_frame,
-    checkpoint_frame,
     decode_fact,
     digits,
     encode_fact,
+    has_unknown_flags,
+    homes_of,
+    is_newer_entry,
     numbered,
-    read_checkpoint_frame,
     read_entry,
+    read_segment_head,
     segment_entry,
+    segment_head,
     whole_frame,
 )
 
@@ -37,9 +46,20 @@ SEED = 0x1234
 BATCH_BYTES = build_batch([Record(offset=0, timestamp=1, key=b"k", value=b"v")])
 PAYLOAD = encode_fact(Keyed("offsets", b"g", b"7"))
 ENTRIES = {
-    "batch": batch_frame(3, 9, 77, memoryview(BATCH_BYTES), SEED) + BATCH_BYTES,
-    "fact": whole_frame(FACT, 3, 9, 77, PAYLOAD, SEED) + PAYLOAD,
-    "segment": segment_entry(2, SEED, 3, 77, 1000),
+    "batch": batch_frame(3, 9, 77, memoryview(BATCH_BYTES), SEED, DURABLE) + BATCH_BYTES,
+    "fact": whole_frame(FACT, 3, 9, 77, PAYLOAD, SEED, DURABLE) + PAYLOAD,
+    "segment": segment_entry(2, SEED, 3, 77, 1000, Leader(4, 6)),
+}
+GOLDEN = {
+    "batch": "ca1a020100000046000000030001000000000009000000000000004d1674b3b6",
+    "fact": "ca1a020200000010000000030001000000000009000000000000004d5fecaf78" + PAYLOAD.hex(),
+    "segment": "ca1a02030000001c000000030000000000000000000000000000004db85c0527"
+    "000000020000123400000000000003e8000000040000000000000006",
+}
+GOLDEN_1 = {
+    "batch": "ca1a010100000046000000030000000000000009000000000000004df4a001ee",
+    "fact": "ca1a010200000010000000030000000000000009000000000000004d36df32b4" + PAYLOAD.hex(),
+    "segment": "ca1a010300000010000000030000000000000000000000000000004dbf6ac314000000020000123400000000000003e8",
 }
 KINDS = pytest.mark.parametrize("data", ENTRIES.values(), ids=ENTRIES)
 
@@ -50,6 +70,53 @@ def test_an_entry_reads_back(data: bytes) -> None:
     assert isinstance(entry, Entry)
     assert (entry.position, entry.end, entry.epoch, entry.synced) == (500, 500 + len(data), 3, 77)
     assert bytes(entry.payload) == data[ENTRY_SIZE:]
+
+
+@pytest.mark.parametrize("kind", GOLDEN)
+def test_the_bytes_are_these(kind: str) -> None:
+    assert ENTRIES[kind].hex().startswith(GOLDEN[kind])
+    old = bytes.fromhex(GOLDEN_1[kind]) + (BATCH_BYTES if kind == "batch" else b"")
+    before, now = (read_entry(memoryview(data), 0, 0, SEED) for data in (old, ENTRIES[kind]))
+    assert isinstance(before, Entry) and isinstance(now, Entry)
+    assert (before.queue_id, before.synced, before.flags) == (now.queue_id, 77, 0)
+    assert now.flags == (0 if kind == "segment" else DURABLE)
+
+
+def test_a_segment_head_names_the_leader_since_version_2() -> None:
+    old, now = (read_segment_head(bytes.fromhex(golden["segment"])) for golden in (GOLDEN_1, GOLDEN))
+    assert old == SegmentHead(2, SEED, 1000, None)
+    assert now == SegmentHead(2, SEED, 1000, Leader(4, 6))
+    assert segment_head(bytes(20)) is None
+
+
+@pytest.mark.parametrize("flag", [1 << bit for bit in range(16)])
+def test_a_flag_that_must_be_understood_and_is_not(flag: int) -> None:
+    """The low half; the other half may be ignored."""
+    data = whole_frame(FACT, 3, 9, 77, PAYLOAD, SEED, flag) + PAYLOAD
+    found = read_entry(memoryview(data), 0, 0, SEED)
+    if flag in (DURABLE, *(1 << bit for bit in range(8, 16))):
+        assert isinstance(found, Entry) and (found.queue_id, found.flags) == (9, flag)
+    else:
+        assert found == NEWER and is_newer_entry(data, SEED) and has_unknown_flags(data)
+        assert not is_newer_entry(data[:-1] + b"x", SEED), "it is torn, whoever wrote it"
+
+
+def test_ids_of_queues_do_not_reach_the_flags() -> None:
+    assert isinstance(read_entry(memoryview(framed(QUEUE_ID_MAX)), 0, 0, SEED), Entry)
+    with pytest.raises(OverflowError):
+        framed(QUEUE_ID_MAX + 1)
+
+
+def framed(queue_id: int) -> bytes:
+    return whole_frame(FACT, 3, queue_id, 77, PAYLOAD, SEED) + PAYLOAD
+
+
+@pytest.mark.parametrize("segments_from", [NO_SEGMENTS, 0, 12])
+def test_homes(segments_from: int) -> None:
+    row = QueueRow(1, 0, 30, homes=homes_of(segments_from))
+    assert row.segments_from == segments_from
+    assert row.packed_end == (30 if segments_from == NO_SEGMENTS else segments_from)
+    assert row.needs_packs is (segments_from != 0) and row.needs_segments is (segments_from != NO_SEGMENTS)
 
 
 @KINDS
@@ -83,20 +150,9 @@ def test_an_absurd_length_is_bad_at_once() -> None:
     assert read_entry(memoryview(data), 0, 0, SEED) == BAD
 
 
-@pytest.mark.parametrize("fact", [StartMoved(5), Keyed("s", b"k", None), QueueClosed(), QueueOpened(8)])
-def test_facts_read_back(fact: StartMoved | Keyed | QueueClosed | QueueOpened) -> None:
+@pytest.mark.parametrize("fact", [StartMoved(5), Keyed("s", b"k", None), QueueClosed(), QueueOpened(8), ArchivedTo(7)])
+def test_facts_read_back(fact: Fact) -> None:
     assert decode_fact(encode_fact(fact)) == fact
-
-
-def test_checkpoint_frames_notice_every_flipped_bit() -> None:
-    frame = checkpoint_frame(COMMIT, CheckpointRows(queues=[QueueRow(1, 2, 3)], time_ms=9))
-    found = read_checkpoint_frame(memoryview(frame), 0)
-    assert found is not None and found[1].queues == [QueueRow(1, 2, 3)] and found[2] == len(frame)
-    for at in range(len(frame)):
-        bad = bytearray(frame)
-        bad[at] ^= 0x10
-        assert read_checkpoint_frame(memoryview(bad), 0) is None, at
-        assert read_checkpoint_frame(memoryview(frame[:at]), 0) is None, at
 
 
 def test_identity_is_sealed() -> None:

@@ -11,7 +11,7 @@ from cairnmq.errors import Corrupt
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.check.verify import check
 from cairnmq.storage.engine import Engine, EngineConfig
-from cairnmq.storage.files.format import JournalMark, segment_entry
+from cairnmq.storage.files.format import JournalMark, Leader, segment_entry
 from cairnmq.storage.journal.directories import find_foreign, find_journals, read_journal
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.recovery.lost_disk import find_loss
@@ -27,7 +27,7 @@ def disk() -> SimDisk:
 
 def hold(disk: SimDisk, name: str, number: int) -> None:
     disk.make_dir(name)
-    disk.create(f"{name}/00000000000000000000.jnl").append([segment_entry(number, 5, 1, 0, 0)])
+    disk.create(f"{name}/00000000000000000000.jnl").append([segment_entry(number, 5, 1, 0, 0, Leader(1, 1))])
 
 
 def opened(disk: SimDisk, journals: Sequence[int] = (0,)) -> Engine:

@@ -9,7 +9,7 @@ import pytest
 
 from cairnmq.codec.records import Record, build_batch
 from cairnmq.errors import Corrupt, Fault
-from cairnmq.storage.files.format import BATCH, FACT, SEGMENT, SEGMENT_ENTRY_SIZE, Keyed
+from cairnmq.storage.files.format import BATCH, FACT, SEGMENT, SEGMENT_ENTRY_SIZE, Keyed, Leader
 from cairnmq.storage.journal.journal import Group, Journal, JournalReader
 from cairnmq.storage.recovery.journal_search import look_behind
 from cairnmq.testing.sim_disk import SimDisk
@@ -29,7 +29,7 @@ def disk() -> SimDisk:
 
 @pytest.fixture
 def journal(disk: SimDisk) -> Journal:
-    return Journal(disk, 0, epoch=1, seed=9, segments=[], end=0, segment_bytes=400)
+    return Journal(disk, 0, epoch=1, leader=Leader(1, 1), seed=9, segments=[], end=0, segment_bytes=400)
 
 
 def put(journal: Journal, *sizes: int) -> Group:
@@ -169,7 +169,7 @@ def test_without_the_prepared_file_another_one_is_made(journal: Journal, disk: S
 
 
 def test_a_disk_with_little_room_gets_no_prepared_file(disk: SimDisk) -> None:
-    journal = Journal(disk, 0, epoch=1, seed=9, segments=[], end=0, segment_bytes=400)
+    journal = Journal(disk, 0, epoch=1, leader=Leader(1, 1), seed=9, segments=[], end=0, segment_bytes=400)
     disk.capacity = 1500
     journal.prepare()
     assert disk.list("0") == []

@@ -14,7 +14,7 @@ from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.check.verify import check
 from cairnmq.storage.engine import Engine, EngineConfig
 from cairnmq.storage.files.damage import Place
-from cairnmq.storage.files.format import SyncedEnd, segment_entry
+from cairnmq.storage.files.format import Leader, SyncedEnd, segment_entry
 from cairnmq.storage.journal.journal import JournalReader
 from cairnmq.storage.journal.synced_end import read_synced_end
 from cairnmq.storage.queue.spec import QueueSpec
@@ -205,7 +205,7 @@ def test_one_found_behind_the_damage_is_at_home_there(broker: Broker) -> None:
     broker = Broker(SimDisk(Random(1)), SimDisk(Random(2)))
     broker.put(2)
     broker.put(1)
-    broker.disk.damage(FIRST, len(segment_entry(0, 5, 1, 0, 0)) + 40)
+    broker.disk.damage(FIRST, len(segment_entry(0, 5, 1, 0, 0, Leader(1, 1))) + 40)
     after = broker.killed(2)
     assert after.engine.queues[1].journal == 0 and after.engine.queues[1].cut_short
 

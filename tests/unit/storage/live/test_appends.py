@@ -12,11 +12,13 @@ from cairnmq.settings.topic import Flush, LogConfig
 from cairnmq.storage.batches.admission import Span
 from cairnmq.storage.batches.markers import Marker
 from cairnmq.storage.engine import Engine, EngineConfig
-from cairnmq.storage.files.format import Keyed
+from cairnmq.storage.files.format import DURABLE, Keyed
+from cairnmq.storage.journal.journal import JournalReader
 from cairnmq.storage.live.ack_policy import SYNCED, WRITTEN, AckLevel, AckPoint
 from cairnmq.storage.live.write_path import Placed
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.testing.sim_disk import SimDisk
+from cairnmq.types import SlotPlace
 
 NOW = 1_000_000
 
@@ -74,7 +76,7 @@ def test_markers_wait_once_per_journal_and_level() -> None:
     staged = engine.appends.append_markers(markers, NOW)
     assert staged.codes == [ErrorCode.NONE] * 3
     assert staged.ends == [engine.paths[1].journal.staged_end, engine.paths[0].journal.staged_end, 0]
-    assert staged.waits == [AckPoint(1, SYNCED, staged.ends[0]), AckPoint(0, WRITTEN, staged.ends[1])]
+    assert staged.waits == [AckPoint(1, SYNCED, staged.ends[0]), AckPoint(0, SYNCED, staged.ends[1])]
 
 
 def test_markers_of_a_stopped_journal() -> None:
@@ -88,17 +90,21 @@ def test_markers_of_a_stopped_journal() -> None:
 @pytest.mark.parametrize(
     ("journals", "flush", "level"), [(1, "commit", SYNCED), (1, "none", WRITTEN), (2, "none", SYNCED)]
 )
-def test_keyed_facts_are_in_the_coordinator_journal(journals: int, flush: str, level: AckLevel) -> None:
-    engine = opened(journals=journals)
-    point = engine.appends.put_keyed([Keyed("s", b"k", b"v")], flush, NOW)
-    assert point == AckPoint(0, level, engine.paths[0].journal.staged_end)
+def test_keyed_facts_are_in_the_journal_of_their_slot(journals: int, flush: str, level: AckLevel) -> None:
+    engine, last = opened(journals=journals), journals - 1
+    point = engine.appends.put_keyed(SlotPlace(9, last), [Keyed("s", b"k", b"v")], flush, NOW)
+    assert point == AckPoint(last, level, engine.paths[last].journal.staged_end)
+    write(engine, last)
+    reader = JournalReader(engine.paths[last].journal.disk, last)
+    fact = list(reader.entries(0, reader.end()))[-1]
+    assert (fact.queue_id, fact.flags) == (9, DURABLE)
     witness = engine.appends.put_witness(Keyed("s", b"k", b"w"), flush, NOW)
     assert witness == AckPoint(0, WRITTEN, engine.paths[0].journal.staged_end)
 
 
 def test_a_written_fact_is_not_certain_to_be_lost_after_a_failed_sync() -> None:
     engine = opened()
-    point = engine.appends.put_keyed([Keyed("s", b"k", b"v")], "commit", NOW)
+    point = engine.appends.put_keyed(SlotPlace(9, 0), [Keyed("s", b"k", b"v")], "commit", NOW)
     assert isinstance(point, AckPoint)
     told: list[bool] = []
     certain: list[bool] = []

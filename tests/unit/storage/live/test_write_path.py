@@ -12,7 +12,7 @@ from cairnmq.codec.records import Record, build_batch, decode_batch
 from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.settings.topic import Flush, LogConfig
 from cairnmq.storage.checkpoint.checkpoint import CheckpointImage
-from cairnmq.storage.files.format import Keyed, StartMoved
+from cairnmq.storage.files.format import Keyed, Leader, StartMoved
 from cairnmq.storage.journal.journal import Journal
 from cairnmq.storage.live.ack_policy import NONE_FLUSH_MS, SYNCED, AckPoint
 from cairnmq.storage.live.queue import Queue
@@ -40,7 +40,7 @@ class Journaled:
         self.disk = SimDisk(Random(seed))
         self.disk.make_dir("0")
         self.disk.sync_dir("")
-        journal = Journal(self.disk, 0, epoch=4, seed=9, segments=[], end=0, segment_bytes=1 << 20)
+        journal = Journal(self.disk, 0, epoch=4, leader=Leader(1, 4), seed=9, segments=[], end=0, segment_bytes=1 << 20)
         self.path = WritePath(journal)
         spec = QueueSpec(1, "t", 0, bytes(16), LogConfig(flush=flush, **config))  # type: ignore[arg-type]
         self.queue = Queue(spec, QueueState())

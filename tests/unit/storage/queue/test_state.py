@@ -101,8 +101,8 @@ def test_rows_keep_everything() -> None:
     assert QueueState.from_row(row).producers[4].batches == ((5, 6, 10),)
 
 
-def test_rows_of_before_there_were_transactions() -> None:
-    old = msgspec.msgpack.encode([8, 2, 12, [[1, 0]], [[4, 0, 1234, [[5, 6, 10]]]], 3, 1000])
+def test_rows_without_transactions() -> None:
+    old = msgspec.msgpack.encode([8, 2, 12, [[1, 0]], [[4, 0, 1234, [[5, 6, 10]]]], [[0, 0], [3, 1]], 1000])
     state = QueueState.from_row(msgspec.msgpack.decode(old, type=QueueRow))
     assert (state.log_start, state.end, state.epochs, state.aborted) == (2, 12, [(1, 0)], [])
     assert state.producers == {4: ProducerRow(4, 0, 1234, ((5, 6, 10),), -1, -1)}

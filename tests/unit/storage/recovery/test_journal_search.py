@@ -16,6 +16,7 @@ from cairnmq.storage.files.format import (
     SEGMENT,
     SEGMENT_ENTRY_SIZE,
     Keyed,
+    Leader,
 )
 from cairnmq.storage.journal import entries
 from cairnmq.storage.journal.journal import Journal, JournalReader
@@ -36,7 +37,7 @@ def disk() -> SimDisk:
 
 
 def journal_on(disk: SimDisk, segment_bytes: int = 1 << 30) -> Journal:
-    return Journal(disk, 0, epoch=1, seed=SEED, segments=[], end=0, segment_bytes=segment_bytes)
+    return Journal(disk, 0, epoch=1, leader=Leader(1, 1), seed=SEED, segments=[], end=0, segment_bytes=segment_bytes)
 
 
 def put(journal: Journal, *what: bytes | Keyed) -> None:
@@ -157,7 +158,9 @@ def test_a_long_fact_is_found_behind_another_entry(disk: SimDisk) -> None:
 
 def test_segment_heads_that_are_not_ours_do_not_count(disk: SimDisk) -> None:
     journal = journal_on(disk)
-    other = Journal(SimDisk(Random(4)), 0, epoch=9, seed=SEED + 1, segments=[], end=0, segment_bytes=1)
+    other = Journal(
+        SimDisk(Random(4)), 0, epoch=9, leader=Leader(1, 9), seed=SEED + 1, segments=[], end=0, segment_bytes=1
+    )
     other._begin(1000)
     put(journal, b"", bytes(other._buffers[0]))
     disk.damage(FIRST, SEGMENT_ENTRY_SIZE)

@@ -9,8 +9,18 @@ from cairnmq.errors import Corrupt, TooNew
 from cairnmq.storage.check.finding import Finding
 from cairnmq.storage.check.verify import check
 from cairnmq.storage.checkpoint.checkpoint import checkpoint_name, load_checkpoint
+from cairnmq.storage.files import checkpoint_frame
 from cairnmq.storage.files import format as layout
-from cairnmq.storage.files.format import FACT, JournalMark, Keyed, encode_fact, segment_entry, whole_frame
+from cairnmq.storage.files.format import (
+    FACT,
+    ArchivedTo,
+    JournalMark,
+    Keyed,
+    Leader,
+    encode_fact,
+    segment_entry,
+    whole_frame,
+)
 from cairnmq.storage.recovery.lost_disk import find_loss
 from cairnmq.storage.recovery.owner import OWNER_FILE, Owner, write_owner
 from cairnmq.testing.sim_disk import SimDisk
@@ -22,7 +32,7 @@ SEED = 5
 def later_fact(patch: pytest.MonkeyPatch, synced: int = 0) -> bytes:
     payload = encode_fact(Keyed("later", b"k", b"v" * 50))
     with patch.context() as during:
-        during.setattr(layout, "ENTRY_VERSION", 2)
+        during.setattr(layout, "ENTRY_VERSION", 3)
         return whole_frame(FACT, 1, 0, synced, payload, SEED) + payload
 
 
@@ -62,11 +72,59 @@ def test_an_entry_of_a_later_version_is_no_torn_tail(
     assert "newer version" in str(finding)
 
 
+UNKNOWN = 0x40  # a flag that must be understood
+
+
+def flagged(flags: int, synced: int = 0) -> bytes:
+    payload = encode_fact(Keyed("later", b"k", b"v" * 50))
+    return whole_frame(FACT, 1, 0, synced, payload, SEED, flags) + payload
+
+
+def test_an_entry_with_an_unknown_required_flag_is_no_torn_tail(broker: Broker) -> None:
+    append(broker, flagged(UNKNOWN))
+    (finding,) = is_refused(broker, "journal 0 at position .* newer version of CairnMQ")
+    assert "newer version" in str(finding)
+
+
+def test_one_behind_damage_is_no_torn_tail_either(broker: Broker) -> None:
+    append(broker, b"x" * 50 + flagged(UNKNOWN))
+    with pytest.raises(TooNew, match="newer version of CairnMQ"):
+        broker.start(2)
+    with pytest.raises(TooNew):
+        find_loss(broker.journal_disk, broker.read_disk, broker.specs.values())
+
+
+def test_a_torn_one_is_a_torn_tail(broker: Broker) -> None:
+    """Nobody was promised anything of it."""
+    end = broker.engine.paths[0].journal.end
+    append(broker, flagged(UNKNOWN)[:-5])
+    broker.start(2)
+    assert broker.engine.scans[0].end == end
+
+
+def test_flags_that_may_be_ignored_are(broker: Broker) -> None:
+    end = broker.engine.paths[0].journal.end
+    append(broker, data := flagged(0x8001))
+    broker.start(2)
+    assert broker.engine.scans[0].end == end + len(data)
+    assert broker.engine.keyed["later", b"k"] == b"v" * 50
+
+
+def test_a_queue_that_is_archived_is_read_as_ever(broker: Broker) -> None:
+    payload = encode_fact(ArchivedTo(1))
+    append(broker, whole_frame(FACT, 1, 1, 0, payload, SEED) + payload)
+    before = broker.engine.queues[1].log_start
+    broker.start(2)
+    broker.split()
+    broker.checkpoint()
+    assert broker.engine.queues[1].log_start == before
+
+
 def test_a_segment_of_a_later_version(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     end = broker.engine.paths[0].journal.end
     with monkeypatch.context() as during:
-        during.setattr(layout, "ENTRY_VERSION", 2)
-        head = segment_entry(0, SEED, 2, end, NOW)
+        during.setattr(layout, "ENTRY_VERSION", 3)
+        head = segment_entry(0, SEED, 2, end, NOW, Leader(1, 2))
     file = broker.journal_disk.create(layout.journal_segment(0, end))
     file.append([head])
     is_refused(broker, "newer version of CairnMQ")
@@ -97,9 +155,9 @@ def test_a_checkpoint_of_a_later_version(broker: Broker, monkeypatch: pytest.Mon
     broker.checkpoint()
     image = load_checkpoint(broker.read_disk)
     with monkeypatch.context() as during:
-        during.setattr(layout, "CHECKPOINT_VERSION", 2)
+        during.setattr(checkpoint_frame, "CHECKPOINT_VERSION", 3)
         rows = layout.CheckpointRows(marks=[JournalMark(0, 1, 1, 1, SEED)])
-        frame = layout.checkpoint_frame(layout.COMMIT, rows)
+        frame = checkpoint_frame.checkpoint_frame(layout.COMMIT, rows)
     file = broker.read_disk.open(checkpoint_name(image.file_number), write=True)
     if is_first:
         file.truncate(0)
@@ -121,6 +179,6 @@ def test_a_damaged_version_of_a_checkpoint_is_damage(broker: Broker, bit: int) -
 
 
 def test_directories_of_a_later_format(broker: Broker) -> None:
-    write_owner(broker.journal_disk, Owner("c", 2))
-    (finding,) = is_refused(broker, "format is 2, this version knows 1")
-    assert OWNER_FILE in str(finding) and "format is 2" in str(finding)
+    write_owner(broker.journal_disk, Owner("c", 3))
+    (finding,) = is_refused(broker, "format is 3, this version knows 2")
+    assert OWNER_FILE in str(finding) and "format is 3" in str(finding)

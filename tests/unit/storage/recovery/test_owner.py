@@ -19,6 +19,7 @@ from cairnmq.storage.recovery.owner import (
     OwnerWitness,
     check_owner,
     journal_counts,
+    own_nodes,
     read_owner,
     write_owner,
 )
@@ -99,8 +100,8 @@ def test_fields_of_later_versions_are_no_damage(journals: SimDisk) -> None:
 
 
 def test_a_later_format_is_refused(journals: SimDisk) -> None:
-    write_owner(journals, Owner("a", 2, WITNESS))
-    with pytest.raises(TooNew, match="newer version of CairnMQ.*format is 2, this version knows 1"):
+    write_owner(journals, Owner("a", 3, WITNESS))
+    with pytest.raises(TooNew, match="newer version of CairnMQ.*format is 3, this version knows 2"):
         read_owner(journals)
     with pytest.raises(TooNew):
         check(journals, ok=True)
@@ -126,7 +127,7 @@ def test_it_is_kept_when_it_changed(journals: SimDisk) -> None:
     owner.keep(WITNESS)
     assert journals.operations == before
     owner.keep(msgspec.structs.replace(WITNESS, epoch=8))
-    assert read_owner(journals) == Owner("a", 1, Counters(8, 12, 1 << 41, 99), placed=True)
+    assert read_owner(journals) == Owner("a", 1, Counters(8, 12, 1 << 41, 99), placed=True, nodes=(1,))
 
 
 def test_a_full_disk_does_not_keep_a_broker_from_starting(journals: SimDisk, caplog: pytest.LogCaptureFixture) -> None:
@@ -136,16 +137,36 @@ def test_a_full_disk_does_not_keep_a_broker_from_starting(journals: SimDisk, cap
     with caplog.at_level(logging.WARNING):
         owner.keep(msgspec.structs.replace(WITNESS, epoch=8))
     assert "owner.json could not be written" in caplog.text
-    assert read_owner(journals) == Owner("a", 1, WITNESS, placed=True)
+    assert read_owner(journals) == Owner("a", 1, WITNESS, placed=True, nodes=(1,))
     owner.keep(msgspec.structs.replace(WITNESS, epoch=8))
     assert owner.kept == Counters(8, 12, 1 << 41, 99)
+
+
+def test_an_upgrade_is_known_to_the_next_start(journals: SimDisk) -> None:
+    """And as long as it is not done, an older version may still open the directory."""
+    owner = OwnerWitness(journals, "a")
+    owner.keep(WITNESS)
+    assert not owner.is_current(12)
+    owner.upgraded(12, WITNESS)
+    again = OwnerWitness(journals, "a")
+    assert read_owner(journals) == Owner("a", 2, WITNESS, placed=True, nodes=(1,), slots_from=12)
+    assert again.is_current(12) and not again.is_current(50), "facts are in slots that are none any more"
+    again.keep(msgspec.structs.replace(WITNESS, epoch=8))
+    assert OwnerWitness(journals, "a").is_current(12)
+
+
+def test_nodes_that_have_led_these_journals(journals: SimDisk) -> None:
+    assert own_nodes(journals) is None, "nobody knows: then every claim counts"
+    for node_id in (4, 7):
+        OwnerWitness(journals, "a", node_id).keep(WITNESS)
+    assert own_nodes(journals) == {4, 7}
 
 
 def test_it_remembers_how_many_journals_there_were_when_ids_said_where_queues_are(journals: SimDisk) -> None:
     """A queue's entries may still lie where it was at home then."""
     write_owner(journals, Owner("a", 1, journals=(2, 4)))
     OwnerWitness(journals, "a").keep(WITNESS)
-    assert read_owner(journals) == Owner("a", 1, WITNESS, (2, 4)) and journal_counts(journals) == {2, 4}
+    assert read_owner(journals) == Owner("a", 1, WITNESS, (2, 4), nodes=(1,)) and journal_counts(journals) == {2, 4}
     homes, spec = Homes(journals), QueueSpec(6, "t", 0, bytes(16), LogConfig(), journal=1)
     assert [number for number in range(4) if homes.may_hold(number, spec)] == [0, 1, 2]
 

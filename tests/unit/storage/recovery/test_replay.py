@@ -20,13 +20,17 @@ from cairnmq.storage.files.format import (
     CheckpointRows,
     JournalMark,
     Keyed,
+    Leader,
     QueueRow,
     StartMoved,
     segment_entry,
     whole_frame,
 )
+from cairnmq.storage.journal.entries import seal_batch
 from cairnmq.storage.queue.spec import QueueSpec
+from cairnmq.storage.recovery.owner import Owner, write_owner
 from cairnmq.testing.sim_disk import SimDisk
+from cairnmq.types import Counters
 
 SPECS = [QueueSpec(number, "t", number, bytes(16), LogConfig()) for number in (1, 2)]
 
@@ -103,6 +107,29 @@ def test_damage_below_a_later_claim_stops_and_names_the_place(broker: Broker) ->
     assert after.killed().engine.scans[0].damage == Place(FIRST, first), "and the next start says so again"
 
 
+@pytest.mark.parametrize(("own", "damaged"), [((1,), False), ((1, 7), True), ((), True)])
+def test_only_claims_of_this_node_are_about_this_disk(broker: Broker, own: tuple[int, ...], damaged: bool) -> None:
+    """A follower has the leader's entries: what they call synced had reached the leader's disk. A bad one behind what
+    was synced here is a torn tail. Where nobody knows who led, every claim counts."""
+    first = broker.put()
+    broker.engine.paths[0].journal.close()
+    leader, seed = Leader(7, 1), broker.engine.paths[0].journal.seed
+    path = broker.journal_disk
+    copied = path.open(FIRST).read(0, first)
+    head = segment_entry(0, seed, 1, 0, 0, leader)
+    # the same journal, as node 7 has written it and synced it before it sent the second batch
+    body = copied[len(head) :]
+    second = memoryview(bytearray(build_batch([Record(offset=0, timestamp=1, key=None, value=b"w" * 20)])))
+    frame = seal_batch(second, 1, 1, 1, first, seed, 0)
+    path.replace(FIRST, head + body + frame + bytes(second))
+    path.remove("0/synced")
+    write_owner(path, Owner("c", 2, Counters(), (1,), nodes=own))
+    path.damage(FIRST, len(head) + 40)
+    scan = broker.killed().engine.scans[0]
+    assert (scan.damage is not None) is damaged
+    assert scan.end == len(head) and (scan.cut_bytes > 0) is not damaged
+
+
 def test_what_the_checkpoint_knew_to_be_synced_is_not_cut(broker: Broker) -> None:
     end = broker.put()
     broker.put()
@@ -121,7 +148,7 @@ def test_whole_entries_behind_a_torn_one_prove_nothing(broker: Broker) -> None:
 
 @pytest.mark.parametrize(
     "head",
-    [segment_entry(0, 0, 1, 1 << 40, 0), whole_frame(SEGMENT, 1, 0, 1 << 40, b"", 0)],
+    [segment_entry(0, 0, 1, 1 << 40, 0, Leader(1, 1)), whole_frame(SEGMENT, 1, 0, 1 << 40, b"", 0)],
     ids=["another seed", "none"],
 )
 def test_a_segment_s_head_inside_a_message_proves_nothing(broker: Broker, head: bytes) -> None:

@@ -180,7 +180,7 @@ def test_the_journal_knows_what_the_owner_file_does_not(node: Node, where: str, 
     node.is_refused()
     node.metadata.now = right
     node.start()
-    assert read_owner(node.disks[0]) == Owner("c", 1, node.metadata.now, (1,)), "it is written again"
+    assert read_owner(node.disks[0]) == Owner("c", 1, node.metadata.now, (1,), nodes=(1,)), "it is written again"
 
 
 def test_a_directory_without_a_witness_opens_and_gets_one(node: Node) -> None:
@@ -190,7 +190,7 @@ def test_a_directory_without_a_witness_opens_and_gets_one(node: Node) -> None:
     node.checkpoint()
     node.disks[0].replace(OWNER_FILE, b'{"cluster_id":"c"}')
     node.start()
-    assert read_owner(node.disks[0]) == Owner("c", 1, node.metadata.now, (1,))
+    assert read_owner(node.disks[0]) == Owner("c", 1, node.metadata.now, (1,), nodes=(1,))
 
 
 def test_without_a_witness_records_say_what_was_given_out(node: Node) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cairnmq.storage.checkpoint.checkpoint import load_checkpoint
-from cairnmq.storage.files.format import Keyed
+from cairnmq.storage.files.format import Keyed, KeyedRow
 from unit.storage.splitter_harness import NOW, Broker
 
 
@@ -36,4 +36,4 @@ def test_keyed_facts_reach_the_checkpoint(broker: Broker) -> None:
     broker.flush()
     broker.split()
     broker.checkpoint()
-    assert load_checkpoint(broker.read_disk).keyed == {("offsets", b"a"): b"3"}
+    assert load_checkpoint(broker.read_disk).keyed == {("offsets", b"a"): KeyedRow(0, "offsets", b"a", b"3")}
