@@ -16,9 +16,9 @@ from cairnmq.storage.files.format import Keyed
 from cairnmq.storage.live.ack_lines import Released
 from cairnmq.storage.live.ack_policy import (
     COORDINATOR_JOURNAL,
+    DURABLE,
     KEYED,
     KEYED_FLUSH_MS,
-    SYNCED,
     WITNESS,
     AckLevel,
     AckPoint,
@@ -94,9 +94,10 @@ class Appends:
         return self._put(WITNESS, [fact], flush, now_ms)
 
     def _put(self, kind: EntryKind, facts: Sequence[Keyed], flush: str, now_ms: int) -> AckPoint | Refusal:
-        level = durability(kind, flush, journals=len(self._paths)).acknowledged
-        within_ms = 0 if level is SYNCED else KEYED_FLUSH_MS
-        end = self._paths[COORDINATOR_JOURNAL].stage_keyed(facts, now_ms, within_ms)
+        path = self._paths[COORDINATOR_JOURNAL]
+        level = durability(kind, flush, journals=len(self._paths), alone=path.alone).acknowledged
+        within_ms = 0 if level is DURABLE else KEYED_FLUSH_MS
+        end = path.stage_keyed(facts, now_ms, within_ms)
         return end if isinstance(end, Refusal) else AckPoint(COORDINATOR_JOURNAL, level, end)
 
     def when(self, point: AckPoint, released: Released) -> None:
