@@ -125,6 +125,11 @@ class Fault(Exception):
     """Something that must stop a component; the text says what, where, and what to do."""
 
 
+WITHOUT_ASSERTS = (
+    "Python runs with -O or PYTHONOPTIMIZE, which removes the checks that protect the data; start it without"
+)
+
+
 class Corrupt(Fault):
     """Stored bytes that are not what was written."""
 
@@ -135,6 +140,10 @@ class Outdated(Corrupt):
 
 class Lost(Fault):
     """Something is gone, and nobody accepted that yet."""
+
+
+class Unreachable(Fault):
+    """The metadata store cannot be read now; later perhaps."""
 
 
 class TooNew(Fault):

@@ -179,7 +179,7 @@ def test_what_a_killed_kafka_leaves(source: Source, make_broker: Callable[..., B
 def test_refusals(source: Source, make_broker: Callable[..., Broker], tmp_path: Path) -> None:
     broker = make_broker().start()
     cairn("topic", "create", "ledger", "-p", "3", "-b", broker.bootstrap)
-    assert "exists already with 3 partitions; the one to import has 2" in (
+    assert "already exists with 3 partitions; the one to import has 2" in (
         cairn("import", str(source.logs), "--topic", "ledger", "-b", broker.bootstrap, code=1).stderr
     )
     cairn("topic", "create", "stamped", "-p", "1", "-b", broker.bootstrap)

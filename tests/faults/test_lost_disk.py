@@ -138,6 +138,27 @@ def test_the_write_disk_is_lost(scene: Scene, stock: Stock) -> None:
     goes_on(scene, ends)
 
 
+@pytest.mark.parametrize("owner", [True, False], ids=["with its owner", "without"])
+def test_journals_of_another_broker(scene: Scene, make_broker: Callable[..., Broker], owner: bool) -> None:
+    """In the place of the lost ones: they are refused, also with --accept-loss, and not a byte of them changes."""
+    other = make_broker().start()
+    producer = Producer({"bootstrap.servers": other.bootstrap})
+    for number in range(5000):
+        producer.produce("theirs", b"%d" % number)
+    assert producer.flush(SECONDS) == 0
+    other.kill_tree()
+    journals = scene.broker.journal_dir
+    assert journals is not None
+    shutil.rmtree(journals)
+    shutil.copytree(other.data / "journal", journals)
+    if not owner:
+        (journals / "owner.json").unlink()
+    refused(scene.broker)
+    scene.broker.flags = ("--accept-loss",)
+    said = refused(scene.broker)
+    assert ("belong to the cluster" if owner else "is of another cluster") in said and "does not help" in said
+
+
 def test_the_read_disk_is_lost(scene: Scene, stock: Stock) -> None:
     """But its metadata was restored: what the journals hold goes on where it was."""
     for name in ("queues", "packs", "checkpoints"):

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from broker_process import CAIRN, Broker, fixed_port
+from cairnmq.client.admin import NewTopic
+from cairnmq.client.blocking import Client
 from faults.disks import fill, small_disk
 from programs import require_program
 
@@ -54,6 +56,10 @@ class Scene:
 
 def wrong_port(scene: Scene) -> list[str]:
     return ["topic", "list", "-b", scene.http]
+
+
+def url_for_address(scene: Scene) -> list[str]:
+    return ["topic", "list", "-b", f"http://{scene.http}"]
 
 
 def broker_down(scene: Scene) -> list[str]:
@@ -128,6 +134,36 @@ def typo_in_setting_at_run_time(scene: Scene) -> list[str]:
     return ["config", "set", "log.retention.msec=1000", "-b", scene.broker.bootstrap]
 
 
+def option_of_another_tool(scene: Scene) -> list[str]:
+    return ["consume", "--topic", "orders", "-b", scene.broker.bootstrap]
+
+
+def option_before_the_command(scene: Scene) -> list[str]:
+    return ["-b", scene.broker.bootstrap, "topic", "list"]
+
+
+def command_of_another_tool(scene: Scene) -> list[str]:
+    return ["tail", "orders"]
+
+
+def typo_in_a_json_line(scene: Scene) -> list[str]:
+    lines = scene.directory / "orders.jsonl"
+    lines.write_text('{"kye": "customer-1", "value": "two coffees"}\n')
+    return ["produce", "coffees", "--json", "-f", str(lines), "-b", scene.broker.bootstrap]
+
+
+def topic_twice(scene: Scene) -> list[str]:
+    return ["topic", "create", "teas", "-b", scene.broker.bootstrap]
+
+
+def unknown_partition(scene: Scene) -> list[str]:
+    return ["get", "teas", "1", "0", "-b", scene.broker.bootstrap]
+
+
+def unknown_broker(scene: Scene) -> list[str]:
+    return ["config", "list", "--broker", "7", "-b", scene.broker.bootstrap]
+
+
 def bad_offset(scene: Scene) -> list[str]:
     return ["consume", "orders", "-o", "oldest"]
 
@@ -137,9 +173,11 @@ def bad_number(scene: Scene) -> list[str]:
 
 
 CASES: list[Case] = [
-    wrong_port, broker_down, kafka_port_taken, http_port_taken, bad_settings_file, missing_settings_file, missing_file,
-    data_is_a_file, data_in_use, bad_address, open_to_all, unknown_topic, unknown_group, typo_in_command,
-    typo_in_action, typo_in_option, typo_in_setting, typo_in_setting_at_run_time, bad_offset, bad_number,
+    wrong_port, url_for_address, broker_down, kafka_port_taken, http_port_taken, bad_settings_file,
+    missing_settings_file, missing_file, data_is_a_file, data_in_use, bad_address, open_to_all, unknown_topic,
+    unknown_group, typo_in_command, typo_in_action, typo_in_option, typo_in_setting, typo_in_setting_at_run_time,
+    option_of_another_tool, option_before_the_command, command_of_another_tool, typo_in_a_json_line, topic_twice,
+    unknown_partition, unknown_broker, bad_offset, bad_number,
 ]  # fmt: skip
 
 
@@ -148,6 +186,8 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     directory = tmp_path_factory.mktemp("first-errors")
     broker = Broker(directory / "broker").start()
     try:
+        with Client.connect(broker.bootstrap) as client:
+            client.create_topics([NewTopic("teas", 1)])
         yield Scene(broker, directory)
         assert broker.stop() == 0
     finally:
@@ -219,4 +259,5 @@ def test_a_browser_at_the_kafka_port_is_told(scene: Scene) -> None:
     host, _, port = scene.broker.bootstrap.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=SECONDS) as browser:
         browser.sendall(b"GET / HTTP/1.1\r\n\r\n")
-        assert b"This is a Kafka port." in browser.recv(65536)
+        told = browser.recv(65536).decode()
+    assert told.endswith(f"This is a Kafka port; the status page is at {scene.broker.http}.\n")

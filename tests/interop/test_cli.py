@@ -120,7 +120,8 @@ def test_the_life_of_a_topic(cairn: Shell, topic: str) -> None:
     listed = {row["name"]: row for row in json.loads(cairn("topic", "list", "--json").out)}
     assert listed[topic] == {"name": topic, "partitions": 3, "replicas": 1, "messages": 0, "bytes": 0}
     assert f"{topic} " in cairn("topic", "list").out.decode()
-    assert "already exists" in cairn("topic", "create", topic, code=1).errors
+    twice = cairn("topic", "create", topic, code=1).errors
+    assert twice == f"cairn: Topic '{topic}' already exists (TOPIC_ALREADY_EXISTS)\n"
     cairn("topic", "create", topic, "--if-not-exists")
 
     cairn("topic", "alter", topic, "-c", "retention.ms=60000", "-c", "max.message.bytes=2000")
@@ -150,6 +151,9 @@ def test_trimming(cairn: Shell, topic: str) -> None:
     (row,) = json.loads(cairn("topic", "trim", topic, "-o", "+3", "-p", "0", "--json").out)
     assert row == {"partition": 0, "old_start": 0, "start": 3, "end": 4}
     assert cairn("consume", topic, "-o", "start", "-e").lines == ["d"]
+    beyond = cairn("topic", "trim", topic, "-o", "50", "-p", "0", code=2).errors
+    assert f"{topic}-0 ends at offset 4, before 50; -o end deletes all its messages. Nothing was deleted" in beyond
+    assert "before 8" in cairn("topic", "trim", topic, "-o", "+5", "-p", "0", code=2).errors
     assert "it holds offsets 3 to 3" in cairn("get", topic, "0", "1", code=1).errors
     cairn("topic", "trim", topic, "-o", "end")
     assert "it holds no messages" in cairn("get", topic, "0", "3", code=1).errors

@@ -97,8 +97,10 @@ def test_json_tombstones_and_delimiters(cairn: Shell, topic: str) -> None:
     cairn("produce", topic, "-D", ";", "-p", "2", stdin=b"one;two\nlines;\n")
     assert cairn("consume", topic, "-p", "2", "-o", "start", "-e", "-f", "%v|").out == b"one|two\nlines|"
     wrong = cairn("produce", topic, "--json", "-p", "2", stdin=b'{"value": 1}\nnonsense\n{"value": 2}\n', code=1)
-    assert "line 2: not JSON" in wrong.errors and "the 1 messages before it were sent" in wrong.errors
+    assert "line 2: not JSON: invalid" in wrong.errors and "the message before it was sent" in wrong.errors
     assert cairn("consume", topic, "-p", "2", "-o", "2", "-e").lines == ["1"]
+    wrong = cairn("produce", topic, "--json", stdin=b'{"kye": "k", "value": 1}\n', code=1)
+    assert 'line 1: it has an unknown field "kye" (did you mean "key"?); nothing was sent' in wrong.errors
 
 
 @contextmanager
@@ -227,6 +229,18 @@ def test_hints_at_a_terminal(cairn: Shell, topic: str) -> None:
         producer.type("\x04")
         producer.wait_for(f"1 message to {topic}")
         assert producer.process.wait(SECONDS) == 0
+
+
+def test_hints_are_about_what_was_asked_for(cairn: Shell, topic: str, free_name: str) -> None:
+    cairn("produce", topic, stdin=b"one\ntwo\n")
+    waiting = f"waiting for new messages in {topic}"
+    for words, hint in [
+        (["-o", "start"], f"{waiting}; Ctrl-C stops"),
+        (["-g", free_name], f"{waiting}; Ctrl-C stops"),
+        (["-o", "start", "--grep", "^t"], f"{waiting} (1 of 2 read so far match); Ctrl-C stops"),
+    ]:
+        with cairn.at_terminal("consume", topic, *words) as consumer:
+            consumer.wait_for(hint)
 
 
 def test_no_hints_in_a_script(cairn: Shell, topic: str) -> None:

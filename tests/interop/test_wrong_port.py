@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
 import subprocess
 import sys
 import urllib.error
@@ -34,5 +36,14 @@ def test_a_browser_at_the_kafka_port(broker: cairnmq.Broker) -> None:
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(f"http://{broker.bootstrap}/", timeout=25)
     assert refused.value.code == 400
-    assert b"This is a Kafka port" in refused.value.read()
-    wait_until(lambda: "looks like HTTP, but this is the Kafka port" in broker.log(), 30, "the line in the log")
+    assert refused.value.read().decode() == f"This is a Kafka port; the status page is at {broker.url}.\n"
+    line = f"looks like HTTP, but this is the Kafka port; the status page is at {broker.url}"
+    wait_until(lambda: line in broker.log(), 30, "the line in the log")
+
+
+def test_a_client_with_tls(broker: cairnmq.Broker) -> None:
+    """Before, the log had a request of 369295618 bytes."""
+    host, _, port = broker.bootstrap.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=25) as plain, pytest.raises(OSError):
+        ssl.create_default_context().wrap_socket(plain, server_hostname=host)
+    wait_until(lambda: "looks like TLS, but this port is not encrypted" in broker.log(), 30, "the line in the log")

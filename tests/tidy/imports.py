@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from keyword import iskeyword
 from pathlib import Path
@@ -48,6 +49,26 @@ def _named(text: str) -> set[str]:
     return imported(tree) | {each for each in texts if re.fullmatch(r"cairnmq[\w.]+", each)}
 
 
+def named_once(present: Mapping[str, str], others: str = "") -> list[str]:
+    """Functions, classes and constants of modules that no text names but where they are made."""
+    count = Counter(re.findall(r"\w+", "\n".join([*present.values(), others])))
+    return [
+        f"{module}:{name}"
+        for module, text in present.items()
+        for name in _made(ast.parse(text))
+        if count[name] == 1 and not name.startswith("__")
+    ]
+
+
+def _made(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+    for node in tree.body:
+        if isinstance(node, ast.Assign):
+            yield from (target.id for target in node.targets if isinstance(target, ast.Name))
+
+
 @functools.cache
 def texts() -> Mapping[str, str]:
     return {name_of(module): module.read_text() for module in modules() if module.name != "__init__.py"}
@@ -56,6 +77,14 @@ def texts() -> Mapping[str, str]:
 def entry_points() -> str:
     """What starts or loads modules from outside of the package, as text."""
     return "\n".join([*_outside(), *_commands()])
+
+
+def users() -> str:
+    """Texts beside the modules that may use their names."""
+    beside = [*SOURCE.rglob("__init__.py"), *SOURCE.rglob("*.pyx"), *SOURCE.rglob("*.pxi")]
+    for directory in ("src/pyspark_cairnmq", "bench", "tools"):
+        beside += (ROOT / directory).rglob("*.py")
+    return "\n".join(path.read_text() for path in beside)
 
 
 def _outside() -> Iterator[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tidy import code_size, prose, threads
-from tidy.imports import entry_points, imports_of, texts, unused
+from tidy.imports import entry_points, imports_of, named_once, texts, unused, users
 from tidy.tree import GENERATED, ROOT, SOURCE, committed, modules, name_of
 
 FUNCTION_LINES, FUNCTION_BRANCHES = 60, 15
@@ -106,6 +106,16 @@ def _dead() -> Found:
     return {name: 1 for name in unused(texts(), entry_points())}
 
 
+def _unused_names() -> Found:
+    """The simulator's are for tests, and a generated message may be one that is not served."""
+    generated = {name_of(module) for module in GENERATED}
+    return {
+        place: 1
+        for place in named_once(texts(), users())
+        if not place.startswith("testing/") and place.partition(":")[0] not in generated
+    }
+
+
 def threads_section() -> str:
     page = (ROOT / "docs" / "architecture.md").read_text()
     return page.partition("## Threads and processes")[2].partition("\n## ")[0]
@@ -135,6 +145,7 @@ RULES = [
     Rule("unit_tests_without_module", "a file of tests/unit has the name of a module", _without_module),
     Rule("system_calls_beside_disk", "storage reaches the operating system only through files/disk.py", _beside_disk),
     Rule("dead_modules", "a module is imported by another one, or is an entry point", _dead),
+    Rule("unused_names", "a function, class or constant is used by the product", _unused_names),
     Rule("undocumented_threads", "a thread has a name, and a row in docs/architecture.md", _undocumented_threads),
     Rule("long_sentences", f"a sentence has at most {prose.WORDS_MAX} words",
          lambda: _over(0, _pages(prose.long_sentences))),

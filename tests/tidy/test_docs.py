@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
 import pytest
 
 from cairnmq.kernels import KERNELS
+from cairnmq.wire.apis import APIS
 from features import FAILED, NOT_OFFERED, PAGE, YES, row_name, split_id, table_of
 from interop.clients.roster import CLIENTS
 from tidy.tree import ROOT, SOURCE, collected, committed, modules, name_of
@@ -42,6 +44,45 @@ def test_architecture_names_every_module() -> None:
             named.add(package + row[1])
     present = {name_of(module) for module in modules() if module.name != "__init__.py"}
     assert (present - named, named - present) == (set(), set())
+
+
+def members_of_classes() -> dict[str, set[str]]:
+    """Class -> its methods, fields and attributes; of classes of the same name, all of them."""
+    found: dict[str, set[str]] = {}
+    for module in modules():
+        for cls in (node for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, ast.ClassDef)):
+            members = found.setdefault(cls.name, set())
+            for node in ast.walk(cls):
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                    members.add(node.name)
+                elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+                    members.add(node.attr)
+                elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                    members.add(node.target.id)
+    return found
+
+
+def unknown_hops(page: str, classes: dict[str, set[str]]) -> list[str]:
+    """Classes that a page names and nobody has; and methods that its classes do not have."""
+    hops = set(re.findall(r"\b([A-Z][a-z]+[A-Z]\w+|[A-Z][a-z]+(?=\.[a-z]))(?:\.([a-z]\w+))?", page))
+    known = {(name, member) for name, members in classes.items() for member in {"", *members}}
+    return sorted(f"{name}.{member}".rstrip(".") for name, member in hops - known)
+
+
+def test_hops_of_the_walks_exist() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    apis = {api.name for api in APIS.values()}
+    assert set(unknown_hops(page, members_of_classes())) - apis - {"CairnMQ", "JavaScript", "RecordBatch"} == set()
+
+
+def test_a_hop_that_does_not_exist_is_found() -> None:
+    classes = {"PackSet": {"read"}}
+    assert unknown_hops("PackSet.read -> PackSet", classes) == []
+    assert unknown_hops("PackShelf.read, PackSet.write, PackShelf", classes) == [
+        "PackSet.write",
+        "PackShelf",
+        "PackShelf.read",
+    ]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())

@@ -9,7 +9,7 @@ import pytest
 
 from tidy import code_size, prose, threads
 from tidy.exceptions import FILE, new, over, recorded, written
-from tidy.imports import unused
+from tidy.imports import named_once, unused
 from tidy.rules import RULES, Rule, mirror_of, needs_test, touches_system
 from tidy.tree import ROOT
 
@@ -115,6 +115,14 @@ def test_dead_modules_are_found() -> None:
         "entry.py": "",
     }
     assert unused(texts, "cairn = cairnmq.entry:main") == ["user.py", "starter.py", "dead.py"]
+
+
+def test_unused_names_are_found() -> None:
+    texts = {
+        "a.py": "LIMIT, _LEFT = 1, 2\nSIZE = 3\nclass C:\n    def run(self): return LIMIT\n    def stop(self): ...\n",
+        "b.py": "def start(): C().run()\n",
+    }
+    assert named_once(texts, "from a import SIZE") == ["a.py:stop", "b.py:start"]
 
 
 def test_threads_are_found_by_name() -> None:

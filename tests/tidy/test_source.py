@@ -40,6 +40,29 @@ def test_kernels_use_storage_through_its_front() -> None:
     assert [str(kernel) for kernel in kernels if inside.search(kernel.read_text())] == []
 
 
+INSIDE_OF_STORE = re.compile(r"\bstore\.(engine|loops)\b|\bpath\.journal\b")
+
+
+def reaches_through(module: Path) -> list[str]:
+    return INSIDE_OF_STORE.findall(module.read_text())
+
+
+def test_only_the_storage_loop_reaches_through_the_store() -> None:
+    """Handlers, HTTP and coordination use what `Store` offers."""
+    outside = [
+        module for module in modules() if name_of(module).startswith("broker/") and "storage_loop" not in module.parts
+    ]
+    assert [name_of(module) for module in outside if reaches_through(module)] == []
+
+
+def test_reaching_through_is_found(tmp_path: Path) -> None:
+    module = tmp_path / "handler.py"
+    module.write_text(
+        "ctx.store.engine.path_of(queue)\npath.journal.staged_end\nstorage.engine.keyed\nstore.loops[0]\n"
+    )
+    assert len(reaches_through(module)) == 3
+
+
 def test_nothing_is_mocked() -> None:
     """Our own code is tested with fakes that are code too (cairnmq.testing)."""
     pattern = re.compile(r"^\s*(from|import) unittest(\.mock| import mock)", re.MULTILINE)

@@ -19,13 +19,16 @@ class Budget:
     the others waiting.
     """
 
-    __slots__ = ("limit", "used", "_small_used", "_small_limit", "_waiting", "_small_waiting", "_privileged")
+    __slots__ = (
+        "limit", "used", "_small_used", "_small_limit", "_large_started", "_waiting", "_small_waiting", "_privileged",
+    )  # fmt: skip
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
         self._small_limit = limit // 4
         self._small_used = 0  # of those that are given back in one piece
+        self._large_started = 0
         self._waiting: deque[Callable[[], object]] = deque()
         self._small_waiting: deque[Callable[[], object]] = deque()
         self._privileged: object | None = None
@@ -55,13 +58,27 @@ class Budget:
         return True
 
     def reserve_more(self, size: int, holder: object) -> bool:
-        """For the holder of a part. Holders of parts could wait for one another for ever, so one is let through."""
-        if self.used < self.limit or self._privileged in (None, holder):
-            if self.used >= self.limit:
-                self._privileged = holder
-            self.used += size
-            return True
-        return False
+        """For the holder of a part. Holders of parts could wait for one another for ever, so one is let through: not
+        while large requests are under way, which end without more memory."""
+        if self.used >= self.limit:
+            if self._large_started or self._privileged not in (None, holder):
+                return False
+            self._privileged = holder
+        self.used += size
+        return True
+
+    def start(self, size: int) -> None:
+        """A request that holds so much is under way, and will `finish`."""
+        if size > _SMALL:
+            self._large_started += size
+
+    def finish(self, size: int) -> None:
+        """Releases it."""
+        self.release(size)
+        if size > _SMALL:
+            self._large_started -= size
+            if not self._large_started and self.full:
+                self._wake_all()
 
     def give_back(self, size: int, holder: object) -> None:
         """The holder of parts has everything, or gives up."""
@@ -69,9 +86,8 @@ class Budget:
         if was_privileged:
             self._privileged = None
         self.release(size)
-        if was_privileged and self.full:
-            for _ in range(len(self._waiting)):  # among them is the next to be let through
-                self._waiting.popleft()()
+        if was_privileged and self.full and not self._large_started:
+            self._wake_all()
 
     def take(self, size: int) -> None:
         """Without asking: the bytes are there already."""
@@ -95,6 +111,10 @@ class Budget:
             self._wake(self._small_waiting)
         if self._waiting and self.used < self.limit:
             self._wake(self._waiting)
+
+    def _wake_all(self) -> None:
+        for _ in range(len(self._waiting)):  # among them is the next to be let through
+            self._waiting.popleft()()
 
     def _wake(self, waiting: deque[Callable[[], object]]) -> None:
         # A few at a time, or thousands of waiters would be woken for one small request's worth of room. While

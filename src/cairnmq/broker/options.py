@@ -15,17 +15,6 @@ from msgspec.structs import replace
 from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.types import host_port
 
-MAPPED_SETTINGS = (
-    "listeners",
-    "advertised.listeners",
-    "log.dirs",
-    "log.dir",
-    "node.id",
-    "broker.id",
-    "broker.rack",
-    "zookeeper.connect",
-)
-
 PLAINTEXT = "PLAINTEXT"
 
 _IPV4_CHARACTERS = frozenset("0123456789.")

@@ -34,7 +34,7 @@ from cairnmq.broker.start_metadata import open_metadata
 from cairnmq.broker.start_report import RecoveryProgress
 from cairnmq.broker.start_settings import settle
 from cairnmq.broker.start_storage import open_storage
-from cairnmq.errors import Fault
+from cairnmq.errors import WITHOUT_ASSERTS, Fault
 from cairnmq.os_errors import text_of
 from cairnmq.settings.broker import BrokerConfig
 from cairnmq.storage.api.start import DirectoryLock, Progress
@@ -52,7 +52,8 @@ def run(options: ServeOptions) -> int:
     threading.stack_size(_STACK_BYTES)
     logs.configure()
     try:
-        refuse_optimized()
+        if not __debug__:
+            raise BadUsage(WITHOUT_ASSERTS)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve(options))
     except Stopped:
@@ -64,13 +65,6 @@ def run(options: ServeOptions) -> int:
             sys.stderr.write(f"cairn serve: {text_of(error)}\n")
         return 2 if isinstance(error, BadUsage) else 1
     return 0
-
-
-def refuse_optimized() -> None:
-    if not __debug__:
-        raise BadUsage(
-            "Python runs with -O or PYTHONOPTIMIZE, which removes the checks that protect the data; start it without"
-        )
 
 
 async def serve(options: ServeOptions) -> None:
@@ -95,7 +89,9 @@ async def serve(options: ServeOptions) -> None:
         progress = RecoveryProgress(stopping.is_set, time.monotonic)
         broker = await open_broker(stack, options, start_config, locks, int(bound.getsockname()[1]), progress)
         ctx = broker.ctx
-        connections = ConnectionSet(ctx, broker.router, _limits(ctx.config), lambda: connections_max(ctx.config, files))
+        connections = ConnectionSet(
+            ctx, broker.router, _limits(ctx.config), lambda: connections_max(ctx.config, files), http_address
+        )
         status.serve(ctx)
         # What exists now lives as long as the process: the collector need not look at it again.
         gc.freeze()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cairnmq.cli.terminal import UsageError
@@ -89,9 +89,12 @@ class _Later(argparse.Action):
 
 
 def seconds(text: str) -> float:
-    number = float(text)
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
     if not 0 < number < 1e6:
-        raise argparse.ArgumentTypeError("must be more than 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0 and below 1,000,000")
     return number
 
 
@@ -141,6 +144,18 @@ def partitions(text: str) -> list[int]:
         _at_most(high, PARTITIONS_MAX)
         found.extend(range(low, high + 1))
     return found
+
+
+def one_of(names: Sequence[str], what: str) -> Callable[[str], str]:
+    """In any case, as brokers compare them."""
+
+    def parse(text: str) -> str:
+        for name in names:
+            if name.lower() == text.lower():
+                return name
+        raise argparse.ArgumentTypeError(f"unknown {what} {text!r}: use {', '.join(names)}")
+
+    return parse
 
 
 def setting(text: str) -> tuple[str, str]:

@@ -109,7 +109,7 @@ def run_list(arguments: argparse.Namespace) -> int:
         return 0
     headings = ["NAME", "VALUE", "SOURCE", "CHANGE"] + (["MEANING"] if arguments.doc else [])
     rows = [
-        [each.name, _value(each), _SOURCES.get(each.source, "-"), "at a start" if each.read_only else "any time"]
+        [each.name, _value(each), _SOURCES.get(each.source, "-"), "at startup" if each.read_only else "any time"]
         + ([each.documentation or "-"] if arguments.doc else [])
         for each in shown
     ]
@@ -173,7 +173,10 @@ def _change(arguments: argparse.Namespace, names: list[str], changes: list[Alter
 def _settings(client: Client, broker: int | None) -> list[Config]:
     from cairnmq.client.admin import BROKER_RESOURCE
 
-    node = client.describe_cluster().controller if broker is None else broker
+    cluster = client.describe_cluster()
+    if broker is not None and broker not in [node.node_id for node in cluster.nodes]:
+        raise UsageError(f"there is no broker {broker}; `cairn cluster info` shows those that run")
+    node = cluster.controller if broker is None else broker
     return sorted(client.describe_configs(BROKER_RESOURCE, str(node)), key=lambda config: config.name)
 
 

@@ -109,7 +109,10 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             subscription = Alone(client, topics, reader, wanted, arguments.group)
         try:
-            follow(reader, subscription, arguments.filters, arguments.printer, arguments.count)
+            # A group that has offsets does not ask -o, and who has given it knows it.
+            is_tip_of_use = arguments.group is None and arguments.offset.kind == END
+            tip = "-o start reads from the beginning, " if is_tip_of_use else ""
+            follow(reader, subscription, arguments.filters, arguments.printer, arguments.count, tip)
         except SystemExit:  # SIGTERM: who sent it does not wait long for a broker that does not respond
             client.timeout = client.patience = min(client.timeout, LAST_SECONDS)
             raise
@@ -126,18 +129,25 @@ def _terminate(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def follow(
-    reader: Reader, subscription: Subscription, filters: Sequence[Filter], printer: Printer, limit: int | None
+    reader: Reader,
+    subscription: Subscription,
+    filters: Sequence[Filter],
+    printer: Printer,
+    limit: int | None,
+    tip: str,
 ) -> None:
     """Prints until the limit or the end; what counts as printed has left this process."""
     left = limit
-    hint = Progress()
+    hint, read, printed = Progress(), 0, 0
     while left != 0 and not subscription.done:
         quiet = True
         for place, record in reader.read():
+            read += 1
             if not passes(filters, record):
                 continue
             hint.clear()
             quiet = False
+            printed += 1
             write(printer(place.topic, place.partition, record))
             if left is not None:
                 left -= 1
@@ -146,13 +156,14 @@ def follow(
         sys.stdout.buffer.flush()
         subscription.step()
         if quiet and left != 0 and not subscription.done:
-            hint.show(_waiting(reader))
+            matching = f" ({printed:,} of {read:,} read so far match)" if filters else ""
+            hint.show(_waiting(reader, matching, tip))
     hint.clear()
 
 
-def _waiting(reader: Reader) -> str:
+def _waiting(reader: Reader, matching: str, tip: str) -> str:
     names = sorted({place.topic for place in reader.positions})
     if not names:
         return "waiting for the group to assign partitions; Ctrl-C stops"
     topics = names[0] if len(names) == 1 else f"{len(names)} topics"
-    return f"waiting for new messages in {topics}; -o start reads from the beginning, Ctrl-C stops"
+    return f"waiting for new messages in {topics}{matching}; {tip}Ctrl-C stops"

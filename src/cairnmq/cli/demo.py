@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cairnmq.client.blocking import Client
 
 TOPICS = {"orders": 4, "clicks": 8, "sensors": 2}
+ITEMS = ("coffee", "tea", "juice", "cake", "bagel", "salad")
 ROUND_SECONDS = 0.25
 # The group `billing` keeps up with orders; `analytics` reads clicks, but rests: its lag comes and goes.
 BILLING, ANALYTICS = 2, 3  # members
@@ -129,7 +130,7 @@ def _round(chance: random.Random, now_ms: int) -> dict[TopicPartition, list[Reco
 
     for _ in range(chance.randint(1, 4)):
         customer = f"customer-{chance.randint(1, 50)}"
-        put("orders", customer, {"customer": customer, "item": chance.choice("abcdef"), "amount": chance.randint(1, 9)})
+        put("orders", customer, {"customer": customer, "item": chance.choice(ITEMS), "amount": chance.randint(1, 9)})
     for _ in range(chance.randint(5, 40)):
         visitor = f"visitor-{chance.randint(1, 500)}"
         put("clicks", visitor, {"visitor": visitor, "page": chance.choice(["/", "/cart", "/help"])})

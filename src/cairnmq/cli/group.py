@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from cairnmq.cli.arguments import add_connection, add_json, completes, connect, examples, partitions, utf8
+from cairnmq.cli.arguments import add_connection, add_json, completes, connect, examples, one_of, partitions, utf8
 from cairnmq.cli.live import add_watch, watched
 from cairnmq.cli.offset_spec import AT, END, START, TIME, Bounds, OffsetSpec, find_bounds, parse_time, place
 from cairnmq.cli.terminal import UsageError, error, note, report_deleted, warn, write_json, write_line, write_table
 from cairnmq.cli.topic_choice import natural_order
+from cairnmq.groups.messages import State
 
 if TYPE_CHECKING:
     from cairnmq.client.blocking import Client
     from cairnmq.types import TopicPartition
 
+STATES = tuple(state.value for state in State)
 _SHIFT = "shift"
 
 
@@ -23,17 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     examples(parser, "cairn group list", "cairn group describe billing", "cairn group reset billing --to-earliest")
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
-    listing = actions.add_parser("list", help="list groups", description="Lists consumer groups.")
-    listing.add_argument(
-        "--state", action="append", type=utf8, default=[], metavar="STATE", help="only groups in this state; repeatable"
-    )
-    listing.add_argument(
-        "--type", action="append", type=utf8, default=[], metavar="TYPE", help="only groups of this type; repeatable"
-    )
-    add_json(listing)
-    examples(listing, "cairn group list", "cairn group list --state Stable --json")
-    listing.set_defaults(run=run_list)
-
+    listing = _add_list(actions)
     describe = actions.add_parser(
         "describe",
         help="state, members, offsets and lag of groups",
@@ -143,6 +135,27 @@ def _shift(text: str) -> OffsetSpec:
         return OffsetSpec(_SHIFT, int(text))
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number like 10 or -10") from None
+
+
+def _add_list(actions: Any) -> argparse.ArgumentParser:
+    listing: argparse.ArgumentParser = actions.add_parser(
+        "list", help="list groups", description="Lists consumer groups."
+    )
+    listing.add_argument(
+        "--state",
+        action="append",
+        type=one_of(STATES, "state"),
+        default=[],
+        metavar="STATE",
+        help=f"only groups in this state: {', '.join(STATES)}; repeatable",
+    )
+    listing.add_argument(
+        "--type", action="append", type=utf8, default=[], metavar="TYPE", help="only groups of this type; repeatable"
+    )
+    add_json(listing)
+    examples(listing, "cairn group list", "cairn group list --state Stable --json")
+    listing.set_defaults(run=run_list)
+    return listing
 
 
 def run_list(arguments: argparse.Namespace) -> int:

@@ -141,7 +141,7 @@ def make_topics(client: Client, plans: list[TopicPlan], configs: dict[str, str])
         has = len(known[plan.name].partitions) if plan.name in known else plan.partitions
         if has != plan.partitions:
             raise Fault(
-                f"topic {plan.name} exists already with {has} partitions; the one to import has {plan.partitions}"
+                f"topic {plan.name} already exists with {has} partitions; the one to import has {plan.partitions}"
             )
     for plan in plans:
         if plan.name in known:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from importlib import import_module
 from keyword import iskeyword
@@ -39,20 +39,6 @@ COMMANDS = {
 }
 NAMES_COMMAND = "__complete"  # asked by completion scripts, not by people
 LATER = ("lake", "sql", "search")
-# What other tools call it. The nearest name would be another: `topic trim` for `rm`, `verify` for `version`.
-ELSEWHERE = {
-    "start": "serve",
-    "server": "serve",
-    "ls": "list",
-    "rm": "delete",
-    "remove": "delete",
-    "show": "describe",
-    "info": "describe",
-    "status": "cluster",
-    "version": "--version",
-    "--from-beginning": "-o start",
-    "--max-messages": "--count",
-}
 EXAMPLES = """examples:
   cairn serve
   echo hello | cairn produce greetings
@@ -76,6 +62,11 @@ class Pages(argparse.HelpFormatter):
         return "\n\n".join(part if "\n" in part else fill(part, width, indent) for part in text.split("\n\n"))
 
 
+def _may_be_first(word: str, known: Iterable[str]) -> bool:
+    """A command, or an option of `cairn` itself, perhaps shortened. argparse would take what follows for a command."""
+    return not word.startswith("-") or any(option.startswith(word) for option in known)
+
+
 class Parser(argparse.ArgumentParser):
     """One that suggests the nearest name for a command, action or option that does not exist."""
 
@@ -84,20 +75,12 @@ class Parser(argparse.ArgumentParser):
         self.set_defaults(parser=self)
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        if args and not _may_be_first(args[0], self._option_string_actions):
+            self.error(self._surplus(args[0]))
         found, unknown = self.parse_known_args(args, namespace)
         if unknown:
-            from cairnmq.settings.definition import nearest
-
             used = getattr(found, "parser", self)
-            known = [flag for flag in used._option_string_actions if flag.startswith("--")]
-            kind = "option" if unknown[0].startswith("-") else "argument"
-            text = f"unknown {kind} {unknown[0]!r}"
-            meant = ELSEWHERE.get(unknown[0], "")
-            if meant.split(" ")[0] in used._option_string_actions:
-                used.error(f"{text}; did you mean {meant}?")
-            if kind == "argument":
-                text += getattr(found, "surplus", "")
-            used.error(text + (nearest(unknown[0], known) if unknown[0].startswith("--") else ""))
+            used.error(used._surplus(unknown[0]) or f"unknown argument {unknown[0]!r}{getattr(found, 'surplus', '')}")
         return found
 
     def error(self, message: str) -> NoReturn:
@@ -112,16 +95,30 @@ class Parser(argparse.ArgumentParser):
         """Its actions, if it has any: `create`, `list` and so on."""
         return [action for action in self._actions if isinstance(action, argparse._SubParsersAction)]
 
+    def _surplus(self, written: str) -> str:
+        """About an option that does not exist; empty if it is none."""
+        from cairnmq.cli.near_misses import meant_by
+
+        word = written.partition("=")[0]
+        if not word.startswith("-"):
+            return ""
+        places = [str(action.metavar) for action in self._actions if not action.option_strings]
+        for place in places:
+            if word in (f"--{place.lower()}", f"-{place[0].lower()}"):
+                return f"unknown option {word!r}; just write `{self.prog} {' '.join(places)}`"
+        meant = meant_by(word, self._option_string_actions)
+        if meant is None and self._choices():
+            return f"unknown option {word!r}; options come last, as in `cairn topic list -b HOST:PORT`"
+        return f"unknown option {word!r}" + (f"; did you mean {meant}?" if meant else "")
+
     def _check_value(self, action: argparse.Action, value: object) -> None:
         if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
-            from cairnmq.settings.definition import nearest
+            from cairnmq.cli.near_misses import meant_by
 
             known = [choice.dest for choice in action._choices_actions]
-            meant = ELSEWHERE.get(str(value), "")
-            is_known = meant in known or meant in self._option_string_actions
-            near = f"; did you mean {meant}?" if is_known else nearest(str(value), known)
-            text = f"unknown {str(action.metavar or 'command').lower()} {value!r}{near}"
-            self.error(text if "did you mean" in text else f"{text}; there are {', '.join(known)}")
+            meant = meant_by(str(value), [*known, *self._option_string_actions])
+            near = f"did you mean {meant}?" if meant else f"there are {', '.join(known)}"
+            self.error(f"unknown {str(action.metavar or 'command').lower()} {value!r}; {near}")
         super()._check_value(action, value)
 
 

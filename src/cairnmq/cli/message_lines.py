@@ -8,8 +8,10 @@ from collections.abc import Callable
 
 import msgspec
 
+from cairnmq.cli.near_misses import meant_by
 from cairnmq.codec.records import Headers, Record
 
+_MSGSPEC = "JSON is malformed: "  # how its errors begin
 Parse = Callable[[bytes, int], Record]
 """A line, and the time to use if it has none."""
 
@@ -18,6 +20,11 @@ JSON_HELP = (
     'as JSON), "headers", "timestamp"; "key_encoding" or "value_encoding" may say "base64"; topic, partition and '
     "offset are ignored"
 )
+
+
+FIELDS = (
+    "key", "value", "headers", "timestamp", "key_encoding", "value_encoding", "topic", "partition", "offset",
+)  # fmt: skip
 
 
 class BadLine(ValueError):
@@ -49,11 +56,12 @@ def json_parser(key: bytes | None, headers: Headers, *, tombstones: bool) -> Par
         try:
             message = msgspec.json.decode(line)
         except msgspec.DecodeError as wrong:
-            raise BadLine(f"not JSON: {wrong}") from None
+            raise BadLine(f"not JSON: {str(wrong).removeprefix(_MSGSPEC)}") from None
         if not isinstance(message, dict):
             raise BadLine('not a JSON object; write {"key": ..., "value": ...}')
         if "value" not in message:
             raise BadLine('it has no "value"; null makes a tombstone')
+        _refuse_unknown(message)
         value = _bytes(message, "value")
         timestamp = message.get("timestamp", now_ms)
         if not isinstance(timestamp, int) or isinstance(timestamp, bool):
@@ -67,6 +75,13 @@ def json_parser(key: bytes | None, headers: Headers, *, tombstones: bool) -> Par
         )
 
     return parse
+
+
+def _refuse_unknown(message: dict[str, object]) -> None:
+    """A message without the key that was meant would go to another partition, and nobody would notice."""
+    for name in message.keys() - set(FIELDS):
+        meant = meant_by(name, FIELDS)
+        raise BadLine(f'it has an unknown field "{name}"' + (f' (did you mean "{meant}"?)' if meant else ""))
 
 
 def _bytes(message: dict[str, object], field: str) -> bytes | None:

@@ -204,7 +204,12 @@ class Sender:
             self._send_round({partition: waiting.pop(0) for partition, waiting in parts.items()})
             parts = {partition: waiting for partition, waiting in parts.items() if waiting}
         if wrong is not None:
-            raise ClientError(f"line {self._lines}: {wrong}; the {self.count} messages before it were sent")
+            raise ClientError(f"line {self._lines}: {wrong}; {self._sent_before()}")
+
+    def _sent_before(self) -> str:
+        if self.count == 0:
+            return "nothing was sent"
+        return "the message before it was sent" if self.count == 1 else f"the {self.count} messages before it were sent"
 
     def _partition_for(self, key: bytes | None) -> int:
         if self._fixed is not None:

@@ -44,7 +44,8 @@ class Reader:
         for where, bounds in self._bounds(list(places), start).items():
             self.positions[where] = known[where] if where in known else place(start, bounds)
             if start.kind == AT and where not in known and self.positions[where] != start.value:
-                warn(f"{where} holds offsets {bounds.start} to {bounds.end}; reading from {self.positions[where]}")
+                held = f"holds offsets {bounds.start} to {bounds.end - 1}" if bounds.end > bounds.start else "is empty"
+                warn(f"{where} {held}; reading from {self.positions[where]}")
             if self._until is not None and self._until.kind != TIME:
                 self._ends[where] = stop(self._until, bounds)
 

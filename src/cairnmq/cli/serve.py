@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from functools import partial
 
 from cairnmq.broker.options import Address, ServeOptions, parse_address
@@ -59,7 +60,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
             f"--log-{name}",
             dest="settings",
             action="append",
-            type=partial(_logging, name),
+            type=partial(_logging, name, choices.split("|")),
             metavar=choices,
             help=text,
         )
@@ -98,8 +99,10 @@ def run(arguments: argparse.Namespace) -> int:
     return server.run(options) or 0
 
 
-def _logging(name: str, text: str) -> tuple[str, str]:
-    """A flag for a setting; a wrong value is refused where all settings are read."""
+def _logging(name: str, known: Sequence[str], text: str) -> tuple[str, str]:
+    """A flag for a setting."""
+    if text not in known:
+        raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(known)}")
     return f"cairn.log.{name}", text
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from cairnmq.cli.arguments import (
@@ -21,7 +21,7 @@ from cairnmq.cli.arguments import (
     utf8,
 )
 from cairnmq.cli.live import add_watch, watched
-from cairnmq.cli.offset_spec import FORMS, find_bounds, parse_offset, place
+from cairnmq.cli.offset_spec import FORMS, Bounds, OffsetSpec, find_bounds, parse_offset, place, stop
 from cairnmq.cli.terminal import (
     UsageError,
     error,
@@ -199,7 +199,7 @@ def run_create(arguments: argparse.Namespace) -> int:
                 )
                 note(f"created {name}{parts}")
             elif arguments.if_not_exists and made.code == ErrorCode.TOPIC_ALREADY_EXISTS:
-                note(f"{name} exists already")
+                note(f"{name} already exists")
             else:
                 error(str(made))
                 failed = True
@@ -293,6 +293,7 @@ def run_trim(arguments: argparse.Namespace) -> int:
     with connect(arguments) as client:
         known = [partition.index for partition in client.topic(arguments.name).partitions]
         bounds = find_bounds(client, arguments.name, flattened(arguments.partition) or known, arguments.offset)
+        _refuse_beyond_end(arguments.name, arguments.offset, bounds)
         starts = client.delete_records(arguments.name, {i: place(arguments.offset, b) for i, b in bounds.items()})
     rows = [(i, bounds[i].start, start, bounds[i].end) for i, start in sorted(starts.items())]
     if arguments.json:
@@ -300,6 +301,17 @@ def run_trim(arguments: argparse.Namespace) -> int:
     else:
         write_table(("PARTITION", "OLD-START", "START", "END"), rows)
     return 0
+
+
+def _refuse_beyond_end(topic: str, offset: OffsetSpec, bounds: Mapping[int, Bounds]) -> None:
+    """One digit too many would delete everything."""
+    for partition, found in sorted(bounds.items()):
+        wanted = stop(offset, found)
+        if wanted > found.end:
+            raise UsageError(
+                f"{topic}-{partition} ends at offset {found.end}, before {wanted}; -o end deletes all its messages. "
+                "Nothing was deleted"
+            )
 
 
 def run_shrink(arguments: argparse.Namespace) -> int:

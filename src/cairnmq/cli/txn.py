@@ -6,13 +6,15 @@ import argparse
 import time
 from typing import TYPE_CHECKING
 
-from cairnmq.cli.arguments import add_connection, add_json, completes, connect, examples, utf8
+from cairnmq.cli.arguments import add_connection, add_json, completes, connect, examples, one_of, utf8
 from cairnmq.cli.terminal import error, note, write_json, write_line, write_table
 from cairnmq.cli.topic_choice import natural_order
+from cairnmq.transactions.record import State
 
 if TYPE_CHECKING:
     from cairnmq.client.transactions import TransactionDescription
 
+STATES = tuple(state.value for state in State)
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
 
 
@@ -27,10 +29,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--state",
         dest="states",
         action="append",
-        type=utf8,
+        type=one_of(STATES, "state"),
         default=[],
         metavar="STATE",
-        help="only transactions in this state; repeatable",
+        help=f"only transactions in this state: {', '.join(STATES)}; repeatable",
     )
     wanted.add_argument(
         "--open", dest="states", action="store_const", const=list(OPEN_STATES), help="only open transactions"

@@ -21,7 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from cairnmq.metadata.inspection import read_counters, read_queues
+    from cairnmq.metadata.inspection import read_cluster, read_counters, read_queues
     from cairnmq.storage.api.verify import verify
 
     if len(arguments.dirs) > 1:
@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise UsageError("--journal-dir holds the journals of one data directory: check them one by one")
         note("the directories are not compared with each other: that comes with replicas, in a later release")
     findings = 0
-    for line in verify(arguments.dirs, arguments.journal_dir, read_queues, read_counters):
+    for line in verify(arguments.dirs, arguments.journal_dir, read_queues, read_counters, read_cluster):
         if line.startswith("note: "):  # what the next start repairs by itself
             note(line)
         else:

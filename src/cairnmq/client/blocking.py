@@ -395,6 +395,10 @@ def parse_bootstrap(text: str) -> list[tuple[str, int]]:
     """`HOST[:PORT],...`; ClientError with a sentence otherwise. Without a port it is Kafka's usual one."""
     addresses = []
     for part in filter(None, (part.strip() for part in text.split(","))):
+        if "://" in part:
+            raise ClientError(f"bootstrap address {part!r} is a URL; use HOST:PORT, the port for Kafka clients")
+        if part.count(":") > 1 and not part.startswith("["):
+            raise ClientError(f"bootstrap address {part!r} is not HOST:PORT; write an IPv6 address as [::1]:9092")
         has_port = ":" in part and not part.endswith("]")
         host, _, port = (part if has_port else f"{part}:{DEFAULT_PORT}").rpartition(":")
         if not port.isdecimal() or not 0 < int(port) < 65536 or not host:

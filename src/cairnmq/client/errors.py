@@ -79,7 +79,7 @@ UNCERTAIN = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICA
 _SENTENCES: dict[int, str] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "does not exist; `cairn topic list` shows existing topics",
     ErrorCode.UNKNOWN_TOPIC_ID: "does not exist any more; `cairn topic list` shows existing topics",
-    ErrorCode.TOPIC_ALREADY_EXISTS: "exists already",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "already exists",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "is not a valid topic name; use up to 249 of a-z A-Z 0-9 . _ -",
     ErrorCode.OFFSET_OUT_OF_RANGE: "does not hold that offset (deleted by retention or trim, or not written yet)",
     ErrorCode.MESSAGE_TOO_LARGE: "accepts no batch this large; send smaller batches or raise its max.message.bytes",
@@ -115,6 +115,8 @@ def _sentence(code: int, where: str, message: str | None) -> str:
         name = ErrorCode(code).name
     except ValueError:
         name = f"error {code}"
+    if message and f"'{where.partition(' ')[2]}'" in message:  # as Kafka has it: Topic 'orders' already exists
+        return f"{message.removesuffix('.')} ({name})"
     if message:
         return f"{where}: {message} ({name})"
     if code in _SENTENCES:

@@ -94,7 +94,8 @@ class Topic(Struct, frozen=True):
             if partition.index == index:
                 return partition
         last = len(self.partitions) - 1
-        message = f"partition {index} does not exist; the topic has partitions 0 to {last}"
+        held = f"partitions 0 to {last}" if last else "only partition 0"
+        message = f"partition {index} does not exist; the topic has {held}"
         raise Absent(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {self.name}", message)
 
 

@@ -84,7 +84,6 @@ class _Repeat(Struct, frozen=True):
 
 
 _Node: TypeAlias = _Set | _Assert | _Sequence | _Choice | _Repeat
-_EMPTY = _Sequence(())
 
 
 class _Parser:

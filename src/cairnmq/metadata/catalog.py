@@ -15,7 +15,20 @@ from cairnmq.metadata import groups, quotas, topics
 from cairnmq.metadata.groups import GROUP_CONFIGS
 from cairnmq.metadata.image import Image, Topic
 from cairnmq.metadata.quotas import QUOTAS, QuotaChange
-from cairnmq.metadata.store import ABSENT, Change, Check, Compacted, Conflict, MetadataStore, Op, Put, Watch
+from cairnmq.metadata.store import (
+    ABSENT,
+    Away,
+    Change,
+    Check,
+    Compacted,
+    Conflict,
+    InDoubt,
+    Made,
+    MetadataStore,
+    Op,
+    Put,
+    Watch,
+)
 from cairnmq.metadata.topics import BROKER_CONFIGS, NEXT_QUEUE, TOPICS, CreateTopic, Decision
 from cairnmq.settings.alteration import ConfigChange
 from cairnmq.settings.broker import BrokerConfig
@@ -67,7 +80,7 @@ class Catalog:
         start first finds out whether these are new, or have lost everything."""
         while not self.cluster_id:
             made = known.encode() or urlsafe_b64encode(self._random_id()).rstrip(b"=")
-            self._store.put(CLUSTER_ID, made, ABSENT)  # a Conflict means that another broker was faster
+            _certain(self._store, self._store.put(CLUSTER_ID, made, ABSENT))  # a Conflict: another broker was faster
             entry = self._store.get(CLUSTER_ID)
             self.cluster_id = entry.value.decode() if entry is not None else ""
 
@@ -197,7 +210,7 @@ class Catalog:
 
     def next_epoch(self, above: int = 0) -> Epoch:
         """One more than any epoch before, and than `above`."""
-        return self._store.next_epoch(above)
+        return _reached(self._store.next_epoch(above))
 
     def producer_id_block(self, size: int) -> range:
         """Producer ids that nobody else will get, and that no record from elsewhere bears."""
@@ -206,7 +219,7 @@ class Catalog:
             entry = self._store.get(NEXT_PRODUCER)
             known, revision = (0, ABSENT) if entry is None else (_number(entry.key, entry.value), entry.revision)
             first = max(known, OWN_PRODUCERS_FROM)
-            _granted(self._store.put(NEXT_PRODUCER, str(first + size).encode(), revision))
+            _granted(self._store, self._store.put(NEXT_PRODUCER, str(first + size).encode(), revision))
             return range(first, first + size)
 
         return self._retry(attempt)
@@ -230,7 +243,7 @@ class Catalog:
             self._commit(ops)
 
         self._retry(attempt)
-        self._store.raise_revision(floor.revision)
+        _reached(self._store.raise_revision(floor.revision))
 
     def close(self) -> None:
         """Stop watching; the store belongs to the caller."""
@@ -263,7 +276,7 @@ class Catalog:
         if not ops:
             return
         guarded = [op if isinstance(op, Check) else replace(op, expect=self._expected(op.key)) for op in ops]
-        revision = _granted(self._store.transact(guarded))
+        revision = _granted(self._store, self._store.transact(guarded))
         self._fold(
             [
                 Change(op.key, op.value if isinstance(op, Put) else None, revision)
@@ -332,9 +345,29 @@ class Catalog:
                 return made
 
 
-def _granted(answer: int | Conflict) -> int:
-    if isinstance(answer, Conflict):
+def _granted(store: MetadataStore, answer: int | Conflict | Away | InDoubt) -> int:
+    revision = _certain(store, answer)
+    if isinstance(revision, Conflict):
         raise _Superseded
+    return revision
+
+
+def _certain(store: MetadataStore, answer: int | Conflict | Away | InDoubt) -> int | Conflict:
+    """Whether a change in doubt was made is known when the store can be asked; until then nobody is told that it was.
+    If it was made after all, the next change meets it as another broker's."""
+    outcome = store.resolve(answer) if isinstance(answer, InDoubt) else answer
+    if isinstance(outcome, Made):
+        return outcome.revision
+    if isinstance(outcome, InDoubt):
+        raise Fault(f"{outcome.reason}; whether the change was made will be seen later")
+    if isinstance(outcome, Away):
+        raise Fault(outcome.reason)
+    return outcome
+
+
+def _reached(answer: T | Away) -> T:
+    if isinstance(answer, Away):
+        raise Fault(answer.reason)
     return answer
 
 

@@ -19,7 +19,7 @@ from cairnmq.metadata.store import Compacted
 from cairnmq.metadata.topics import TOPICS, decode_topic
 from cairnmq.types import Counters
 
-TABLES = ("state", "entries", "history")
+TABLES = ("state", "entries", "history", "sessions", "writers")
 _SQLITE_MAGIC = b"SQLite format 3\0"
 _SUFFIXES = ("", "-wal")
 _ATTEMPTS = 20
@@ -57,6 +57,12 @@ def read_counters(path: str) -> Counters:
         return counters
 
 
+def read_cluster(path: str) -> str:
+    """Whose metadata they are; empty if they are new."""
+    with copied_catalog(path) as (catalog, _):
+        return catalog.cluster_id
+
+
 @contextmanager
 def copied_catalog(path: str) -> Iterator[tuple[Catalog, Counters]]:
     """The catalog of a copy, and what was handed out so far."""
@@ -81,7 +87,8 @@ def dump_metadata(path: str) -> Iterator[str]:
     try:
         with _copy(path) as copy, closing(sqlite3.connect(copy)) as db:
             db.text_factory = lambda raw: raw.decode("utf-8", "backslashreplace")
-            for table in TABLES:
+            there = {name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+            for table in (name for name in TABLES if name in there):  # the first version had only three
                 yield f"table {table}"
                 cursor = db.execute(f"SELECT * FROM {table}")
                 columns = [column[0] for column in cursor.description]

@@ -102,14 +102,6 @@ def variable(name: str) -> str:
     return PREFIX + name.removeprefix("cairn.").upper().replace(".", "_")
 
 
-def parse_set(text: str) -> tuple[str, str] | Refusal:
-    """NAME=VALUE, as --set takes it."""
-    name, equals, value = text.partition("=")
-    if not equals or not name.strip():
-        return Refusal(ErrorCode.INVALID_CONFIG, f"--set {text}: must be NAME=VALUE")
-    return name.strip(), value.strip()
-
-
 def _refused(given: Given) -> Refusal | None:
     if given.name == "authorizer.class.name" and given.text:
         # A broker without access control must not start from a file that configures an authorizer.

@@ -210,8 +210,8 @@ class Engine:
 
     def scan_split(self, *, is_suspect: bool = False) -> StoredSplit | None:
         """Before a successor of a splitter starts: what is on the read disk, if that is not what this broker goes by,
-        or if what was split since the checkpoint is `in_doubt`. Blocks, and may run on any thread while there is no
-        splitter."""
+        or if what was split since the checkpoint may be lost (`is_suspect`). Blocks, and may run on any thread while
+        there is no splitter."""
         journals = [path.journal for path in self.paths]
         return scan_split(self.read_disk, journals, self.split, self.queues, self._resume, is_suspect=is_suspect)
 

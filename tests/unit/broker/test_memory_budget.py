@@ -141,3 +141,24 @@ def test_when_the_one_let_through_is_done_the_next_is_woken_although_nothing_is_
     budget.take(110)  # the request of the first begins
     budget.give_back(110, "first")
     assert woken == ["second"] and budget.reserve_more(50, "second")
+
+
+def test_nobody_is_let_through_while_a_large_request_is_under_way() -> None:
+    """Each would be whole before the one before it was done, and all of them in memory at once."""
+    budget, woken = Budget(1_000_000), []
+    assert budget.reserve(100_000) and budget.reserve(100_000) and budget.reserve(900_000)
+    assert budget.reserve_more(2_000_000, "first")
+    budget.start(2_100_000)
+    budget.take(2_100_000)
+    budget.give_back(2_100_000, "first")
+    assert not budget.reserve_more(2_000_000, "second")
+    budget.wait(lambda: woken.append("second"))
+    budget.finish(2_100_000)
+    assert woken == ["second"] and budget.reserve_more(2_000_000, "second")
+
+
+def test_small_requests_under_way_keep_nobody_waiting() -> None:
+    budget = Budget(1000)
+    assert budget.reserve(400)
+    budget.start(400)
+    assert budget.reserve(600) and budget.reserve_more(2_000_000, "first")

@@ -6,7 +6,7 @@ from argparse import ArgumentTypeError
 
 import pytest
 
-from cairnmq.cli.arguments import flattened, partitions, setting
+from cairnmq.cli.arguments import flattened, one_of, partitions, seconds, setting
 
 
 def test_partitions() -> None:
@@ -20,6 +20,19 @@ def test_partitions() -> None:
 def test_what_is_no_list_of_partitions(text: str) -> None:
     with pytest.raises(ArgumentTypeError):
         partitions(text)
+
+
+@pytest.mark.parametrize("text", ["soon", "0", "-1", "nan", "1e9"])
+def test_what_is_no_time_limit(text: str) -> None:
+    with pytest.raises(ArgumentTypeError, match=f"'{text}' is not a number of seconds above 0"):
+        seconds(text)
+
+
+def test_one_of_some_names() -> None:
+    parse = one_of(("Empty", "Stable"), "state")
+    assert parse("stable") == parse("Stable") == "Stable"
+    with pytest.raises(ArgumentTypeError, match="unknown state 'open': use Empty, Stable"):
+        parse("open")
 
 
 def test_settings() -> None:

@@ -183,7 +183,13 @@ def test_an_offset_that_is_gone_is_noted(consume: Consume) -> None:
     log = Log([BATCHES[1]], start=3, ends=[5])
     code, out, errors = consume(log, "-o", "1", "-e")
     assert (code, out) == (0, b"d\ne\n")
-    assert "t-0 holds offsets 3 to 5; reading from 3" in errors
+    assert "t-0 holds offsets 3 to 4; reading from 3" in errors
+
+
+def test_an_offset_of_an_empty_partition_is_noted(consume: Consume) -> None:
+    code, out, errors = consume(Log([], start=0, ends=[0]), "-o", "7", "-e")
+    assert (code, out) == (0, b"")
+    assert "t-0 is empty; reading from 0" in errors
 
 
 def test_a_partition_that_cannot_be_read_is_told_once_and_does_not_stop_the_others(consume: Consume) -> None:

@@ -39,7 +39,10 @@ def test_values_that_are_not_text_are_sent_as_json() -> None:
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        (b"{", "not JSON"),
+        (b"{", "not JSON: Input data was truncated"),
+        (b"hello", "not JSON: invalid character"),
+        (b'{"kye": "k", "value": "v"}', r'unknown field "kye" \(did you mean "key"\?\)'),
+        (b'{"tenant": 1, "value": "v"}', 'unknown field "tenant"$'),
         (b"[1]", "not a JSON object"),
         (b'{"key": "k"}', 'it has no "value"'),
         (b'{"value": "!", "value_encoding": "base64"}', '"value" is not base64'),

@@ -101,6 +101,17 @@ def test_journals_in_use_are_refused(damaged: Path, capsys: Capture) -> None:
         held.close()
 
 
+@pytest.mark.parametrize("command", [("repair", "--yes"), ("verify",)], ids=lambda command: command[0])
+def test_python_without_asserts_is_refused(damaged: Path, command: tuple[str, ...]) -> None:
+    """As `cairn serve` refuses it: asserts are checks of invariants."""
+    before = contents(damaged)
+    name, *more = command
+    program = [sys.executable, "-O", "-m", "cairnmq", name, str(damaged), *more]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1 and "removes the checks" in done.stderr and "Traceback" not in done.stderr
+    assert contents(damaged) == before
+
+
 def test_without_metadata_nobody_knows_the_topics(damaged: Path, capsys: Capture) -> None:
     for path in damaged.glob("meta.db*"):
         path.unlink()

@@ -260,6 +260,20 @@ def test_wrong_bootstrap_addresses_are_refused(text: str) -> None:
         parse_bootstrap(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("http://127.0.0.1:8080", "is a URL; use HOST:PORT, the port for Kafka clients"),
+        ("a:1,kafka://b:2", "'kafka://b:2' is a URL"),
+        ("::1", "write an IPv6 address as"),
+        ("a:1:2", "'a:1:2' is not HOST:PORT"),
+    ],
+)
+def test_what_is_meant_as_an_address_is_told_how_to_be_one(text: str, said: str) -> None:
+    with pytest.raises(ClientError, match=said):
+        parse_bootstrap(text)
+
+
 def test_bootstrap_addresses() -> None:
     assert parse_bootstrap("a:1, b:2,[::1]:3") == [("a", 1), ("b", 2), ("::1", 3)]
     assert parse_bootstrap("localhost,[::1]") == [("localhost", 9092), ("::1", 9092)]

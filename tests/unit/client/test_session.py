@@ -279,6 +279,20 @@ def test_a_partition_that_does_not_exist_is_final() -> None:
         run(data.list_offsets(Session(), "t", [2], -1))
 
 
+def test_the_only_partition_is_called_that() -> None:
+    run = Run(lambda ask: metadata({"t": [1]}, {1: 11}))
+    with pytest.raises(Absent, match="partition 1 does not exist; the topic has only partition 0"):
+        run(data.list_offsets(Session(), "t", [1], -1))
+
+
+@pytest.mark.parametrize("message", ["Topic 't' already exists", "Topic 't' already exists."])
+def test_a_message_that_names_the_topic_is_not_given_its_name_again(message: str) -> None:
+    code = ErrorCode.TOPIC_ALREADY_EXISTS
+    assert str(Refused(code, "topic t", message)) == "Topic 't' already exists (TOPIC_ALREADY_EXISTS)"
+    assert str(Refused(code, "topic t", "too late")) == "topic t: too late (TOPIC_ALREADY_EXISTS)"
+    assert str(Refused(code, "topic t")) == "topic t already exists (TOPIC_ALREADY_EXISTS)"
+
+
 def test_a_topic_being_created_is_waited_for_a_while() -> None:
     answers = iter([no_topic(3), no_topic(5), metadata({"t": [1]}, {1: 11})])
     run = Run(lambda ask: next(answers))

@@ -5,24 +5,26 @@ from __future__ import annotations
 import itertools
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cairnmq.errors import Corrupt, ErrorCode, Refusal
+from cairnmq.errors import Corrupt, ErrorCode, Fault, Refusal
 from cairnmq.metadata.catalog import NEXT_PRODUCER, Catalog
 from cairnmq.metadata.image import Topic
 from cairnmq.metadata.quotas import QuotaChange
 from cairnmq.metadata.sqlite import SqliteStore
 from cairnmq.metadata.sqlite_session import SqliteWatch
-from cairnmq.metadata.store import Change, Compacted, Delete, Put
+from cairnmq.metadata.store import Away, Change, Compacted, Delete, InDoubt, Made, Put
 from cairnmq.metadata.topics import NEXT_QUEUE, CreateTopic
 from cairnmq.settings.alteration import ConfigChange
 from cairnmq.settings.broker import BrokerConfig
 from cairnmq.types import OWN_PRODUCERS_FROM, Counters
 from unit.metadata.conformance import done
+from unit.metadata.lost_response import lost_response
 
 BROKER = BrokerConfig()
 
@@ -235,6 +237,60 @@ def test_old_news_changes_nothing(tmp_path: Path) -> None:
         catalog.refresh()
         assert catalog.image == image
     assert loaded(store).image == image
+    store.close()
+
+
+def test_a_change_in_doubt_that_was_made_is_answered_as_made(store: SqliteStore, catalog: Catalog) -> None:
+    with lost_response(store, made=True):
+        topic = create(catalog, "a")
+        ids = catalog.producer_id_block(10)
+    assert catalog.image.topic("a") == topic
+    assert catalog.producer_id_block(10).start == ids.stop
+    assert loaded(store).image == catalog.image
+
+
+def test_a_change_that_stays_in_doubt_is_said_and_seen_later(tmp_path: Path) -> None:
+    class Unanswering(SqliteStore):
+        def resolve(self, doubt: InDoubt) -> Made | Away | InDoubt:
+            return doubt
+
+    with closing(Unanswering(str(tmp_path / "meta.db"))) as store:
+        catalog = loaded(store)
+        with lost_response(store, made=True), pytest.raises(Fault, match="whether the change was made will be seen"):
+            create(catalog, "a")
+        create(catalog, "b")
+        assert sorted(catalog.image.topics) == ["a", "b"]
+        assert loaded(store).image == catalog.image
+
+
+def test_a_change_that_was_not_made_is_a_fault_and_can_be_made_again(store: SqliteStore, catalog: Catalog) -> None:
+    before = catalog.image
+    with lost_response(store, made=False), pytest.raises(Fault, match="disk I/O error"):
+        create(catalog, "a")
+    assert catalog.image == before
+    create(catalog, "a")
+    assert loaded(store).image == catalog.image
+
+
+def test_a_store_that_is_away_is_a_fault_with_its_reason(tmp_path: Path) -> None:
+    path = tmp_path / "meta.db"
+    store = SqliteStore(str(path))
+    new, catalog = Catalog(store), loaded(store)
+    new.load()
+    new.cluster_id = ""
+    path.rename(tmp_path / "elsewhere.db")
+    for work in (
+        lambda: create(catalog, "a"),
+        lambda: catalog.producer_id_block(10),
+        lambda: catalog.next_epoch(),
+        lambda: catalog.raise_to(Counters(revision=1000)),
+        new.name_cluster,
+    ):
+        with pytest.raises(Fault, match="was moved or replaced"):
+            work()
+    assert catalog.image.topics == {}
+    (tmp_path / "elsewhere.db").rename(path)
+    create(catalog, "a")
     store.close()
 
 

@@ -1,4 +1,4 @@
-"""SQLite passes the conformance suite; beyond it: damage is found, kills lose nothing, history stays small."""
+"""SQLite passes the conformance suite, embedded and shared; beyond it: damage is found, kills and stops harm nobody."""
 
 from __future__ import annotations
 
@@ -8,173 +8,139 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from random import Random
 
 import pytest
 
-from cairnmq.errors import Corrupt, Fault, Locked
 from cairnmq.metadata.sqlite import SqliteStore
-from cairnmq.metadata.sqlite_session import SqliteSession
-from cairnmq.metadata.store import Compacted, Delete, Put
-from unit.metadata.conformance import TIMEOUT_MS, StoreConformance, done
+from cairnmq.metadata.store import Away, Delete, MetadataStore, Put, Session
+from unit.metadata.conformance import TIMEOUT_MS, StoreConformance, done, given
+from unit.metadata.lost_response import lost_response
+from unit.metadata.second_process import WAIT_MS, FileClock, SecondProcess, SecondStore
+
+FIRST_MS = 1_000_000
 
 
-class SqliteHarness:
-    def __init__(self, path: Path) -> None:
-        self._path = str(path)
-        self._now_ms = 1_000_000
-        self._live: list[SqliteSession] = []
+class EmbeddedHarness:
+    shared = False
+
+    def __init__(self, directory: Path) -> None:
+        self._path = str(directory / "meta.db")
+        self._clock_path = directory / "clock"
+        self._clock = FileClock(self._clock_path)
+        self._clock.set(FIRST_MS)
+        self._boot = 1
         self._store: SqliteStore | None = None
+        self._keeper: Session | None = None
 
     def open(self) -> SqliteStore:
-        self._store = SqliteStore(self._path)
+        self._store = SqliteStore(self._path, shared=self.shared, wait_ms=WAIT_MS, clock=self._clock, boot=self._boot)
+        self._keeper = None
         return self._store
 
-    def reopen(self, store: SqliteStore) -> SqliteStore:
-        """A killed process: nothing is closed in order, the lock alone goes."""
+    def reopen(self, store: MetadataStore) -> SqliteStore:
+        """A killed process: nothing is closed in order, the lock alone goes. With it the machine, if others have the
+        file too: else their sessions go on."""
         image = f"{self._path}.image"
         for suffix in ("", "-wal"):
             if os.path.exists(self._path + suffix):
                 shutil.copyfile(self._path + suffix, image + suffix)
         store.close()
         self._path = image
+        self._boot += self.shared
         return self.open()
 
-    def session(self, store: SqliteStore) -> SqliteSession:
-        session = store.session(self._now_ms, TIMEOUT_MS)
-        self._live.append(session)
+    def beside(self, store: MetadataStore) -> MetadataStore:
+        return store
+
+    def session(self, store: MetadataStore) -> Session:
+        session = store.session(TIMEOUT_MS)
+        assert not isinstance(session, Away)
         return session
 
-    def lapse(self, store: SqliteStore, session: SqliteSession) -> None:
-        self._now_ms += TIMEOUT_MS - 1
-        assert store.expire(self._now_ms) == 0
-        for other in self._live:
-            if other is not session:
-                other.renew(self._now_ms)
-        self._now_ms += 1
-        assert store.expire(self._now_ms) == 1
+    def pass_ms(self, ms: int, *renewed: Session) -> None:
+        if self._keeper is None:
+            assert self._store is not None
+            self._keeper = self.session(self._store)
+        until = self._clock() + ms
+        while self._clock() < until:
+            self._clock.set(min(until, self._clock() + TIMEOUT_MS // 3))
+            for session in (self._keeper, *renewed):
+                assert session.renew() is True
+
+    def stand_still(self, ms: int) -> None:
+        self._clock.set(self._clock() + ms)
+
+    @contextmanager
+    def away(self, store: MetadataStore) -> Iterator[None]:
+        os.rename(self._path, self._path + ".elsewhere")
+        yield
+        os.rename(self._path + ".elsewhere", self._path)
+
+    @contextmanager
+    def in_doubt(self, store: MetadataStore, *, made: bool) -> Iterator[None]:
+        assert isinstance(store, SqliteStore)
+        with lost_response(store, made=made):
+            yield
 
     def close(self) -> None:
         if self._store is not None:
             self._store.close()
 
 
-@pytest.fixture
-def harness(tmp_path: Path) -> Iterator[SqliteHarness]:
-    harness = SqliteHarness(tmp_path / "meta.db")
-    yield harness
-    harness.close()
+class SharedHarness(EmbeddedHarness):
+    """`beside` is a store in another process."""
+
+    shared = True
+
+    def __init__(self, directory: Path, second: SecondProcess) -> None:
+        super().__init__(directory)
+        self._second = second
+        self._opened: list[SecondStore] = []
+
+    def beside(self, store: MetadataStore) -> SecondStore:
+        self._opened.append(self._second.open(self._path, self._clock_path, self._boot))
+        return self._opened[-1]
+
+    @contextmanager
+    def away(self, store: MetadataStore) -> Iterator[None]:
+        holder = self.beside(store)
+        holder.hold_lock()
+        yield
+        holder.let_go()
+
+    def close(self) -> None:
+        super().close()
+        for store in self._opened:
+            store.close()
 
 
-class TestSqlite(StoreConformance):
-    """The suite."""
+@pytest.fixture(scope="module")
+def second() -> Iterator[SecondProcess]:
+    with closing(SecondProcess()) as process:
+        yield process
 
 
-def filled(path: Path) -> None:
-    store = SqliteStore(str(path))
-    for number in range(50):
-        done(store.put(f"topics/t{number:02}", f"value {number}".encode()))
-    store.close()
+class TestEmbedded(StoreConformance):
+    """The suite on a file that one process has."""
+
+    @pytest.fixture
+    def harness(self, tmp_path: Path) -> Iterator[EmbeddedHarness]:
+        with closing(EmbeddedHarness(tmp_path)) as harness:
+            yield harness
 
 
-def tampered(path: Path, statement: str) -> None:
-    db = sqlite3.connect(path)
-    assert db.execute(statement).rowcount == 1
-    db.commit()
-    db.close()
+class TestShared(StoreConformance):
+    """The suite on a file that two processes have."""
 
-
-@pytest.mark.parametrize(
-    ("statement", "named"),
-    [
-        ("UPDATE entries SET value = CAST('value 8' AS BLOB) WHERE key = 'topics/t07'", "topics/t07"),
-        ("UPDATE entries SET value = 'text' WHERE key = 'topics/t07'", "topics/t07"),
-        ("UPDATE entries SET revision = revision - 1 WHERE key = 'topics/t07'", "topics/t07"),
-        ("UPDATE entries SET session = 1 WHERE key = 'topics/t07'", "topics/t07"),
-        ("UPDATE entries SET crc = crc + 1 WHERE key = 'topics/t07'", "topics/t07"),
-        ("UPDATE entries SET key = 'topics/t99' WHERE key = 'topics/t07'", "topics/t99"),
-        ("DELETE FROM entries WHERE key = 'topics/t07'", "missing"),
-        ("INSERT INTO entries SELECT 'topics/x', value, revision, session, crc FROM entries LIMIT 1", "topics/x"),
-        ("UPDATE state SET value = value + 1 WHERE name = 'epoch'", "epoch"),
-        ("UPDATE state SET value = value - 1 WHERE name = 'revision'", "revision"),
-        ("DELETE FROM state WHERE name = 'digest'", "digest"),
-    ],
-)
-def test_a_changed_row_is_found_on_open(tmp_path: Path, statement: str, named: str) -> None:
-    path = tmp_path / "meta.db"
-    filled(path)
-    tampered(path, statement)
-    with pytest.raises(Corrupt, match=named) as caught:
-        store = SqliteStore(str(path))
-        store.next_epoch()
-    assert str(path) in str(caught.value)
-
-
-def test_every_flipped_byte_of_a_value_is_found(tmp_path: Path) -> None:
-    path = tmp_path / "meta.db"
-    filled(path)
-    clean = path.read_bytes()
-    place = clean.index(b"value 33")
-    for step in range(8):
-        damaged = bytearray(clean)
-        damaged[place + step] ^= 1
-        path.write_bytes(damaged)
-        with pytest.raises(Corrupt, match="topics/t33"):
-            SqliteStore(str(path))
-
-
-@pytest.mark.parametrize("damage", ["cut", "header", "zeros"])
-def test_a_broken_file_is_corrupt_and_not_made_anew(tmp_path: Path, damage: str) -> None:
-    path = tmp_path / "meta.db"
-    filled(path)
-    clean = path.read_bytes()
-    broken = {
-        "cut": clean[: len(clean) // 2],
-        "header": b"no" + clean[2:],
-        "zeros": clean[:4096] + bytes(len(clean) - 4096),
-    }
-    path.write_bytes(broken[damage])
-    with pytest.raises(Corrupt, match="meta.db"):
-        SqliteStore(str(path))
-
-
-def test_a_foreign_file_is_refused_and_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / "meta.db"
-    db = sqlite3.connect(path)
-    db.execute("CREATE TABLE other (x)")
-    db.close()
-    before = path.read_bytes()
-    with pytest.raises(Corrupt, match="not a CairnMQ"):
-        SqliteStore(str(path))
-    assert path.read_bytes() == before
-
-
-def test_a_newer_format_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "meta.db"
-    filled(path)
-    db = sqlite3.connect(path)
-    db.execute("PRAGMA user_version = 2")
-    db.close()
-    with pytest.raises(Fault, match="format 2"):
-        SqliteStore(str(path))
-
-
-def test_a_second_opener_is_refused(tmp_path: Path) -> None:
-    first = SqliteStore(str(tmp_path / "meta.db"))
-    with pytest.raises(Locked):
-        SqliteStore(str(tmp_path / "meta.db"))
-    done(first.put("k/a", b"still mine"))
-    first.close()
-    SqliteStore(str(tmp_path / "meta.db")).close()
-
-
-def test_a_commit_survives_power_loss(tmp_path: Path) -> None:
-    """FULL (2) syncs the WAL on every commit; NORMAL (1) would lose the last ones."""
-    store = SqliteStore(str(tmp_path / "meta.db"))
-    assert store._db.execute("PRAGMA synchronous").fetchone() == (2,)
-    assert store._db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-    store.close()
+    @pytest.fixture
+    def harness(self, tmp_path: Path, second: SecondProcess) -> Iterator[SharedHarness]:
+        with closing(SharedHarness(tmp_path, second)) as harness:
+            yield harness
 
 
 def test_every_prefix_of_the_wal_is_a_past_state(tmp_path: Path) -> None:
@@ -216,7 +182,7 @@ def test_kill_9_loses_no_commit(tmp_path: Path) -> None:
     store = SqliteStore(str(path))
     assert len(store.list("k/")) >= told
     assert store.revision >= told
-    assert store.next_epoch() > told
+    assert given(store.next_epoch()) > told
     store.close()
 
 
@@ -233,44 +199,128 @@ while True:
 """
 
 
-def test_history_is_bounded_and_says_so(tmp_path: Path) -> None:
-    store = SqliteStore(str(tmp_path / "meta.db"), history=16)
-    old, new = store.watch(0), store.watch(0)
-    for number in range(100):
-        done(store.put("k/a", str(number).encode()))
-        assert not isinstance(new.poll(), Compacted)
-    rows = store._db.execute("SELECT count(*) FROM history").fetchone()[0]
-    assert 16 <= rows <= 18
-    answer = old.poll()
-    assert isinstance(answer, Compacted) and answer.oldest >= 82
-    changes = store.watch(answer.oldest).poll()
-    assert not isinstance(changes, Compacted) and changes[-1].value == b"99"
-    store.close()
+def test_a_process_stopped_inside_a_transaction_makes_the_store_away_and_no_more(
+    tmp_path: Path, second: SecondProcess
+) -> None:
+    clock = FileClock(tmp_path / "clock")
+    clock.set(FIRST_MS)
+    path = str(tmp_path / "meta.db")
+    with closing(SqliteStore(path, shared=True, wait_ms=WAIT_MS, clock=clock, boot=1)) as store:
+        stopped = second.open(path, tmp_path / "clock", 1)
+        mine, far, silent = store.session(TIMEOUT_MS), stopped.session(TIMEOUT_MS), store.session(TIMEOUT_MS)
+        assert not isinstance(mine, Away) and not isinstance(far, Away) and not isinstance(silent, Away)
+        before = done(far.register("live/2", b"here"))
+        watch = store.watch(before)
+        stopped.stop_inside()
+        for _ in range(4):
+            clock.set(clock() + TIMEOUT_MS)
+            assert isinstance(mine.renew(), Away)
+            assert isinstance(store.put("k/a", b"1"), Away)
+            store.look()
+            assert (store.revision, watch.poll()) == (before, [])
+            assert store.get("live/2") is not None and mine.live and silent.live
+        stopped.process.go_on()
+        assert stopped.finish() == 0
+        assert far.renew() is True and mine.renew() is True
+        for step in range(5):
+            clock.set(clock() + TIMEOUT_MS // 6)
+            assert mine.renew() is True and silent.live, step
+        assert far.live and store.revision == before
+        clock.set(clock() + TIMEOUT_MS // 6)
+        assert mine.renew() is True and not silent.live, "its whole time has passed since"
+        stopped.close()
 
 
-def test_a_damaged_history_row_is_found(tmp_path: Path) -> None:
+_WRITER = """
+import os, sys
+from cairnmq.metadata.sqlite import SqliteStore
+from cairnmq.metadata.store import Delete, Put
+store = SqliteStore(sys.argv[1], shared=True, history=64, wait_ms=60_000)
+me = sys.argv[2]
+session = store.session(60_000)
+print("ready", flush=True)
+number = 0
+while True:
+    number += 1
+    revision = store.transact([Put(f"k/{me}", b"%d" % number), Put(f"n/{me}-{number % 8}", os.urandom(50))])
+    assert isinstance(revision, int), revision
+    print(number, flush=True)
+    session.renew()
+    session.register(f"live/{me}-{number}", b"")
+    store.transact([Delete(f"live/{me}-{number}")])
+"""
+KILLS = 12
+
+
+def test_kill_9_of_writers_leaves_the_others_working(tmp_path: Path) -> None:
+    """At any point of any of them, and stopped a moment before: what a writer was told stays, what others write is
+    written, the file is whole."""
+    path, random = tmp_path / "meta.db", Random(7)
+    told: dict[str, int] = {}
+    with (
+        closing(SqliteStore(str(path), shared=True, wait_ms=60_000)) as store,
+        closing(SqliteStore(str(path), shared=True, wait_ms=20)) as impatient,
+    ):
+        for kill in range(KILLS):
+            names = [f"{kill}-a", f"{kill}-b"]
+            writers = [
+                subprocess.Popen([sys.executable, "-c", _WRITER, str(path), name], stdout=subprocess.PIPE, text=True)
+                for name in names
+            ]
+            for writer in writers:
+                assert writer.stdout is not None and writer.stdout.readline() == "ready\n"
+            time.sleep(random.random() / 5)
+            writers[0].send_signal(signal.SIGSTOP)
+            assert isinstance(impatient.put("k/impatient", b"%d" % kill), int | Away)
+            writers[0].send_signal(signal.SIGCONT)
+            for writer in writers:
+                writer.kill()
+                done(store.put("k/mine", b"%d" % kill))
+            for name, writer in zip(names, writers, strict=True):
+                output, _ = writer.communicate()
+                told[name] = max((int(line) for line in output.split()), default=0)
+            with closing(SqliteStore(str(path), shared=True, wait_ms=60_000)) as opened:
+                assert opened.revision == store.revision
+        for name, number in told.items():
+            entry = store.get(f"k/{name}")
+            assert (int(entry.value) if entry is not None else 0) in (number, number + 1)
+    assert sum(told.values()) > KILLS
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    SqliteStore(str(path)).close()
+
+
+def test_a_process_that_writes_all_the_time_keeps_nobody_out(tmp_path: Path) -> None:
+    """Topics made in a loop on one broker must not take the others' sessions from them."""
     path = tmp_path / "meta.db"
-    filled(path)
-    tampered(path, "UPDATE history SET value = x'00' WHERE key = 'topics/t07'")
-    store = SqliteStore(str(path))
-    with pytest.raises(Corrupt, match="topics/t07"):
-        store.watch(0).poll()
-    store.close()
+    writers = [
+        subprocess.Popen([sys.executable, "-c", _WRITER, str(path), name], stdout=subprocess.PIPE, text=True)
+        for name in ("a", "b")
+    ]
+    try:
+        for writer in writers:
+            assert writer.stdout is not None and writer.stdout.readline() == "ready\n"
+        with closing(SqliteStore(str(path), shared=True, wait_ms=5_000)) as store:
+            for number in range(50):
+                done(store.put("k/mine", b"%d" % number))
+    finally:
+        for writer in writers:
+            writer.kill()
+            writer.communicate()
 
 
-def test_a_failed_commit_leaves_the_store_as_it_was(tmp_path: Path) -> None:
-    """A full disk: the store must not believe what it could not write."""
-    store = SqliteStore(str(tmp_path / "meta.db"))
-    done(store.put("k/a", b"1"))
-    before, listed = store.revision, store.list("k/")
-    pages = store._db.execute("PRAGMA page_count").fetchone()[0]
-    store._db.execute(f"PRAGMA max_page_count = {pages}")
-    with pytest.raises(Fault, match="full"):
-        store.put("k/b", b"x" * 1_000_000)
-    assert (store.revision, store.list("k/")) == (before, listed)
-    store._db.execute("PRAGMA max_page_count = 1000000")
-    done(store.put("k/b", b"2"))
-    store.close()
-    again = SqliteStore(str(tmp_path / "meta.db"))
-    assert [entry.key for entry in again.list("k/")] == ["k/a", "k/b"]
-    again.close()
+def test_it_opens_while_others_write(tmp_path: Path) -> None:
+    """Rows and the sum over them are read as of one moment."""
+    path = tmp_path / "meta.db"
+    SqliteStore(str(path)).close()
+    writer = subprocess.Popen([sys.executable, "-c", _WRITER, str(path), "w"], stdout=subprocess.PIPE, text=True)
+    try:
+        assert writer.stdout is not None and writer.stdout.readline() == "ready\n"
+        seen = set()
+        for _ in range(60):
+            with closing(SqliteStore(str(path), shared=True, wait_ms=60_000)) as store:
+                seen.add(store.revision)
+        assert len(seen) > 10
+    finally:
+        writer.kill()
+        writer.communicate()

@@ -7,7 +7,7 @@ import pytest
 from cairnmq.errors import Refusal
 from cairnmq.settings.broker_table import ALIASES, BROKER, FORMER_NAMES
 from cairnmq.settings.known import WITHOUT_MEANING
-from cairnmq.settings.sources import Loaded, load, parse_set, variable
+from cairnmq.settings.sources import Loaded, load, variable
 
 
 def good(**sources: object) -> Loaded:
@@ -148,9 +148,3 @@ def test_every_setting_has_its_own_variable() -> None:
     names = [*BROKER, *ALIASES, *FORMER_NAMES, *WITHOUT_MEANING]
     assert len({variable(name) for name in names}) == len(names)
     assert variable("num.partitions") == "CAIRN_NUM_PARTITIONS" and variable("cairn.journals") == "CAIRN_JOURNALS"
-
-
-def test_parse_set() -> None:
-    assert parse_set(" a.b = c=d ") == ("a.b", "c=d")
-    assert parse_set("a=") == ("a", "")
-    assert isinstance(parse_set("a"), Refusal) and isinstance(parse_set("=a"), Refusal)

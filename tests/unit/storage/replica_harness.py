@@ -134,4 +134,4 @@ class Following:
         )
         scan, reader = scan_journal(disk, 0, CheckpointImage(), self.queues, self.keyed, now_ms=NOW, replicated=rule)
         assert scan.damage is None
-        self.path = followed(disk, reader, scan, segment_bytes=1 << 20)
+        self.path = followed(disk, reader, scan, seed=7, segment_bytes=1 << 20)

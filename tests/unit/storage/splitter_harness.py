@@ -39,13 +39,13 @@ class Broker:
         }
         self.start(1)
 
-    def start(self, epoch: int) -> None:
+    def start(self, epoch: int, seed: int = 5) -> None:
         self.engine = Engine.open(
             self.journal_disk,
             self.read_disk,
             self.specs.values(),
             begin=lambda _: epoch,
-            seed=5,
+            seed=seed,
             config=EngineConfig(segment_bytes=400),
             now_ms=NOW,
         )

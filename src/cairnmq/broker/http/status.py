@@ -22,7 +22,6 @@ from cairnmq.broker.http.traffic import STEP_SECONDS, Totals, Traffic
 from cairnmq.broker.metrics import Exposition, Histogram, Sample
 from cairnmq.settings.definition import ConfigSource
 from cairnmq.settings.topic import describe_topic
-from cairnmq.storage.api.start import accepted
 from cairnmq.wire.apis import APIS
 
 if TYPE_CHECKING:
@@ -217,7 +216,7 @@ class Status:
         for each in stats.journals:
             flush.add(each.sync_seconds)
         return {
-            "losses": accepted(self._ctx.store.engine.keyed.items()),
+            "losses": self._ctx.store.losses,
             "journals": [
                 {
                     "journal": each.number,

@@ -25,7 +25,7 @@ from cairnmq.broker.net.receive_buffer import SIZE_BYTES, ReceiveBuffer
 from cairnmq.broker.net.request_admission import OBJECT_FACTOR, SMALL_REQUEST_BYTES, Admission, Verdict
 from cairnmq.broker.net.response_queue import NO_BYPASS, ResponseQueue
 from cairnmq.broker.net.slow_client import SlowClientPolicy
-from cairnmq.broker.net.wrong_port import HTTP_RESPONSE, is_http
+from cairnmq.broker.net.wrong_port import refusal_of_stranger
 from cairnmq.broker.requests.reply import AwaitedReply, CloseConnection, Reply, Response
 from cairnmq.broker.requests.router import Router
 from cairnmq.types import Caller
@@ -247,11 +247,11 @@ class Connection(asyncio.BufferedProtocol):
             size = _SIZE.unpack_from(view, start)[0]
             if not _SHORTEST <= size <= self._limits.request_bytes:
                 self._ctx.metrics.malformed += 1
-                if is_http(view[start : buffer.end]):
-                    self._transport.write(HTTP_RESPONSE)
-                    self.close("looks like HTTP, but this is the Kafka port; --http names that of the status page")
-                    break
-                self.close(f"a request of {size} bytes ({_SHORTEST} to {self._limits.request_bytes} are allowed)")
+                reason, response = refusal_of_stranger(view[start : buffer.end], self._connections.http)
+                if response:
+                    self._transport.write(response)
+                bounds = f"{_SHORTEST} to {self._limits.request_bytes}"
+                self.close(reason or f"a request of {size} bytes ({bounds} are allowed)")
                 break
             if available < size + SIZE_BYTES:
                 if not admission.admit_part(size, available):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cairnmq.broker.memory_budget import trim_heap
 from cairnmq.broker.net.connection import Connection
 from cairnmq.broker.net.connection_limits import Limits
-from cairnmq.broker.options import ListenerSpec
+from cairnmq.broker.options import Address, ListenerSpec
 from cairnmq.broker.requests.router import Router
 from cairnmq.storage.api.serving import LARGE, SMALL, Chunks
 
@@ -31,13 +31,16 @@ _KEPT_SMALL, _KEPT_LARGE = 256, 16
 
 class ConnectionSet:
     """Owns the connections, and what they share: limits, receive memory, one sweep. `maximum` gives how many there may
-    be, by the settings as they are now."""
+    be, by the settings as they are now; `http` is where the status page is, for browsers that come here instead."""
 
-    def __init__(self, ctx: Context, router: Router, limits: Limits, maximum: Callable[[], int]) -> None:
+    def __init__(
+        self, ctx: Context, router: Router, limits: Limits, maximum: Callable[[], int], http: Address | None = None
+    ) -> None:
         self._ctx = ctx
         self._router = router
         self._limits = limits
         self._maximum = maximum
+        self.http = http
         self.members: set[Connection] = set()
         kept = ctx.budget.limit // _KEPT_PART
         self.chunks = Chunks(min(kept // SMALL, _KEPT_SMALL), min(kept // LARGE, _KEPT_LARGE))

@@ -97,16 +97,21 @@ class Admission:
             return self._short(self._responses, LARGE)
         if objects and self._objects.full:
             return self._short(self._objects, objects)
-        if self.reserved:
-            reserved, self.reserved = self.reserved, 0
-            self._requests.take(size)
-            self._requests.give_back(reserved, self)
-        elif not self._requests.reserve(size):
+        if not self.reserved and not self._requests.reserve(size):
             return self._short(self._requests, size)
+        self._start(key, size)
         if objects:
             self._objects.take(objects)
         self.turn_bytes += size + _EFFORT_BYTES
         return _START
+
+    def _start(self, key: int, size: int) -> None:
+        if key == PRODUCE:  # others may be parked for as long as their client says
+            self._requests.start(size)
+        if self.reserved:
+            reserved, self.reserved = self.reserved, 0
+            self._requests.take(size)
+            self._requests.give_back(reserved, self)
 
     def admit_part(self, size: int, available: int) -> bool:
         """Memory for a large frame is reserved before it is filled. A small one that stays away pays for its chunk."""
@@ -140,7 +145,10 @@ class Admission:
     def release(self, request: PendingRequest) -> None:
         """The request is no longer held in memory."""
         cost, request.cost = request.cost, 0
-        self._requests.release(cost)
+        if request.key == PRODUCE:
+            self._requests.finish(cost)
+        else:
+            self._requests.release(cost)
         if request.objects:
             self.release_objects(request, request.objects)
 

@@ -7,7 +7,7 @@ Syncs always run on the journal's own thread, one at a time: whoever arrives dur
 
 A disk that refuses stops the journal, with a reason that everyone sees, until the disk works again; nobody restarts
 anything. After a failed write that is when the same amount can be written beside the reserve. After a failed sync,
-writes wait until all that is in doubt was written again; when that fails too, it retries every second.
+writes wait until all that is unsynced was written again; when that fails too, it retries every second.
 """
 
 from __future__ import annotations

@@ -202,7 +202,7 @@ MESSAGES: dict[type[Order | Report], tuple[Direction, str]] = {
     Begun: (Direction.TO_BROKER, "a successor knows what its predecessor had split and reported"),
     Ask: (Direction.TO_BROKER, "which of these queues exist; the splitter waits for Specs"),
     Specs: (Direction.TO_SPLITTER, "those that exist; the others are deleted queues"),
-    Advance: (Direction.TO_SPLITTER, "journals may be split up to here: synced, and below the high watermark"),
+    Advance: (Direction.TO_SPLITTER, "journals may be split up to here: synced, and on every replica in sync"),
     Pace: (Direction.TO_SPLITTER, "paused or not; urgent while producers wait, or soon will"),
     Split: (Direction.TO_BROKER, "a round is written: its records are read from packs and segments from now on"),
     Checkpointed: (Direction.TO_BROKER, "a checkpoint is durable; the broker reads by it and removes journal segments"),

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from functools import cached_property
 
 from msgspec.structs import replace
 
@@ -41,8 +41,7 @@ from cairnmq.storage.api.serving import (
     Span,
     failure_of,
 )
-
-T = TypeVar("T")
+from cairnmq.storage.api.start import accepted
 
 log = logging.getLogger(__name__)
 
@@ -124,6 +123,11 @@ class Store:
     def has_all_facts(self) -> bool:
         """False if journal 0 is damaged: what it holds behind that may be newer than what is known."""
         return self.engine.scans[0].damage is None
+
+    @cached_property
+    def losses(self) -> list[dict[str, object]]:
+        """What was accepted as lost, oldest first; only a start adds to it."""
+        return accepted(self.engine.keyed.items())
 
     # ------------------------------------------------------------------------------------------------ queues
 

@@ -141,6 +141,8 @@ class JournalCheck:
         known = max(self.mark.replicated_end if self.mark is not None else 0, self.reader.synced_end())
         if self.end < self._split:
             lost = "" if known > self._split else "; all of that is in queue logs, and the next start continues there"
+            if self.reader.is_older_than(self._split):
+                lost = "; it is an older copy, and what was written after the checkpoint is lost"
             yield Finding(place, f"ends at {self.end}, before the checkpoint's split position {self._split}{lost}")
         elif not self._split_seen:
             yield Finding(place, f"the checkpoint's split position {self._split} lies inside an entry")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from cairnmq.errors import Corrupt, Fault, Locked, TooNew
+from cairnmq.errors import Corrupt, Fault, Locked, Lost, TooNew
 from cairnmq.os_errors import text_of
 from cairnmq.storage.check.finding import Finding, note
 from cairnmq.storage.check.journal_check import JournalCheck, Run, Unsplit
@@ -45,7 +45,7 @@ from cairnmq.storage.files.format import (
 )
 from cairnmq.storage.journal.directories import find_foreign, find_journals
 from cairnmq.storage.queue.producers import BATCHES_KEPT
-from cairnmq.storage.recovery.owner import OWNER_FILE, read_owner
+from cairnmq.storage.recovery.owner import OWNER_FILE, check_owner, read_owner
 from cairnmq.storage.recovery.salvage import find_begun, find_unfinished
 from cairnmq.storage.recovery.stale_checkpoint import signs_of_a_later
 from cairnmq.storage.recovery.witness import Seen, older
@@ -60,6 +60,7 @@ Queues = Mapping[int, QueueIdentity]  # what the metadata says exists, by queue 
 # Reads the metadata file; a Fault says what is wrong with it. Storage does not know metadata, so it is passed in.
 ReadQueues = Callable[[str], Iterable[tuple[int, str, int, str]]]
 ReadCounters = Callable[[str], Counters]  # what the metadata have handed out
+ReadCluster = Callable[[str], str]  # whose they are
 
 
 def verify(
@@ -67,15 +68,22 @@ def verify(
     journal_dir: str | None,
     read_queues: ReadQueues | None = None,
     read_counters: ReadCounters | None = None,
+    read_cluster: ReadCluster | None = None,
 ) -> Iterator[str]:
     """A line for each finding, and lines that begin with `note: ` for what a start repairs."""
     for root in dirs:
-        for finding in _verify_directory(root.rstrip("/") or "/", journal_dir, read_queues, read_counters):
+        for finding in _verify_directory(
+            root.rstrip("/") or "/", journal_dir, read_queues, read_counters, read_cluster
+        ):
             yield str(finding)
 
 
 def _verify_directory(
-    root: str, journal_dir: str | None, read_queues: ReadQueues | None, read_counters: ReadCounters | None
+    root: str,
+    journal_dir: str | None,
+    read_queues: ReadQueues | None,
+    read_counters: ReadCounters | None,
+    read_cluster: ReadCluster | None,
 ) -> Iterator[Finding]:
     if not Path(root).is_dir() or not any((Path(root) / name).exists() for name in OURS):
         yield Finding(root, "not a CairnMQ data directory")
@@ -99,6 +107,7 @@ def _verify_directory(
                 named = read_queues(f"{root}/{METADATA_FILE}")
                 queues = {row[0]: QueueIdentity(*row) for row in named}
                 counters = read_counters(f"{root}/{METADATA_FILE}") if read_counters is not None else None
+                yield from _wrong_journals(root, journal_root, read_cluster, has_topics=bool(queues))
             except Fault as error:
                 yield Finding(f"{root}/{METADATA_FILE}", str(error))
         elif not (Path(root) / METADATA_FILE).exists():
@@ -107,6 +116,30 @@ def _verify_directory(
     finally:
         for one in held:
             one.close()
+
+
+def _wrong_journals(
+    root: str, journal_root: str, read_cluster: ReadCluster | None, *, has_topics: bool
+) -> Iterator[Finding]:
+    """As a start sees it: they are another cluster's, or its own are elsewhere."""
+    if read_cluster is None:
+        return
+    cluster_id, read_disk = read_cluster(f"{root}/{METADATA_FILE}"), RealDisk(root)
+    if not Path(journal_root).is_dir():
+        if has_topics and not numbered(read_disk.list(CHECKPOINTS), CHECKPOINT_SUFFIX):
+            yield Finding(journal_root, "is missing, and all records of this data directory are in it")
+        return
+    try:
+        check_owner(
+            RealDisk(journal_root),
+            read_disk,
+            cluster_id,
+            where=journal_root,
+            has_topics=has_topics,
+            accept_loss=False,
+        )
+    except (Corrupt, Lost) as error:
+        yield Finding(journal_root, str(error))
 
 
 def _without_metadata(root: str, journal_disk: Disk | None) -> Finding:

@@ -26,7 +26,7 @@ Write = Callable[[Sequence[Entry]], None]
 
 
 class DirtyQueue(Struct, frozen=True):
-    """A queue in packs that is due: the first and the last pack that hold it, by their place on the shelf."""
+    """A queue in packs that is due: the first and the last pack that hold it, by their place in the pack set."""
 
     queue_id: int
     first: int
@@ -42,7 +42,7 @@ def stretches(extents: Sequence[Extent]) -> list[Stretch]:
 def dirty_queue(
     row: QueueRow, config: LogConfig, places: Sequence[tuple[int, Extent]], now_ms: int
 ) -> DirtyQueue | None:
-    """`places`: the queue's extents above its log start, each with its pack's place on the shelf."""
+    """`places`: the queue's extents above its log start, each with its pack's place in the pack set."""
     found = due(stretches([extent for _, extent in places]), row.compaction.clean_end, config, now_ms)
     if found is None:
         return None
@@ -51,7 +51,7 @@ def dirty_queue(
 
 
 def packs_to_compact(dirty: Sequence[DirtyQueue], sizes: Sequence[int], bytes_max: int) -> tuple[int, int] | None:
-    """The first and the last place on the shelf of packs to merge; None: none is worth it."""
+    """The first and the last place in the pack set of packs to merge; None: none is worth it."""
     best: tuple[float, tuple[int, int]] | None = None
     runs = {(queue.first, queue.last) for queue in dirty}
     if dirty:

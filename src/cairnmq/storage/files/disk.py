@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
-from cairnmq.errors import Locked
+from cairnmq.errors import WITHOUT_ASSERTS, Fault, Locked
 from cairnmq.storage.files.buffers import LARGE, ResponseArena
 from cairnmq.types import Buffer, Buffers
 
@@ -264,9 +264,12 @@ class RealFile:
 
 
 class RealDisk:
-    """A directory of the operating system; made if it is missing."""
+    """A directory of the operating system; made if it is missing. All that works on real data begins here, so Python
+    without asserts ends here."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
+        if not __debug__:
+            raise Fault(WITHOUT_ASSERTS)
         self.root = os.path.abspath(root)
         _make_durable_dirs(self.root)
         # Kept open for life: syncfs reports the writeback failures since its descriptor was opened.

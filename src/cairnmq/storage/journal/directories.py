@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from cairnmq.errors import Corrupt
 from cairnmq.settings.broker_table import JOURNALS_MAX
-from cairnmq.storage.files.disk import Disk
+from cairnmq.storage.files.disk import Disk, Unreadable
 from cairnmq.storage.files.format import (
     JOURNAL_SUFFIX,
     SEGMENT_ENTRY_SIZE,
+    JournalMark,
     journal_segment,
     numbered,
     read_segment_head,
 )
+from cairnmq.storage.journal.journal import JournalReader
 from cairnmq.storage.journal.synced_end import read_synced_end
 
 
@@ -27,6 +30,42 @@ def find_foreign(disk: Disk, journals: Iterable[int]) -> list[str]:
     known = {str(number) for number in journals}
     names = (name for name in disk.list("") if name.isdigit() and name not in known)
     return [name for name in names if not _may_be_journal(name) or _has_segments(disk, name)]
+
+
+def read_journal(disk: Disk, number: int, mark: JournalMark | None) -> JournalReader:
+    """A reader of this journal, of which the checkpoint says `mark`. Raises if a segment is of another journal: none of
+    its entries would read back, so all of them would be taken for a torn tail and cut."""
+    seed = mark.seed if mark is not None else 0
+    _refuse_others(disk, number, seed)
+    reader = JournalReader(disk, number)
+    reader.seed = seed or None
+    return reader
+
+
+def _refuse_others(disk: Disk, number: int, seed: int) -> None:
+    """`seed`: of this journal's checksums; 0 if it is not known."""
+    for base in numbered(disk.list(str(number)), JOURNAL_SUFFIX):
+        name = journal_segment(number, base)
+        head = _head(disk, name)
+        if head is None or (head[0] == number and seed in (0, head[1])):
+            continue
+        of = f"journal {head[0]}" if head[0] != number else "another cluster, or of other journals than the checkpoint"
+        raise Corrupt(
+            f"journal {number}: file {name} is of {of}. Give the --journal-dir that belongs to this data directory. "
+            f"Nothing was changed, and --accept-loss does not help: if the right journals are lost, give an empty "
+            f"directory."
+        )
+
+
+def _head(disk: Disk, name: str) -> tuple[int, int] | None:
+    """Journal number and CRC seed of a segment; None if its head does not read back."""
+    file = disk.open(name)
+    try:
+        return read_segment_head(file.read(0, SEGMENT_ENTRY_SIZE))
+    except Unreadable:
+        return None
+    finally:
+        file.close()
 
 
 def _may_be_journal(name: str) -> bool:
@@ -50,9 +89,7 @@ def _has_segments(disk: Disk, name: str) -> bool:
 def _names_itself(disk: Disk, number: int) -> bool:
     """Each segment begins with the number of its journal: a copy under another number is none."""
     for base in numbered(disk.list(str(number)), JOURNAL_SUFFIX):
-        file = disk.open(journal_segment(number, base))
-        head = read_segment_head(file.read(0, SEGMENT_ENTRY_SIZE))
-        file.close()
+        head = _head(disk, journal_segment(number, base))
         if head is not None:
             return head[0] == number
     return True  # not one head can be read: that is for recovery to judge

@@ -456,6 +456,11 @@ class JournalReader:
         synced = read_synced_end(self.disk, self.number)
         return synced.position if synced is not None and synced.seed == self.find_seed() else 0
 
+    def is_older_than(self, split: int) -> bool:
+        """Whether this is an older copy than the checkpoint with that split position: it ends before it, and so does
+        all that it knows to have been synced. One that only lost its end still has the newest file `synced`."""
+        return bool(self.bases) and self.end() < split and 0 < self.synced_end() < split
+
     def entries(
         self, position: int, limit: int, chunk_bytes: int = SCAN_BYTES, split_buffer: SplitBuffer | None = None
     ) -> Iterator[Entry]:

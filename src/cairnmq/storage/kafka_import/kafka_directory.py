@@ -87,7 +87,8 @@ class KafkaDirectory(Struct):
 def open_directory(root: str) -> KafkaDirectory:
     """Reads names and small files only. Refuses a directory that a Kafka uses at the moment."""
     if not os.path.isdir(root):
-        raise Unimportable(f"{root}: no such directory")
+        is_file = os.path.exists(root)
+        raise Unimportable(f"{root}: is a file, not a directory" if is_file else f"{root}: no such directory")
     disk = RealDisk(root)
     _refuse_if_used(root)
     meta = _read(disk, kafka_files.META_PROPERTIES) or b""

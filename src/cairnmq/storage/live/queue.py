@@ -130,11 +130,6 @@ class Queue:
         """Producer id -> first offset."""
         return self.state.open_transactions
 
-    def has_open(self, producer_id: int, epoch: int) -> bool:
-        """Has this producer an open transaction here, begun or gone on with in this epoch?"""
-        row = self.state.producers.get(producer_id)
-        return row is not None and row.txn_start >= 0 and row.epoch == epoch
-
     def move_start(self, offset: int) -> None:
         """Behind the end it opens an empty queue there: that offset is the first it will give."""
         self.state.move_start(offset)
@@ -161,9 +156,8 @@ class Queue:
         return False
 
     def split_to(self, end: int) -> None:
-        assert (
-            self.split_end <= end <= self.high_watermark
-        )  # rounds come in order, and only records that count are split
+        # Rounds come in order, and only records that count are split.
+        assert self.split_end <= end <= self.high_watermark
         self.split_end = end
         if self.tail is not None:
             self.tail.drop_below(end)

@@ -354,7 +354,7 @@ class WritePath(JournalPath):
 
     def stop(self, reason: str) -> None:
         """Nothing more is staged, and what was is taken back; whoever waits for a sync is told that it will not come.
-        What is written stays: a `mend` that succeeds later makes it durable, and visible, after all."""
+        What is written stays: a `rewrite_unsynced` that succeeds later makes it durable, and visible, after all."""
         write = self.take()
         if write is not None:
             self.failed(write, reason)

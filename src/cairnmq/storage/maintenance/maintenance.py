@@ -359,7 +359,7 @@ class Maintenance:
         return self._packs_to_compact(pack_set)
 
     def _packs_to_compact(self, pack_set: dict[int, PackReader]) -> list[PackReader]:
-        """For compaction's sake; what the last look found is used once, because places on the shelf change."""
+        """For compaction's sake; what the last look found is used once, because places in the pack set change."""
         dirty, self._dirty = self._dirty, []
         numbers = self.records.image.packs
         sizes = [pack_set[number].size if number in pack_set else 0 for number in numbers]

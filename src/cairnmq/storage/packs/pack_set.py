@@ -37,7 +37,7 @@ class PackSet:
         self.broken: dict[int, str] = {}  # packs that cannot be opened, and why
         self._numbers: list[int] = []
         self._places: dict[tuple[int, int], Place] = {}  # (queue id, next offset)
-        self._last: dict[int, int] = {}  # queue id -> the place on the shelf of the pack it was read from last
+        self._last: dict[int, int] = {}  # queue id -> the place of the pack it was read from last
         self.replace(numbers)
 
     @property

@@ -35,7 +35,7 @@ from cairnmq.storage.files.format import (
     segment_entry,
 )
 from cairnmq.storage.files.set_aside import put_aside
-from cairnmq.storage.journal.directories import find_journals
+from cairnmq.storage.journal.directories import find_journals, read_journal
 from cairnmq.storage.journal.journal import JournalReader
 from cairnmq.storage.packs.pack_set import PackSet
 from cairnmq.storage.queue.spec import QueueSpec
@@ -222,10 +222,8 @@ def find_metadata_loss(journal_disk: Disk, read_disk: Disk, missing: str = "the 
 
 
 def _readers(journal_disk: Disk, image: CheckpointImage) -> dict[int, JournalReader]:
-    readers = {number: JournalReader(journal_disk, number) for number in find_journals(journal_disk, image.marks)}
-    for number, mark in image.marks.items():
-        readers[number].seed = mark.seed or None
-    return readers
+    numbers = find_journals(journal_disk, image.marks)
+    return {number: read_journal(journal_disk, number, image.marks.get(number)) for number in numbers}
 
 
 def _is_corrupt(read_disk: Disk) -> bool:
@@ -236,14 +234,14 @@ def _is_corrupt(read_disk: Disk) -> bool:
 def _look_at(loss: Loss, number: int, reader: JournalReader, firsts: dict[int, int]) -> None:
     """Adds what is missing of one journal, and where the queues begin in what is left of it."""
     mark = loss.image.marks.get(number) or JournalMark(number, 0, 0, 0, 0)
-    if mark.seed:
-        reader.seed = mark.seed
     synced = max(mark.replicated_end, reader.synced_end())
-    if not reader.bases:
+    is_old = reader.is_older_than(mark.split)
+    if is_old or not reader.bases:
         if max(mark.split, synced) > 0:
             known = max(0, synced - mark.split)
+            has = f"is an older copy and ends at {reader.end()}" if is_old else "has no files"
             loss.what.append(
-                f"journal {number} has no files, but the checkpoint is at position {mark.split}: everything written "
+                f"journal {number} {has}, but the checkpoint is at position {mark.split}: everything written "
                 f"after it is lost, at least {known} bytes"
                 + (", committed offsets and states of groups and transactions among it" if number == 0 else "")
                 + ("; the last shutdown was clean, so perhaps nothing was written" if loss.image.clean else "")

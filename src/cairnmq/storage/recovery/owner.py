@@ -106,13 +106,16 @@ def check_owner(
     """Raises if these journals are not this cluster's or its own are missing. Changes nothing. `cluster_id`: empty if
     the metadata are new."""
     found = read_owner(journal_disk)
-    if accept_loss or (found is not None and cluster_id in ("", found.cluster_id)):
+    if found is not None and cluster_id in ("", found.cluster_id):
         return
-    if found is not None:
+    if found is not None:  # nobody can accept the loss of what is another one's
+        help_ = " --accept-loss does not help: if the right journals are lost, give an empty directory."
         raise Corrupt(
             f"the journals in {where} belong to the cluster {found.cluster_id}, this data directory to {cluster_id}. "
-            f"Give the --journal-dir (or --data) that belongs to it; nothing was changed."
+            f"Give the --journal-dir (or --data) that belongs to it; nothing was changed.{help_ if accept_loss else ''}"
         )
+    if accept_loss:
+        return
     is_empty = not find_journals(journal_disk, ())
     has_checkpoint = bool(numbered(read_disk.list(CHECKPOINTS), CHECKPOINT_SUFFIX))
     if is_empty and has_topics and not has_checkpoint:

@@ -20,6 +20,7 @@ from cairnmq.storage.files.disk import Disk
 from cairnmq.storage.files.failed_sync import noting_unsynced, unsynced_name
 from cairnmq.storage.files.fault_point import reach
 from cairnmq.storage.files.format import BATCH, NO_SEGMENTS, UNFINISHED, journal_segment
+from cairnmq.storage.journal.directories import read_journal
 from cairnmq.storage.journal.journal import Journal, JournalReader, Segment, write_again
 from cairnmq.storage.live.follow_path import FollowPath
 from cairnmq.storage.live.journal_fold import EVERYTHING, JournalFold
@@ -98,8 +99,8 @@ def scan_journal(
 ) -> tuple[Scan, JournalReader]:
     """Scans from the checkpointed split position and folds entries into queues and keyed facts, as far as they are
     replicated. Changes no file."""
-    reader = JournalReader(disk, number)
     mark = image.marks.get(number)
+    reader = read_journal(disk, number, mark)
     start = mark.split if mark is not None else 0
     fold = JournalFold(
         number,
@@ -111,8 +112,6 @@ def scan_journal(
         next_queue=replicated.next_queue,
     )
     scan = Scan(number, start, start, fold, epoch=mark.epoch if mark is not None else 0)
-    if mark is not None:
-        reader.seed = mark.seed or None
     # The replicated end of a checkpoint is this disk's only if there is no other.
     on_disk = start if mark is None or replicated is not ALONE else mark.replicated_end
     known = max(on_disk, reader.synced_end())
@@ -186,6 +185,12 @@ def _judge(scan: Scan, reader: JournalReader, known: int, led: Callable[[int], b
             f"synced. Nothing more is written to it, and records after the damage are not served (error 56). Restore "
             f"the file, or start with `cairn serve --accept-loss`, which continues after the damage and lists what is "
             f"lost; `cairn verify` shows details."
+        )
+    elif reader.is_older_than(scan.end):
+        raise Corrupt(
+            f"journal {number} ends at {physical_end} and is older than the checkpoint, which is at position "
+            f"{scan.end}: what was written after that is missing. Restore the newest journals, or start with `cairn "
+            f"serve --accept-loss`."
         )
     elif physical_end < scan.end:
         # All of that is in queue logs, so nothing is lost: the next segment begins where it would have.
@@ -278,9 +283,10 @@ def reopened(disk: Disk, reader: JournalReader, scan: Scan, *, epoch: int, seed:
     return path
 
 
-def followed(disk: Disk, reader: JournalReader, scan: Scan, *, segment_bytes: int) -> FollowPath:
-    """The journal, cut and ready to follow a leader. It leads only when it is promoted."""
-    journal, fold = _journal(disk, reader, scan, scan.epoch, 0, segment_bytes), scan.fold
+def followed(disk: Disk, reader: JournalReader, scan: Scan, *, seed: int, segment_bytes: int) -> FollowPath:
+    """The journal, cut and ready to follow a leader. It leads only when it is promoted. `seed` is for one that nobody
+    has written to yet: a follower takes its first leader's."""
+    journal, fold = _journal(disk, reader, scan, scan.epoch, seed, segment_bytes), scan.fold
     journal.replicated_end = max(fold.position, min(fold.limit, journal.end))
     journal.durable_end = min(fold.durable_end, journal.replicated_end)
     path = FollowPath(journal, fold, fold.batches)

@@ -1,7 +1,7 @@
 """The work of splitters as the read disk has it: what a broker takes over before a successor starts.
 
 The truth is the checkpoint on disk. The broker may not have heard of it, because the splitter died or failed between
-publish and report; and what was split since may be in doubt after a failed sync. Table of cases: ADR 0015.
+publish and report; and after a failed sync, what was split since may be lost. Table of cases: ADR 0015.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def scan_split(
 ) -> StoredSplit | None:
     """`split`, `queues`, `known`: what the broker believes; it is in memory and may be read while no splitter runs.
 
-    None: it goes by the checkpoint that is on disk, and what was split since counts, because it is not `in_doubt`.
+    None: it goes by the checkpoint that is on disk, and what was split since counts, because it is not suspect.
     """
     image = load_checkpoint(read_disk)
     if image.serial < known.serial:

@@ -199,7 +199,7 @@ class QueueReader:
         raise self._missing(offset, offset + 1)
 
     def _look_up(self, base: int, offset: int, epoch: int) -> Spot | None:
-        """In one segment. A batch that is in doubt is looked at as a whole; until that is done none of it is served."""
+        """In one segment. A suspect batch is looked at as a whole; until that is done none of it is served."""
         file = self._file(base)
         if base == offset and offset not in self._suspects:
             return base, 0, 0, 0

@@ -24,7 +24,7 @@ class SplitQueue:
         self.checkpointed_start = self.state.log_start
         self.segments_from = row.segments_from if row is not None else NO_SEGMENTS
         self.packed_bytes = row.packed_bytes if row is not None else 0
-        self.idle_end = -1  # the end when upkeep looked last
+        self.idle_end = -1  # the end when maintenance looked last
         self.compaction = row.compaction if row is not None else NOT_COMPACTED
         self.considered: object = None  # what compaction decided by, when it looked last
         # of its `.txnindex` files; once the log is open, the log's

@@ -113,7 +113,7 @@ class Splitter:
         return self.progress.resume.copy()
 
     def split(self, journal: int, limit: int, now_ms: int) -> Round | None:
-        """One round towards `limit` = min(high watermark, synced end). None when there is nothing to do."""
+        """One round towards `limit` = min(replicated end, synced end). None when there is nothing to do."""
         self._sync.refuse_if_failed()
         return self.rounds.split(journal, limit, now_ms)
 

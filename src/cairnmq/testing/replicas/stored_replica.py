@@ -145,7 +145,7 @@ class Life:
             machine.disk, 0, machine.image, self.queues, self.keyed, now_ms=NOW, replicated=rule
         )
         demand(scan.damage is None and not scan.gaps, "broker", machine.broker, "finds", scan.damage_text, scan.gaps)
-        self.path = followed(machine.disk, reader, scan, segment_bytes=machine.segment_bytes)
+        self.path = followed(machine.disk, reader, scan, seed=70 + machine.broker, segment_bytes=machine.segment_bytes)
         self.history = EpochHistory()
         for entry in self.entries():
             self.history.begin(entry.epoch, entry.position)
@@ -157,6 +157,7 @@ class Life:
     def entries(self) -> list[Entry]:
         """The whole journal."""
         reader = JournalReader(self.machine.disk, 0)
+        reader.seed = self.path.journal.seed
         return list(reader.entries(0, self.path.journal.end)) if reader.bases else []
 
     def bytes_from(self, position: int, size: int) -> bytes:

@@ -231,4 +231,6 @@ async def test_with_an_epoch_per_transaction_an_unknown_producer_begins_at_0(tmp
 
         assert await sent(3) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         assert await sent(0) == ErrorCode.NONE
-        assert rig.queue("a").has_open(known.producer_id, known.producer_epoch)
+        queue = rig.queue("a")
+        assert known.producer_id in queue.open_transactions
+        assert queue.state.producers[known.producer_id].epoch == known.producer_epoch

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from cairnmq.metadata.catalog import Catalog
-from cairnmq.metadata.inspection import read_counters, read_queues
+from cairnmq.metadata.inspection import read_cluster, read_counters, read_queues
 from cairnmq.metadata.sqlite import SqliteStore
 from cairnmq.storage.check.verify import verify
 from cairnmq.storage.files.disk import RealDisk, lock
@@ -315,3 +315,30 @@ def test_a_damaged_owner_file_is_a_note(data: Path) -> None:
     (data / "journal" / "owner.json").write_bytes(b"{")
     assert compared(data) == []
     assert any("owner.json: is damaged; the next start rewrites it" in line for line in lines(data))
+
+
+def whose(root: Path, journals: Path) -> list[str]:
+    said = verify([str(root)], str(journals), read_queues, read_counters, read_cluster)
+    return [line for line in said if not line.startswith("note: ")]
+
+
+def test_journals_that_a_start_refuses_are_a_finding(tmp_path: Path) -> None:
+    """The records of a directory that was never checkpointed are in journals alone; it was said that all is well."""
+    directory = DataDirectory(tmp_path / "data")
+    directory.produce(3)
+    directory.stop()
+    data = tmp_path / "data"
+    with closing(SqliteStore(str(data / "meta.db"))) as store, closing(Catalog(store)) as catalog:
+        catalog.load()
+        catalog.name_cluster("ours")
+    journals, empty, gone = data / "journal", tmp_path / "empty", tmp_path / "gone"
+    empty.mkdir()
+    write_owner(RealDisk(journals), Owner("ours"))
+    assert whose(data, journals) == []
+    (finding,) = whose(data, empty)
+    assert finding.startswith(f"{empty}: {empty} holds no journals")
+    (finding,) = whose(data, gone)
+    assert finding == f"{gone}: is missing, and all records of this data directory are in it"
+    write_owner(RealDisk(journals), Owner("another"))
+    (finding,) = whose(data, journals)
+    assert f"{journals}: the journals in {journals} belong to the cluster another" in finding

@@ -6,11 +6,12 @@ from random import Random
 
 import pytest
 
+from cairnmq.errors import Corrupt
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.check.verify import check
 from cairnmq.storage.engine import Engine, EngineConfig
-from cairnmq.storage.files.format import segment_entry
-from cairnmq.storage.journal.directories import find_foreign, find_journals
+from cairnmq.storage.files.format import JournalMark, segment_entry
+from cairnmq.storage.journal.directories import find_foreign, find_journals, read_journal
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.recovery.lost_disk import find_loss
 from cairnmq.testing.sim_disk import SimDisk
@@ -69,3 +70,26 @@ def test_one_whose_heads_cannot_be_read_is_left_to_recovery(disk: SimDisk) -> No
     disk.make_dir("1")
     disk.create("1/00000000000000000000.jnl").append([b"nothing that reads back"])
     assert find_journals(disk, ()) == [1]
+
+
+def marked(number: int, seed: int) -> JournalMark:
+    return JournalMark(number, 0, 0, 1, seed)
+
+
+def test_segments_of_another_journal_are_refused(disk: SimDisk) -> None:
+    hold(disk, "0", 0)
+    for mark in (marked(0, 5), marked(0, 0), None):  # 0: nobody knows the seed
+        assert read_journal(disk, 0, mark).find_seed() == 5
+    assert read_journal(disk, 1, marked(1, 5)).bases == []
+    with pytest.raises(Corrupt, match="of another cluster"):
+        read_journal(disk, 0, marked(0, 6))
+    hold(disk, "1", 0)
+    with pytest.raises(Corrupt, match="journal 1: file 1/0+.jnl is of journal 0"):
+        opened(disk, journals=2)
+    assert disk.open("1/00000000000000000000.jnl").size() > 0, "nothing was cut"
+
+
+def test_a_head_that_cannot_be_read_proves_nothing(disk: SimDisk) -> None:
+    hold(disk, "0", 0)
+    disk.damage("0/00000000000000000000.jnl", 8)
+    assert read_journal(disk, 0, marked(0, 6)).bases == [0]

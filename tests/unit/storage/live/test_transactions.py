@@ -101,13 +101,12 @@ class TestLastStable:
         broker.mark(1, 7, commit=False)
         assert queue.last_stable == 4
 
-    def test_has_open(self, broker: Broker) -> None:
+    def test_open_transactions(self, broker: Broker) -> None:
         queue = broker.engine.queues[1]
         broker.send(1, 7, 3)
-        assert queue.has_open(7, 3)
-        assert not queue.has_open(7, 2) and not queue.has_open(8, 3)
+        assert queue.open_transactions == {7: 0} and queue.state.producers[7].epoch == 3
         broker.mark(1, 7, 4, commit=True)
-        assert not queue.has_open(7, 3) and not queue.has_open(7, 4)
+        assert queue.open_transactions == {}
 
 
 class TestAdmission:
@@ -173,7 +172,8 @@ class TestAdmission:
         broker.send(1, 7, 1)
         late = self.stage(broker, Marker(1, 7, 1, True, 0, 2))
         assert isinstance(late, Refusal) and late.code == ErrorCode.INVALID_PRODUCER_EPOCH
-        assert broker.engine.queues[1].has_open(7, 1)
+        queue = broker.engine.queues[1]
+        assert 7 in queue.open_transactions and queue.state.producers[7].epoch == 1
 
     def test_a_plain_batch_of_the_same_producer(self, broker: Broker) -> None:
         broker.send(1, 7)

@@ -8,7 +8,9 @@ from random import Random
 import pytest
 
 from cairnmq.errors import Corrupt
+from cairnmq.storage.check.verify import check
 from cairnmq.storage.files.format import CHECKPOINTS, PACKS, QUEUES, journal_segment
+from cairnmq.storage.journal.journal import JournalReader
 from cairnmq.storage.recovery.lost_disk import Loss, accept, accepted, find_loss, find_metadata_loss
 from cairnmq.storage.recovery.owner import Owner, write_owner
 from cairnmq.testing.sim_checks import check_verify
@@ -100,6 +102,45 @@ def test_write_disk() -> None:
     (remembered,) = accepted(broker.engine.keyed.items())
     assert remembered["epoch"] == 3 and remembered["queues"] == [str(queue) for queue in loss.queues]
     is_whole(broker)
+
+
+def test_an_older_copy_of_the_journals() -> None:
+    """What lies behind the checkpoint is lost. It was said that nothing is."""
+    broker = stocked()
+    older = broker.journal_disk.kill()
+    broker.put(*[2] * 20)
+    broker.split()
+    broker.checkpoint()
+    split, end = broker.engine.split[0], broker.engine.queues[2].end
+    broker.put(2, 2)
+    broker.journal_disk, broker.read_disk = older, broker.read_disk.kill()
+    names = [f"0/{name}" for name in older.list("0")]
+    before = [older.open(name).size() for name in names]
+    with pytest.raises(Corrupt, match=f"is older than the checkpoint, which is at position {split}"):
+        broker.start(2)
+    assert [older.open(name).size() for name in names] == before
+    text = "an older copy, and what was written after the checkpoint is lost"
+    assert any(text in str(finding) for finding in check(broker.read_disk, older))
+    loss = found(broker)
+    assert f"journal 0 is an older copy and ends at {JournalReader(older, 0).end()}" in loss.what[0]
+    assert f"t-2: offsets {end} on, as many as there were" in map(str, loss.queues)
+    go_on(broker, loss, 7)
+    assert older.list("lost/7/0"), "nothing is deleted"
+    is_whole(broker)
+
+
+def test_journals_of_another_broker_are_refused_and_stay() -> None:
+    """Not one of their entries would read back: all of them were taken for a torn tail and cut."""
+    broker, other = stocked(), Broker()
+    other.journal_disk, other.read_disk = SimDisk(Random(3)), SimDisk(Random(4))
+    other.start(1, seed=6)
+    other.put(*[1] * 30)
+    before = {name: other.journal_disk.open(f"0/{name}").size() for name in other.journal_disk.list("0")}
+    broker.journal_disk = other.journal_disk
+    for refused in (lambda: broker.start(3), lambda: found(broker)):
+        with pytest.raises(Corrupt, match="journal 0: file 0/0+.jnl is of another cluster"):
+            refused()
+    assert {name: other.journal_disk.open(f"0/{name}").size() for name in other.journal_disk.list("0")} == before
 
 
 def test_read_disk() -> None:
