@@ -165,7 +165,7 @@ class FollowPath(JournalPath):
             finally:
                 reader.close()
             if at < limit:
-                raise Corrupt(f"journal {journal.number} does not read back at position {at}, which was written")
+                raise Corrupt(f"journal {journal.number}: position {at} was written and cannot be read")
         yield from self._unfolded
 
     # ------------------------------------------------------------------------------------------ changing the sides

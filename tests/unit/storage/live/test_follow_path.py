@@ -124,7 +124,7 @@ def test_what_does_not_read_back_is_named(leading: Leading, following: Following
     following.copy(leading.content())
     following.restarted(following.disk.kill(), replicated=0)
     following.disk.damage("0/00000000000000000000.jnl", 100)
-    with pytest.raises(Corrupt, match="does not read back at position 48"):
+    with pytest.raises(Corrupt, match="position 48 was written and cannot be read"):
         following.path.replicated_to(leading.end, 0, NOW)
 
 
