@@ -12,7 +12,7 @@ from cairnmq.replication.follower import JournalFollower, KnownEnds
 from cairnmq.replication.history import EpochHistory
 from cairnmq.replication.leader import JournalLeader
 from cairnmq.replication.messages import Accepted, FetchPosition, FetchReply
-from cairnmq.replication.records import Member
+from cairnmq.replication.records import JournalRecord, Member
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.checkpoint.checkpoint import CheckpointImage
 from cairnmq.storage.files.format import (
@@ -113,7 +113,7 @@ class StoredReplica:
 class Life:
     """One life of the process: recovery, then the roles that it is given."""
 
-    def __init__(self, machine: StoredReplica, topics: Topics, me: Member) -> None:
+    def __init__(self, machine: StoredReplica, topics: Topics, me: Member, record: JournalRecord) -> None:
         self.machine = machine
         self.topics = topics
         self.me = me
@@ -128,7 +128,9 @@ class Life:
         self.path: WritePath | FollowPath
         self.queues: dict[int, Queue]
         self.keyed: Keyeds
-        self.open(machine.known)
+        # An election since then may have cut below what the checkpoint calls replicated.
+        known = machine.known
+        self.open(KnownEnds(known.floor(record), known.durable, known.epoch))
 
     def open(self, known: KnownEnds) -> None:
         """Recovery; `known` is folded and no more."""

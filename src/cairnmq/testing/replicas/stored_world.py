@@ -107,7 +107,7 @@ class StoredWorld:
         if self.random.random() < 0.7:
             machine.next_queue = self.topics.next_queue
         me = self.store.register(broker, clean=False)
-        life = self.lives[broker] = Life(machine, self.topics, me)
+        life = self.lives[broker] = Life(machine, self.topics, me, self.store.kept.record)
         self.judge.started(broker, life)
         self._look_at(life)
 
