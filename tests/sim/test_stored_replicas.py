@@ -42,7 +42,18 @@ def test_nothing_promised_is_lost(first: int) -> None:
         world = StoredWorld(seed)
         world.run()
         met += world.counts
-    kinds = ("promotions", "demotions", "cuts", "recoveries", "deaths", "blackouts", "crash", "duplicates", "markers")
+    kinds = (
+        "promotions",
+        "demotions",
+        "cuts",
+        "recoveries",
+        "deaths",
+        "blackouts",
+        "crash",
+        "duplicates",
+        "markers",
+        "deletions",
+    )
     for kind in (*kinds, "WRITTEN", "REPLICATED", "DURABLE"):
         assert met[kind], f"no world of {first} to {first + 19} met {kind}"
 

@@ -88,7 +88,7 @@ class FollowPath(JournalPath):
             journal.epoch = journal.synced_file.epoch = epoch
         self._unfolded.extend(entry for entry in copy.entries if entry.end <= journal.end)
         if journal.end - self._unfolded_from > UNFOLDED_BYTES_MAX:
-            self._forget_unfolded()
+            self._forget_unfolded(journal.end)
         self._sync_due(copy.now_ms + SYNC_WITHIN_MS)
 
     def failed(self, copy: Copy) -> None:
@@ -96,9 +96,9 @@ class FollowPath(JournalPath):
         self.written(copy)
         self.journal.taken_back(copy.groups[copy.done][0])
 
-    def _forget_unfolded(self) -> None:
+    def _forget_unfolded(self, end: int) -> None:
         self._unfolded.clear()
-        self._unfolded_from = self.journal.end
+        self._unfolded_from = end
 
     def synced_to(self, position: int) -> None:
         """Everything before `position` is on the own disk. After a cut, only of a sync that began since."""
@@ -110,15 +110,16 @@ class FollowPath(JournalPath):
 
         Below the replicated end, live state would have to go too. Only an election among members that all lost power
         may ask for that, and then this replica starts again from its checkpoint, which lies below the durable end.
+        OSError: it is to be cut again before anything else.
         """
         journal = self.journal
         if position < journal.replicated_end:
             raise Fault(
                 f"journal {journal.number} cannot be cut at {position}: it is replicated up to {journal.replicated_end}"
             )
+        self._forget_unfolded(position)
         truncate(journal, position)
         journal.epoch = journal.synced_file.epoch = epoch
-        self._forget_unfolded()
 
     # ------------------------------------------------------------------------------------------------------ folding
 
@@ -208,6 +209,8 @@ def _stage_again(write: Write, entry: Entry, queue: Queue | None, now_ms: int) -
             queue.state.end = fact.offset
         elif queue is not None:
             write.facts.append((queue, fact, entry.end))
+    elif entry.kind == BATCH and queue is None:
+        write.deleted.append(entry.end)
     elif entry.kind == BATCH and queue is not None:
         state, pid = queue.state, entry.producer_id
         known = state.producers.get(pid)

@@ -45,6 +45,7 @@ class Write(Struct):
     facts: list[tuple[Queue | None, Fact, int]]  # of a queue, or keyed; and the position behind it
     sync_by_ms: int | None
     opened: list[tuple[Queue, int, int]]  # queues that begin behind 0, where, and the position behind that fact
+    deleted: list[int] = []  # positions behind batches of queues that are gone: the splitter will pass over them
 
 
 def count(write: Write, waiting: Waiting, keyed: Keyeds | None) -> list[Queue]:
@@ -89,8 +90,10 @@ def take_below(write: Write, position: int) -> Write:
         [fact for fact in write.facts if fact[-1] <= position],
         None,
         [opened for opened in write.opened if opened[-1] <= position],
+        [end for end in write.deleted if end <= position],
     )
-    del write.staged[: len(part.staged)], write.facts[: len(part.facts)], write.opened[: len(part.opened)]
+    del write.staged[: len(part.staged)], write.facts[: len(part.facts)]
+    del write.opened[: len(part.opened)], write.deleted[: len(part.deleted)]
     write.group = Group(position, group.end, [], False)
     return part
 

@@ -326,7 +326,7 @@ class WritePath(JournalPath):
         return advanced
 
     def _count(self, write: Write) -> list[Queue]:
-        self.unsplit_entries += len(write.staged)
+        self.unsplit_entries += len(write.staged) + len(write.deleted)
         return count(write, self.waiting, self.keyed)
 
     def durable_to(self, position: int) -> list[Queue]:

@@ -38,8 +38,10 @@ PROGRESS_ENTRIES = 10_000
 class Replicated(Struct, frozen=True, kw_only=True):
     """What is known of a journal with several replicas before it is read: only what counts is folded, the rest stays
     as it is. An election among members that all restarted may have cut below the stored replicated end: then the
-    durable end is all that counts. `led`: whether this broker led an epoch. Claims of other leaders about what is synced are about their
-    disks (R5), so a tail that such a claim covers may be torn here."""
+    durable end is all that counts.
+
+    `led`: whether this broker led an epoch, and was not cut in it since. Claims of other leaders about what is synced
+    are about their disks (R5), so a tail that such a claim covers may be torn here."""
 
     replicated_end: int
     durable_end: int

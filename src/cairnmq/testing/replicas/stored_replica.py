@@ -45,16 +45,13 @@ class Topics:
 
     def __init__(self) -> None:
         self.specs: dict[int, QueueSpec] = {}
-
-    @property
-    def next_queue(self) -> int:
-        """The next id to be given."""
-        return len(self.specs) + 1
+        self.next_queue = 1  # the next id to be given
 
     def add(self, config: LogConfig) -> None:
         """A topic of one partition."""
         number = self.next_queue
         self.specs[number] = QueueSpec(number, "t", number, bytes(16), config)
+        self.next_queue += 1
 
     def below(self, next_queue: int) -> list[QueueSpec]:
         """Those that somebody knows whose image has this."""
@@ -180,8 +177,11 @@ class Life:
     def learn_queues(self) -> None:
         """The metadata are read."""
         machine = self.machine
-        for spec in self.topics.below(self.topics.next_queue)[len(self.topics.below(machine.next_queue)) :]:
-            self.queues[spec.queue_id] = Queue(spec, QueueState(), 0)
+        for number in self.queues.keys() - self.topics.specs.keys():
+            del self.queues[number]  # deleted
+        for number, spec in self.topics.specs.items():
+            if number >= machine.next_queue:
+                self.queues[number] = Queue(spec, QueueState(), 0)
         machine.next_queue = self.topics.next_queue
         if isinstance(self.path, FollowPath):
             self.path.knows_queues(machine.next_queue, NOW)

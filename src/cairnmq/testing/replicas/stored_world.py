@@ -302,6 +302,9 @@ class StoredWorld:
             life.end_sync()
 
     def _add_topic(self) -> None:
+        if len(self.topics.specs) > 2 and self.random.random() < 0.4:
+            self.counts["deletions"] += 1
+            del self.topics.specs[self.random.choice(list(self.topics.specs))]
         self.topics.add(LogConfig(flush=self.random.choice(self.flushes)))
         if (life := self.clients.leading()) is not None:
             life.learn_queues()

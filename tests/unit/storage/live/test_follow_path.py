@@ -229,6 +229,32 @@ def test_election_folds_the_rest_and_begins_a_segment(leading: Leading, followin
     assert queue.end == 5 and path.unsplit_entries == 2
 
 
+def test_election_counts_batches_of_deleted_queues(leading: Leading, following: Following) -> None:
+    """The splitter reports them as passed."""
+    leading.put(queue=2)
+    leading.put(queue=1)
+    following.follow(leading, replicated=0)
+    del following.queues[2]
+    path = elected(following, 6)
+    assert path.unsplit_entries == 0
+    path.replicated_to(leading.end)
+    assert path.unsplit_entries == 2
+
+
+def test_cut_that_the_disk_refused_is_made_again(leading: Leading, following: Following) -> None:
+    first = leading.put()
+    leading.put()
+    following.follow(leading, replicated=first)
+    following.disk.faults[following.disk.operations + 3] = errno.EIO
+    with pytest.raises(OSError):
+        following.path.cut(first, 4)
+    following.disk.faults.clear()
+    following.path.cut(first, 4)
+    assert following.end == first
+    following.follow(leading)
+    assert following.path.folded_end == leading.end and following.queues[1].state.end == 2
+
+
 def test_demotion_gives_the_state_of_the_replicated_end(leading: Leading, following: Following) -> None:
     first = leading.put(count=3, sequence=0)
     leading.put(count=2, sequence=3)
