@@ -68,7 +68,9 @@ class StoredJudge:
             "broker", broker, "has its positions out of order",
         )  # fmt: skip
         demand(noted <= journal.replicated_end, "broker", broker, "lost what it knew to be replicated")
-        if journal.replicated_end > noted:
+        if life.epoch < kept.record.recovered:
+            self._noted[broker] = journal.replicated_end  # it follows a leader whose bytes are gone
+        elif journal.replicated_end > noted:
             part = life.bytes_from(noted, journal.replicated_end - noted)
             known = self.truth[noted : journal.replicated_end]
             demand(part[: len(known)] == known, "broker", broker, "differs in what is replicated, from", noted)
