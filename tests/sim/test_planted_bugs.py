@@ -21,7 +21,8 @@ from cairnmq.storage.live import reads
 from cairnmq.storage.live.ack_lines import AckLines, Released
 from cairnmq.storage.live.ack_policy import DURABLE, REPLICATED, AckPoint
 from cairnmq.storage.live.queue import Queue
-from cairnmq.storage.live.write_path import Write, WritePath
+from cairnmq.storage.live.unreplicated import Write
+from cairnmq.storage.live.write_path import WritePath
 from cairnmq.storage.maintenance import pack_merge, repair
 from cairnmq.storage.maintenance.repair import Repairer
 from cairnmq.storage.maintenance.segment_restore import restore_segment
