@@ -142,7 +142,7 @@ def test_damage_at_random(kind: str, whole: tuple[World, Model]) -> None:
         outcome = Outcome(again, model)
         if kind != "checkpoint":
             assert outcome.queues <= owners(world, name), f"{place}: {outcome.queues} suffer"
-        stopped = [path for path in again.engine.paths if path.stopped is not None]
+        stopped = [path for path in again.engine.paths.values() if path.stopped is not None]
         if outcome.faults or stopped:
             assert findings, f"{place}: verify is silent about {outcome.faults[:1]}"
         for _, fault in outcome.faults:
@@ -209,7 +209,7 @@ def accepted_loss(world: World, journal_disk: SimDisk, read_disk: SimDisk, model
     assert loss is not None, place
     accept(journal_disk, read_disk, loss, epoch=4, seed=6, now_ms=NOW)
     again = World(journal_disk, read_disk, 5, retain_bytes=world.retain_bytes)
-    assert not [path for path in again.engine.paths if path.stopped is not None], place
+    assert not [path for path in again.engine.paths.values() if path.stopped is not None], place
     for queue_id, batches in model.items():
         shown = again.read_all(queue_id)
         lost = [(each.start, each.end) for each in loss.queues if each.partition == queue_id]

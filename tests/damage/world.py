@@ -25,7 +25,9 @@ JOURNALS = 2
 DEDICATED = LogConfig(model="dedicated", segment_bytes=3000, index_interval_bytes=400)
 SHARED = LogConfig(model="shared")
 SPECS = {
-    number: QueueSpec(number, "t" if number < 5 else "s", number, bytes(16), DEDICATED if number < 5 else SHARED)
+    number: QueueSpec(
+        number, "t" if number < 5 else "s", number, bytes(16), DEDICATED if number < 5 else SHARED, number % JOURNALS
+    )
     for number in range(1, 9)
 }
 
@@ -37,7 +39,7 @@ class World:
 
     def __init__(self, journal_disk: SimDisk, read_disk: SimDisk, epoch: int, *, retain_bytes: int) -> None:
         self.journal_disk, self.read_disk, self.epoch, self.retain_bytes = journal_disk, read_disk, epoch, retain_bytes
-        config = EngineConfig(journals=JOURNALS, segment_bytes=6000, retain_bytes=retain_bytes)
+        config = EngineConfig(segment_bytes=6000, retain_bytes=retain_bytes)
         self.engine = Engine.open(
             journal_disk, read_disk, SPECS.values(), begin=lambda _: epoch, seed=5, config=config, now_ms=NOW
         )
@@ -67,7 +69,7 @@ class World:
                 placed = self.engine.path_of(queue).stage(queue, memoryview(batch), -1, NOW)
                 assert isinstance(placed, Placed), placed
                 model.setdefault(queue.queue_id, {})[placed.base_offset] = bytes(batch)
-            for path in self.engine.paths:
+            for path in self.engine.paths.values():
                 path.stage_fact(None, Keyed("offset", b"group", random.randbytes(4)), NOW)
                 write = path.take()
                 assert write is not None

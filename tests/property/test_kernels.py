@@ -24,7 +24,7 @@ from cairnmq.codec import batch
 from cairnmq.codec.batch import CRC_START, HEADER_SIZE
 from cairnmq.codec.crc32c import crc32c
 from cairnmq.errors import Refusal
-from cairnmq.metadata.image import Topic
+from cairnmq.metadata.image import QueueRange, Topic
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.batches import admission
 from cairnmq.storage.files.format import FACT, segment_entry, whole_frame
@@ -278,19 +278,23 @@ def test_crcs_of_every_size(size: int) -> None:
 @st.composite
 def fetches(draw: st.DrawFn) -> tuple[Any, Topic, list[FetchRequest.FetchPartition]]:
     """A topic, some of whose queues are there, and what a fetch asks of it."""
-    ranges = draw(st.sampled_from([((5, 4),), ((5, 2), (9, 2)), ()]))
+    ranges = draw(st.sampled_from([(QueueRange(5, 4),), (QueueRange(5, 2), QueueRange(9, 2)), ()]))
     topic = Topic("t", bytes(16), ranges)
     live: dict[int, Queue] = {}
     for queue_id in draw(st.sets(st.integers(4, 11))):
         start, end = sorted(draw(st.tuples(*2 * [st.integers(0, 4)])))
-        queue = Queue(QueueSpec(queue_id, "t", 0, bytes(16), LogConfig()), QueueState(start, end), 0)
+        queue = Queue(QueueSpec(queue_id, "t", 0, bytes(16), LogConfig(), queue_id % 3), QueueState(start, end))
         queue.high_watermark = draw(st.integers(start, end))
         if draw(st.booleans()):
             queue.state.ends(start, end)  # a transaction that is not decided yet
         live[queue_id] = queue
     few, epochs = st.integers(-1, 5), st.sampled_from([-1, -1, 0])
     asked = draw(st.lists(st.builds(FetchRequest.FetchPartition, few, few, few, epochs), max_size=6))
-    return SimpleNamespace(store=SimpleNamespace(queues=live, epoch=draw(few))), topic, asked
+    return (
+        SimpleNamespace(store=SimpleNamespace(queues=live, epochs={journal: draw(few) for journal in range(3)})),
+        topic,
+        asked,
+    )
 
 
 @settings(max_examples=300)

@@ -153,7 +153,7 @@ def test_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(SEEDS):
         try:
             world = CoordinatorWorld(seed)
-            if bug not in BETWEEN_JOURNALS or world.shape.journals > 1:
+            if bug not in BETWEEN_JOURNALS or len(world.shape.journals) > 1:
                 world.run(400)
         except (Violation, Fault, AssertionError, FileNotFoundError):
             return

@@ -126,7 +126,7 @@ def synced_end_not_looked_at(patch: pytest.MonkeyPatch) -> None:
 
 
 def queues_behind_damage_not_marked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(engine, "cut_short", lambda queues, scan, journals: None)
+    patch.setattr(engine, "cut_short", lambda queues, scan, homes: None)
 
 
 def checkpoint_before_sync(patch: pytest.MonkeyPatch) -> None:

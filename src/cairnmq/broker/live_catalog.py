@@ -37,8 +37,8 @@ def queue_specs(topic: Topic, config: BrokerConfig, first_partition: int = 0) ->
     """What storage must know of a topic's queues, from `first_partition` on."""
     log_config = effective(topic.configs, config)
     return [
-        QueueSpec(queue_id, topic.name, partition, topic.topic_id, log_config)
-        for partition, queue_id in topic.queues()
+        QueueSpec(queue_id, topic.name, partition, topic.topic_id, log_config, journal)
+        for partition, queue_id, journal in topic.places()
         if partition >= first_partition
     ]
 

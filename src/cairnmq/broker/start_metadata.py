@@ -51,7 +51,7 @@ async def open_metadata(
     stack.callback(thread.shutdown)
     store = await loop.run_in_executor(thread, SqliteStore, os.path.join(options.data, METADATA_FILE))
     stack.push_async_callback(loop.run_in_executor, thread, store.close)
-    catalog = Catalog(store, node_id=options.node_id)
+    catalog = Catalog(store, node_id=options.node_id, journals=range(start_config.cairn_journals))
     await loop.run_in_executor(thread, catalog.load)
     stack.callback(catalog.close)
     config = catalog.broker_config(start_config)
@@ -68,7 +68,7 @@ async def open_metadata(
         accept_loss=options.accept_loss,
     )
     await loop.run_in_executor(thread, catalog.name_cluster, owner.cluster_id if owner is not None else "")
-    witness = OwnerWitness(directories.journal_disk(), catalog.cluster_id, config.cairn_journals)
+    witness = OwnerWitness(directories.journal_disk(), catalog.cluster_id)
     return OpenMetadata(catalog, thread, config, witness), found
 
 

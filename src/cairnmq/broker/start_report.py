@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from cairnmq.broker.start_errors import Stopped
 from cairnmq.storage.api.start import Loss, Scan
@@ -29,7 +29,7 @@ class RecoveryProgress:
             log.info("recovery: %d of %d journal bytes scanned", scanned, whole)
 
 
-def tell_scans(scans: Sequence[Scan]) -> None:
+def tell_scans(scans: Collection[Scan]) -> None:
     """Before anything is cut."""
     for scan in scans:
         if scan.cut_bytes:

@@ -16,6 +16,7 @@ from cairnmq.broker.live_catalog import all_queue_specs
 from cairnmq.broker.opened import OpenMetadata, OpenStorage
 from cairnmq.broker.start_report import tell_accepted, tell_foreign, tell_scans
 from cairnmq.errors import Corrupt, Lost, Outdated
+from cairnmq.metadata.topics import placed
 from cairnmq.settings.broker import BrokerConfig
 from cairnmq.storage.api.start import (
     DirectoryLock,
@@ -55,7 +56,7 @@ async def open_storage(
     started = clock()
     engine = await asyncio.to_thread(recovery.run)
     seconds = clock() - started
-    tell_foreign(find_foreign(directories.journal_disk(), range(len(engine.paths))), directories.journal)
+    tell_foreign(find_foreign(directories.journal_disk(), engine.paths), directories.journal)
     log.info(
         "cairn %s (%s): recovered %d queues in %.3f s, epoch %d",
         __version__,
@@ -71,7 +72,6 @@ async def open_storage(
 
 def engine_config(config: BrokerConfig) -> EngineConfig:
     return EngineConfig(
-        journals=config.cairn_journals,
         segment_bytes=config.cairn_journal_segment_bytes,
         retain_bytes=config.cairn_journal_retention_bytes,
         unsplit_bytes_max=config.cairn_unsplit_bytes_max,
@@ -98,7 +98,8 @@ class _Recovery:
         self._wall = wall
         self._accept_loss = accept_loss
         self._progress = progress
-        self._specs: list[QueueSpec] = all_queue_specs(metadata.catalog.image, metadata.config)
+        image = placed(metadata.catalog.image, metadata.catalog.journals)
+        self._specs: list[QueueSpec] = all_queue_specs(image, metadata.config)
 
     def run(self) -> Engine:
         for _ in range(_LOSSES_MAX):
@@ -122,6 +123,7 @@ class _Recovery:
             self._directories.journal_disk(),
             self._directories.data_disk(),
             self._specs,
+            journals=self._metadata.catalog.journals,
             begin=self._begin,
             seed=secrets.randbits(32),
             config=engine_config(self._metadata.config),
@@ -135,9 +137,11 @@ class _Recovery:
         return self._metadata.thread.submit(self._metadata.catalog.counters).result()
 
     def _begin(self, known: Known) -> int:
-        """Compares the metadata with the witness, commits them, writes the witness; entries are appended after that."""
+        """Compares the metadata with the witness, commits them, writes the witness; entries are appended after that,
+        where the metadata say."""
         metadata = self._metadata
         epoch = metadata.thread.submit(begin, metadata.catalog, known, metadata.witness.keep).result()
+        metadata.thread.submit(metadata.catalog.place_queues).result()
         assert epoch > known.floor.epoch, f"epoch {epoch} was in use: {known.floor.epoch} is known"
         self._found.forget()
         return epoch

@@ -94,10 +94,11 @@ def _refuse_others(root: str, journal_root: str) -> None:
 
 def _metadata(path: str) -> tuple[str, _Metadata]:
     """The cluster id, and the topics and settings that a repair needs."""
-    from cairnmq.broker.live_catalog import queue_specs
+    from cairnmq.broker.live_catalog import all_queue_specs
     from cairnmq.errors import Refusal
     from cairnmq.groups import pending
     from cairnmq.metadata.inspection import copied_catalog
+    from cairnmq.metadata.topics import placed
     from cairnmq.settings.broker import BrokerConfig
     from cairnmq.storage.api.repairing import Metadata
     from cairnmq.transactions import record
@@ -105,7 +106,7 @@ def _metadata(path: str) -> tuple[str, _Metadata]:
     with copied_catalog(path) as (catalog, counters):
         changed = catalog.broker_config(BrokerConfig())
         config = BrokerConfig() if isinstance(changed, Refusal) else changed
-        specs = [spec for topic in catalog.image.topics.values() for spec in queue_specs(topic, config)]
+        specs = all_queue_specs(placed(catalog.image, catalog.journals), config)
         spaces = (record.SPACE, pending.SPACE)
         return catalog.cluster_id, Metadata(specs, counters, spaces, config.producer_id_expiration_ms)
 

@@ -48,12 +48,20 @@ class _Superseded(Exception):
 
 
 class Catalog:
-    """Blocking, for one thread; `image` may be read from any thread, because it is replaced and never changed."""
+    """Blocking, for one thread; `image` may be read from any thread, because it is replaced and never changed.
+
+    `journals`: those to which the queues of new topics go."""
 
     def __init__(
-        self, store: MetadataStore, *, node_id: int = 1, random_bytes: Callable[[int], bytes] = os.urandom
+        self,
+        store: MetadataStore,
+        *,
+        node_id: int = 1,
+        journals: Sequence[int] = (0,),
+        random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self.image = Image()
+        self.journals = journals
         self.cluster_id = ""  # none: these metadata are new
         self._store = store
         self._node_id = node_id
@@ -101,7 +109,13 @@ class Catalog:
 
         def decide(image: Image) -> Decision | Refusal:
             return topics.create_topic(
-                image, request, broker=broker, node_id=self._node_id, topic_id=topic_id, now_ms=now_ms
+                image,
+                request,
+                broker=broker,
+                node_id=self._node_id,
+                topic_id=topic_id,
+                now_ms=now_ms,
+                journals=self.journals,
             )
 
         return self._carry_out(decide, validate_only)
@@ -130,10 +144,17 @@ class Catalog:
         validate_only: bool = False,
     ) -> Topic | Refusal:
         """Grow a topic to `count` partitions."""
-        return self._carry_out(
-            lambda image: topics.add_partitions(image, name, count, node_id=self._node_id, assignments=assignments),
-            validate_only,
-        )
+
+        def decide(image: Image) -> Decision | Refusal:
+            return topics.add_partitions(
+                image, name, count, node_id=self._node_id, assignments=assignments, journals=self.journals
+            )
+
+        return self._carry_out(decide, validate_only)
+
+    def place_queues(self) -> None:
+        """Topics of earlier versions get their cycles, all in one transaction."""
+        self._retry(lambda: self._commit(topics.place_queues(self.image, self.journals)))
 
     def alter_configs(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import cycle
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -19,45 +20,72 @@ QuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]
 """Whom a quota is for: ("user", name) and such, by type; None is the default of a type."""
 
 
+class QueueRange(Struct, frozen=True, array_like=True, gc=False):
+    """Queues that were made together, in partition order, and the journals that they take in turn."""
+
+    first: int
+    count: int
+    cycle: tuple[int, ...] = ()  # none: stored by a version that took the journal from the queue id
+
+    @property
+    def end(self) -> int:
+        """The queue id behind the last one."""
+        return self.first + self.count
+
+    def continued(self) -> tuple[int, ...]:
+        """The cycle of a range that begins where this one ends, if the journals go on in turn."""
+        start = self.count % len(self.cycle) if self.cycle else 0
+        return self.cycle[start:] + self.cycle[:start]
+
+
 class Topic(Struct, frozen=True):
     """A topic. Its partitions are ranges of queue ids in partition order: one range per time partitions were added."""
 
     name: str
     topic_id: bytes
-    partitions: tuple[tuple[int, int], ...]  # (first queue id, how many)
+    partitions: tuple[QueueRange, ...]
     configs: dict[str, str] = {}
     created_ms: int = 0
 
     @property
     def count(self) -> int:
         """How many partitions there are."""
-        return sum(count for _, count in self.partitions)
+        return sum(each.count for each in self.partitions)
 
     def queue_id(self, partition: int) -> QueueId | None:
         """The queue of a partition, None if there is no such partition."""
         if partition < 0:
             return None
-        for first, count in self.partitions:
-            if partition < count:
-                return QueueId(first + partition)
-            partition -= count
+        for each in self.partitions:
+            if partition < each.count:
+                return QueueId(each.first + partition)
+            partition -= each.count
         return None
 
     def queues(self) -> Iterator[tuple[int, QueueId]]:
         """Every partition with its queue."""
         partition = 0
-        for first, count in self.partitions:
-            for step in range(count):
-                yield partition + step, QueueId(first + step)
-            partition += count
+        for each in self.partitions:
+            for step in range(each.count):
+                yield partition + step, QueueId(each.first + step)
+            partition += each.count
+
+    def places(self) -> Iterator[tuple[int, QueueId, int]]:
+        """The same, with the journal of each."""
+        partition = 0
+        for each in self.partitions:
+            assert each.cycle, f"topic {self.name}: its queues from {each.first} on have no journals"
+            for step, journal in zip(range(each.count), cycle(each.cycle), strict=False):
+                yield partition + step, QueueId(each.first + step), journal
+            partition += each.count
 
     def partition_of(self, queue_id: int) -> int | None:
         """The partition that a queue is, None if it is not of this topic."""
         before = 0
-        for first, count in self.partitions:
-            if first <= queue_id < first + count:
-                return before + queue_id - first
-            before += count
+        for each in self.partitions:
+            if each.first <= queue_id < each.end:
+                return before + queue_id - each.first
+            before += each.count
         return None
 
 
@@ -118,14 +146,14 @@ class Image:
         """The topic and partition of a queue, None for a queue of a deleted topic."""
         if self._ranges is None:
             self._ranges = sorted(
-                ((first, count, topic) for topic in self._by_name.values() for first, count in topic.partitions),
+                ((each.first, each.end, topic) for topic in self._by_name.values() for each in topic.partitions),
                 key=lambda row: row[0],
             )
         place = bisect_right(self._ranges, queue_id, key=lambda row: row[0]) - 1
         if place < 0:
             return None
-        first, count, topic = self._ranges[place]
-        if queue_id >= first + count:
+        _, end, topic = self._ranges[place]
+        if queue_id >= end:
             return None
         partition = topic.partition_of(queue_id)
         assert partition is not None

@@ -6,14 +6,14 @@ A decision answers with store operations and what will be true after them, or wi
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from cairnmq.errors import ErrorCode, Refusal
-from cairnmq.metadata.image import ALL_BROKERS, Image, Topic
+from cairnmq.metadata.image import ALL_BROKERS, Image, QueueRange, Topic
 from cairnmq.metadata.store import Delete, Op, Put
 from cairnmq.settings.alteration import ConfigChange, Operation, alter, replacement
 from cairnmq.settings.broker import BrokerConfig, broker_config, validate_dynamic
@@ -71,9 +71,16 @@ def check_name(name: str) -> Refusal | None:
 
 
 def create_topic(
-    image: Image, request: CreateTopic, *, broker: BrokerConfig, node_id: int, topic_id: bytes, now_ms: int
+    image: Image,
+    request: CreateTopic,
+    *,
+    broker: BrokerConfig,
+    node_id: int,
+    topic_id: bytes,
+    now_ms: int,
+    journals: Sequence[int] = (0,),
 ) -> Decision | Refusal:
-    """A new topic, with queue ids that no topic ever had."""
+    """A new topic, with queue ids that no topic ever had, spread over these journals."""
     refusal = check_name(request.name)
     if refusal is not None:
         return refusal
@@ -96,7 +103,8 @@ def create_topic(
     refusal = validate_all(configs, broker)
     if refusal is not None:
         return refusal
-    topic = Topic(request.name, topic_id, ((image.next_queue_id, count),), configs, now_ms)
+    queues = QueueRange(image.next_queue_id, count, _cycle(journals, image.next_queue_id))
+    topic = Topic(request.name, topic_id, (queues,), configs, now_ms)
     return Decision((put_topic(topic), put_next_queue(image.next_queue_id + count)), topic)
 
 
@@ -111,9 +119,15 @@ def delete_topic(image: Image, name: str, *, broker: BrokerConfig) -> Decision |
 
 
 def add_partitions(
-    image: Image, name: str, count: int, *, node_id: int, assignments: Sequence[Sequence[int]] | None = None
+    image: Image,
+    name: str,
+    count: int,
+    *,
+    node_id: int,
+    assignments: Sequence[Sequence[int]] | None = None,
+    journals: Sequence[int] = (0,),
 ) -> Decision | Refusal:
-    """Grow a topic to `count` partitions. `assignments`: broker ids of each new one."""
+    """Grow a topic to `count` partitions; new ones go to these journals. `assignments`: broker ids of each new one."""
     topic = image.topic(name)
     if topic is None:
         return _unknown(name)
@@ -131,13 +145,12 @@ def add_partitions(
             refusal = _check_assignment(brokers, node_id)
             if refusal is not None:
                 return refusal
-    ranges = [*topic.partitions]
-    first, last = image.next_queue_id, ranges[-1]
-    if sum(last) == first:
-        ranges[-1] = (last[0], last[1] + count - now)
-    else:
-        ranges.append((first, count - now))
-    topic = replace(topic, partitions=tuple(ranges))
+    first = image.next_queue_id
+    ranges, more = topic.partitions, QueueRange(first, count - now, _cycle(journals, first))
+    last = ranges[-1]
+    if last.end == first and last.continued() == more.cycle:
+        ranges, more = ranges[:-1], replace(last, count=last.count + more.count)
+    topic = replace(topic, partitions=(*ranges, more))
     return Decision((put_topic(topic), put_next_queue(first + count - now)), topic)
 
 
@@ -206,6 +219,33 @@ def alter_broker_configs(
 
 def _with_current_name(change: ConfigChange) -> ConfigChange:
     return replace(change, name=current_name(change.name))
+
+
+def place_queues(image: Image, journals: Sequence[int]) -> list[Put]:
+    """Topics of earlier versions get cycles."""
+    return list(map(put_topic, _newly_placed(image, journals)))
+
+
+def placed(image: Image, journals: Sequence[int]) -> Image:
+    """As it will be after that."""
+    return image.after(image.version, put=_newly_placed(image, journals))
+
+
+def _newly_placed(image: Image, journals: Sequence[int]) -> Iterator[Topic]:
+    """Each queue keeps the journal that its id has given it so far, if the journals are what they were."""
+    for topic in image.topics.values():
+        ranges = tuple(
+            each if each.cycle else replace(each, cycle=_cycle(journals, each.first)) for each in topic.partitions
+        )
+        if ranges != topic.partitions:
+            yield replace(topic, partitions=ranges)
+
+
+def _cycle(journals: Sequence[int], first: int) -> tuple[int, ...]:
+    """Queue ids take the journals in turn, so that many small topics are spread as evenly as a large one. A range
+    stores its part of that, because there may be other journals later."""
+    start = first % len(journals)
+    return (*journals[start:], *journals[:start])
 
 
 def put_topic(topic: Topic) -> Put:

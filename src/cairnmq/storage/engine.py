@@ -7,7 +7,7 @@ owner's thread unless it says that it blocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from msgspec import Struct
 
@@ -29,7 +29,7 @@ from cairnmq.storage.queue.producers import live
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.queue.state import QueueState
 from cairnmq.storage.queue.tail import Tail
-from cairnmq.storage.recovery.owner import journal_counts
+from cairnmq.storage.recovery.owner import Homes
 from cairnmq.storage.recovery.replay import Progress, Scan, cut_short, known_by, live_queues, reopened, scan_journal
 from cairnmq.storage.recovery.salvage import refuse_unfinished, tidy
 from cairnmq.storage.recovery.stale_checkpoint import refuse_stale_checkpoint
@@ -39,7 +39,6 @@ from cairnmq.storage.segments.segment import TXN_INDEX, left_over
 
 
 class EngineConfig(Struct, frozen=True, kw_only=True):
-    journals: int = 1
     segment_bytes: int = 256 << 20
     retain_bytes: int = 0
     unsplit_bytes_max: int = 1 << 30
@@ -54,9 +53,9 @@ class Engine:
         read_disk: Disk,
         image: CheckpointImage,
         queues: dict[int, Queue],
-        paths: list[WritePath],
+        paths: dict[int, WritePath],
         keyed: dict[tuple[str, bytes], bytes],
-        scans: list[Scan],
+        scans: Mapping[int, Scan],
         config: EngineConfig,
         epoch: int,
     ) -> None:
@@ -68,11 +67,12 @@ class Engine:
         self.keyed = keyed
         self.scans = scans
         self.config = config
-        self.epoch = epoch
-        self.split = {scan.number: scan.start for scan in scans}
+        self.epoch = epoch  # of this start
+        self.epochs = {number: path.journal.epoch for number, path in paths.items()}  # under which each is led
+        self.split = {number: scan.start for number, scan in scans.items()}
         self.checkpointed = dict(self.split)
         self.pack_set = PackSet(read_disk, image.packs)
-        self.damages = DamageList(scan.damage for scan in scans if scan.damage is not None)
+        self.damages = DamageList(scan.damage for scan in scans.values() if scan.damage is not None)
         for place in self.pack_set.damages():
             self.damages.add(place)
         self.serial = image.serial  # of the checkpoint that this broker goes by
@@ -92,49 +92,54 @@ class Engine:
         read_disk: Disk,
         specs: Iterable[QueueSpec],
         *,
+        journals: Collection[int] = (0,),
         begin: Callable[[Known], int],
         seed: int,
         config: EngineConfig,
         now_ms: int,
         refuse_damage: bool = False,
         progress: Progress | None = None,
-        tell: Callable[[Sequence[Scan]], None] | None = None,
+        tell: Callable[[Collection[Scan]], None] | None = None,
     ) -> Engine:
         """Recovers everything the directories hold, in three steps: everything is read; `begin` decides on what was
-        found, and returns the epoch, which must be higher than any before; then torn tails are cut and journals opened
-        for writing. Nothing is changed here before `begin` returns; then `tell` hears what was found. `seed` is for a
-        journal that has none yet. Journals that exist are kept even if `config.journals` is lower now; a queue changes
-        journals only while all its entries are below the checkpoint. A journal that is damaged behind it takes no
-        writes; with `refuse_damage` that is Corrupt."""
+        found, and returns the epoch of this start, under which all journals are led, and which must be higher than any
+        that they have seen; then torn tails are cut and journals opened for writing. Nothing is changed here before
+        `begin` returns; then `tell` hears what was found. `seed` is for a journal that has none yet. `journals` are
+        hosted, and those that exist, that the checkpoint knows or that a queue belongs to. A queue is in the journal
+        that its topic says, unless it has entries behind the checkpoint in another one: until the start that finds none
+        there. A journal that is damaged behind it takes no writes; with `refuse_damage` that is Corrupt."""
         image = load_checkpoint(read_disk)
         refuse_unfinished(journal_disk, image)
-        numbers = range(find_journals(journal_disk, {config.journals - 1, *image.marks})[-1] + 1)
-        queues = live_queues(specs, image, lambda queue_id: queue_id % config.journals)
+        queues = live_queues(specs, image)
+        homes = {queue.journal for queue in queues.values()}
+        numbers = find_journals(journal_disk, {*journals, *image.marks, *homes})
         refuse_stale_checkpoint(read_disk, image, (queue.spec for queue in queues.values()))
         keyed = dict(image.keyed)
-        found = [
-            scan_journal(journal_disk, number, image, queues, keyed, now_ms=now_ms, progress=progress)
+        found = {
+            number: scan_journal(journal_disk, number, image, queues, keyed, now_ms=now_ms, progress=progress)
             for number in numbers
-        ]
-        scans = [scan for scan, _ in found]
-        for scan in scans:
+        }
+        scans = {number: scan for number, (scan, _) in found.items()}
+        for scan in scans.values():
             if scan.damage is not None:
                 if refuse_damage:
                     raise Corrupt(scan.damage_text)
-                cut_short(queues.values(), scan, {*journal_counts(journal_disk), config.journals})
-        known = known_by(image, keyed, scans, journal_disk, read_disk)
-        epoch = begin(known)
-        if known.floor.epoch >= epoch:
-            raise Corrupt(f"epoch {epoch} is not above {known.floor.epoch}, which was in use before")
-        for gap in (gap for scan in scans for gap in scan.gaps.values()):
+                cut_short(queues.values(), scan, Homes(journal_disk))
+        epoch = begin(known_by(image, keyed, scans.values(), journal_disk, read_disk))
+        for scan in scans.values():
+            if scan.last_epoch >= epoch:
+                raise Corrupt(
+                    f"epoch {epoch} is not above {scan.last_epoch}, which was in use in journal {scan.number}"
+                )
+        for gap in (gap for scan in scans.values() for gap in scan.gaps.values()):
             raise gap
         if tell is not None:
-            tell(scans)
+            tell(scans.values())
         tidy(journal_disk, numbers)
-        paths = [
-            reopened(journal_disk, reader, scan, epoch=epoch, seed=seed, segment_bytes=config.segment_bytes)
-            for scan, reader in found
-        ]
+        paths = {
+            number: reopened(journal_disk, reader, scan, epoch=epoch, seed=seed, segment_bytes=config.segment_bytes)
+            for number, (scan, reader) in found.items()
+        }
         journal_disk.sync_dir("")
         read_disk.remove(unsynced_name(""))  # the splitter that starts now makes everything behind the checkpoint again
         return cls(read_disk, image, queues, paths, keyed, scans, config, epoch)
@@ -143,7 +148,7 @@ class Engine:
 
     def add_queues(self, specs: Iterable[QueueSpec]) -> None:
         for spec in specs:
-            self.queues[spec.queue_id] = Queue(spec, QueueState(), spec.queue_id % self.config.journals)
+            self.queues[spec.queue_id] = Queue(spec, QueueState())
 
     def drop_queues(self, queue_ids: Iterable[int]) -> list[Queue]:
         """Their entries that are still in journals are skipped by everyone who meets them."""
@@ -212,7 +217,7 @@ class Engine:
         """Before a successor of a splitter starts: what is on the read disk, if that is not what this broker goes by,
         or if what was split since the checkpoint may be lost (`is_suspect`). Blocks, and may run on any thread while
         there is no splitter."""
-        journals = [path.journal for path in self.paths]
+        journals = [path.journal for path in self.paths.values()]
         return scan_split(self.read_disk, journals, self.split, self.queues, self._resume, is_suspect=is_suspect)
 
     def unsplit(self, stored: StoredSplit) -> None:
@@ -272,5 +277,5 @@ class Engine:
 
     def epoch_end(self, queue: Queue, epoch: int) -> tuple[int, int] | None:
         """None: nobody knows, since the journal is damaged where that epoch went on."""
-        found = queue.state.epoch_end(epoch, self.epoch, queue.end)
+        found = queue.state.epoch_end(epoch, self.epochs[queue.journal], queue.end)
         return None if queue.cut_short and found[1] in (-1, queue.end) else found

@@ -12,19 +12,13 @@ from cairnmq.storage.live.reads import Batches
 from cairnmq.storage.packs.pack import PackReader
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.segments.segment import LOG, segment_name
-from cairnmq.testing.oracle import JournalModel, QueueModel, demand
+from cairnmq.testing.oracle import QueueModel, demand
 from cairnmq.testing.sim_disk import SimDisk
 from cairnmq.types import Counters
 
 
 def name(queue: Queue) -> str:
     return f"{queue.topic}-{queue.partition} (queue {queue.queue_id}):"
-
-
-def home(queue: Queue, models: list[JournalModel]) -> JournalModel:
-    """The journal whose model knows the queue; it differs from the queue's own when the number of journals changed."""
-    known = [model for model in models if queue.queue_id in model.settled.queues]
-    return known[0] if known else models[queue.journal]
 
 
 def check_state(queue: Queue, expected: QueueModel) -> None:

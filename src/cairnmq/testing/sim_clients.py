@@ -13,7 +13,7 @@ from cairnmq.codec.records import Record, build_batch
 from cairnmq.errors import Refusal
 from cairnmq.storage.live.queue import Queue
 from cairnmq.testing.oracle import SERIAL_DIGITS, demand
-from cairnmq.testing.sim_checks import home, name
+from cairnmq.testing.sim_checks import name
 
 if TYPE_CHECKING:
     from cairnmq.testing.sim_storage import World
@@ -127,7 +127,7 @@ def trim(world: World, queue: Queue) -> None:
 
     def told(met: bool) -> None:
         if met and offset:
-            held = home(queue, world.models).settled.queues.get(queue.queue_id)
+            held = world.models[queue.journal].settled.queues.get(queue.queue_id)
             start = held.log_start if held is not None else 0
             demand(start >= offset, name(queue), "was said to start at", offset, "but may come back at", start)
 

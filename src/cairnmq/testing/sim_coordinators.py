@@ -34,7 +34,7 @@ from cairnmq.storage.live.ack_policy import MARKER, AckPoint, durability
 from cairnmq.storage.live.queue import Queue
 from cairnmq.testing.fake_topics import FakeTopic, FakeView
 from cairnmq.testing.oracle import JournalModel, QueueModel, demand
-from cairnmq.testing.sim_checks import home, name
+from cairnmq.testing.sim_checks import name
 from cairnmq.testing.sim_clients import records_of
 from cairnmq.testing.sim_compaction import CompactionWorld
 from cairnmq.testing.sim_ledger import Ledger, check_open
@@ -113,7 +113,7 @@ class CoordinatorWorld(CompactionWorld):
     def _stop(self) -> None:
         """What was decided is still stored, and its markers are written."""
         for _ in range(5):
-            for lane, model in zip(self.lanes, self.models, strict=False):
+            for lane, model in self.pairs:
                 self._write_all(lane, model)
                 self._sync_all(lane, model)
             self.run_later()
@@ -121,7 +121,7 @@ class CoordinatorWorld(CompactionWorld):
 
     def _flush(self) -> None:
         """Journals catch up: without this, chance rarely gets a transaction to its end."""
-        for lane, model in zip(self.lanes, self.models, strict=False):
+        for lane, model in self.pairs:
             self._write_all(lane, model)
             if lane.path.sync_by_ms is not None:
                 self._sync_all(lane, model)
@@ -131,7 +131,8 @@ class CoordinatorWorld(CompactionWorld):
             self.facts.submit(facts, stored)
 
     def _put_facts(self, facts: Sequence[KeyedRecord], stored: Stored) -> None:
-        appends, model = self.engine.appends, self.models[0]
+        appends = self.engine.appends
+        model = self.models[appends.facts_in]
         for fact in facts:
             self.ledger.decided(fact)
         point = appends.put_keyed([Keyed(*fact) for fact in facts], BROKER_FLUSH, self.now)
@@ -385,20 +386,21 @@ class CoordinatorWorld(CompactionWorld):
             self._check_hanging(queue, {one.producer_id: one for one in self.transactions._stored.values()})
         self.ledger.check_groups(self.groups._stored)
         self.ledger.check_transactional_offsets(self.groups.offsets)
-        journal = self.lanes[0].path.journal
-        if self.facts.is_idle and journal.staged_end == journal.end and self.lanes[0].put is None:
-            again = loaded(self.models[0].tip().keyed, self._put_facts, self.epoch)
+        facts_in = self.engine.appends.facts_in
+        lane, journal = self.lanes[facts_in], self.lanes[facts_in].path.journal
+        if self.facts.is_idle and journal.staged_end == journal.end and lane.put is None:
+            again = loaded(self.models[facts_in].tip().keyed, self._put_facts, self.epoch)
             demand(stored_of(again.groups) == stored_of(self.groups), "groups are not what a replay gives")
             demand(again.transactions._stored == self.transactions._stored, "transactions are not what a replay gives")
 
-    def _check_recovered(self, engine: Engine, models: list[JournalModel]) -> None:
+    def _check_recovered(self, engine: Engine, models: dict[int, JournalModel]) -> None:
         super()._check_recovered(engine, models)
         found = loaded(engine.keyed, self._put_facts, engine.epoch)
         self.ledger.check_groups(found.groups._stored)
         self.ledger.check_offsets(found.groups.offsets, seen=False)
         records = {one.producer_id: one for one in found.transactions._stored.values()}
         for queue in engine.queues.values():
-            expected = home(queue, models).settled.queues.get(queue.queue_id) or QueueModel()
+            expected = models[queue.journal].settled.queues.get(queue.queue_id) or QueueModel()
             self.ledger.check_queue(name(queue), expected.readable())
             self._check_hanging(queue, records)
         self.ledger.check_transactional_offsets(found.groups.offsets)

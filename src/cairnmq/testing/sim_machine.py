@@ -6,7 +6,7 @@ the oracle, goes on splitting, stops again. The main world is struck too, and li
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from random import Random
 
 from msgspec import Struct
@@ -27,7 +27,7 @@ from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.splitter.placement import Thresholds
 from cairnmq.storage.splitter.splitter import Splitter
 from cairnmq.testing.oracle import KILL, POWER, JournalModel, QueueModel, demand
-from cairnmq.testing.sim_checks import check_content, check_logs, check_state, check_verify, home, name
+from cairnmq.testing.sim_checks import check_content, check_logs, check_state, check_verify, name
 from cairnmq.testing.sim_clients import Sender
 from cairnmq.testing.sim_damage import INDEXES, PACK, SEGMENT, UNDONE, Hurt, lose_end, repair
 from cairnmq.testing.sim_disk import SimDisk
@@ -110,10 +110,16 @@ class Tally(Struct):
             setattr(self, field, getattr(self, field) + getattr(other, field))
 
 
+def draw_ids(seed: int, count: int) -> tuple[int, ...]:
+    """Of the journals; in some worlds not the first numbers."""
+    rng = Random(f"journals of {seed}")
+    return tuple(sorted(rng.sample(range(40), count)) if rng.random() < 0.4 else range(count))
+
+
 class Shape(Struct, frozen=True):
     """What a seed's world looks like."""
 
-    journals: int
+    journals: tuple[int, ...]
     ext4: bool
     segment_bytes: int
     round_bytes: int
@@ -123,9 +129,9 @@ class Shape(Struct, frozen=True):
     branch_share: float
 
     @classmethod
-    def draw(cls, rng: Random, branch_share: float) -> Shape:
+    def draw(cls, seed: int, rng: Random, branch_share: float) -> Shape:
         return cls(
-            journals=rng.choice((1, 1, 2)),
+            journals=draw_ids(seed, rng.choice((1, 1, 2))),
             ext4=rng.random() < 0.25,
             segment_bytes=rng.choice((1500, 6000, 20_000)),
             round_bytes=rng.choice((300, 3000, 50_000)),
@@ -160,7 +166,7 @@ class Machine:
 
     def __init__(self, seed: int, *, branch_share: float = 0.25, trace: Callable[[str], None] | None = None) -> None:
         self.rng = Random(seed)
-        self.shape = Shape.draw(self.rng, branch_share)
+        self.shape = Shape.draw(seed, self.rng, branch_share)
         self.tally = Tally()
         self.trace = trace or (lambda line: None)
         self.now = 1_000_000
@@ -171,62 +177,70 @@ class Machine:
         self.senders: list[Sender] = []
         self.keys: tuple[bytes, ...] = ()  # of records; without any, records have none
         self.waiting = 0
-        self.models = [JournalModel(number) for number in range(self.shape.journals)]
+        self.models = {number: JournalModel(number) for number in self.shape.journals}
         self.journal_disk = SimDisk(Random(self.rng.getrandbits(64)), ext4=self.shape.ext4)
         self.read_disk = SimDisk(Random(self.rng.getrandbits(64)), ext4=self.shape.ext4)
         self.strike_in = 0
         self.splitter_strike_in = 0
         self.kills = True
         self.hurt: Hurt | None = None  # damage that is not mended yet
-        self.journals = self.shape.journals
+        self.journals = self.shape.journals  # among which the queues of a new topic are spread
         self._open(KILL)
 
     # ------------------------------------------------------------------------------------------------- starting
+
+    @property
+    def pairs(self) -> list[tuple[Lane, JournalModel]]:
+        """The journals, in the order of their ids."""
+        return [(lane, self.models[number]) for number, lane in self.lanes.items()]
 
     @property
     def epoch(self) -> int:
         return self.engine.epoch
 
     def open_engine(self, journal_disk: SimDisk, read_disk: SimDisk) -> Engine:
-        config = EngineConfig(
-            journals=self.journals, segment_bytes=self.shape.segment_bytes, retain_bytes=self.shape.retain_bytes
-        )
+        config = EngineConfig(segment_bytes=self.shape.segment_bytes, retain_bytes=self.shape.retain_bytes)
         specs = list(self.specs.values())
         return Engine.open(
             journal_disk,
             read_disk,
             specs,
-            begin=lambda known: self.metadata.begin(known, journal_disk, self.journals),
+            journals=self.journals,
+            begin=lambda known: self.metadata.begin(known, journal_disk),
             seed=77,
             config=config,
             now_ms=self.now,
         )
 
+    def new_journal_of(self, queue_id: int) -> int:
+        """By the settings of today."""
+        return self.journals[queue_id % len(self.journals)]
+
     def _splitter(
-        self, journal_disk: SimDisk, read_disk: SimDisk, journals: int, resume: Resume | None = None
+        self, journal_disk: SimDisk, read_disk: SimDisk, journals: Iterable[int], resume: Resume | None = None
     ) -> Splitter:
         return Splitter(
             journal_disk,
             read_disk,
             load_checkpoint(read_disk),
             lambda queue_ids: [self.specs[queue_id] for queue_id in queue_ids if queue_id in self.specs],
-            journals=range(journals),
+            journals=journals,
             resume=resume,
             round_bytes=self.shape.round_bytes,
             thresholds=self.shape.thresholds,
         )
 
     def _recover(
-        self, disks: Disks, models: list[JournalModel], event: str, rng: Random
-    ) -> tuple[Engine, Disks, list[JournalModel], str]:
+        self, disks: Disks, models: dict[int, JournalModel], event: str, rng: Random
+    ) -> tuple[Engine, Disks, dict[int, JournalModel], str]:
         """Opens the disks until that succeeds (it may be struck itself); checks what was found."""
-        promised = [model.promised(event, self.now) for model in models]
+        promised = {number: model.promised(event, self.now) for number, model in models.items()}
         if rng.random() < 0.1 and self.hurt is None:
             check_verify(disks[0], disks[1], self.specs, self.metadata.now)
         if rng.random() < 0.2:
-            self.journals = rng.randint(1, self.shape.journals)
+            self.journals = self.shape.journals[: rng.randint(1, len(self.shape.journals))]
         if rng.random() < 0.1 and self.hurt is None:
-            fall_back(self, disks, promised[0], rng)
+            fall_back(self, disks, promised[self.shape.journals[0]], rng)
         while True:
             countdown = rng.randint(1, 14) if rng.random() < 0.35 else 0
             arm(disks, countdown)
@@ -241,28 +255,29 @@ class Machine:
                 again = rng.choice(EVENTS)
                 if again == POWER and event == KILL:
                     event = POWER
-                    promised = [model.promised(POWER, self.now) for model in models]
+                    promised = {number: model.promised(POWER, self.now) for number, model in models.items()}
                 disks = after_event(disks, again, rng)
         arm(disks, 0)
-        for scan in engine.scans:
+        for scan in engine.scans.values():
             demand(scan.damage is None and scan.hole is None, "a false alarm:", scan.damage_text or scan.hole)
-        after = []
-        for model, bound in zip(models, promised, strict=True):
-            if model.number >= len(engine.scans):
-                demand(bound == 0, "journal", model.number, "is gone")
-                after.append(model)
+        after = {}
+        for number, model in models.items():
+            bound = promised[number]
+            if number not in engine.scans:
+                demand(bound == 0, "journal", number, "is gone")
+                after[number] = model
                 continue
-            scan = engine.scans[model.number]
-            reader = JournalReader(disks[0], model.number)
+            scan = engine.scans[number]
+            reader = JournalReader(disks[0], number)
             found = reader.entries(model.settled_end, scan.end) if reader.bases else ()
             kept = model.survivors(found, scan.end, bound, event)
-            after.append(model.restarted(kept, scan.end))
+            after[number] = model.restarted(kept, scan.end)
         self._check_recovered(engine, after)
         return engine, disks, after, event
 
     def _repair_recovered(self, engine: Engine, disks: Disks, hurt: Hurt) -> Engine:
         """What was damaged before the stop, and perhaps half mended."""
-        splitter = self._splitter(*disks, len(engine.paths))
+        splitter = self._splitter(*disks, engine.paths)
         done = self._repair_with(splitter, hurt)
         if done == UNDONE:
             return self.open_engine(*disks)
@@ -279,15 +294,15 @@ class Machine:
         self.tally.repaired_indexes += done == INDEXES
         return done
 
-    def _check_recovered(self, engine: Engine, models: list[JournalModel]) -> None:
+    def _check_recovered(self, engine: Engine, models: dict[int, JournalModel]) -> None:
         keyed: dict[tuple[str, bytes], bytes] = {}
-        for model in models:
+        for model in models.values():
             keyed.update(model.settled.keyed)
             demand(model.settled.epoch < engine.epoch, "the epoch did not rise")
         found = {key: value for key, value in engine.keyed.items() if key[0] != LOSSES}
         demand(found == keyed, "keyed facts: found", found, "instead of", keyed)
         for queue in engine.queues.values():
-            expected = home(queue, models).settled.queues.get(queue.queue_id) or QueueModel()
+            expected = models[queue.journal].settled.queues.get(queue.queue_id) or QueueModel()
             check_state(queue, expected)
             demand(queue.high_watermark == queue.end == expected.end, name(queue), "is not visible to its end")
             self._check_content(engine, queue, expected)
@@ -303,18 +318,13 @@ class Machine:
         for disk in disks:
             disk.cold = 0.2
             disk.observe = self._observe
-        self.lanes = [Lane(path) for path in self.engine.paths]
-        for queue in self.engine.queues.values():
-            was = home(queue, self.models)
-            if queue.queue_id in was.settled.queues:  # the number of journals changed, and the queue moved
-                moved = was.settled.queues.pop(queue.queue_id)
-                self.models[queue.journal].settled.queues[queue.queue_id] = moved
-        for lane, scan in zip(self.lanes, self.engine.scans, strict=True):
+        self.lanes = {number: Lane(path) for number, path in self.engine.paths.items()}
+        for number, scan in self.engine.scans.items():
             if scan.end > scan.start:
-                entries = JournalReader(self.journal_disk, scan.number).entries(scan.start, scan.end)
-                lane.batch_ends = [entry.end for entry in entries if entry.kind == BATCH]
+                entries = JournalReader(self.journal_disk, number).entries(scan.start, scan.end)
+                self.lanes[number].batch_ends = [entry.end for entry in entries if entry.kind == BATCH]
         self.live: dict[int, QueueModel] = {}
-        self._relive(self.models)
+        self._relive(self.models.values())
         self.reports: list[Round | Published] = []  # on their way from the splitter
         self.acks: list[int] = []  # on their way to it
         self.splitter: Splitter | None = None
@@ -323,12 +333,12 @@ class Machine:
             queue_id: (queue.log_start, queue.high_watermark) for queue_id, queue in self.engine.queues.items()
         }
         self.strike_in = self.rng.choice((self.rng.randint(1, 30), self.rng.randint(1, 600)))
-        self.trace(f"open: epoch {self.epoch}, ends {[scan.end for scan in self.engine.scans]}")
+        self.trace(f"open: epoch {self.epoch}, ends {[scan.end for scan in self.engine.scans.values()]}")
         for sender in self.senders:
             sender.forget(power_lost=event == POWER)
         self.waiting = 0
 
-    def _relive(self, models: list[JournalModel]) -> None:
+    def _relive(self, models: Iterable[JournalModel]) -> None:
         """What the queues hold, from the model: after a start, and after offsets were taken back."""
         for model in models:
             for queue_id in [queue.queue_id for queue in self.engine.queues.values() if queue.journal == model.number]:
@@ -379,7 +389,7 @@ class Machine:
 
     def _lose_end(self, disks: Disks, rng: Random) -> None:
         """A journal that lost bytes which were synced says so, or all of them are in queue logs."""
-        model = rng.choice(self.models)
+        model = rng.choice(list(self.models.values()))
         if not lose_end(rng, disks[0], model.number):
             return
         engine = self.open_engine(*disks)
@@ -400,8 +410,8 @@ class Machine:
         """Splits and checkpoints what a recovery found; says which event ended that, if any did."""
         arm(disks, rng.randint(1, 40))
         try:
-            splitter = self._splitter(*disks, len(engine.paths))
-            for number in range(len(engine.paths)):
+            splitter = self._splitter(*disks, engine.paths)
+            for number in engine.paths:
                 while done := splitter.split(number, engine.splittable(number), self.now):
                     check_logs(disks[1], done, self.specs)
                     engine.on_round(done)

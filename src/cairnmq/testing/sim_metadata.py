@@ -34,7 +34,7 @@ class SimMetadata(Struct):
 
     now: Counters = Counters(next_producer_id=OWN_PRODUCERS_FROM + BLOCK_AT_FIRST)
     kept: Counters = Counters()  # what `owner.json` must say
-    told: tuple[tuple[int, Counters], ...] = ()  # since then: position in journal 0 behind the witness of it
+    told: tuple[tuple[int, Counters], ...] = ()  # since then: position in the journal of facts behind the witness of it
     copies: list[Counters] = []
 
     def counters(self) -> Counters:
@@ -47,9 +47,9 @@ class SimMetadata(Struct):
         self.now = msgspec.structs.replace(self.now, epoch=max(self.now.epoch, above) + 1)
         return self.now.epoch
 
-    def begin(self, known: Known, journal_disk: SimDisk, journals: int) -> int:
+    def begin(self, known: Known, journal_disk: SimDisk) -> int:
         def keep(counters: Counters) -> None:
-            OwnerWitness(journal_disk, "sim", journals).keep(counters)
+            OwnerWitness(journal_disk, "sim").keep(counters)
             self.kept, self.told = counters, ()
 
         return witness.begin(self, known, keep)
@@ -70,7 +70,8 @@ def change(world: World, *, queues: int = 0, producers: int = 0, told: Callable[
     """As the broker changes metadata: `told` is called when the journal has the witness of it, never if that fails."""
     metadata = world.metadata
     metadata.give(queues, producers)
-    path, now = world.lanes[0].path, metadata.now
+    number, now = world.engine.appends.facts_in, metadata.now
+    path = world.lanes[number].path
     end = path.stage_fact(None, Keyed(*witness.witness_fact(now)), world.now)
     if isinstance(end, Refusal):
         return
@@ -81,7 +82,7 @@ def change(world: World, *, queues: int = 0, producers: int = 0, told: Callable[
             if told is not None:
                 told()
 
-    world.wait_for(AckPoint(0, WRITTEN, end), answered)
+    world.wait_for(AckPoint(number, WRITTEN, end), answered)
 
 
 def turn(world: World) -> None:
@@ -101,7 +102,7 @@ def new_producer_id(world: World) -> int | None:
 
 
 def fall_back(machine: Machine, disks: Disks, promised: int, rng: Random) -> None:
-    """Before a start. Everything up to `promised` survived of journal 0."""
+    """Before a start. Everything up to `promised` survived of the journal of facts."""
     metadata = machine.metadata
     right = metadata.now
     known = highest(metadata.kept, *(counters for end, counters in metadata.told if end <= promised))

@@ -62,7 +62,6 @@ class SplitterMachine(Machine):
                 raise Struck from None
             disk.faults.clear()
             disk.sync_fault = None
-            self.splitter_strike_in = 0  # it is gone already
             self._splitter_gone()
             self._go_by_the_checkpoint(is_suspect=True)
             self.read_disk.remove(UNSYNCED)
@@ -84,7 +83,7 @@ class SplitterMachine(Machine):
         return self._replayed(self.engine.resume())
 
     def _replayed(self, resume: Resume) -> Splitter:
-        splitter = self._splitter(self.journal_disk, self.read_disk, len(self.lanes), resume)
+        splitter = self._splitter(self.journal_disk, self.read_disk, self.lanes, resume)
         splitter.replay(self.now)
         self.maintenance = Maintenance(splitter, self.shape.fanout)
         return splitter
@@ -120,6 +119,7 @@ class SplitterMachine(Machine):
 
     def _splitter_gone(self) -> None:
         self.trace("the splitter is gone")
+        self.splitter_strike_in = 0
         self.tally.splitter_deaths += 1
         self.splitter = None
         self.acks.clear()
@@ -131,7 +131,7 @@ class SplitterMachine(Machine):
 
     def _split(self) -> None:
         def act(splitter: Splitter) -> None:
-            number = self.rng.randrange(len(self.lanes))
+            number = self.rng.choice(list(self.lanes))
             done = splitter.split(number, self.engine.splittable(number), self.now)
             if done is not None:
                 self.tally.rounds += 1

@@ -172,7 +172,7 @@ class World(SplitterMachine):
         key = b"group%d" % self.rng.randrange(4)
         self.serial += 1
         value = None if self.rng.random() < 0.1 else b"%d" % self.serial
-        self._put(0, None, Keyed("offsets", key, value))
+        self._put(self.engine.appends.facts_in, None, Keyed("offsets", key, value))
 
     def _put(self, number: int, queue: Queue | None, fact: StartMoved | Keyed) -> None:
         path = self.lanes[number].path
@@ -183,8 +183,7 @@ class World(SplitterMachine):
     # the journals
 
     def _lane(self) -> tuple[Lane, JournalModel]:
-        number = self.rng.randrange(len(self.lanes))
-        return self.lanes[number], self.models[number]
+        return self.rng.choice(self.pairs)
 
     def _write(self) -> None:
         lane, model = self._lane()
@@ -310,7 +309,7 @@ class World(SplitterMachine):
         lane.path.synced_to(position)
 
     def _meet_deadlines(self) -> None:
-        for lane, model in zip(self.lanes, self.models, strict=False):
+        for lane, model in self.pairs:
             if lane.put is not None and lane.put_at + SLACK_MS // 2 < self.now:
                 self._finish_write(lane)
             by = lane.path.sync_by_ms
@@ -335,9 +334,9 @@ class World(SplitterMachine):
         """Time goes by; whatever must be synced on its way is."""
         until = self.now + self.rng.choice((10, 60, 300, 1500, 20_000))
         while True:
-            for lane, model in zip(self.lanes, self.models, strict=False):
+            for lane, model in self.pairs:
                 self._write_all(lane, model)
-            due = [(lane.path.sync_by_ms, number) for number, lane in enumerate(self.lanes)]
+            due = [(lane.path.sync_by_ms, number) for number, lane in self.lanes.items()]
             soonest = min(((by, number) for by, number in due if by is not None), default=(until + 1, 0))
             if soonest[0] > until:
                 break
@@ -411,14 +410,14 @@ class World(SplitterMachine):
 
     def _stop(self) -> None:
         """A clean stop: the next start scans nothing."""
-        for lane, model in zip(self.lanes, self.models, strict=False):
+        for lane, model in self.pairs:
             self._write_all(lane, model)
             self._sync_all(lane, model)
         demand(self.waiting == 0, self.waiting, "requests were never answered")
         splitter = self.splitter = self.splitter or self._successor()
         if splitter.failed_sync is not None:
             raise Struck  # it refuses to finish: the stop is no clean one
-        for number in range(len(self.lanes)):
+        for number in self.lanes:
             while done := splitter.split(number, self.engine.splittable(number), self.now):
                 self.reports.append(done)
         self.reports.append(splitter.checkpoint(self.now, clean=True))
@@ -426,11 +425,11 @@ class World(SplitterMachine):
             self._deliver()
         self.tally.clean_stops += 1
         event = self.rng.choice(EVENTS)
-        haunted = {model.number for model in self.models if model.ghosts}
+        haunted = {model.number for model in self.models.values() if model.ghosts}
         self.journal_disk, self.read_disk = after_event((self.journal_disk, self.read_disk), event, self.rng)
         self._open(event)
         demand(self.engine.image.clean, "the stop was clean, but the checkpoint does not say so")
-        for scan in self.engine.scans:
+        for scan in self.engine.scans.values():
             found = scan.end > scan.start
             demand(not found or scan.number in haunted, "journal", scan.number, "was scanned after a clean stop")
 
@@ -438,7 +437,7 @@ class World(SplitterMachine):
 
     def _check(self) -> None:
         engine = self.engine
-        for lane, model in zip(self.lanes, self.models, strict=False):
+        for lane, model in self.pairs:
             journal = lane.path.journal
             number = journal.number
             limit = min(journal.synced, journal.replicated_end)
@@ -472,7 +471,7 @@ class World(SplitterMachine):
 
     def _check_live(self) -> None:
         """The live state is the one that a replay of the journal would give."""
-        for lane, model in zip(self.lanes, self.models, strict=False):
+        for lane, model in self.pairs:
             journal = lane.path.journal
             if journal.staged_end != journal.end:
                 continue

@@ -45,7 +45,10 @@ def new_topic(world: World, *, at_once: bool = False) -> None:
     config = world.draw_config()
     topic_id = world.rng.randbytes(16)
     count, first = world.rng.randint(1, 3), world.metadata.now.next_queue_id
-    specs = [QueueSpec(first + partition, names[0], partition, topic_id, config) for partition in range(count)]
+    specs = [
+        QueueSpec(first + partition, names[0], partition, topic_id, config, world.new_journal_of(first + partition))
+        for partition in range(count)
+    ]
 
     def made() -> None:
         if all(spec.topic != names[0] for spec in world.specs.values()):
@@ -68,7 +71,7 @@ def drop_topic(world: World) -> None:
     gone = [spec for spec in world.specs.values() if spec.topic == topic]
     for spec in gone:
         del world.specs[spec.queue_id]
-        for lane in world.lanes:
+        for lane in world.lanes.values():
             lane.visible_by.pop(spec.queue_id, None)
     world.engine.drop_queues([spec.queue_id for spec in gone])
     world.topic_dropped(gone[0].topic_id)

@@ -28,7 +28,7 @@ from cairnmq.storage.live.ack_policy import BATCH, DURABLE, AckPoint, durability
 from cairnmq.storage.live.queue import Queue
 from cairnmq.storage.live.reads import Batches
 from cairnmq.testing.oracle import SERIAL_DIGITS, JournalModel, QueueModel, demand
-from cairnmq.testing.sim_checks import home, name
+from cairnmq.testing.sim_checks import name
 from cairnmq.testing.sim_metadata import new_producer_id
 from cairnmq.testing.sim_storage import World
 
@@ -249,10 +249,10 @@ class TransactionWorld(World):
             held = self.live.get(queue.queue_id) or QueueModel()
             self._check_transactions(self.engine, queue, held)
 
-    def _check_recovered(self, engine: Engine, models: list[JournalModel]) -> None:
+    def _check_recovered(self, engine: Engine, models: dict[int, JournalModel]) -> None:
         super()._check_recovered(engine, models)
         for queue in engine.queues.values():
-            expected = home(queue, models).settled.queues.get(queue.queue_id) or QueueModel()
+            expected = models[queue.journal].settled.queues.get(queue.queue_id) or QueueModel()
             self._check_transactions(engine, queue, expected)
 
     def _check_transactions(self, engine: Engine, queue: Queue, expected: QueueModel) -> None:

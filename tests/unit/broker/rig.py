@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import itertools
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
@@ -124,6 +124,11 @@ class Rig:
         assert isinstance(topic, Topic), topic
         return topic
 
+    def lead(self, journal: int, epoch: int) -> None:
+        """As if an election had given it this epoch. Before anything is written there."""
+        engine = self.ctx.store.engine
+        engine.epochs[journal] = engine.paths[journal].journal.epoch = epoch
+
     def queue(self, name: str, partition: int = 0) -> Any:
         topic = self.ctx.catalog.image.topic(name)
         assert topic is not None
@@ -178,8 +183,10 @@ def records_of(response: FetchResponse) -> list[Record]:
 
 
 @asynccontextmanager
-async def open_rig(directory: Path, settings: Mapping[str, str] | None = None, journals: int = 1) -> AsyncIterator[Rig]:
-    """Opened again on the same directory, it recovers what it held."""
+async def open_rig(
+    directory: Path, settings: Mapping[str, str] | None = None, journals: Sequence[int] = (0,)
+) -> AsyncIterator[Rig]:
+    """Opened again on the same directory, it recovers what it held. New queues go to these journals."""
     config = broker_config(settings or {})
     assert isinstance(config, BrokerConfig), config
     data = directory / "data"
@@ -187,19 +194,20 @@ async def open_rig(directory: Path, settings: Mapping[str, str] | None = None, j
     disks = RealDisk(data / "journal"), RealDisk(data)
     async with AsyncExitStack() as stack:
         store = stack.enter_context(closing(SqliteStore(str(data / "meta.db"))))
-        catalog = stack.enter_context(closing(Catalog(store)))
+        catalog = stack.enter_context(closing(Catalog(store, journals=journals)))
         catalog.load()
         catalog.name_cluster()
         changed = catalog.broker_config(config)
         assert not isinstance(changed, Refusal)
         thread = stack.enter_context(ThreadPoolExecutor(1))
-        metadata = OpenMetadata(catalog, thread, changed, OwnerWitness(disks[0], catalog.cluster_id, 1))
+        metadata = OpenMetadata(catalog, thread, changed, OwnerWitness(disks[0], catalog.cluster_id))
         engine = Engine.open(
             *disks,
             all_queue_specs(catalog.image, changed),
+            journals=journals,
             begin=lambda known: begin(catalog, known, metadata.witness.keep),
             seed=7,
-            config=EngineConfig(journals=journals),
+            config=EngineConfig(),
             now_ms=NOW_MS,
         )
         time, configs = Time(), list[BrokerConfig]()

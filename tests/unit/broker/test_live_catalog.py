@@ -10,7 +10,7 @@ import pytest
 from cairnmq.broker import live_catalog as catalog_module
 from cairnmq.broker.live_catalog import queue_specs
 from cairnmq.errors import ErrorCode, Refusal
-from cairnmq.metadata.image import Topic
+from cairnmq.metadata.image import QueueRange, Topic
 from cairnmq.metadata.quotas import QuotaChange
 from cairnmq.metadata.topics import CreateTopic
 from cairnmq.settings.alteration import ConfigChange
@@ -24,9 +24,10 @@ from unit.broker.rig import open_rig, scenario
 
 
 def test_specs_of_a_topic_that_has_grown() -> None:
-    topic = Topic("a", b"i" * 16, ((5, 2), (20, 2)), {"retention.ms": "9"})
+    topic = Topic("a", b"i" * 16, (QueueRange(5, 2, (3, 17)), QueueRange(20, 2, (0,))), {"retention.ms": "9"})
     specs = queue_specs(topic, BrokerConfig())
-    assert [(spec.queue_id, spec.partition) for spec in specs] == [(5, 0), (6, 1), (20, 2), (21, 3)]
+    placed = [(spec.queue_id, spec.partition, spec.journal) for spec in specs]
+    assert placed == [(5, 0, 3), (6, 1, 17), (20, 2, 0), (21, 3, 0)]
     assert {spec.config.retention_ms for spec in specs} == {9}
     assert [spec.partition for spec in queue_specs(topic, BrokerConfig(), 2)] == [2, 3]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -15,20 +16,23 @@ from cairnmq.broker.start_storage import engine_config, open_storage
 from cairnmq.errors import Lost, Outdated
 from cairnmq.metadata.catalog import Catalog
 from cairnmq.metadata.sqlite import SqliteStore
+from cairnmq.metadata.store import ABSENT
 from cairnmq.settings.broker import BrokerConfig
 from cairnmq.storage.engine import EngineConfig
 from cairnmq.storage.recovery.owner import OwnerWitness
 from unit.broker.rig import scenario
 
 
-async def started(directory: Path, name: str, *, accept_loss: bool = False) -> OpenStorage:
+async def started(
+    directory: Path, name: str, *, accept_loss: bool = False, journals: Sequence[int] = (0,)
+) -> OpenStorage:
     """With the metadata file of that name."""
     directories = DataDirectories(str(directory / "journal"), str(directory))
-    with closing(SqliteStore(str(directory / name))) as store, closing(Catalog(store)) as catalog:
+    with closing(SqliteStore(str(directory / name))) as store, closing(Catalog(store, journals=journals)) as catalog:
         with ThreadPoolExecutor(1) as thread:
             catalog.load()
             catalog.name_cluster()
-            witness = OwnerWitness(directories.journal_disk(), catalog.cluster_id, 1)
+            witness = OwnerWitness(directories.journal_disk(), catalog.cluster_id)
             return await open_storage(
                 directories,
                 [],
@@ -51,7 +55,40 @@ async def test_each_start_has_a_higher_epoch_and_older_metadata_are_refused(tmp_
     assert accepted > epochs[-1]
 
 
+def store_old_topic(path: Path) -> None:
+    """As a version stored it that took the journal from the queue id: without cycles."""
+    with closing(SqliteStore(str(path))) as store:
+        store.put("topics/t", b'{"name":"t","topic_id":"AAECAwQFBgcICQoLDA0ODw==","partitions":[[1,2],[5,3]]}', ABSENT)
+        store.put("ids/next-queue", b"8", ABSENT)
+
+
+def cycles(path: Path) -> list[tuple[int, ...]]:
+    with closing(SqliteStore(str(path))) as store, closing(Catalog(store)) as catalog:
+        catalog.load()
+        return [each.cycle for each in catalog.image.topics["t"].partitions]
+
+
+@scenario
+async def test_topics_of_an_earlier_version_get_their_journals_for_good(tmp_path: Path) -> None:
+    store_old_topic(tmp_path / "meta.db")
+    for journals in ((0, 1, 2), (0,), (0, 1)):
+        engine = (await started(tmp_path, "meta.db", journals=journals)).engine
+        assert {queue_id: queue.journal for queue_id, queue in engine.queues.items()} == {1: 1, 2: 2, 5: 2, 6: 0, 7: 1}
+        assert list(engine.paths) == [0, 1, 2], "those that a topic names are hosted, whatever the setting says"
+        assert cycles(tmp_path / "meta.db") == [(1, 2, 0), (2, 0, 1)]
+
+
+@scenario
+async def test_a_start_that_is_refused_places_nothing(tmp_path: Path) -> None:
+    for _ in range(3):
+        await started(tmp_path, "meta.db")
+    store_old_topic(tmp_path / "older.db")
+    with pytest.raises((Lost, Outdated), match="older than the records"):
+        await started(tmp_path, "older.db")
+    assert cycles(tmp_path / "older.db") == [(), ()]
+
+
 def test_storage_has_the_settings_of_the_broker() -> None:
     assert engine_config(BrokerConfig()) == EngineConfig(), "the defaults are the same"
-    config = BrokerConfig(cairn_journals=3, cairn_unsplit_entries_max=7)
-    assert engine_config(config) == EngineConfig(journals=3, unsplit_entries_max=7)
+    config = BrokerConfig(cairn_unsplit_entries_max=7)
+    assert engine_config(config) == EngineConfig(unsplit_entries_max=7)

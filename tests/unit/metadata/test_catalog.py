@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cairnmq.errors import Corrupt, ErrorCode, Fault, Refusal
 from cairnmq.metadata.catalog import NEXT_PRODUCER, Catalog
-from cairnmq.metadata.image import Topic
+from cairnmq.metadata.image import QueueRange, Topic
 from cairnmq.metadata.quotas import QuotaChange
 from cairnmq.metadata.sqlite import SqliteStore
 from cairnmq.metadata.sqlite_session import SqliteWatch
-from cairnmq.metadata.store import Away, Change, Compacted, Delete, InDoubt, Made, Put
-from cairnmq.metadata.topics import NEXT_QUEUE, CreateTopic
+from cairnmq.metadata.store import ABSENT, Away, Change, Compacted, Delete, InDoubt, Made, Put
+from cairnmq.metadata.topics import NEXT_QUEUE, CreateTopic, decode_topic, placed
 from cairnmq.settings.alteration import ConfigChange
 from cairnmq.settings.broker import BrokerConfig
 from cairnmq.types import OWN_PRODUCERS_FROM, Counters
@@ -41,8 +42,8 @@ def catalog(store: SqliteStore) -> Catalog:
     return loaded(store)
 
 
-def loaded(store: SqliteStore) -> Catalog:
-    catalog = Catalog(store)
+def loaded(store: SqliteStore, journals: Sequence[int] = (0,)) -> Catalog:
+    catalog = Catalog(store, journals=journals)
     catalog.load()
     catalog.name_cluster()
     return catalog
@@ -89,8 +90,28 @@ def test_queue_ids_are_never_used_again(store: SqliteStore, catalog: Catalog) ->
     assert catalog.image.topic("a") is None and catalog.image.find_queue(1) is None
     catalog = loaded(store)
     second = create(catalog, "a", 2)
-    assert second.partitions == ((5, 2),)
+    assert second.partitions == (QueueRange(5, 2, (0,)),)
     assert second.topic_id != first.topic_id
+
+
+def test_topics_of_an_earlier_version_are_placed_in_one_transaction(store: SqliteStore, catalog: Catalog) -> None:
+    """Once, and for good: with another number of journals only new topics go elsewhere."""
+    for name, first in (("a", 1), ("b", 4)):
+        old = Topic(name, name.encode() * 16, (QueueRange(first, 3),))
+        value = msgspec.json.encode(old).replace(b",[]]", b"]")
+        assert decode_topic(value) == old and b"[]" not in value
+        store.put(f"topics/{name}", value, ABSENT)
+    store.put("ids/next-queue", b"7", ABSENT)
+    catalog = loaded(store, journals=(0, 1))
+    will_be, revision = placed(catalog.image, (0, 1)), store.revision
+    assert not any(topic.partitions[0].cycle for topic in catalog.image.topics.values())
+    catalog.place_queues()
+    assert catalog.image == will_be == loaded(store).image and store.revision == revision + 1
+    assert [journal for _, _, journal in catalog.image.topics["b"].places()] == [0, 1, 0]
+    again = loaded(store, journals=(0, 1, 2))
+    again.place_queues()
+    assert again.image == will_be and store.revision == revision + 1
+    assert create(again, "c").partitions[0].cycle == (1, 2, 0)
 
 
 def test_deletion_by_id(catalog: Catalog) -> None:
@@ -105,7 +126,7 @@ def test_ids_known_to_journals_are_skipped(store: SqliteStore, catalog: Catalog)
     catalog.raise_to(Counters(next_queue_id=3))
     assert catalog.image.next_queue_id == 4
     catalog.raise_to(Counters(next_queue_id=101))
-    assert create(loaded(store), "b").partitions == ((101, 1),)
+    assert create(loaded(store), "b").partitions == (QueueRange(101, 1, (0,)),)
     high = OWN_PRODUCERS_FROM + 5000
     catalog.producer_id_block(10)
     catalog.raise_to(Counters(next_producer_id=high))

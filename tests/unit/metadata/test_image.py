@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from cairnmq.metadata.image import ALL_BROKERS, Image, Topic
+import pytest
+
+from cairnmq.metadata.image import ALL_BROKERS, Image, QueueRange, Topic
 
 
 def topic(name: str, *ranges: tuple[int, int]) -> Topic:
-    return Topic(name, name.encode().rjust(16, b"."), ranges)
+    return Topic(name, name.encode().rjust(16, b"."), tuple(QueueRange(*each) for each in ranges))
 
 
 def test_partitions_follow_the_ranges() -> None:
@@ -17,6 +19,20 @@ def test_partitions_follow_the_ranges() -> None:
     assert [grown.partition_of(queue) for queue in (9, 10, 12, 13, 39, 40, 41, 42)] == [
         None, 0, 2, None, None, 3, 4, None
     ]  # fmt: skip
+
+
+def test_queues_of_a_range_take_its_journals_in_turn() -> None:
+    """Each range from the beginning of its own cycle."""
+    ranges = QueueRange(10, 4, (3, 17, 5)), QueueRange(40, 2, (17,))
+    placed = list(Topic("t", bytes(16), ranges).places())
+    assert placed == [(0, 10, 3), (1, 11, 17), (2, 12, 5), (3, 13, 3), (4, 40, 17), (5, 41, 17)]
+    assert ranges[0].continued() == (17, 5, 3) and ranges[1].continued() == (17,)
+
+
+def test_a_queue_without_a_journal_is_never_left_out() -> None:
+    """Storage would take it for a deleted one."""
+    with pytest.raises(AssertionError, match="topic t: its queues from 40 on have no journals"):
+        list(Topic("t", bytes(16), (QueueRange(10, 1, (0,)), QueueRange(40, 2))).places())
 
 
 def test_lookups() -> None:
@@ -48,7 +64,9 @@ def test_a_later_image_leaves_the_earlier_one_alone() -> None:
 
 
 def test_a_topic_created_again_has_only_its_new_id() -> None:
-    image = Image([Topic("a", b"1" * 16, ((1, 1),))]).after(2, put=[Topic("a", b"2" * 16, ((2, 1),))])
+    image = Image([Topic("a", b"1" * 16, (QueueRange(1, 1),))]).after(
+        2, put=[Topic("a", b"2" * 16, (QueueRange(2, 1),))]
+    )
     assert image.topic_by_id(b"1" * 16) is None
     again = image.topic_by_id(b"2" * 16)
     assert again is not None and image.find_queue(2) == (again, 0) and image.find_queue(1) is None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
+from msgspec.structs import replace
 
 from cairnmq.errors import ErrorCode, Refusal
-from cairnmq.metadata.image import Image, Topic
+from cairnmq.metadata.image import Image, QueueRange, Topic
 from cairnmq.metadata.store import Delete, Put
 from cairnmq.metadata.topics import (
     NEXT_QUEUE,
@@ -19,17 +22,23 @@ from cairnmq.metadata.topics import (
     create_topic,
     decode_topic,
     delete_topic,
+    place_queues,
+    placed,
+    put_topic,
 )
 from cairnmq.settings.alteration import ConfigChange, Operation
 from cairnmq.settings.broker import BrokerConfig, broker_config
 
 ID = b"0123456789abcdef"
-EXISTING = Topic("there", b"f" * 16, ((1, 3),), {"retention.ms": "5000"}, 17)
+EXISTING = Topic("there", b"f" * 16, (QueueRange(1, 3, (0,)),), {"retention.ms": "5000"}, 17)
 IMAGE = Image([EXISTING], next_queue_id=10)
 
 
-def create(request: CreateTopic, image: Image = IMAGE, broker: BrokerConfig | None = None) -> Decision | Refusal:
-    return create_topic(image, request, broker=broker or BrokerConfig(), node_id=1, topic_id=ID, now_ms=99)
+def create(
+    request: CreateTopic, image: Image = IMAGE, broker: BrokerConfig | None = None, journals: Sequence[int] = (0,)
+) -> Decision | Refusal:
+    config = broker or BrokerConfig()
+    return create_topic(image, request, broker=config, node_id=1, topic_id=ID, now_ms=99, journals=journals)
 
 
 def refused(answer: object) -> ErrorCode:
@@ -61,7 +70,7 @@ def test_bad_names(name: str) -> None:
 
 def test_a_new_topic_takes_the_next_queue_ids() -> None:
     decision = decided(create(CreateTopic(name="new", partitions=4, configs={"flush.ms": "7"})))
-    assert decision.topic == Topic("new", ID, ((10, 4),), {"flush.ms": "7"}, 99)
+    assert decision.topic == Topic("new", ID, (QueueRange(10, 4, (0,)),), {"flush.ms": "7"}, 99)
     topic, following = decision.ops
     assert isinstance(topic, Put) and topic.key == "topics/new" and decode_topic(topic.value) == decision.topic
     assert following == Put(NEXT_QUEUE, b"14")
@@ -117,7 +126,7 @@ def test_a_manual_assignment_to_this_broker() -> None:
 
 
 def test_a_name_that_only_metrics_would_confuse_is_refused() -> None:
-    image = Image([Topic("a.b", ID, ((1, 1),))])
+    image = Image([Topic("a.b", ID, (QueueRange(1, 1, (0,)),))])
     assert refused(create(CreateTopic(name="a_b"), image)) == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert refused(create(CreateTopic(name="a.b"), image)) == ErrorCode.TOPIC_ALREADY_EXISTS
 
@@ -132,14 +141,67 @@ def test_deletion_keeps_the_queue_ids_used() -> None:
 
 def test_more_partitions_are_a_new_range() -> None:
     decision = decided(add_partitions(IMAGE, "there", 5, node_id=1))
-    assert decision.topic.partitions == ((1, 3), (10, 2))
+    assert decision.topic.partitions == (QueueRange(1, 3, (0,)), QueueRange(10, 2, (0,)))
     assert decision.topic.topic_id == EXISTING.topic_id and decision.topic.configs == EXISTING.configs
     assert decision.ops[1] == Put(NEXT_QUEUE, b"12")
 
 
 def test_more_partitions_directly_behind_grow_the_range() -> None:
     image = Image([EXISTING], next_queue_id=4)
-    assert decided(add_partitions(image, "there", 5, node_id=1)).topic.partitions == ((1, 5),)
+    assert decided(add_partitions(image, "there", 5, node_id=1)).topic.partitions == (QueueRange(1, 5, (0,)),)
+
+
+def test_queue_ids_take_the_journals_in_turn() -> None:
+    """So the next topic goes on where this one ends."""
+    decision = decided(create(CreateTopic(name="new", partitions=4), journals=(0, 1, 2)))
+    assert decision.topic.partitions == (QueueRange(10, 4, (1, 2, 0)),)
+    decision = decided(create(CreateTopic(name="new", partitions=4), journals=(3, 17)))
+    assert decision.topic.partitions == (QueueRange(10, 4, (3, 17)),)
+
+
+@pytest.mark.parametrize(
+    ("journals", "ranges"),
+    [
+        ((0, 1), (QueueRange(1, 5, (1, 0)),)),
+        ((0,), (QueueRange(1, 3, (1, 0)), QueueRange(4, 2, (0,)))),
+        ((0, 1, 2), (QueueRange(1, 3, (1, 0)), QueueRange(4, 2, (1, 2, 0)))),
+    ],
+)
+def test_new_partitions_go_to_the_journals_of_their_day(journals: Sequence[int], ranges: tuple[QueueRange]) -> None:
+    image = Image([replace(EXISTING, partitions=(QueueRange(1, 3, (1, 0)),))], next_queue_id=4)
+    decision = decided(add_partitions(image, "there", 5, node_id=1, journals=journals))
+    assert decision.topic.partitions == ranges
+
+
+GOLDEN = {
+    b'{"name":"t","topic_id":"AAECAwQFBgcICQoLDA0ODw==","partitions":[[5,3],[9,2]],"configs":{},"created_ms":7}': (
+        QueueRange(5, 3),
+        QueueRange(9, 2),
+    ),
+    b'{"name":"t","topic_id":"AAECAwQFBgcICQoLDA0ODw==","partitions":[[5,3,[3,17]],[9,2,[0]]],"configs":{},'
+    b'"created_ms":7}': (QueueRange(5, 3, (3, 17)), QueueRange(9, 2, (0,))),
+}
+
+
+@pytest.mark.parametrize("stored", GOLDEN)
+def test_stored_topics_of_both_versions(stored: bytes) -> None:
+    topic = decode_topic(stored)
+    assert topic == Topic("t", bytes(range(16)), GOLDEN[stored], {}, 7)
+    if all(each.cycle for each in topic.partitions):
+        assert put_topic(topic).value == stored
+
+
+@pytest.mark.parametrize("journals", [1, 2, 3, 5])
+def test_topics_of_the_first_version_keep_their_journals(journals: int) -> None:
+    """By the rule of that version: the rest of the queue id."""
+    ranges = QueueRange(5, 7), QueueRange(20, 4), QueueRange(31, 1, (9,))
+    old = replace(EXISTING, name="old", topic_id=ID, partitions=ranges)
+    image = Image([EXISTING, old])
+    (put,) = place_queues(image, range(journals))
+    topic = decode_topic(put.value)
+    was = [queue_id % journals for _, queue_id in topic.queues()][:-1]
+    assert [journal for _, _, journal in topic.places()] == [*was, 9], "what has a cycle keeps it"
+    assert placed(image, range(journals)) == Image([EXISTING, topic])
 
 
 @pytest.mark.parametrize(
@@ -191,7 +253,7 @@ def test_what_cannot_be_altered(name: str, change: ConfigChange, code: ErrorCode
 
 
 def test_a_setting_of_an_older_version_can_be_deleted() -> None:
-    image = Image([Topic("old", ID, ((1, 1),), {"since.gone": "1"})])
+    image = Image([Topic("old", ID, (QueueRange(1, 1, (0,)),), {"since.gone": "1"})])
     # Nothing else can be changed before: the answer says which setting is in the way.
     other = alter_configs(image, "old", [ConfigChange("flush.ms", 0, "1")], broker=BrokerConfig())
     assert isinstance(other, Refusal) and "since.gone" in other.message

@@ -105,7 +105,7 @@ class DataDirectory:
 
     def stop(self) -> Path:
         self.splitter.close()
-        for path in self.engine.paths:
+        for path in self.engine.paths.values():
             path.journal.close()
         return self.root
 

@@ -38,7 +38,7 @@ def batch(count: int = 1, sequence: int = -1, *, transactional: bool = False) ->
 
 
 def queue_of(number: int, flush: Flush = "commit") -> Queue:
-    return Queue(QueueSpec(number, "t", number, bytes(16), LogConfig(flush=flush)), QueueState(), 0)
+    return Queue(QueueSpec(number, "t", number, bytes(16), LogConfig(flush=flush)), QueueState())
 
 
 def disk_of(seed: int) -> SimDisk:

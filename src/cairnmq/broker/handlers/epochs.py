@@ -33,7 +33,7 @@ def _answer(ctx: Context, topic: Topic | None, wanted: Wanted) -> Answer:
     queue = find_queue(ctx, topic, wanted.partition)
     if queue is None:
         return Answer(partition=wanted.partition, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    error = epoch_error(ctx, wanted.current_leader_epoch)
+    error = epoch_error(ctx, queue, wanted.current_leader_epoch)
     if error:
         return Answer(partition=wanted.partition, error_code=error)
     if wanted.leader_epoch < 0:

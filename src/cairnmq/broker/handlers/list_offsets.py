@@ -49,13 +49,13 @@ async def handle(ctx: Context, header: RequestHeader, request: ListOffsetsReques
                 answer.error_code = ErrorCode.INVALID_REQUEST
             elif queue is None:
                 answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            elif error := epoch_error(ctx, wanted.current_leader_epoch):
+            elif error := epoch_error(ctx, queue, wanted.current_leader_epoch):
                 answer.error_code = error
             elif not _understood(wanted.timestamp, header.api_version):
                 answer.error_code = ErrorCode.UNSUPPORTED_VERSION
             elif queue.cut_short and wanted.timestamp in (LATEST, MAX_TIMESTAMP):
                 answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-            elif not _known_at_once(queue, ctx.store.epoch, wanted.timestamp, committed, answer):
+            elif not _known_at_once(queue, ctx.store.epochs[queue.journal], wanted.timestamp, committed, answer):
                 searches.append(_search(ctx, queue, wanted.timestamp, committed, answer))
         answered.append(ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=answers))
     for first in range(0, len(searches), SEARCHES_AT_ONCE):

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Iterator
 from typing import TYPE_CHECKING, TypeAlias, cast
 
+from cairnmq.broker.requests.queue_lookup import leader_epoch
 from cairnmq.broker.requests.reply import AwaitedReply, Outcome
 from cairnmq.errors import ErrorCode, Fault, Refusal
 from cairnmq.metadata.image import Image, Topic
@@ -233,7 +234,7 @@ def unknown_name(name: str) -> ErrorCode:
 
 
 def _topic(ctx: Context, topic: Topic, operations: int) -> TopicAnswer:
-    node_id, epoch = ctx.node.node_id, ctx.store.epoch
+    node_id = ctx.node.node_id
     replicas = [node_id]
     return TopicAnswer(
         name=topic.name,
@@ -242,11 +243,11 @@ def _topic(ctx: Context, topic: Topic, operations: int) -> TopicAnswer:
             PartitionAnswer(
                 partition_index=partition,
                 leader_id=node_id,
-                leader_epoch=epoch,
+                leader_epoch=leader_epoch(ctx, queue_id),
                 replica_nodes=replicas,
                 isr_nodes=replicas,
             )
-            for partition in range(topic.count)
+            for partition, queue_id in topic.queues()
         ],
         topic_authorized_operations=operations,
     )
@@ -301,7 +302,7 @@ def _described(ctx: Context, topic: Topic, first: int, room: int) -> list[Descri
         DescribedPartition(
             partition_index=partition,
             leader_id=node_id,
-            leader_epoch=ctx.store.epoch,
+            leader_epoch=leader_epoch(ctx, topic.queue_id(partition)),
             replica_nodes=[node_id],
             isr_nodes=[node_id],
             # Java's describeTopics fails on null here.

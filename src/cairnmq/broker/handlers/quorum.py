@@ -59,7 +59,7 @@ def _describe(ctx: Context, topic: str, partition: int) -> Described:
         partition_index=partition,
         error_message=None,
         leader_id=ctx.node.node_id,
-        leader_epoch=ctx.store.epoch,
+        leader_epoch=max(ctx.store.epochs.values()),
         high_watermark=revision,
         current_voters=[voter],
     )

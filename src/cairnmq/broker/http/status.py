@@ -86,7 +86,7 @@ class Status:
                 "node_id": node.node_id,
                 "bootstrap": str(node.bootstrap),
                 "rack": node.rack,
-                "epoch": self._ctx.store.epoch,
+                "epoch": max(self._ctx.store.epochs.values()),
                 "connections": metrics.connections,
                 "bytes_in": metrics.bytes_in,
                 "bytes_out": metrics.bytes_out,

@@ -6,6 +6,7 @@ from libc.stdint cimport int64_t
 from cairnmq.broker.requests.fetch_rows import NO_RECORDS, NONE_ABORTED
 from cairnmq.broker.requests.fetch_rows import find_queues as _find_queues
 from cairnmq.errors import ErrorCode
+from cairnmq.metadata.image import QueueRange
 from cairnmq.storage.api.serving import Queue
 from cairnmq.storage.api.serving import QueueSpec
 from cairnmq.storage.api.serving import QueueState
@@ -16,6 +17,7 @@ include "../../codec/struct_field.pxi"
 cdef object _Queue = Queue
 cdef object _State = QueueState
 cdef object _Spec = QueueSpec
+cdef object _Range = QueueRange
 cdef object _Asked = FetchRequest.FetchPartition
 cdef object _Data = FetchResponse.PartitionData
 cdef object _UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -29,6 +31,9 @@ cdef Py_ssize_t ASKED_PARTITION = cairn_field_place(_Asked, "partition")
 cdef Py_ssize_t ASKED_EPOCH = cairn_field_place(_Asked, "current_leader_epoch")
 cdef Py_ssize_t ASKED_OFFSET = cairn_field_place(_Asked, "fetch_offset")
 cdef Py_ssize_t ASKED_LAST_EPOCH = cairn_field_place(_Asked, "last_fetched_epoch")
+cdef Py_ssize_t RANGE_FIRST = cairn_field_place(_Range, "first")
+cdef Py_ssize_t RANGE_COUNT = cairn_field_place(_Range, "count")
+cdef Py_ssize_t QUEUE_JOURNAL = cairn_field_place(_Queue, "journal")
 cdef Py_ssize_t QUEUE_SPEC = cairn_field_place(_Queue, "spec")
 cdef Py_ssize_t QUEUE_STATE = cairn_field_place(_Queue, "state")
 cdef Py_ssize_t QUEUE_END = cairn_field_place(_Queue, "end")
@@ -41,21 +46,32 @@ cdef Py_ssize_t SPEC_ID = cairn_field_place(_Spec, "queue_id")
 
 def find_queues(ctx, topic, list asked):
     cdef list found = []
-    cdef dict live
-    cdef int64_t first, count, partition, said, epoch
+    cdef dict live, epochs
+    cdef object journal = None
+    cdef int64_t first, count, partition, said, epoch = -1
     if topic is None or len(topic.partitions) != 1:
         return _find_queues(ctx, topic, asked)
-    first, count = topic.partitions[0]
+    queues = topic.partitions[0]
+    if type(queues) is not _Range:
+        return _find_queues(ctx, topic, asked)
+    first, count = cairn_field(queues, RANGE_FIRST), cairn_field(queues, RANGE_COUNT)
     live = ctx.store.queues
-    epoch = ctx.store.epoch
+    epochs = ctx.store.epochs
     for one in asked:
         if type(one) is not _Asked:
             return _find_queues(ctx, topic, asked)
         partition = cairn_field(one, ASKED_PARTITION)
         said = cairn_field(one, ASKED_EPOCH)
         queue = live.get(first + partition) if 0 <= partition < count else None
-        if queue is not None and said >= 0 and said != epoch:
-            return _find_queues(ctx, topic, asked)
+        if queue is not None and said >= 0:
+            if type(queue) is not _Queue:
+                return _find_queues(ctx, topic, asked)
+            led = cairn_field(queue, QUEUE_JOURNAL)
+            if led is not journal:  # which two neighbours often share
+                journal = led
+                epoch = epochs[led]
+            if said != epoch:
+                return _find_queues(ctx, topic, asked)
         found.append(_UNKNOWN if queue is None else queue)
     return found
 

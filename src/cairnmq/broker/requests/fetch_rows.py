@@ -28,7 +28,7 @@ def find_queues(ctx: Context, topic: Topic | None, asked: list[Asked]) -> list[Q
         if queue is None:
             found.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         else:
-            found.append(epoch_error(ctx, one.current_leader_epoch) or queue)
+            found.append(epoch_error(ctx, queue, one.current_leader_epoch) or queue)
     return found
 
 

@@ -18,7 +18,7 @@ class Backlog:
     @property
     def _at_cap(self) -> bool:
         engine = self._engine
-        return any(engine.full(path) for path in engine.paths)
+        return any(engine.full(path) for path in engine.paths.values())
 
     @property
     def full(self) -> bool:

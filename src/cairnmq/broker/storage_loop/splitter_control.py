@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
 
@@ -44,7 +44,7 @@ class SplitterControl:
     def __init__(
         self,
         engine: Engine,
-        loops: Sequence[JournalLoop],
+        loops: Mapping[int, JournalLoop],
         cold: Executor,
         *,
         lock_fds: Sequence[int],
@@ -89,6 +89,7 @@ class SplitterControl:
             self._journal_dir,
             self._data_dir,
             self._engine.resume() if resume else None,
+            list(self._engine.paths),
             self._limits(),
             config.log_retention_check_interval_ms,
             config.producer_id_expiration_ms,
@@ -117,7 +118,7 @@ class SplitterControl:
         """Everything is split and checkpointed, and the process is gone; or it took too long and was killed."""
         log.info("journals synced; waiting for the splitter")
         self.link.closing()
-        self.link.send(Finish(self._limits(), all(loop.path.stopped is None for loop in self._loops)))
+        self.link.send(Finish(self._limits(), all(loop.path.stopped is None for loop in self._loops.values())))
         try:
             async with asyncio.timeout(FINISH_SECONDS):
                 await self.link.gone()
@@ -152,7 +153,7 @@ class SplitterControl:
         """The splitter hears of it at most every ADVANCE_SECONDS, or when a round's worth is there: not every sync may
         wake it."""
         engine = self._engine
-        total = sum(engine.splittable(number) for number in range(len(self._loops)))
+        total = sum(map(engine.splittable, engine.paths))
         if total - self._advanced >= ADVANCE_BYTES:
             self._advance()
         elif self._advance_timer is None:
@@ -171,14 +172,14 @@ class SplitterControl:
             self._advance_timer = None
 
     def _limits(self) -> dict[int, int]:
-        return {number: self._engine.splittable(number) for number in range(len(self._loops))}
+        return {number: self._engine.splittable(number) for number in self._engine.paths}
 
     def _set_urgency(self) -> None:
         engine, config = self._engine, self._engine.config
         urgent = any(
             path.journal.end - engine.split[path.journal.number] > URGENT_SHARE * config.unsplit_bytes_max
             or path.unsplit_entries > URGENT_SHARE * config.unsplit_entries_max
-            for path in engine.paths
+            for path in engine.paths.values()
         )
         if urgent != self._urgent:
             self._urgent = urgent

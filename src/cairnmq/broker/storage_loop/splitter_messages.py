@@ -18,11 +18,13 @@ from cairnmq.storage.api.reports import Place, Published, QueueSpec, Resume, Rou
 
 
 class Begin(Struct, frozen=True, array_like=True, tag=1):
-    """First message. `resume`: what a predecessor had split and no checkpoint names yet."""
+    """First message. `journals`: those that the broker hosts. `resume`: what a predecessor had split and no checkpoint
+    names yet."""
 
     journal_dir: str
     data_dir: str
     resume: Resume | None
+    journals: list[int]
     limits: dict[int, int]
     retention_check_ms: int
     producer_expiration_ms: int
@@ -44,8 +46,8 @@ class TopicSpecs(Struct, frozen=True, array_like=True):
     topic: str
     topic_id: bytes
     config: LogConfig
-    queues: list[tuple[int, int]]
-    """(queue id, partition)"""
+    queues: list[tuple[int, int, int]]
+    """(queue id, partition, journal)"""
 
 
 class Specs(Struct, frozen=True, array_like=True, tag=3):
@@ -60,14 +62,14 @@ class Specs(Struct, frozen=True, array_like=True, tag=3):
             same = (spec.topic_id, id(spec.config))  # settings that change meanwhile are a second group
             if same not in topics:
                 topics[same] = TopicSpecs(spec.topic, spec.topic_id, spec.config, [])
-            topics[same].queues.append((spec.queue_id, spec.partition))
+            topics[same].queues.append((spec.queue_id, spec.partition, spec.journal))
         return cls(list(topics.values()))
 
     def specs(self) -> list[QueueSpec]:
         return [
-            QueueSpec(queue_id, topic.topic, partition, topic.topic_id, topic.config)
+            QueueSpec(queue_id, topic.topic, partition, topic.topic_id, topic.config, journal)
             for topic in self.topics
-            for queue_id, partition in topic.queues
+            for queue_id, partition, journal in topic.queues
         ]
 
 
@@ -198,7 +200,7 @@ class Direction(Enum):
 
 
 MESSAGES: dict[type[Order | Report], tuple[Direction, str]] = {
-    Begin: (Direction.TO_SPLITTER, "first of all: directories, limits, and where a successor resumes"),
+    Begin: (Direction.TO_SPLITTER, "first of all: directories, journals, limits, and where a successor resumes"),
     Begun: (Direction.TO_BROKER, "a successor knows what its predecessor had split and reported"),
     Ask: (Direction.TO_BROKER, "which of these queues exist; the splitter waits for Specs"),
     Specs: (Direction.TO_SPLITTER, "those that exist; the others are deleted queues"),

@@ -151,7 +151,7 @@ class SplitterProcess:
             read_disk,
             load_checkpoint(read_disk),
             self.broker.resolve,
-            journals=begin.limits,
+            journals=begin.journals,
             resume=resume,
             producer_expiration_ms=begin.producer_expiration_ms,
             open_files_max=_open_files_max(),
@@ -279,12 +279,13 @@ class SplitterProcess:
             return 0.0
         self.maybe_checkpoint(now)  # a merge that ended just now waits for one, and the next merge for that
         self.rest(now)
-        waits = [self.next_retention - now, 60.0]
+        waits = [60.0]
         if self.rest_at is not None:
             waits.append(self.rest_at - now)
         if self.uncheckpointed_since is not None:
             waits.append(self.uncheckpointed_since + self.begin.checkpoint_ms / 1000 - now)
-        if not self.paused:
+        if not self.paused:  # else neither is done until an order goes on with it
+            waits.append(self.next_retention - now)
             waits.append((self.maintenance.compactor.next_look_ms - now_ms()) / 1000)
         return max(0.0, min(waits))
 

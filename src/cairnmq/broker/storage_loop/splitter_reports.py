@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -51,7 +51,7 @@ class SplitterReports:
     def __init__(
         self,
         engine: Engine,
-        loops: Sequence[JournalLoop],
+        loops: Mapping[int, JournalLoop],
         clock: Callable[[], int],
         health: SplitterHealth,
         send: Callable[[Order], None],
@@ -82,7 +82,7 @@ class SplitterReports:
 
     def set_trouble(self, reason: str | None) -> None:
         self._health.trouble = reason
-        for loop in self._loops:
+        for loop in self._loops.values():
             loop.room_is_needed(reason is not None)
 
     def _on_ask(self, report: Ask) -> None:

@@ -74,7 +74,7 @@ class Store:
         self._appends = engine.appends
         self._reads = engine.reads
         self.queues = engine.queues
-        self.epoch = engine.epoch
+        self.epochs = engine.epochs  # under which each journal is led
         self.clock = clock
         self._config = config
         self.journal_dir = journal_dir
@@ -83,7 +83,7 @@ class Store:
         self._cold = ThreadPoolExecutor(COLD_READERS, "cold-read")
         self.cold_reads = ColdReads(self._cold)
         self.backlog = Backlog(engine)
-        self.loops: list[JournalLoop] = []
+        self.loops: dict[int, JournalLoop] = {}
         self.splitter = SplitterControl(
             engine,
             self.loops,
@@ -96,7 +96,8 @@ class Store:
             give_room=self.backlog.give_room,
         )
         synced = self.splitter.on_synced
-        self.loops.extend(JournalLoop(path, clock, self._wake, synced, self.backlog.give_room) for path in engine.paths)
+        for number, path in engine.paths.items():
+            self.loops[number] = JournalLoop(path, clock, self._wake, synced, self.backlog.give_room)
         kept = config.cairn_response_bytes_max // KEPT_PART // LARGE
         self.chunks = Chunks(kept_small=0, kept_large=min(kept, CHUNKS_KEPT))
         self._unpacker = ThreadPoolExecutor(1, "unpack")
@@ -110,7 +111,7 @@ class Store:
         self._expiry_clock = ExpiryClock(clock, steady, lambda: self._config.producer_id_expiration_ms)
 
     def start(self) -> None:
-        for loop in self.loops:
+        for loop in self.loops.values():
             loop.start(self._config.cairn_reserve_bytes)
         self.splitter.start()
         self._expire()
@@ -121,8 +122,8 @@ class Store:
 
     @property
     def has_all_facts(self) -> bool:
-        """False if journal 0 is damaged: what it holds behind that may be newer than what is known."""
-        return self.engine.scans[0].damage is None
+        """False if their journal is damaged: what it holds behind that may be newer than what is known."""
+        return self.engine.scans[self._appends.facts_in].damage is None
 
     @cached_property
     def losses(self) -> list[dict[str, object]]:
@@ -141,8 +142,7 @@ class Store:
 
     def configure(self, queue_id: int, config: LogConfig) -> None:
         queue = self.queues[queue_id]
-        old = queue.spec
-        spec = QueueSpec(old.queue_id, old.topic, old.partition, old.topic_id, config)
+        spec = replace(queue.spec, config=config)
         self.engine.configure(spec)
         self.splitter.configure(spec)
 
@@ -220,12 +220,12 @@ class Store:
         try:
             point = self._appends.put_keyed([Keyed(*fact) for fact in facts], self._config.cairn_flush, self.clock())
         except Exception as error:  # noqa: BLE001 - out of memory: all later facts wait for these
-            point = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"journal 0 could not take it: {error!r}")
+            point = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"the journal could not take it: {error!r}")
         if isinstance(point, Refusal):
             self._loop.call_soon(stored, StorageStopped(point.message))
             return
         self._appends.when_certain(
-            point, lambda met: stored(None if met else StorageStopped("journal 0 could not store it"))
+            point, lambda met: stored(None if met else StorageStopped(f"journal {point.journal} could not store it"))
         )
         self.loops[point.journal].staged()
 
@@ -309,12 +309,12 @@ class Store:
 
         What a stopped journal wrote and could not sync is left to recovery.
         """
-        for loop in self.loops:
+        for loop in self.loops.values():
             await loop.drain()
         await self.splitter.finish()
         if self._expiry is not None:
             self._expiry.cancel()
-        for loop in self.loops:
+        for loop in self.loops.values():
             loop.close()
         self._cold.shutdown()
         self._unpacker.shutdown()

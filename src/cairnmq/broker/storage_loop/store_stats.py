@@ -69,7 +69,7 @@ def stats_of(store: Store) -> StoreStats:
     journals = []
     splitter = store.splitter
     reasons = splitter.troubles
-    for loop in store.loops:
+    for loop in store.loops.values():
         path, journal = loop.path, loop.path.journal
         journals.append(
             JournalStats(
@@ -99,7 +99,7 @@ def stats_of(store: Store) -> StoreStats:
         splitter_trouble="; ".join(splitter.troubles),
         split_enabled=splitter.split_enabled,
         recovery_seconds=store.recovery_seconds,
-        recovery_bytes=sum(scan.end - scan.start for scan in engine.scans),
+        recovery_bytes=sum(scan.end - scan.start for scan in engine.scans.values()),
         tail_reads=engine.reads.tail_reads,
         cold_reads=store.cold_reads.count,
         damage_count=engine.damages.count,

@@ -16,6 +16,7 @@ from cairnmq.storage.checkpoint_repair.checkpoint_pieces import Pieces
 from cairnmq.storage.checkpoint_repair.file_survey import PackFound, Survey
 from cairnmq.storage.checkpoint_repair.record_places import Known, Places, QueuePlace
 from cairnmq.storage.files.format import LOSSES, JournalMark, QueueRow, pack_name
+from cairnmq.storage.journal.directories import facts_journal
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.recovery.salvage import QueueLoss
 
@@ -60,26 +61,30 @@ def _end(pieces: Pieces, queue_id: int) -> int:
 
 
 class Gap(Struct, frozen=True):
-    """What a journal held from position `start` to `end` is in no file any more."""
+    """What a journal held from position `start` to `end` is in no file any more. `has_facts`: it is the one with the
+    facts of groups and transactions."""
 
     journal: int
     start: int
     end: int
+    has_facts: bool
 
 
 def find_gaps(pieces: Pieces, survey: Survey, splits: Mapping[int, int]) -> list[Gap]:
     """Between what checkpoint files say and what the journals hold, and where those are damaged."""
     found = []
+    numbers = {*pieces.image.marks, *(journal.number for journal in survey.journals)}
     for journal in survey.journals:
+        has_facts = journal.number == facts_journal(numbers)
         mark = pieces.image.marks.get(journal.number)
         known = mark.split if mark is not None else 0
         missing = [(start, end) for number, start, end in pieces.missing if number == journal.number]
         for start, end in [*missing, (known, journal.begin)]:
             if start < min(end, journal.begin):
-                found.append(Gap(journal.number, start, min(end, journal.begin)))
+                found.append(Gap(journal.number, start, min(end, journal.begin), has_facts))
         for start, end in journal.holes:
             if known < end and start < splits[journal.number]:
-                found.append(Gap(journal.number, max(start, known), end))
+                found.append(Gap(journal.number, max(start, known), end, has_facts))
     return found
 
 
@@ -93,7 +98,7 @@ def log_start(queue_id: int, pieces: Pieces, facts: JournalFacts, place: QueuePl
 def rebuilt_keyed(pieces: Pieces, facts: JournalFacts, gaps: Iterable[Gap], undecided: Collection[str]) -> Keyed:
     """`undecided`: spaces of facts that do harm when they are older than the records. Of these none counts that was
     stored before a gap."""
-    sure_from = max((gap.end for gap in gaps if gap.journal == 0), default=-1)
+    sure_from = max((gap.end for gap in gaps if gap.has_facts), default=-1)
     keyed = {key: value for key, value in pieces.image.keyed.items() if sure_from < 0 or key[0] not in undecided}
     for key, (position, value) in facts.keyed.items():
         if value is None:
@@ -177,7 +182,7 @@ def find_losses(
         if pack.extents is None and any(_missing_in_packs(places.queues[q], row) for q, row in rows.items()):
             losses.what.append(f"{pack_name(pack.number)} cannot be read and may hold the missing records")
     unsplit = _in_journals(survey, places)
-    is_undecided = any(gap.journal == 0 for gap in gaps)
+    is_undecided = any(gap.has_facts for gap in gaps)
     for spec in sorted(specs, key=lambda spec: (spec.topic, spec.partition)):
         row, place = rows.get(spec.queue_id), places.queues[spec.queue_id]
         if row is None:
@@ -210,7 +215,7 @@ def _facts_lost(gaps: Sequence[Gap], when: str) -> Iterator[str]:
     since = f"since {when}" if when else "before the start of the journals"
     yield f"deletions of records (DeleteRecords, retention) {since} may be undone where the files still exist"
     yield f"idempotent producers that wrote {since}, and have no records left, are forgotten"
-    if any(gap.journal == 0 for gap in gaps):
+    if any(gap.has_facts for gap in gaps):
         yield (
             f"committed offsets and states of groups {since} are lost, unless journals hold later ones"
             + (": older ones are used instead" if when else "")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cairnmq.errors import Corrupt
-from cairnmq.settings.broker_table import JOURNALS_MAX
 from cairnmq.storage.files.disk import Disk, Unreadable
 from cairnmq.storage.files.format import (
     JOURNAL_SUFFIX,
@@ -17,6 +16,13 @@ from cairnmq.storage.files.format import (
 )
 from cairnmq.storage.journal.journal import JournalReader
 from cairnmq.storage.journal.synced_end import read_synced_end
+
+JOURNAL_IDS_END = 1 << 16  # a name with a larger number is somebody's date, or a copy
+
+
+def facts_journal(numbers: Iterable[int]) -> int:
+    """Of the journals of one broker, that which has the facts of groups and transactions, and the witness."""
+    return min(numbers)
 
 
 def find_journals(disk: Disk, named: Iterable[int]) -> list[int]:
@@ -69,7 +75,7 @@ def _head(disk: Disk, name: str) -> tuple[int, int] | None:
 
 
 def _may_be_journal(name: str) -> bool:
-    return name.isascii() and name.isdigit() and str(int(name)) == name and int(name) < JOURNALS_MAX
+    return name.isascii() and name.isdigit() and str(int(name)) == name and int(name) < JOURNAL_IDS_END
 
 
 def _is_journal(disk: Disk, number: int) -> bool:

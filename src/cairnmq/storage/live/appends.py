@@ -13,9 +13,9 @@ from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.storage.batches.admission import Span
 from cairnmq.storage.batches.markers import Marker
 from cairnmq.storage.files.format import Keyed
+from cairnmq.storage.journal.directories import facts_journal
 from cairnmq.storage.live.ack_lines import Released
 from cairnmq.storage.live.ack_policy import (
-    COORDINATOR_JOURNAL,
     DURABLE,
     KEYED,
     KEYED_FLUSH_MS,
@@ -43,9 +43,10 @@ class StagedMarkers(Struct):
 class Appends:
     """One storage's."""
 
-    def __init__(self, queues: Mapping[int, Queue], paths: Sequence[WritePath]) -> None:
+    def __init__(self, queues: Mapping[int, Queue], paths: Mapping[int, WritePath]) -> None:
         self._queues = queues
         self._paths = paths
+        self.facts_in = facts_journal(paths)
 
     def append(
         self, queue: Queue, batch: memoryview, acks: int, now_ms: int, *, in_transaction: bool = False
@@ -94,11 +95,11 @@ class Appends:
         return self._put(WITNESS, [fact], flush, now_ms)
 
     def _put(self, kind: EntryKind, facts: Sequence[Keyed], flush: str, now_ms: int) -> AckPoint | Refusal:
-        path = self._paths[COORDINATOR_JOURNAL]
+        path = self._paths[self.facts_in]
         level = durability(kind, flush, journals=len(self._paths), alone=path.alone).acknowledged
         within_ms = 0 if level is DURABLE else KEYED_FLUSH_MS
         end = path.stage_keyed(facts, now_ms, within_ms)
-        return end if isinstance(end, Refusal) else AckPoint(COORDINATOR_JOURNAL, level, end)
+        return end if isinstance(end, Refusal) else AckPoint(self.facts_in, level, end)
 
     def when(self, point: AckPoint, released: Released) -> None:
         """Call it in the turn in which it was staged: a write that fails tells only those who wait already."""

@@ -64,10 +64,10 @@ class Queue:
         "cut_short",
     )
 
-    def __init__(self, spec: QueueSpec, state: QueueState, journal: int, segments_from: int = NO_SEGMENTS) -> None:
+    def __init__(self, spec: QueueSpec, state: QueueState, *, segments_from: int = NO_SEGMENTS) -> None:
         self.spec = spec
         self.state = state
-        self.journal = journal
+        self.journal = spec.journal
         self.end = self.high_watermark = self.split_end = state.end
         self.tail: Tail | None = None
         self.pending: Pending | None = None

@@ -46,7 +46,7 @@ class Reads:
     """One storage's. Every method runs on the owner's thread unless it says that it blocks."""
 
     def __init__(
-        self, disk: Disk, paths: Sequence[WritePath], pack_set: PackSet, ignored: Mapping[int, Collection[int]]
+        self, disk: Disk, paths: Mapping[int, WritePath], pack_set: PackSet, ignored: Mapping[int, Collection[int]]
     ) -> None:
         """`ignored`: by queue, segments that do not count."""
         self._disk = disk

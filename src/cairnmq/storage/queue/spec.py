@@ -16,6 +16,7 @@ class QueueSpec(Struct, frozen=True, gc=False):
     partition: int
     topic_id: bytes
     config: LogConfig
+    journal: int = 0  # where its entries go, by its topic
 
     @property
     def directory(self) -> str:

@@ -7,7 +7,7 @@ cannot be used is moved to `lost/EPOCH`, never deleted.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 import msgspec
 from msgspec import Struct
@@ -35,12 +35,12 @@ from cairnmq.storage.files.format import (
     segment_entry,
 )
 from cairnmq.storage.files.set_aside import put_aside
-from cairnmq.storage.journal.directories import find_journals, read_journal
+from cairnmq.storage.journal.directories import facts_journal, find_journals, read_journal
 from cairnmq.storage.journal.journal import JournalReader
 from cairnmq.storage.packs.pack_set import PackSet
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.recovery.journal_search import entries_behind, look_behind
-from cairnmq.storage.recovery.owner import journal_counts
+from cairnmq.storage.recovery.owner import Homes
 from cairnmq.storage.recovery.salvage import Manifest, QueueLoss, Remains, find_unfinished, place, rebuild
 from cairnmq.storage.recovery.stale_checkpoint import refuse_stale_checkpoint
 from cairnmq.storage.recovery.witness import Known, Seen, older
@@ -96,9 +96,9 @@ def find_loss(
     known = sorted(specs, key=lambda spec: (spec.topic, spec.partition))
     if not gone:
         refuse_stale_checkpoint(read_disk, image, known)  # what it says of losses would be as old
-    readers = _readers(journal_disk, image)
+    readers = _readers(journal_disk, image, known)
     try:
-        counts = journal_counts(journal_disk) | {max(len(readers), 1)}  # over how many journals queues were spread
+        homes = Homes(journal_disk)
         seen, ids = Seen(), set(image.queues)
         seen.add_image(image)
         for reader in readers.values():
@@ -117,7 +117,7 @@ def find_loss(
         loss.is_outdated = signs is not None
         firsts: dict[int, int] = {}
         for number, reader in readers.items():
-            _look_at(loss, number, reader, firsts)
+            _look_at(loss, number, reader, firsts, has_facts=number == facts_journal(readers))
         if gone and not (loss.jumps or _is_corrupt(read_disk)):
             loss.read_disk_gone, gone = False, ""  # every journal begins at 0: nothing is missing
         if gone:
@@ -129,14 +129,14 @@ def find_loss(
                 "the journals hold them"
             )
         elif not (loss.jumps or loss.restarts or loss.is_outdated):
-            _look_at_damage(loss, known, readers, counts)
+            _look_at_damage(loss, known, readers, homes)
             return loss if loss.salvages else None
         has_files = any(read_disk.list(name) for name in (QUEUES, PACKS, CHECKPOINTS))
         loss.repairable = bool(gone or loss.jumps) and has_files and not loss.is_outdated
         if signs is not None:
             loss.what.append(f"the metadata is older than the records: {signs}")
             _look_at_unclaimed(loss, read_disk, {spec.queue_id for spec in known}, ids)
-        _look_at_queues(loss, known, firsts, counts)
+        _look_at_queues(loss, known, firsts, homes)
         if loss.is_outdated:
             _look_at_logs(loss, known, read_disk)
         _mark_all(loss, readers)
@@ -146,11 +146,10 @@ def find_loss(
     return loss
 
 
-def _look_at_damage(
-    loss: Loss, specs: list[QueueSpec], readers: dict[int, JournalReader], counts: Collection[int]
-) -> None:
+def _look_at_damage(loss: Loss, specs: list[QueueSpec], readers: dict[int, JournalReader], homes: Homes) -> None:
     """Journals that are damaged somewhere behind the checkpoint."""
     ids = {spec.queue_id for spec in specs}
+    facts = "committed offsets, states of groups and transactions, "
     for number, reader in readers.items():
         mark = loss.image.marks.get(number) or JournalMark(number, 0, 0, 0, 0)
         remains = Remains(reader, mark, loss.image.queues, ids)
@@ -168,12 +167,12 @@ def _look_at_damage(
         if remains.unknown_bytes:
             loss.what.append(
                 f"journal {number}: the contents of {remains.unknown_bytes} bytes of that are lost, also facts: "
-                f"{'committed offsets, states of groups and transactions, ' if number == 0 else ''}deletions of records"
+                f"{facts if number == facts_journal(readers) else ''}deletions of records"
             )
         for spec in specs:
             queue_id = spec.queue_id
             lost = [QueueLoss(spec.topic, spec.partition, *gap) for gap in remains.lost.get(queue_id, ())]
-            at_home = queue_id in remains.last or any(queue_id % count == number for count in counts)
+            at_home = queue_id in remains.last or homes.may_hold(number, spec)
             if at_home and remains.end_is_uncertain(queue_id):
                 row = loss.image.queues.get(queue_id)
                 end = remains.ends.get(queue_id, row.end if row is not None else 0)
@@ -221,8 +220,8 @@ def find_metadata_loss(journal_disk: Disk, read_disk: Disk, missing: str = "the 
     return loss
 
 
-def _readers(journal_disk: Disk, image: CheckpointImage) -> dict[int, JournalReader]:
-    numbers = find_journals(journal_disk, image.marks)
+def _readers(journal_disk: Disk, image: CheckpointImage, specs: Iterable[QueueSpec] = ()) -> dict[int, JournalReader]:
+    numbers = find_journals(journal_disk, {*image.marks, *(spec.journal for spec in specs)})
     return {number: read_journal(journal_disk, number, image.marks.get(number)) for number in numbers}
 
 
@@ -231,7 +230,7 @@ def _is_corrupt(read_disk: Disk) -> bool:
     return bool(numbered(read_disk.list(CHECKPOINTS), CHECKPOINT_SUFFIX))
 
 
-def _look_at(loss: Loss, number: int, reader: JournalReader, firsts: dict[int, int]) -> None:
+def _look_at(loss: Loss, number: int, reader: JournalReader, firsts: dict[int, int], *, has_facts: bool) -> None:
     """Adds what is missing of one journal, and where the queues begin in what is left of it."""
     mark = loss.image.marks.get(number) or JournalMark(number, 0, 0, 0, 0)
     synced = max(mark.replicated_end, reader.synced_end())
@@ -243,7 +242,7 @@ def _look_at(loss: Loss, number: int, reader: JournalReader, firsts: dict[int, i
             loss.what.append(
                 f"journal {number} {has}, but the checkpoint is at position {mark.split}: everything written "
                 f"after it is lost, at least {known} bytes"
-                + (", committed offsets and states of groups and transactions among it" if number == 0 else "")
+                + (", committed offsets and states of groups and transactions among it" if has_facts else "")
                 + ("; the last shutdown was clean, so perhaps nothing was written" if loss.image.clean else "")
             )
             loss.restarts.append(JournalMark(number, mark.split, mark.split, mark.epoch, mark.seed))
@@ -275,7 +274,7 @@ def _find_firsts(reader: JournalReader, position: int, firsts: dict[int, int]) -
     return max(epoch, 0)
 
 
-def _look_at_queues(loss: Loss, specs: list[QueueSpec], firsts: dict[int, int], counts: Collection[int]) -> None:
+def _look_at_queues(loss: Loss, specs: list[QueueSpec], firsts: dict[int, int], homes: Homes) -> None:
     restarted = {mark.journal for mark in loss.restarts}
     for spec in specs:
         row = loss.image.queues.get(spec.queue_id)
@@ -286,7 +285,7 @@ def _look_at_queues(loss: Loss, specs: list[QueueSpec], firsts: dict[int, int], 
             loss.rows.append(QueueRow(spec.queue_id, first, first))
         elif first is None and loss.read_disk_gone:
             loss.queues.append(QueueLoss(spec.topic, spec.partition, 0, None))
-        elif first is None and any(spec.queue_id % count in restarted for count in counts) and not loss.image.clean:
+        elif first is None and any(homes.may_hold(number, spec) for number in restarted) and not loss.image.clean:
             loss.queues.append(QueueLoss(spec.topic, spec.partition, end, None))
 
 
@@ -333,7 +332,7 @@ def _look_at_logs(loss: Loss, specs: list[QueueSpec], read_disk: Disk) -> None:
 def _mark_all(loss: Loss, readers: dict[int, JournalReader]) -> None:
     """A checkpoint is published with what was accepted, and without any mark it could not be read."""
     marked = {mark.journal for mark in [*loss.jumps, *loss.restarts]} | set(loss.image.marks)
-    for number in set(readers) - marked or ({0} - marked):
+    for number in set(readers) - marked or ({0} if not marked else ()):
         seed = readers[number].find_seed() if number in readers else 0
         loss.jumps.append(JournalMark(number, 0, 0, 0, seed))
 

@@ -15,9 +15,11 @@ from msgspec import Struct
 from cairnmq.codec.crc32c import crc32c
 from cairnmq.errors import Corrupt, Lost, TooNew
 from cairnmq.os_errors import text_of
+from cairnmq.settings.broker_table import JOURNALS_MAX
 from cairnmq.storage.files.disk import Disk, Unreadable
 from cairnmq.storage.files.format import CHECKPOINT_SUFFIX, CHECKPOINTS, FORMAT, numbered
 from cairnmq.storage.journal.directories import find_journals
+from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.types import Counters
 
 log = logging.getLogger(__name__)
@@ -32,7 +34,8 @@ class Owner(Struct, frozen=True):
     cluster_id: str
     format: int = 1
     witness: Counters = Counters()
-    journals: tuple[int, ...] = ()  # values that `cairn.journals` has had
+    journals: tuple[int, ...] = ()  # values that `cairn.journals` has had while it alone said where queues are
+    placed: bool = False  # topics have always said it
 
 
 def read_owner(disk: Disk) -> Owner | None:
@@ -63,13 +66,24 @@ def read_owner(disk: Disk) -> Owner | None:
     return owner
 
 
+class Homes:
+    """In which journals entries of a queue may be: in the one that its topic says; and where topics did not always say
+    it, in those that have the rest of its id for a number of journals that there has been."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._counts = journal_counts(disk)
+
+    def may_hold(self, journal: int, spec: QueueSpec) -> bool:
+        return spec.journal == journal or any(spec.queue_id % count == journal for count in self._counts)
+
+
 def journal_counts(disk: Disk) -> set[int]:
-    """Over how many journals queues may have been spread so far: a queue is at home in the one that has the rest of its
-    id, or had it when its oldest entry was written that is not below the checkpoint."""
+    """Over how many journals queues may have been spread by their ids, by versions that had topics without cycles."""
     owner = read_owner(disk)
-    if owner is not None and owner.journals:
+    if owner is not None and (owner.placed or owner.journals):
         return set(owner.journals)
-    return set(range(1, max(find_journals(disk, ()), default=-1) + 2))  # none had more than there are now
+    numbers = (number for number in find_journals(disk, ()) if number < JOURNALS_MAX)
+    return set(range(1, max(numbers, default=-1) + 2))  # none had more than there are now
 
 
 def write_owner(disk: Disk, owner: Owner) -> None:
@@ -82,10 +96,9 @@ def write_owner(disk: Disk, owner: Owner) -> None:
 class OwnerWitness:
     """The witness in `owner.json`, for who may wait for the disk. A copy that lags is weaker, never wrong."""
 
-    def __init__(self, disk: Disk, cluster_id: str, journals: int) -> None:
+    def __init__(self, disk: Disk, cluster_id: str) -> None:
         self._disk = disk
         self._cluster_id = cluster_id
-        self._journals = journals
         self.kept: Counters | None = None  # what the file says
 
     def keep(self, counters: Counters) -> None:
@@ -93,8 +106,9 @@ class OwnerWitness:
         if counters == self.kept:
             return
         try:
-            counts = tuple(sorted({*journal_counts(self._disk), self._journals}))
-            write_owner(self._disk, Owner(self._cluster_id, FORMAT, counters, counts))
+            counts = tuple(sorted(journal_counts(self._disk)))
+            owner = Owner(self._cluster_id, FORMAT, counters, counts, placed=not counts)
+            write_owner(self._disk, owner)
             self.kept = counters
         except OSError as error:
             log.warning("%s could not be written: %s", OWNER_FILE, text_of(error))

@@ -9,7 +9,7 @@ damage stops there: nothing of it is cut, what lies before is read and split, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
@@ -30,6 +30,7 @@ from cairnmq.storage.live.write_path import WritePath
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.queue.state import QueueState
 from cairnmq.storage.recovery.journal_search import Behind, every_epoch, look_behind
+from cairnmq.storage.recovery.owner import Homes
 from cairnmq.storage.recovery.witness import KEY, PRODUCERS_END, SPACE, Known, Seen
 
 PROGRESS_ENTRIES = 10_000
@@ -70,20 +71,23 @@ class Scan(Struct):
     behind: Behind | None = None  # what is known from behind the damage
     hole: Place | None = None  # the file ends here, before the checkpoint's split position; nothing is lost by that
 
+    @property
+    def last_epoch(self) -> int:
+        """The highest one in this journal."""
+        return self.epoch if self.behind is None else max(self.epoch, self.behind.seen.epoch)
+
 
 Progress = Callable[[int, int], None]  # scanned bytes, bytes to scan
 
 
-def live_queues(
-    specs: Iterable[QueueSpec], image: CheckpointImage, journal_of: Callable[[int], int]
-) -> dict[int, Queue]:
+def live_queues(specs: Iterable[QueueSpec], image: CheckpointImage) -> dict[int, Queue]:
     """The queues that exist, with their state as of the checkpoint."""
     queues = {}
     for spec in specs:
         row = image.queues.get(spec.queue_id)
         state = QueueState.from_row(row) if row is not None else QueueState()
         segments_from = row.segments_from if row is not None else NO_SEGMENTS
-        queue = queues[spec.queue_id] = Queue(spec, state, journal_of(spec.queue_id), segments_from)
+        queue = queues[spec.queue_id] = Queue(spec, state, segments_from=segments_from)
         if row is not None and not row.compaction.swaps:
             queue.learn_sums(row.row_sums)
     return queues
@@ -200,8 +204,8 @@ def _judge(scan: Scan, reader: JournalReader, known: int, led: Callable[[int], b
         scan.hole = place
 
 
-def cut_short(queues: Iterable[Queue], scan: Scan, journals: Iterable[int]) -> None:
-    """Marks the queues that may have entries behind the damage. `journals`: over how many they have been spread.
+def cut_short(queues: Iterable[Queue], scan: Scan, homes: Homes) -> None:
+    """Marks the queues that may have entries behind the damage.
 
     They belong to the damaged journal until somebody accepts the loss, wherever they would be by now: another journal
     would give offsets again that their records behind the damage have.
@@ -212,13 +216,12 @@ def cut_short(queues: Iterable[Queue], scan: Scan, journals: Iterable[int]) -> N
             # What was deleted does not come back because of the damage.
             queue.move_start(min(scan.behind.starts.get(queue.queue_id, 0), queue.end))
         elsewhere = queue.tail is not None and queue.journal != scan.number
-        at_home = queue.journal == scan.number or any(queue.queue_id % count == scan.number for count in journals)
-        if at_home and not elsewhere:
+        if not elsewhere and (queue.journal == scan.number or homes.may_hold(scan.number, queue.spec)):
             queue.cut_short, queue.journal = True, scan.number
 
 
 def known_by(
-    image: CheckpointImage, keyed: Keyeds, scans: Sequence[Scan], journal_disk: Disk, read_disk: Disk
+    image: CheckpointImage, keyed: Keyeds, scans: Iterable[Scan], journal_disk: Disk, read_disk: Disk
 ) -> Known:
     """What all that was read shows of the metadata's numbers."""
     seen = Seen()

@@ -132,7 +132,7 @@ class Life:
     def open(self, known: KnownEnds) -> None:
         """Recovery; `known` is folded and no more."""
         machine = self.machine
-        self.queues = live_queues(self.topics.below(machine.next_queue), machine.image, lambda _: 0)
+        self.queues = live_queues(self.topics.below(machine.next_queue), machine.image)
         self.keyed = dict(machine.image.keyed)
         rule = Replicated(
             replicated_end=known.replicated,
@@ -181,7 +181,7 @@ class Life:
             del self.queues[number]  # deleted
         for number, spec in self.topics.specs.items():
             if number >= machine.next_queue:
-                self.queues[number] = Queue(spec, QueueState(), 0)
+                self.queues[number] = Queue(spec, QueueState())
         machine.next_queue = self.topics.next_queue
         if isinstance(self.path, FollowPath):
             self.path.knows_queues(machine.next_queue, NOW)

@@ -119,7 +119,7 @@ async def test_leader_epochs(tmp_path: Path) -> None:
         pass
     async with open_rig(tmp_path) as rig:
         await rig.create("a")
-        assert rig.ctx.store.epoch == 2
+        assert rig.ctx.store.epochs == {0: 2}
         assert (await look(rig, LATEST, epoch=1))[0] == ErrorCode.FENCED_LEADER_EPOCH
         assert (await look(rig, LATEST, epoch=2))[0] == 0
         assert (await look(rig, LATEST, epoch=3))[0] == ErrorCode.UNKNOWN_LEADER_EPOCH

@@ -87,7 +87,7 @@ async def test_the_broker_is_leader_controller_and_only_replica(tmp_path: Path) 
         assert answer.controller_id == 1 and len(answer.cluster_id) == 22
         (partition,) = answer.topics[0].partitions
         assert (partition.leader_id, partition.replica_nodes, partition.isr_nodes) == (1, [1], [1])
-        assert partition.leader_epoch == rig.ctx.store.epoch
+        assert partition.leader_epoch == rig.ctx.store.epochs[0]
         assert partition.offline_replicas == []
         assert answer.topics[0].is_internal is False
 

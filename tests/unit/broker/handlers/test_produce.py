@@ -485,7 +485,7 @@ async def test_an_answer_names_so_many_records_and_unpacks_so_much_for_it(
 async def test_what_is_stored_is_acknowledged_beside_what_is_not(tmp_path: Path, line: str) -> None:
     """In another journal, or written where that is all that its topic asks for: a producer that was told otherwise
     would send it again."""
-    async with open_rig(tmp_path, journals=2) as rig:
+    async with open_rig(tmp_path, journals=(0, 1)) as rig:
         await rig.create("a", partitions=2)
         await rig.create("b", cairn_flush="none")
         first, second = rig.queue("a"), rig.queue("a", 1)

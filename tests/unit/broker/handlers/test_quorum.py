@@ -26,7 +26,7 @@ async def describe(rig: Rig, version: int, topic: str = "__cluster_metadata", pa
 async def test_this_broker_is_the_only_voter(tmp_path: Path, version: int) -> None:
     async with open_rig(tmp_path) as rig:
         answer, before = await describe(rig, version)
-        assert (before.leader_id, before.leader_epoch, before.error_code) == (1, rig.ctx.store.epoch, 0)
+        assert (before.leader_id, before.leader_epoch, before.error_code) == (1, rig.ctx.store.engine.epoch, 0)
         (voter,) = before.current_voters
         assert (voter.replica_id, voter.log_end_offset, before.observers) == (1, before.high_watermark, [])
         assert voter.last_caught_up_timestamp == (NOW_MS if version >= 1 else -1)

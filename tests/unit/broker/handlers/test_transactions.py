@@ -460,12 +460,12 @@ async def test_nobody_fences_the_coordinator(tmp_path: Path) -> None:
         client = await Client(rig, version=V1).ready()
         await client.add("a", 0)
         await client.send("a", 0, b"x")
-        for epoch in (rig.ctx.store.epoch + 1, 2**31 - 1):
+        for epoch in (rig.ctx.store.engine.epoch + 1, 2**31 - 1):
             assert await write_marker(rig, client, epoch, 0) == [ErrorCode.TRANSACTION_COORDINATOR_FENCED]
         assert stable(rig)[0] == 0, "it is still open"
         assert await client.end() == OK
         assert stable(rig) == (2, 2)
-        assert await write_marker(rig, client, rig.ctx.store.epoch, 0) == [OK], "a repeated one"
+        assert await write_marker(rig, client, rig.ctx.store.engine.epoch, 0) == [OK], "a repeated one"
 
 
 @scenario

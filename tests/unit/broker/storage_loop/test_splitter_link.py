@@ -53,7 +53,7 @@ def locks(tmp_path: Path) -> Iterator[list[int]]:
 
 
 def begin(resume: bool) -> Begin:
-    return Begin("journals", "data", None, {0: 0}, 1000, 1000, True, None, 0)
+    return Begin("journals", "data", None, [0], {0: 0}, 1000, 1000, True, None, 0)
 
 
 def wait_for_its_end(pid: int) -> None:

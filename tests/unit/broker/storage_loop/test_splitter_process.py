@@ -82,7 +82,7 @@ class Desk:
         self.process = SplitterProcess(theirs)
         self.specs = [SPEC, *more]
         self.process.broker.resolve = lambda queue_ids: self.specs  # type: ignore[method-assign]
-        self.process.begin = Begin(self.journal_dir, self.data_dir, None, {0: 0}, 60_000, 60_000, False, None)
+        self.process.begin = Begin(self.journal_dir, self.data_dir, None, [0], {0: 0}, 60_000, 60_000, False, None)
         self.process.splitter = self.process.open_splitter(None)
 
     def open_broker(self) -> None:
@@ -147,6 +147,13 @@ def test_memory_is_given_back_after_the_start_and_when_it_was_calm_for_a_while(
     assert len(trims) == 1, "between one round and the next"
     desk.process.step(now + splitter_process.REST_SECONDS + 1)
     assert len(trims) == 2
+
+
+def test_a_paused_splitter_rests_when_retention_is_due(desk: Desk) -> None:
+    """It used a whole CPU until splitting went on."""
+    process, now = desk.process, time.monotonic()
+    process.paused, process.next_retention = True, now - 1
+    assert max(process.step(now) or 0.0 for _ in range(5)) > 1.0
 
 
 def test_silent_producers_are_forgotten_after_the_time_that_was_told_last(desk: Desk) -> None:

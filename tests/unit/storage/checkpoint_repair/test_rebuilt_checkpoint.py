@@ -72,10 +72,10 @@ def test_there_is_no_gap_where_the_journal_reaches_back() -> None:
 
 
 def test_gaps_before_the_journal_and_in_it() -> None:
-    assert find_gaps(pieces(300), survey(400), {0: 900}) == [Gap(0, 300, 400)]
-    assert find_gaps(pieces(500, missing=[(0, 300, 450)]), survey(400), {0: 900}) == [Gap(0, 300, 400)]
+    assert find_gaps(pieces(300), survey(400), {0: 900}) == [Gap(0, 300, 400, True)]
+    assert find_gaps(pieces(500, missing=[(0, 300, 450)]), survey(400), {0: 900}) == [Gap(0, 300, 400, True)]
     damaged = survey(400, holes=[(420, 430), (600, 650), (950, 960)])
-    assert find_gaps(pieces(500), damaged, {0: 900}) == [Gap(0, 600, 650)], "one is known, one is for the start"
+    assert find_gaps(pieces(500), damaged, {0: 900}) == [Gap(0, 600, 650, True)], "one is known, one is for the start"
 
 
 # ------------------------------------------------------------------------------------------------------------- facts
@@ -98,11 +98,13 @@ def test_what_is_undecided_counts_only_when_it_is_sure_to_be_the_latest() -> Non
         ("transaction", b"b"): b"new",
         ("transaction", b"c"): b"new",
     }
-    assert rebuilt_keyed(known, facts, [Gap(0, 600, 650)], UNDECIDED) == {
+    assert rebuilt_keyed(known, facts, [Gap(0, 600, 650, True)], UNDECIDED) == {
         ("offset", b"g"): b"new",
         ("transaction", b"c"): b"new",
     }
-    assert ("transaction", b"a") in rebuilt_keyed(known, facts, [Gap(1, 600, 650)], UNDECIDED), "they are in journal 0"
+    assert ("transaction", b"a") in rebuilt_keyed(known, facts, [Gap(1, 600, 650, False)], UNDECIDED), (
+        "they are in journal 0"
+    )
 
 
 def test_log_starts_are_as_known_or_where_records_begin() -> None:
@@ -159,7 +161,7 @@ def test_holes_are_lost() -> None:
 
 
 def test_what_a_gap_may_have_cost_is_told() -> None:
-    gaps = [Gap(0, 300, 400)]
+    gaps = [Gap(0, 300, 400, True)]
     said = losses(held((8, 40), first=8), QueueRow(1, 8, 40), gaps)
     assert said[0] == "journal 0: positions 300 to 400 are lost"
     assert all(
@@ -172,12 +174,14 @@ def test_what_a_gap_may_have_cost_is_told() -> None:
         "offsets 40 on, as many as there were"
     )
     assert losses(held(), None, gaps)[-1] == "lost: t-0: offsets 0 on, as many as there were"
-    assert not any("committed offsets" in line for line in losses(held((0, 1)), QueueRow(1, 0, 1), [Gap(1, 3, 4)]))
+    assert not any(
+        "committed offsets" in line for line in losses(held((0, 1)), QueueRow(1, 0, 1), [Gap(1, 3, 4, False)])
+    )
 
 
 def test_transactions_that_nobody_ends_are_told() -> None:
     row = QueueRow(1, 0, 40, producers=(ProducerRow(9, 0, 0, (), -1, 30),))
-    assert "transaction of producer 9" in losses(held((0, 40)), row, [Gap(0, 300, 400)])[-1]
+    assert "transaction of producer 9" in losses(held((0, 40)), row, [Gap(0, 300, 400, True)])[-1]
     assert losses(held((0, 40)), row, []) == [], "the coordinator knows of it"
 
 

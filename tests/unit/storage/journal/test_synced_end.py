@@ -6,6 +6,7 @@ import errno
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from cairnmq.codec.records import Record, build_batch
 from cairnmq.errors import Corrupt, ErrorCode, Refusal
@@ -27,8 +28,9 @@ FIRST = "0/00000000000000000000.jnl"
 class Broker:
     def __init__(self, disk: SimDisk, read_disk: SimDisk, epoch: int = 1, journals: int = 1) -> None:
         self.disk, self.read_disk, self.epoch = disk, read_disk, epoch
-        config = EngineConfig(journals=journals, segment_bytes=600)
-        self.engine = Engine.open(disk, read_disk, SPECS, begin=lambda _: epoch, seed=5, config=config, now_ms=1000)
+        config = EngineConfig(segment_bytes=600)
+        specs = [replace(spec, journal=spec.queue_id % journals) for spec in SPECS]
+        self.engine = Engine.open(disk, read_disk, specs, begin=lambda _: epoch, seed=5, config=config, now_ms=1000)
 
     def put(self, queue_id: int = 1, *, sync: bool = True) -> int:
         queue = self.engine.queues[queue_id]

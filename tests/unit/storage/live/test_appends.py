@@ -23,11 +23,10 @@ NOW = 1_000_000
 
 def opened(flush: Flush = "commit", journals: int = 2) -> Engine:
     """Queue 1 is in journal 1, queue 2 in journal 0."""
-    specs = [QueueSpec(number, "t", number, bytes(16), LogConfig(flush=flush)) for number in (1, 2)]
-    config = EngineConfig(journals=journals)
-    return Engine.open(
-        SimDisk(Random(1)), SimDisk(Random(2)), specs, begin=lambda _: 1, seed=5, config=config, now_ms=NOW
-    )
+    config = LogConfig(flush=flush)
+    specs = [QueueSpec(number, "t", number, bytes(16), config, number % journals) for number in (1, 2)]
+    disks = SimDisk(Random(1)), SimDisk(Random(2))
+    return Engine.open(*disks, specs, begin=lambda _: 1, seed=5, config=EngineConfig(), now_ms=NOW)
 
 
 def batch(**fields: int) -> memoryview:

@@ -11,7 +11,7 @@ from cairnmq.storage.queue.state import QueueState
 
 
 def queue_at(split: int, visible: int) -> Queue:
-    queue = Queue(QueueSpec(1, "orders", 0, bytes(16), LogConfig()), QueueState(end=visible), journal=0)
+    queue = Queue(QueueSpec(1, "orders", 0, bytes(16), LogConfig()), QueueState(end=visible))
     queue.split_end = split
     return queue
 

@@ -150,8 +150,8 @@ class TestAdmission:
     @pytest.mark.parametrize("flush", ["none", "interval", "commit"])
     def test_a_repeated_marker_in_another_journal_is_done_when_the_first_is_synced(self, flush: Flush) -> None:
         """Else the fact in journal 0 that all is complete could outlive it, and nobody would end that transaction."""
-        spec = QueueSpec(1, "t", 0, bytes(16), LogConfig(flush=flush))
-        config, disks = EngineConfig(journals=2), (SimDisk(Random(1)), SimDisk(Random(2)))
+        spec = QueueSpec(1, "t", 0, bytes(16), LogConfig(flush=flush), journal=1)
+        config, disks = EngineConfig(), (SimDisk(Random(1)), SimDisk(Random(2)))
         engine = Engine.open(*disks, [spec], begin=lambda _: 1, seed=5, config=config, now_ms=NOW)
         queue, path, marker = engine.queues[1], engine.paths[1], Marker(1, 7, 0, True, 0)
         first = engine.appends.append_markers([marker], NOW).waits

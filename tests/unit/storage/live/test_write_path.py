@@ -45,7 +45,7 @@ class Journaled:
         journal = Journal(self.disk, 0, epoch=4, seed=9, segments=[], end=0, segment_bytes=1 << 20)
         self.path = WritePath(journal)
         spec = QueueSpec(1, "t", 0, bytes(16), LogConfig(flush=flush, **config))  # type: ignore[arg-type]
-        self.queue = Queue(spec, QueueState(), 0)
+        self.queue = Queue(spec, QueueState())
         self.heard: list[tuple[str, bool]] = []
 
     def stage(self, acks: int = -1, count: int = 1, sequence: int = -1, name: str = "") -> Placed:
@@ -78,7 +78,7 @@ class Journaled:
 
     def after_power_loss(self) -> Queue:
         """The queue as a recovery finds it if the power is lost now."""
-        queue = Queue(self.queue.spec, QueueState(), 0)
+        queue = Queue(self.queue.spec, QueueState())
         scan_journal(self.disk.crash(), 0, CheckpointImage(), {1: queue}, {}, now_ms=NOW)
         return queue
 

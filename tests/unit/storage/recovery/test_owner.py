@@ -10,8 +10,11 @@ import msgspec
 import pytest
 
 from cairnmq.errors import Corrupt, Lost, TooNew
+from cairnmq.settings.topic import LogConfig
+from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.recovery.owner import (
     OWNER_FILE,
+    Homes,
     Owner,
     OwnerWitness,
     check_owner,
@@ -117,34 +120,46 @@ def test_no_bit_of_it_is_believed_when_it_is_damaged(journals: SimDisk) -> None:
 
 
 def test_it_is_kept_when_it_changed(journals: SimDisk) -> None:
-    owner = OwnerWitness(journals, "a", 1)
+    owner = OwnerWitness(journals, "a")
     owner.keep(WITNESS)
     before = journals.operations
     owner.keep(WITNESS)
     assert journals.operations == before
     owner.keep(msgspec.structs.replace(WITNESS, epoch=8))
-    assert read_owner(journals) == Owner("a", 1, Counters(8, 12, 1 << 41, 99), (1,))
+    assert read_owner(journals) == Owner("a", 1, Counters(8, 12, 1 << 41, 99), placed=True)
 
 
 def test_a_full_disk_does_not_keep_a_broker_from_starting(journals: SimDisk, caplog: pytest.LogCaptureFixture) -> None:
-    owner = OwnerWitness(journals, "a", 1)
+    owner = OwnerWitness(journals, "a")
     owner.keep(WITNESS)
     journals.faults[journals.operations + 1] = errno.ENOSPC
     with caplog.at_level(logging.WARNING):
         owner.keep(msgspec.structs.replace(WITNESS, epoch=8))
     assert "owner.json could not be written" in caplog.text
-    assert read_owner(journals) == Owner("a", 1, WITNESS, (1,))
+    assert read_owner(journals) == Owner("a", 1, WITNESS, placed=True)
     owner.keep(msgspec.structs.replace(WITNESS, epoch=8))
     assert owner.kept == Counters(8, 12, 1 << 41, 99)
 
 
-def test_it_remembers_how_many_journals_there_were(journals: SimDisk) -> None:
+def test_it_remembers_how_many_journals_there_were_when_ids_said_where_queues_are(journals: SimDisk) -> None:
     """A queue's entries may still lie where it was at home then."""
-    OwnerWitness(journals, "a", 2).keep(WITNESS)
-    OwnerWitness(journals, "a", 4).keep(WITNESS)
-    OwnerWitness(journals, "a", 2).keep(WITNESS)
+    write_owner(journals, Owner("a", 1, journals=(2, 4)))
+    OwnerWitness(journals, "a").keep(WITNESS)
+    assert read_owner(journals) == Owner("a", 1, WITNESS, (2, 4)) and journal_counts(journals) == {2, 4}
+    homes, spec = Homes(journals), QueueSpec(6, "t", 0, bytes(16), LogConfig(), journal=1)
+    assert [number for number in range(4) if homes.may_hold(number, spec)] == [0, 1, 2]
+
+
+def test_in_a_new_directory_topics_have_always_said_where_queues_are(journals: SimDisk) -> None:
+    OwnerWitness(journals, "a").keep(WITNESS)
+    for number in ("3", "17"):
+        journals.make_dir(number)
+        journals.create(f"{number}/00000000000000000000.jnl")
+    OwnerWitness(journals, "a").keep(msgspec.structs.replace(WITNESS, epoch=8))
     owner = read_owner(journals)
-    assert owner is not None and owner.journals == (2, 4) and journal_counts(journals) == {2, 4}
+    assert owner is not None and owner.placed and journal_counts(journals) == set()
+    homes, spec = Homes(journals), QueueSpec(6, "t", 0, bytes(16), LogConfig(), journal=17)
+    assert [number for number in range(20) if homes.may_hold(number, spec)] == [17]
 
 
 def test_of_journals_from_before_it_was_remembered_any_number_is_possible(journals: SimDisk) -> None:

@@ -106,7 +106,7 @@ class Node:
         self.metadata = SimMetadata(replace(FULL, epoch=0))
 
     def start(self) -> Engine:
-        owner = OwnerWitness(self.disks[0], "c", 1)
+        owner = OwnerWitness(self.disks[0], "c")
         self.engine = Engine.open(
             *self.disks,
             self.specs,
