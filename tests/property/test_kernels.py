@@ -27,7 +27,7 @@ from cairnmq.errors import Refusal
 from cairnmq.metadata.image import QueueRange, Topic
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.batches import admission
-from cairnmq.storage.files.format import DURABLE, FACT, QUEUE_ID_MAX, Leader, segment_entry, whole_frame
+from cairnmq.storage.files.format import DURABLE_FLAG, FACT, QUEUE_ID_MAX, Leader, segment_entry, whole_frame
 from cairnmq.storage.journal import entries
 from cairnmq.storage.live.queue import Queue
 from cairnmq.storage.queue.spec import QueueSpec
@@ -211,7 +211,7 @@ def journal_bytes(draw: st.DrawFn) -> bytes:
     for _ in range(draw(st.integers(0, 5))):
         queue_id, synced = draw(st.sampled_from([0, 1, QUEUE_ID_MAX])), draw(st.sampled_from([0, 1000, 2**64 - 1]))
         # known, to be ignored, and one that ends a scan
-        flags = draw(st.sampled_from([0, DURABLE, 0x8000 | DURABLE, 0x40]))
+        flags = draw(st.sampled_from([0, DURABLE_FLAG, 0x8000 | DURABLE_FLAG, 0x40]))
         kind = draw(st.sampled_from(["batch", "batch", "fact", "short batch"]))
         if kind == "fact":
             payload = draw(st.binary(max_size=1000))

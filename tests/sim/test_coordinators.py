@@ -69,12 +69,12 @@ def records_count_before_they_are_stored(patch: pytest.MonkeyPatch) -> None:
 
 
 def commits_are_acknowledged_when_written(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(AckLines, "when_synced_for_certain", AckLines.when_written)
+    patch.setattr(AckLines, "when_durable_for_certain", AckLines.when_written)
 
 
 def what_a_failed_sync_left_is_called_gone(patch: pytest.MonkeyPatch) -> None:
     """It is in the journal, and comes back with the next start."""
-    patch.setattr(AckLines, "when_synced_for_certain", AckLines.when_synced)
+    patch.setattr(AckLines, "when_durable_for_certain", AckLines.when_durable)
 
 
 def complete_outlives_a_marker(patch: pytest.MonkeyPatch) -> None:

@@ -19,9 +19,10 @@ from cairnmq.storage.files.format import NO_SEGMENTS, CheckpointRows, QueueRow, 
 from cairnmq.storage.journal.journal import Group, Journal, JournalReader
 from cairnmq.storage.live import reads
 from cairnmq.storage.live.ack_lines import AckLines, Released
-from cairnmq.storage.live.ack_policy import SYNCED, WRITTEN, AckPoint
+from cairnmq.storage.live.ack_policy import DURABLE, REPLICATED, AckPoint
 from cairnmq.storage.live.queue import Queue
-from cairnmq.storage.live.write_path import Write, WritePath
+from cairnmq.storage.live.unreplicated import Write
+from cairnmq.storage.live.write_path import WritePath
 from cairnmq.storage.maintenance import pack_merge, repair
 from cairnmq.storage.maintenance.repair import Repairer
 from cairnmq.storage.maintenance.segment_restore import restore_segment
@@ -48,10 +49,10 @@ SEEDS = 100
 
 
 def ack_before_sync(patch: pytest.MonkeyPatch) -> None:
-    def when_synced(lines: AckLines, position: int, released: Released) -> None:
+    def when_durable(lines: AckLines, position: int, released: Released) -> None:
         lines.when_written(position, released)
 
-    patch.setattr(AckLines, "when_synced", when_synced)
+    patch.setattr(AckLines, "when_durable", when_durable)
 
 
 def ack_before_write(patch: pytest.MonkeyPatch) -> None:
@@ -63,7 +64,7 @@ def start_told_before_sync(patch: pytest.MonkeyPatch) -> None:
     stage_start = WritePath.stage_start
 
     def eager(path: WritePath, queue: Queue, offset: int, now_ms: int) -> AckPoint | Refusal:
-        told = AckPoint(path.journal.number, SYNCED, 0)
+        told = AckPoint(path.journal.number, DURABLE, 0)
         return told if offset <= queue.log_start else stage_start(path, queue, offset, now_ms)
 
     patch.setattr(WritePath, "stage_start", eager)
@@ -169,8 +170,7 @@ def checkpoint_published_unsynced(patch: pytest.MonkeyPatch) -> None:
 
 def split_beyond_synced(patch: pytest.MonkeyPatch) -> None:
     """The engine's own assertion is taken out too, so that the oracle has to find it."""
-    patch.setattr(Engine, "splittable", lambda engine, number: engine.paths[number].journal.end)
-    patch.setattr(Journal, "replicated_end", property(lambda journal: journal.end))
+    patch.setattr(WritePath, "splittable", lambda path: path.journal.end)
     on_round = Engine.on_round
 
     def trusting(engine: Engine, done: object) -> None:
@@ -419,7 +419,7 @@ def import_visible_before_sync(patch: pytest.MonkeyPatch) -> None:
     def eager(path: WritePath, *what: object) -> object:
         staged = stage_kept(path, *what)  # type: ignore[arg-type]
         for each in path._staged:
-            each.visible_at = WRITTEN
+            each.visible_at = REPLICATED
         return staged
 
     patch.setattr(WritePath, "stage_kept", eager)
@@ -431,7 +431,7 @@ def import_opens_without_a_fact(patch: pytest.MonkeyPatch) -> None:
     def forgetful(path: WritePath, queue: Queue, batches: Sequence[memoryview], span: Span, now_ms: int) -> object:
         if queue.state.end == 0 < span.start and path.stopped is None:
             queue.state.end = span.start
-            path._opened.append((queue, span.start))
+            path._opened.append((queue, span.start, path.journal.staged_end))
         return stage_kept(path, queue, batches, span, now_ms)
 
     patch.setattr(WritePath, "stage_kept", forgetful)

@@ -198,7 +198,7 @@ class Engine:
     def on_round(self, done: Round) -> None:
         path = self.paths[done.journal]
         assert self.split[done.journal] <= done.position  # invariant 1
-        assert done.position <= min(path.journal.synced, path.journal.replicated_end)
+        assert done.position <= path.splittable()
         resume = self._resume
         if done.pack:
             self.pack_set.add(done.pack)
@@ -290,9 +290,8 @@ class Engine:
         return self._resume.copy()
 
     def splittable(self, number: int) -> int:
-        """How far the splitter may go: nothing is split before it is synced and replicated."""
-        journal = self.paths[number].journal
-        return min(journal.synced, journal.replicated_end)
+        """How far the splitter may go: nothing is split before every in-sync replica has synced it."""
+        return self.paths[number].splittable()
 
     def full(self, path: WritePath) -> bool:
         """Producers of this journal wait while the backlog is at its cap; of one that stopped, they are refused."""

@@ -7,6 +7,7 @@ import logging
 import sys
 import time
 
+from cairnmq.testing.replicas.stored_world import StoredWorld
 from cairnmq.testing.replicas.world import ReplicaWorld
 from cairnmq.testing.sim_coordinators import CoordinatorWorld
 from cairnmq.testing.sim_machine import Tally
@@ -48,6 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
             total.add(run_seed(seed, steps=options.steps, trace=options.trace, world=world))
             for cluster in range(seed * CLUSTERS, (seed + 1) * CLUSTERS):
                 ReplicaWorld(cluster).run()
+                StoredWorld(cluster).run()
                 clusters += 1
         except Exception:
             again = f"python -m cairnmq.testing.campaign --seed {seed} --steps {options.steps} --trace"
@@ -63,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
             told = spent
             print(so_far, flush=True)
     print(", ".join(f"{getattr(total, field)} {field.replace('_', ' ')}" for field in total.__struct_fields__))
-    print(f"{clusters} clusters of replicas")
+    print(f"{clusters} clusters of replicas, {clusters} with real storage")
     print(f"{so_far}, no violation")
     return 0
 

@@ -20,7 +20,8 @@ from cairnmq.storage.files.fault_point import disarmed
 from cairnmq.storage.files.format import BATCH, CHECKPOINTS, DELETED_SUFFIX, LOSSES
 from cairnmq.storage.journal.journal import JournalReader
 from cairnmq.storage.live.queue import Queue
-from cairnmq.storage.live.write_path import Write, WritePath
+from cairnmq.storage.live.unreplicated import Write
+from cairnmq.storage.live.write_path import WritePath
 from cairnmq.storage.maintenance.maintenance import Maintenance
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.splitter.placement import Thresholds

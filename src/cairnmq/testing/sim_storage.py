@@ -15,7 +15,7 @@ from cairnmq.errors import Corrupt, Refusal
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.files.format import Keyed, StartMoved
 from cairnmq.storage.journal.journal import Journal
-from cairnmq.storage.live.ack_policy import SYNCED, AckPoint
+from cairnmq.storage.live.ack_policy import DURABLE, AckPoint
 from cairnmq.storage.live.queue import Queue
 from cairnmq.storage.splitter.splitter import Splitter
 from cairnmq.testing.oracle import JournalModel, QueueModel, batch_key, demand, entries_of
@@ -130,7 +130,7 @@ class World(SplitterMachine):
             demand(placed.base_offset == held.end, name(queue), "gave offset", placed.base_offset, "after", held.end)
             held.add(bytes(batch), name(queue))
             lane.bounds[placed.end] = None if queue.config.flush == "none" else queue.config.flush_ms
-            if placed.level is SYNCED:
+            if placed.level is DURABLE:
                 lane.visible_by.setdefault(queue.queue_id, []).append((held.end, placed.end))
             self.tally.batches += 1
         else:
@@ -147,7 +147,7 @@ class World(SplitterMachine):
 
         def released(met: bool) -> None:
             self.waiting -= 1
-            if met and point.level is SYNCED:
+            if met and point.level is DURABLE:
                 model.promise(end)
             elif met:
                 demand(end <= model.written, "acknowledged", end, "but only", model.written, "is written")
@@ -178,7 +178,7 @@ class World(SplitterMachine):
         path = self.lanes[number].path
         end = path.stage_fact(queue, fact, self.now)
         if not isinstance(end, Refusal):
-            self.wait_for(AckPoint(number, SYNCED, end), None)
+            self.wait_for(AckPoint(number, DURABLE, end), None)
 
     # the journals
 

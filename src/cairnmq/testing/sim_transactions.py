@@ -24,7 +24,7 @@ from cairnmq.storage.batches.batch_run import NotCached
 from cairnmq.storage.batches.markers import Marker, marker_batch
 from cairnmq.storage.engine import Engine
 from cairnmq.storage.files.format import Aborted
-from cairnmq.storage.live.ack_policy import BATCH, SYNCED, AckPoint, durability
+from cairnmq.storage.live.ack_policy import BATCH, DURABLE, AckPoint, durability
 from cairnmq.storage.live.queue import Queue
 from cairnmq.storage.live.reads import Batches
 from cairnmq.testing.oracle import SERIAL_DIGITS, JournalModel, QueueModel, demand
@@ -168,7 +168,7 @@ class TransactionWorld(World):
         held = self.live.setdefault(queue.queue_id, QueueModel())
         held.add(data, name(queue))
         lane.bounds[point.end] = None if config.flush == "none" else config.flush_ms
-        if visible is SYNCED:
+        if visible is DURABLE:
             lane.visible_by.setdefault(queue.queue_id, []).append((held.end, point.end))
         self.tally.batches += 1
         self.wait_for(point, answer)

@@ -13,7 +13,7 @@ from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.checkpoint.checkpoint import load_checkpoint
 from cairnmq.storage.engine import Engine, EngineConfig
 from cairnmq.storage.files.format import Keyed, journal_segment
-from cairnmq.storage.live.ack_policy import SYNCED, WRITTEN, AckPoint
+from cairnmq.storage.live.ack_policy import DURABLE, REPLICATED, AckPoint
 from cairnmq.storage.live.write_path import Placed
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.recovery import lost_disk
@@ -123,9 +123,9 @@ def test_those_asked_for_are_hosted_from_the_start(broker: Broker) -> None:
 def test_facts_of_coordinators_are_in_their_slot_s_and_the_node_s_in_the_first_of_them(broker: Broker) -> None:
     appends, paths = broker.engine.appends, broker.engine.paths
     point = appends.put_keyed(SlotPlace(9, 17), [Keyed("offsets", b"g", b"1")], "commit", NOW)
-    assert point == AckPoint(17, SYNCED, paths[17].journal.staged_end)
+    assert point == AckPoint(17, DURABLE, paths[17].journal.staged_end)
     witness = appends.put_witness(Keyed("s", b"k", b"2"), "commit", NOW)
-    assert witness == AckPoint(3, WRITTEN, paths[3].journal.staged_end)
+    assert witness == AckPoint(3, REPLICATED, paths[3].journal.staged_end)
     broker.flush(17)
     broker.flush(3)
     assert broker.killed().engine.keyed == {("offsets", b"g"): b"1", ("s", b"k"): b"2"}
@@ -140,7 +140,7 @@ def test_a_moved_start_is_in_the_queue_s_journal(broker: Broker) -> None:
     broker.put(2)
     queue = broker.engine.queues[2]
     assert broker.engine.appends.move_start(queue, 1, NOW) == AckPoint(
-        17, SYNCED, broker.engine.paths[17].journal.staged_end
+        17, DURABLE, broker.engine.paths[17].journal.staged_end
     )
     broker.flush(17)
     assert broker.killed().engine.queues[2].log_start == 1

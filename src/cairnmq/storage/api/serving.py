@@ -16,7 +16,8 @@ from cairnmq.storage.live.ack_policy import AckPoint
 from cairnmq.storage.live.queue import Queue
 from cairnmq.storage.live.reads import Batches, Reads
 from cairnmq.storage.live.time_lookup import find_record, newest_in_tail
-from cairnmq.storage.live.write_path import Placed, Write, WritePath
+from cairnmq.storage.live.unreplicated import Write
+from cairnmq.storage.live.write_path import Placed, WritePath
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.queue.state import QueueState
 from cairnmq.storage.segments.segment import forget_oldest

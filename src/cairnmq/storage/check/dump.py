@@ -31,7 +31,7 @@ from cairnmq.storage.files.format import (
     BATCH,
     CHECKPOINT_SUFFIX,
     COMMIT,
-    DURABLE,
+    DURABLE_FLAG,
     ENTRY_HEAD,
     ENTRY_MAGIC,
     ENTRY_SIZE,
@@ -146,8 +146,8 @@ def _entry(entry: Entry) -> str:
 
 def _flags(flags: int) -> str:
     """`durable`, and the numbers of others that may be ignored."""
-    others = flags & ~DURABLE
-    return f"{' durable' if flags & DURABLE else ''}{f' flags={others:#06x}' if others else ''}"
+    others = flags & ~DURABLE_FLAG
+    return f"{' durable' if flags & DURABLE_FLAG else ''}{f' flags={others:#06x}' if others else ''}"
 
 
 def _head(head: SegmentHead) -> str:

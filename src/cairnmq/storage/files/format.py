@@ -40,8 +40,8 @@ ENTRY_LENGTH_MAX = 1 << 30
 QUEUE_ID_BITS = 48  # of the eight bytes; the flags are above them
 QUEUE_ID_MAX = (1 << QUEUE_ID_BITS) - 1
 # Flags. The low eight bits are required: who does not know one of them refuses the entry. The others may be ignored.
-DURABLE = 1  # counts, for readers and coordinators, when it is on disk
-UNKNOWN_REQUIRED = 0xFF & ~DURABLE
+DURABLE_FLAG = 1  # counts, for readers and coordinators, when it is on disk
+UNKNOWN_REQUIRED = 0xFF & ~DURABLE_FLAG
 
 _ENTRY_VERSION = Layout(">HB")
 BATCH_LENGTH = Layout(">i")

@@ -2,7 +2,8 @@
 
 States of a byte: staged (has a position) -> written (page cache) -> synced (disk). `stage_*`, `take`, `written` and
 `taken_back` run on the thread that owns the journal; `write`, `sync` and `prepare` do I/O and may run on others, each
-one at a time, `rewrite_unsynced` alone. With one replica the replicated end is the written end.
+one at a time, `rewrite_unsynced` alone. All in-sync replicas have written what lies before the replicated end, and
+synced what lies before the durable end; with one replica these are the written and the synced end.
 """
 
 from __future__ import annotations
@@ -113,17 +114,18 @@ class Journal:
         self.synced_file = SyncedEndFile(disk, number, epoch, seed)
         self.end = end
         self.synced = self.end
+        self.replicated_end = self.end
+        self.durable_end = self.end
         self.staged_end = self.end
+        # A write failed, and other replicas will copy what takes its place. A power loss could bring back what it left
+        # behind, of the same epoch and at the same position: so the next file's name is on disk before its bytes.
+        self.names_first = False
         self._buffers: list[Buffer] = []
         self._staged_from = self.end
         self._rolls = False
         self._segment_start = -1
         self._next: File | None = None
         self._asked_at = -1  # the last segment behind which one was asked for
-
-    @property
-    def replicated_end(self) -> int:
-        return self.end
 
     @property
     def start(self) -> int:
@@ -165,6 +167,23 @@ class Journal:
             self._segment_start = self.staged_end
             self.staged_end += SEGMENT_ENTRY_SIZE
 
+    def begin_epoch(self, epoch: int, now_ms: int) -> None:
+        """This broker leads from here on. The head of a segment is staged alone, so that there is something to
+        replicate: nothing of earlier epochs counts before something of this one does."""
+        assert epoch > self.epoch and not self._buffers
+        self.epoch = self.synced_file.epoch = epoch
+        self.begin_segment()
+        self._begin(now_ms)
+
+    def stage_copied(self, entries: Buffer, *, begins: bool) -> Group:
+        """Whole entries of a leader, as they are; its own group. `begins`: with the head of a segment. A file that was
+        open before a start or a cut is not gone on with, so one may begin without a head."""
+        start, self.staged_end = self.staged_end, self.staged_end + len(entries)
+        rolls = begins or self._segment_start < 0
+        if rolls:
+            self._segment_start = start
+        return Group(start, self.staged_end, [entries], rolls)
+
     def take(self) -> Group | None:
         if not self._buffers:
             return None
@@ -180,6 +199,9 @@ class Journal:
             name = journal_segment(self.number, group.start)
             file = self._new_file(name)
             try:
+                if self.names_first:
+                    self.disk.sync_dir(str(self.number))
+                    self.names_first = False
                 file.append(group.buffers)
             except BaseException:
                 file.close()
@@ -300,8 +322,8 @@ class Journal:
         assert group.start == self.end, (group.start, self.end)
         self.end = group.end
 
-    def rewritten(self) -> None:
-        """The next group begins a segment: those who have the old files open need not look at their names again."""
+    def begin_segment(self) -> None:
+        """With the next group: so those who have files open that were replaced need not look at their names again."""
         self._segment_start = -1
 
     def synced_to(self, position: int) -> None:

@@ -39,18 +39,27 @@ class SyncedEndFile:
     def __init__(self, disk: Disk, number: int, epoch: int, seed: int) -> None:
         self._disk = disk
         self._number = number
-        self._epoch = epoch
-        self._seed = seed
+        self.epoch = epoch
+        self.seed = seed
         self._file: File | None = None
 
     def put(self, position: int) -> None:
         """Only when all before `position` is on disk. A disk that refuses leaves an older one, or none."""
         file, self._file = self._file, None
         with suppress(OSError):
-            if file is None:
-                file = self._disk.open_in_place(synced_name(self._number))
-            file.write_at(0, SyncedEnd(self._number, self._epoch, self._seed, position).sealed())
-            self._file = file
+            self._put(file, position)
+
+    def lower(self, position: int) -> None:
+        """Before bytes are cut on purpose: durable, since a later end that came back would call them lost."""
+        file, self._file = self._file, None
+        self._put(file, position).sync()
+
+    def _put(self, file: File | None, position: int) -> File:
+        if file is None:
+            file = self._disk.open_in_place(synced_name(self._number))
+        file.write_at(0, SyncedEnd(self._number, self.epoch, self.seed, position).sealed())
+        self._file = file
+        return file
 
     def close(self) -> None:
         if self._file is not None:

@@ -1,6 +1,7 @@
 """The ack table (docs/architecture.md): what a producer waits for, what readers wait for, when a sync is due.
 
-Nothing else asks for a topic's flush policy. With replication a third level comes between the two: *replicated*.
+Nothing else asks for a topic's flush policy. A journal with one replica replicates at once, in the turn in which it is
+written, and what its own disk has synced is durable.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ KEYED_FLUSH_MS = 500  # keyed facts that are acknowledged before they are synced
 class AckLevel(IntEnum):
     """How safe a journal entry is; each level includes those before it."""
 
-    WRITTEN = 0  # in the page cache: survives kill -9
-    SYNCED = 1  # fdatasync returned: survives power loss
+    WRITTEN = 0  # in the leader's page cache: survives its kill -9
+    REPLICATED = 1  # every in-sync replica has it: survives while one of them lives
+    DURABLE = 2  # every in-sync replica has synced it: survives power loss
 
 
 class EntryKind(Enum):
@@ -48,22 +50,32 @@ class AckPoint(Struct, frozen=True, gc=False):
     end: int
 
 
-WRITTEN, SYNCED = AckLevel.WRITTEN, AckLevel.SYNCED
+WRITTEN, REPLICATED, DURABLE = AckLevel
 BATCH, MARKER, START, KEYED, WITNESS = EntryKind
-_AT_ONCE = Durability(WRITTEN, WRITTEN)
-_SAFE = Durability(SYNCED, SYNCED)
-_ACKNOWLEDGED_SAFE = Durability(SYNCED, WRITTEN)
+_BY_LEADER = Durability(WRITTEN, REPLICATED)
+_AT_ONCE = Durability(REPLICATED, REPLICATED)
+_SAFE = Durability(DURABLE, DURABLE)
+_ACKNOWLEDGED_SAFE = Durability(DURABLE, REPLICATED)
 
 
-def durability(kind: EntryKind, flush: str, acks: int = ACKS_ALL, *, journals: int = 1) -> Durability:
-    """The rule. `flush`: of the topic; of the broker for keyed facts. `journals`: how many there are.
+def durability(
+    kind: EntryKind, flush: str, acks: int = ACKS_ALL, *, journals: int = 1, alone: bool = True
+) -> Durability:
+    """The rule. `flush`: of the topic; of the broker for keyed facts. `journals`: how many there are. `alone`: the
+    journal has one replica.
 
-    Order holds within one journal only, and coordinators have their facts in all of them. So with several journals a
-    marker is synced before the fact "complete" follows, and a fact before batches that rely on it.
+    acks=1 decides when the producer hears, never what readers see. Order holds within one journal only, and only up to
+    its next leader; and coordinators have their facts in all journals. So with several journals a marker is durable
+    before the fact "complete" follows, and a fact before batches that rely on it. With several replicas both always
+    are, whatever the topic says.
     """
+    if kind is BATCH:
+        if acks != ACKS_ALL:
+            return _BY_LEADER
+        return _SAFE if flush == "commit" else _AT_ONCE
     if kind is WITNESS:
         return _AT_ONCE
-    if kind is START or (acks == ACKS_ALL and flush == "commit"):
+    if kind is START or flush == "commit" or not alone:
         return _SAFE
     if journals > 1 and kind in (MARKER, KEYED):
         return _ACKNOWLEDGED_SAFE
@@ -72,6 +84,6 @@ def durability(kind: EntryKind, flush: str, acks: int = ACKS_ALL, *, journals: i
 
 def sync_within_ms(level: AckLevel, config: LogConfig, acks: int = ACKS_ALL) -> int:
     """How soon an entry of a topic must be synced that is acknowledged at `level`."""
-    if level is SYNCED:
+    if level is DURABLE:
         return 0
     return NONE_FLUSH_MS if acks == ACKS_ALL and config.flush == "none" else config.flush_ms

@@ -16,9 +16,9 @@ from cairnmq.storage.files.format import Keyed
 from cairnmq.storage.journal.directories import facts_journal
 from cairnmq.storage.live.ack_lines import Released
 from cairnmq.storage.live.ack_policy import (
+    DURABLE,
     KEYED,
     KEYED_FLUSH_MS,
-    SYNCED,
     WITNESS,
     AckLevel,
     AckPoint,
@@ -100,9 +100,10 @@ class Appends:
     def _put(
         self, kind: EntryKind, slot: SlotPlace, facts: Sequence[Keyed], flush: str, now_ms: int
     ) -> AckPoint | Refusal:
-        level = durability(kind, flush, journals=len(self._paths)).acknowledged
-        within_ms = 0 if level is SYNCED else KEYED_FLUSH_MS
-        end = self._paths[slot.journal].stage_keyed(facts, now_ms, within_ms, slot.queue_id)
+        path = self._paths[slot.journal]
+        level = durability(kind, flush, journals=len(self._paths), alone=path.alone).acknowledged
+        within_ms = 0 if level is DURABLE else KEYED_FLUSH_MS
+        end = path.stage_keyed(facts, now_ms, within_ms, slot.queue_id)
         return end if isinstance(end, Refusal) else AckPoint(slot.journal, level, end)
 
     def when(self, point: AckPoint, released: Released) -> None:

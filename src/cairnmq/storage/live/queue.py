@@ -1,7 +1,8 @@
-"""One queue as the broker holds it in memory: what was given out, written, visible, split."""
+"""One queue as the broker holds it in memory: what was given out, replicated, visible, split."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
 from cairnmq.settings.topic import LogConfig
@@ -14,7 +15,7 @@ from cairnmq.storage.segments.queue_reader import QueueReader
 
 
 class Pending:
-    """A run of a queue's records that waits for a sync. Later records that need none ride along with it."""
+    """A run of a queue's records that must be durable to be seen. Later records that need not ride along with it."""
 
     __slots__ = ("position", "queue", "visible_to")
 
@@ -24,8 +25,24 @@ class Pending:
         self.visible_to = visible_to
 
 
+Waiting = deque[Pending]  # one journal's, in the order of their positions
+
+
+def show_durable(waiting: Waiting, position: int) -> list[Queue]:
+    """Everything before `position` is durable. Returns queues that have more to show."""
+    advanced: list[Queue] = []
+    while waiting and waiting[0].position <= position:
+        pending = waiting.popleft()
+        queue = pending.queue
+        queue.high_watermark = max(queue.high_watermark, pending.visible_to)
+        if queue.pending is pending:
+            queue.pending = None
+        advanced.append(queue)
+    return advanced
+
+
 class Queue:
-    """`state.end` is the next offset to give; `end` what is written; `visible` what readers may see.
+    """`state.end` is the next offset to give; `end` what is replicated; `visible` what readers may see.
 
     split_end <= visible <= end <= state.end. An idle queue holds no tail, reader or waiter.
     """
@@ -119,10 +136,24 @@ class Queue:
         if offset > self.end:
             self.end = self.high_watermark = self.split_end = offset
 
-    def add_to_tail(self, offset: int, position: int, size: int, timestamp: int) -> None:
+    def add(
+        self, offset: int, end: int, position: int, size: int, timestamp: int, durable: bool, waiting: Waiting
+    ) -> bool:
+        """A batch is replicated; True if readers may see more. A durable one waits, and what comes after it in this
+        queue waits with it (R2)."""
         if self.tail is None:
             self.tail = Tail()
         self.tail.add(offset, position, size, timestamp)
+        self.end = end
+        if durable:
+            self.pending = Pending(position + size, self, end)
+            waiting.append(self.pending)
+        elif self.pending is not None:
+            self.pending.visible_to = end
+        else:
+            self.high_watermark = end
+            return True
+        return False
 
     def split_to(self, end: int) -> None:
         # Rounds come in order, and only records that count are split.

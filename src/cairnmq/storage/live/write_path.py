@@ -1,15 +1,17 @@
 """The write path of one journal: batches in, offsets given, groups written and synced, acknowledgements released.
 
-Requests wait in a line for each level of the ack table (ack_policy.py, ack_lines.py). A record becomes visible when it
-has reached its own level and every earlier record of its queue is visible.
+Requests wait in a line for each level of the ack table (ack_policy.py, ack_lines.py): written, replicated, durable. An
+entry counts once it is replicated; then the tail of its queue knows it. It becomes visible then, or once it is durable
+if it must be, and when every earlier record of its queue is visible. Until it is replicated it can be undone.
+
+With one replica the second level follows the first in the same turn, and the third the own sync. With several, whoever
+drives the path tells it (`replicated_to`, `durable_to`).
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-
-from msgspec import Struct
 
 from cairnmq.codec.batch import (
     CONTROL_BIT,
@@ -27,21 +29,23 @@ from cairnmq.storage.batches import admission
 from cairnmq.storage.batches.admission import Span
 from cairnmq.storage.batches.markers import Marker, check_marker, marker_batch
 from cairnmq.storage.files.fault_point import reach
-from cairnmq.storage.files.format import DURABLE, Fact, ProducerRow, StartMoved
+from cairnmq.storage.files.format import DURABLE_FLAG, ENTRY_SIZE, Fact, StartMoved, encode_fact
 from cairnmq.storage.journal.journal import Group, Journal
 from cairnmq.storage.live.ack_lines import AckLines
 from cairnmq.storage.live.ack_policy import (
     ACKS_ALL,
     BATCH,
+    DURABLE,
     MARKER,
     START,
-    SYNCED,
     AckLevel,
     AckPoint,
     durability,
     sync_within_ms,
 )
-from cairnmq.storage.live.queue import Pending, Queue
+from cairnmq.storage.live.journal_path import JournalPath
+from cairnmq.storage.live.queue import Queue, Waiting
+from cairnmq.storage.live.unreplicated import Keyeds, Staged, Write, count, take_below, undo
 from cairnmq.storage.queue.producers import check
 
 admit = pick(admission.admit)
@@ -56,46 +60,44 @@ class Placed(AckPoint, frozen=True, gc=False):
     is_duplicate: bool = False
 
 
-class _Staged(Struct, gc=False):
-    """What `written` and `failed` must know of a staged batch."""
+class WritePath(JournalPath):
+    """Owned by one thread, except for what only touches files (`write`, and what `JournalPath` says).
 
-    queue: Queue
-    offset: int
-    end_offset: int
-    position: int
-    size: int
-    timestamp: int
-    visible_at: AckLevel
-    producer_id: int
-    producer_before: ProducerRow | None
-    epochs_before: list[tuple[int, int]] | None
+    `keyed`: of a journal with several replicas, the keyed facts in it up to the replicated end, kept up to date. None:
+    it has one replica (`alone`)."""
 
-
-class Write(Struct):
-    """A group on its way to the disk, with what it will mean once it is there."""
-
-    group: Group
-    staged: list[_Staged]
-    facts: list[tuple[Queue, Fact]]
-    sync_by_ms: int | None
-    opened: list[tuple[Queue, int]]
-
-
-class WritePath:
-    """Owned by one thread, except `write`, `sync`, `rewrite_unsynced` and `probe`, which only touch files."""
-
-    def __init__(self, journal: Journal) -> None:
-        self.journal = journal
-        self.stopped: str | None = None  # why this journal takes no writes
-        self.unsplit_entries = 0
-        self.sync_by_ms: int | None = None  # when the oldest written byte that is not synced must be
+    def __init__(self, journal: Journal, *, keyed: Keyeds | None = None, waiting: Waiting | None = None) -> None:
+        super().__init__(journal, waiting)
+        self.keyed = keyed
+        self.alone = keyed is None
+        self.lines = AckLines(journal, alone=self.alone)
         self._staged_sync_by_ms: int | None = None
-        self._staged: list[_Staged] = []
-        self._facts: list[tuple[Queue, Fact]] = []
-        self._opened: list[tuple[Queue, int]] = []  # queues that begin behind 0, and where
+        self._staged: list[Staged] = []
+        self._facts: list[tuple[Queue | None, Fact, int]] = []
+        self._opened: list[tuple[Queue, int, int]] = []
+        self._unreplicated: deque[Write] = deque()  # written; always empty with one replica
         self._moved_end = 0  # behind the last fact that moved a log start, of whatever queue
-        self.lines = AckLines(journal)
-        self._pending: deque[Pending] = deque()
+
+    @classmethod
+    def elected(
+        cls,
+        journal: Journal,
+        epoch: int,
+        keyed: Keyeds,
+        waiting: Waiting,
+        *,
+        unsplit_entries: int,
+        unreplicated: Write,
+        now_ms: int,
+    ) -> WritePath:
+        """Goes on where a follower was. `unreplicated`: what it has above the replicated end, and what its state has
+        too."""
+        path = cls(journal, keyed=keyed, waiting=waiting)
+        path.unsplit_entries = unsplit_entries
+        path._unreplicated.append(unreplicated)
+        journal.begin_epoch(epoch, now_ms)
+        path._sync_by(now_ms)
+        return path
 
     # -------------------------------------------------------------------------------------------------- staging
 
@@ -109,7 +111,7 @@ class WritePath:
         `in_transaction`: its producer may write to this queue in a transaction, by the coordinator's word.
         """
         if self.stopped is not None:
-            return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, self.stopped)
+            return self._refusal()
         spec, state, journal = queue.spec, queue.state, self.journal
         config = spec.config
         admitted = admit(batch, config, now_ms)
@@ -136,12 +138,12 @@ class WritePath:
         epochs_before = epochs.copy() if not epochs or epochs[-1][0] != epoch else None
         end = offset + count
         rule = durability(BATCH, config.flush, acks)
-        flags = DURABLE if rule.visible is SYNCED else 0
+        flags = DURABLE_FLAG if rule.visible is DURABLE else 0
         position = journal.stage_batch(spec.queue_id, batch, offset, now_ms, flags)  # fails before anything has moved
         state.apply(offset, end - 1, epoch, pid, producer_epoch, sequence, now_ms, attributes)
         size = len(batch)
         self._staged.append(
-            _Staged(queue, offset, end, position, size, max_timestamp, rule.visible, pid, known, epochs_before)
+            Staged(queue, offset, end, position, size, max_timestamp, rule.visible, pid, known, epochs_before)
         )
         self._plan_sync(queue, count, acks, rule.acknowledged, now_ms)
         return Placed(journal.number, rule.acknowledged, position + size, offset, append_time)
@@ -149,13 +151,13 @@ class WritePath:
     def stage_marker(self, queue: Queue, marker: Marker, now_ms: int, journals: int = 1) -> AckPoint | Refusal:
         """Ends a transaction on one queue. A repeated one is not stored again. `journals`: how many there are."""
         if self.stopped is not None:
-            return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, self.stopped)
+            return self._refusal()
         known = queue.state.producers.get(marker.producer_id)
         verdict = check_marker(known, marker, self.journal.epoch)
         if isinstance(verdict, Refusal):
             return verdict
         journal = self.journal
-        rule = durability(MARKER, queue.config.flush, journals=journals)
+        rule = durability(MARKER, queue.config.flush, journals=journals, alone=self.alone)
         level = rule.acknowledged
         if verdict is False:
             # Visible, it has reached the level at which it is; else it is among what is staged.
@@ -176,7 +178,7 @@ class WritePath:
         them: offsets of a queue stay dense. Patches the leader epoch in place.
         """
         if self.stopped is not None:
-            return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, self.stopped)
+            return self._refusal()
         headers = admission.admit_kept(batches, span, queue.state.end)
         if isinstance(headers, Refusal):
             return headers
@@ -185,7 +187,7 @@ class WritePath:
         if span.start != state.end:
             # The fact is that of a moved log start: a fold over it alone opens the queue at `start` too.
             end = self._moved_end = journal.stage_facts(queue.queue_id, [StartMoved(span.start)], now_ms)
-            self._opened.append((queue, span.start))
+            self._opened.append((queue, span.start, end))
             state.end = span.start
         for header, batch in zip(headers, batches, strict=True):
             self._stage_gap(queue, header.base_offset, header.max_timestamp, now_ms)
@@ -205,34 +207,32 @@ class WritePath:
         return position
 
     def _stage_at_end(
-        self, queue: Queue, batch: memoryview, header: BatchHeader, now_ms: int, visible_at: AckLevel = SYNCED
+        self, queue: Queue, batch: memoryview, header: BatchHeader, now_ms: int, visible_at: AckLevel = DURABLE
     ) -> int:
         state, epoch, pid, bits = queue.state, self.journal.epoch, header.producer_id, header.attributes
         known = state.producers.get(pid)
         epochs_before = state.epochs.copy() if not state.epochs or state.epochs[-1][0] != epoch else None
         offset, last, size = state.end, state.end + header.last_offset_delta, len(batch)
-        flags = DURABLE if visible_at is SYNCED or bits & CONTROL_BIT else 0
+        flags = DURABLE_FLAG if visible_at is DURABLE or bits & CONTROL_BIT else 0
         position = self.journal.stage_batch(queue.queue_id, batch, offset, now_ms, flags)
         state.apply(offset, last, epoch, pid, header.producer_epoch, header.base_sequence, now_ms, bits, batch)
         if known is not None and known.txn_start >= 0 and bits & CONTROL_BIT:
             state.ends(known.txn_start, last)
         self._staged.append(
-            _Staged(
-                queue, offset, last + 1, position, size, header.max_timestamp, visible_at, pid, known, epochs_before
-            )
+            Staged(queue, offset, last + 1, position, size, header.max_timestamp, visible_at, pid, known, epochs_before)
         )
         return position + size
 
     def stage_fact(self, queue: Queue | None, fact: Fact, now_ms: int) -> int | Refusal:
-        """Queues a fact; returns the journal position behind it. Facts of queues count once they are written."""
+        """Queues a fact; returns the journal position behind it. Facts of queues count once they are replicated."""
         if queue is None:
             return self.stage_keyed([fact], now_ms)
         if self.stopped is not None:
-            return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, self.stopped)
+            return self._refusal()
         end = self.journal.stage_facts(queue.queue_id, [fact], now_ms)
         if isinstance(fact, StartMoved):
             self._moved_end = end
-        self._facts.append((queue, fact))
+        self._facts.append((queue, fact, end))
         self._sync_by(now_ms)
         return end
 
@@ -243,8 +243,8 @@ class WritePath:
             end = self.stage_fact(queue, StartMoved(offset), now_ms)
             if isinstance(end, Refusal):
                 return end
-        elif self.stopped is not None and self._moved_end > self.journal.synced:
-            return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, self.stopped)
+        elif self.stopped is not None and self._moved_end > self.journal.durable_end:
+            return self._refusal()
         level = durability(START, queue.config.flush).acknowledged
         return AckPoint(self.journal.number, level, self._moved_end)
 
@@ -254,8 +254,13 @@ class WritePath:
         `within_ms`: when they must be synced at the latest. `queue_id`: of their slot; 0 for facts of the node.
         """
         if self.stopped is not None:
-            return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, self.stopped)
-        end = self.journal.stage_facts(queue_id, facts, now_ms, DURABLE if queue_id else 0)
+            return self._refusal()
+        end = self.journal.stage_facts(queue_id, facts, now_ms, DURABLE_FLAG if queue_id else 0)
+        if self.keyed is not None:
+            at = end - sum(ENTRY_SIZE + len(encode_fact(fact)) for fact in facts)
+            for fact in facts:
+                at += ENTRY_SIZE + len(encode_fact(fact))
+                self._facts.append((None, fact, at))
         self._sync_by(now_ms + within_ms)
         return end
 
@@ -278,12 +283,12 @@ class WritePath:
         group = self.journal.take()
         if group is None:
             return None
-        write = Write(group, self._staged, self._facts, self._staged_sync_by_ms, self._opened)
-        self._forget_staged()
-        return write
+        return self._unstage(group)
 
-    def _forget_staged(self) -> None:
+    def _unstage(self, group: Group) -> Write:
+        write = Write(group, self._staged, self._facts, self._staged_sync_by_ms, self._opened)
         self._staged, self._facts, self._staged_sync_by_ms, self._opened = [], [], None, []
+        return write
 
     # ------------------------------------------------------------------------------------------------------ I/O
 
@@ -293,88 +298,61 @@ class WritePath:
         self.journal.write(write.group)
         reach("journal-write")
 
-    def sync(self) -> int:
-        end = self.journal.sync()
-        reach("journal-sync")
-        return end
-
-    def rewrite_unsynced(self) -> int:
-        """Instead of another `sync` after one that failed, and while nothing is being written."""
-        return self.journal.rewrite_unsynced()
-
-    def probe(self, size: int) -> None:
-        """Whether `size` bytes could be written beside the reserve; raises what the disk says."""
-        self.journal.reserve.hold(size)
-
     # --------------------------------------------------------------------------------------------------- results
 
     def written(self, write: Write) -> list[Queue]:
-        """The group is in the page cache: tails know it, what needs no sync is acknowledged. Returns queues that
-        have more to show."""
-        self.journal.written(write.group)
+        """The group is in the page cache. With one replica it counts at once: returns queues that have more to show."""
+        journal = self.journal
+        journal.written(write.group)
         advanced: list[Queue] = []
-        for queue, start in write.opened:
-            queue.move_start(start)
-        for staged in write.staged:
-            queue = staged.queue
-            queue.add_to_tail(staged.offset, staged.position, staged.size, staged.timestamp)
-            queue.end = staged.end_offset
-            if staged.visible_at is SYNCED:
-                queue.pending = Pending(staged.position + staged.size, queue, staged.end_offset)
-                self._pending.append(queue.pending)
-            elif queue.pending is not None:
-                queue.pending.visible_to = staged.end_offset
-            else:
-                queue.high_watermark = staged.end_offset
-                advanced.append(queue)
-        for queue, fact in write.facts:
-            if isinstance(fact, StartMoved):
-                queue.move_start(fact.offset)
-        if write.sync_by_ms is not None and (self.sync_by_ms is None or write.sync_by_ms < self.sync_by_ms):
-            self.sync_by_ms = write.sync_by_ms
-        self.unsplit_entries += len(write.staged)
-        self.lines.written_to(self.journal.end)
+        if self.alone:
+            journal.replicated_end = journal.end
+            advanced = self._count(write)
+        else:
+            self._unreplicated.append(write)
+        self._sync_due(write.sync_by_ms)
+        self.lines.written_to(journal.end)
         return advanced
 
-    def sync_begins(self) -> None:
-        """Call before `sync`: what is written from now on needs another one."""
-        self.sync_by_ms = None
+    def replicated_to(self, position: int) -> list[Queue]:
+        """Every in-sync replica has written everything before `position`. Returns queues that have more to show."""
+        journal, unreplicated = self.journal, self._unreplicated
+        assert journal.replicated_end <= position <= journal.end  # invariant 4
+        journal.replicated_end = position
+        advanced: list[Queue] = []
+        while unreplicated and unreplicated[0].group.end <= position:
+            advanced += self._count(unreplicated.popleft())
+        if unreplicated and unreplicated[0].group.start < position:
+            advanced += self._count(take_below(unreplicated[0], position))
+        self.lines.replicated_to(position)
+        return advanced
+
+    def _count(self, write: Write) -> list[Queue]:
+        self.unsplit_entries += len(write.staged) + len(write.deleted)
+        return count(write, self.waiting, self.keyed)
+
+    def durable_to(self, position: int) -> list[Queue]:
+        """Every in-sync replica has synced everything before `position`. Returns queues that have more to show."""
+        advanced = self._show_durable(position)
+        self.lines.durable_to(position)
+        return advanced
 
     def synced_to(self, position: int) -> list[Queue]:
-        """Everything before `position` is on disk. Returns queues that have more to show."""
+        """Everything before `position` is on the own disk. Returns queues that have more to show."""
         self.journal.synced_to(position)
-        advanced: list[Queue] = []
-        while self._pending and self._pending[0].position <= position:
-            pending = self._pending.popleft()
-            queue = pending.queue
-            queue.high_watermark = max(queue.high_watermark, pending.visible_to)
-            if queue.pending is pending:
-                queue.pending = None
-            advanced.append(queue)
-        self.lines.synced_to(position)
-        return advanced
+        return self.durable_to(position) if self.alone else []
 
     def rewritten(self, position: int) -> list[Queue]:
-        self.journal.rewritten()
+        self.journal.begin_segment()
         return self.synced_to(position)
 
     def failed(self, write: Write, reason: str) -> None:
         """The write did not happen: offsets and sequences given to it, and to what was staged since, are taken back."""
         self.journal.taken_back(write.group)
+        self.journal.names_first = not self.alone
         self._moved_end = min(self._moved_end, write.group.start)
-        for staged in reversed(write.staged + self._staged):
-            state = staged.queue.state
-            state.take_back(staged.offset, staged.epochs_before)
-            if staged.producer_id >= 0:
-                state.restore(staged.producer_id, staged.producer_before)
-        for queue, _ in write.opened + self._opened:
-            queue.state.end = queue.end  # only one that never held anything can be opened
-        self._forget_staged()
+        undo([self._unstage(write.group), write])
         self.lines.taken_back(write.group.start)
-
-    def refuse(self, reason: str) -> None:
-        """Nothing more is staged until `resume`. What is written already may still be synced."""
-        self.stopped = reason
 
     def stop(self, reason: str) -> None:
         """Nothing more is staged, and what was is taken back; whoever waits for a sync is told that it will not come.
@@ -385,11 +363,22 @@ class WritePath:
         self.stopped = reason
         self.lines.give_up()
 
-    def resume(self) -> None:
-        """The disk works again."""
-        self.stopped = None
+    def step_down(self, reason: str) -> None:
+        """This broker does not lead any more (R16). The live state goes back to the replicated end; what is written
+        behind it stays in the journal, for the next leader to say whether it counts. So nobody who waits is told what
+        became of his entry, but who may know. Not while a write is under way."""
+        self.stopped, self.stop_code = reason, ErrorCode.NOT_LEADER_OR_FOLLOWER
+        journal = self.journal
+        staged = self.take()
+        if staged is not None:
+            journal.taken_back(staged.group)
+            undo([staged])
+        assert journal.staged_end == journal.end
+        undo(reversed(self._unreplicated))
+        self._unreplicated.clear()
+        self.lines.led_elsewhere()
 
 
 def _reached(journal: Journal, level: AckLevel) -> int:
     """The position up to which everything has reached a level."""
-    return journal.synced if level is SYNCED else journal.end
+    return journal.durable_end if level is DURABLE else journal.replicated_end

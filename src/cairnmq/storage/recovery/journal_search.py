@@ -7,7 +7,7 @@ other bytes, so the search takes a time that follows the bytes, and it reads the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from msgspec import Struct, field
 
@@ -49,6 +49,11 @@ def entries_behind(reader: JournalReader, position: int) -> Iterator[Entry]:
             at, credit = _find(reader, at + 1, end, seed, credit)
 
 
+def every_epoch(epoch: int) -> bool:
+    """A journal with one replica was always led by this broker."""
+    return True
+
+
 class Behind(Struct):
     """What is known of a journal behind a position at which it does not read back."""
 
@@ -58,12 +63,12 @@ class Behind(Struct):
     seen: Seen = field(default_factory=Seen)  # what was given out there must not be given out again
 
 
-def look_behind(reader: JournalReader, position: int) -> Behind:
+def look_behind(reader: JournalReader, position: int, led: Callable[[int], bool] = every_epoch) -> Behind:
     """An entry claims the synced end that its writer knew; the file `synced` says it too. Another leader's claim is
-    about another disk, and says nothing of this one."""
+    about another disk, and says nothing of this one. `led`: whether an epoch's claims of this node count."""
     known, own = Behind(reader.synced_end()), own_nodes(reader.disk)
     for entry in entries_behind(reader, position + 1):
-        if own is None or _leader_of(reader, entry) in (None, *own):
+        if led(entry.epoch) and (own is None or _leader_of(reader, entry) in (None, *own)):
             known.synced = max(known.synced, entry.synced)
         known.queue_ids.add(entry.queue_id)
         known.seen.add_entry(entry)

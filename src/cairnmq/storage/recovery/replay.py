@@ -21,27 +21,42 @@ from cairnmq.storage.files.failed_sync import noting_unsynced, unsynced_name
 from cairnmq.storage.files.fault_point import reach
 from cairnmq.storage.files.format import (
     BATCH,
-    ENTRY_SIZE,
-    FACT,
     NO_SEGMENTS,
     UNFINISHED,
-    Keyed,
     Leader,
-    StartMoved,
-    decode_fact,
     journal_segment,
 )
 from cairnmq.storage.journal.directories import read_journal
 from cairnmq.storage.journal.journal import Journal, JournalReader, Segment, write_again
+from cairnmq.storage.live.follow_path import FollowPath
+from cairnmq.storage.live.journal_fold import EVERYTHING, JournalFold
 from cairnmq.storage.live.queue import Queue
+from cairnmq.storage.live.unreplicated import Keyeds
 from cairnmq.storage.live.write_path import WritePath
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.queue.state import QueueState
-from cairnmq.storage.recovery.journal_search import Behind, look_behind
+from cairnmq.storage.recovery.journal_search import Behind, every_epoch, look_behind
 from cairnmq.storage.recovery.owner import Homes
 from cairnmq.storage.recovery.witness import KEY, PRODUCERS_END, SPACE, Known, Seen
 
 PROGRESS_ENTRIES = 10_000
+
+
+class Replicated(Struct, frozen=True, kw_only=True):
+    """What is known of a journal with several replicas before it is read: only what counts is folded, the rest stays
+    as it is. An election among members that all restarted may have cut below the stored replicated end: then the
+    durable end is all that counts.
+
+    `led`: whether this broker led an epoch, and was not cut in it since. Claims of other leaders about what is synced
+    are about their disks (R5), so a tail that such a claim covers may be torn here."""
+
+    replicated_end: int
+    durable_end: int
+    next_queue: int
+    led: Callable[[int], bool]
+
+
+ALONE = Replicated(replicated_end=EVERYTHING, durable_end=EVERYTHING, next_queue=EVERYTHING, led=every_epoch)
 
 
 class Scan(Struct):
@@ -50,6 +65,7 @@ class Scan(Struct):
     number: int
     start: int
     end: int
+    fold: JournalFold  # what of it counts
     entries: int = 0
     cut_bytes: int = 0
     epoch: int = 0
@@ -68,7 +84,6 @@ class Scan(Struct):
         return self.epoch if self.behind is None else max(self.epoch, self.behind.seen.epoch)
 
 
-Keyeds = dict[tuple[str, bytes], bytes]
 Progress = Callable[[int, int], None]  # scanned bytes, bytes to scan
 
 
@@ -94,84 +109,85 @@ def scan_journal(
     *,
     now_ms: int,
     progress: Progress | None = None,
+    replicated: Replicated = ALONE,
 ) -> tuple[Scan, JournalReader]:
-    """Scans from the checkpointed split position and folds entries into queues and keyed facts. Changes no file."""
+    """Scans from the checkpointed split position and folds entries into queues and keyed facts, as far as they are
+    replicated. Changes no file."""
     mark = image.marks.get(number)
     reader = read_journal(disk, number, mark)
     start = mark.split if mark is not None else 0
-    scan = Scan(number, start, start, epoch=mark.epoch if mark is not None else 0)
-    known = max(mark.replicated_end if mark is not None else 0, reader.synced_end())
+    fold = JournalFold(
+        number,
+        queues,
+        keyed,
+        start,
+        limit=max(replicated.replicated_end, start),
+        durable_end=max(replicated.durable_end, start),  # only that is split
+        next_queue=replicated.next_queue,
+    )
+    scan = Scan(number, start, start, fold, epoch=mark.epoch if mark is not None else 0)
+    # The replicated end of a checkpoint is this disk's only if there is no other.
+    on_disk = start if mark is None or replicated is not ALONE else mark.replicated_end
+    known = max(on_disk, reader.synced_end())
     if not reader.bases:
-        if max(start, known) > 0:
+        # Other replicas have what a follower lacks behind its checkpoint, and it may have been cut right there.
+        if known > start or (start > 0 and replicated is ALONE):
             raise Corrupt(
                 f"journal {number} has no segment files, but the checkpoint is at position {start}, and everything "
                 f"up to {max(start, known)} was synced: the write disk is missing or empty. Mount the right "
                 f"--journal-dir."
             )
         return scan, reader
-    if reader.bases[0] > start and max(known, look_behind(reader, start).synced) > start:
+    if reader.bases[0] > start and max(known, look_behind(reader, start, replicated.led).synced) > start:
         raise Corrupt(
             f"journal {number} starts at {reader.bases[0]}, after the checkpoint's split position {start}: segments "
             f"or checkpoints are missing. {REPAIR}"
         )
-    physical_end = reader.end()
     reach("recovery-scan")
-    # Of segments that were never synced, a later one may be there without the first.
-    readable_end = physical_end if reader.bases[0] <= start else start
-    for entry in reader.entries(start, readable_end):
-        if entry.epoch < scan.epoch:
-            break  # left over from before an earlier cut
-        scan.epoch = entry.epoch
-        queue_id = entry.queue_id
-        if queue_id > scan.queue_id_max:
-            scan.queue_id_max = queue_id
-        queue = queues.get(queue_id)
-        if queue is not None:
-            queue.journal = number  # where it has entries behind the checkpoint it stays, whatever its topic says
-        if entry.kind == BATCH:
-            scan.entries += 1
-            if scan.producer_id_max < entry.producer_id < PRODUCERS_END:
-                scan.producer_id_max = entry.producer_id
-            if queue is not None and queue_id not in scan.gaps:
-                state = queue.state
-                try:
-                    state.follow(entry, queue.topic, queue.partition, now_ms)
-                except Corrupt as gap:  # kept: that the metadata are older would be the better reason
-                    scan.gaps[queue_id] = gap.with_traceback(None)
-                else:
-                    queue.add_to_tail(
-                        entry.base_offset, entry.position + ENTRY_SIZE, len(entry.payload), entry.max_timestamp
-                    )
-                    queue.end = queue.high_watermark = state.end
-        elif entry.kind == FACT:
-            fact = decode_fact(entry.payload)
-            if isinstance(fact, Keyed):
-                if fact.value is None:
-                    keyed.pop((fact.space, fact.key), None)
-                else:
-                    keyed[fact.space, fact.key] = fact.value
-            elif isinstance(fact, StartMoved) and queue is not None:
-                queue.move_start(fact.offset)
-        scan.end = entry.end
-        if progress is not None and scan.entries % PROGRESS_ENTRIES == 0:
-            progress(scan.end - start, physical_end - start)
+    physical_end = _fold_entries(scan, reader, now_ms, progress)
     if scan.end < physical_end and reader.is_newer_at(scan.end):
         raise TooNew(
             f"journal {number} at position {scan.end}: an entry was written by a newer version of CairnMQ, or is "
             f"damaged. Start the newer version, or restore the file; nothing was changed."
         )
-    _judge(scan, reader, known)
+    _judge(scan, reader, known, replicated.led)
     return scan, reader
 
 
-def _judge(scan: Scan, reader: JournalReader, known: int) -> None:
+def _fold_entries(scan: Scan, reader: JournalReader, now_ms: int, progress: Progress | None) -> int:
+    """Returns where the files end."""
+    fold, start, physical_end = scan.fold, scan.start, reader.end()
+    # Of segments that were never synced, a later one may be there without the first.
+    readable_end = physical_end if reader.bases[0] <= start else start
+    counts = True
+    for entry in reader.entries(start, readable_end):
+        if entry.epoch < scan.epoch:
+            break  # left over from before an earlier cut
+        scan.epoch = entry.epoch
+        if entry.queue_id > scan.queue_id_max:
+            scan.queue_id_max = entry.queue_id
+        if entry.kind == BATCH:
+            scan.entries += 1
+            if scan.producer_id_max < entry.producer_id < PRODUCERS_END:
+                scan.producer_id_max = entry.producer_id
+        counts = counts and fold.takes(entry)
+        if counts:
+            fold.add(entry, now_ms)
+        scan.end = entry.end
+        if progress is not None and scan.entries % PROGRESS_ENTRIES == 0:
+            progress(scan.end - start, physical_end - start)
+    scan.gaps = fold.gaps
+    return physical_end
+
+
+def _judge(scan: Scan, reader: JournalReader, known: int, led: Callable[[int], bool]) -> None:
     """What became of the journal behind the last good entry. `known`: what was synced at least."""
     scan.is_old = _is_old(scan, reader)
     number, physical_end = scan.number, reader.end()
     base = max((base for base in reader.bases if base <= scan.end), default=reader.bases[0])
     place = Place(journal_segment(number, base), min(scan.end, physical_end) - base)
     if scan.end < max(physical_end, known):
-        behind = look_behind(reader, scan.end)
+        behind = look_behind(reader, scan.end, led)
         known = max(known, behind.synced)
         if known <= scan.end:
             scan.cut_bytes = physical_end - scan.end
@@ -283,6 +299,30 @@ def reopened(
     """The journal, cut and ready to go on in a new segment. Where it is damaged, files may lie behind the end.
 
     `seed` is for one that has none yet."""
+    path = WritePath(_journal(disk, reader, scan, epoch, Leader(node_id, epoch), seed, segment_bytes))
+    path.unsplit_entries = scan.entries
+    if scan.damage is not None:
+        path.stop(scan.damage_text)
+    return path
+
+
+def followed(
+    disk: Disk, reader: JournalReader, scan: Scan, *, member: Leader, seed: int, segment_bytes: int
+) -> FollowPath:
+    """The journal, cut and ready to follow a leader. It leads only when it is promoted, as this `member`. `seed` is for
+    one that nobody has written to yet: a follower takes its first leader's."""
+    journal, fold = _journal(disk, reader, scan, scan.epoch, member, seed, segment_bytes), scan.fold
+    journal.replicated_end = max(fold.position, min(fold.limit, journal.end))
+    journal.durable_end = min(fold.durable_end, journal.replicated_end)
+    path = FollowPath(journal, fold, fold.batches)
+    if scan.damage is not None:
+        path.refuse(scan.damage_text)
+    return path
+
+
+def _journal(
+    disk: Disk, reader: JournalReader, scan: Scan, epoch: int, leader: Leader, seed: int, segment_bytes: int
+) -> Journal:
     disk.make_dir(str(scan.number))
     _cut(disk, reader, scan)
     segments = [
@@ -294,7 +334,7 @@ def reopened(
         disk,
         scan.number,
         epoch=epoch,
-        leader=Leader(node_id, epoch),
+        leader=leader,
         seed=reader.find_seed() or seed,
         segments=segments,
         end=scan.end,
@@ -303,11 +343,7 @@ def reopened(
     if scan.end and scan.damage is None:
         journal.synced_file.put(scan.end)
     reader.close()
-    path = WritePath(journal)
-    path.unsplit_entries = scan.entries
-    if scan.damage is not None:
-        path.stop(scan.damage_text)
-    return path
+    return journal
 
 
 def _size(reader: JournalReader, index: int, end: int) -> int:

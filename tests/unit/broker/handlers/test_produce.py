@@ -491,7 +491,7 @@ async def test_what_is_stored_is_acknowledged_beside_what_is_not(tmp_path: Path,
         first, second = rig.queue("a"), rig.queue("a", 1)
         assert first.journal != second.journal
         failing = rig.ctx.store.loops[first.journal].path.lines
-        failing.when_synced = lambda position, released: released(False)  # type: ignore[method-assign]
+        failing.when_durable = lambda position, released: released(False)  # type: ignore[method-assign]
         parts = [ProduceRequest.PartitionProduceData(index=index, records=batch(b"x")) for index in range(2)]
         data = [ProduceRequest.TopicProduceData(name="a", partition_data=parts)]
         if line == "sync":

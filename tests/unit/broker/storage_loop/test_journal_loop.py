@@ -55,7 +55,7 @@ class Desk:
     async def produce(self) -> bool:
         """acks=all; says whether it was acknowledged."""
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self.path.lines.when_synced(self.stage().end, answer.set_result)
+        self.path.lines.when_durable(self.stage().end, answer.set_result)
         self.loop.staged()
         return await answer
 
@@ -90,7 +90,7 @@ async def test_a_clock_that_is_set_back_delays_no_sync() -> None:
     assert await desk.produce()
     synced: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
     began = time.monotonic()
-    desk.path.lines.when_synced(desk.stage(acks=1).end, synced.set_result)
+    desk.path.lines.when_durable(desk.stage(acks=1).end, synced.set_result)
     desk.loop.staged()
     for _ in range(100):
         await asyncio.sleep(0.001)
@@ -231,7 +231,7 @@ async def test_what_was_staged_when_the_journal_stopped_is_taken_back() -> None:
     while desk.queue.end < 2:  # noqa: ASYNC110 - the journal writes at the end of a turn of the loop
         await asyncio.sleep(0)
     told: list[bool] = []
-    desk.path.lines.when_synced(desk.stage().end, told.append)
+    desk.path.lines.when_durable(desk.stage().end, told.append)
     assert not await written and told == [False]
     await desk.works_again()
     assert (desk.queue.high_watermark, desk.queue.state.end) == (2, 2)

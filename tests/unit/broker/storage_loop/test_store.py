@@ -13,7 +13,7 @@ from cairnmq.storage.batches.batch_run import NotCached
 from cairnmq.storage.files.damage import ReadFailure
 from cairnmq.storage.files.format import Fact, Keyed
 from cairnmq.storage.journal import journal
-from cairnmq.storage.live.ack_policy import SYNCED, AckPoint
+from cairnmq.storage.live.ack_policy import DURABLE, AckPoint
 from cairnmq.storage.live.queue import Queue
 from unit.broker.rig import NOW_MS, batch, open_rig, scenario
 
@@ -25,7 +25,7 @@ async def test_who_waits_is_told_of_a_write_that_fails_in_the_same_turn(tmp_path
         store, path = rig.ctx.store, rig.ctx.store.engine.paths[0]
         end = path.stage_fact(None, Keyed("space", b"key", b"value"), rig.now_ms)
         assert isinstance(end, int)
-        waits = store.reached(AckPoint(0, SYNCED, end))
+        waits = store.reached(AckPoint(0, DURABLE, end))
         write = path.take()
         assert write is not None
         path.failed(write, "no space")

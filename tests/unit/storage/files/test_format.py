@@ -8,7 +8,7 @@ from cairnmq.codec.records import Record, build_batch
 from cairnmq.errors import Corrupt
 from cairnmq.storage.files.format import (
     BAD,
-    DURABLE,
+    DURABLE_FLAG,
     ENTRY_SIZE,
     FACT,
     INCOMPLETE,
@@ -46,8 +46,8 @@ SEED = 0x1234
 BATCH_BYTES = build_batch([Record(offset=0, timestamp=1, key=b"k", value=b"v")])
 PAYLOAD = encode_fact(Keyed("offsets", b"g", b"7"))
 ENTRIES = {
-    "batch": batch_frame(3, 9, 77, memoryview(BATCH_BYTES), SEED, DURABLE) + BATCH_BYTES,
-    "fact": whole_frame(FACT, 3, 9, 77, PAYLOAD, SEED, DURABLE) + PAYLOAD,
+    "batch": batch_frame(3, 9, 77, memoryview(BATCH_BYTES), SEED, DURABLE_FLAG) + BATCH_BYTES,
+    "fact": whole_frame(FACT, 3, 9, 77, PAYLOAD, SEED, DURABLE_FLAG) + PAYLOAD,
     "segment": segment_entry(2, SEED, 3, 77, 1000, Leader(4, 6)),
 }
 GOLDEN = {
@@ -79,7 +79,7 @@ def test_the_bytes_are_these(kind: str) -> None:
     before, now = (read_entry(memoryview(data), 0, 0, SEED) for data in (old, ENTRIES[kind]))
     assert isinstance(before, Entry) and isinstance(now, Entry)
     assert (before.queue_id, before.synced, before.flags) == (now.queue_id, 77, 0)
-    assert now.flags == (0 if kind == "segment" else DURABLE)
+    assert now.flags == (0 if kind == "segment" else DURABLE_FLAG)
 
 
 def test_a_segment_head_names_the_leader_since_version_2() -> None:
@@ -94,7 +94,7 @@ def test_a_flag_that_must_be_understood_and_is_not(flag: int) -> None:
     """The low half; the other half may be ignored."""
     data = whole_frame(FACT, 3, 9, 77, PAYLOAD, SEED, flag) + PAYLOAD
     found = read_entry(memoryview(data), 0, 0, SEED)
-    if flag in (DURABLE, *(1 << bit for bit in range(8, 16))):
+    if flag in (DURABLE_FLAG, *(1 << bit for bit in range(8, 16))):
         assert isinstance(found, Entry) and (found.queue_id, found.flags) == (9, flag)
     else:
         assert found == NEWER and is_newer_entry(data, SEED) and has_unknown_flags(data)

@@ -7,11 +7,12 @@ import pytest
 from cairnmq.settings.topic import Flush, LogConfig
 from cairnmq.storage.live.ack_policy import (
     BATCH,
+    DURABLE,
     KEYED,
     MARKER,
     NONE_FLUSH_MS,
+    REPLICATED,
     START,
-    SYNCED,
     WITNESS,
     WRITTEN,
     AckLevel,
@@ -27,8 +28,9 @@ FLUSHES: list[Flush] = ["commit", "interval", "none"]
 @pytest.mark.parametrize("flush", FLUSHES)
 def test_batch(flush: Flush, acks: int) -> None:
     rule = durability(BATCH, flush, acks)
-    expected = SYNCED if (flush, acks) == ("commit", -1) else WRITTEN
-    assert rule.acknowledged is rule.visible is expected
+    visible = DURABLE if (flush, acks) == ("commit", -1) else REPLICATED
+    assert rule.visible is visible
+    assert rule.acknowledged is (visible if acks == -1 else WRITTEN)
 
 
 @pytest.mark.parametrize("flush", FLUSHES)
@@ -37,17 +39,18 @@ def test_marker(flush: Flush, journals: int) -> None:
     """Visible as a record with acks=all; it is synced first where the coordinator's fact may be in another journal."""
     rule = durability(MARKER, flush, journals=journals)
     assert rule.visible is durability(BATCH, flush).visible
-    assert rule.acknowledged is (SYNCED if journals > 1 else rule.visible)
+    assert rule.acknowledged is (DURABLE if journals > 1 else rule.visible)
 
 
 @pytest.mark.parametrize(("journals", "flush", "expected"), [
-    (1, "commit", SYNCED), (1, "interval", WRITTEN), (1, "none", WRITTEN), (2, "interval", SYNCED), (2, "none", SYNCED),
+    (1, "commit", DURABLE), (1, "interval", REPLICATED), (1, "none", REPLICATED), (2, "interval", DURABLE),
+    (2, "none", DURABLE),
 ])  # fmt: skip
 def test_keyed_fact(journals: int, flush: str, expected: AckLevel) -> None:
     assert durability(KEYED, flush, journals=journals).acknowledged is expected
 
 
-@pytest.mark.parametrize(("kind", "expected"), [(START, SYNCED), (WITNESS, WRITTEN)])
+@pytest.mark.parametrize(("kind", "expected"), [(START, DURABLE), (WITNESS, REPLICATED)])
 @pytest.mark.parametrize("flush", FLUSHES)
 def test_level_of_some_entries_is_fixed(kind: EntryKind, expected: AckLevel, flush: Flush) -> None:
     rule = durability(kind, flush, journals=2)
@@ -63,5 +66,12 @@ def test_sync_is_due(flush: Flush, acks: int, expected: int) -> None:
     assert sync_within_ms(durability(BATCH, flush, acks).acknowledged, config, acks) == expected
 
 
+@pytest.mark.parametrize("kind", [MARKER, KEYED])
+@pytest.mark.parametrize("flush", FLUSHES)
+def test_with_several_replicas_markers_and_keyed_facts_are_durable(kind: EntryKind, flush: Flush) -> None:
+    rule = durability(kind, flush, alone=False)
+    assert rule.acknowledged is rule.visible is DURABLE
+
+
 def test_levels_are_ordered() -> None:
-    assert WRITTEN < SYNCED
+    assert WRITTEN < REPLICATED < DURABLE

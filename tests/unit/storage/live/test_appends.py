@@ -12,9 +12,9 @@ from cairnmq.settings.topic import Flush, LogConfig
 from cairnmq.storage.batches.admission import Span
 from cairnmq.storage.batches.markers import Marker
 from cairnmq.storage.engine import Engine, EngineConfig
-from cairnmq.storage.files.format import DURABLE, Keyed
+from cairnmq.storage.files.format import DURABLE_FLAG, Keyed
 from cairnmq.storage.journal.journal import JournalReader
-from cairnmq.storage.live.ack_policy import SYNCED, WRITTEN, AckLevel, AckPoint
+from cairnmq.storage.live.ack_policy import DURABLE, REPLICATED, WRITTEN, AckLevel, AckPoint
 from cairnmq.storage.live.write_path import Placed
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.testing.sim_disk import SimDisk
@@ -44,7 +44,7 @@ def write(engine: Engine, number: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flush", "acks", "level"), [("commit", -1, SYNCED), ("commit", 1, WRITTEN), ("none", -1, WRITTEN)]
+    ("flush", "acks", "level"), [("commit", -1, DURABLE), ("commit", 1, WRITTEN), ("none", -1, REPLICATED)]
 )
 def test_batch_waits_for_its_level(flush: Flush, acks: int, level: AckLevel) -> None:
     engine = opened(flush)
@@ -54,7 +54,7 @@ def test_batch_waits_for_its_level(flush: Flush, acks: int, level: AckLevel) -> 
     told: list[bool] = []
     engine.appends.when(placed, told.append)
     write(engine, 1)
-    assert told == ([True] if level is WRITTEN else [])
+    assert told == ([True] if level is not DURABLE else [])
     engine.paths[1].synced_to(engine.paths[1].sync())
     assert told == [True]
 
@@ -76,7 +76,7 @@ def test_markers_wait_once_per_journal_and_level() -> None:
     staged = engine.appends.append_markers(markers, NOW)
     assert staged.codes == [ErrorCode.NONE] * 3
     assert staged.ends == [engine.paths[1].journal.staged_end, engine.paths[0].journal.staged_end, 0]
-    assert staged.waits == [AckPoint(1, SYNCED, staged.ends[0]), AckPoint(0, SYNCED, staged.ends[1])]
+    assert staged.waits == [AckPoint(1, DURABLE, staged.ends[0]), AckPoint(0, DURABLE, staged.ends[1])]
 
 
 def test_markers_of_a_stopped_journal() -> None:
@@ -88,7 +88,7 @@ def test_markers_of_a_stopped_journal() -> None:
 
 
 @pytest.mark.parametrize(
-    ("journals", "flush", "level"), [(1, "commit", SYNCED), (1, "none", WRITTEN), (2, "none", SYNCED)]
+    ("journals", "flush", "level"), [(1, "commit", DURABLE), (1, "none", REPLICATED), (2, "none", DURABLE)]
 )
 def test_keyed_facts_are_in_the_journal_of_their_slot(journals: int, flush: str, level: AckLevel) -> None:
     engine, last = opened(journals=journals), journals - 1
@@ -97,9 +97,9 @@ def test_keyed_facts_are_in_the_journal_of_their_slot(journals: int, flush: str,
     write(engine, last)
     reader = JournalReader(engine.paths[last].journal.disk, last)
     fact = list(reader.entries(0, reader.end()))[-1]
-    assert (fact.queue_id, fact.flags) == (9, DURABLE)
+    assert (fact.queue_id, fact.flags) == (9, DURABLE_FLAG)
     witness = engine.appends.put_witness(Keyed("s", b"k", b"w"), flush, NOW)
-    assert witness == AckPoint(0, WRITTEN, engine.paths[0].journal.staged_end)
+    assert witness == AckPoint(0, REPLICATED, engine.paths[0].journal.staged_end)
 
 
 def test_a_written_fact_is_not_certain_to_be_lost_after_a_failed_sync() -> None:
@@ -119,8 +119,8 @@ def test_preserved_offsets_and_moved_starts_are_synced() -> None:
     engine = opened("none")
     queue = engine.queues[1]
     kept = engine.appends.append_kept(queue, [batch(base_offset=5)], Span(5, 6), NOW)
-    assert kept == AckPoint(1, SYNCED, engine.paths[1].journal.staged_end)
+    assert kept == AckPoint(1, DURABLE, engine.paths[1].journal.staged_end)
     write(engine, 1)
     moved = engine.appends.move_start(queue, 6, NOW)
-    assert moved == AckPoint(1, SYNCED, engine.paths[1].journal.staged_end)
+    assert moved == AckPoint(1, DURABLE, engine.paths[1].journal.staged_end)
     assert isinstance(engine.appends.append_kept(queue, [batch(base_offset=9)], Span(8, 10), NOW), Refusal)

@@ -41,7 +41,7 @@ def ends(on: Journaled) -> tuple[int, int, int, int]:
 
 
 class TestWritePath:
-    def test_visible_when_synced(self) -> None:
+    def test_visible_when_durable(self) -> None:
         on = Journaled()
         assert not isinstance(stage(on, 0, 6, kept(0), kept(3)), Refusal)
         on.write()

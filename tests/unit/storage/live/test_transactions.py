@@ -20,7 +20,7 @@ from cairnmq.storage.compaction.aborted_ranges import aborted_ranges
 from cairnmq.storage.engine import Engine, EngineConfig
 from cairnmq.storage.files.damage import Damage
 from cairnmq.storage.files.format import NO_SEGMENTS, Aborted, CheckpointRows, StartMoved, numbered, txn_index_bytes
-from cairnmq.storage.live.ack_policy import SYNCED, AckPoint
+from cairnmq.storage.live.ack_policy import DURABLE, AckPoint
 from cairnmq.storage.live.reads import Batches
 from cairnmq.storage.maintenance.repair import Repairer
 from cairnmq.storage.queue.producers import NO_PRODUCERS
@@ -155,7 +155,7 @@ class TestAdmission:
         engine = Engine.open(*disks, [spec], begin=lambda _: 1, seed=5, config=config, now_ms=NOW)
         queue, path, marker = engine.queues[1], engine.paths[1], Marker(1, 7, 0, True, 0)
         first = engine.appends.append_markers([marker], NOW).waits
-        assert first == [AckPoint(1, SYNCED, path.journal.staged_end)]
+        assert first == [AckPoint(1, DURABLE, path.journal.staged_end)]
         write = path.take()
         assert write is not None
         path.write(write)
@@ -164,7 +164,7 @@ class TestAdmission:
         assert (queue.high_watermark == queue.state.end) == (flush != "commit")
         assert engine.appends.append_markers([marker], NOW).waits == first
         path.synced_to(path.sync())
-        assert engine.appends.append_markers([marker], NOW).waits == [AckPoint(1, SYNCED, path.journal.synced)]
+        assert engine.appends.append_markers([marker], NOW).waits == [AckPoint(1, DURABLE, path.journal.synced)]
 
     def test_a_late_marker_of_version_2_leaves_the_later_transaction_alone(self, broker: Broker) -> None:
         broker.send(1, 7, 0)

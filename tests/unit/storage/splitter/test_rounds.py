@@ -108,7 +108,7 @@ def test_a_segment_that_came_to_nothing_does_not_stand_in_for_the_one_that_took_
     broker.journal_disk.create(name).append([b"half a head"])
     broker.split()  # while that write is failing
     broker.journal_disk.remove(name)
-    broker.engine.paths[0].journal.rewritten()
+    broker.engine.paths[0].journal.begin_segment()
     stage(broker, b"second")
     broker.flush()
     broker.split()
