@@ -63,7 +63,7 @@ RUN_ENTRIES = 256  # scanned at a time: whoever stops early has not paid for a w
 class Segment:
     """One file of the journal. Only the last one grows."""
 
-    __slots__ = ("base", "size", "file", "synced_size", "name_synced", "cut")
+    __slots__ = ("base", "size", "file", "synced_size", "name_synced", "cut", "has_asked")
 
     def __init__(self, base: int, file: File, size: int, *, synced: bool) -> None:
         self.base = base
@@ -72,6 +72,7 @@ class Segment:
         self.synced_size = size if synced else 0
         self.name_synced = synced
         self.cut = False  # a failed write was cut off, and that is not synced
+        self.has_asked = False  # for the next one to be made in advance
 
     @property
     def end(self) -> int:
@@ -125,7 +126,6 @@ class Journal:
         self._rolls = False
         self._segment_start = -1
         self._next: File | None = None
-        self._asked_at = -1  # the last segment behind which one was asked for
 
     @property
     def start(self) -> int:
@@ -243,9 +243,9 @@ class Journal:
         if not self.segments or self._next is not None:
             return False
         last = self.segments[-1]
-        if last.base == self._asked_at or last.size * 2 < self.segment_bytes:
+        if last.has_asked or last.size * 2 < self.segment_bytes:
             return False
-        self._asked_at = last.base
+        last.has_asked = True
         return True
 
     def prepare(self) -> None:

@@ -212,26 +212,28 @@ def _stage_again(write: Write, entry: Entry, queue: Queue | None, now_ms: int) -
     elif entry.kind == BATCH and queue is None:
         write.deleted.append(entry.end)
     elif entry.kind == BATCH and queue is not None:
-        state, pid = queue.state, entry.producer_id
-        known = state.producers.get(pid)
-        epochs_before = state.epochs.copy() if not state.epochs or state.epochs[-1][0] != entry.leader_epoch else None
-        state.follow(entry, queue.topic, queue.partition, now_ms)
-        if known is not None and known.txn_start >= 0 and entry.attributes & CONTROL_BIT:
-            state.ends(known.txn_start, entry.last_offset)
-        write.staged.append(
-            Staged(
-                queue,
-                entry.base_offset,
-                entry.last_offset + 1,
-                entry.position + ENTRY_SIZE,
-                len(entry.payload),
-                entry.max_timestamp,
-                DURABLE if entry.flags & DURABLE_FLAG else REPLICATED,
-                pid,
-                known,
-                epochs_before,
-            )
-        )
+        write.staged.append(_batch_staged_again(queue, entry, now_ms))
+
+
+def _batch_staged_again(queue: Queue, entry: Entry, now_ms: int) -> Staged:
+    state, pid = queue.state, entry.producer_id
+    known = state.producers.get(pid)
+    epochs_before = state.epochs.copy() if not state.epochs or state.epochs[-1][0] != entry.leader_epoch else None
+    state.follow(entry, queue.topic, queue.partition, now_ms)
+    if known is not None and known.txn_start >= 0 and entry.attributes & CONTROL_BIT:
+        state.ends(known.txn_start, entry.last_offset)
+    return Staged(
+        queue,
+        entry.base_offset,
+        entry.last_offset + 1,
+        entry.position + ENTRY_SIZE,
+        len(entry.payload),
+        entry.max_timestamp,
+        DURABLE if entry.flags & DURABLE_FLAG else REPLICATED,
+        pid,
+        known,
+        epochs_before,
+    )
 
 
 def demoted(path: WritePath, queues: Mapping[int, Queue], next_queue: int, reason: str) -> FollowPath:
