@@ -7,19 +7,24 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from cairnmq.broker.data_directories import DataDirectories
 from cairnmq.broker.found_metadata import FoundMetadata
 from cairnmq.broker.opened import OpenMetadata, OpenStorage
 from cairnmq.broker.start_storage import engine_config, open_storage
-from cairnmq.errors import Lost, Outdated
+from cairnmq.errors import Corrupt, Lost, Outdated
 from cairnmq.metadata.catalog import Catalog
 from cairnmq.metadata.sqlite import SqliteStore
 from cairnmq.metadata.store import ABSENT
 from cairnmq.settings.broker import BrokerConfig
+from cairnmq.storage.checkpoint.checkpoint import load_checkpoint
 from cairnmq.storage.engine import EngineConfig
+from cairnmq.storage.files.disk import RealDisk
+from cairnmq.storage.journal.journal import JournalReader
 from cairnmq.storage.recovery.owner import OwnerWitness
+from golden.directory import unpack
 from unit.broker.rig import scenario
 
 
@@ -87,6 +92,23 @@ async def test_a_start_that_is_refused_places_nothing(tmp_path: Path) -> None:
     with pytest.raises((Lost, Outdated), match="older than the records"):
         await started(tmp_path, "older.db")
     assert cycles(tmp_path / "older.db") == [(), ()]
+
+
+@scenario
+async def test_an_upgrade_that_is_refused_leaves_topics_to_the_version_before(tmp_path: Path) -> None:
+    """That one still serves what is sound, but cannot read topics with cycles."""
+    unpack("version-1", tmp_path)
+    disk = RealDisk(str(tmp_path / "journal"))
+    reader, mark = JournalReader(disk, 0), load_checkpoint(RealDisk(str(tmp_path))).marks[0]
+    first = next(reader.entries(mark.split, reader.end()))
+    with (tmp_path / "journal/0/00000000000000000000.jnl").open("r+b") as file:
+        file.seek(first.position + 40)
+        file.write(bytes(8))
+    with pytest.raises(Corrupt, match="earlier version and cannot be upgraded"):
+        await started(tmp_path, "meta.db", journals=(0, 1))
+    with closing(SqliteStore(str(tmp_path / "meta.db"))) as store:
+        stored = [entry.value for entry in store.list("topics/")]
+    assert stored and all(len(each) == 2 for value in stored for each in msgspec.json.decode(value)["partitions"])
 
 
 def test_storage_has_the_settings_of_the_broker() -> None:
