@@ -192,11 +192,11 @@ class _Recovery:
 
         def keep(begun: Counters) -> None:
             metadata.catalog.make_slots(metadata.catalog.journals)
+            self._found.forget()  # once the witness knows this epoch, the metadata must not forget it
             metadata.witness.keep(metadata.catalog.counters())
 
         epoch = metadata.thread.submit(begin, metadata.catalog, known, keep).result()
         assert epoch > known.floor.epoch, f"epoch {epoch} was in use: {known.floor.epoch} is known"
-        self._found.forget()
         return epoch
 
     def _accept(self, loss: Loss) -> None:
