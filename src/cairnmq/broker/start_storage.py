@@ -117,11 +117,15 @@ class _Recovery:
         self._specs: list[QueueSpec] = all_queue_specs(image, metadata.config)
 
     def run(self) -> Engine:
-        engine, witness = self._recovered(), self._metadata.witness
+        engine, metadata = self._recovered(), self._metadata
+        witness = metadata.witness
         if not witness.is_current(self.slots.first) or any(scan.is_old for scan in engine.scans.values()):
             self._upgrade(engine)
             reach("upgrade-owner")
             witness.upgraded(self.slots.first, self._counters())
+        # An older version cannot read topics with cycles, so it has to refuse by itself from here on.
+        metadata.thread.submit(metadata.catalog.place_queues).result()
+        witness.keep(self._counters())
         return engine
 
     @property
@@ -183,18 +187,16 @@ class _Recovery:
         return self._metadata.thread.submit(self._metadata.catalog.counters).result()
 
     def _begin(self, known: Known) -> int:
-        """Compares the metadata with the witness, commits them, writes the witness; entries are appended after that,
-        where the metadata say."""
+        """Compares the metadata with the witness, commits them, writes the witness; entries are appended after that."""
         metadata = self._metadata
 
         def keep(begun: Counters) -> None:
             metadata.catalog.make_slots(metadata.catalog.journals)
+            self._found.forget()  # once the witness knows this epoch, the metadata must not forget it
             metadata.witness.keep(metadata.catalog.counters())
 
         epoch = metadata.thread.submit(begin, metadata.catalog, known, keep).result()
-        metadata.thread.submit(metadata.catalog.place_queues).result()
         assert epoch > known.floor.epoch, f"epoch {epoch} was in use: {known.floor.epoch} is known"
-        self._found.forget()
         return epoch
 
     def _accept(self, loss: Loss) -> None:

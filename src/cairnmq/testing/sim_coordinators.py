@@ -19,12 +19,12 @@ from cairnmq.broker.coordination.ordered_writes import OrderedWrites
 from cairnmq.broker.coordination.slot_keys import place_of
 from cairnmq.codec.batch import read_header, set_append_time, set_offset_and_epoch
 from cairnmq.codec.records import build_batch
-from cairnmq.decision import KeyedRecord
+from cairnmq.decision import Decision, KeyedRecord
 from cairnmq.errors import ErrorCode, Fault, Refusal
 from cairnmq.groups.groups import Groups
 from cairnmq.groups.messages import ConsumerLimits, GroupDecision, Limits
 from cairnmq.groups.messages import Response as GroupResponse
-from cairnmq.groups.offset_messages import OffsetCommit, OffsetErrors, Position
+from cairnmq.groups.offset_messages import OffsetCommit, OffsetDecision, OffsetErrors, Position
 from cairnmq.groups.offsets import OffsetKey
 from cairnmq.groups.partitions import stored as in_order
 from cairnmq.groups.stored_group import SPACE as GROUP_SPACE
@@ -348,13 +348,18 @@ class CoordinatorWorld(CompactionWorld):
             self.tally.ended_transactions += 1
             self._carry_out_transaction(ending.transactional_id, self.transactions.written(ending, self.now))
 
-        for point in staged.waits:
-            self.wait_for(point, done)
-        for group in groups:
+        def end_offsets(group: str, _: object) -> None:
             ended = self.groups.commits.end(
                 group, producer.producer_id, lambda told: done(told is not None), commit=ending.commit
             )
             self.offset_writes.submit(group, ended)
+
+        for point in staged.waits:
+            self.wait_for(point, done)
+        for group in groups:  # behind offsets that are on their way: the group's journal may be slower
+            behind_all: OffsetDecision = Decision()
+            behind_all.respond(partial(end_offsets, group), OffsetErrors([]))
+            self.offset_writes.submit(group, behind_all)
         done(True)
 
     def _marked(self, queue: Queue, marker: Marker, offset: int, end: int) -> None:

@@ -2,33 +2,53 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
+from errno import ENOSPC
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from cairnmq.broker.data_directories import DataDirectories
 from cairnmq.broker.found_metadata import FoundMetadata
 from cairnmq.broker.opened import OpenMetadata, OpenStorage
 from cairnmq.broker.start_storage import engine_config, open_storage
-from cairnmq.errors import Lost, Outdated
+from cairnmq.errors import Corrupt, Lost, Outdated
 from cairnmq.metadata.catalog import Catalog
 from cairnmq.metadata.sqlite import SqliteStore
 from cairnmq.metadata.store import ABSENT
 from cairnmq.settings.broker import BrokerConfig
+from cairnmq.storage.checkpoint.checkpoint import load_checkpoint
 from cairnmq.storage.engine import EngineConfig
+from cairnmq.storage.files.disk import RealDisk
+from cairnmq.storage.journal.journal import JournalReader
 from cairnmq.storage.recovery.owner import OwnerWitness
+from golden.directory import unpack
 from unit.broker.rig import scenario
 
 
 async def started(
-    directory: Path, name: str, *, accept_loss: bool = False, journals: Sequence[int] = (0,)
+    directory: Path,
+    name: str,
+    *,
+    accept_loss: bool = False,
+    journals: Sequence[int] = (0,),
+    kind: type[Catalog] = Catalog,
 ) -> OpenStorage:
     """With the metadata file of that name."""
     directories = DataDirectories(str(directory / "journal"), str(directory))
-    with closing(SqliteStore(str(directory / name))) as store, closing(Catalog(store, journals=journals)) as catalog:
+    directories.data_disk().make_dir("")
+    found = FoundMetadata(str(directory), name)
+    found.keep()
+    with (
+        ExitStack() as stack,
+        closing(SqliteStore(str(directory / name))) as store,
+        closing(kind(store, journals=journals)) as catalog,
+    ):
+        stack.callback(found.put_back)
         with ThreadPoolExecutor(1) as thread:
             catalog.load()
             catalog.name_cluster()
@@ -37,7 +57,7 @@ async def started(
                 directories,
                 [],
                 OpenMetadata(catalog, thread, BrokerConfig(), witness),
-                FoundMetadata(str(directory), name),
+                found,
                 node_id=1,
                 accept_loss=accept_loss,
                 progress=lambda scanned, whole: None,
@@ -56,11 +76,16 @@ async def test_each_start_has_a_higher_epoch_and_older_metadata_are_refused(tmp_
     assert accepted > epochs[-1]
 
 
-def store_old_topic(path: Path) -> None:
+def put_old_topic(store: SqliteStore) -> None:
     """As a version stored it that took the journal from the queue id: without cycles."""
+    known = store.get("ids/next-queue")
+    store.put("topics/t", b'{"name":"t","topic_id":"AAECAwQFBgcICQoLDA0ODw==","partitions":[[1,2],[5,3]]}', ABSENT)
+    store.put("ids/next-queue", b"50", known.revision if known is not None else ABSENT)
+
+
+def store_old_topic(path: Path) -> None:
     with closing(SqliteStore(str(path))) as store:
-        store.put("topics/t", b'{"name":"t","topic_id":"AAECAwQFBgcICQoLDA0ODw==","partitions":[[1,2],[5,3]]}', ABSENT)
-        store.put("ids/next-queue", b"8", ABSENT)
+        put_old_topic(store)
 
 
 def cycles(path: Path) -> list[tuple[int, ...]]:
@@ -87,6 +112,44 @@ async def test_a_start_that_is_refused_places_nothing(tmp_path: Path) -> None:
     with pytest.raises((Lost, Outdated), match="older than the records"):
         await started(tmp_path, "older.db")
     assert cycles(tmp_path / "older.db") == [(), ()]
+
+
+@scenario
+async def test_an_upgrade_that_is_refused_leaves_topics_to_the_version_before(tmp_path: Path) -> None:
+    """That one still serves what is sound, but cannot read topics with cycles."""
+    unpack("version-1", tmp_path)
+    disk = RealDisk(str(tmp_path / "journal"))
+    reader, mark = JournalReader(disk, 0), load_checkpoint(RealDisk(str(tmp_path))).marks[0]
+    first = next(reader.entries(mark.split, reader.end()))
+    with (tmp_path / "journal/0/00000000000000000000.jnl").open("r+b") as file:
+        file.seek(first.position + 40)
+        file.write(bytes(8))
+    with pytest.raises(Corrupt, match="earlier version and cannot be upgraded"):
+        await started(tmp_path, "meta.db", journals=(0, 1))
+    with closing(SqliteStore(str(tmp_path / "meta.db"))) as store:
+        stored = [entry.value for entry in store.list("topics/")]
+    assert stored and all(len(each) == 2 for value in stored for each in msgspec.json.decode(value)["partitions"])
+
+
+class FullDisk(Catalog):
+    """One that takes no more when queues are to be placed."""
+
+    def place_queues(self) -> None:
+        raise OSError(ENOSPC, "No space left on device")
+
+
+@scenario
+async def test_a_start_that_fails_in_the_middle_does_not_take_its_epoch_back(tmp_path: Path) -> None:
+    """The witness knows it, so metadata that were put back would be older than the records from then on."""
+    await started(tmp_path / "stopped", "meta.db")
+    killed = tmp_path / "killed"
+    with closing(SqliteStore(str(tmp_path / "stopped/meta.db"))) as store:
+        put_old_topic(store)
+        shutil.copytree(tmp_path / "stopped", killed)
+    assert (killed / "meta.db-wal").stat().st_size > 0, "so the start keeps a copy"
+    with pytest.raises(OSError, match="No space"):
+        await started(killed, "meta.db", kind=FullDisk)
+    assert (await started(killed, "meta.db")).engine.epoch == 3
 
 
 def test_storage_has_the_settings_of_the_broker() -> None:

@@ -17,7 +17,7 @@ from uuid import uuid4
 from cairnmq.broker.clocks import ExpiryClock
 from cairnmq.broker.coordination.fact_log import FactLog
 from cairnmq.broker.coordination.ordered_writes import OrderedWrites
-from cairnmq.decision import Ticket
+from cairnmq.decision import Decision, Ticket
 from cairnmq.errors import ErrorCode, Fault
 from cairnmq.groups.consumer_messages import Report
 from cairnmq.groups.deadlines import NEVER
@@ -128,9 +128,11 @@ class Coordinator:
 
     async def end_offsets(self, group_ids: Iterable[str], producer_id: int, commit: bool) -> None:
         """Offsets that a transaction committed become those of their groups, or are forgotten; raises a Fault if that
-        could not be stored."""
-        end = self.groups.commits.end
-        ended = [self._store_offsets(one, partial(end, one, producer_id, commit=commit)) for one in sorted(group_ids)]
+        could not be stored. Some may still be on their way: a group's journal may be slower than its transaction's."""
+        end, groups = self.groups.commits.end, sorted(group_ids)
+        for group_id in groups:
+            await self._offsets_known(group_id)
+        ended = [self._store_offsets(one, partial(end, one, producer_id, commit=commit)) for one in groups]
         for told in [await one for one in ended]:
             if any(told.errors):
                 raise Fault(f"offsets of producer {producer_id} could not be stored")
@@ -166,6 +168,19 @@ class Coordinator:
         else:
             deliver(decided)
         return future
+
+    async def _offsets_known(self, group_id: str) -> None:
+        """Returns when it is known of all offsets committed so far whether they are stored."""
+        known: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def deliver(response: OffsetErrors | None) -> None:
+            if not known.done():
+                known.set_result(None)
+
+        behind_all: OffsetDecision = Decision()
+        behind_all.respond(deliver, OffsetErrors([]))
+        self._offset_writes.submit(group_id, behind_all)
+        await known
 
     def _put_back(self, group_id: str) -> None:
         self._carry_out(group_id, self.groups.reload(group_id, self._now()))

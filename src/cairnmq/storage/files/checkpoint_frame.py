@@ -28,6 +28,7 @@ from cairnmq.storage.files.format import (
     RowSum,
     homes_of,
 )
+from cairnmq.types import Buffer
 
 CHECKPOINT_VERSION = 2
 
@@ -110,6 +111,12 @@ def read_checkpoint_frame(view: memoryview, at: int) -> tuple[int, CheckpointRow
         return None
     rows = _decode_rows(payload) if version == CHECKPOINT_VERSION else _decode_rows_1(payload).now()
     return kind, rows, start + length
+
+
+def frame_version(frame: Buffer) -> int:
+    """Of a frame that has been read."""
+    version: int = CHECKPOINT_HEAD.unpack_from(frame)[1]
+    return version
 
 
 def is_newer_frame(view: memoryview, at: int) -> bool:

@@ -32,6 +32,17 @@ def find_journals(disk: Disk, named: Iterable[int]) -> list[int]:
     return sorted({number for number in possible if _is_journal(disk, number)}.union(named))
 
 
+def leaders(disk: Disk) -> set[int]:
+    """Node ids that the segments here name as those who wrote them."""
+    names = (
+        journal_segment(number, base)
+        for number in find_journals(disk, ())
+        for base in numbered(disk.list(str(number)), JOURNAL_SUFFIX)
+    )
+    heads = (_head(disk, name) for name in names)
+    return {head.leader.node_id for head in heads if head is not None and head.leader is not None}
+
+
 def find_foreign(disk: Disk, journals: Iterable[int]) -> list[str]:
     """Names that are numbers and yet none of these journals, but for empty ones."""
     known = {str(number) for number in journals}

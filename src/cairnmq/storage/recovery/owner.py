@@ -18,7 +18,7 @@ from cairnmq.settings.broker_table import JOURNALS_MAX
 from cairnmq.storage.files import sealed_json
 from cairnmq.storage.files.disk import Disk, Unreadable
 from cairnmq.storage.files.format import CHECKPOINT_SUFFIX, CHECKPOINTS, FORMAT, numbered
-from cairnmq.storage.journal.directories import find_journals
+from cairnmq.storage.journal.directories import find_journals, leaders
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.types import Counters
 
@@ -108,24 +108,28 @@ class OwnerWitness:
         found = read_owner(disk)
         self._disk = disk
         self._cluster_id = cluster_id
-        self._node_id = node_id
+        nodes = found.nodes if found is not None else ()
+        self._nodes = tuple(sorted({*(nodes or leaders(disk)), node_id}))
+        # Until the file names this node, its claims of what is synced would not count.
+        self._must_be_named = bool(nodes) and node_id not in nodes
         # Until an upgrade is done, and that of a new directory is done at its first start, it stays what it was.
         self._format = found.format if found is not None else 1
         self._slots_from = found.slots_from if found is not None else 0
         self.kept: Counters | None = None  # what the file says
 
     def keep(self, counters: Counters) -> None:
-        """A disk that is full or failing does not keep the broker from starting: records name their epochs too."""
+        """A disk that is full or failing does not keep the broker from starting: records name their epochs too. Only
+        under a node id that is new here it does."""
         if counters == self.kept:
             return
         try:
-            found = read_owner(self._disk)
             counts = tuple(sorted(journal_counts(self._disk)))
-            nodes = tuple(sorted({*(found.nodes if found is not None else ()), self._node_id}))
-            owner = Owner(self._cluster_id, self._format, counters, counts, not counts, nodes, self._slots_from)
+            owner = Owner(self._cluster_id, self._format, counters, counts, not counts, self._nodes, self._slots_from)
             write_owner(self._disk, owner)
-            self.kept = counters
+            self.kept, self._must_be_named = counters, False
         except OSError as error:
+            if self._must_be_named:
+                raise
             log.warning("%s could not be written: %s", OWNER_FILE, text_of(error))
 
     def is_current(self, slots_from: int) -> bool:

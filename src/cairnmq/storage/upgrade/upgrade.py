@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
-from cairnmq.errors import Corrupt
-from cairnmq.storage.checkpoint.checkpoint import load_checkpoint
+from cairnmq.errors import Corrupt, Fault
+from cairnmq.storage.checkpoint.checkpoint import checkpoint_name, load_checkpoint
 from cairnmq.storage.engine import Engine
+from cairnmq.storage.files.checkpoint_frame import frame_version
 from cairnmq.storage.files.disk import Disk
 from cairnmq.storage.files.fault_point import reach
-from cairnmq.storage.files.format import KeyedRow
+from cairnmq.storage.files.format import CHECKPOINT_SIZE, FIRST_VERSION, KeyedRow
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.splitter.splitter import Splitter
 
@@ -38,6 +39,7 @@ def upgrade(engine: Engine, journal_disk: Disk, slot_of: SlotOf, now_ms: int) ->
                 f"The earlier version still serves the rest."
             )
     image = load_checkpoint(engine.read_disk)
+    _refuse_without_room(engine, image.file_number)
     image.keyed = {place: _at_home(row, slot_of) for place, row in image.keyed.items()}
     splitter = Splitter(
         journal_disk,
@@ -59,6 +61,24 @@ def upgrade(engine: Engine, journal_disk: Disk, slot_of: SlotOf, now_ms: int) ->
         splitter.seen(published.serial)
     finally:
         splitter.close()
+
+
+def _refuse_without_room(engine: Engine, checkpoint: int) -> None:
+    """As long as the version before still serves the directory. Once an upgrade has begun it does not, and then there
+    is only to go on: what that left on the disk may be all that is missing."""
+    unsplit, stored = sum(scan.end - scan.start for scan in engine.scans.values()), 0
+    if checkpoint:
+        file = engine.read_disk.open(checkpoint_name(checkpoint))
+        version, stored = frame_version(file.read(0, CHECKPOINT_SIZE)), file.size()
+        file.close()
+        if version != FIRST_VERSION:
+            return
+    free = engine.read_disk.free_bytes()
+    if free < unsplit + stored:
+        raise Fault(
+            f"the data directory is of an earlier version, and its upgrade needs {unsplit + stored} bytes of the data "
+            f"disk, on which {free} are free. Make room and start again; until then the earlier version still serves."
+        )
 
 
 def _at_home(row: KeyedRow, slot_of: SlotOf) -> KeyedRow:

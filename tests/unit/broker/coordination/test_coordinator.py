@@ -409,3 +409,36 @@ async def test_when_a_group_became_empty_is_dated_by_the_wall_clock_and_sessions
     await desk.stable()
     desk.wall_ahead_ms += 30 * DAY_MS
     assert list(desk.groups.advance(desk.coordinator._now())) == [], "nobody is silent"
+
+
+@scenario
+@pytest.mark.parametrize("commit", [True, False])
+async def test_offsets_that_are_still_on_their_way_end_with_their_transaction(*, commit: bool) -> None:
+    """The group's journal may be slower than the one in which the transaction is prepared."""
+    desk = Desk()
+    held = asyncio.ensure_future(
+        desk.coordinator.commit(OffsetCommit("g", "", None, -1, [Position(TOPIC, 0, 7)], producer_id=5))
+    )
+    await turn()
+    ended = asyncio.ensure_future(desk.coordinator.end_offsets({"g"}, 5, commit))
+    await turn()
+    await desk.journal.stored()
+    await desk.journal.stored()
+    await asyncio.gather(held, ended)
+    present = desk.groups.commits._offsets.get("g", TOPIC, 0)
+    assert (present is not None and present.offset == 7) is commit
+    assert not desk.groups.pending.holds("g"), "the producer's next transaction would take them for its own"
+
+
+@scenario
+async def test_offsets_that_cannot_be_stored_do_not_hold_up_a_transaction() -> None:
+    desk = Desk()
+    held = asyncio.ensure_future(
+        desk.coordinator.commit(OffsetCommit("g", "", None, -1, [Position(TOPIC, 0, 7)], producer_id=5))
+    )
+    await turn()
+    ended = asyncio.ensure_future(desk.coordinator.end_offsets({"g"}, 5, True))
+    await turn()
+    await desk.journal.fails()
+    assert any((await held).errors)
+    await ended

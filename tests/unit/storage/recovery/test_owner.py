@@ -11,6 +11,7 @@ import pytest
 
 from cairnmq.errors import Corrupt, Lost, TooNew
 from cairnmq.settings.topic import LogConfig
+from cairnmq.storage.files.format import Leader, segment_entry
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.recovery.owner import (
     OWNER_FILE,
@@ -160,6 +161,29 @@ def test_nodes_that_have_led_these_journals(journals: SimDisk) -> None:
     for node_id in (4, 7):
         OwnerWitness(journals, "a", node_id).keep(WITNESS)
     assert own_nodes(journals) == {4, 7}
+
+
+def test_without_the_file_segments_name_the_nodes(journals: SimDisk) -> None:
+    """Else a new node id, and a file that is lost, would make damage of what the old one had synced a torn tail."""
+    for number, node_id in ((0, 4), (17, 7)):
+        journals.make_dir(str(number))
+        file = journals.create(f"{number}/00000000000000000000.jnl")
+        file.append([segment_entry(number, 1, 1, 0, 0, Leader(node_id, 1))])
+    OwnerWitness(journals, "a", 9).keep(WITNESS)
+    assert own_nodes(journals) == {4, 7, 9}
+
+
+def test_a_new_node_does_not_start_before_its_claims_count(journals: SimDisk) -> None:
+    OwnerWitness(journals, "a", 4).keep(WITNESS)
+    new, later = OwnerWitness(journals, "a", 7), msgspec.structs.replace(WITNESS, epoch=8)
+    journals.faults[journals.operations + 1] = errno.ENOSPC
+    with pytest.raises(OSError, match="No space"):
+        new.keep(later)
+    assert own_nodes(journals) == {4}
+    new.keep(later)
+    journals.faults[journals.operations + 1] = errno.ENOSPC
+    new.keep(msgspec.structs.replace(WITNESS, epoch=9))
+    assert own_nodes(journals) == {4, 7}, "from then on it is a copy that may lag"
 
 
 def test_it_remembers_how_many_journals_there_were_when_ids_said_where_queues_are(journals: SimDisk) -> None:

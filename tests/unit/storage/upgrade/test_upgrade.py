@@ -12,7 +12,7 @@ import pytest
 
 from cairnmq.broker.coordination.slot_keys import place_of
 from cairnmq.broker.live_catalog import all_queue_specs
-from cairnmq.errors import Corrupt
+from cairnmq.errors import Corrupt, Fault
 from cairnmq.metadata.catalog import Catalog
 from cairnmq.metadata.sqlite import SqliteStore
 from cairnmq.metadata.topics import placed
@@ -199,3 +199,38 @@ def test_a_damaged_journal_is_not_upgraded(old: Old) -> None:
     with pytest.raises(Corrupt, match="earlier version and cannot be upgraded"):
         old.start(disks, 10)
     assert versions(disks[1]) == {1}
+
+
+def test_without_room_for_it_the_version_before_goes_on(old: Old) -> None:
+    """Else neither could start: what is split first is a checkpoint that only this version reads."""
+    disks = old.disks()
+    read_disk = disks[1]
+    copies = disks[0].crash(), disks[1].crash()
+    scans = Engine.open(*copies, old.specs, begin=lambda _: 10, seed=1, config=CONFIG, now_ms=NOW).scans
+    read_disk.capacity = 1 << 40
+    used = read_disk.capacity - read_disk.free_bytes()
+    read_disk.capacity = used + sum(scan.end - scan.start for scan in scans.values())
+    with pytest.raises(Fault, match="needs .* bytes of the data disk"):
+        old.start(disks, 10)
+    assert versions(read_disk) == {1}
+    read_disk.capacity += 100_000
+    assert found_in(old.start(disks, 11)) == WANTED
+
+
+def test_an_upgrade_that_has_begun_is_tried_with_what_room_there_is(old: Old) -> None:
+    """What it left behind is removed on the way, and the version before is of no use any more."""
+    disks = old.disks()
+
+    def observe(disk: SimDisk) -> None:
+        if versions(disk) == {2}:
+            raise Struck
+
+    disks[1].observe = observe
+    with pytest.raises(Struck):
+        old.start(disks, 10)
+    journal_disk, read_disk = (disk.kill(Random(1)) for disk in disks)
+    read_disk.capacity = 0
+    with pytest.raises(OSError, match="No space"):
+        old.start((journal_disk, read_disk), 11)
+    read_disk.capacity = None
+    assert found_in(old.start((journal_disk, read_disk), 12)) == WANTED
