@@ -224,4 +224,5 @@ def test_every_file_of_kafka_can_be_dumped(source: Source) -> None:
     assert kinds >= {"log-start-offset-checkpoint", "cleaner-offset-checkpoint", ".checkpoint", "quorum-state"}
     for file in files:
         lines = list(dump_file(str(file), records=True))
-        assert not [line for line in lines if "BAD" in line], file
+        # The letters alone may be part of a topic's id.
+        assert not [line for line in lines if "BAD:" in line or "crc=BAD" in line], file
