@@ -220,6 +220,8 @@ class HttpServer:
                 return _found(await status.group(name))
             case ["api", "v1", "storage"]:
                 return _json(status.storage())
+            case ["api", "v1", "cluster"]:
+                return _found(status.cluster())
         return _NOT_FOUND
 
 
