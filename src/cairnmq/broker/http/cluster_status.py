@@ -1,5 +1,5 @@
-"""The cluster as this broker knows it, for the status page and /metrics: journals that it leads in detail, others as the
-metadata have them. `cairn cluster health` asks all brokers; here one tells what it can."""
+"""The cluster as this broker knows it, for the status page and /metrics: in detail the journals that it leads, others
+as the metadata have them. `cairn cluster health` asks all brokers; here one tells what it can."""
 
 from __future__ import annotations
 
