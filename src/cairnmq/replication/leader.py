@@ -42,9 +42,10 @@ class Follower(Struct, gc=False):
 
 
 class LeaderSettings(Struct, frozen=True):
-    """How patient a leader is."""
+    """How patient a leader is. `prompt`: a member whose session has ended leaves without waiting for the lag time."""
 
     lag_max_ms: int = 10_000
+    prompt: bool = True
 
 
 class JournalLeader:
@@ -216,7 +217,8 @@ class JournalLeader:
         return [
             member
             for member in self.record.isr
-            if member != self.me and (self._is_stale(member, view) or self._lags(member, now_ms))
+            if member != self.me
+            and (self._is_stale(member, view) or self._lags(member, now_ms) or self._is_gone(member, view))
         ]
 
     def propose(self, view: ClusterView, now_ms: int) -> Proposal | None:
@@ -236,6 +238,10 @@ class JournalLeader:
     def _is_stale(member: Member, view: ClusterView) -> bool:
         registered = view.brokers.get(member.broker)
         return registered is not None and registered.broker_epoch > member.broker_epoch
+
+    def _is_gone(self, member: Member, view: ClusterView) -> bool:
+        """Its session has ended. Nobody waits for the lag time to find that out once more."""
+        return self._settings.prompt and member.broker in view.brokers and member.broker not in view.live
 
     def _may_join(self, follower: Follower, view: ClusterView, now_ms: int) -> bool:
         """It must not pull back either end, nor lack the beginning of this epoch (R9)."""
@@ -266,6 +272,12 @@ class JournalLeader:
         if self._proposed is not None or self.record.weak:
             return None
         return self._send(replace(self.record, weak=True), (self.me,))
+
+    def resign(self) -> Proposal | None:
+        """This broker cannot write or sync (R13): another one is to lead. None while a change is under way."""
+        if self._proposed is not None:
+            return None
+        return self._send(replace(self.record, leader=None, resigned=self.me.broker), (self.me,))
 
     def _send(self, record: JournalRecord, registered: tuple[Member, ...]) -> Proposal:
         self._proposed = record

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from cairnmq.replication.controller import ABSENT_MAX_MS, ControllerMemory, decide, elect_preferred
+from cairnmq.replication.controller import (
+    ABSENT_MAX_MS,
+    PREFERRED_AFTER_MS,
+    PREFERRED_EVERY_MS,
+    ControllerMemory,
+    decide,
+    elect_preferred,
+    preferred_due,
+)
 from cairnmq.replication.records import BrokerRecord, ClusterView, JournalRecord, Kept, Member, Proposal, PublishedEnd
 
 A, B, C = Member(1, 11), Member(2, 12), Member(3, 13)
@@ -44,6 +52,21 @@ def test_a_stopping_leader_hands_over() -> None:
     stopping = BrokerRecord(1, 11, stopping=True)
     assert _leader(due(view(RECORD, stopping, live=(A, B)))) == B
     assert due(view(RECORD, stopping, live=(A,))) is None
+
+
+def test_leadership_goes_back_to_the_first_replica_after_a_while_one_journal_at_a_time() -> None:
+    led_by_b = replace(RECORD, leader=B)
+    seen = view(led_by_b, live=(A, B, C))
+    seen = replace(seen, journals={7: Kept(led_by_b, 44), 8: Kept(replace(led_by_b, journal=8), 45)})
+    memory = ControllerMemory()
+    assert preferred_due(seen, memory, 0) is None
+    assert preferred_due(seen, memory, PREFERRED_AFTER_MS - 1) is None
+    first = preferred_due(seen, memory, PREFERRED_AFTER_MS)
+    assert first is not None and first.record.leader == A and first.record.epoch == 31
+    assert preferred_due(seen, memory, PREFERRED_AFTER_MS + PREFERRED_EVERY_MS - 1) is None
+    assert preferred_due(seen, memory, PREFERRED_AFTER_MS + PREFERRED_EVERY_MS) is not None
+    restarted = view(replace(led_by_b, isr=(B, C, A)), live=(B, C))
+    assert preferred_due(restarted, memory, 3 * PREFERRED_AFTER_MS) is None and not memory.returnable
 
 
 def test_a_later_life_is_not_a_candidate_unless_it_stopped_cleanly() -> None:
