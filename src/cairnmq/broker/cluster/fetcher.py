@@ -44,9 +44,10 @@ class Fetcher:
     def unfollow(self, replica: JournalReplica) -> None:
         self._replicas.pop(replica.number, None)
 
-    def progressed(self) -> None:
-        """A replica has written or synced more."""
-        self._due.set()
+    def progressed(self, replica: JournalReplica) -> None:
+        """It has written or synced more."""
+        if replica.number in self._replicas:
+            self._due.set()
 
     async def close(self) -> None:
         self._task.cancel()

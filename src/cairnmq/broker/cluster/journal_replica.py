@@ -12,6 +12,8 @@ import logging
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Protocol
 
+from msgspec.structs import replace
+
 from cairnmq.errors import Corrupt, Fault
 from cairnmq.os_errors import text_of
 from cairnmq.replication.follower import Append, Cut, JournalFollower, KnownEnds, Reread, Stop
@@ -28,13 +30,16 @@ if TYPE_CHECKING:
 log = logging.getLogger("cairnmq.broker")
 
 RETRY_SECONDS = 0.2
+HEAD_SECONDS = 2.0  # a disk that does not take a segment's head in this time is not one to lead with
 
 
 class Ports(Protocol):
     """What a replica needs of the broker around it (`Replicas`)."""
 
-    settings: LeaderSettings
     session_ms: int
+
+    @property
+    def settings(self) -> LeaderSettings: ...
 
     def me(self) -> Member | None: ...
 
@@ -60,6 +65,8 @@ class Ports(Protocol):
 
     def has_news(self, replica: JournalReplica) -> None: ...
 
+    def leads(self, replica: JournalReplica) -> None: ...
+
     def ready(self, replica: JournalReplica) -> None: ...
 
     def lost(self, replica: JournalReplica) -> None: ...
@@ -76,6 +83,7 @@ class JournalReplica:
         self.known = known
         self.epoch = 0  # the latest that was seen
         self.trouble = ""  # why this replica stays out; for a person
+        self.stopped_at: float | None = None  # since when the disk refuses what this leader writes
         self.is_busy = False  # something is on its way to the disk: what is asked for would be asked twice
         self._store = store
         self._ports = ports
@@ -85,6 +93,7 @@ class JournalReplica:
         self._began: asyncio.Event | None = None  # the head of the epoch that begins is written
         self._is_ready = False
         self._published = -1
+        self._out_in = -1  # the epoch in which this replica cannot go on by itself
         self._due = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._proposing = False
@@ -160,12 +169,14 @@ class JournalReplica:
         self._store.engine.epochs[self.number] = record.epoch
         if record.leader == me:
             if self.history.last_epoch < record.epoch:
-                await self._lead(record.epoch, me)
-        elif record.leader is not None:
-            self._follow(record, record.leader, me)
-        else:
+                await self._lead(kept, me)
+        elif record.leader is None:
             self._stand_still()
             await self._publish(record, me)
+        elif record.leader.broker == me.broker:
+            self._stand_still()  # an earlier life of this broker: the controller elects another
+        elif record.epoch != self._out_in:
+            self._follow(record, record.leader, me)
         if record.member(me.broker) == me:
             await self._ports.whole_again(self.number)
 
@@ -180,9 +191,10 @@ class JournalReplica:
 
     # ----------------------------------------------------------------------------------------------------- leading
 
-    async def _lead(self, epoch: int, me: Member) -> None:
+    async def _lead(self, elected: Kept, me: Member) -> None:
         """The head of the epoch's first segment is written at once; until then this broker does not lead."""
         self._stand_still()
+        epoch = elected.record.epoch
         path = await self._store.lead(self.number, epoch)
         if path is None:  # the journal has queues that the metadata here do not know yet
             await self._ports.reread()
@@ -190,10 +202,12 @@ class JournalReplica:
             await asyncio.sleep(RETRY_SECONDS)
             return
         start = path.journal.end
-        self._began = asyncio.Event()
-        self._store.loops[self.number].staged()
-        await self._began.wait()
-        self._began = None
+        try:
+            await self._head_written()
+        except TimeoutError:
+            record = replace(elected.record, leader=None, resigned=me.broker)
+            await self._ports.propose(Proposal(record, elected.revision, (me,)))
+            raise Fault(f"journal {self.number}: elected, and the disk takes no writes") from None
         self.history.begin(epoch, start)
         self.history.extend(path.journal.end)
         kept = self._kept
@@ -215,8 +229,25 @@ class JournalReplica:
             settings=self._ports.settings,
         )
         log.info("journal %d: this broker leads it from position %d on (epoch %d)", self.number, start, epoch)
+        self._ports.leads(self)
         self._store.loops[self.number].sync()
         self._advance()
+
+    async def _head_written(self) -> None:
+        self._began = asyncio.Event()
+        self._store.loops[self.number].staged()
+        try:
+            async with asyncio.timeout(HEAD_SECONDS):
+                await self._began.wait()
+        finally:
+            self._began = None
+
+    def may_answer_alone(self) -> bool:
+        """acks=1 and acks=0: nobody else can be leading now, or the harm is bounded by the lease (R18)."""
+        leader, lease = self.leader, self.lease
+        if leader is None or lease is None:
+            return False
+        return leader.members() == {leader.me} or lease.holds(self._ports.now_ms())
 
     def written(self) -> None:
         """A group of the own journal is in the page cache."""
@@ -244,6 +275,7 @@ class JournalReplica:
         leader = self.leader
         if leader is None:
             return None
+        leader.first = self.path.journal.start
         leader.durable_wanted = max(leader.durable_wanted, self.path.lines.durable_wanted)  # type: ignore[union-attr]
         reply = leader.fetched(asked, view, self._ports.now_ms())
         if isinstance(reply, Accepted):
@@ -380,13 +412,14 @@ class JournalReplica:
     def _stay_out(self, follower: JournalFollower, reason: str) -> None:
         self.trouble = f"journal {self.number}: this replica cannot go on by itself: {reason}"
         log.error("%s", self.trouble)
-        self.follower = None
-        self._ports.unfollow(self)
+        self._out_in = follower.record.epoch
+        self._stand_still()
 
     async def _publish(self, record: JournalRecord, me: Member) -> None:
         """The journal has no leader: tell how far this replica reaches (R21)."""
         if self._published == record.epoch or record.member(me.broker) is None:
             return
+        await self._store.loops[self.number].quiesce()
         end = PublishedEnd(record.epoch, self.history.last_epoch, self.history.end)
         if await self._ports.publish(self.number, end):
             self._published = record.epoch
