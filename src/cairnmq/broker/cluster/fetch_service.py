@@ -6,22 +6,26 @@ A request waits for news: bytes, a sync that somebody waits for, another leader,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 
 from cairnmq.broker.cluster.journal_replica import JournalReplica
-from cairnmq.broker.internal.server import Answer, Peer, Told
+from cairnmq.broker.internal.answer import Answer
+from cairnmq.broker.internal.journal_messages import position_of, told_of
+from cairnmq.broker.internal.peer import Parked, Peer
 from cairnmq.replication.messages import Accepted, FetchPosition
 from cairnmq.replication.records import ClusterView
 from cairnmq.storage.api.serving import Engine, FileRange
+from cairnmq.wire.internal import JournalAsk, JournalTold, NotLeader, ReplicaFetch
 
 JOURNAL_BYTES_MAX = 2 << 20
 RESEND_MS = 1_000
 
 
 class _Sent(Struct):
-    """What went to a follower last, by one link."""
+    """What went to a follower last, by one link, of one journal."""
 
     at_ms: int = 0
     end: int = 0
@@ -42,68 +46,57 @@ class FetchService:
         self._engine = engine
         self._view = view
         self._now_ms = now_ms
-        self._parked: dict[int, set[asyncio.Future[None]]] = {}
+        self._parked: dict[int, set[Peer]] = {}
+        self._sent: WeakKeyDictionary[Peer, dict[int, _Sent]] = WeakKeyDictionary()
 
     def wake(self, journal: int) -> None:
         """There are news about a journal."""
-        for parked in self._parked.get(journal, ()):
-            if not parked.done():
-                parked.set_result(None)
+        for peer in self._parked.get(journal, ()):
+            peer.wake()
 
-    async def serve(self, peer: Peer, wait_ms: int, max_bytes: int, asks: Mapping[int, FetchPosition]) -> Answer:
-        """What `asks` of a follower's link get."""
+    async def serve(self, peer: Peer, request: ReplicaFetch) -> Answer:
+        """What a follower's request gets."""
         loop = asyncio.get_running_loop()
-        until = loop.time() + wait_ms / 1000
+        until = loop.time() + request.wait_ms / 1000
         while True:
-            answer, has_news = self._look(peer, max_bytes, asks)
-            if has_news or loop.time() >= until:
+            answer, has_news = self._look(peer, request)
+            if has_news:
                 return answer
-            if peer.superseded.done():
-                return Answer([], [])
-            await self._park(asks, peer, until)
-            if peer.closed:
-                return Answer([], [])
+            why = await self._park(peer, request.journals, until - loop.time())
+            if why is Parked.SUPERSEDED:
+                return Answer()
+            if why is Parked.TIMED_OUT:
+                return self._look(peer, request)[0]
 
-    async def _park(self, asks: Mapping[int, FetchPosition], peer: Peer, until: float) -> None:
-        loop = asyncio.get_running_loop()
-        parked: asyncio.Future[None] = loop.create_future()
-
-        def wake(_: object = None) -> None:
-            if not parked.done():
-                parked.set_result(None)
-
-        timer = loop.call_at(until, wake)
-        peer.superseded.add_done_callback(wake)
-        for journal in asks:
-            self._parked.setdefault(journal, set()).add(parked)
+    async def _park(self, peer: Peer, asks: Sequence[JournalAsk], seconds: float) -> Parked:
+        for ask in asks:
+            self._parked.setdefault(ask.journal, set()).add(peer)
         try:
-            await parked
+            return await peer.park(seconds)
         finally:
-            timer.cancel()
-            peer.superseded.remove_done_callback(wake)
-            for journal in asks:
-                self._parked[journal].discard(parked)
+            for ask in asks:
+                self._parked[ask.journal].discard(peer)
 
-    def _look(self, peer: Peer, max_bytes: int, asks: Mapping[int, FetchPosition]) -> tuple[Answer, bool]:
-        view = self._view()
-        told: list[Told] = []
+    def _look(self, peer: Peer, request: ReplicaFetch) -> tuple[Answer, bool]:
+        sent_before = self._sent.setdefault(peer, {})
+        told: list[JournalTold] = []
         parts: list[list[FileRange]] = []
-        has_news, room = False, max_bytes
-        for journal, asked in asks.items():
-            replica = self._replicas.get(journal)
-            in_sync = replica is not None and _counts(replica, asked)
-            reply = replica.asked(asked, view, in_sync) if replica is not None and view is not None else None
+        has_news, room, view = False, request.max_bytes, self._view()
+        for ask in request.journals:
+            replica, asked = self._replicas.get(ask.journal), position_of(ask)
+            reply = replica.asked(asked, view) if replica is not None and view is not None else None
             ranges: list[FileRange] = []
             if isinstance(reply, Accepted):
-                sent = peer.state.setdefault(journal, _Sent())
-                ranges = self._ranges(journal, asked, sent, min(room, JOURNAL_BYTES_MAX))
-                room -= sum(each.size for each in ranges)
+                sent = sent_before.setdefault(ask.journal, _Sent())
+                ranges = self._ranges(ask.journal, asked, sent, min(room, JOURNAL_BYTES_MAX))
                 if reply.sync and asked.end > sent.sync_told:
                     sent.sync_told, has_news = asked.end, True
                 has_news = has_news or bool(ranges)
             else:
                 has_news = True
-            told.append(Told(journal, reply, sum(each.size for each in ranges)))
+            size = sum(each.size for each in ranges)
+            room -= size
+            told.append(told_of(ask.journal, reply or NotLeader(replica.epoch if replica is not None else 0), size))
             parts.append(ranges)
         return Answer(told, parts), has_news
 
@@ -116,7 +109,3 @@ class FetchService:
         if ranges:
             sent.at_ms, sent.end = now_ms, asked.end + sum(each.size for each in ranges)
         return ranges
-
-
-def _counts(replica: JournalReplica, asked: FetchPosition) -> bool:
-    return replica.leader is not None and asked.follower in replica.leader.record.isr

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Callable
 
 from cairnmq.broker.cluster.journal_replica import JournalReplica
-from cairnmq.broker.internal.link import Fetched, Link, LinkClosed
+from cairnmq.broker.internal.journal_messages import ask_of, reply_of
+from cairnmq.broker.internal.link import Fetched, Link, LinkClosed, RequestFailed
 from cairnmq.errors import Fault
 from cairnmq.os_errors import text_of
 from cairnmq.replication.messages import FetchPosition
+from cairnmq.wire.internal import NotLeader, ReplicaFetch
 
 log = logging.getLogger("cairnmq.broker")
 
@@ -25,16 +26,16 @@ RETRY_SECONDS = 0.2
 
 
 class Fetcher:
-    """`connect` waits until there is a link to the leader. Lives on the loop thread."""
+    """Works while there is a link to the leader (`use`). `room` tells how full this broker is."""
 
-    def __init__(self, leader: int, connect: Callable[[], Awaitable[Link]]) -> None:
+    def __init__(self, leader: int, room: Callable[[int], tuple[int, int]]) -> None:
         self.leader = leader
-        self._connect = connect
+        self._room = room
         self._replicas: dict[int, JournalReplica] = {}
         self._told: dict[int, FetchPosition] = {}  # journal -> what was asked last
         self._under_way = 0
         self._due = asyncio.Event()
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._asking: asyncio.Task[None] | None = None
 
     def follow(self, replica: JournalReplica) -> None:
         self._replicas[replica.number] = replica
@@ -49,26 +50,29 @@ class Fetcher:
         if replica.number in self._replicas:
             self._due.set()
 
-    async def close(self) -> None:
-        self._task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._task
+    def use(self, link: Link) -> None:
+        """A new link to the leader; one before it has ended."""
+        before = self._asking
+        self._asking = asyncio.get_running_loop().create_task(self._run(link, before))
 
-    async def _run(self) -> None:
-        while True:
-            link = await self._connect()
-            self._told.clear()
-            self._under_way = 0
-            self._due.set()
-            exchanges: set[asyncio.Task[None]] = set()
-            try:
-                await self._ask_on(link, exchanges)
-            finally:
-                for exchange in exchanges:
-                    exchange.cancel()
-                await asyncio.gather(*exchanges, return_exceptions=True)
-                for replica in self._replicas.values():
-                    replica.is_busy = False
+    async def close(self) -> None:
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.gather(self._asking, return_exceptions=True)
+
+    async def _run(self, link: Link, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            before.cancel()
+            await asyncio.gather(before, return_exceptions=True)
+        exchanges: set[asyncio.Task[None]] = set()
+        self._told.clear()
+        self._under_way = 0
+        self._due.set()
+        try:
+            await self._ask_on(link, exchanges)
+        finally:
+            # What has arrived is taken to its end: half of an append would be a gap in what is known of the journal.
+            await asyncio.gather(*exchanges, return_exceptions=True)
 
     async def _ask_on(self, link: Link, exchanges: set[asyncio.Task[None]]) -> None:
         """Until the link ends."""
@@ -102,33 +106,34 @@ class Fetcher:
 
     async def _exchange(self, link: Link, asks: dict[int, FetchPosition]) -> None:
         try:
-            fetched = await link.fetch(WAIT_MS, MAX_BYTES, asks)
-            try:
+            request = ReplicaFetch(WAIT_MS, MAX_BYTES, [ask_of(number, asked, *self._room(number)) for number, asked in asks.items()])
+            with await link.fetch(request) as fetched:
                 await self._take(asks, fetched)
-            finally:
-                fetched.release()
         except LinkClosed:
             return
+        except RequestFailed as error:
+            log.warning("broker %d could not serve a follower's request: %s", self.leader, error)
+            await asyncio.sleep(RETRY_SECONDS)
         finally:
             self._under_way -= 1
             self._due.set()
 
     async def _take(self, asks: dict[int, FetchPosition], fetched: Fetched) -> None:
-        for number, reply, data in fetched.replies():
-            replica = self._replicas.get(number)
-            if replica is None:
-                continue
-            if reply is None:  # the other broker does not lead it, or not yet
-                await replica.wait_for_leader()
+        for told in fetched.journals:
+            replica, reply = self._replicas.get(told.journal), reply_of(told)
+            if replica is None or told.journal not in asks:
                 continue
             replica.is_busy = True
             try:
-                await replica.replied(asks[number], reply, data)
+                if isinstance(reply, NotLeader):  # the other broker does not lead it, or not yet
+                    await replica.wait_for_leader()
+                    continue
+                await replica.replied(asks[told.journal], reply, fetched.data(told.journal))
                 replica.trouble = ""
             except (Fault, OSError) as error:
                 if replica.trouble != text_of(error):
                     replica.trouble = text_of(error)
-                    log.error("journal %d: following broker %d: %s", number, self.leader, replica.trouble)
+                    log.error("journal %d: following broker %d: %s", told.journal, self.leader, replica.trouble)
                 await asyncio.sleep(RETRY_SECONDS)
             finally:
                 replica.is_busy = False

@@ -270,7 +270,7 @@ class JournalReplica:
             self.follower.synced_to(end)
             self._ports.progressed(self)
 
-    def asked(self, asked: FetchPosition, view: ClusterView, in_sync: bool) -> FetchReply | None:
+    def asked(self, asked: FetchPosition, view: ClusterView) -> FetchReply | None:
         """A follower's request; None if this broker does not lead."""
         leader = self.leader
         if leader is None:
@@ -279,7 +279,7 @@ class JournalReplica:
         leader.durable_wanted = max(leader.durable_wanted, self.path.lines.durable_wanted)  # type: ignore[union-attr]
         reply = leader.fetched(asked, view, self._ports.now_ms())
         if isinstance(reply, Accepted):
-            if self.lease is not None and asked.echo_ms and in_sync:
+            if self.lease is not None and asked.echo_ms and asked.follower in leader.record.isr:
                 self.lease.confirm(asked.echo_ms)
             self._advance()
         return reply

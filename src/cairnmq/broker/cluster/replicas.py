@@ -187,9 +187,25 @@ class Replicas:
         for broker, fetcher in self._fetchers.items():
             if broker != leader:
                 fetcher.unfollow(replica)
+        self._fetcher(leader).follow(replica)
+
+    def _fetcher(self, leader: int) -> Fetcher:
         if leader not in self._fetchers:
-            self._fetchers[leader] = Fetcher(leader, lambda: self._dialer.link(leader))
-        self._fetchers[leader].follow(replica)
+            fetcher = self._fetchers[leader] = Fetcher(leader, self._room)
+            link = self.links.get(leader)
+            if link is not None:
+                fetcher.use(link)
+        return self._fetchers[leader]
+
+    def linked(self, broker: int, link: Link) -> None:
+        """There is a new link to a broker."""
+        if broker in self._fetchers:
+            self._fetchers[broker].use(link)
+
+    def _room(self, journal: int) -> tuple[int, int]:
+        """Bytes of the journal that are not split yet, and how many more this disk takes."""
+        end = self._store.engine.paths[journal].journal.end
+        return end - self._store.engine.split[journal], 0
 
     def unfollow(self, replica: JournalReplica) -> None:
         for fetcher in self._fetchers.values():
