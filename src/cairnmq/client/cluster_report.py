@@ -23,8 +23,7 @@ class ReplicaTold(Struct, frozen=True, gc=False):
     broker: int
     end: int = -1
     synced: int = -1
-    lag_ms: int = 0  # since it had everything
-    backlog: int = 0  # bytes that its splitter has not split
+    lag_ms: int = -1  # since it had everything; -1: nobody knows
 
 
 class Led(Struct, frozen=True):
@@ -34,7 +33,9 @@ class Led(Struct, frozen=True):
     end: int
     replicated: int
     durable: int
-    replicas: tuple[ReplicaTold, ...] = ()  # the followers
+    replicas: tuple[ReplicaTold, ...] = ()
+    ready: bool = True  # all in-sync replicas have reached this epoch, so it serves
+    unsplit: int = 0  # bytes that its splitter has not split
 
 
 class Told(Struct, frozen=True):
@@ -57,7 +58,6 @@ class ReplicaRow(Struct, frozen=True):
     live: bool
     lag_bytes: int | None = None
     lag_ms: int | None = None
-    backlog: int | None = None
 
 
 class JournalRow(Struct, frozen=True):
@@ -70,6 +70,8 @@ class JournalRow(Struct, frozen=True):
     end: int | None = None
     replicated: int | None = None
     durable: int | None = None
+    unsplit: int | None = None
+    ready: bool = True
     weak: bool = False
     unclean_epoch: int = 0
 
@@ -141,6 +143,8 @@ def _journal_row(view: ClusterView, record: JournalRecord, told: Mapping[int, To
         led.end if led else None,
         led.replicated if led else None,
         led.durable if led else None,
+        led.unsplit if led else None,
+        led.ready if led else True,
         record.weak,
         record.unclean,
     )
@@ -155,7 +159,8 @@ def _replica_row(view: ClusterView, record: JournalRecord, broker: int, led: Led
     known = next((one for one in led.replicas if one.broker == broker), None) if led is not None else None
     if led is None or known is None or known.end < 0:
         return ReplicaRow(broker, in_sync, live)
-    return ReplicaRow(broker, in_sync, live, max(0, led.end - known.end), known.lag_ms, known.backlog)
+    lag_ms = known.lag_ms if known.lag_ms >= 0 else None
+    return ReplicaRow(broker, in_sync, live, max(0, led.end - known.end), lag_ms)
 
 
 def _broker_row(number: int, newest: Told, journals: Sequence[JournalRow], silent: Mapping[int, str]) -> BrokerRow:
@@ -195,12 +200,19 @@ def _problems(
             yield f"broker {broker} is down"
         elif state == SILENT:
             yield f"broker {broker} does not answer: {silent[broker]}"
+    for broker, registered in sorted(view.brokers.items()):
+        if registered.damaged:
+            numbers = names("journal", sorted(registered.damaged))
+            yield f"broker {broker} lost bytes of {numbers} and copies them from others"
     if newest.controller not in view.live:
         yield "the cluster has no controller: leaders that die are not replaced until one is elected"
     for broker, one in sorted(told.items()):
         if one.store_trouble:
             yield f"broker {broker} cannot reach the metadata store: {one.store_trouble}"
         yield from (f"broker {broker}, journal {number}: {why}" for number, why in sorted(one.stopped.items()))
+    waiting = [row.journal for row in journals if row.leader >= 0 and not row.ready]
+    if waiting:
+        yield f"{names('journal', waiting)}: the new leader waits for replicas that are in sync"
     yield from _out_of_sync(view, journals)
 
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from cairnmq.errors import ErrorCode, Fault, Refusal
 from cairnmq.metadata import cluster_image, groups, quotas, topics
+from cairnmq.metadata.cluster_image import ClusterImage
 from cairnmq.metadata.decoding import number
 from cairnmq.metadata.fold import MetadataFold
 from cairnmq.metadata.groups import GROUP_CONFIGS
@@ -32,9 +33,10 @@ from cairnmq.metadata.store import (
     Put,
     Watch,
 )
-from cairnmq.metadata.topics import BROKER_CONFIGS, SLOTS, TOPICS, CreateTopic, Decision
+from cairnmq.metadata.topics import BROKER_CONFIGS, SLOTS, TOPICS, ClusterPlaces, CreateTopic, Decision
 from cairnmq.settings.alteration import ConfigChange
 from cairnmq.settings.broker import BrokerConfig
+from cairnmq.settings.cluster import cluster_config
 from cairnmq.settings.group import GROUP, group_settings
 from cairnmq.types import OWN_PRODUCERS_FROM, Counters, Epoch, Slots
 
@@ -69,6 +71,7 @@ class Catalog:
         self._folded = MetadataFold(in_cluster=in_cluster)
         self.image = self._folded.image
         self.cluster = self._folded.cluster
+        self.touched = self._folded.touched  # names of topics that have changed; whoever has seen to them clears it
         self.journals = journals
         self.cluster_id = ""  # none: these metadata are new
         self._store = store
@@ -115,11 +118,6 @@ class Catalog:
         else:
             self._fold(changes)
 
-    def take_touched(self) -> set[str]:
-        """Names of topics that others or this broker changed since the last call."""
-        touched, self._folded.touched = self._folded.touched, set()
-        return touched
-
     def transact(self, ops: Sequence[Op | NextEpoch]) -> int | Conflict | Away | InDoubt:
         """One transaction as it is, folded if it was made."""
         answer = self._store.transact(ops)
@@ -142,6 +140,7 @@ class Catalog:
                 topic_id=topic_id,
                 now_ms=now_ms,
                 journals=self.journals,
+                cluster=_places(self.cluster, broker),
             )
 
         return self._carry_out(decide, validate_only)
@@ -166,6 +165,7 @@ class Catalog:
         name: str,
         count: int,
         *,
+        broker: BrokerConfig | None = None,
         assignments: Sequence[Sequence[int]] | None = None,
         validate_only: bool = False,
     ) -> Topic | Refusal:
@@ -173,14 +173,20 @@ class Catalog:
 
         def decide(image: Image) -> Decision | Refusal:
             return topics.add_partitions(
-                image, name, count, node_id=self._node_id, assignments=assignments, journals=self.journals
+                image,
+                name,
+                count,
+                node_id=self._node_id,
+                assignments=assignments,
+                journals=self.journals,
+                cluster=_places(self.cluster, broker),
             )
 
         return self._carry_out(decide, validate_only)
 
     def place_queues(self) -> None:
         """Topics of earlier versions get their cycles, all in one transaction."""
-        self._retry(lambda: self._commit(topics.place_queues(self.image, self.journals)))
+        _retried(self.refresh, lambda: self._commit(topics.place_queues(self.image, self.journals)))
 
     def alter_configs(
         self,
@@ -216,7 +222,7 @@ class Catalog:
                 self._commit(ops)
             return configs
 
-        return self._retry(attempt)
+        return _retried(self.refresh, attempt)
 
     def alter_group_configs(
         self,
@@ -238,7 +244,7 @@ class Catalog:
                 self._commit(ops)
             return None
 
-        return self._retry(attempt)
+        return _retried(self.refresh, attempt)
 
     def alter_quotas(self, changes: Sequence[QuotaChange], *, validate_only: bool = False) -> list[Refusal | None]:
         """Change client quotas; those that are allowed together, in one transaction."""
@@ -249,7 +255,7 @@ class Catalog:
                 self._commit(ops)
             return answers
 
-        return self._retry(attempt)
+        return _retried(self.refresh, attempt)
 
     def broker_config(self, start: BrokerConfig) -> BrokerConfig | Refusal:
         """This broker's settings: those of the start under those of the run time."""
@@ -257,9 +263,25 @@ class Catalog:
 
     def make_slots(self, cycle: Sequence[int]) -> Slots:
         """Where facts of coordinators go; made once for the life of the cluster, in one transaction."""
-        self._retry(lambda: self._commit(topics.make_slots(self.image, cycle)))
+        _retried(self.refresh, lambda: self._commit(topics.make_slots(self.image, cycle)))
         assert self.image.slots is not None
         return self.image.slots
+
+    def make_slots_replicated(self, broker: BrokerConfig) -> Slots | Refusal:
+        """The same in a cluster. Refused until enough brokers are live."""
+
+        def attempt() -> Refusal | None:
+            places = _places(self.cluster, broker)
+            assert places is not None, "not a cluster"
+            ops = topics.make_slots_replicated(self.image, places, cluster_config(broker).coordinator_factor)
+            if isinstance(ops, Refusal):
+                return ops
+            self._commit(ops)
+            return None
+
+        refusal = _retried(self.refresh, attempt)
+        assert refusal is not None or self.image.slots is not None
+        return refusal or self.image.slots  # type: ignore[return-value]
 
     def next_epoch(self, above: int = 0) -> Epoch:
         """One more than any epoch before, and than `above`."""
@@ -275,7 +297,7 @@ class Catalog:
             _granted(self._store, self._store.put(NEXT_PRODUCER, str(first + size).encode(), revision))
             return range(first, first + size)
 
-        return self._retry(attempt)
+        return _retried(self.refresh, attempt)
 
     def counters(self) -> Counters:
         """What was handed out so far. For the thread that calls everything else."""
@@ -295,7 +317,7 @@ class Catalog:
                 ops.append(Put(NEXT_PRODUCER, str(floor.next_producer_id).encode()))
             self._commit(ops)
 
-        self._retry(attempt)
+        _retried(self.refresh, attempt)
         _reached(self._store.raise_revision(floor.revision))
 
     def close(self) -> None:
@@ -312,16 +334,7 @@ class Catalog:
                 self._commit(decision.ops)
             return decision.topic
 
-        return self._retry(attempt)
-
-    def _retry(self, attempt: Callable[[], T]) -> T:
-        """Another broker may be faster: learn what it did, and decide again."""
-        for _ in range(_ATTEMPTS):
-            try:
-                return attempt()
-            except _Superseded:
-                self.refresh()
-        raise Fault(f"metadata: gave up after {_ATTEMPTS} conflicts")
+        return _retried(self.refresh, attempt)
 
     def _commit(self, ops: Sequence[Op | NextEpoch]) -> None:
         """Write at the revisions that the image was made of, then fold. Topics are created one by one: all of them
@@ -337,6 +350,21 @@ class Catalog:
     def _fold(self, changes: Sequence[Change]) -> None:
         self._folded.take(changes, self._store.epoch if self.cluster is not None else 0)
         self.image, self.cluster = self._folded.image, self._folded.cluster
+
+
+def _places(cluster: ClusterImage | None, broker: BrokerConfig | None) -> ClusterPlaces | None:
+    led = cluster_config(broker or BrokerConfig()).journals_led
+    return None if cluster is None else ClusterPlaces(cluster, led)
+
+
+def _retried(refresh: Callable[[], None], attempt: Callable[[], T]) -> T:
+    """Another broker may be faster: learn what it did, and decide again."""
+    for _ in range(_ATTEMPTS):
+        try:
+            return attempt()
+        except _Superseded:
+            refresh()
+    raise Fault(f"metadata: gave up after {_ATTEMPTS} conflicts")
 
 
 def _changes(ops: Sequence[Op | NextEpoch], revision: int) -> list[Change]:

@@ -15,7 +15,7 @@ from cairnmq.metadata.topics import BROKER_CONFIGS, NEXT_QUEUE, SLOTS, TOPICS
 
 
 class MetadataFold:
-    """`cluster` is None on one node. `touched`: topics that changed since somebody last took the set."""
+    """`cluster` is None on one node. `touched`: topics that changed since somebody last cleared it."""
 
     def __init__(self, *, in_cluster: bool) -> None:
         self.image = Image()

@@ -48,7 +48,7 @@ def one(seen: ClusterView, **fields: object) -> Told:
 
 def led(followers: dict[int, int], *, end: int = 1000, epoch: int = 20) -> Led:
     """Followers by the position that each has reached."""
-    told = tuple(ReplicaTold(broker, reached, reached, 100 * broker, 7) for broker, reached in followers.items())
+    told = tuple(ReplicaTold(broker, reached, reached, 100 * broker) for broker, reached in followers.items())
     return Led(epoch, end, min([end, *(each for each in followers.values() if each >= 0)]), 0, told)
 
 
@@ -77,10 +77,10 @@ def test_the_leader_tells_how_far_replicas_are() -> None:
     follower_guess = one(seen, led={1: led({1: 5}, end=5)})
     (row,) = merge({2: follower_guess, 1: one(seen, led={1: led({2: 900, 3: -1})})}).journals
     assert (row.end, row.replicated) == (1000, 900)
-    assert [(each.broker, each.lag_bytes, each.lag_ms, each.backlog) for each in row.replicas] == [
-        (1, 0, 0, None),
-        (2, 100, 200, 7),
-        (3, None, None, None),
+    assert [(each.broker, each.lag_bytes, each.lag_ms) for each in row.replicas] == [
+        (1, 0, 0),
+        (2, 100, 200),
+        (3, None, None),
     ]
 
 
@@ -161,6 +161,19 @@ def test_trouble_of_single_brokers() -> None:
         "broker 2 cannot reach the metadata store: locked for 3 s",
         "broker 2, journal 1: disk full",
     )
+
+
+def test_a_leader_that_waits_for_others() -> None:
+    seen = view(journal(1), journal(2))
+    told = one(seen, led={1: Led(20, 1000, 0, 0, (), ready=False), 2: led({2: 1000, 3: 1000})})
+    assert merge({1: told}).problems == ("journal 1: the new leader waits for replicas that are in sync",)
+
+
+def test_a_disk_that_lost_bytes() -> None:
+    seen = view(journal(1))
+    brokers = {**seen.brokers, 3: BrokerRecord(3, 13, damaged=frozenset({2, 1}))}
+    report = merge({1: one(ClusterView(5, 30, seen.journals, brokers, seen.live))})
+    assert report.problems == ("broker 3 lost bytes of journals 1, 2 and copies them from others",)
 
 
 def test_an_unclean_election_is_not_forgotten() -> None:
