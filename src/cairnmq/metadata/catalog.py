@@ -257,9 +257,10 @@ class Catalog:
 
         return _retried(self.refresh, attempt)
 
-    def broker_config(self, start: BrokerConfig) -> BrokerConfig | Refusal:
+    def broker_config(self, start: BrokerConfig, image: Image | None = None) -> BrokerConfig | Refusal:
         """This broker's settings: those of the start under those of the run time."""
-        return start.changed(self.image.dynamic_configs(self._node_id), self.image.dynamic_configs(None))
+        image = image or self.image
+        return start.changed(image.dynamic_configs(self._node_id), image.dynamic_configs(None))
 
     def make_slots(self, cycle: Sequence[int]) -> Slots:
         """Where facts of coordinators go; made once for the life of the cluster, in one transaction."""

@@ -1,1 +1,1 @@
-"""A broker among others: what it tells the metadata store, what it hears, and the roles that follow for its journals."""
+"""A broker as one of a cluster: what it tells the metadata store and hears from it, and the roles that follow."""
