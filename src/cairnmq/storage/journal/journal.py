@@ -172,6 +172,10 @@ class Journal:
         replicate: nothing of earlier epochs counts before something of this one does."""
         assert epoch > self.epoch and not self._buffers
         self.epoch = self.synced_file.epoch = epoch
+        self.stage_head(now_ms)
+
+    def stage_head(self, now_ms: int) -> None:
+        """That of a new segment, and nothing else."""
         self.begin_segment()
         self._begin(now_ms)
 
