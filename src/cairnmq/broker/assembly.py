@@ -16,6 +16,7 @@ from cairnmq.broker.coordination.coordinator import Coordinator
 from cairnmq.broker.coordination.cores import Cores, group_limits, transaction_limits
 from cairnmq.broker.coordination.offset_purge import OffsetPurge
 from cairnmq.broker.coordination.transaction_coordinator import TransactionCoordinator
+from cairnmq.broker.leadership import KnownBroker, Leadership, NoElections
 from cairnmq.broker.live_catalog import LiveCatalog
 from cairnmq.broker.memory_budget import Budget, Tally
 from cairnmq.broker.metrics import Metrics
@@ -95,6 +96,8 @@ def assemble(
         store=store,
         catalog=catalog,
         node=node,
+        leadership=_alone(node, storage),
+        elections=NoElections(node.node_id),
         router=router,
         clock=wall,
         metrics=Metrics(),
@@ -109,6 +112,13 @@ def assemble(
         transactions=transactions,
     )
     return Broker(ctx, router, purge)
+
+
+def _alone(node: Node, storage: OpenStorage) -> Leadership:
+    address, engine = node.bootstrap, storage.engine
+    return Leadership.alone(
+        KnownBroker(node.node_id, address.host, address.port, node.rack), engine.paths, engine.epochs
+    )
 
 
 def _store(storage: OpenStorage, config: BrokerConfig, wall: Callable[[], int], steady: Callable[[], int]) -> Store:

@@ -15,13 +15,13 @@ from cairnmq.broker.handlers import (
     epochs,
     features,
     groups,
+    journals,
     kept_offsets,
     list_offsets,
     log_dirs,
     no_coordinator,
     offset_commits,
     offsets,
-    produce,
     producer_states,
     producers,
     quorum,
@@ -34,6 +34,7 @@ from cairnmq.broker.handlers import (
 )
 from cairnmq.broker.handlers.fetch import FetchHandler
 from cairnmq.broker.handlers.metadata import MetadataHandler, describe_partitions
+from cairnmq.broker.handlers.produce import ProduceHandler
 from cairnmq.broker.requests.router import Router
 from cairnmq.wire import apis
 
@@ -44,7 +45,7 @@ def build_router(*, coordinates: bool = True) -> Router:
     `coordinates`: False where facts of groups and transactions may be missing; then none of their handlers is reached.
     """
     router = Router()
-    router.add_raw(apis.PRODUCE, produce.handle)
+    router.add_raw(apis.PRODUCE, ProduceHandler().handle)
     router.add_raw(apis.FETCH, FetchHandler().handle)
     router.add(apis.API_VERSIONS, api_versions.handle)
     router.add_raw(apis.METADATA, MetadataHandler().handle)
@@ -96,6 +97,8 @@ def build_router(*, coordinates: bool = True) -> Router:
     router.add(apis.LIST_CONFIG_RESOURCES, config_resources.handle)
     router.add(apis.DESCRIBE_TOPIC_PARTITIONS, describe_partitions)
     router.add(apis.KEEP_OFFSETS, kept_offsets.handle)
+    router.add(apis.DESCRIBE_JOURNALS, journals.handle)
+    router.add(apis.ELECT_UNCLEAN, elections.elect_unclean)
     if not coordinates:
         for key, handler in no_coordinator.ANSWERS.items():
             router.replace(key, handler)

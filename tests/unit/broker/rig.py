@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import uvloop
+from msgspec.structs import replace
 
 from cairnmq.broker.assembly import Broker, assemble
 from cairnmq.broker.clocks import steady_ms
@@ -128,6 +129,9 @@ class Rig:
         """As if an election had given it this epoch. Before anything is written there."""
         engine = self.ctx.store.engine
         engine.epochs[journal] = engine.paths[journal].journal.epoch = epoch
+        leadership = self.ctx.leadership
+        leadership.know(journal, replace(leadership.view(journal), epoch=epoch))
+        leadership.lead(journal, epoch, is_ready=True)
 
     def queue(self, name: str, partition: int = 0) -> Any:
         topic = self.ctx.catalog.image.topic(name)
