@@ -18,7 +18,6 @@ from cairnmq.broker.handlers import (
     kept_offsets,
     list_offsets,
     log_dirs,
-    no_coordinator,
     offset_commits,
     offsets,
     produce,
@@ -38,11 +37,8 @@ from cairnmq.broker.requests.router import Router
 from cairnmq.wire import apis
 
 
-def build_router(*, coordinates: bool = True) -> Router:
-    """Everything that is served, and therefore advertised if the key is Kafka's.
-
-    `coordinates`: False where facts of groups and transactions may be missing; then none of their handlers is reached.
-    """
+def build_router() -> Router:
+    """Everything that is served, and therefore advertised if the key is Kafka's."""
     router = Router()
     router.add_raw(apis.PRODUCE, produce.handle)
     router.add_raw(apis.FETCH, FetchHandler().handle)
@@ -96,8 +92,4 @@ def build_router(*, coordinates: bool = True) -> Router:
     router.add(apis.LIST_CONFIG_RESOURCES, config_resources.handle)
     router.add(apis.DESCRIBE_TOPIC_PARTITIONS, describe_partitions)
     router.add(apis.KEEP_OFFSETS, kept_offsets.handle)
-    if not coordinates:
-        for key, handler in no_coordinator.ANSWERS.items():
-            router.replace(key, handler)
-        router.replace(apis.INIT_PRODUCER_ID, no_coordinator.unless_plain(producers.handle))
     return router
