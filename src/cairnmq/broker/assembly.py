@@ -5,20 +5,17 @@ Pure wiring, without sockets, signals or files: each part gets in its constructo
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 from msgspec import Struct
 
 from cairnmq.broker.context import Context, Node
-from cairnmq.broker.coordination.coordinator import Coordinator
-from cairnmq.broker.coordination.cores import Cores, group_limits, transaction_limits
-from cairnmq.broker.coordination.offset_purge import OffsetPurge
-from cairnmq.broker.coordination.transaction_coordinator import TransactionCoordinator
+from cairnmq.broker.coordination.coordinators import Coordinators, Place
+from cairnmq.broker.coordination.offset_purge import OffsetPurges
 from cairnmq.broker.leadership import KnownBroker, Leadership, NoElections
 from cairnmq.broker.live_catalog import LiveCatalog
-from cairnmq.broker.memory_budget import Budget, Tally
+from cairnmq.broker.memory_budget import Budget
 from cairnmq.broker.metrics import Metrics
 from cairnmq.broker.opened import OpenMetadata, OpenStorage
 from cairnmq.broker.requests.router import Router
@@ -33,35 +30,18 @@ class Broker(Struct, frozen=True, eq=False):
 
     ctx: Context
     router: Router
-    purge: OffsetPurge
 
     async def start(self) -> None:
         """The splitter runs, time counts for groups and transactions, and what deleted topics left is dropped."""
-        ctx = self.ctx
-        ctx.store.start()
-        if not ctx.store.has_all_facts:
-            return  # decided on what is known, groups and transactions would go back to an older state
-        catalog, config = ctx.catalog, ctx.config
-        self.purge.start(catalog.topic_ids)
-        await asyncio.sleep(0)  # what it has to store stands before what clients bring
-        ctx.coordinator.start(
-            lambda: catalog.config.offsets_retention_minutes * 60_000,
-            config.offsets_retention_check_interval_ms,
-            catalog.topic_name,
-        )
-        ctx.transactions.start(
-            config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
-            config.transaction_remove_expired_transaction_cleanup_interval_ms,
-        )
+        self.ctx.store.start()
+        await self.ctx.coordinators.start()
 
     async def close(self) -> None:
         """What was decided is stored, then storage ends. Each part is closed, also when another one fails."""
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.ctx.store.stop)
             stack.push_async_callback(self.ctx.catalog.close)
-            stack.callback(self.purge.close)
-            stack.push_async_callback(self.ctx.coordinator.close)
-            stack.push_async_callback(self.ctx.transactions.close)
+            stack.push_async_callback(self.ctx.coordinators.close)
 
 
 def assemble(
@@ -75,23 +55,13 @@ def assemble(
 ) -> Broker:
     """`wall` gives dates, `steady` is for time limits. `on_config` hears of settings that changed, after all parts
     have taken them over. Nothing has started yet."""
-    config, epoch = metadata.config, storage.engine.epoch
+    config = metadata.config
     store = _store(storage, config, wall, steady)
-    cores = _cores(storage, store, config)
-    purge = OffsetPurge(cores.facts, cores.groups)
-    catalog = LiveCatalog(metadata, store, purge, clock=wall, on_config=on_config)
-    coordinator = Coordinator(cores.groups, cores.facts, steady, wall, lambda: catalog.image)
-    transactions = TransactionCoordinator(
-        cores.transactions,
-        cores.facts,
-        write_markers=store.write_markers,
-        end_offsets=coordinator.end_offsets,
-        next_producer_id=catalog.next_producer_id,
-        clock=steady,
-        wall=wall,
-        epoch=epoch,
-    )
-    router = build_router(coordinates=store.has_all_facts)
+    purges = OffsetPurges()
+    catalog = LiveCatalog(metadata, store, purges, clock=wall, on_config=on_config)
+    coordinators = Coordinators(catalog, store, _OnlyHere(node), purges, node_id=node.node_id, steady=steady, wall=wall)
+    _coordinate(coordinators, storage)
+    router = build_router()
     ctx = Context(
         store=store,
         catalog=catalog,
@@ -104,14 +74,12 @@ def assemble(
         budget=Budget(config.cairn_request_bytes_max),
         objects=Budget(config.cairn_request_bytes_max // 2),
         answers=Budget(config.cairn_response_bytes_max),
-        group_bytes=Tally(config.cairn_group_bytes_max, cores.groups.held_bytes),
+        group_bytes=coordinators.group_bytes,
         large_polls=set(),
         log_sizes=LogSizes(),
-        facts=cores.facts,
-        coordinator=coordinator,
-        transactions=transactions,
+        coordinators=coordinators,
     )
-    return Broker(ctx, router, purge)
+    return Broker(ctx, router)
 
 
 def _alone(node: Node, storage: OpenStorage) -> Leadership:
@@ -135,12 +103,21 @@ def _store(storage: OpenStorage, config: BrokerConfig, wall: Callable[[], int], 
     )
 
 
-def _cores(storage: OpenStorage, store: Store, config: BrokerConfig) -> Cores:
-    return Cores.load(
-        storage.engine.keyed,
-        store.put_facts,
-        slots=storage.slots,
-        epoch=storage.engine.epoch,
-        group_limits=group_limits(config),
-        transaction_limits=transaction_limits(config),
-    )
+class _OnlyHere(Struct, frozen=True, eq=False):
+    """A broker that is alone leads every journal."""
+
+    node: Node
+
+    def leader_of(self, journal: int) -> Place:
+        return Place(self.node.node_id, self.node.bootstrap.host, self.node.bootstrap.port)
+
+
+def _coordinate(coordinators: Coordinators, storage: OpenStorage) -> None:
+    """Every journal with slots. Decided on what is left of a damaged one, groups and transactions would go back to an
+    older state."""
+    engine = storage.engine
+    for journal in dict.fromkeys(storage.slots.cycle):
+        if engine.scans[journal].damage is None:
+            coordinators.lead(journal, engine.epoch, engine.keyed)
+        else:
+            coordinators.damaged(journal)

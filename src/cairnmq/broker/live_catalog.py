@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias, TypeVar
 
-from cairnmq.broker.coordination.offset_purge import OffsetPurge
+from cairnmq.broker.coordination.offset_purge import OffsetPurges
 from cairnmq.broker.opened import OpenMetadata
 from cairnmq.broker.storage_loop.store import Store
 from cairnmq.errors import Corrupt, ErrorCode, Refusal
@@ -120,7 +120,7 @@ class LiveCatalog:
         self,
         metadata: OpenMetadata,
         store: Store,
-        purge: OffsetPurge,
+        purge: OffsetPurges,
         *,
         clock: Callable[[], int],
         on_config: Callable[[BrokerConfig], None],

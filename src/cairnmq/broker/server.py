@@ -107,7 +107,7 @@ async def serve(options: ServeOptions) -> None:
         await stopping.wait()
         log.info("shutting down: finishing open requests, flushing journals")
         status.drain()
-        ctx.coordinator.drain()
+        ctx.coordinators.drain()
         await close_all(listeners, connections, _DRAIN_SECONDS)
 
 

@@ -124,12 +124,6 @@ class Store:
         self.engine.expire_producers(self._expiry_clock(), self._config.producer_id_expiration_ms)
         self._expiry = self._loop.call_later(PRODUCER_EXPIRY_SECONDS, self._expire)
 
-    @property
-    def has_all_facts(self) -> bool:
-        """False if a journal of coordinators is damaged: what it holds behind that may be newer than what is known."""
-        scans = self.engine.scans
-        return all(scans[journal].damage is None for journal in self._slots.cycle)
-
     @cached_property
     def losses(self) -> list[dict[str, object]]:
         """What was accepted as lost, oldest first; only a start adds to it."""
