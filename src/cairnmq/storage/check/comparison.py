@@ -1,48 +1,15 @@
-"""`cairn verify A B C`: replicas of one cluster held against each other, while no broker runs (R30).
-
-`compare` works on any Disk, the simulator's too; `compare_directories` is for directories and takes their locks.
-"""
+"""`cairn verify A B C`: replicas of one cluster held against each other. Works on any Disk, the simulator's too."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from pathlib import Path
 
-from cairnmq.errors import Locked
 from cairnmq.storage.check.finding import Finding, note
 from cairnmq.storage.check.journal_comparison import compare_journals
 from cairnmq.storage.check.queue_comparison import compare_records, compare_rows
 from cairnmq.storage.check.replica import Replica, each_journal, names, odd_ones
-from cairnmq.storage.files.disk import DirectoryLock, RealDisk, lock_all
 from cairnmq.storage.recovery.witness import SPACE
-
-JOURNAL_DIRECTORY = "journal"
-
-
-def compare_directories(dirs: Sequence[str], queues: Collection[int] | None = None) -> Iterator[Finding]:
-    """Each was checked alone before; of one that cannot be read or locked that check has said so."""
-    locks: list[DirectoryLock] = []
-    replicas: list[Replica] = []
-    try:
-        for root in dirs:
-            journal_root = f"{root}/{JOURNAL_DIRECTORY}"
-            if not Path(journal_root).is_dir():
-                continue
-            try:
-                locks += lock_all([root, journal_root])
-            except Locked:
-                continue
-            except OSError:
-                pass  # it may be on a disk that is read only
-            replica = Replica(root, journal_root, RealDisk(root), RealDisk(journal_root))
-            replicas.append(replica)
-        yield from compare(replicas, queues)
-    finally:
-        for replica in replicas:
-            replica.close()
-        for one in locks:
-            one.close()
 
 
 def compare(replicas: Sequence[Replica], queues: Collection[int] | None = None) -> Iterator[Finding]:
@@ -67,19 +34,18 @@ def compare(replicas: Sequence[Replica], queues: Collection[int] | None = None) 
 def _compare_queues(replicas: Sequence[Replica], queues: Collection[int] | None) -> Iterator[Finding]:
     homes = {queue_id: journal for replica in replicas for queue_id, journal in replica.homes.items()}
     for queue_id in sorted({queue_id for replica in replicas for queue_id in replica.image.queues}):
-        if queues is not None and queue_id not in queues:
-            continue
-        having = [replica for replica in replicas if queue_id in replica.image.queues]
-        for level in _at_one_position(replicas, homes.get(queue_id)):
-            yield from _missing(queue_id, level, is_sure=queues is not None)
-            there = [replica for replica in level if replica in having]
-            if len(there) > 1:
-                yield from compare_rows(queue_id, there)
-        if len(having) > 1:
-            yield from compare_records(queue_id, having)
+        if queues is None or queue_id in queues:
+            for level in _at_one_position(replicas, homes.get(queue_id)):
+                yield from _missing(queue_id, level, is_sure=queues is not None)
+                yield from compare_rows(queue_id, _having(queue_id, level))
+            yield from compare_records(queue_id, _having(queue_id, replicas))
     for slot in sorted({row.queue_id for replica in replicas for row in replica.image.keyed.values()}):
         for level in _at_one_position(replicas, homes.get(slot)):
             yield from _compare_facts(slot, level)
+
+
+def _having(queue_id: int, replicas: Sequence[Replica]) -> list[Replica]:
+    return [replica for replica in replicas if queue_id in replica.image.queues]
 
 
 def _at_one_position(replicas: Sequence[Replica], journal: int | None) -> Iterator[list[Replica]]:

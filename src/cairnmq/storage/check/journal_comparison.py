@@ -18,26 +18,37 @@ def compare_journals(number: int, replicas: Sequence[Replica]) -> Iterator[Findi
     """Of replicas that all host it. One that differs once is left out from there on; one that is short is damaged, and
     its own check says so."""
     limit = min(replica.replicated_end(number) for replica in replicas)
-    held = [(replica, replica.journals[number]) for replica in replicas if replica.journals[number].bases]
-    position = min((reader.bases[0] for _, reader in held), default=limit)
+    left = [replica for replica in replicas if replica.journals[number].bases]
+    position = min((replica.journals[number].bases[0] for replica in left), default=limit)
     while position < limit:
-        here = [(replica, reader) for replica, reader in held if reader.bases[0] <= position < reader.end()]
-        bounds = [bound for _, reader in held for bound in (reader.bases[0], reader.end()) if bound > position]
-        following = min([limit, position + PIECE_BYTES, *bounds])
-        pieces = [_read(reader, position, following - position) for _, reader in here]
-        for short in [at for at, piece in enumerate(pieces) if len(piece) < following - position]:
-            held = [one for one in held if one[0] is not here[short][0]]
+        here = [replica for replica in left if _holds(replica.journals[number], position)]
+        following = min([limit, position + PIECE_BYTES, *_bounds(left, number, position)])
+        pieces = [_read(replica.journals[number], position, following - position) for replica in here]
         size = min(map(len, pieces), default=0)
         most, odd = odd_ones([piece[:size] for piece in pieces])
         for at in odd:
-            replica, reader = here[at]
             where = position + _first_difference(pieces[at][:size], pieces[most[0]][:size])
-            base = max(base for base in reader.bases if base <= where)
-            others = names([replica for replica, _ in here], most)
-            file = f"{replica.journal_root}/{journal_segment(number, base)}"
-            yield Finding(file, f"differs from {others} at journal position {where}, below the replicated end {limit}")
-            held = [one for one in held if one[0] is not replica]
+            text = f"differs from {names(here, most)} at journal position {where}, below the replicated end {limit}"
+            yield Finding(_file(here[at], number, where), text)
+        wanting = [at for at, piece in enumerate(pieces) if len(piece) < following - position]
+        gone = [here[at].root for at in (*odd, *wanting)]
+        left = [replica for replica in left if replica.root not in gone]
         position = following
+
+
+def _holds(reader: JournalReader, position: int) -> bool:
+    return reader.bases[0] <= position < reader.end()
+
+
+def _bounds(replicas: Sequence[Replica], number: int, position: int) -> Iterator[int]:
+    """Positions behind this one where a replica begins or ends."""
+    for reader in (replica.journals[number] for replica in replicas):
+        yield from (bound for bound in (reader.bases[0], reader.end()) if bound > position)
+
+
+def _file(replica: Replica, number: int, position: int) -> str:
+    base = max(base for base in replica.journals[number].bases if base <= position)
+    return f"{replica.journal_root}/{journal_segment(number, base)}"
 
 
 def _read(reader: JournalReader, position: int, size: int) -> bytes:

@@ -30,25 +30,28 @@ Newest = dict[bytes, tuple[int, bytes]]
 def compare_rows(queue_id: int, replicas: Sequence[Replica]) -> Iterator[Finding]:
     """Of replicas whose checkpoints are at one split position: ends, epochs and producers are the same."""
     rows = [replica.image.queues[queue_id] for replica in replicas]
-    start = max(row.log_start for row in rows)
-    for what, said in (
-        ("end", [row.end for row in rows]),
-        ("epochs", [_epochs(row, start) for row in rows]),
-    ):
-        yield from _odd(queue_id, replicas, what, said)
-    latest = max(replica.image.time_ms for replica in replicas)
+    start = max((row.log_start for row in rows), default=0)
+    yield from _odd(queue_id, replicas, "end", [row.end for row in rows])
+    yield from _odd(queue_id, replicas, "epochs", [_epochs(row, start) for row in rows])
     for producer_id in sorted({producer.producer_id for row in rows for producer in row.producers}):
-        found = [next((one for one in row.producers if one.producer_id == producer_id), None) for row in rows]
-        having = [(replica, one) for replica, one in zip(replicas, found, strict=True) if one is not None]
-        if len(having) < len(replicas) and any(latest - one.timestamp < FORGOTTEN_AFTER_MS for _, one in having):
-            who = [replica for replica, one in zip(replicas, found, strict=True) if one is None]
-            have = names([replica for replica, _ in having], range(len(having)))
-            for replica in who:
-                text = f"queue {queue_id}: producer {producer_id} is not in the checkpoint, but in that of {have}"
-                yield Finding(replica.root, text)
-        count = min(len(one.batches) for _, one in having)
-        compared = [_without_times(one, count) for _, one in having]
-        yield from _odd(queue_id, [replica for replica, _ in having], f"producer {producer_id}", compared)
+        yield from _compare_producer(queue_id, producer_id, replicas)
+
+
+def _compare_producer(queue_id: int, producer_id: int, replicas: Sequence[Replica]) -> Iterator[Finding]:
+    known = [_producer(replica.image.queues[queue_id], producer_id) for replica in replicas]
+    there = [one for one in known if one is not None]
+    having = [replica for replica, one in zip(replicas, known, strict=True) if one is not None]
+    silent_ms = max(replica.image.time_ms for replica in replicas) - max(one.timestamp for one in there)
+    for replica in (replica for replica in replicas if replica not in having and silent_ms < FORGOTTEN_AFTER_MS):
+        text = f"queue {queue_id}: producer {producer_id} is not in the checkpoint; it is in that of"
+        yield Finding(replica.root, f"{text} {names(having, range(len(having)))}")
+    count = min(len(one.batches) for one in there)
+    compared = [_without_times(one, count) for one in there]
+    yield from _odd(queue_id, having, f"producer {producer_id}", compared)
+
+
+def _producer(row: QueueRow, producer_id: int) -> ProducerRow | None:
+    return next((one for one in row.producers if one.producer_id == producer_id), None)
 
 
 def _epochs(row: QueueRow, start: int) -> tuple[tuple[int, int], ...]:
@@ -80,6 +83,8 @@ def _short(said: object) -> str:
 def compare_records(queue_id: int, replicas: Sequence[Replica]) -> Iterator[Finding]:
     """Batch by batch from the highest log start; below what one of them has compacted, the newest record per key."""
     logs = [StoredQueue(replica, replica.image.queues[queue_id]) for replica in replicas]
+    if len(logs) < 2:
+        return
     rewritten = max(log.row.compaction.rewritten_end for log in logs)
     start = max(log.row.log_start for log in logs)
     end = min(log.row.end for log in logs)
@@ -112,18 +117,23 @@ def _compare_newest(queue_id: int, logs: list[StoredQueue], start: int, end: int
     newest = [_newest(log, start) for log in logs]
     for one in range(1, len(logs)):
         for at, other in ((one, 0), (0, one)):
-            for key, (offset, digest) in newest[other].items():
+            key = next((key for key in newest[other] if _is_amiss(key, newest[other], newest[at], end)), None)
+            if key is not None:
                 mine = newest[at].get(key)
-                if offset >= end or mine == (offset, digest) or (mine is not None and mine[0] >= end):
-                    continue
-                if mine is None and digest == NOTHING:
-                    continue  # a deletion is forgotten some day, by each by itself
-                if mine is not None and mine[0] > offset:
-                    continue  # said when they are asked the other way round
-                text = f"queue {queue_id}: the newest record of key {key[:40]!r} is at offset {offset}"
                 have = "no record" if mine is None else f"one at {mine[0]}"
-                yield Finding(logs[at].place, f"{text} in {logs[other].replica.root}, {have} here")
-                return
+                text = (
+                    f"queue {queue_id}: the newest record of key {key[:40]!r} is at offset {newest[other][key][0]} in"
+                )
+                yield Finding(logs[at].place, f"{text} {logs[other].replica.root}, {have} here")
+
+
+def _is_amiss(key: bytes, theirs: Newest, ours: Newest, end: int) -> bool:
+    """Whether `ours`, which has everything up to offset `end` at least, lacks the newest record of a key."""
+    offset, digest = theirs[key]
+    mine = ours.get(key)
+    if mine is None:
+        return offset < end and digest != NOTHING  # a deletion is forgotten some day, by each by itself
+    return mine[0] < offset < end or (mine[0] == offset and mine[1] != digest)
 
 
 def _newest(log: StoredQueue, start: int) -> Newest:

@@ -13,12 +13,12 @@ from msgspec import Struct
 
 from cairnmq.errors import Corrupt, Fault, Locked, Lost, TooNew
 from cairnmq.os_errors import text_of
-from cairnmq.storage.check.comparison import compare_directories
+from cairnmq.storage.check.comparison import compare
 from cairnmq.storage.check.finding import Finding, note
 from cairnmq.storage.check.journal_check import JournalCheck, Run, Unsplit
 from cairnmq.storage.check.pack_check import check_packs
 from cairnmq.storage.check.queue_check import QueueCheck
-from cairnmq.storage.check.replica import is_replica
+from cairnmq.storage.check.replica import Replica, is_replica
 from cairnmq.storage.checkpoint.checkpoint import (
     CheckpointImage,
     checkpoint_name,
@@ -28,7 +28,7 @@ from cairnmq.storage.checkpoint.checkpoint import (
     whole_frame_at,
 )
 from cairnmq.storage.files.checkpoint_frame import is_newer_frame
-from cairnmq.storage.files.disk import LOCK_NAME, Disk, RealDisk, lock_all
+from cairnmq.storage.files.disk import LOCK_NAME, DirectoryLock, Disk, RealDisk, lock_all
 from cairnmq.storage.files.failed_sync import unsynced_name
 from cairnmq.storage.files.format import (
     CHECKPOINT_SUFFIX,
@@ -81,7 +81,7 @@ def verify(
     for root in roots:
         yield from map(str, _verify_directory(root, journal_dir, readers))
     if len(roots) > 1:
-        yield from map(str, compare_directories(roots, readers.shared_queues()))
+        yield from map(str, _compare(roots, readers.shared_queues()))
 
 
 class Readers(Struct, frozen=True):
@@ -103,6 +103,29 @@ class Readers(Struct, frozen=True):
             return {row[0] for row in self.queues(self.shared)}
         except (Fault, OSError):
             return None
+
+
+def _compare(roots: list[str], queues: set[int] | None) -> Iterator[Finding]:
+    """Each was checked alone before; of one that is not there or cannot be locked that has been said."""
+    locks: list[DirectoryLock] = []
+    replicas: list[Replica] = []
+    try:
+        for root in roots:
+            journal_root = f"{root}/{JOURNAL_DIRECTORY}"
+            if Path(journal_root).is_dir():
+                try:
+                    locks += lock_all([root, journal_root])
+                except Locked:
+                    continue
+                except OSError:
+                    pass  # the disk may be read only
+                replicas.append(Replica(root, journal_root, RealDisk(root), RealDisk(journal_root)))
+        yield from compare(replicas, queues)
+    finally:
+        for replica in replicas:
+            replica.close()
+        for one in locks:
+            one.close()
 
 
 def _verify_directory(root: str, journal_dir: str | None, readers: Readers) -> Iterator[Finding]:
@@ -129,9 +152,7 @@ def _verify_directory(root: str, journal_dir: str | None, readers: Readers) -> I
                 named = readers.queues(file)
                 queues = {row[0]: QueueIdentity(*row) for row in named}
                 counters = readers.counters(file) if readers.counters is not None else None
-                # of a cluster's topics none need be here
-                has_topics = bool(queues) and readers.shared is None
-                yield from _wrong_journals(root, journal_root, readers, has_topics=has_topics)
+                yield from _wrong_journals(root, journal_root, readers, has_topics=bool(queues))
             except Fault as error:
                 yield Finding(file, str(error))
         elif not Path(file).exists():
@@ -147,6 +168,7 @@ def _wrong_journals(root: str, journal_root: str, readers: Readers, *, has_topic
     if readers.cluster is None:
         return
     cluster_id, read_disk = readers.cluster(readers.file(root)), RealDisk(root)
+    has_topics = has_topics and readers.shared is None  # of a cluster's topics none need be here
     if not Path(journal_root).is_dir():
         if has_topics and not numbered(read_disk.list(CHECKPOINTS), CHECKPOINT_SUFFIX):
             yield Finding(journal_root, "is missing, and all records of this data directory are in it")
