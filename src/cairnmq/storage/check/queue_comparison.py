@@ -41,8 +41,9 @@ def _compare_producer(queue_id: int, producer_id: int, replicas: Sequence[Replic
     known = [_producer(replica.image.queues[queue_id], producer_id) for replica in replicas]
     there = [one for one in known if one is not None]
     having = [replica for replica, one in zip(replicas, known, strict=True) if one is not None]
+    lacking = [replica for replica, one in zip(replicas, known, strict=True) if one is None]
     silent_ms = max(replica.image.time_ms for replica in replicas) - max(one.timestamp for one in there)
-    for replica in (replica for replica in replicas if replica not in having and silent_ms < FORGOTTEN_AFTER_MS):
+    for replica in lacking if silent_ms < FORGOTTEN_AFTER_MS else ():
         text = f"queue {queue_id}: producer {producer_id} is not in the checkpoint; it is in that of"
         yield Finding(replica.root, f"{text} {names(having, range(len(having)))}")
     count = min(len(one.batches) for one in there)
