@@ -41,13 +41,11 @@ from cairnmq.storage.api.start import (
     Engine,
     EngineConfig,
     Joining,
-    Known,
     Leader,
     OwnerWitness,
     Progress,
     ReplicaNote,
     begin,
-    check_owner,
     read_owner,
 )
 from cairnmq.types import Counters
@@ -65,13 +63,6 @@ class SharedMetadata(Struct, frozen=True, eq=False):
     store: ClusterStore
     settings: ClusterConfig
     entry: BrokerEntry
-
-
-class JoinedStorage(Struct, frozen=True, eq=False):
-    """Recovered, in the life in which this broker is registered."""
-
-    opened: OpenStorage
-    member: Member
 
 
 async def open_shared_metadata(
@@ -125,7 +116,7 @@ async def open_shared_metadata(
         options.rack,
         witness.directory,
     )
-    cluster_store = ClusterStore(store, catalog, options.node_id, settings.session_ms)
+    cluster_store = ClusterStore(store, options.node_id, settings.session_ms, catalog=catalog)
     return SharedMetadata(OpenMetadata(catalog, thread, config, witness), cluster_store, settings, entry)
 
 
@@ -138,8 +129,8 @@ async def join_storage(
     progress: Progress,
     wall: Callable[[], int],
     clock: Callable[[], float],
-) -> JoinedStorage:
-    """On a thread of its own, so that /health is still served."""
+) -> tuple[OpenStorage, Member]:
+    """Recovered, in the life in which this broker is registered. On a thread of its own, so that /health is still served."""
     arm_fault_point(shared.opened.config)
     joining = _Join(directories, shared, wall, node_id, progress)
     started = clock()
@@ -159,12 +150,13 @@ async def join_storage(
     )
     opened = OpenStorage(
         engine,
+        None,
         directories.journal,
         directories.data,
         [lock.fileno() for lock in locks],
         recovery_seconds=seconds,
     )
-    return JoinedStorage(opened, joining.member)
+    return opened, joining.member
 
 
 class _Join:
@@ -244,6 +236,3 @@ class _Registration:
         joining = self._joining
         self.member = self._shared.store.register(self._shared.entry, joining.stopped_as, joining.damaged)
         return self.member.broker_epoch
-
-
-

@@ -75,6 +75,23 @@ def preferred_due(view: ClusterView, memory: ControllerMemory, now_ms: int) -> P
     return due
 
 
+def elect_unclean(view: ClusterView, journal: int) -> Proposal | None:
+    """A person gives up what the live replicas may lack: the one that reaches furthest of those that have told, else
+    the first live one, leads alone. None: nobody is live, or a member of the ISR can lead without a loss."""
+    kept = view.journals[journal]
+    record = kept.record
+    if candidates(record, view):
+        return None
+    live = [broker for broker in record.replicas if view.present(broker) is not None]
+    if not live:
+        return None
+    told = {broker: end for broker in live if (end := _told(broker, record, view)) is not None}
+    best = max(told, key=lambda broker: (*told[broker], -record.replicas.index(broker))) if told else live[0]
+    winner, epoch = Member(best, view.brokers[best].broker_epoch), view.last_epoch + 1
+    record = replace(record, leader=winner, epoch=epoch, isr=(winner,), unclean=epoch, resigned=None)
+    return Proposal(record, kept.revision, registered=(winner,), new_epoch=epoch)
+
+
 def may_lead(member: Member, record: JournalRecord, view: ClusterView) -> bool:
     """A member of the ISR that is up, in the life that the ISR names, and whose disk lacks nothing."""
     registered = view.brokers.get(member.broker)

@@ -11,6 +11,7 @@ from cairnmq.replication.controller import (
     ControllerMemory,
     decide,
     elect_preferred,
+    elect_unclean,
     preferred_due,
 )
 from cairnmq.replication.records import BrokerRecord, ClusterView, JournalRecord, Kept, Member, Proposal, PublishedEnd
@@ -67,6 +68,18 @@ def test_leadership_goes_back_to_the_first_replica_after_a_while_one_journal_at_
     assert preferred_due(seen, memory, PREFERRED_AFTER_MS + PREFERRED_EVERY_MS) is not None
     without_a = replace(seen, live={2: 12, 3: 13})
     assert preferred_due(without_a, memory, 3 * PREFERRED_AFTER_MS) is None and not memory.returnable
+
+
+def test_an_unclean_election_takes_who_reaches_furthest_and_marks_the_record() -> None:
+    lost = replace(RECORD, leader=None, epoch=25, isr=(A, B))
+    assert elect_unclean(view(lost, live=(A, C)), 7) is None, "A has everything"
+    assert elect_unclean(view(lost), 7) is None, "nobody is there"
+    b = BrokerRecord(2, 26, previous=12, ends={7: PublishedEnd(25, 20, 900)})
+    proposal = elect_unclean(view(lost, b, live=(Member(2, 26), C)), 7)
+    assert proposal is not None and proposal.record.leader == Member(2, 26) and proposal.record.unclean == 31
+    assert proposal.record.isr == (Member(2, 26),) and proposal.new_epoch == 31
+    only_c = elect_unclean(view(lost, live=(C,)), 7)
+    assert only_c is not None and only_c.record.leader == C
 
 
 def test_a_later_life_is_not_a_candidate_unless_it_stopped_cleanly() -> None:

@@ -36,10 +36,8 @@ HEAD_SECONDS = 2.0  # a disk that does not take a segment's head in this time is
 class Ports(Protocol):
     """What a replica needs of the broker around it (`Replicas`)."""
 
+    settings: LeaderSettings
     session_ms: int
-
-    @property
-    def settings(self) -> LeaderSettings: ...
 
     def me(self) -> Member | None: ...
 
@@ -84,6 +82,8 @@ class JournalReplica:
         self.epoch = 0  # the latest that was seen
         self.trouble = ""  # why this replica stays out; for a person
         self.stopped_at: float | None = None  # since when the disk refuses what this leader writes
+        self.coordinates = False  # coordinators of its slots are loaded
+        self.noted: KnownEnds | None = None  # what was noted down last
         self.is_busy = False  # something is on its way to the disk: what is asked for would be asked twice
         self._store = store
         self._ports = ports
@@ -91,7 +91,7 @@ class JournalReplica:
         self.history = EpochHistory(starts, end)
         self._kept: Kept | None = None
         self._began: asyncio.Event | None = None  # the head of the epoch that begins is written
-        self._is_ready = False
+        self.is_ready = False
         self._published = -1
         self._out_in = -1  # the epoch in which this replica cannot go on by itself
         self._due = asyncio.Event()
@@ -103,6 +103,11 @@ class JournalReplica:
     def path(self) -> WritePath | FollowPath:
         """Of storage, in the role of now."""
         return self._store.engine.paths[self.number]
+
+    @property
+    def is_damaged(self) -> bool:
+        """The own disk lacks bytes that it has had."""
+        return self._store.engine.scans[self.number].damage is not None
 
     def _spawn(self, work: Awaitable[None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
@@ -135,7 +140,7 @@ class JournalReplica:
         if self.leader is None:
             return
         log.info("journal %d: this broker leads it no more (epoch %d)", self.number, self.leader.epoch)
-        self.leader, self.lease, self._is_ready = None, None, False
+        self.leader, self.lease, self.is_ready = None, None, False
         self._ports.lost(self)
 
     async def _take_roles(self) -> None:
@@ -295,8 +300,8 @@ class JournalReplica:
             more += path.durable_to(leader.durable_end)
         self.known = self.known.learned(leader.replicated_end, leader.durable_end, leader.epoch)
         self._store.advanced(more)
-        if leader.ready and not self._is_ready:
-            self._is_ready = True
+        if leader.ready and not self.is_ready:
+            self.is_ready = True
             self._ports.ready(self)
 
     def look_after(self, view: ClusterView) -> None:
@@ -397,6 +402,9 @@ class JournalReplica:
             loop.sync()
 
     async def _cut(self, follower: JournalFollower, to: int) -> None:
+        if to < self._store.engine.split[self.number]:
+            self._stay_out(follower, f"its queue logs have records from position {to} on that the leader lacks")
+            return
         before = max((epoch for epoch, start in self.history.starts() if start < to), default=0)
         log.warning(
             "journal %d: cut from %d to %d, where it parts from that of its leader (epoch %d)",

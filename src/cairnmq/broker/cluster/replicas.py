@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from cairnmq.broker.cluster.fetch_service import FetchService
 from cairnmq.broker.cluster.fetcher import Fetcher
 from cairnmq.broker.cluster.journal_replica import JournalReplica
-from cairnmq.broker.leadership import KnownBroker, JournalView, Leadership
+from cairnmq.broker.leadership import NOBODY, JournalView, KnownBroker, Leadership
 from cairnmq.errors import Fault
 from cairnmq.metadata.cluster_image import ClusterImage
 from cairnmq.os_errors import text_of
@@ -24,7 +24,9 @@ from cairnmq.replication.records import ClusterView, JournalRecord, Member, Prop
 from cairnmq.storage.api.serving import ReplicaNote, WritePath
 
 if TYPE_CHECKING:
-    from cairnmq.broker.internal.dialer import Dialer
+    from cairnmq.broker.coordination.coordinators import Coordinators
+    from cairnmq.broker.internal.link import Link
+    from cairnmq.broker.live_catalog import LiveCatalog
     from cairnmq.broker.storage_loop.store import Store
 
 log = logging.getLogger("cairnmq.broker")
@@ -35,7 +37,7 @@ HANG_SECONDS = 1.0  # a disk that refuses for so long costs the leadership
 
 
 class Metadata(Protocol):
-    """The cluster's metadata as replicas use them; every call is made on the metadata thread and waited for."""
+    """The cluster's metadata as replicas use them. Changes return when it is known whether they were made."""
 
     @property
     def cluster(self) -> ClusterImage: ...
@@ -52,44 +54,37 @@ class Metadata(Protocol):
     def reread(self) -> Awaitable[None]: ...
 
 
-class Coordination(Protocol):
-    """Coordinators come and go with the journals that hold their facts."""
-
-    def lead(self, journal: int, epoch: int) -> None: ...
-
-    def drop(self, journal: int) -> None: ...
-
-
 class Replicas:
-    """`me` is None while this broker has no session: then it leads nothing and follows nobody."""
+    """It is also what the catalog knows of hosted journals (`live_catalog.Hosting`). While this broker has no session
+    (`me` is None) it leads nothing and follows nobody."""
 
     def __init__(
         self,
         store: Store,
         metadata: Metadata,
         leadership: Leadership,
-        coordination: Coordination,
-        dialer: Dialer,
+        coordinators: Coordinators,
+        catalog: LiveCatalog,
         *,
-        settings: Callable[[], LeaderSettings],
+        settings: LeaderSettings,
         session_ms: int,
         now_ms: Callable[[], int],
         wall_ms: Callable[[], int],
     ) -> None:
-        self.member: Member | None = None
+        self.settings = settings
         self.session_ms = session_ms
         self.now_ms = now_ms
         self.wall_ms = wall_ms
         self.by_journal: dict[int, JournalReplica] = {}
+        self._member: Member | None = None
         self._store = store
         self._metadata = metadata
         self._leadership = leadership
-        self._coordination = coordination
-        self._dialer = dialer
-        self._settings = settings
+        self._coordinators = coordinators
+        self._catalog = catalog
+        self._links: dict[int, Link] = {}
         self._fetchers: dict[int, Fetcher] = {}
         self._cluster: ClusterImage | None = None
-        self._notes: dict[int, ReplicaNote] = {}
         self.service = FetchService(self.by_journal, store.engine, self._seen_view, now_ms)
         self._ticks: list[asyncio.Task[None]] = []
 
@@ -97,17 +92,14 @@ class Replicas:
 
     def start(self, member: Member) -> None:
         """This broker is registered, and the journals are open."""
-        self.member = member
-        self._store.observe(self._written, self._synced)
+        self._member = member
+        self._store.observe(self)
         loop = asyncio.get_running_loop()
         self._ticks = [loop.create_task(self._look_after()), loop.create_task(self._take_notes())]
-        self.see(self._metadata.cluster)
 
     def became(self, member: Member | None) -> None:
         """The session has ended (None), or this broker has registered again."""
-        self.member = member
-        if member is not None:
-            self._store.engine.become(member.broker, member.broker_epoch)
+        self._member = member
         self._see_all()
 
     async def close(self) -> None:
@@ -125,12 +117,15 @@ class Replicas:
         """The metadata changed."""
         self._cluster = cluster
         view, here = cluster.view, self._leadership.node
-        self._leadership.know_brokers(_known_brokers(cluster), cluster.controller.broker if cluster.controller else -1)
+        controller = cluster.controller.broker if cluster.controller is not None else NOBODY
+        self._leadership.know_brokers(_known_brokers(cluster), controller)
         for journal, kept in view.journals.items():
             self._leadership.know(journal, _view_of(kept.record, view))
             if here in kept.record.replicas and journal not in self.by_journal:
-                self._host(journal, kept.record)
+                self._begin(journal, kept.record)
         self._see_all()
+        for replica in self.by_journal.values():
+            self._coordinate(replica)
 
     def _see_all(self) -> None:
         if self._cluster is None:
@@ -139,28 +134,39 @@ class Replicas:
         for journal, replica in self.by_journal.items():
             replica.see(journals.get(journal))
 
-    def _host(self, journal: int, record: JournalRecord) -> None:
-        if journal not in self._store.engine.paths:
-            log.info("journal %d: this broker is one of its replicas now", journal)
-            self._store.host(journal)
-        ends, note = self._store.engine.paths[journal].journal, self._store.engine.note_of(journal)
+    def _begin(self, journal: int, record: JournalRecord) -> None:
+        engine = self._store.engine
+        if journal not in engine.paths:
+            return  # it is made with the topics of the same change (`host`)
+        assert engine.hosting is not None
+        ends, note = engine.paths[journal].journal, engine.hosting.notes[journal].kept
         known = KnownEnds(note.replicated, note.durable, note.epoch)
         known = KnownEnds(min(known.floor(record), ends.end), min(known.durable, ends.end), known.epoch)
         known = known.learned(ends.replicated_end, ends.durable_end, known.epoch)
-        self._notes[journal] = note
         self.by_journal[journal] = JournalReplica(journal, self._store, self, known)
 
     def _seen_view(self) -> ClusterView | None:
         return self._cluster.view if self._cluster is not None else None
 
+    # ------------------------------------------------------------------------------------- what the catalog asks
+
+    def hosts(self, journal: int) -> bool:
+        return journal in self._store.engine.paths
+
+    async def host(self, cluster: ClusterImage) -> None:
+        """Makes the journals that are new and that this broker is a replica of."""
+        for journal, kept in cluster.view.journals.items():
+            if self._leadership.node in kept.record.replicas and not self.hosts(journal):
+                log.info("journal %d: this broker is one of its replicas", journal)
+                await self._store.host(journal)
+
+    def knows_queues(self, next_queue: int) -> None:
+        self._store.knows_queues(next_queue)
+
     # ------------------------------------------------------------------------------------------ what replicas need
 
-    @property
-    def settings(self) -> LeaderSettings:
-        return self._settings()
-
     def me(self) -> Member | None:
-        return self.member
+        return self._member
 
     def confirmed_ms(self) -> int:
         return self._metadata.confirmed_ms
@@ -173,7 +179,7 @@ class Replicas:
 
     async def whole_again(self, journal: int) -> None:
         """The journal is in sync, so it lacks nothing that this disk once had."""
-        member, cluster = self.member, self._cluster
+        member, cluster = self._member, self._cluster
         if member is None or cluster is None:
             return
         known = cluster.view.brokers.get(member.broker)
@@ -192,13 +198,14 @@ class Replicas:
     def _fetcher(self, leader: int) -> Fetcher:
         if leader not in self._fetchers:
             fetcher = self._fetchers[leader] = Fetcher(leader, self._room)
-            link = self.links.get(leader)
+            link = self._links.get(leader)
             if link is not None:
                 fetcher.use(link)
         return self._fetchers[leader]
 
     def linked(self, broker: int, link: Link) -> None:
         """There is a new link to a broker."""
+        self._links[broker] = link
         if broker in self._fetchers:
             self._fetchers[broker].use(link)
 
@@ -225,20 +232,33 @@ class Replicas:
     def ready(self, replica: JournalReplica) -> None:
         assert replica.leader is not None
         self._leadership.ready(replica.number)
-        self._coordination.lead(replica.number, replica.leader.epoch)
+        self._coordinate(replica)
+
+    def _coordinate(self, replica: JournalReplica) -> None:
+        """Coordinators of the slots in a journal are loaded when nothing that they act on can be taken back (R24)."""
+        slots, leader = self._catalog.image.slots, replica.leader
+        if slots is None or leader is None or not replica.is_ready or replica.coordinates:
+            return
+        if replica.number in slots.cycle:
+            replica.coordinates = True
+            self._coordinators.lead(replica.number, leader.epoch, self._store.engine.keyed)
 
     def lost(self, replica: JournalReplica) -> None:
         self._leadership.lost(replica.number)
-        self._coordination.drop(replica.number)
+        replica.coordinates = False
+        self._coordinators.drop(replica.number)
         self.service.wake(replica.number)
 
     # ------------------------------------------------------------------------------------------- what storage tells
 
-    def _written(self, journal: int) -> None:
+    def written(self, journal: int) -> None:
+        """Of a journal that this broker leads."""
         self.by_journal[journal].written()
 
-    def _synced(self, journal: int) -> None:
-        self.by_journal[journal].synced()
+    def synced(self, journal: int, end: int) -> None:
+        """By the own disk."""
+        if journal in self.by_journal:
+            self.by_journal[journal].synced()
 
     # ---------------------------------------------------------------------------------------------------- over time
 
@@ -274,12 +294,12 @@ class Replicas:
     async def _note_all(self) -> None:
         """The ends that are known, as far as the own journal is synced: a start folds up to them at once."""
         for journal, replica in list(self.by_journal.items()):
-            known, before = replica.known, self._notes[journal]
-            note = ReplicaNote(known.replicated, known.durable, known.epoch, before.cut_in)
-            if note == before or known.replicated > replica.path.journal.synced:
+            known = replica.known
+            if known == replica.noted or known.replicated > replica.path.journal.synced:
                 continue
             try:
-                self._notes[journal] = await self._store.note(journal, note)
+                await self._store.note(journal, ReplicaNote(known.replicated, known.durable, known.epoch))
+                replica.noted = known
             except (Fault, OSError) as error:
                 log.warning("journal %d: its known ends cannot be noted down: %s", journal, text_of(error))
 
@@ -293,7 +313,7 @@ def _known_brokers(cluster: ClusterImage) -> list[KnownBroker]:
 
 
 def _view_of(record: JournalRecord, view: ClusterView) -> JournalView:
-    leader = record.leader.broker if record.leader is not None and view.is_live(record.leader) else -1
+    leader = record.leader.broker if record.leader is not None and view.is_live(record.leader) else NOBODY
     return JournalView(
         leader,
         record.epoch,
