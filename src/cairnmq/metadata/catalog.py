@@ -42,7 +42,7 @@ from cairnmq.types import OWN_PRODUCERS_FROM, Counters, Epoch, Slots
 
 NEXT_PRODUCER = "ids/next-producer"
 CLUSTER_ID = "ids/cluster"
-_PREFIXES = (TOPICS, BROKER_CONFIGS, GROUP_CONFIGS, QUOTAS, "ids/")
+PREFIXES = (TOPICS, BROKER_CONFIGS, GROUP_CONFIGS, QUOTAS, "ids/")
 _ATTEMPTS = 100
 
 T = TypeVar("T")
@@ -88,7 +88,7 @@ class Catalog:
         before = self._store.revision
         self._watch = self._store.watch(before, self.behind.set)
         self._folded.begin(before)
-        prefixes, keys = [*_PREFIXES], [SLOTS]
+        prefixes, keys = [*PREFIXES], [SLOTS]
         if self.cluster is not None:
             prefixes += cluster_image.PREFIXES
             keys += cluster_image.KEYS
