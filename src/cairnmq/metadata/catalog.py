@@ -270,6 +270,7 @@ class Catalog:
 
     def make_slots_replicated(self, broker: BrokerConfig) -> Slots | Refusal:
         """The same in a cluster. Refused until enough brokers are live."""
+        self.refresh()
 
         def attempt() -> Refusal | None:
             places = _places(self.cluster, broker)
@@ -327,6 +328,9 @@ class Catalog:
             self._watch.close()
 
     def _carry_out(self, decide: Callable[[Image], Decision | Refusal], validate_only: bool) -> Topic | Refusal:
+        if self.cluster is not None:
+            self.refresh()  # nobody is refused for what was true a moment ago
+
         def attempt() -> Topic | Refusal:
             decision = decide(self.image)
             if isinstance(decision, Refusal):

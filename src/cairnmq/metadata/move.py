@@ -30,8 +30,8 @@ def move_metadata(source: MetadataStore, target: MetadataStore, node_id: int, jo
     if found is not None or _keys(target):
         whose = f"cluster {found.value.decode()}" if found is not None else "a cluster that has no id yet"
         raise Fault(
-            f"this data directory has metadata of its own, of cluster {catalog.cluster_id}, and the shared metadata are "
-            f"those of {whose}: only an empty store takes them over"
+            f"this data directory has metadata of its own, of cluster {catalog.cluster_id}, and the shared metadata "
+            f"are those of {whose}: only an empty store takes them over"
         )
     if not catalog.cluster_id:
         raise Fault("the metadata of this data directory name no cluster: start it once by itself")
