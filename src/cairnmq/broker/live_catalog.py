@@ -132,6 +132,7 @@ class LiveCatalog:
         self._store = store
         self._purge = purge
         self.queues = TopicQueues(store, self.image)
+        self.on_image: Callable[[], None] = lambda: None  # hears when clients read what was folded
         self._newest = self.image  # as folded; `image` is what is read
         self._touched: set[str] = set()  # topics that may differ between the two
         self._clock = clock
@@ -148,7 +149,7 @@ class LiveCatalog:
         fall back to an older state, the next start notices (storage/recovery/witness.py)."""
         loop = asyncio.get_running_loop()
         try:
-            done, counters = await loop.run_in_executor(self._thread, self._work, work, loop)
+            done, counters = await self.call(lambda: (work(), self._catalog.counters()))
         except Corrupt as error:  # a disk that is full says so elsewhere, and gets over it
             if self.trouble != str(error):
                 self.trouble = str(error)
@@ -163,14 +164,6 @@ class LiveCatalog:
             if self._keep_later is None:
                 self._keep_later = loop.call_later(KEEP_SECONDS, self._keep)
         return done
-
-    def _work(self, work: Callable[[], T], loop: asyncio.AbstractEventLoop) -> tuple[T, Counters]:
-        """On the metadata thread. What it has folded is handed over together, also if nobody waits for it any more."""
-        done = work()
-        touched = frozenset(self._catalog.touched)
-        self._catalog.touched.clear()
-        loop.call_soon_threadsafe(self._receive, self._catalog.image, touched)
-        return done, self._catalog.counters()
 
     def _receive(self, image: Image, touched: frozenset[str]) -> None:
         self._newest = image
@@ -310,19 +303,37 @@ class LiveCatalog:
     async def refresh(self) -> None:
         """Fold what other brokers changed."""
         await self._call(self._catalog.refresh)
-        async with self._turn:
-            await self._adopt()
+        await self.adopt()
 
     async def call(self, work: Callable[[], T]) -> T:
-        """Anything else on the metadata thread, without waiting for changes of topics. What it folds is read at once
-        by `cluster`, and by clients with the next refresh."""
-        return await self._call(work)
+        """Anything on the metadata thread, without waiting for changes of topics. What it has folded is handed over
+        together, also if nobody waits for it any more; `adopt` lets clients read it."""
+        loop = asyncio.get_running_loop()
+
+        def run() -> T:
+            done = work()
+            touched = frozenset(self._catalog.touched)
+            self._catalog.touched.clear()
+            loop.call_soon_threadsafe(self._receive, self._catalog.image, touched)
+            return done
+
+        return await loop.run_in_executor(self._thread, run)
+
+    async def adopt(self) -> None:
+        """Clients read what is folded."""
+        async with self._turn:
+            await self._adopt()
 
     @property
     def cluster(self) -> ClusterImage:
         """Brokers and journals, as last folded."""
         assert self._catalog.cluster is not None, "one node"
         return self._catalog.cluster
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether something is folded that clients do not read yet."""
+        return self.image is not self._newest
 
     async def _adopt(self, own: Topic | None = None) -> None:
         """What is folded becomes what is read: storage has new queues before, and loses those of deleted topics after.
@@ -342,6 +353,7 @@ class LiveCatalog:
             gone = await self.queues.delete(changes)
             if any(own is None or topic.topic_id != own.topic_id for topic in gone):
                 self._purge.start(self.topic_ids)
+        self.on_image()
 
     def _new_config(self, image: Image) -> BrokerConfig | None:
         """Settings that were changed at run time, for this broker or for all."""

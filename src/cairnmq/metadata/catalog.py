@@ -42,7 +42,7 @@ from cairnmq.types import OWN_PRODUCERS_FROM, Counters, Epoch, Slots
 
 NEXT_PRODUCER = "ids/next-producer"
 CLUSTER_ID = "ids/cluster"
-_PREFIXES = (TOPICS, BROKER_CONFIGS, GROUP_CONFIGS, QUOTAS, "ids/")
+PREFIXES = (TOPICS, BROKER_CONFIGS, GROUP_CONFIGS, QUOTAS, "ids/")
 _ATTEMPTS = 100
 
 T = TypeVar("T")
@@ -88,7 +88,7 @@ class Catalog:
         before = self._store.revision
         self._watch = self._store.watch(before, self.behind.set)
         self._folded.begin(before)
-        prefixes, keys = [*_PREFIXES], [SLOTS]
+        prefixes, keys = [*PREFIXES], [SLOTS]
         if self.cluster is not None:
             prefixes += cluster_image.PREFIXES
             keys += cluster_image.KEYS
@@ -270,6 +270,7 @@ class Catalog:
 
     def make_slots_replicated(self, broker: BrokerConfig) -> Slots | Refusal:
         """The same in a cluster. Refused until enough brokers are live."""
+        self.refresh()
 
         def attempt() -> Refusal | None:
             places = _places(self.cluster, broker)
@@ -327,6 +328,9 @@ class Catalog:
             self._watch.close()
 
     def _carry_out(self, decide: Callable[[Image], Decision | Refusal], validate_only: bool) -> Topic | Refusal:
+        if self.cluster is not None:
+            self.refresh()  # nobody is refused for what was true a moment ago
+
         def attempt() -> Topic | Refusal:
             decision = decide(self.image)
             if isinstance(decision, Refusal):
