@@ -23,7 +23,7 @@ from cairnmq.broker.cluster.cluster_store import ClusterStore
 from cairnmq.broker.data_directories import DataDirectories
 from cairnmq.broker.live_catalog import all_queue_specs
 from cairnmq.broker.opened import OpenMetadata, OpenStorage
-from cairnmq.broker.options import Address, ServeOptions
+from cairnmq.broker.options import Address, ServeOptions, parse_address
 from cairnmq.broker.start_errors import CannotServe
 from cairnmq.broker.start_metadata import METADATA_FILE
 from cairnmq.broker.start_report import tell_scans
@@ -107,6 +107,8 @@ async def open_shared_metadata(
     await loop.run_in_executor(thread, catalog.name_cluster)
     witness = OwnerWitness(directories.journal_disk(), catalog.cluster_id, options.node_id, secrets.token_hex(16))
     settings = cluster_config(config)
+    if settings.internal_advertise is not None:
+        internal = parse_address(settings.internal_advertise)
     entry = BrokerEntry(
         BrokerRecord(options.node_id, 0),
         client.host,

@@ -206,6 +206,20 @@ class JournalLeader:
         that is about to leave."""
         return max(self.durable_wanted, self._safe_end() if self._leaving(view, now_ms) else 0)
 
+    def progress(self, now_ms: int) -> list[tuple[int, int, int, int]]:
+        """Of each replica: broker, end, synced end, and since when it has not had all; -1 where nothing is known."""
+        rows = []
+        for broker in self.record.replicas:
+            follower = self._followers.get(broker)
+            if broker == self.me.broker:
+                rows.append((broker, self.history.end, self.synced, 0))
+            elif follower is None:
+                rows.append((broker, -1, -1, -1))
+            else:
+                lag_ms = 0 if follower.end >= self.history.end else max(0, now_ms - follower.caught_up_ms)
+                rows.append((broker, follower.end, follower.synced, lag_ms))
+        return rows
+
     # ----------------------------------------------------------------------------------------- changes of the ISR
 
     def _lags(self, member: Member, now_ms: int) -> bool:

@@ -19,6 +19,7 @@ from cairnmq.broker.cluster.cluster_store import ClusterStore, Done, Outcome
 from cairnmq.broker.cluster.controller_loop import ControllerLoop
 from cairnmq.broker.cluster.metadata_loop import MetadataLoop
 from cairnmq.broker.cluster.replicas import Replicas
+from cairnmq.broker.cluster.report import report_of
 from cairnmq.broker.coordination.coordinators import Coordinators
 from cairnmq.broker.internal.dialer import Dialer
 from cairnmq.broker.internal.listener import InternalListener
@@ -37,6 +38,7 @@ from cairnmq.replication.records import ClusterView, Member, Proposal, Published
 from cairnmq.settings.cluster import ClusterConfig
 from cairnmq.storage.api.serving import Leader
 from cairnmq.wire.internal_handshake import Identity
+from cairnmq.wire.messages import DescribeJournalsResponse
 
 log = logging.getLogger("cairnmq.broker")
 
@@ -277,6 +279,18 @@ class ClusterNode:
             except Fault:
                 continue
         return isinstance(outcome, Done)
+
+    def report(self) -> DescribeJournalsResponse:
+        """What this broker knows of the cluster."""
+        now_ms, away_ms = self._now_ms(), self.metadata.away_since_ms
+        return report_of(
+            self.metadata.cluster,
+            self.replicas,
+            cluster_id=self._cluster_id,
+            node_id=self._leadership.node,
+            session_age_ms=now_ms - self.confirmed_ms,
+            away_ms=now_ms - away_ms if away_ms else -1,
+        )
 
     # ------------------------------------------------------------------------------------------------- elections
 

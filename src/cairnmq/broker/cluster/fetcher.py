@@ -106,7 +106,9 @@ class Fetcher:
 
     async def _exchange(self, link: Link, asks: dict[int, FetchPosition]) -> None:
         try:
-            request = ReplicaFetch(WAIT_MS, MAX_BYTES, [ask_of(number, asked, *self._room(number)) for number, asked in asks.items()])
+            request = ReplicaFetch(
+                WAIT_MS, MAX_BYTES, [ask_of(number, asked, *self._room(number)) for number, asked in asks.items()]
+            )
             with await link.fetch(request) as fetched:
                 await self._take(asks, fetched)
         except LinkClosed:

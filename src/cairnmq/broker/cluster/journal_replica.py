@@ -105,6 +105,11 @@ class JournalReplica:
         return self._store.engine.paths[self.number]
 
     @property
+    def told_trouble(self) -> str | None:
+        """For a person; None: all is well."""
+        return self.trouble or self.path.stopped or None
+
+    @property
     def is_damaged(self) -> bool:
         """The own disk lacks bytes that it has had."""
         return self._store.engine.scans[self.number].damage is not None

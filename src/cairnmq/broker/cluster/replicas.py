@@ -209,6 +209,10 @@ class Replicas:
         if broker in self._fetchers:
             self._fetchers[broker].use(link)
 
+    def split_end(self, journal: int) -> int:
+        """Up to here the journal's records are in queue logs."""
+        return self._store.engine.split[journal]
+
     def _room(self, journal: int) -> tuple[int, int]:
         """Bytes of the journal that are not split yet, and how many more this disk takes."""
         end = self._store.engine.paths[journal].journal.end
