@@ -241,23 +241,21 @@ class Engine:
 
     # ------------------------------------------------------------------------------------------------- in a cluster
 
-    @property
-    def _hosting(self) -> Hosting:
-        assert self.hosting is not None, "this storage is that of one node"
-        return self.hosting
-
     def lead(self, journal: int, epoch: int, now_ms: int) -> WritePath | None:
         """This broker is elected. None: there are entries of queues that the metadata do not know yet, or the journal
         takes nothing. Not while anything is written."""
-        return self._hosting.lead(journal, epoch, now_ms)
+        assert self.hosting is not None
+        return self.hosting.lead(journal, epoch, now_ms)
 
     def follow(self, journal: int, reason: str) -> FollowPath:
         """Another broker leads, or nobody. Not while anything is written."""
-        return self._hosting.follow(journal, reason)
+        assert self.hosting is not None
+        return self.hosting.follow(journal, reason)
 
     def host(self, journal: int) -> FollowPath:
         """A new journal. The splitter is to be told before anything of it may be split."""
-        path = self._hosting.host(journal)
+        assert self.hosting is not None
+        path = self.hosting.host(journal)
         self.scans[journal] = Scan.of_nothing(journal, self.queues, self.keyed)
         self.epochs[journal] = 0
         self.split[journal] = self.checkpointed[journal] = self._resume.positions[journal] = 0
@@ -275,7 +273,8 @@ class Engine:
     def note(self, journal: int, note: ReplicaNote) -> None:
         """Stores what this replica knows, as far as its disk has the journal. Blocks; on any thread, but not beside
         another one or a cut of this journal."""
-        self._hosting.notes[journal].put(note, self.paths[journal].journal.synced)
+        assert self.hosting is not None
+        self.hosting.notes[journal].put(note, self.paths[journal].journal.synced)
 
     # ------------------------------------------------------------------------------------------------ the queues
 

@@ -96,6 +96,7 @@ class WritePath(JournalPath):
     ) -> WritePath:
         """Goes on where a follower was. `unreplicated`: what it has above the replicated end, and what its state has
         too."""
+        assert epoch > journal.epoch
         path = cls(journal, keyed=keyed, waiting=waiting)
         path.unsplit_entries = unsplit_entries
         path._unreplicated.append(unreplicated)
@@ -360,7 +361,7 @@ class WritePath(JournalPath):
         undo([self._unstage(write.group), write])
         self.lines.taken_back(write.group.start)
         if self._elected_ms is not None and journal.end == self.epoch_start:
-            journal.stage_head(self._elected_ms)  # nothing of earlier epochs counts before it is there
+            journal.begin_epoch(journal.epoch, self._elected_ms)
 
     def stop(self, reason: str) -> None:
         """Nothing more is staged, and what was is taken back; whoever waits for a sync is told that it will not come.
