@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import secrets
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -77,7 +76,7 @@ async def open_shared_metadata(
     """The file is made if it is not there; the first broker names the cluster. Nothing is registered yet."""
     path = options.shared_metadata
     assert path is not None
-    if os.path.exists(os.path.join(options.data, METADATA_FILE)):
+    if directories.data_disk().exists(METADATA_FILE):
         raise CannotServe(
             f"--data {options.data} holds the metadata of a broker that is alone ({METADATA_FILE}); a cluster has one "
             f"metadata file for all brokers. Give each broker of the cluster a new directory."
@@ -132,7 +131,7 @@ async def join_storage(
     wall: Callable[[], int],
     clock: Callable[[], float],
 ) -> tuple[OpenStorage, Member]:
-    """Recovered, in the life in which this broker is registered. On a thread of its own, so that /health is still served."""
+    """Recovered, in the life in which this broker is registered. On a thread of its own: /health is still served."""
     arm_fault_point(shared.opened.config)
     joining = _Join(directories, shared, wall, node_id, progress)
     started = clock()

@@ -36,7 +36,7 @@ from cairnmq.replication.controller import elect_preferred, elect_unclean
 from cairnmq.replication.leader import LeaderSettings
 from cairnmq.replication.records import ClusterView, Member, Proposal, PublishedEnd
 from cairnmq.settings.cluster import ClusterConfig
-from cairnmq.storage.api.serving import Leader
+from cairnmq.storage.api.start import Leader
 from cairnmq.wire.internal_handshake import Identity
 from cairnmq.wire.messages import DescribeJournalsResponse
 
@@ -129,7 +129,7 @@ class ClusterNode:
         try:
             async with asyncio.timeout(HAND_OVER_SECONDS):
                 await self._told(await self.metadata.call(self._joined.store.stopping))
-                while self._leadership.led and self._others_live():
+                while self._leadership.led and self._others_live():  # noqa: ASYNC110 - two things may end it
                     await asyncio.sleep(LOOK_SECONDS)
         except (TimeoutError, Fault):
             log.warning("leadership of %d journals could not be handed over", len(self._leadership.led))

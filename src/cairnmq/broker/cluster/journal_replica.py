@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
-from cairnmq.errors import Corrupt, Fault
+from cairnmq.errors import Fault
 from cairnmq.os_errors import text_of
 from cairnmq.replication.follower import Append, Cut, JournalFollower, KnownEnds, Reread, Stop
 from cairnmq.replication.history import EpochHistory
