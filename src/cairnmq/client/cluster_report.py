@@ -165,7 +165,13 @@ def _replica_row(view: ClusterView, record: JournalRecord, broker: int, led: Led
     return ReplicaRow(broker, in_sync, live, max(0, led.end - known.end), lag_ms)
 
 
-def _broker_row(number: int, newest: Told, journals: Sequence[JournalRow], silent: Mapping[int, str]) -> BrokerRow:
+def _broker_row(
+    number: int,
+    newest: Told,
+    ages: Mapping[int, int],
+    journals: Sequence[JournalRow],
+    silent: Mapping[int, str],
+) -> BrokerRow:
     hosted = [replica for row in journals if (replica := row.replica(number)) is not None]
     return BrokerRow(
         number,
