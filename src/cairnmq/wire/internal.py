@@ -66,6 +66,7 @@ class Failure(IntEnum):
     TOO_LARGE = 11
     NOT_SERVED = 12
     INTERNAL = 13
+    CLOSING = 14
 
 
 class Hello(Struct, frozen=True, array_like=True):

@@ -13,6 +13,7 @@ from cairnmq.broker.internal.link_timing import LinkTiming
 from cairnmq.broker.internal.served_link import Serve, ServedLink, Serving
 from cairnmq.broker.options import Address
 from cairnmq.os_errors import reason_of
+from cairnmq.wire.internal import Failure
 from cairnmq.wire.internal_handshake import SECRET_CHARACTERS_MIN, Identity
 
 log = logging.getLogger(__name__)
@@ -77,7 +78,7 @@ class InternalListener:
             self._listening = None
         links = list(self._connections)
         for link in links:
-            link.close("this broker is closing")
+            link.close(Failure.CLOSING, "this broker is closing")
         for link in links:
             await link.finished()
         self._readers.shutdown(wait=False)
