@@ -11,9 +11,8 @@ import pytest
 
 from cairnmq.broker.internal.answer import Answer
 from cairnmq.broker.internal.link import LinkClosed
-from cairnmq.broker.internal.listener import InternalListener, exposure_refusal
+from cairnmq.broker.internal.listener import InternalListener
 from cairnmq.broker.internal.peer import Peer
-from cairnmq.broker.options import Address
 from cairnmq.wire.internal import ReplicaFetch
 from cairnmq.wire.internal_handshake import Identity
 from unit.broker.internal.link_rig import (
@@ -25,34 +24,6 @@ from unit.broker.internal.link_rig import (
     told,
 )
 from unit.broker.rig import until
-
-LONG = "0123456789abcdef"
-
-
-@pytest.mark.parametrize(
-    ("host", "secret", "insecure"),
-    [("127.0.0.1", None, False), ("::1", None, False), ("localhost", None, False), ("10.0.0.1", LONG, False)]
-    + [("10.0.0.1", None, True), ("0.0.0.0", LONG, False)],
-)
-def test_addresses_that_may_be_opened(host: str, secret: str | None, insecure: bool) -> None:
-    assert exposure_refusal(Address(host, 1), secret, insecure) is None
-
-
-@pytest.mark.parametrize(
-    ("host", "secret", "insecure", "text"),
-    [
-        ("10.0.0.1", None, False, "set cairn.cluster.secret"),
-        ("0.0.0.0", None, False, "set cairn.cluster.secret"),
-        ("broker.example", None, False, "--internal broker.example:1"),
-        ("10.0.0.1", LONG[1:], False, "has 15 characters; at least 16"),
-        ("10.0.0.1", "", True, "has 0 characters"),
-        ("127.0.0.1", "short", False, "has 5 characters"),
-    ],
-)
-def test_addresses_that_may_not(host: str, secret: str | None, insecure: bool, text: str) -> None:
-    refusal = exposure_refusal(Address(host, 1), secret, insecure)
-    assert refusal is not None and text in refusal
-    assert not secret or secret not in refusal
 
 
 @on_both_loops
