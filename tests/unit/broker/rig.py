@@ -33,6 +33,7 @@ from cairnmq.errors import Refusal
 from cairnmq.metadata.catalog import Catalog
 from cairnmq.metadata.image import Topic
 from cairnmq.metadata.sqlite import SqliteStore
+from cairnmq.metadata.store import MetadataStore
 from cairnmq.metadata.topics import CreateTopic
 from cairnmq.settings.broker import BrokerConfig, broker_config
 from cairnmq.storage.engine import Engine, EngineConfig
@@ -210,17 +211,21 @@ def records_of(response: FetchResponse) -> list[Record]:
 
 @asynccontextmanager
 async def open_rig(
-    directory: Path, settings: Mapping[str, str] | None = None, journals: Sequence[int] = (0,)
+    directory: Path,
+    settings: Mapping[str, str] | None = None,
+    journals: Sequence[int] = (0,),
+    shared: MetadataStore | None = None,
 ) -> AsyncIterator[Rig]:
-    """Opened again on the same directory, it recovers what it held. New queues go to these journals."""
-    config = broker_config(settings or {})
+    """Opened again on the same directory, it recovers what it held. New queues go to these journals. `shared`: the
+    metadata of a cluster."""
+    config = broker_config(settings or {}, in_cluster=shared is not None)
     assert isinstance(config, BrokerConfig), config
     data = directory / "data"
     data.mkdir(exist_ok=True)
     disks = RealDisk(data / "journal"), RealDisk(data)
     async with AsyncExitStack() as stack:
-        store = stack.enter_context(closing(SqliteStore(str(data / "meta.db"))))
-        catalog = stack.enter_context(closing(Catalog(store, journals=journals)))
+        store = shared or stack.enter_context(closing(SqliteStore(str(data / "meta.db"))))
+        catalog = stack.enter_context(closing(Catalog(store, journals=journals, in_cluster=shared is not None)))
         catalog.load()
         catalog.name_cluster()
         changed = catalog.broker_config(config)
