@@ -58,6 +58,7 @@ class TransactionCoordinator:
         )
         self._watches: list[asyncio.Task[None]] = []
         self._marking: set[asyncio.Task[None]] = set()
+        self._asked: set[asyncio.Future[Response | None]] = set()
         self._closing = False
         self._moved = False
         self._told_full = False
@@ -90,8 +91,9 @@ class TransactionCoordinator:
         for task in (*self._watches, *self._marking):
             task.cancel()
         self._watches = []
-        for transactional_id, decision in self.core.drain():
-            self._carry_out(transactional_id, decision)
+        for future in self._asked:
+            if not future.done():
+                future.set_result(None)
 
     @property
     def failure(self) -> ErrorCode:
@@ -162,8 +164,12 @@ class TransactionCoordinator:
 
         if self._moved:
             return Response(self.failure)
-        self._carry_out(transactional_id, decide(deliver))
-        return await future or Response(self.failure)
+        self._asked.add(future)
+        try:
+            self._carry_out(transactional_id, decide(deliver))
+            return await future or Response(self.failure)
+        finally:
+            self._asked.discard(future)
 
     def _carry_out(self, transactional_id: str, decision: TransactionDecision) -> None:
         self._writes.submit(transactional_id, decision)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -40,8 +40,14 @@ ME, OTHER = Place(1, "here", 9092), Place(2, "there", 9093)
 class Cluster:
     """What surrounds coordinators: metadata, elections, and journals whose writes end when the test says."""
 
-    def __init__(self, journals: Sequence[int] = (0, 1), slots: bool = True, **options: Any) -> None:
-        config = broker_config({"group.initial.rebalance.delay.ms": "0"})
+    def __init__(
+        self,
+        journals: Sequence[int] = (0, 1),
+        slots: bool = True,
+        settings: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> None:
+        config = broker_config({"group.initial.rebalance.delay.ms": "0"} | dict(settings or {}))
         assert isinstance(config, BrokerConfig)
         self.config = config
         self.image = Image(slots=Slots(1, 24, tuple(journals)) if slots else None)
@@ -223,6 +229,41 @@ async def test_memory_of_groups_counts_what_is_loaded() -> None:
     assert tally.admits(900, 0) and not tally.admits(900, 1)
     cluster.lead(0)
     assert tally.admits(900, 1), "a new start: nothing is held"
+
+
+@scenario
+async def test_limits_are_those_of_the_broker() -> None:
+    cluster = Cluster(settings={"cairn.groups.max": "2", "cairn.transactional.ids.max": "2"})
+    for journal in (0, 1):
+        cluster.lead(journal)
+    names = [cluster.id_in(journal, kind) for journal, kind in ((0, "a"), (1, "a"), (0, "b"), (1, "b"))]
+
+    assert [await committed_in(cluster, name) for name in names] == [
+        OK,
+        OK,
+        ErrorCode.POLICY_VIOLATION,
+        ErrorCode.POLICY_VIOLATION,
+    ]
+    told: list[Any] = []
+    for name in names:
+        cluster.group(name).join(joining(name), told.append)
+    await turns()
+    assert [each.error for each in told] == [OK, OK, ErrorCode.POLICY_VIOLATION, ErrorCode.POLICY_VIOLATION]
+    for name in (names[0], names[2], names[1], names[3]):
+        assert (await cluster.transactions(name).init(Init(name, 1000))).error is OK
+        await turns()
+    ids = {name for name, _ in cluster.coordinators.transactions(Filter(), 0)}
+    assert ids == {names[0], *names[2:]}, "one too many, until the journal with unused ones gets another"
+    new = cluster.id_in(0, "n")
+    assert (await cluster.transactions(new).init(Init(new, 1000))).error is OK
+    await turns()
+    assert {name for name, _ in cluster.coordinators.transactions(Filter(), 0)} == {names[3], new}
+    cluster.lose(1)
+    assert await committed_in(cluster, names[2]) is OK, "room for what this broker coordinates"
+
+
+async def committed_in(cluster: Cluster, name: str) -> ErrorCode:
+    return (await cluster.group(name).commit(committing(name, 5))).errors[0]
 
 
 # ------------------------------------------------------------------------------------------------- another one leads
