@@ -61,6 +61,7 @@ class TransactionCoordinator:
         self._asked: set[asyncio.Future[Response | None]] = set()
         self._closing = False
         self._moved = False
+        self.failure = ErrorCode.COORDINATOR_NOT_AVAILABLE  # said when something could not be stored
         self._told_full = False
 
     def start(self, abort_ms: int, expire_ms: int) -> None:
@@ -88,17 +89,13 @@ class TransactionCoordinator:
     def drop(self) -> None:
         """Another broker coordinates these ids: it writes the markers that are missing, and whoever waits asks it."""
         self._moved = self._closing = True
+        self.failure = ErrorCode.NOT_COORDINATOR
         for task in (*self._watches, *self._marking):
             task.cancel()
         self._watches = []
         for future in self._asked:
             if not future.done():
                 future.set_result(None)
-
-    @property
-    def failure(self) -> ErrorCode:
-        """What is said when something could not be stored."""
-        return ErrorCode.NOT_COORDINATOR if self._moved else ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     async def settled(self) -> None:
         """Returns when nothing is on its way, and no markers are."""
