@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cairnmq.client.session import Cluster
 
 _REASONS_SHOWN = 20
+_ANSWER_SECONDS = 5.0  # one broker that hangs must not keep the others' answers from a person
 
 
 def run_health(arguments: argparse.Namespace) -> int:
@@ -76,32 +77,34 @@ def _ask_brokers(arguments: argparse.Namespace) -> tuple[list[str], ClusterRepor
     report = None
     try:
         with connect(arguments) as client:
+            client.timeout = min(client.timeout, _ANSWER_SECONDS)
             cluster = client.metadata(None)
             report = find_report(client)
             if report is not None:
                 reasons += report.problems
             elif cluster.controller not in cluster.nodes:
                 reasons.append("the cluster has no controller")
-            reasons += _directories(client, cluster, told=report is not None)
+            reasons += _directories(client, cluster, report)
             reasons += _partitions(cluster, led=report is None or all(row.leader >= 0 for row in report.journals))
     except ClientError as failed:
         reasons.append(str(failed))
     return reasons, report
 
 
-def _directories(client: Client, cluster: Cluster, *, told: bool) -> list[str]:
-    """`told`: brokers that do not answer have been named."""
+def _directories(client: Client, cluster: Cluster, report: ClusterReport | None) -> list[str]:
+    """Brokers that the report calls silent are not asked again."""
+    from cairnmq.client.cluster_report import SILENT
     from cairnmq.client.errors import ClientError, Unsupported
 
     reasons = []
-    for node in sorted(cluster.nodes):
+    silent = {row.broker for row in report.brokers if row.state == SILENT} if report is not None else set()
+    for node in sorted(cluster.nodes.keys() - silent):
         try:
             dirs = client.log_dirs(node)
         except Unsupported:
             continue  # a broker of another make; it answered, and that is what we know
         except ClientError as failed:
-            if not told:
-                reasons.append(f"broker {node}: {failed}")
+            reasons.append(f"broker {node}: {failed}")
             continue
         reasons += [f"broker {node}: {each.path}: {error_name(each.error)}" for each in dirs if each.error]
     return reasons
