@@ -54,28 +54,43 @@ class Door:
         self.node = node
         self.port = port
         self.target = target
-        self.server: asyncio.Server | None = None
+        self.listening: socket.socket | None = None
         self.writers: set[asyncio.StreamWriter] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
 
     async def accept(self) -> None:
-        if self.server is None:
-            self.server = await asyncio.start_server(self.serve, "127.0.0.1", self.port, reuse_address=True)
+        if self.listening is None:
+            self.listening = socket.create_server(("127.0.0.1", self.port))
+            self.listening.setblocking(False)
+            self.links.loop.add_reader(self.listening, self._take)
+
+    def _take(self) -> None:
+        """Not by asyncio's server: that one forgets a connection that it has accepted just before it is closed."""
+        assert self.listening is not None
+        with suppress(OSError):
+            connection, (_, port) = self.listening.accept()
+            connection.setblocking(False)
+            task = self.links.loop.create_task(self.serve(connection, port))
+            self.tasks.add(task)
+            task.add_done_callback(self.tasks.discard)
 
     async def refuse(self) -> None:
         """Whoever connects is refused, as if nobody listened; connections that are there stay."""
-        server, self.server = self.server, None
-        if server is not None:
-            server.close()
+        listening, self.listening = self.listening, None
+        if listening is not None:
+            self.links.loop.remove_reader(listening)
+            listening.close()
 
     async def reset(self) -> None:
         """All connections break."""
         for writer in list(self.writers):
             _abort(writer)
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(self, connection: socket.socket, port: int) -> None:
+        reader, writer = await asyncio.open_connection(sock=connection)
         self.writers.add(writer)
         try:
-            peer = self.links.who(writer.get_extra_info("peername")[1], self.port)
+            peer = self.links.who(port, self.port)
             # The network's answer to the first packet would not come either.
             await self.links.gate(peer, self.node).passed()
             await self.links.gate(self.node, peer).passed()

@@ -163,10 +163,12 @@ def test_an_isolated_broker_hears_nobody(scene: Scene) -> None:
 def test_refused_as_if_nobody_listened(scene: Scene) -> None:
     with closing(scene.connect()) as connection:
         connection.sendall(b"a")
+        assert told(connection, 2) == b"aa"
         scene.links.refuse(2)
         with pytest.raises(ConnectionRefusedError):
             scene.connect()
-        assert told(connection, 2) == b"aa", "what was connected stays"
+        connection.sendall(b"b")
+        assert told(connection, 2) == b"bb", "what was connected stays"
     scene.links.accept(2)
     with closing(scene.connect()) as connection:
         connection.sendall(b"b")
