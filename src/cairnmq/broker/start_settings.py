@@ -36,7 +36,7 @@ def settle(options: ServeOptions, environment: Mapping[str, str]) -> tuple[Serve
     settled = options.with_settings(loaded.config.layers.static)
     if isinstance(settled, Refusal):
         raise BadUsage(settled.message)
-    refusal = settled.refusal()
+    refusal = settled.refusal(loaded.config.layers.static)
     if refusal is not None:
         raise BadUsage(refusal.message)
     return settled, loaded.config

@@ -42,7 +42,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--node-id", type=natural, metavar="N", help=f"ID of this broker (default {defaults.node_id})")
     parser.add_argument("--rack", metavar="R", help="rack or availability zone of this broker")
-    parser.add_argument("--metadata", metavar="STORE", help="sqlite, the only store so far")
+    parser.add_argument(
+        "--metadata",
+        metavar="STORE",
+        help="sqlite (default: in the data directory), or sqlite:PATH, a file that the brokers of this machine share: "
+        "they are a cluster",
+    )
+    parser.add_argument(
+        "--internal",
+        type=_address,
+        metavar="HOST:PORT",
+        help="address for the other brokers of the cluster (default: host of --listen, any free port)",
+    )
     parser.add_argument("--config", metavar="FILE", help="settings from a TOML file or a Kafka server.properties")
     parser.add_argument(
         "--set",
@@ -77,6 +88,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "cairn serve --data /var/lib/cairn --listen 127.0.0.1:9192 --http 127.0.0.1:8081",
         "cairn serve --listen 0.0.0.0:9092 --advertise broker.example:9092 --insecure",
         "cairn serve --config server.properties --set num.partitions=6",
+        "cairn serve --node-id 2 --data data2 --listen 127.0.0.1:9093 --no-http --metadata sqlite:cluster.db",
     )
     parser.set_defaults(run=run)
 

@@ -103,6 +103,16 @@ class Transactions:
                 out.effects.append(_markers(transactional_id, record))
         return out
 
+    def drain(self) -> Iterator[tuple[str, TransactionDecision]]:
+        """Another broker coordinates these ids: nobody should wait for an answer that will not come. What is prepared
+        is that broker's to end."""
+        for transactional_id, tickets in list(self._waiting.items()):
+            out: TransactionDecision = Decision()
+            del self._waiting[transactional_id]
+            for ticket in tickets:
+                out.respond(ticket, Response(ErrorCode.NOT_COORDINATOR))
+            yield transactional_id, out
+
     def _set(self, transactional_id: str, record: TransactionRecord) -> None:
         self._live[transactional_id] = record
         if record.state is State.ONGOING:

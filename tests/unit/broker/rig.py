@@ -15,10 +15,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import uvloop
+from msgspec.structs import replace
 
 from cairnmq.broker.assembly import Broker, assemble
 from cairnmq.broker.clocks import steady_ms
 from cairnmq.broker.context import Node
+from cairnmq.broker.coordination.coordinator import Coordinator
+from cairnmq.broker.coordination.fact_log import FactLog
+from cairnmq.broker.coordination.journal_coordinator import JournalCoordinator
+from cairnmq.broker.coordination.transaction_coordinator import TransactionCoordinator
 from cairnmq.broker.live_catalog import all_queue_specs
 from cairnmq.broker.opened import OpenMetadata, OpenStorage
 from cairnmq.broker.options import PLAINTEXT, Address, ListenerSpec
@@ -124,10 +129,31 @@ class Rig:
         assert isinstance(topic, Topic), topic
         return topic
 
+    @property
+    def of_journal(self) -> JournalCoordinator:
+        """Groups and transactions of the only journal."""
+        (only,) = self.ctx.coordinators.loaded
+        return only
+
+    @property
+    def facts(self) -> FactLog:
+        return self.of_journal.facts
+
+    @property
+    def coordinator(self) -> Coordinator:
+        return self.of_journal.coordinator
+
+    @property
+    def transactions(self) -> TransactionCoordinator:
+        return self.of_journal.transactions
+
     def lead(self, journal: int, epoch: int) -> None:
         """As if an election had given it this epoch. Before anything is written there."""
         engine = self.ctx.store.engine
         engine.epochs[journal] = engine.paths[journal].journal.epoch = epoch
+        leadership = self.ctx.leadership
+        leadership.know(journal, replace(leadership.view(journal), epoch=epoch))
+        leadership.lead(journal, epoch, is_ready=True)
 
     def queue(self, name: str, partition: int = 0) -> Any:
         topic = self.ctx.catalog.image.topic(name)

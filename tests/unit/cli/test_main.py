@@ -42,7 +42,7 @@ def test_later_commands_are_refused(command: str, capsys: pytest.CaptureFixture[
         "get t 0 0 --key k",
         "topic shrink t -p 1",
         "cluster drain 1",
-        "cluster journals",
+        "cluster rebalance",
     ],
 )
 def test_later_flags_are_refused(line: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,8 +29,6 @@ Deliver = Callable[[Response | None], None]  # None: what the answer rests on co
 StoreMarkers = Callable[[Sequence[Marker]], Awaitable[Sequence[ErrorCode]]]
 EndOffsets = Callable[[frozenset[str], int, bool], Awaitable[None]]  # groups, producer id, whether it commits
 
-_UNAVAILABLE = Response(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-
 
 class TransactionCoordinator:
     """`clock` is steady, `wall` gives dates. `epoch` is the coordinator's, told to queues with every marker: a start of
@@ -61,6 +59,7 @@ class TransactionCoordinator:
         self._watches: list[asyncio.Task[None]] = []
         self._marking: set[asyncio.Task[None]] = set()
         self._closing = False
+        self._moved = False
         self._told_full = False
 
     def start(self, abort_ms: int, expire_ms: int) -> None:
@@ -85,6 +84,20 @@ class TransactionCoordinator:
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self.settled()
 
+    def drop(self) -> None:
+        """Another broker coordinates these ids: it writes the markers that are missing, and whoever waits asks it."""
+        self._moved = self._closing = True
+        for task in (*self._watches, *self._marking):
+            task.cancel()
+        self._watches = []
+        for transactional_id, decision in self.core.drain():
+            self._carry_out(transactional_id, decision)
+
+    @property
+    def failure(self) -> ErrorCode:
+        """What is said when something could not be stored."""
+        return ErrorCode.NOT_COORDINATOR if self._moved else ErrorCode.COORDINATOR_NOT_AVAILABLE
+
     async def settled(self) -> None:
         """Returns when nothing is on its way, and no markers are."""
         while self._marking or self._writes.busy:
@@ -97,7 +110,7 @@ class TransactionCoordinator:
         try:
             fresh_id = await self._next_producer_id() if self.core.init_needs_id(command) else NO_ID
         except Fault:
-            return _UNAVAILABLE
+            return Response(self.failure)
 
         def decide(ticket: Deliver) -> TransactionDecision:
             decision = self.core.init(command, ticket, self._now(), fresh_id)
@@ -120,7 +133,7 @@ class TransactionCoordinator:
         try:
             fresh_id = await self._next_producer_id() if self.core.end_needs_id(command) else NO_ID
         except Fault:
-            return _UNAVAILABLE
+            return Response(self.failure)
         return await self._answered(
             command.transactional_id, lambda ticket: self.core.end(command, ticket, self._now(), fresh_id)
         )
@@ -147,14 +160,18 @@ class TransactionCoordinator:
             if not future.done():
                 future.set_result(answer)
 
+        if self._moved:
+            return Response(self.failure)
         self._carry_out(transactional_id, decide(deliver))
-        return await future or _UNAVAILABLE
+        return await future or Response(self.failure)
 
     def _carry_out(self, transactional_id: str, decision: TransactionDecision) -> None:
         self._writes.submit(transactional_id, decision)
 
     def _put_back(self, transactional_id: str) -> None:
         """Records could not be stored. Markers that are written again wait first: the next try may fail as fast."""
+        if self._moved:
+            return
         decision = self.core.reload(transactional_id)
         prepared, decision.effects = decision.effects, []
         self._carry_out(transactional_id, decision)

@@ -205,8 +205,8 @@ class Status:
 
     @property
     def _of_groups(self) -> Context | None:
-        """None if offsets may be missing: old ones would mislead more than none."""
-        return self._ctx if self._ctx is not None and self._ctx.store.has_all_facts else None
+        """None if nothing is known of any: offsets that are too old would mislead more than none."""
+        return self._ctx if self._ctx is not None and self._ctx.coordinators.loaded else None
 
     def storage(self) -> Json:
         if self._ctx is None:

@@ -1,0 +1,317 @@
+"""A broker's part of the metadata store: lives, sessions, proposals, the controller."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from cairnmq.broker.cluster.cluster_store import Done, Refused
+from cairnmq.errors import Fault, Unreachable
+from cairnmq.metadata.cluster_records import BrokerEntry, put_journal
+from cairnmq.metadata.store import Away, InDoubt
+from cairnmq.replication.controller import ControllerMemory, decide
+from cairnmq.replication.records import JournalRecord, Member, Proposal, PublishedEnd
+from unit.broker.cluster.brokers import SESSION_MS, Machines, OneBroker, entry
+
+
+@pytest.fixture
+def machines() -> Machines:
+    return Machines()
+
+
+def registered(one: OneBroker, broker: int | None = None) -> BrokerEntry:
+    one.cluster.poll()
+    return one.cluster.cluster.brokers[broker or one.number]
+
+
+def journal(one: OneBroker, *members: Member, epoch: int = 0) -> Proposal:
+    """A journal in the store, and a proposal that its first member leads it."""
+    record = JournalRecord(7, tuple(each.broker for each in members), None, epoch, members)
+    answer = one.catalog.transact([put_journal(record)])
+    assert isinstance(answer, int)
+    one.cluster.poll()
+    new_epoch = one.store.epoch + 1
+    return Proposal(replace(record, leader=members[0], epoch=new_epoch), answer, (members[0],), new_epoch)
+
+
+# -------------------------------------------------------------------------------------------------- registration
+
+
+def test_a_first_life(machines: Machines) -> None:
+    one, two = machines.broker(1), machines.broker(2)
+    one.cluster.poll()
+    image = one.cluster.cluster
+    assert [one.cluster.me, two.cluster.me] == image.live_members() == [Member(1, 1), Member(2, 2)]
+    assert image.view.brokers[1] == image.brokers[1].record and not image.brokers[1].record.clean
+    assert (image.brokers[2].host, image.brokers[2].internal_port, image.level) == ("127.0.0.1", 9102, 1)
+    assert image == two.cluster.cluster and image.view.last_epoch == 2
+
+
+@pytest.mark.parametrize(("stopped_as", "clean"), [(1, True), (0, False), (9, False)])
+def test_next_life(machines: Machines, stopped_as: int, clean: bool) -> None:
+    """It is clean if its marker is of the life before; the session that was left over is taken over at once."""
+    machines.broker(1)
+    before_ms = machines.time.now_ms
+    again = machines.broker(1, registered=False)
+    assert again.register(stopped_as) == Member(1, 2) and machines.time.now_ms == before_ms
+    record = registered(again).record
+    assert (record.previous, record.clean) == (1, clean)
+    machines.pass_ms(SESSION_MS * 3, again)
+    again.cluster.poll()
+    assert again.cluster.cluster.live_members() == [Member(1, 2)], "the end of the former session takes nothing"
+
+
+def test_a_marker_of_nobody_is_no_clean_stop(machines: Machines) -> None:
+    one = machines.broker(1, registered=False)
+    one.register(stopped_as=0)
+    assert not registered(one).record.clean
+
+
+def test_another_directory_waits_for_the_session(machines: Machines) -> None:
+    """Of a broker that is dead. It lacks all that the other directory had, and is never clean."""
+    one, two = machines.broker(1), machines.broker(2)
+    journal(two, Member(1, 1), Member(2, 2))
+    again = machines.broker(1, registered=False)
+    again.cluster._sleep = lambda seconds: machines.pass_ms(int(seconds * 1000), two)
+    before_ms = machines.time.now_ms
+    assert again.register(stopped_as=1, directory_id="wiped") == Member(1, 3)
+    assert SESSION_MS <= machines.time.now_ms - before_ms <= 2 * SESSION_MS
+    record = registered(again).record
+    assert (record.clean, record.damaged) == (False, {7})
+    assert one.cluster.renew() is False
+
+
+def test_another_directory_is_refused_while_a_live_broker_has_the_id(machines: Machines) -> None:
+    one, again = machines.broker(1), machines.broker(1, registered=False)
+    again.cluster._sleep = lambda seconds: machines.pass_ms(int(seconds * 1000), one)
+    with pytest.raises(Fault, match=r"broker id 1 is in use by a live broker at 127.0.0.1:9001 with another data dir"):
+        again.register(directory_id="other")
+    assert registered(one).directory_id == "d1" and one.cluster.renew() is True
+    machines.pass_ms(SESSION_MS * 3, one)
+    assert len(machines.state.sessions) == 1, "what was refused leaves no session"
+
+
+def test_damage_stays_until_it_is_repaired(machines: Machines) -> None:
+    machines.broker(1, registered=False).register(damaged=frozenset({3, 7}))
+    one = machines.broker(1)
+    assert registered(one).record.damaged == {3, 7}, "a restart heals nothing"
+    assert isinstance(one.cluster.repaired(3), Done)
+    assert registered(one).record.damaged == {7}
+    machines.broker(1)
+    assert isinstance(one.cluster.repaired(7), Refused), "of an earlier life"
+
+
+def test_a_level_that_this_version_does_not_know(machines: Machines) -> None:
+    machines.broker(1)
+    new = machines.broker(2, registered=False)
+    with pytest.raises(Fault, match="the cluster is at level 1; this version knows levels 2 to 3"):
+        new.cluster.register(replace(entry(2), level=(2, 3)), 0, frozenset())
+    assert len(machines.state.sessions) == 1
+
+
+def test_registration_while_the_store_is_away(machines: Machines) -> None:
+    one = machines.broker(1, registered=False)
+    machines.stores[1].away = True
+    with pytest.raises(Unreachable):
+        one.register()
+    machines.stores[1].away = False
+    assert one.register() == Member(1, 1)
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_a_registration_in_doubt(machines: Machines, made: bool) -> None:
+    """A life that was begun is used, not lost: the next one would not be clean."""
+    one = machines.broker(1)
+    store = machines.stores[1]
+    session = one.cluster._new_session()
+    one.cluster._new_session = lambda: session  # type: ignore[method-assign]
+    resolve = store.resolve
+    store.resolve = lambda doubt: doubt  # type: ignore[method-assign, assignment, return-value]
+    store.loses = made
+    with pytest.raises(Unreachable):
+        one.register(stopped_as=1)
+    store.loses, store.resolve = None, resolve  # type: ignore[method-assign]
+    assert one.register(stopped_as=1) == Member(1, 2)
+    record = registered(one).record
+    assert (record.previous, record.clean) == (1, True) and one.cluster.renew() is True
+
+
+# ------------------------------------------------------------------------------------------------------ sessions
+
+
+def test_a_session_that_ended(machines: Machines) -> None:
+    """The process goes on: its next life is clean, and what the controller had given to others stays with them."""
+    one, two = machines.broker(1), machines.broker(2)
+    machines.pass_ms(SESSION_MS * 2, two)
+    two.cluster.poll()
+    assert two.cluster.cluster.live_members() == [Member(2, 2)]
+    assert one.cluster.renew() is False
+    assert one.register(stopped_as=1) == Member(1, 3)
+    assert registered(one).record.clean and one.cluster.renew() is True
+    assert one.cluster.confirmed_ms == machines.time.now_ms and one.cluster.pace_ms == SESSION_MS // 3
+
+
+def test_renewals_change_no_revision_and_wake_nobody(machines: Machines) -> None:
+    one, two = machines.broker(1), machines.broker(2)
+    assert one.cluster.look() and one.cluster.poll() is not None
+    revision = machines.state.revision
+    machines.pass_ms(SESSION_MS * 2, one, two)
+    assert machines.state.revision == revision and not one.cluster.look() and one.cluster.poll() is None
+
+
+def test_away_is_not_the_end_of_a_session(machines: Machines) -> None:
+    one = machines.broker(1)
+    machines.stores[1].away = True
+    assert isinstance(one.cluster.renew(), Away)
+    machines.stores[1].away = False
+    assert one.cluster.renew() is True
+
+
+def test_a_broker_that_goes(machines: Machines) -> None:
+    one, two = machines.broker(1), machines.broker(2)
+    assert isinstance(two.cluster.stopping(), Done) and registered(one, 2).record.stopping
+    two.cluster.close()
+    one.cluster.poll()
+    assert one.cluster.cluster.live_members() == [Member(1, 1)] and registered(one, 2).record.stopping
+
+
+def test_found_dead(machines: Machines) -> None:
+    """Refused connections: the keys go at once. A process that lives after all notices, and begins another life."""
+    one, two = machines.broker(1), machines.broker(2)
+    assert two.cluster.elect_controller()
+    one.cluster.poll()
+    seen = one.cluster.cluster
+    assert isinstance(one.cluster.remove_dead(2, seen), Done)
+    assert one.cluster.cluster.controller is None and one.cluster.cluster.live_members() == [Member(1, 1)]
+    assert two.cluster.renew() is False
+    two.register(stopped_as=2)
+    assert isinstance(one.cluster.remove_dead(2, seen), Refused), "this life was not seen"
+    one.cluster.poll()
+    assert one.cluster.cluster.live_members() == [Member(1, 1), Member(2, 3)]
+
+
+# ----------------------------------------------------------------------------------------------------- proposals
+
+
+def test_a_proposal(machines: Machines) -> None:
+    one, two = machines.broker(1), machines.broker(2)
+    proposal = journal(one, Member(1, 1), Member(2, 2))
+    answer = one.cluster.propose([proposal], as_controller=False)
+    assert isinstance(answer, Done)
+    kept = one.cluster.cluster.view.journals[7]
+    assert (kept.record, kept.revision) == (proposal.record, answer.revision), "in the image at once"
+    assert two.record(7) == proposal.record and machines.state.epoch == proposal.new_epoch
+    assert isinstance(one.cluster.propose([proposal], as_controller=False), Refused), "at the former revision"
+
+
+def test_a_proposal_for_a_life_that_is_over(machines: Machines) -> None:
+    one, two = machines.broker(1), machines.broker(2)
+    proposal = replace(journal(one, Member(1, 1), Member(2, 2)), registered=(Member(2, 2),))
+    two.register(stopped_as=2)
+    assert isinstance(one.cluster.propose([proposal], as_controller=False), Refused)
+    assert one.record(7).leader is None
+
+
+def test_who_only_tells_something_refuses_nothing(machines: Machines) -> None:
+    """A published end changes the broker's key, not its life."""
+    one, two = machines.broker(1), machines.broker(2)
+    proposal = replace(journal(one, Member(1, 1), Member(2, 2)), registered=(Member(1, 1), Member(2, 2)))
+    assert isinstance(two.cluster.publish_end(7, PublishedEnd(2, 1, 50)), Done)
+    assert isinstance(one.cluster.propose([proposal], as_controller=False), Done)
+    assert registered(one, 2).record.ends == {7: PublishedEnd(2, 1, 50)}
+
+
+def test_an_epoch_that_is_given_already(machines: Machines) -> None:
+    """No key and no revision says so: the epoch is read with each look."""
+    one, two = machines.broker(1), machines.broker(2)
+    proposal = journal(one, Member(1, 1), Member(2, 2))
+    two.store.next_epoch()
+    assert isinstance(one.cluster.propose([proposal], as_controller=False), Refused)
+    later = one.cluster.cluster.view.last_epoch + 1
+    assert later == proposal.new_epoch + 1
+    again = replace(proposal, record=replace(proposal.record, epoch=later), new_epoch=later)
+    assert isinstance(one.cluster.propose([again], as_controller=False), Done)
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_a_proposal_in_doubt(machines: Machines, made: bool) -> None:
+    one = machines.broker(1)
+    proposal, store = journal(one, Member(1, 1)), machines.stores[1]
+    store.loses = made
+    answer = one.cluster.propose([proposal], as_controller=False)
+    assert isinstance(answer, InDoubt)
+    store.away = True
+    assert isinstance(one.cluster.resolve(answer), InDoubt)
+    store.away, store.loses = False, None
+    assert isinstance(one.cluster.resolve(answer), Done if made else Refused)
+    assert (one.cluster.cluster.view.journals[7].record == proposal.record) is made
+
+
+def test_a_proposal_while_the_store_is_away(machines: Machines) -> None:
+    one = machines.broker(1)
+    proposal, machines.stores[1].away = journal(one, Member(1, 1)), True
+    assert isinstance(one.cluster.propose([proposal], as_controller=False), Refused)
+
+
+# ---------------------------------------------------------------------------------------------------- controller
+
+
+def test_one_controller(machines: Machines) -> None:
+    one, two = machines.broker(1), machines.broker(2)
+    assert one.cluster.elect_controller() and not two.cluster.elect_controller()
+    assert two.cluster.cluster.controller == Member(1, 1)
+    assert not one.cluster.elect_controller(), "it is one already"
+
+
+def test_controller_by_a_response_that_was_lost(machines: Machines) -> None:
+    one = machines.broker(1)
+    machines.stores[1].loses = True
+    assert one.cluster.elect_controller()
+
+
+def test_a_restarted_controller_is_it_no_more(machines: Machines) -> None:
+    one, two = machines.broker(1), machines.broker(2)
+    assert one.cluster.elect_controller()
+    one.register(stopped_as=1)
+    two.cluster.poll()
+    assert two.cluster.cluster.controller is None and two.cluster.elect_controller()
+
+
+def test_a_broker_found_dead_is_not_elected(machines: Machines) -> None:
+    one, two = machines.broker(1), machines.broker(2)
+    one.cluster.poll(), two.cluster.poll()
+    one.cluster.remove_dead(2, one.cluster.cluster)
+    assert not two.cluster.elect_controller(), "its session goes on, and its key is gone"
+    assert one.cluster.elect_controller()
+
+
+def test_a_zombie_controller_changes_nothing(machines: Machines) -> None:
+    """It slept while its session ended and another was elected; what it sees is old, and says that it is the one."""
+    one, two = machines.broker(1), machines.broker(2)
+    proposal = journal(one, Member(1, 1), Member(2, 2))
+    assert one.cluster.elect_controller()
+    machines.pass_ms(SESSION_MS * 2, two)
+    assert two.cluster.elect_controller()
+    assert one.cluster.cluster.controller == Member(1, 1), "nobody has told it"
+    proposal = replace(proposal, new_epoch=two.store.epoch + 1)
+    assert isinstance(one.cluster.propose([proposal], as_controller=True), Refused)
+    assert two.record(7).leader is None
+    assert isinstance(one.cluster.propose([proposal], as_controller=True), Refused), "now it knows"
+
+
+def test_all_elections_of_a_look_are_one_transaction(machines: Machines) -> None:
+    """Of the real controller. A session ends; all that it led has another leader, under one epoch."""
+    one, two, three = (machines.broker(number) for number in (1, 2, 3))
+    topic = one.made("a", partitions=6, factor=3)
+    led = [j for _, _, j in topic.places() if one.record(j).leader == Member(2, 2)]
+    assert len(led) == 2 and three.cluster.elect_controller()
+    machines.pass_ms(SESSION_MS * 2, one, three)
+    three.cluster.poll()
+    proposals = decide(three.cluster.cluster.view, ControllerMemory(), machines.time.now_ms)
+    before = machines.state.revision
+    assert isinstance(three.cluster.propose(proposals, as_controller=True), Done)
+    assert machines.state.revision == before + 1
+    records = [one.record(number) for number in led]
+    assert {record.leader for record in records} <= {Member(1, 1), Member(3, 3)}
+    assert {record.epoch for record in records} == {machines.state.epoch}
+    assert all(len(record.isr) == 3 for record in records)
