@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from cairnmq import __version__, kernels
 from cairnmq.broker import logs
@@ -38,7 +37,6 @@ from cairnmq.settings.cluster import ClusterConfig, cluster_config
 from cairnmq.storage.api.start import (
     DirectoryLock,
     Engine,
-    EngineConfig,
     Joining,
     Leader,
     OwnerWitness,
@@ -50,10 +48,6 @@ from cairnmq.storage.api.start import (
 from cairnmq.types import Counters
 
 log = logging.getLogger("cairnmq.broker")
-
-RETAIN_BYTES = 2 << 30
-"""Of journals, below the own checkpoint, unless the settings say otherwise: what other replicas may still need."""
-
 
 class SharedMetadata(Struct, frozen=True, eq=False):
     """Open, with what this broker registers as."""
@@ -195,15 +189,11 @@ class _Join:
             next_queue=image.next_queue_id,
             begin=self._begin,
             seed=secrets.randbits(32),
-            config=self._config(config),
+            config=engine_config(config, self._node_id),
             now_ms=self._wall(),
             progress=self._progress,
             tell=tell_scans,
         )
-
-    def _config(self, config: BrokerConfig) -> EngineConfig:
-        made = engine_config(config, self._node_id)
-        return replace(made, retain_bytes=made.retain_bytes or RETAIN_BYTES)
 
     def _floor(self, journal: int, note: ReplicaNote) -> int:
         record = self._view.journals[journal].record

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from cairnmq.broker.cluster.cluster_store import ClusterStore
 from cairnmq.errors import Refusal
 from cairnmq.metadata.catalog import Catalog
+from cairnmq.metadata.cluster_image import ClusterImage
 from cairnmq.metadata.cluster_records import BrokerEntry
 from cairnmq.metadata.image import Topic
 from cairnmq.metadata.store import MetadataStore
@@ -72,6 +75,24 @@ class OneBroker:
         return self.cluster.cluster.view.journals[journal].record
 
 
+class SomeJournals:
+    """A broker that has these journals, or all that there are."""
+
+    def __init__(self, journals: set[int] | None = None) -> None:
+        self.journals = journals
+        self.told: list[tuple[object, ...]] = []
+        self.heard: Callable[[], tuple[object, ...]] = tuple
+
+    def hosts(self, journal: int) -> bool:
+        return self.journals is None or journal in self.journals
+
+    async def host(self, cluster: ClusterImage) -> None:
+        self.told.append(("host", frozenset(cluster.view.journals), *self.heard()))
+
+    def knows_queues(self, next_queue: int) -> None:
+        self.told.append(("knows", next_queue, *self.heard()))
+
+
 class Machines:
     """Brokers over one state in memory, by number."""
 
@@ -79,6 +100,10 @@ class Machines:
         self.time = Time()
         self.state = MemoryState(self.time)
         self.stores: dict[int, MemoryStore] = {}
+
+    def store(self) -> MemoryStore:
+        """One more process."""
+        return MemoryStore(self.state)
 
     def broker(self, number: int, *, registered: bool = True) -> OneBroker:
         """A new process."""

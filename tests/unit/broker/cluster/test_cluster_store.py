@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, cast
+
 import pytest
 from msgspec.structs import replace
 
 from cairnmq.broker.cluster.cluster_store import Done, Refused
 from cairnmq.errors import Fault, Unreachable
 from cairnmq.metadata.cluster_records import BrokerEntry, put_journal
-from cairnmq.metadata.store import Away, InDoubt
+from cairnmq.metadata.store import Away, Conflict, InDoubt, MetadataStore, NextEpoch, Op, Session, Watch
 from cairnmq.replication.controller import ControllerMemory, decide
 from cairnmq.replication.records import JournalRecord, Member, Proposal, PublishedEnd
-from unit.broker.cluster.brokers import SESSION_MS, Machines, OneBroker, entry
+from unit.broker.cluster.brokers import SESSION_MS, Machines, OneBroker, Time, entry
+from unit.metadata.second_process import SecondProcess, SecondStore
+from unit.metadata.test_sqlite import SharedHarness
 
 
 @pytest.fixture
@@ -315,3 +322,103 @@ def test_all_elections_of_a_look_are_one_transaction(machines: Machines) -> None
     assert {record.leader for record in records} <= {Member(1, 1), Member(3, 3)}
     assert {record.epoch for record in records} == {machines.state.epoch}
     assert all(len(record.isr) == 3 for record in records)
+
+
+# ------------------------------------------------------------------------------------- two processes, one SQLite file
+
+
+class Unwoken:
+    """A store in another process, which wakes nobody here: its catalog polls."""
+
+    def __init__(self, store: SecondStore) -> None:
+        self._store = store
+
+    def watch(self, from_revision: int, wake: Callable[[], None] | None = None) -> Watch:
+        return self._store.watch(from_revision)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+@pytest.fixture(scope="module")
+def second() -> Iterator[SecondProcess]:
+    with closing(SecondProcess()) as process:
+        yield process
+
+
+class Pair:
+    """Broker 1 here and broker 2 in the other process."""
+
+    def __init__(self, harness: SharedHarness) -> None:
+        self.harness = harness
+        self.store = harness.open()
+        self.other = harness.beside(self.store)
+        self.one = OneBroker(1, self.store, Time())
+        self.two = OneBroker(2, cast(MetadataStore, Unwoken(self.other)), Time())
+
+    def pass_ms(self, ms: int, *renewing: OneBroker) -> None:
+        """A third broker lives on, so the store is written meanwhile."""
+        self.harness.pass_ms(ms, *(cast(Session, one.cluster) for one in renewing))
+
+
+@pytest.fixture
+def pair(tmp_path: Path, second: SecondProcess) -> Iterator[Pair]:
+    with closing(SharedHarness(tmp_path, second)) as harness:
+        pair = Pair(harness)
+        pair.one.register(), pair.two.register()
+        yield pair
+
+
+def test_two_processes_see_one_cluster(pair: Pair) -> None:
+    topic = pair.two.made("a", partitions=4, factor=2)
+    assert pair.one.cluster.look() and pair.one.cluster.poll() is not None
+    assert not pair.one.cluster.look()
+    assert pair.one.catalog.image.topic("a") == topic and pair.one.cluster.cluster == pair.two.cluster.cluster
+    made = pair.one.made("b", partitions=4, factor=2)
+    assert sorted(made.partitions[0].cycle) == sorted(topic.partitions[0].cycle), "the journals are there"
+    assert made.partitions[0].first == topic.partitions[0].end
+
+
+def test_topics_made_at_the_same_time_make_their_journals_once(pair: Pair) -> None:
+    """Both brokers decide on the same image; the slower one decides again."""
+    transact = pair.other.transact
+
+    def meanwhile(ops: Sequence[Op | NextEpoch]) -> int | Conflict | Away | InDoubt:
+        pair.other.transact = transact  # type: ignore[method-assign]
+        pair.one.made("a", factor=2)
+        return transact(ops)
+
+    pair.other.transact = meanwhile  # type: ignore[method-assign]
+    pair.two.made("b", factor=2)
+    pair.one.cluster.poll()
+    assert len(pair.one.cluster.cluster.view.journals) == 4 and pair.one.catalog.image.topic("b") is not None
+
+
+def test_a_session_in_another_process_ends(pair: Pair) -> None:
+    assert pair.two.cluster.elect_controller()
+    pair.pass_ms(SESSION_MS * 2, pair.one)
+    pair.one.cluster.poll()
+    assert pair.one.cluster.cluster.live_members() == [Member(1, 1)] and pair.one.cluster.elect_controller()
+    proposal = journal(pair.one, Member(1, 1))
+    assert isinstance(pair.two.cluster.propose([proposal], as_controller=True), Refused), "a zombie"
+    assert pair.two.cluster.renew() is False
+    assert pair.two.register(stopped_as=2).broker_epoch > 2 and registered(pair.one, 2).record.clean
+
+
+def test_a_broker_stopped_inside_a_transaction_makes_the_store_away(pair: Pair) -> None:
+    """No more: nobody's session ends by it, and what waits for the store is refused or goes on."""
+    proposal = journal(pair.one, Member(1, 1))
+    pair.other.stop_inside()
+    try:
+        assert isinstance(pair.one.cluster.renew(), Away)
+        assert isinstance(pair.one.cluster.propose([proposal], as_controller=False), Refused)
+        assert isinstance(pair.one.cluster.publish_end(7, PublishedEnd(0, 0, 0)), Refused)
+        assert pair.one.cluster.poll() is None, "reading goes on"
+        pair.harness.stand_still(SESSION_MS * 3)
+    finally:
+        pair.other.process.go_on()
+        pair.other.finish()
+    assert pair.one.cluster.renew() is True and pair.two.cluster.renew() is True
+    pair.one.cluster.poll()
+    assert pair.one.cluster.cluster.live_members() == [Member(1, 1), Member(2, 2)]
+    assert isinstance(pair.one.cluster.propose([proposal], as_controller=False), Done)
