@@ -247,6 +247,23 @@ async def test_what_is_folded_is_not_lost_with_who_waited_for_it(tmp_path: Path)
 
 
 @scenario
+async def test_a_journal_that_cannot_be_made_is_tried_again(tmp_path: Path) -> None:
+    """Until then nobody sees its topics."""
+    machines = Machines()
+    async with open_rig(tmp_path, shared=machines.store()) as rig:
+        two, catalog = machines.broker(2), rig.ctx.catalog
+        hosting = catalog.queues.hosting = SomeJournals()
+        await catalog.call(lambda: two.made("a", factor=1))
+        hosting.heard = lambda: 1 // 0  # type: ignore[assignment, return-value]
+        with pytest.raises(ZeroDivisionError):
+            await catalog.refresh()
+        assert catalog.image.topic("a") is None
+        hosting.heard = tuple
+        await catalog.adopt()
+        assert rig.queue("a") is not None
+
+
+@scenario
 async def test_topics_of_a_cluster_are_counted_together(tmp_path: Path) -> None:
     machines = Machines()
     async with open_rig(tmp_path, {"cairn.partitions.max": "4"}, shared=machines.store()) as rig:
