@@ -31,7 +31,7 @@ def _elect_preferred(client: Client, *, as_json: bool) -> int:
         elected = [str(place) for place in outcomes if place not in refused]
         write_json({"elected": elected, "refused": {str(place): str(why) for place, why in refused.items()}})
         return 1 if refused else 0
-    note(f"leader changed to the preferred broker: {len(outcomes) - len(refused):,} partitions")
+    note(f"partitions whose leader changed to the preferred broker: {len(outcomes) - len(refused):,}")
     for sentence in sorted({str(outcome) for outcome in refused.values()}):
         error(sentence)
     return 1 if refused else 0

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from cairnmq.cli.arguments import connect
+from cairnmq.cli.arguments import HANGING_SECONDS, connect
 from cairnmq.cli.cluster_tables import find_report, write_brokers
 from cairnmq.cli.terminal import BOLD, DIM, GREEN, RED, UsageError, paint, write_json, write_line
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from cairnmq.client.session import Cluster
 
 _REASONS_SHOWN = 20
-_ANSWER_SECONDS = 5.0  # one broker that hangs must not keep the others' answers from a person
 
 
 def run_health(arguments: argparse.Namespace) -> int:
@@ -76,9 +75,10 @@ def _ask_brokers(arguments: argparse.Namespace) -> tuple[list[str], ClusterRepor
     reasons: list[str] = []
     report = None
     try:
-        with connect(arguments) as client:
-            client.timeout = min(client.timeout, _ANSWER_SECONDS)
+        with connect(arguments, patient=False) as client:
             cluster = client.metadata(None)
+            if len(cluster.nodes) > 1:
+                client.timeout = min(client.timeout, HANGING_SECONDS)
             report = find_report(client)
             if report is not None:
                 reasons += report.problems
@@ -125,7 +125,7 @@ def _partitions(cluster: Cluster, *, led: bool) -> list[str]:
                 if led:
                     reasons.append(f"partition {topic.name}-{each.index} has no leader")
     if alone and not led:
-        reasons.append(f"{alone:,} partitions in these journals have no leader")
+        reasons.append(f"partitions without a leader: {alone:,}")
     return reasons
 
 

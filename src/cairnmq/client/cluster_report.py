@@ -247,10 +247,11 @@ def _waits_for(view: ClusterView, record: JournalRecord) -> str:
 
 
 def _out_of_sync(view: ClusterView, journals: Sequence[JournalRow]) -> Iterable[str]:
+    """Of journals with a leader: of the others it was said what they wait for."""
     grouped: dict[tuple[int, bool], list[JournalRow]] = {}
     for row in journals:
         for replica in row.replicas:
-            if not replica.in_sync:
+            if row.leader >= 0 and not replica.in_sync:
                 grouped.setdefault((replica.broker, replica.live), []).append(row)
     for (broker, live), rows in sorted(grouped.items()):
         lags = [lag for row in rows if (one := row.replica(broker)) and (lag := one.lag_bytes) is not None]
