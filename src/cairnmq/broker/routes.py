@@ -19,7 +19,6 @@ from cairnmq.broker.handlers import (
     kept_offsets,
     list_offsets,
     log_dirs,
-    no_coordinator,
     offset_commits,
     offsets,
     producer_states,
@@ -39,11 +38,8 @@ from cairnmq.broker.requests.router import Router
 from cairnmq.wire import apis
 
 
-def build_router(*, coordinates: bool = True) -> Router:
-    """Everything that is served, and therefore advertised if the key is Kafka's.
-
-    `coordinates`: False where facts of groups and transactions may be missing; then none of their handlers is reached.
-    """
+def build_router() -> Router:
+    """Everything that is served, and therefore advertised if the key is Kafka's."""
     router = Router()
     router.add_raw(apis.PRODUCE, ProduceHandler().handle)
     router.add_raw(apis.FETCH, FetchHandler().handle)
@@ -99,8 +95,4 @@ def build_router(*, coordinates: bool = True) -> Router:
     router.add(apis.KEEP_OFFSETS, kept_offsets.handle)
     router.add(apis.DESCRIBE_JOURNALS, journals.handle)
     router.add(apis.ELECT_UNCLEAN, elections.elect_unclean)
-    if not coordinates:
-        for key, handler in no_coordinator.ANSWERS.items():
-            router.replace(key, handler)
-        router.replace(apis.INIT_PRODUCER_ID, no_coordinator.unless_plain(producers.handle))
     return router

@@ -20,6 +20,10 @@ from msgspec.structs import replace
 from cairnmq.broker.assembly import Broker, assemble
 from cairnmq.broker.clocks import steady_ms
 from cairnmq.broker.context import Node
+from cairnmq.broker.coordination.coordinator import Coordinator
+from cairnmq.broker.coordination.fact_log import FactLog
+from cairnmq.broker.coordination.journal_coordinator import JournalCoordinator
+from cairnmq.broker.coordination.transaction_coordinator import TransactionCoordinator
 from cairnmq.broker.leadership import JournalView, KnownBroker, Leadership
 from cairnmq.broker.live_catalog import all_queue_specs
 from cairnmq.broker.opened import OpenMetadata, OpenStorage
@@ -30,6 +34,7 @@ from cairnmq.errors import Refusal
 from cairnmq.metadata.catalog import Catalog
 from cairnmq.metadata.image import Topic
 from cairnmq.metadata.sqlite import SqliteStore
+from cairnmq.metadata.store import MetadataStore
 from cairnmq.metadata.topics import CreateTopic
 from cairnmq.settings.broker import BrokerConfig, broker_config
 from cairnmq.storage.engine import Engine, EngineConfig
@@ -128,6 +133,24 @@ class Rig:
         assert isinstance(topic, Topic), topic
         return topic
 
+    @property
+    def of_journal(self) -> JournalCoordinator:
+        """Groups and transactions of the only journal."""
+        (only,) = self.ctx.coordinators.loaded
+        return only
+
+    @property
+    def facts(self) -> FactLog:
+        return self.of_journal.facts
+
+    @property
+    def coordinator(self) -> Coordinator:
+        return self.of_journal.coordinator
+
+    @property
+    def transactions(self) -> TransactionCoordinator:
+        return self.of_journal.transactions
+
     def lead(self, journal: int, epoch: int) -> None:
         """As if an election had given it this epoch. Before anything is written there."""
         engine = self.ctx.store.engine
@@ -223,17 +246,21 @@ def records_of(response: FetchResponse) -> list[Record]:
 
 @asynccontextmanager
 async def open_rig(
-    directory: Path, settings: Mapping[str, str] | None = None, journals: Sequence[int] = (0,)
+    directory: Path,
+    settings: Mapping[str, str] | None = None,
+    journals: Sequence[int] = (0,),
+    shared: MetadataStore | None = None,
 ) -> AsyncIterator[Rig]:
-    """Opened again on the same directory, it recovers what it held. New queues go to these journals."""
-    config = broker_config(settings or {})
+    """Opened again on the same directory, it recovers what it held. New queues go to these journals. `shared`: the
+    metadata of a cluster."""
+    config = broker_config(settings or {}, in_cluster=shared is not None)
     assert isinstance(config, BrokerConfig), config
     data = directory / "data"
     data.mkdir(exist_ok=True)
     disks = RealDisk(data / "journal"), RealDisk(data)
     async with AsyncExitStack() as stack:
-        store = stack.enter_context(closing(SqliteStore(str(data / "meta.db"))))
-        catalog = stack.enter_context(closing(Catalog(store, journals=journals)))
+        store = shared or stack.enter_context(closing(SqliteStore(str(data / "meta.db"))))
+        catalog = stack.enter_context(closing(Catalog(store, journals=journals, in_cluster=shared is not None)))
         catalog.load()
         catalog.name_cluster()
         changed = catalog.broker_config(config)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
+from cairnmq.broker.context import for_producers
 from cairnmq.broker.requests.deadlines import Deadlines
 from cairnmq.broker.requests.produce_acks import ALL, ProduceAcks
 from cairnmq.broker.requests.queue_lookup import NO_PARTITION, find_queue, live_queues
@@ -173,7 +174,10 @@ class _Produce:
         def entered(answer: Response | None) -> None:
             self._resume(partial(self._entered, transactional_id, answer))
 
-        self.ctx.transactions.add(Add(transactional_id, producer, queues), entered)
+        transactions = self.ctx.coordinators.of_transaction(transactional_id)
+        if isinstance(transactions, ErrorCode):
+            return self.refuse(for_producers(transactions), self.ctx.coordinators.why(transactions))
+        transactions.add(Add(transactional_id, producer, queues), entered)
         return self.reply
 
     def _entered(self, transactional_id: str, answer: Response | None) -> Outcome:
@@ -294,6 +298,9 @@ class _Produce:
         pid, epoch = header.producer_id, header.producer_epoch
         if not header.attributes & TRANSACTIONAL_BIT:
             return None
+        refused = self.ctx.coordinators.transactions_refused
+        if refused is not None:
+            return Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, refused)
         admitted = self.ctx.admits_transaction(transactional_id, pid, epoch, queue.queue_id)
         if code := _known(admitted, self.version):
             return Refusal(code, f"transactional id {transactional_id}, producer {pid}/{epoch}: {code.name}")

@@ -159,13 +159,13 @@ async def test_deleted_while_the_journal_has_stopped(tmp_path: Path, monkeypatch
     monkeypatch.setattr(offset_purge, "RETRY_SECONDS", 0.01)
     async with open_rig(tmp_path) as rig:
         topic = await rig.create("a")
-        await rig.ctx.facts.commit([put(OffsetKey("g", topic.topic_id, 0), Committed(2))])
+        await rig.facts.commit([put(OffsetKey("g", topic.topic_id, 0), Committed(2))])
         path = rig.ctx.store.engine.paths[0]
         path.stopped = "the disk is full"
         assert [answer[2] for answer in await delete(rig, "a")] == [0]
-        assert not rig.ctx.catalog.image.topics and rig.ctx.coordinator.groups.offsets.topics("g")
+        assert not rig.ctx.catalog.image.topics and rig.coordinator.groups.offsets.topics("g")
         path.stopped = None
-        await until(lambda: not rig.ctx.coordinator.groups.offsets.topics("g"))
+        await until(lambda: not rig.coordinator.groups.offsets.topics("g"))
 
 
 @scenario
