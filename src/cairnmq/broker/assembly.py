@@ -5,14 +5,17 @@ Pure wiring, without sockets, signals or files: each part gets in its constructo
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 from msgspec import Struct
 
+from cairnmq.broker.cluster.cluster_node import TRANSACTIONS_REFUSED, ClusterNode, Joined
 from cairnmq.broker.context import Context, Node
 from cairnmq.broker.coordination.coordinators import Coordinators, Place
 from cairnmq.broker.coordination.offset_purge import OffsetPurges
+from cairnmq.broker.leadership import KnownBroker, Leadership, NoElections
 from cairnmq.broker.live_catalog import LiveCatalog
 from cairnmq.broker.memory_budget import Budget
 from cairnmq.broker.metrics import Metrics
@@ -25,21 +28,32 @@ from cairnmq.settings.broker import BrokerConfig
 
 
 class Broker(Struct, frozen=True, eq=False):
-    """A broker without sockets: what handlers use, and the order in which it starts and ends."""
+    """A broker without sockets for clients: what handlers use, and the order in which it starts and ends."""
 
     ctx: Context
     router: Router
+    cluster: ClusterNode | None = None
 
     async def start(self) -> None:
-        """The splitter runs, time counts for groups and transactions, and what deleted topics left is dropped."""
+        """The splitter runs, time counts for groups and transactions, and what deleted topics left is dropped. In a
+        cluster it takes its roles."""
         self.ctx.store.start()
         await self.ctx.coordinators.start()
+        if self.cluster is not None:
+            await self.cluster.start()
+
+    async def hand_over(self) -> None:
+        """Before it takes no more requests."""
+        if self.cluster is not None:
+            await self.cluster.hand_over()
 
     async def close(self) -> None:
         """What was decided is stored, then storage ends. Each part is closed, also when another one fails."""
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.ctx.store.stop)
             stack.push_async_callback(self.ctx.catalog.close)
+            if self.cluster is not None:
+                stack.push_async_callback(self.cluster.close)
             stack.push_async_callback(self.ctx.coordinators.close)
 
 
@@ -51,20 +65,49 @@ def assemble(
     wall: Callable[[], int],
     steady: Callable[[], int],
     on_config: Callable[[BrokerConfig], None] = lambda config: None,
+    joined: Joined | None = None,
 ) -> Broker:
     """`wall` gives dates, `steady` is for time limits. `on_config` hears of settings that changed, after all parts
-    have taken them over. Nothing has started yet."""
+    have taken them over. `joined`: of a broker in a cluster. Nothing has started yet."""
     config = metadata.config
     store = _store(storage, config, wall, steady)
     purges = OffsetPurges()
     catalog = LiveCatalog(metadata, store, purges, clock=wall, on_config=on_config)
-    coordinators = Coordinators(catalog, store, _OnlyHere(node), purges, node_id=node.node_id, steady=steady, wall=wall)
-    _coordinate(coordinators, storage)
+    leadership = _alone(node, storage) if joined is None else Leadership(node.node_id)
+    slots_wanted = asyncio.Event()
+    coordinators = Coordinators(
+        catalog,
+        store,
+        _Leaders(leadership),
+        purges,
+        node_id=node.node_id,
+        steady=steady,
+        wall=wall,
+        transactions_refused=None if joined is None else TRANSACTIONS_REFUSED,
+        want_slots=slots_wanted.set,
+    )
+    if joined is None:
+        _coordinate(coordinators, storage)
+        cluster = None
+    else:
+        cluster = ClusterNode(
+            joined,
+            node.cluster_id,
+            store=store,
+            catalog=catalog,
+            leadership=leadership,
+            coordinators=coordinators,
+            slots_wanted=slots_wanted,
+            wall_ms=wall,
+        )
     router = build_router()
     ctx = Context(
         store=store,
         catalog=catalog,
         node=node,
+        leadership=leadership,
+        elections=NoElections(node.node_id) if cluster is None else cluster,
+        cluster_report=None if cluster is None else cluster.report,
         router=router,
         clock=wall,
         metrics=Metrics(),
@@ -76,7 +119,14 @@ def assemble(
         log_sizes=LogSizes(),
         coordinators=coordinators,
     )
-    return Broker(ctx, router)
+    return Broker(ctx, router, cluster)
+
+
+def _alone(node: Node, storage: OpenStorage) -> Leadership:
+    address, engine = node.bootstrap, storage.engine
+    return Leadership.alone(
+        KnownBroker(node.node_id, address.host, address.port, node.rack), engine.paths, engine.epochs
+    )
 
 
 def _store(storage: OpenStorage, config: BrokerConfig, wall: Callable[[], int], steady: Callable[[], int]) -> Store:
@@ -93,20 +143,22 @@ def _store(storage: OpenStorage, config: BrokerConfig, wall: Callable[[], int], 
     )
 
 
-class _OnlyHere(Struct, frozen=True, eq=False):
-    """A broker that is alone leads every journal."""
+class _Leaders(Struct, frozen=True, eq=False):
+    """Where clients find who leads a journal."""
 
-    node: Node
+    leadership: Leadership
 
-    def leader_of(self, journal: int) -> Place:
-        return Place(self.node.node_id, self.node.bootstrap.host, self.node.bootstrap.port)
+    def leader_of(self, journal: int) -> Place | None:
+        broker = self.leadership.broker(self.leadership.view(journal).leader)
+        return None if broker is None else Place(broker.node_id, broker.host, broker.port)
 
 
 def _coordinate(coordinators: Coordinators, storage: OpenStorage) -> None:
     """Every journal with slots. Decided on what is left of a damaged one, groups and transactions would go back to an
     older state."""
-    engine = storage.engine
-    for journal in dict.fromkeys(storage.slots.cycle):
+    engine, slots = storage.engine, storage.slots
+    assert slots is not None, "made at the start of a broker that is alone"
+    for journal in dict.fromkeys(slots.cycle):
         if engine.scans[journal].damage is None:
             coordinators.lead(journal, engine.epoch, engine.keyed)
         else:

@@ -13,12 +13,14 @@ from cairnmq.types import Caller
 
 if TYPE_CHECKING:
     from cairnmq.broker.coordination.coordinators import Coordinators
+    from cairnmq.broker.leadership import Elections, Leadership
     from cairnmq.broker.live_catalog import LiveCatalog
     from cairnmq.broker.memory_budget import Budget, Tally
     from cairnmq.broker.metrics import Metrics
     from cairnmq.broker.storage_loop.queue_sizes import LogSizes
     from cairnmq.broker.storage_loop.store import Store
     from cairnmq.settings.broker import BrokerConfig
+    from cairnmq.wire.messages import DescribeJournalsResponse
 
 
 class Node(Struct, frozen=True):
@@ -48,11 +50,15 @@ class Served(Protocol):
 
 
 class Context(Struct, frozen=True, eq=False, kw_only=True):
-    """`clock` gives dates. `large_polls`: call these and parked fetches of many partitions respond now."""
+    """`clock` gives dates. `large_polls`: call these and parked fetches of many partitions respond now.
+    `cluster_report`: what this broker knows of the others; None on one node."""
 
     store: Store
     catalog: LiveCatalog
     node: Node
+    leadership: Leadership
+    elections: Elections
+    cluster_report: Callable[[], DescribeJournalsResponse] | None = None
     router: Served
     clock: Callable[[], int]
     metrics: Metrics

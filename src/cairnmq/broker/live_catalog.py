@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 from cairnmq.broker.coordination.offset_purge import OffsetPurges
 from cairnmq.broker.opened import OpenMetadata
 from cairnmq.broker.storage_loop.store import Store
 from cairnmq.errors import Corrupt, ErrorCode, Refusal
+from cairnmq.metadata.cluster_image import ClusterImage
 from cairnmq.metadata.image import Image, Topic
 from cairnmq.metadata.quotas import QuotaChange
 from cairnmq.metadata.topics import PARTITIONS_MAX, CreateTopic
@@ -23,11 +24,13 @@ from cairnmq.settings.broker_table import BROKER
 from cairnmq.settings.definition import nearest
 from cairnmq.settings.topic import effective
 from cairnmq.storage.api.start import QueueSpec, witness_fact
-from cairnmq.types import Counters, highest
+from cairnmq.types import Counters, Slots, highest
 
 log = logging.getLogger("cairnmq.broker")
 
 T = TypeVar("T")
+TopicChange: TypeAlias = tuple[Topic | None, Topic | None]
+"""As it was and as it is."""
 
 _PRODUCER_IDS = 1000
 KEEP_SECONDS = 1.0
@@ -43,14 +46,82 @@ def queue_specs(topic: Topic, config: BrokerConfig, first_partition: int = 0) ->
     ]
 
 
+class Hosting(Protocol):
+    """The journals of this broker, in a cluster."""
+
+    def hosts(self, journal: int) -> bool:
+        """Whether it has this journal, as leader or follower."""
+
+    async def host(self, cluster: ClusterImage) -> None:
+        """Make the journals that are new and that this broker is a replica of."""
+
+    def knows_queues(self, next_queue: int) -> None:
+        """All queues below this id are known by now; of those that were deleted nothing needs to be kept."""
+
+
 def all_queue_specs(image: Image, config: BrokerConfig) -> list[QueueSpec]:
     return [spec for topic in image.topics.values() for spec in queue_specs(topic, config)]
+
+
+class TopicQueues:
+    """The queues of topics in storage. `hosting`: in a cluster, journals of others are none of this broker's."""
+
+    def __init__(self, store: Store, image: Image) -> None:
+        self.hosting: Hosting | None = None
+        self.count = sum(topic.count for topic in image.topics.values())  # in all journals
+        self._store = store
+
+    def create(self, changes: Sequence[TopicChange], config: BrokerConfig) -> None:
+        """Queues that are new, and settings that are others, before anybody reads of them."""
+        specs = [spec for old, new in changes if new is not None for spec in self._new_specs(old, new, config)]
+        if specs:
+            self._store.create_queues(specs)
+        for old, new in changes:
+            if old is not None and new is not None and old.configs != new.configs:
+                self.configure(new, config)
+            self.count += (0 if new is None else new.count) - (0 if old is None else old.count)
+
+    def configure(self, topic: Topic, config: BrokerConfig) -> None:
+        """Settings of a topic under those of the broker."""
+        log_config = effective(topic.configs, config)
+        for _, queue_id in topic.queues():
+            queue = self._store.queues.get(queue_id)
+            if queue is not None and queue.config != log_config:
+                self._store.configure(queue_id, log_config)
+
+    def too_many(self, more: int, config: BrokerConfig) -> Refusal | None:
+        """Whether a broker's limit refuses so many partitions more."""
+        limit, now = config.cairn_partitions_max, self.count
+        if not 0 < more <= PARTITIONS_MAX or now + more <= limit:
+            return None
+        why = f"{more} partitions more than the {now} that exist would exceed cairn.partitions.max={limit}"
+        return Refusal(ErrorCode.POLICY_VIOLATION, why)
+
+    def all_known(self, image: Image) -> None:
+        """Whoever meets another id below the next one knows that its topic is deleted."""
+        if self.hosting is not None:
+            self.hosting.knows_queues(image.next_queue_id)
+
+    async def delete(self, changes: Sequence[TopicChange]) -> list[Topic]:
+        """Topics that are gone, when nobody reads of them any more."""
+        gone = [old for old, new in changes if old is not None and (new is None or new.topic_id != old.topic_id)]
+        for topic in gone:
+            await self._store.delete_queues([each for _, each in topic.queues() if each in self._store.queues])
+        return gone
+
+    def _new_specs(self, old: Topic | None, new: Topic, config: BrokerConfig) -> list[QueueSpec]:
+        first = old.count if old is not None and old.topic_id == new.topic_id else 0
+        if first == new.count:
+            return []
+        specs, hosting = queue_specs(new, config, first), self.hosting
+        return specs if hosting is None else [spec for spec in specs if hosting.hosts(spec.journal)]
 
 
 class LiveCatalog:
     """Changes are made one after another; readers take `image` and `config`, which are replaced and never changed.
 
-    `purge` drops what groups hold of a deleted topic. `on_config` hears of new settings when storage has them.
+    `purge` drops what groups hold of a deleted topic. `on_config` hears of new settings when storage has them. In a
+    cluster, `queues.hosting` is to be set before the first `refresh`.
     """
 
     def __init__(
@@ -68,6 +139,11 @@ class LiveCatalog:
         self._thread = metadata.thread
         self._store = store
         self._purge = purge
+        self.queues = TopicQueues(store, self.image)
+        self.on_image: Callable[[], None] = lambda: None  # hears when clients read what was folded
+        self.cluster = self._newest_cluster = metadata.catalog.cluster  # brokers and journals; None on one node
+        self._newest = self.image  # as folded; `image` and `cluster` are what is read
+        self._touched: set[str] = set()  # topics that may differ between the two
         self._clock = clock
         self._on_config = on_config
         self._turn = asyncio.Lock()
@@ -82,7 +158,7 @@ class LiveCatalog:
         fall back to an older state, the next start notices (storage/recovery/witness.py)."""
         loop = asyncio.get_running_loop()
         try:
-            done, counters = await loop.run_in_executor(self._thread, lambda: (work(), self._catalog.counters()))
+            done, counters = await self.call(lambda: (work(), self._catalog.counters()))
         except Corrupt as error:  # a disk that is full says so elsewhere, and gets over it
             if self.trouble != str(error):
                 self.trouble = str(error)
@@ -91,10 +167,16 @@ class LiveCatalog:
         self.trouble = ""
         assert self._counters is None or highest(counters, self._counters) == counters, "numbers of the metadata fell"
         if counters != self._counters:
-            self._counters = counters if await self._witness(counters) else None
+            # In a cluster no journal is this broker's alone, so the file has to do.
+            known = self._catalog.cluster is not None or await self._witness(counters)
+            self._counters = counters if known else None
             if self._keep_later is None:
                 self._keep_later = loop.call_later(KEEP_SECONDS, self._keep)
         return done
+
+    def _receive(self, image: Image, cluster: ClusterImage | None, touched: frozenset[str]) -> None:
+        self._newest, self._newest_cluster = image, cluster
+        self._touched |= touched
 
     async def _witness(self, counters: Counters) -> bool:
         """Whether the page cache has it now. A journal that cannot take it refuses nobody: the witness then lags."""
@@ -123,14 +205,12 @@ class LiveCatalog:
             count = len(request.assignments) or (
                 config.num_partitions if request.partitions < 0 else request.partitions
             )
-            if refusal := self._too_many(count):
+            if refusal := self.queues.too_many(count, config):
                 return refusal
             topic = await self._call(
                 lambda: self._catalog.create_topic(request, broker=config, now_ms=now_ms, validate_only=validate_only)
             )
-            if isinstance(topic, Topic) and not validate_only:
-                self._store.create_queues(queue_specs(topic, config))
-                self.image = self._catalog.image
+            await self._adopt()
             return topic
 
     async def delete_topic(self, topic: Topic) -> Refusal | None:
@@ -138,12 +218,11 @@ class LiveCatalog:
         async with self._turn:
             config = self.config
             deleted = await self._call(lambda: self._catalog.delete_topic_by_id(topic.topic_id, broker=config))
-            if isinstance(deleted, Refusal):
-                return deleted
-            self.image = self._catalog.image
-            await self._store.delete_queues([queue_id for _, queue_id in deleted.queues()])
-            await self._purge.of_topic(deleted, self.topic_ids)
-            return None
+            await self._adopt(topic)
+        if isinstance(deleted, Refusal):
+            return deleted
+        await self._purge.of_topic(deleted, self.topic_ids)
+        return None
 
     async def add_partitions(
         self,
@@ -154,15 +233,15 @@ class LiveCatalog:
         validate_only: bool = False,
     ) -> Topic | Refusal:
         async with self._turn:
-            before = self.image.topic(name)
-            if before is not None and (refusal := self._too_many(count - before.count)):
+            before, config = self.image.topic(name), self.config
+            if before is not None and (refusal := self.queues.too_many(count - before.count, config)):
                 return refusal
             topic = await self._call(
-                lambda: self._catalog.add_partitions(name, count, assignments=assignments, validate_only=validate_only)
+                lambda: self._catalog.add_partitions(
+                    name, count, broker=config, assignments=assignments, validate_only=validate_only
+                )
             )
-            if isinstance(topic, Topic) and not validate_only:
-                self._store.create_queues(queue_specs(topic, self.config, 0 if before is None else before.count))
-                self.image = self._catalog.image
+            await self._adopt()
             return topic
 
     async def alter_configs(
@@ -176,12 +255,8 @@ class LiveCatalog:
                     name, changes, broker=config, whole=whole, validate_only=validate_only
                 )
             )
-            if isinstance(topic, Refusal):
-                return topic
-            if not validate_only:
-                self._configure(topic)
-                self.image = self._catalog.image
-            return None
+            await self._adopt()
+            return topic if isinstance(topic, Refusal) else None
 
     async def alter_broker_configs(
         self,
@@ -198,21 +273,11 @@ class LiveCatalog:
                     node_id, changes, broker=config, whole=whole, validate_only=validate_only
                 )
             )
-            if isinstance(altered, Refusal):
-                return altered
-            if not validate_only:
+            if not isinstance(altered, Refusal) and not validate_only:
                 for name in sorted({change.name for change in changes} & altered.keys() - BROKER.keys()):
                     log.warning("broker setting %s is stored but has no effect here%s", name, nearest(name, BROKER))
-                built = self._catalog.broker_config(config)
-                assert not isinstance(built, Refusal), f"accepted settings are not valid together: {built}"
-                self.config = built
-                self.image = self._catalog.image
-                # Many broker settings are defaults of topic settings.
-                for topic in self.image.topics.values():
-                    self._configure(topic)
-                self._store.reconfigure(built)
-                self._on_config(built)
-            return None
+            await self._adopt()
+            return altered if isinstance(altered, Refusal) else None
 
     async def alter_group_configs(
         self, group: str, changes: Sequence[ConfigChange], *, whole: bool = False, validate_only: bool = False
@@ -224,7 +289,7 @@ class LiveCatalog:
                     group, changes, broker=config, whole=whole, validate_only=validate_only
                 )
             )
-            self.image = self._catalog.image
+            await self._adopt()
             return refusal
 
     async def alter_quotas(
@@ -232,21 +297,84 @@ class LiveCatalog:
     ) -> list[Refusal | None]:
         async with self._turn:
             answers = await self._call(lambda: self._catalog.alter_quotas(changes, validate_only=validate_only))
-            self.image = self._catalog.image
+            await self._adopt()
             return answers
 
-    def _too_many(self, more: int) -> Refusal | None:
-        limit, now = self.config.cairn_partitions_max, len(self._store.queues)
-        if not 0 < more <= PARTITIONS_MAX or now + more <= limit:
-            return None
-        why = f"{more} partitions more than the {now} that exist would exceed cairn.partitions.max={limit}"
-        return Refusal(ErrorCode.POLICY_VIOLATION, why)
+    async def make_slots(self) -> Slots | Refusal:
+        """Of a cluster: made when a coordinator is first asked for, and enough brokers are live."""
+        async with self._turn:
+            config = self.config
+            slots = await self._call(lambda: self._catalog.make_slots_replicated(config))
+            await self._adopt()
+            return slots
 
-    def _configure(self, topic: Topic) -> None:
-        log_config = effective(topic.configs, self.config)
-        for _, queue_id in topic.queues():
-            if self._store.queues[queue_id].config != log_config:
-                self._store.configure(queue_id, log_config)
+    async def refresh(self) -> None:
+        """Fold what other brokers changed."""
+        await self._call(self._catalog.refresh)
+        await self.adopt()
+
+    async def call(self, work: Callable[[], T]) -> T:
+        """Anything on the metadata thread, without waiting for changes of topics. What it has folded is handed over
+        together, also if nobody waits for it any more; `adopt` lets it be read."""
+        loop = asyncio.get_running_loop()
+
+        def run() -> T:
+            done = work()
+            touched = frozenset(self._catalog.touched)
+            self._catalog.touched.clear()
+            loop.call_soon_threadsafe(self._receive, self._catalog.image, self._catalog.cluster, touched)
+            return done
+
+        return await loop.run_in_executor(self._thread, run)
+
+    async def adopt(self) -> None:
+        """What is folded is read from now on: topics, then the brokers and journals of the same moment."""
+        if self.image is self._newest:
+            self.cluster = self._newest_cluster
+        else:
+            async with self._turn:
+                await self._adopt()
+
+    async def _adopt(self, own: Topic | None = None) -> None:
+        """What is folded becomes what is read: storage has new queues before, and loses those of deleted topics after.
+        Of their offsets whoever deletes a topic takes care, but for `own`."""
+        while self.image is not self._newest:
+            image, cluster = self._newest, self._newest_cluster
+            if self.queues.hosting is not None and cluster is not None:
+                await self.queues.hosting.host(cluster)
+                if self._newest is not image:
+                    continue
+            changes = [(self.image.topic(name), image.topic(name)) for name in self._touched]
+            self._touched = set()
+            config = self._new_config(image)
+            self.queues.create(changes, self.config)
+            self.image = image
+            if config is not None:
+                self._apply(config)
+            self.queues.all_known(image)
+            gone = await self.queues.delete(changes)
+            if any(own is None or topic.topic_id != own.topic_id for topic in gone):
+                self._purge.start(self.topic_ids)
+        self.cluster = self._newest_cluster
+        self.on_image()
+
+    def _new_config(self, image: Image) -> BrokerConfig | None:
+        """Settings that were changed at run time, for this broker or for all."""
+        if image.broker_configs == self.image.broker_configs:
+            return None
+        built = self._catalog.broker_config(self.config, image)
+        if isinstance(built, Refusal):  # another broker accepted them, which was started with others
+            log.error("settings that were changed at run time are not valid here and ignored: %s", built.message)
+            return None
+        return built
+
+    def _apply(self, config: BrokerConfig) -> None:
+        """Many broker settings are defaults of topic settings."""
+        self.config = config
+        for topic in self.image.topics.values():
+            self.queues.configure(topic, config)
+        self._store.reconfigure(config)
+        self._on_config(config)
 
     async def next_producer_id(self) -> int:
         """Numbers come in blocks, so that a new producer rarely waits for the metadata store."""

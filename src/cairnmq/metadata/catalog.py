@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from threading import Event
 from typing import TypeVar
 
-import msgspec
 from msgspec.structs import replace
 
-from cairnmq.errors import Corrupt, ErrorCode, Fault, Refusal
-from cairnmq.metadata import groups, quotas, topics
+from cairnmq.errors import ErrorCode, Fault, Refusal
+from cairnmq.metadata import cluster_image, groups, quotas, topics
+from cairnmq.metadata.cluster_image import ClusterImage
+from cairnmq.metadata.decoding import number
+from cairnmq.metadata.fold import MetadataFold
 from cairnmq.metadata.groups import GROUP_CONFIGS
 from cairnmq.metadata.image import Image, Topic
 from cairnmq.metadata.quotas import QUOTAS, QuotaChange
@@ -19,25 +22,27 @@ from cairnmq.metadata.store import (
     ABSENT,
     Away,
     Change,
-    Check,
     Compacted,
     Conflict,
+    Delete,
     InDoubt,
     Made,
     MetadataStore,
+    NextEpoch,
     Op,
     Put,
     Watch,
 )
-from cairnmq.metadata.topics import BROKER_CONFIGS, NEXT_QUEUE, SLOTS, TOPICS, CreateTopic, Decision
+from cairnmq.metadata.topics import BROKER_CONFIGS, SLOTS, TOPICS, ClusterPlaces, CreateTopic, Decision
 from cairnmq.settings.alteration import ConfigChange
 from cairnmq.settings.broker import BrokerConfig
+from cairnmq.settings.cluster import cluster_config
 from cairnmq.settings.group import GROUP, group_settings
 from cairnmq.types import OWN_PRODUCERS_FROM, Counters, Epoch, Slots
 
 NEXT_PRODUCER = "ids/next-producer"
 CLUSTER_ID = "ids/cluster"
-_PREFIXES = (TOPICS, BROKER_CONFIGS, GROUP_CONFIGS, QUOTAS, "ids/")
+PREFIXES = (TOPICS, BROKER_CONFIGS, GROUP_CONFIGS, QUOTAS, "ids/")
 _ATTEMPTS = 100
 
 T = TypeVar("T")
@@ -48,9 +53,11 @@ class _Superseded(Exception):
 
 
 class Catalog:
-    """Blocking, for one thread; `image` may be read from any thread, because it is replaced and never changed.
+    """Blocking, for one thread; `image` and `cluster` may be read from any thread, because they are replaced and never
+    changed.
 
-    `journals`: those to which the queues of new topics go."""
+    `journals`: those to which the queues of new topics go on one node. `in_cluster`: brokers and journals are in the
+    store too, and say it."""
 
     def __init__(
         self,
@@ -58,38 +65,45 @@ class Catalog:
         *,
         node_id: int = 1,
         journals: Sequence[int] = (0,),
+        in_cluster: bool = False,
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        self.image = Image()
+        self._folded = MetadataFold(in_cluster=in_cluster)
+        self.image = self._folded.image
+        self.cluster = self._folded.cluster
+        self.touched = self._folded.touched  # names of topics that have changed; whoever has seen to them clears it
         self.journals = journals
         self.cluster_id = ""  # none: these metadata are new
         self._store = store
         self._node_id = node_id
         self._random_bytes = random_bytes
+        self.behind = Event()  # set, on any thread, when `refresh` would find something
         self._watch: Watch | None = None
-        self._revisions: dict[str, int] = {}
-        self._removed: dict[str, int] = {}
 
     def load(self) -> None:
-        """Read everything. Called at start, and again when the store no longer has the changes since."""
+        """Read everything. Called at start, and again when the store no longer has the changes since. What changes
+        while it is listed is folded afterwards, so that all is of one revision."""
         if self._watch is not None:
             self._watch.close()
         before = self._store.revision
-        self._watch = self._store.watch(before)
-        self._revisions, self._removed = {}, {}
-        self.image = Image()
-        entries = [entry for prefix in _PREFIXES for entry in self._store.list(prefix)]
-        slots = self._store.get(SLOTS)
-        entries += [slots] if slots is not None else []
-        self._fold((Change(entry.key, entry.value, entry.revision) for entry in entries), before)
+        self._watch = self._store.watch(before, self.behind.set)
+        self._folded.begin(before)
+        prefixes, keys = [*PREFIXES], [SLOTS]
+        if self.cluster is not None:
+            prefixes += cluster_image.PREFIXES
+            keys += cluster_image.KEYS
+        entries = [entry for prefix in prefixes for entry in self._store.list(prefix)]
+        entries += [entry for entry in map(self._store.get, keys) if entry is not None]
+        self._fold([Change(entry.key, entry.value, entry.revision) for entry in entries])
         entry = self._store.get(CLUSTER_ID)
         self.cluster_id = entry.value.decode() if entry is not None else ""
+        self.refresh()
 
     def name_cluster(self, known: str = "") -> None:
         """The cluster id of new metadata: the one that others know it by, or else a random one. Not done by `load`: a
         start first finds out whether these are new, or have lost everything."""
         while not self.cluster_id:
-            made = known.encode() or urlsafe_b64encode(self._random_id()).rstrip(b"=")
+            made = known.encode() or urlsafe_b64encode(random_id(self._random_bytes)).rstrip(b"=")
             _certain(self._store, self._store.put(CLUSTER_ID, made, ABSENT))  # a Conflict: another broker was faster
             entry = self._store.get(CLUSTER_ID)
             self.cluster_id = entry.value.decode() if entry is not None else ""
@@ -97,17 +111,25 @@ class Catalog:
     def refresh(self) -> None:
         """Fold what others changed."""
         assert self._watch is not None, "not loaded"
+        self.behind.clear()
         changes = self._watch.poll()
         if isinstance(changes, Compacted):
             self.load()
         else:
-            self._fold(changes, self.image.version)
+            self._fold(changes)
+
+    def transact(self, ops: Sequence[Op | NextEpoch]) -> int | Conflict | Away | InDoubt:
+        """One transaction as it is, folded if it was made."""
+        answer = self._store.transact(ops)
+        if isinstance(answer, int):
+            self._fold(_changes(ops, answer))
+        return answer
 
     def create_topic(
         self, request: CreateTopic, *, broker: BrokerConfig, now_ms: int, validate_only: bool = False
     ) -> Topic | Refusal:
         """A new topic with a new id."""
-        topic_id = self._random_id()
+        topic_id = random_id(self._random_bytes)
 
         def decide(image: Image) -> Decision | Refusal:
             return topics.create_topic(
@@ -118,6 +140,7 @@ class Catalog:
                 topic_id=topic_id,
                 now_ms=now_ms,
                 journals=self.journals,
+                cluster=_places(self.cluster, broker),
             )
 
         return self._carry_out(decide, validate_only)
@@ -142,6 +165,7 @@ class Catalog:
         name: str,
         count: int,
         *,
+        broker: BrokerConfig | None = None,
         assignments: Sequence[Sequence[int]] | None = None,
         validate_only: bool = False,
     ) -> Topic | Refusal:
@@ -149,14 +173,20 @@ class Catalog:
 
         def decide(image: Image) -> Decision | Refusal:
             return topics.add_partitions(
-                image, name, count, node_id=self._node_id, assignments=assignments, journals=self.journals
+                image,
+                name,
+                count,
+                node_id=self._node_id,
+                assignments=assignments,
+                journals=self.journals,
+                cluster=_places(self.cluster, broker),
             )
 
         return self._carry_out(decide, validate_only)
 
     def place_queues(self) -> None:
         """Topics of earlier versions get their cycles, all in one transaction."""
-        self._retry(lambda: self._commit(topics.place_queues(self.image, self.journals)))
+        _retried(self.refresh, lambda: self._commit(topics.place_queues(self.image, self.journals)))
 
     def alter_configs(
         self,
@@ -192,7 +222,7 @@ class Catalog:
                 self._commit(ops)
             return configs
 
-        return self._retry(attempt)
+        return _retried(self.refresh, attempt)
 
     def alter_group_configs(
         self,
@@ -214,7 +244,7 @@ class Catalog:
                 self._commit(ops)
             return None
 
-        return self._retry(attempt)
+        return _retried(self.refresh, attempt)
 
     def alter_quotas(self, changes: Sequence[QuotaChange], *, validate_only: bool = False) -> list[Refusal | None]:
         """Change client quotas; those that are allowed together, in one transaction."""
@@ -225,17 +255,35 @@ class Catalog:
                 self._commit(ops)
             return answers
 
-        return self._retry(attempt)
+        return _retried(self.refresh, attempt)
 
-    def broker_config(self, start: BrokerConfig) -> BrokerConfig | Refusal:
+    def broker_config(self, start: BrokerConfig, image: Image | None = None) -> BrokerConfig | Refusal:
         """This broker's settings: those of the start under those of the run time."""
-        return start.changed(self.image.dynamic_configs(self._node_id), self.image.dynamic_configs(None))
+        image = image or self.image
+        return start.changed(image.dynamic_configs(self._node_id), image.dynamic_configs(None))
 
     def make_slots(self, cycle: Sequence[int]) -> Slots:
         """Where facts of coordinators go; made once for the life of the cluster, in one transaction."""
-        self._retry(lambda: self._commit(topics.make_slots(self.image, cycle)))
+        _retried(self.refresh, lambda: self._commit(topics.make_slots(self.image, cycle)))
         assert self.image.slots is not None
         return self.image.slots
+
+    def make_slots_replicated(self, broker: BrokerConfig) -> Slots | Refusal:
+        """The same in a cluster. Refused until enough brokers are live."""
+        self.refresh()
+
+        def attempt() -> Refusal | None:
+            places = _places(self.cluster, broker)
+            assert places is not None, "not a cluster"
+            ops = topics.make_slots_replicated(self.image, places, cluster_config(broker).coordinator_factor)
+            if isinstance(ops, Refusal):
+                return ops
+            self._commit(ops)
+            return None
+
+        refusal = _retried(self.refresh, attempt)
+        assert refusal is not None or self.image.slots is not None
+        return refusal or self.image.slots  # type: ignore[return-value]
 
     def next_epoch(self, above: int = 0) -> Epoch:
         """One more than any epoch before, and than `above`."""
@@ -246,17 +294,17 @@ class Catalog:
 
         def attempt() -> range:
             entry = self._store.get(NEXT_PRODUCER)
-            known, revision = (0, ABSENT) if entry is None else (_number(entry.key, entry.value), entry.revision)
+            known, revision = (0, ABSENT) if entry is None else (number(entry.key, entry.value), entry.revision)
             first = max(known, OWN_PRODUCERS_FROM)
             _granted(self._store, self._store.put(NEXT_PRODUCER, str(first + size).encode(), revision))
             return range(first, first + size)
 
-        return self._retry(attempt)
+        return _retried(self.refresh, attempt)
 
     def counters(self) -> Counters:
         """What was handed out so far. For the thread that calls everything else."""
         entry = self._store.get(NEXT_PRODUCER)
-        next_producer_id = 0 if entry is None else _number(entry.key, entry.value)
+        next_producer_id = 0 if entry is None else number(entry.key, entry.value)
         return Counters(self._store.epoch, self.image.next_queue_id, next_producer_id, self._store.revision)
 
     def raise_to(self, floor: Counters) -> None:
@@ -271,7 +319,7 @@ class Catalog:
                 ops.append(Put(NEXT_PRODUCER, str(floor.next_producer_id).encode()))
             self._commit(ops)
 
-        self._retry(attempt)
+        _retried(self.refresh, attempt)
         _reached(self._store.raise_revision(floor.revision))
 
     def close(self) -> None:
@@ -280,6 +328,9 @@ class Catalog:
             self._watch.close()
 
     def _carry_out(self, decide: Callable[[Image], Decision | Refusal], validate_only: bool) -> Topic | Refusal:
+        if self.cluster is not None:
+            self.refresh()  # nobody is refused for what was true a moment ago
+
         def attempt() -> Topic | Refusal:
             decision = decide(self.image)
             if isinstance(decision, Refusal):
@@ -288,92 +339,43 @@ class Catalog:
                 self._commit(decision.ops)
             return decision.topic
 
-        return self._retry(attempt)
+        return _retried(self.refresh, attempt)
 
-    def _retry(self, attempt: Callable[[], T]) -> T:
-        """Another broker may be faster: learn what it did, and decide again."""
-        for _ in range(_ATTEMPTS):
-            try:
-                return attempt()
-            except _Superseded:
-                self.refresh()
-        raise Fault(f"metadata: gave up after {_ATTEMPTS} conflicts")
-
-    def _commit(self, ops: Sequence[Op]) -> None:
+    def _commit(self, ops: Sequence[Op | NextEpoch]) -> None:
         """Write at the revisions that the image was made of, then fold. Topics are created one by one: all of them
         write the next queue id, so two brokers cannot give out the same ids or colliding names."""
         if not ops:
             return
         guarded = [
-            op if isinstance(op, Check) else replace(op, expect=self._revisions.get(op.key, ABSENT)) for op in ops
+            replace(op, expect=self._folded.revision(op.key)) if isinstance(op, Put | Delete) else op for op in ops
         ]
         revision = _granted(self._store, self._store.transact(guarded))
-        self._fold(
-            [
-                Change(op.key, op.value if isinstance(op, Put) else None, revision)
-                for op in ops
-                if not isinstance(op, Check)
-            ],
-            revision,
-        )
+        self._fold(_changes(guarded, revision))
 
-    def _fold(self, changes: Iterable[Change], version: int) -> None:
-        """Apply changes that are news. A watch repeats our own, and a key's older values must not come back."""
-        put: dict[str, Topic] = {}
-        gone: set[str] = set()
-        next_queue_id = self.image.next_queue_id
-        configs, group_configs = dict(self.image.broker_configs), dict(self.image.group_configs)
-        limits, slots = dict(self.image.quotas), self.image.slots
-        for change in changes:
-            key, value = change.key, change.value
-            version = max(version, change.revision)
-            if change.revision <= max(self._revisions.get(key, 0), self._removed.get(key, 0)):
-                continue
-            if value is None:
-                self._revisions.pop(key, None)
-                self._removed[key] = change.revision
-            else:
-                self._revisions[key] = change.revision
-                self._removed.pop(key, None)
-            if key.startswith(TOPICS):
-                name = key[len(TOPICS) :]
-                put.pop(name, None)
-                gone.add(name)
-                if value is not None:
-                    put[name] = _decoded(key, value, topics.decode_topic)
-            elif key.startswith(BROKER_CONFIGS):
-                configs.pop(key[len(BROKER_CONFIGS) :], None)
-                if value is not None:
-                    configs[key[len(BROKER_CONFIGS) :]] = _decoded(key, value, topics.decode_configs)
-            elif key.startswith(GROUP_CONFIGS):
-                group_configs.pop(groups.group_of(key), None)
-                if value is not None:
-                    group_configs[groups.group_of(key)] = _decoded(key, value, topics.decode_configs)
-            elif key.startswith(QUOTAS):
-                limits.pop(quotas.entity_of(key), None)
-                if value is not None:
-                    limits[quotas.entity_of(key)] = _decoded(key, value, quotas.decode_quotas)
-            elif key == NEXT_QUEUE and value is not None:
-                next_queue_id = _number(key, value)
-            elif key == SLOTS and value is not None:
-                slots = _decoded(key, value, topics.decode_slots)
-        self.image = self.image.after(
-            version,
-            put=put.values(),
-            gone=gone,
-            next_queue_id=next_queue_id,
-            broker_configs=configs,
-            group_configs=group_configs,
-            quotas=limits,
-            slots=slots,
-        )
+    def _fold(self, changes: Sequence[Change]) -> None:
+        self._folded.take(changes, self._store.epoch if self.cluster is not None else 0)
+        self.image, self.cluster = self._folded.image, self._folded.cluster
 
-    def _random_id(self) -> bytes:
-        """A random UUID that is none of Kafka's reserved ones and, as text, does not look like an option ("-...")."""
-        while True:
-            made = self._random_bytes(16)
-            if any(made[:15]) and not urlsafe_b64encode(made).startswith(b"-"):
-                return made
+
+def _places(cluster: ClusterImage | None, broker: BrokerConfig | None) -> ClusterPlaces | None:
+    led = cluster_config(broker or BrokerConfig()).journals_led
+    return None if cluster is None else ClusterPlaces(cluster, led)
+
+
+def _retried(refresh: Callable[[], None], attempt: Callable[[], T]) -> T:
+    """Another broker may be faster: learn what it did, and decide again."""
+    for _ in range(_ATTEMPTS):
+        try:
+            return attempt()
+        except _Superseded:
+            refresh()
+    raise Fault(f"metadata: gave up after {_ATTEMPTS} conflicts")
+
+
+def _changes(ops: Sequence[Op | NextEpoch], revision: int) -> list[Change]:
+    """What a transaction that was made has changed."""
+    puts = (op for op in ops if isinstance(op, Put | Delete))
+    return [Change(op.key, op.value if isinstance(op, Put) else None, revision) for op in puts]
 
 
 def _granted(store: MetadataStore, answer: int | Conflict | Away | InDoubt) -> int:
@@ -402,12 +404,9 @@ def _reached(answer: T | Away) -> T:
     return answer
 
 
-def _decoded(key: str, value: bytes, decode: Callable[[bytes], T]) -> T:
-    try:
-        return decode(value)
-    except (msgspec.DecodeError, ValueError) as error:
-        raise Corrupt(f"metadata key {key}: {error}") from error
-
-
-def _number(key: str, value: bytes) -> int:
-    return _decoded(key, value, int)
+def random_id(random_bytes: Callable[[int], bytes]) -> bytes:
+    """A random UUID that is none of Kafka's reserved ones and, as text, does not look like an option ("-...")."""
+    while True:
+        made = random_bytes(16)
+        if any(made[:15]) and not urlsafe_b64encode(made).startswith(b"-"):
+            return made

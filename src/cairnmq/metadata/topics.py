@@ -13,10 +13,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from cairnmq.errors import ErrorCode, Refusal
+from cairnmq.metadata.cluster_image import ClusterImage
 from cairnmq.metadata.image import ALL_BROKERS, Image, QueueRange, Topic
-from cairnmq.metadata.store import Delete, Op, Put
+from cairnmq.metadata.journal_choice import Choice, choose, choose_assigned, factor_of
+from cairnmq.metadata.store import Delete, NextEpoch, Op, Put
 from cairnmq.settings.alteration import ConfigChange, Operation, alter, replacement
-from cairnmq.settings.broker import BrokerConfig, broker_config, validate_dynamic
+from cairnmq.settings.broker import BrokerConfig, validate_dynamic
 from cairnmq.settings.broker_table import BROKER, current_name
 from cairnmq.settings.topic import default_text, validate, validate_all
 from cairnmq.settings.topic_table import TOPIC
@@ -56,8 +58,15 @@ class CreateTopic(Struct, frozen=True, kw_only=True):
 class Decision(Struct, frozen=True):
     """Operations for one transaction and the topic as it will be (as it was, for a deletion)."""
 
-    ops: tuple[Op, ...]
+    ops: tuple[Op | NextEpoch, ...]
     topic: Topic
+
+
+class ClusterPlaces(Struct, frozen=True):
+    """What decides in a cluster where queues go. `led`: journals that each broker is preferred to lead."""
+
+    image: ClusterImage
+    led: int
 
 
 def check_name(name: str) -> Refusal | None:
@@ -84,8 +93,10 @@ def create_topic(
     topic_id: bytes,
     now_ms: int,
     journals: Sequence[int] = (0,),
+    cluster: ClusterPlaces | None = None,
 ) -> Decision | Refusal:
-    """A new topic, with queue ids that no topic ever had, spread over these journals."""
+    """A new topic, with queue ids that no topic ever had, spread over these journals; those of a cluster, if it is
+    one."""
     refusal = check_name(request.name)
     if refusal is not None:
         return refusal
@@ -95,9 +106,19 @@ def create_topic(
     if other is not None:
         why = f"Topic {request.name!r} collides with {other!r}: they differ only in '.' and '_'"
         return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, why)
-    count = _partition_count(request, broker, node_id)
+    count = _partition_count(request, broker)
     if isinstance(count, Refusal):
         return count
+    if cluster is None:
+        choice = _choose_alone(image, request, node_id, journals)
+    elif request.assignments:
+        choice = choose_assigned(cluster.image, [request.assignments[each] for each in range(count)])
+    else:
+        default = broker.default_replication_factor
+        factor = default if request.replication_factor == -1 else request.replication_factor
+        choice = choose(cluster.image, factor, topic_id, cluster.led)
+    if isinstance(choice, Refusal):
+        return choice
     if _too_long(request.name, count):
         return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"The name is too long for a topic of {count} partitions")
     configs: dict[str, str] = {}
@@ -108,9 +129,9 @@ def create_topic(
     refusal = validate_all(configs, broker)
     if refusal is not None:
         return refusal
-    queues = QueueRange(image.next_queue_id, count, _cycle(journals, image.next_queue_id))
+    queues = QueueRange(image.next_queue_id, count, choice.cycle)
     topic = Topic(request.name, topic_id, (queues,), configs, now_ms)
-    return Decision((put_topic(topic), put_next_queue(image.next_queue_id + count)), topic)
+    return Decision((*choice.ops, put_topic(topic), put_next_queue(image.next_queue_id + count)), topic)
 
 
 def make_slots(image: Image, cycle: Sequence[int]) -> tuple[Op, ...]:
@@ -119,6 +140,18 @@ def make_slots(image: Image, cycle: Sequence[int]) -> tuple[Op, ...]:
         return ()
     slots = Slots(image.next_queue_id, SLOT_COUNT, tuple(cycle))
     return Put(SLOTS, msgspec.json.encode(slots)), put_next_queue(slots.first + slots.count)
+
+
+def make_slots_replicated(image: Image, places: ClusterPlaces, factor: int) -> tuple[Op | NextEpoch, ...] | Refusal:
+    """The same in a cluster, once so many brokers are live; their replicas stay for the life of the cluster."""
+    if image.slots is not None:
+        return ()
+    choice = choose(places.image, factor, bytes(1), places.led)
+    if isinstance(choice, Refusal):
+        live = len(places.image.live_members())
+        why = f"Coordinators are placed when {factor} brokers are live (offsets.topic.replication.factor); {live} are"
+        return Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, why)
+    return *choice.ops, *make_slots(image, choice.cycle)
 
 
 def delete_topic(image: Image, name: str, *, broker: BrokerConfig) -> Decision | Refusal:
@@ -139,8 +172,10 @@ def add_partitions(
     node_id: int,
     assignments: Sequence[Sequence[int]] | None = None,
     journals: Sequence[int] = (0,),
+    cluster: ClusterPlaces | None = None,
 ) -> Decision | Refusal:
-    """Grow a topic to `count` partitions; new ones go to these journals. `assignments`: broker ids of each new one."""
+    """Grow a topic to `count` partitions; new ones go to these journals, or to those of the topic's replication factor
+    in a cluster. `assignments`: broker ids of each new one."""
     topic = image.topic(name)
     if topic is None:
         return _unknown(name)
@@ -150,21 +185,40 @@ def add_partitions(
         return Refusal(ErrorCode.INVALID_PARTITIONS, f"Topic {name!r} {why}")
     if count > PARTITIONS_MAX or _too_long(name, count):
         return _too_many(count)
-    if assignments is not None:
-        if len(assignments) != count - now:
-            why = f"{count - now} partitions are new, but {len(assignments)} have an assignment"
-            return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, why)
-        for brokers in assignments:
-            refusal = _check_assignment(brokers, node_id)
-            if refusal is not None:
-                return refusal
+    if assignments is not None and len(assignments) != count - now:
+        why = f"{count - now} partitions are new, but {len(assignments)} have an assignment"
+        return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, why)
     first = image.next_queue_id
-    ranges, more = topic.partitions, QueueRange(first, count - now, _cycle(journals, first))
+    choice = _choose_more(topic, first, node_id, assignments, journals, cluster)
+    if isinstance(choice, Refusal):
+        return choice
+    ranges, more = topic.partitions, QueueRange(first, count - now, choice.cycle)
     last = ranges[-1]
     if last.end == first and last.continued() == more.cycle:
         ranges, more = ranges[:-1], replace(last, count=last.count + more.count)
     topic = replace(topic, partitions=(*ranges, more))
-    return Decision((put_topic(topic), put_next_queue(first + count - now)), topic)
+    return Decision((*choice.ops, put_topic(topic), put_next_queue(first + count - now)), topic)
+
+
+def _choose_more(
+    topic: Topic,
+    first: int,
+    node_id: int,
+    assignments: Sequence[Sequence[int]] | None,
+    journals: Sequence[int],
+    cluster: ClusterPlaces | None,
+) -> Choice | Refusal:
+    """Journals of a topic's new partitions."""
+    if cluster is None:
+        refusals = (_check_assignment(brokers, node_id) for brokers in assignments or ())
+        return next(filter(None, refusals), Choice(_cycle(journals, first)))
+    factor = factor_of(cluster.image, topic)
+    if assignments is None:
+        return choose(cluster.image, factor, topic.topic_id, cluster.led, topic.count)
+    if len(assignments[0]) != factor:
+        why = f"The partitions of {topic.name!r} have {factor} replicas, not {len(assignments[0])}"
+        return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, why)
+    return choose_assigned(cluster.image, assignments)
 
 
 def alter_configs(
@@ -219,7 +273,7 @@ def alter_broker_configs(
         refusal = validate_dynamic(change.name, configs[change.name]) if change.name in configs else None
         if refusal is not None:
             return refusal
-    built = broker_config(broker.layers.static, dynamic=configs)
+    built = broker.changed(configs, {})
     if isinstance(built, Refusal):
         return Refusal(ErrorCode.INVALID_REQUEST, built.message)
     if sum(len(name) + len(text) for name, text in configs.items() if name not in BROKER) > UNKNOWN_SIZE_MAX:
@@ -271,7 +325,7 @@ def put_next_queue(number: int) -> Put:
     return Put(NEXT_QUEUE, str(number).encode())
 
 
-def _partition_count(request: CreateTopic, broker: BrokerConfig, node_id: int) -> int | Refusal:
+def _partition_count(request: CreateTopic, broker: BrokerConfig) -> int | Refusal:
     if request.assignments:
         if request.partitions != -1 or request.replication_factor != -1:
             why = "With manual assignments, partitions and replication factor must be -1"
@@ -279,20 +333,22 @@ def _partition_count(request: CreateTopic, broker: BrokerConfig, node_id: int) -
         if sorted(request.assignments) != list(range(len(request.assignments))):
             why = "Manual assignments must name the partitions 0, 1, 2, ... without a gap"
             return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, why)
-        for brokers in request.assignments.values():
-            refusal = _check_assignment(brokers, node_id)
-            if refusal is not None:
-                return refusal
         return len(request.assignments)
     count = broker.num_partitions if request.partitions == -1 else request.partitions
     if count <= 0:
         return Refusal(ErrorCode.INVALID_PARTITIONS, f"A topic cannot have {count} partitions; the minimum is 1")
     if count > PARTITIONS_MAX:
         return _too_many(count)
-    if request.replication_factor not in (1, -1):
+    return count
+
+
+def _choose_alone(image: Image, request: CreateTopic, node_id: int, journals: Sequence[int]) -> Choice | Refusal:
+    """One broker holds one replica."""
+    if not request.assignments and request.replication_factor not in (1, -1):
         why = f"Replication factor {request.replication_factor} is not possible: there is 1 broker"
         return Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, why)
-    return count
+    refusals = (_check_assignment(brokers, node_id) for brokers in request.assignments.values())
+    return next(filter(None, refusals), Choice(_cycle(journals, image.next_queue_id)))
 
 
 def _check_assignment(brokers: Sequence[int], node_id: int) -> Refusal | None:

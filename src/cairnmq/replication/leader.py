@@ -42,9 +42,10 @@ class Follower(Struct, gc=False):
 
 
 class LeaderSettings(Struct, frozen=True):
-    """How patient a leader is."""
+    """How patient a leader is. `prompt`: a member whose session has ended leaves without waiting for the lag time."""
 
     lag_max_ms: int = 10_000
+    prompt: bool = True
 
 
 class JournalLeader:
@@ -205,6 +206,20 @@ class JournalLeader:
         that is about to leave."""
         return max(self.durable_wanted, self._safe_end() if self._leaving(view, now_ms) else 0)
 
+    def progress(self, now_ms: int) -> list[tuple[int, int, int, int]]:
+        """Of each replica: broker, end, synced end, and since when it has not had all; -1 where nothing is known."""
+        rows = []
+        for broker in self.record.replicas:
+            follower = self._followers.get(broker)
+            if broker == self.me.broker:
+                rows.append((broker, self.history.end, self.synced, 0))
+            elif follower is None:
+                rows.append((broker, -1, -1, -1))
+            else:
+                lag_ms = 0 if follower.end >= self.history.end else max(0, now_ms - follower.caught_up_ms)
+                rows.append((broker, follower.end, follower.synced, lag_ms))
+        return rows
+
     # ----------------------------------------------------------------------------------------- changes of the ISR
 
     def _lags(self, member: Member, now_ms: int) -> bool:
@@ -216,7 +231,8 @@ class JournalLeader:
         return [
             member
             for member in self.record.isr
-            if member != self.me and (self._is_stale(member, view) or self._lags(member, now_ms))
+            if member != self.me
+            and (self._is_stale(member, view) or self._lags(member, now_ms) or self._is_gone(member, view))
         ]
 
     def propose(self, view: ClusterView, now_ms: int) -> Proposal | None:
@@ -236,6 +252,10 @@ class JournalLeader:
     def _is_stale(member: Member, view: ClusterView) -> bool:
         registered = view.brokers.get(member.broker)
         return registered is not None and registered.broker_epoch > member.broker_epoch
+
+    def _is_gone(self, member: Member, view: ClusterView) -> bool:
+        """Its session has ended. Nobody waits for the lag time to find that out once more."""
+        return self._settings.prompt and member.broker in view.brokers and member.broker not in view.live
 
     def _may_join(self, follower: Follower, view: ClusterView, now_ms: int) -> bool:
         """It must not pull back either end, nor lack the beginning of this epoch (R9)."""
@@ -266,6 +286,12 @@ class JournalLeader:
         if self._proposed is not None or self.record.weak:
             return None
         return self._send(replace(self.record, weak=True), (self.me,))
+
+    def resign(self) -> Proposal | None:
+        """This broker cannot write or sync (R13): another one is to lead. None while a change is under way."""
+        if self._proposed is not None:
+            return None
+        return self._send(replace(self.record, leader=None, resigned=self.me.broker), (self.me,))
 
     def _send(self, record: JournalRecord, registered: tuple[Member, ...]) -> Proposal:
         self._proposed = record

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from msgspec import Struct, structs
 
 from cairnmq.errors import ErrorCode, Refusal
-from cairnmq.settings.broker_table import BROKER, with_current_names
+from cairnmq.settings.broker_table import BROKER, IN_CLUSTER, with_current_names
 from cairnmq.settings.definition import (
     ConfigEntry,
     ConfigSource,
     ConfigType,
+    Setting,
     Synonym,
     Value,
     invalid,
@@ -25,11 +26,18 @@ OURS = "cairn."
 
 
 class Layers(Struct, frozen=True):
-    """The texts that were set: at start, for every broker at run time, for this broker at run time."""
+    """The texts that were set: at start, for every broker at run time, for this broker at run time. `in_cluster`: some
+    settings have other defaults and limits there."""
 
     static: dict[str, str] = {}
     dynamic_default: dict[str, str] = {}
     dynamic: dict[str, str] = {}
+    in_cluster: bool = False
+
+    @property
+    def table(self) -> Mapping[str, Setting]:
+        """All settings, with the defaults that hold here."""
+        return IN_CLUSTER if self.in_cluster else BROKER
 
     def lookup(self, name: str) -> tuple[str, ConfigSource] | None:
         """The strongest text set for a name."""
@@ -118,17 +126,19 @@ class BrokerConfig(Struct, frozen=True, kw_only=True):
     def text(self, name: str) -> str | None:
         """The effective text of a setting: as set, or the default."""
         found = self.layers.lookup(name)
-        return found[0] if found else BROKER[name].default
+        return found[0] if found else self.layers.table[name].default
 
     def synonyms(self, name: str) -> list[Synonym]:
         """All texts given for a setting, strongest first, and the default."""
-        default = BROKER[name].default
+        default = self.layers.table[name].default
         given = self.layers.chain(name)
         return given if default is None else [*given, Synonym(name, default, ConfigSource.DEFAULT_CONFIG)]
 
     def changed(self, dynamic: Mapping[str, str], dynamic_default: Mapping[str, str]) -> BrokerConfig | Refusal:
         """The same start settings under other run-time settings."""
-        return broker_config(self.layers.static, dynamic=dynamic, dynamic_default=dynamic_default)
+        return broker_config(
+            self.layers.static, dynamic=dynamic, dynamic_default=dynamic_default, in_cluster=self.layers.in_cluster
+        )
 
 
 def broker_config(
@@ -136,16 +146,23 @@ def broker_config(
     *,
     dynamic: Mapping[str, str] | None = None,
     dynamic_default: Mapping[str, str] | None = None,
+    in_cluster: bool = False,
 ) -> BrokerConfig | Refusal:
     """Check every text and build the typed value. Names without effect are accepted: sources.py warns about them."""
-    layers = Layers(*map(with_current_names, (static, dynamic_default or {}, dynamic or {})))
+    layers = Layers(
+        with_current_names(static),
+        with_current_names(dynamic_default or {}),
+        with_current_names(dynamic or {}),
+        in_cluster,
+    )
     for values in (layers.static, layers.dynamic_default, layers.dynamic):
         for name, text in values.items():
-            refusal = validate(name, text) if name in BROKER or values is layers.static else None
+            known = name in BROKER or values is layers.static
+            refusal = validate(name, text, layers.table) if known else None
             if refusal is not None:
                 return refusal
     fields: dict[str, Value | None] = {}
-    for name, setting in BROKER.items():
+    for name, setting in layers.table.items():
         field = name.replace(".", "_")
         if field not in BrokerConfig.__struct_fields__:
             continue
@@ -159,9 +176,9 @@ def broker_config(
     return BrokerConfig(layers=layers, **fields)  # type: ignore[arg-type]
 
 
-def validate(name: str, text: str) -> Refusal | None:
+def validate(name: str, text: str, table: Mapping[str, Setting] = BROKER) -> Refusal | None:
     """Whether a broker setting may have this text."""
-    setting = BROKER.get(name)
+    setting = table.get(name)
     if setting is None:
         if is_known(name):
             return None
@@ -207,13 +224,14 @@ def describe_broker(config: BrokerConfig) -> list[ConfigEntry]:
         entries.append(
             ConfigEntry(name, given[0].value, given[0].source, secret, secret, ConfigType.UNKNOWN, "", given)
         )
-    for name, setting in BROKER.items():
+    for name, setting in config.layers.table.items():
         if setting.hidden:
             continue
-        synonyms = config.synonyms(name)
+        secret = setting.is_secret
+        synonyms = tuple(structs.replace(each, value=None) if secret else each for each in config.synonyms(name))
         value, source = (synonyms[0].value, synonyms[0].source) if synonyms else (None, ConfigSource.DEFAULT_CONFIG)
         entries.append(
-            ConfigEntry(name, value, source, not setting.dynamic, False, setting.type, setting.doc, tuple(synonyms))
+            ConfigEntry(name, value, source, not setting.dynamic, secret, setting.type, setting.doc, synonyms)
         )
     return sorted(entries, key=lambda entry: entry.name)
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from msgspec.structs import replace
+
 from cairnmq.settings.definition import ConfigType, Setting, Value
 from cairnmq.settings.topic_table import TOPIC, TopicSetting, only
 
 JOURNALS_MAX = 16
+SECRET_LENGTH_MIN = 16
 
 _BOOLEAN, _STRING, _INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT
 _SHORT, _LONG, _LIST = ConfigType.SHORT, ConfigType.LONG, ConfigType.LIST
+_PASSWORD = ConfigType.PASSWORD
 
 # Kafka's other names for the same settings.
 ALIASES = {"broker.id": "node.id", "log.dir": "log.dirs"}
@@ -52,6 +56,14 @@ def _row(
 
 
 _NO_CLUSTER = "clusters are not supported yet"
+
+
+def _short_secret(value: Value) -> str | None:
+    if not value or len(str(value)) >= SECRET_LENGTH_MIN:
+        return None
+    return f"must have at least {SECRET_LENGTH_MIN} characters"
+
+
 _ONE_REPLICA = only(1, -1, why="one broker holds one replica; clusters are not supported yet")
 
 _ROWS = (
@@ -121,6 +133,9 @@ _ROWS = (
     _row("group.consumer.migration.policy", _STRING, "bidirectional",
          "Which groups with members may migrate between the classic and the consumer protocol.",
          choices=("bidirectional", "upgrade", "downgrade", "disabled")),
+    _row("offsets.topic.replication.factor", _SHORT, 3,
+         "Brokers that must be live before a cluster places its coordinators, and replicas of what they store. One "
+         "node ignores it.", low=1),
     _row("offset.metadata.max.bytes", _INT, 4096, "Maximum size of the metadata committed with an offset."),
     _row("offsets.retention.minutes", _INT, 7 * 24 * 60,
          "How long the offsets of a group without members are kept.", low=1),
@@ -159,6 +174,18 @@ _ROWS = (
          choices=("debug", "info", "warning", "error"), dynamic=True),
     _row("cairn.log.format", _STRING, "text", "Log format: readable text, or one JSON object per line.",
          choices=("text", "json")),
+    _row("replica.lag.time.max.ms", _LONG, 10_000,
+         "Time after which a replica that lags behind leaves the in-sync replicas.", low=1),
+    _row("cairn.session.ms", _INT, 6_000,
+         "Time without a sign of life after which the cluster takes a broker for dead.", low=100),
+    _row("cairn.journals.led", _INT, 2,
+         "Journals per replication factor that each broker of a cluster is the preferred leader of.",
+         low=1, high=JOURNALS_MAX),
+    _row("cairn.cluster.secret", _PASSWORD, None,
+         "Secret that the brokers of a cluster share and prove to one another; at least 16 characters.",
+         limit=_short_secret),
+    _row("cairn.internal.advertise", _STRING, None,
+         "Address that other brokers are told to connect to, if it differs from the internal listener's."),
     _row("cairn.fault.point", _STRING, None, "Point in the code where the process kills itself (for tests)."),
     _row("cairn.follower.read.max.lag.ms", _LONG, None, "How far behind a follower may be and still serve reads.",
          limit=lambda value: _NO_CLUSTER),
@@ -190,3 +217,9 @@ def _topic_default(row: TopicSetting, place: int) -> Setting:
 BROKER: dict[str, Setting] = {row.name: row for row in _ROWS} | {
     synonym.name: _topic_default(row, place) for row in TOPIC.values() for place, synonym in enumerate(row.broker_names)
 }
+
+IN_CLUSTER: dict[str, Setting] = BROKER | {
+    "default.replication.factor": replace(BROKER["default.replication.factor"], default="3", low=1, limit=None),
+    "cairn.journal.retention.bytes": replace(BROKER["cairn.journal.retention.bytes"], default=str(2 * 1024**3)),
+}
+"""The same table for a broker whose metadata are in a store that it shares with others."""

@@ -59,6 +59,11 @@ class Setting(Struct, frozen=True, kw_only=True):
     dynamic: bool = False
     hidden: bool = False
 
+    @property
+    def is_secret(self) -> bool:
+        """Whether nobody may be shown its value."""
+        return self.type is ConfigType.PASSWORD
+
 
 class Synonym(Struct, frozen=True, gc=False):
     """A value in the chain that decides an effective value, strongest first."""
@@ -108,7 +113,9 @@ def read(setting: Setting, text: str) -> Value | Refusal:
             if part not in setting.choices:
                 return invalid(setting.name, text, f"must be one of {', '.join(setting.choices)}")
     why = setting.limit(value) if setting.limit else None
-    return value if why is None else invalid(setting.name, text, why)
+    if why is None:
+        return value
+    return invalid(setting.name, "(hidden)" if setting.is_secret else text, why)
 
 
 def _typed(setting: Setting, text: str) -> Value | Refusal:

@@ -61,7 +61,7 @@ metadata.max.idle.interval.ms metadata.max.retention.bytes metadata.max.retentio
 metrics.num.samples metrics.recording.level metrics.sample.window.ms num.io.threads num.network.threads
 num.recovery.threads.per.data.dir num.replica.alter.log.dirs.threads num.replica.fetchers
 offsets.commit.required.acks offsets.commit.timeout.ms offsets.load.buffer.size
-offsets.topic.compression.codec offsets.topic.num.partitions offsets.topic.replication.factor
+offsets.topic.compression.codec offsets.topic.num.partitions
 offsets.topic.segment.bytes password.encoder.cipher.algorithm password.encoder.iterations
 password.encoder.key.length password.encoder.keyfactory.algorithm password.encoder.old.secret
 password.encoder.secret principal.builder.class process.roles
@@ -82,7 +82,7 @@ remote.log.reader.max.pending.tasks remote.log.reader.threads remote.log.storage
 remote.log.storage.manager.class.path remote.log.storage.manager.impl.prefix
 remote.log.storage.system.enable replica.fetch.backoff.ms replica.fetch.max.bytes replica.fetch.min.bytes
 replica.fetch.response.max.bytes replica.fetch.wait.max.ms replica.high.watermark.checkpoint.interval.ms
-replica.lag.time.max.ms replica.selector.class replica.socket.receive.buffer.bytes
+replica.selector.class replica.socket.receive.buffer.bytes
 replica.socket.timeout.ms replication.quota.window.num replication.quota.window.size.seconds
 request.timeout.ms reserved.broker.max.id sasl.client.callback.handler.class sasl.enabled.mechanisms
 sasl.jaas.config sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from cairnmq.errors import ErrorCode, Refusal
-from cairnmq.settings.broker import BrokerConfig, broker_config, validate
+from cairnmq.settings.broker import BrokerConfig, Layers, broker_config, validate
 from cairnmq.settings.broker_table import ALIASES, BROKER, FORMER_NAMES
-from cairnmq.settings.definition import nearest, split_list
+from cairnmq.settings.definition import Setting, nearest, split_list
 from cairnmq.settings.known import WITHOUT_MEANING, is_known
 from cairnmq.settings.properties import parse_properties
 
@@ -41,6 +41,7 @@ def load(
     environment: Mapping[str, str] | None = None,
     sets: Sequence[tuple[str, str]] = (),
     flags: Mapping[str, str] | None = None,
+    in_cluster: bool = False,
 ) -> Loaded | Refusal:
     """`file`: its name and content. `flags`: settings that a flag stands for, by their names. All errors at once."""
     groups: list[list[Given] | Refusal] = [
@@ -61,7 +62,7 @@ def load(
             chosen[name] = Given(name, given.text, given.where)
     settled = _plain_listeners(chosen)
     for given in settled.values():
-        refusal = _refused(given)
+        refusal = _refused(given, Layers(in_cluster=in_cluster).table)
         if refusal is not None:
             problems.append(f"{given.where}: {refusal.message}")
         elif given.name not in BROKER:
@@ -69,7 +70,7 @@ def load(
     if problems:
         return Refusal(ErrorCode.INVALID_CONFIG, "\n".join(problems))
     static = {name: given.text for name, given in settled.items() if name in BROKER}
-    config = broker_config(static)
+    config = broker_config(static, in_cluster=in_cluster)
     return config if isinstance(config, Refusal) else Loaded(config, tuple(warnings))
 
 
@@ -102,11 +103,11 @@ def variable(name: str) -> str:
     return PREFIX + name.removeprefix("cairn.").upper().replace(".", "_")
 
 
-def _refused(given: Given) -> Refusal | None:
+def _refused(given: Given, table: Mapping[str, Setting]) -> Refusal | None:
     if given.name == "authorizer.class.name" and given.text:
         # A broker without access control must not start from a file that configures an authorizer.
         return Refusal(ErrorCode.INVALID_CONFIG, "authorizer.class.name: access control is not supported yet")
-    return None if given.name not in BROKER and is_known(given.name) else validate(given.name, given.text)
+    return None if given.name not in BROKER and is_known(given.name) else validate(given.name, given.text, table)
 
 
 def _plain_listeners(chosen: Mapping[str, Given]) -> dict[str, Given]:

@@ -326,7 +326,7 @@ class Machine:
         for disk in disks:
             disk.cold = 0.2
             disk.observe = self._observe
-        self.lanes = {number: Lane(path) for number, path in self.engine.paths.items()}
+        self.lanes = {number: Lane(path) for number, path in self.engine.paths.items() if isinstance(path, WritePath)}
         for number, scan in self.engine.scans.items():
             if scan.end > scan.start:
                 entries = JournalReader(self.journal_disk, number).entries(scan.start, scan.end)

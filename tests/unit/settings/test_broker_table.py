@@ -7,6 +7,7 @@ import pytest
 from cairnmq.errors import Refusal
 from cairnmq.settings.broker import BrokerConfig
 from cairnmq.settings.broker_table import ALIASES, BROKER, FORMER_NAMES, with_current_names
+from cairnmq.settings.cluster import CLUSTER_FIELDS
 from cairnmq.settings.definition import read
 from cairnmq.settings.topic_table import TOPIC
 
@@ -88,12 +89,12 @@ def test_topic_defaults_have_rows() -> None:
 
 
 def test_every_row_of_the_broker_itself_reaches_someone() -> None:
-    """A setting is a typed field, a default of topics, or stands for a flag; there is no fourth kind."""
+    """A setting is a typed field, a default of topics, of a cluster alone, or stands for a flag; nothing else."""
     defaults = {synonym.name for row in TOPIC.values() for synonym in row.broker_names}
     flags = {"node.id", "broker.rack", "listeners", "advertised.listeners", "log.dirs", "zookeeper.connect"}
     refused = {"cairn.follower.read.max.lag.ms"}
     fields = {name for name in BROKER if name.replace(".", "_") in BrokerConfig.__struct_fields__}
-    assert set(BROKER) == fields | defaults | flags | refused
+    assert set(BROKER) == fields | defaults | flags | refused | set(CLUSTER_FIELDS.values())
     assert set(ALIASES.values()) <= flags
 
 

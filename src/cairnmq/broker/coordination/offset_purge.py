@@ -86,5 +86,10 @@ class OffsetPurges:
     def drop(self, journal: int) -> None:
         self._of.pop(journal).close()
 
+    def start(self, known: Known) -> None:
+        """Topics are gone that others have deleted."""
+        for purge in self._of.values():
+            purge.start(known)
+
     async def of_topic(self, topic: Topic, known: Known) -> None:
         await asyncio.gather(*(purge.of_topic(topic, known) for purge in self._of.values()))

@@ -8,7 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from cairnmq.broker.context import for_producers
-from cairnmq.broker.requests.queue_lookup import find_queue
+from cairnmq.broker.leadership import NotLeader
+from cairnmq.broker.requests.deadlines import Deadlines
+from cairnmq.broker.requests.queue_lookup import NO_PARTITION, find_queue, live_queues
 from cairnmq.broker.requests.reply import CloseConnection, Outcome, Reply
 from cairnmq.codec.batch import CODEC_MASK, HEADER_SIZE, TRANSACTIONAL_BIT, BatchHeader, read_header
 from cairnmq.codec.compression import CodecMissing, Undecodable
@@ -47,44 +49,64 @@ ZSTD_SINCE = 7
 TOPIC_IDS_SINCE = 13
 ABORTABLE_SINCE = 11
 EPOCH_PER_TRANSACTION_SINCE = 12
-NO_PARTITION = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
+HINTS_SINCE = 10
+ALL = -1  # acks
+NO_LEASE = "another broker may lead it by now: this one has not reached the metadata store for too long"
 NO_TOPIC_ID = Refusal(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
 
 
-def handle(ctx: Context, header: RequestHeader, frame: memoryview, position: int) -> Outcome:
-    request, _ = decode(ProduceRequest, header.api_version, frame, position)
-    produce = _Produce(ctx, header.api_version, request)
-    if request.acks not in (-1, 0, 1):
-        return produce.refuse(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}; 0, 1 or -1 (all)")
-    if request.transactional_id is not None and header.api_version >= EPOCH_PER_TRANSACTION_SINCE:
-        return produce.enter(request.transactional_id)
-    return produce.begin()
+class ProduceHandler:
+    """Holds the time limits of one broker's requests."""
+
+    def __init__(self) -> None:
+        self.deadlines = Deadlines()
+
+    def handle(self, ctx: Context, header: RequestHeader, frame: memoryview, position: int) -> Outcome:
+        request, _ = decode(ProduceRequest, header.api_version, frame, position)
+        produce = _Produce(ctx, header.api_version, request, self.deadlines)
+        if request.acks not in (ALL, 0, 1):
+            return produce.refuse(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}; 0, 1 or -1 (all)")
+        if request.transactional_id is not None and header.api_version >= EPOCH_PER_TRANSACTION_SINCE:
+            return produce.enter(request.transactional_id)
+        return produce.begin()
 
 
 class _Wait:
-    """Partitions of one request that wait for the same level of the same journal, and the last of their points."""
+    """Partitions of one request that wait for the same level of the same journal, and the last of their points.
+    `min_in_sync`: of those whose topic wants several replicas."""
 
-    __slots__ = ("point", "responses")
+    __slots__ = ("is_over", "min_in_sync", "point", "responses")
 
     def __init__(self, point: AckPoint) -> None:
         self.point = point
         self.responses: list[PartitionResponse] = []
+        self.min_in_sync: list[tuple[PartitionResponse, int]] = []
+        self.is_over = False
+
+    def fail(self, code: ErrorCode, why: str) -> None:
+        for response in self.responses:
+            _fail(response, code, why)
 
 
 class _Produce:
     """One request on its way: appended, then waiting for its journals, then answered."""
 
     __slots__ = (
-        "ctx", "version", "request", "queues", "reply", "waiting_for", "response", "keyless", "unnamed", "room",
+        "ctx", "version", "request", "queues", "terms", "reply", "waits", "waiting_for", "deadlines", "is_lost",
+        "response", "keyless", "unnamed", "room",
     )  # fmt: skip
 
-    def __init__(self, ctx: Context, version: int, request: ProduceRequest) -> None:
+    def __init__(self, ctx: Context, version: int, request: ProduceRequest, deadlines: Deadlines) -> None:
         self.ctx = ctx
         self.version = version
         self.request = request
+        self.deadlines = deadlines
+        self.terms = ctx.leadership.terms
         self.queues = [self._queues_of(topic) for topic in request.topic_data]
         self.reply = Reply()
+        self.waits: Collection[_Wait] = ()
         self.waiting_for = 0
+        self.is_lost = False  # acks=0, and what was appended may be in no journal: another broker leads it
         self.response = ProduceResponse()
         self.keyless: dict[int, Refusal] = {}  # by id of the request's part: batches that a compacted topic refuses
         self.unnamed = NAMED_MAX  # how many more records the answer may name as the reason why a batch is refused
@@ -93,11 +115,12 @@ class _Produce:
     def refuse(self, code: ErrorCode, message: str) -> list[Buffer] | None:
         if self.request.acks == 0:
             raise CloseConnection(message)
+        refusal = Refusal(code, message)
         self.response.responses = [
             TopicResponse(
                 name=topic.name,
                 topic_id=topic.topic_id,
-                partition_responses=[_refused(p.index, code, message) for p in topic.partition_data],
+                partition_responses=[self._refused(p.index, refusal) for p in topic.partition_data],
             )
             for topic in self.request.topic_data
         ]
@@ -194,13 +217,14 @@ class _Produce:
         self.reply.resume(partial(self._after_a_wait, step))
 
     def _after_a_wait(self, step: Callable[[], Outcome]) -> Outcome:
-        """Meanwhile queues may have been deleted, or made."""
-        live = self.ctx.store.queues
+        """Meanwhile queues may have been deleted, or made, or be led elsewhere."""
+        live, terms = live_queues(self.ctx), self.ctx.leadership.terms
         for index, found in enumerate(self.queues):
             for queue in found:
-                if isinstance(queue, Refusal) or live.get(queue.queue_id) is not queue:
+                if self.terms != terms or isinstance(queue, Refusal) or live.get(queue.queue_id) is not queue:
                     self.queues[index] = self._queues_of(self.request.topic_data[index])
                     break
+        self.terms = terms
         return step()
 
     def _queues_of(self, asked: TopicData) -> list[Queue | Refusal]:
@@ -213,7 +237,7 @@ class _Produce:
             topic = image.topic(asked.name)
             if topic is None:
                 refusal = check_name(asked.name) or NO_PARTITION
-        return [find_queue(self.ctx, topic, data.index) or refusal for data in asked.partition_data]
+        return [find_queue(self.ctx, topic, data.index, refusal) for data in asked.partition_data]
 
     def _append(self) -> Outcome:
         acks, now_ms = self.request.acks, self.ctx.clock()
@@ -223,7 +247,7 @@ class _Produce:
             responses = []
             for data, queue in zip(topic.partition_data, queues, strict=True):
                 if isinstance(queue, Refusal):
-                    responses.append(_refused(data.index, queue.code, queue.message))
+                    responses.append(self._refused(data.index, queue))
                     failure = queue
                     continue
                 placed = self._append_to(queue, data, now_ms)
@@ -244,6 +268,8 @@ class _Produce:
                 elif placed.end > wait.point.end:
                     wait.point = placed
                 wait.responses.append(response)
+                if acks == ALL and queue.config.min_insync_replicas > 1:
+                    wait.min_in_sync.append((response, queue.config.min_insync_replicas))
             self.response.responses.append(
                 TopicResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=responses)
             )
@@ -280,7 +306,9 @@ class _Produce:
         return RefusedRecords(refusal.code, refusal.message, tuple(found))
 
     def _refused_in(self, queue: Queue, index: int, refusal: Refusal) -> PartitionResponse:
-        answer = _refused(index, refusal.code, refusal.message)
+        if refusal.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            refusal = self.ctx.leadership.refusal(queue.journal) or refusal
+        answer = self._refused(index, refusal)
         if isinstance(refusal, RefusedRecords):
             named = refusal.records[: self.unnamed]
             self.unnamed -= len(named)
@@ -293,11 +321,13 @@ class _Produce:
             return Refusal(ErrorCode.INVALID_RECORD, "no record batch")
         if self.version < ZSTD_SINCE and read_header(records).attributes & CODEC_MASK == ZSTD:
             return Refusal(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later")
-        if self.request.acks == -1 and queue.config.min_insync_replicas > 1:
-            return Refusal(
-                ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"min.insync.replicas={queue.config.min_insync_replicas}, but a single node has one replica",
-            )
+        leadership = self.ctx.leadership
+        if self.request.acks == ALL and queue.config.min_insync_replicas > 1:
+            in_sync = leadership.in_sync(queue.journal)
+            if queue.config.min_insync_replicas > in_sync:
+                return Refusal(ErrorCode.NOT_ENOUGH_REPLICAS, _too_few(queue.config.min_insync_replicas, in_sync))
+        if self.request.acks != ALL and leadership.is_cluster and not leadership.may_answer_alone(queue.journal):
+            return Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, NO_LEASE)
         if self.request.transactional_id is not None:
             return self._check_transaction(queue, self.request.transactional_id, read_header(records))
         return None
@@ -320,28 +350,83 @@ class _Produce:
             )
         return None
 
+    def _refused(self, index: int, refusal: Refusal) -> PartitionResponse:
+        answer = PartitionResponse(index=index)
+        _fail(answer, refusal.code, refusal.message)
+        if isinstance(refusal, NotLeader):
+            self._hint([answer], refusal)
+        return answer
+
+    def _hint(self, answers: Iterable[PartitionResponse], refusal: NotLeader) -> None:
+        """Who leads instead, and where that broker is (KIP-951)."""
+        if self.version < HINTS_SINCE or refusal.leader < 0:
+            return
+        for answer in answers:
+            answer.current_leader = ProduceResponse.LeaderIdAndEpoch(refusal.leader, refusal.epoch)
+        broker, known = self.ctx.leadership.broker(refusal.leader), self.response.node_endpoints
+        if broker is not None and all(each.node_id != broker.node_id for each in known):
+            endpoint = ProduceResponse.NodeEndpoint(broker.node_id, broker.host, broker.port, broker.rack)
+            self.response.node_endpoints = [*known, endpoint]
+
     def _encoded(self) -> list[Buffer] | None:
+        if self.is_lost:
+            raise CloseConnection("acks=0, and another broker leads what was sent")
         return encode(self.response, self.version) if self.request.acks else None
 
     def _wait(self, waits: Collection[_Wait]) -> Outcome:
+        self.waits = waits
         self.waiting_for = len(waits) + 1
         for wait in waits:
             self.ctx.store.when(wait.point, partial(self._reached, wait))
         self.waiting_for -= 1
         if self.waiting_for == 0:
             return self._encoded()
+        if self.request.acks == ALL and self.ctx.leadership.is_cluster and self.request.timeout_ms >= 0:
+            self.deadlines.add(self, self.request.timeout_ms / 1000)
         return self.reply
 
     def _reached(self, wait: _Wait, met: bool) -> None:
         """What waits for another journal may well be stored, and then its producer must not send it again."""
         self.waiting_for -= 1
+        wait.is_over = True
         if not met:
-            for response in wait.responses:
-                response.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-                response.base_offset = -1
-                response.error_message = "the journal could not store it; see /health/ready"
+            self._fail(wait)
+        elif self.ctx.leadership.is_cluster:
+            self._look_again(wait)
         if self.waiting_for == 0 and not self.reply.done:
-            self.reply.complete(self._encoded())
+            if self.ctx.leadership.is_cluster:
+                self.deadlines.forget(self)
+            self.reply.resume(self._encoded)
+
+    def _fail(self, wait: _Wait) -> None:
+        """Not all of it was stored, or nobody hears here any more what becomes of it."""
+        refusal = self.ctx.leadership.refusal(wait.point.journal)
+        if refusal is None:
+            wait.fail(ErrorCode.KAFKA_STORAGE_ERROR, "the journal could not store it; see /health/ready")
+        else:
+            wait.fail(refusal.code, f"{refusal.message}; whether it was stored is not known here")
+            self._hint(wait.responses, refusal)
+            self.is_lost = not self.request.acks
+
+    def _look_again(self, wait: _Wait) -> None:
+        """Stored as its producer wants it. But the ISR may have shrunk meanwhile, or the lease be over."""
+        leadership, journal = self.ctx.leadership, wait.point.journal
+        if self.request.acks != ALL and not leadership.may_answer_alone(journal):
+            wait.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER, NO_LEASE)
+            self.is_lost = not self.request.acks
+        for response, wanted in wait.min_in_sync:
+            in_sync = leadership.in_sync(journal)
+            if wanted > in_sync:
+                _fail(response, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, _too_few(wanted, in_sync))
+
+    def expire(self) -> None:
+        """Its time is up. What is not stored as it wants to be may well be so later."""
+        if self.reply.done:
+            return
+        for wait in self.waits:
+            if not wait.is_over:
+                wait.fail(ErrorCode.REQUEST_TIMED_OUT, f"not replicated within timeout_ms={self.request.timeout_ms}")
+        self.reply.resume(self._encoded)
 
 
 def _look_into(
@@ -366,5 +451,10 @@ def _known(code: ErrorCode, version: int) -> ErrorCode:
     return code
 
 
-def _refused(index: int, code: ErrorCode, message: str) -> PartitionResponse:
-    return PartitionResponse(index=index, error_code=code, base_offset=-1, error_message=message)
+def _fail(answer: PartitionResponse, code: ErrorCode, message: str) -> None:
+    answer.error_code, answer.base_offset, answer.error_message = code, -1, message
+
+
+def _too_few(wanted: int, in_sync: int) -> str:
+    are = "replica is" if in_sync == 1 else "replicas are"
+    return f"min.insync.replicas={wanted}, but {in_sync} {are} in sync"

@@ -41,9 +41,10 @@ def _described(ctx: Context, transactional_id: str) -> Described:
         return Described(error_code=error, transactional_id=transactional_id)
     topics: dict[str, list[int]] = {}
     for queue_id in record.queues:
-        queue = ctx.store.queues.get(queue_id)
-        if queue is not None:
-            topics.setdefault(queue.topic, []).append(queue.partition)
+        found = ctx.catalog.image.find_queue(queue_id)
+        if found is not None:
+            topic, partition = found
+            topics.setdefault(topic.name, []).append(partition)
     return Described(
         transactional_id=transactional_id,
         transaction_state=record.state.value,

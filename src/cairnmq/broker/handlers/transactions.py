@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from cairnmq.broker.requests.queue_lookup import find_queue
-from cairnmq.errors import ErrorCode, Fault
+from cairnmq.errors import ErrorCode, Fault, Refusal
 from cairnmq.storage.api.serving import Marker
 from cairnmq.transactions.messages import Add, End, Producer
 from cairnmq.wire.framing import RequestHeader
@@ -79,9 +79,9 @@ async def _add(
     for asked in topics:
         topic = ctx.catalog.image.topic(asked.name)
         for partition in asked.partitions:
-            queue = find_queue(ctx, topic, partition)
-            if queue is not None:
-                queues[asked.name, partition] = queue.queue_id
+            queue_id = None if topic is None else topic.queue_id(partition)  # wherever it is led
+            if queue_id is not None:
+                queues[asked.name, partition] = queue_id
     error = ErrorCode.NONE
     if not transactional_id:
         error = ErrorCode.INVALID_REQUEST
@@ -163,9 +163,11 @@ async def write_markers(
                 if ctx.coordinators.transactions_refused is not None:
                     answers.append(Ended(partition_index=partition, error_code=ErrorCode.POLICY_VIOLATION))
                     continue
-                answer = Ended(partition_index=partition, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                answer = Ended(partition_index=partition)
                 answers.append(answer)
-                if queue is not None:
+                if isinstance(queue, Refusal):
+                    answer.error_code = queue.code
+                else:
                     ended.append(answer)
                     markers.append(
                         Marker(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cairnmq.broker.requests.queue_lookup import epoch_error, find_queue
+from cairnmq.broker.requests.queue_lookup import NO_PARTITION, epoch_error, find_queue
 from cairnmq.codec.batch import read_header
-from cairnmq.errors import ErrorCode
+from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.wire import messages as m
 from unit.broker.rig import batch, open_rig, scenario
 
@@ -16,12 +16,14 @@ async def test_found_or_not(tmp_path: Path) -> None:
     async with open_rig(tmp_path) as rig:
         topic = await rig.create("a", partitions=2)
         found = find_queue(rig.ctx, topic, 1)
-        assert found is not None and (found.topic, found.partition) == ("a", 1)
-        assert find_queue(rig.ctx, topic, 2) is None
-        assert find_queue(rig.ctx, topic, -1) is None
-        assert find_queue(rig.ctx, None, 0) is None
+        assert not isinstance(found, Refusal) and (found.topic, found.partition) == ("a", 1)
+        assert find_queue(rig.ctx, topic, 2) is NO_PARTITION
+        assert find_queue(rig.ctx, topic, -1) is NO_PARTITION
+        assert find_queue(rig.ctx, None, 0) is NO_PARTITION
+        no_topic = Refusal(ErrorCode.UNKNOWN_TOPIC_ID)
+        assert find_queue(rig.ctx, None, 0, no_topic) is find_queue(rig.ctx, topic, 2, no_topic) is no_topic
         await rig.ctx.catalog.delete_topic(topic)
-        assert find_queue(rig.ctx, topic, 1) is None
+        assert find_queue(rig.ctx, topic, 1) is NO_PARTITION
 
 
 @scenario

@@ -146,7 +146,7 @@ def test_failed_write_is_asked_for_again(leading: Leading, following: Following)
     with pytest.raises(OSError):
         following.path.write(copy)
     following.disk.faults.clear()
-    following.path.failed(copy)
+    following.path.failed(copy, "no space")
     assert following.end == copy.groups[0][0].end
     following.copy(data[following.end :])
     assert content(following.path) == bytes(data)
@@ -156,7 +156,7 @@ def test_cut_forgets_what_was_not_replicated(leading: Leading, following: Follow
     first = leading.put(count=3)
     leading.put(count=2)
     following.follow(leading, replicated=first)
-    following.path.cut(first, 4)
+    following.path.cut(first, 4, 9)
     assert following.end == first and following.queues[1].state.end == 3
     other = Leading(epoch=7)
     other.path.journal.end = other.path.journal.staged_end = first
@@ -172,7 +172,7 @@ def test_cut_below_the_replicated_end_is_refused(leading: Leading, following: Fo
     leading.put()
     following.follow(leading)
     with pytest.raises(Fault, match=f"cannot be cut at {first}"):
-        following.path.cut(first, 4)
+        following.path.cut(first, 4, 9)
 
 
 def test_start_folds_up_to_the_end_that_was_stored(leading: Leading, following: Following) -> None:
@@ -247,9 +247,9 @@ def test_cut_that_the_disk_refused_is_made_again(leading: Leading, following: Fo
     following.follow(leading, replicated=first)
     following.disk.faults[following.disk.operations + 3] = errno.EIO
     with pytest.raises(OSError):
-        following.path.cut(first, 4)
+        following.path.cut(first, 4, 9)
     following.disk.faults.clear()
-    following.path.cut(first, 4)
+    following.path.cut(first, 4, 9)
     assert following.end == first
     following.follow(leading)
     assert following.path.folded_end == leading.end and following.queues[1].state.end == 2

@@ -1,0 +1,1 @@
+"""A broker as one of a cluster: what it tells the metadata store and hears from it, and the roles that follow."""
