@@ -17,13 +17,10 @@ from cairnmq.storage.check.verify import verify
 from cairnmq.storage.files import sealed_json
 from cairnmq.storage.files.disk import RealDisk, lock
 from cairnmq.storage.files.format import Keyed
+from cairnmq.storage.journal.replica_note import ReplicaNote
 from cairnmq.storage.recovery.owner import Owner, write_owner
 from cairnmq.storage.recovery.witness import witness_fact
 from unit.storage.data_directory import NOW, DataDirectory, worn
-
-
-class ReplicaNote(msgspec.Struct):
-    replicated: int = 0
 
 
 @pytest.fixture(scope="module")
