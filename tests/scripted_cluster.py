@@ -29,7 +29,7 @@ class ScriptedCluster:
     (journal, broker) -> bytes, `election` codes."""
 
     def __init__(self) -> None:
-        self.ports: dict[int, int] = {}
+        self.ports: dict[int, int] = {1: 9092, 2: 9093, 3: 9094}  # of nobody, until it runs
         self.down: set[int] = set()
         self.deaf: set[int] = set()
         self.leaders: dict[int, int] = {1: 1, 2: 2, 3: 3}
@@ -49,7 +49,7 @@ class ScriptedCluster:
     def _answer(self, number: int, request: Message) -> Message | None:
         live = {node: port for node, port in self.ports.items() if node not in self.down}
         if isinstance(request, DescribeJournalsRequest):
-            return None if number in self.deaf else self._journals(number)
+            return None if number in self.deaf else self.told_by(number)
         if isinstance(request, ElectUncleanRequest):
             return self._elect(request)
         if isinstance(request, ElectLeadersRequest):
@@ -65,7 +65,8 @@ class ScriptedCluster:
             return DescribeClusterResponse(cluster_id="the-id", controller_id=min(live), brokers=rows)
         return metadata({"orders": [self.leaders[1], self.leaders[2], self.leaders[3]]}, live)
 
-    def _journals(self, number: int) -> Answer:
+    def told_by(self, number: int) -> Answer:
+        """What a broker answers to DescribeJournals."""
         return Answer(
             cluster_id="the-id",
             node_id=number,

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from cairnmq.broker import logs
 from cairnmq.broker.assembly import Broker, assemble
-from cairnmq.broker.cluster.cluster_node import Joined
 from cairnmq.broker.clocks import steady_ms, wall_ms
+from cairnmq.broker.cluster.cluster_node import Joined
 from cairnmq.broker.context import Node
 from cairnmq.broker.data_directories import DataDirectories, lock_directories
 from cairnmq.broker.file_limit import connections_max, raise_file_limit

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import secrets
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from cairnmq import __version__, kernels
 from cairnmq.broker import logs
@@ -39,7 +37,6 @@ from cairnmq.settings.cluster import ClusterConfig, cluster_config
 from cairnmq.storage.api.start import (
     DirectoryLock,
     Engine,
-    EngineConfig,
     Joining,
     Leader,
     OwnerWitness,
@@ -51,10 +48,6 @@ from cairnmq.storage.api.start import (
 from cairnmq.types import Counters
 
 log = logging.getLogger("cairnmq.broker")
-
-RETAIN_BYTES = 2 << 30
-"""Of journals, below the own checkpoint, unless the settings say otherwise: what other replicas may still need."""
-
 
 class SharedMetadata(Struct, frozen=True, eq=False):
     """Open, with what this broker registers as."""
@@ -77,7 +70,7 @@ async def open_shared_metadata(
     """The file is made if it is not there; the first broker names the cluster. Nothing is registered yet."""
     path = options.shared_metadata
     assert path is not None
-    if os.path.exists(os.path.join(options.data, METADATA_FILE)):
+    if directories.data_disk().exists(METADATA_FILE):
         raise CannotServe(
             f"--data {options.data} holds the metadata of a broker that is alone ({METADATA_FILE}); a cluster has one "
             f"metadata file for all brokers. Give each broker of the cluster a new directory."
@@ -132,7 +125,7 @@ async def join_storage(
     wall: Callable[[], int],
     clock: Callable[[], float],
 ) -> tuple[OpenStorage, Member]:
-    """Recovered, in the life in which this broker is registered. On a thread of its own, so that /health is still served."""
+    """Recovered, in the life in which this broker is registered. On a thread of its own: /health is still served."""
     arm_fault_point(shared.opened.config)
     joining = _Join(directories, shared, wall, node_id, progress)
     started = clock()
@@ -196,15 +189,11 @@ class _Join:
             next_queue=image.next_queue_id,
             begin=self._begin,
             seed=secrets.randbits(32),
-            config=self._config(config),
+            config=engine_config(config, self._node_id),
             now_ms=self._wall(),
             progress=self._progress,
             tell=tell_scans,
         )
-
-    def _config(self, config: BrokerConfig) -> EngineConfig:
-        made = engine_config(config, self._node_id)
-        return replace(made, retain_bytes=made.retain_bytes or RETAIN_BYTES)
 
     def _floor(self, journal: int, note: ReplicaNote) -> int:
         record = self._view.journals[journal].record

@@ -101,7 +101,7 @@ def _journal_actions(actions: Any) -> list[argparse.ArgumentParser]:
 
 
 def run_info(arguments: argparse.Namespace) -> int:
-    with connect(arguments) as client:
+    with connect(arguments, patient=False) as client:
         cluster = client.describe_cluster()
         topics = [topic for topic in client.metadata(None).topics.values() if not topic.internal]
         brokers = []
@@ -158,7 +158,7 @@ def _broker_row(broker: dict[str, object]) -> tuple[object, ...]:
 
 
 def run_disks(arguments: argparse.Namespace) -> int:
-    with connect(arguments) as client:
+    with connect(arguments, patient=False) as client:
         nodes = sorted(client.metadata([]).nodes)
         found = [(node, each) for node in nodes for each in client.log_dirs(node, contents=True)]
     if arguments.json:

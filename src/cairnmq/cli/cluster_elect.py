@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from cairnmq.cli.arguments import connect
@@ -31,7 +31,7 @@ def _elect_preferred(client: Client, *, as_json: bool) -> int:
         elected = [str(place) for place in outcomes if place not in refused]
         write_json({"elected": elected, "refused": {str(place): str(why) for place, why in refused.items()}})
         return 1 if refused else 0
-    note(f"leader changed to the preferred broker: {len(outcomes) - len(refused):,} partitions")
+    note(f"partitions whose leader changed to the preferred broker: {len(outcomes) - len(refused):,}")
     for sentence in sorted({str(outcome) for outcome in refused.values()}):
         error(sentence)
     return 1 if refused else 0
@@ -52,15 +52,18 @@ def _elect_unclean(client: Client, journals: Sequence[int], arguments: argparse.
     again = " ".join(f"--unclean {number}" for number in journals)
     if not arguments.yes and not agreed(f"`cairn cluster elect {again} --yes`"):
         return 1
-    outcomes = client.run(elect_unclean(client.session, journals, int(client.timeout * 1000)))
-    if arguments.json:
+    return _tell(client.run(elect_unclean(client.session, journals, int(client.timeout * 1000))), arguments.json)
+
+
+def _tell(outcomes: Mapping[int, Exception | None], as_json: bool) -> int:
+    if as_json:
         write_json({number: None if refused is None else str(refused) for number, refused in outcomes.items()})
-        return 1 if any(outcomes.values()) else 0
-    for number, refused in outcomes.items():
-        if refused is None:
-            note(f"journal {number} has a leader")
-        else:
-            error(str(refused))
+    else:
+        for number, refused in outcomes.items():
+            if refused is None:
+                note(f"journal {number} has a leader")
+            else:
+                error(str(refused))
     return 1 if any(outcomes.values()) else 0
 
 

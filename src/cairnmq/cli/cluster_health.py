@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from cairnmq.cli.arguments import connect
+from cairnmq.cli.arguments import HANGING_SECONDS, connect
 from cairnmq.cli.cluster_tables import find_report, write_brokers
 from cairnmq.cli.terminal import BOLD, DIM, GREEN, RED, UsageError, paint, write_json, write_line
 
@@ -75,33 +75,36 @@ def _ask_brokers(arguments: argparse.Namespace) -> tuple[list[str], ClusterRepor
     reasons: list[str] = []
     report = None
     try:
-        with connect(arguments) as client:
+        with connect(arguments, patient=False) as client:
             cluster = client.metadata(None)
+            if len(cluster.nodes) > 1:
+                client.timeout = min(client.timeout, HANGING_SECONDS)
             report = find_report(client)
             if report is not None:
                 reasons += report.problems
             elif cluster.controller not in cluster.nodes:
                 reasons.append("the cluster has no controller")
-            reasons += _directories(client, cluster, told=report is not None)
+            reasons += _directories(client, cluster, report)
             reasons += _partitions(cluster, led=report is None or all(row.leader >= 0 for row in report.journals))
     except ClientError as failed:
         reasons.append(str(failed))
     return reasons, report
 
 
-def _directories(client: Client, cluster: Cluster, *, told: bool) -> list[str]:
-    """`told`: brokers that do not answer have been named."""
+def _directories(client: Client, cluster: Cluster, report: ClusterReport | None) -> list[str]:
+    """Brokers that the report calls silent are not asked again."""
+    from cairnmq.client.cluster_report import SILENT
     from cairnmq.client.errors import ClientError, Unsupported
 
     reasons = []
-    for node in sorted(cluster.nodes):
+    silent = {row.broker for row in report.brokers if row.state == SILENT} if report is not None else set()
+    for node in sorted(cluster.nodes.keys() - silent):
         try:
             dirs = client.log_dirs(node)
         except Unsupported:
             continue  # a broker of another make; it answered, and that is what we know
         except ClientError as failed:
-            if not told:
-                reasons.append(f"broker {node}: {failed}")
+            reasons.append(f"broker {node}: {failed}")
             continue
         reasons += [f"broker {node}: {each.path}: {error_name(each.error)}" for each in dirs if each.error]
     return reasons
@@ -122,7 +125,7 @@ def _partitions(cluster: Cluster, *, led: bool) -> list[str]:
                 if led:
                     reasons.append(f"partition {topic.name}-{each.index} has no leader")
     if alone and not led:
-        reasons.append(f"{alone:,} partitions in these journals have no leader")
+        reasons.append(f"partitions without a leader: {alone:,}")
     return reasons
 
 

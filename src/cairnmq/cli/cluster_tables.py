@@ -37,7 +37,7 @@ def need_report(client: Client) -> ClusterReport:
 
 
 def run_brokers(arguments: argparse.Namespace) -> int:
-    with connect(arguments) as client:
+    with connect(arguments, patient=False) as client:
         report = need_report(client)
     if arguments.json:
         write_json(report.brokers)
@@ -60,7 +60,7 @@ def _broker(row: BrokerRow) -> tuple[object, ...]:
 
 
 def run_journals(arguments: argparse.Namespace) -> int:
-    with connect(arguments) as client:
+    with connect(arguments, patient=False) as client:
         report = need_report(client)
     wanted = set(arguments.journals)
     rows = [row for row in report.journals if not wanted or row.journal in wanted]

@@ -135,8 +135,8 @@ def _tell(cluster: LocalCluster) -> None:
 def _traffic(bootstrap: str) -> Iterator[tuple[dict[int, Writer], Checker, Look]]:
     writers = {number: Writer(TopicPartition(TOPIC, number)) for number in range(PARTITIONS)}
     checker, look = Checker(TOPIC, PARTITIONS), Look(TOPIC)
-    workers = [Worker(bootstrap, f"demo-writer-{number}", writer.write) for number, writer in writers.items()]
-    workers += [Worker(bootstrap, "demo-reader", checker.follow), Worker(bootstrap, "demo-look", look.look)]
+    workers = [Worker(bootstrap, f"writer-{number}", writer.write) for number, writer in writers.items()]
+    workers += [Worker(bootstrap, "reader", checker.follow), Worker(bootstrap, "look", look.look)]
     try:
         for worker in workers:
             worker.start()

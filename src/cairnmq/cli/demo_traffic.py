@@ -32,9 +32,9 @@ class Worker:
         self.stopping = threading.Event()
         self.trouble = ""  # the last failure
         self._bootstrap = bootstrap
-        self._name = name
+        self._client_id = f"demo-{name}"
         self._work = work
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"demo-{name}", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -46,7 +46,7 @@ class Worker:
         while not self.stopping.is_set():
             try:
                 with Client.connect(
-                    self._bootstrap, client_id=self._name, timeout=ANSWER_SECONDS, patience=PATIENCE_SECONDS
+                    self._bootstrap, client_id=self._client_id, timeout=ANSWER_SECONDS, patience=PATIENCE_SECONDS
                 ) as client:
                     self._work(client, self.stopping)
             except ClientError as failed:

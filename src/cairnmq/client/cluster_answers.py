@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from cairnmq.client.cluster import describe_journals
 from cairnmq.client.cluster_report import Led, ReplicaTold, Told
 from cairnmq.client.errors import ClientError
-from cairnmq.client.session import Ask, Node, Plan, Session
+from cairnmq.client.session import Node, Plan, Session
 from cairnmq.replication.records import BrokerRecord, ClusterView, JournalRecord, Kept, Member
-from cairnmq.wire.messages import DescribeJournalsRequest, DescribeJournalsResponse
+from cairnmq.wire.messages import DescribeJournalsResponse
 
 
 class Answers(Struct, frozen=True):
@@ -22,18 +23,13 @@ def ask_brokers(session: Session) -> Plan[Answers]:
     """Asks all that the metadata name, each once. Brokers of another make are silent."""
     cluster = yield from session.metadata([])
     nodes = sorted(cluster.nodes)
-    replies = yield [Ask(node, DescribeJournalsRequest()) for node in nodes]
     told: dict[int, Told] = {}
     silent: dict[int, str] = {}
-    for node, reply in zip(nodes, replies, strict=True):
-        if isinstance(reply, ClientError):
-            silent[node] = str(reply)
-            continue
-        assert isinstance(reply, DescribeJournalsResponse), type(reply).__name__
-        if reply.error_code:
-            silent[node] = reply.error_message or f"error {reply.error_code}"
-        else:
-            told[node] = told_of(reply)
+    for node in nodes:
+        try:
+            told[node] = told_of((yield from describe_journals(session, node)))
+        except ClientError as failed:
+            silent[node] = str(failed)
     return Answers(told, silent)
 
 

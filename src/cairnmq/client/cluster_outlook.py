@@ -33,7 +33,9 @@ class Outlook(Struct, frozen=True):
         if self.moves:
             said.append(f"{names('journal', self.moves)} would move; no record acknowledged with acks=all is lost")
         if self.acks1_bytes != 0:
-            said.append(f"up to {_bytes(self.acks1_bytes)} of acks=1 would be lost")
+            said.append(
+                f"{_bytes(self.acks1_bytes)} are on no other replica in sync: lost, where acknowledged with acks=1"
+            )
         if self.thin:
             said.append(f"{names('journal', self.thin)} would have one replica in sync left")
         return said

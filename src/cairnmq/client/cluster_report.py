@@ -117,7 +117,9 @@ def merge(told: Mapping[int, Told], silent: Mapping[int, str] | None = None) -> 
     newest = max(told.values(), key=lambda one: one.view.revision)
     view = newest.view
     journals = tuple(_journal_row(view, view.journals[number].record, told) for number in sorted(view.journals))
-    brokers = tuple(_broker_row(number, newest, journals, silent) for number in sorted({*view.brokers, *view.live}))
+    ages = {broker: age for one in told.values() for broker, age in one.session_age_ms.items()}  # of itself, mostly
+    everybody = sorted({*view.brokers, *view.live})
+    brokers = tuple(_broker_row(number, newest, ages, journals, silent) for number in everybody)
     return ClusterReport(
         view.revision,
         newest.controller,
@@ -163,7 +165,13 @@ def _replica_row(view: ClusterView, record: JournalRecord, broker: int, led: Led
     return ReplicaRow(broker, in_sync, live, max(0, led.end - known.end), lag_ms)
 
 
-def _broker_row(number: int, newest: Told, journals: Sequence[JournalRow], silent: Mapping[int, str]) -> BrokerRow:
+def _broker_row(
+    number: int,
+    newest: Told,
+    ages: Mapping[int, int],
+    journals: Sequence[JournalRow],
+    silent: Mapping[int, str],
+) -> BrokerRow:
     hosted = [replica for row in journals if (replica := row.replica(number)) is not None]
     return BrokerRow(
         number,
@@ -173,7 +181,7 @@ def _broker_row(number: int, newest: Told, journals: Sequence[JournalRow], silen
         len(hosted),
         sum(replica.in_sync for replica in hosted),
         number == newest.controller,
-        newest.session_age_ms.get(number),
+        ages.get(number),
     )
 
 
@@ -239,10 +247,11 @@ def _waits_for(view: ClusterView, record: JournalRecord) -> str:
 
 
 def _out_of_sync(view: ClusterView, journals: Sequence[JournalRow]) -> Iterable[str]:
+    """Of journals with a leader: of the others it was said what they wait for."""
     grouped: dict[tuple[int, bool], list[JournalRow]] = {}
     for row in journals:
         for replica in row.replicas:
-            if not replica.in_sync:
+            if row.leader >= 0 and not replica.in_sync:
                 grouped.setdefault((replica.broker, replica.live), []).append(row)
     for (broker, live), rows in sorted(grouped.items()):
         lags = [lag for row in rows if (one := row.replica(broker)) and (lag := one.lag_bytes) is not None]

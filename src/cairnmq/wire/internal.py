@@ -63,9 +63,9 @@ class Failure(IntEnum):
     OLDER_LINK = 8
     TOO_MANY_LINKS = 9
     TOO_MANY_REQUESTS = 10
-    TOO_LARGE = 11
-    NOT_SERVED = 12
-    INTERNAL = 13
+    NOT_SERVED = 11
+    INTERNAL = 12
+    CLOSING = 13
 
 
 class Hello(Struct, frozen=True, array_like=True):

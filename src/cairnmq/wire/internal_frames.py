@@ -43,6 +43,7 @@ class FrameParser:
         "_header",
         "_lost",
         "_prefix",
+        "_raw",
         "_room",
         "_scratch",
         "_target",
@@ -55,6 +56,7 @@ class FrameParser:
         self._scratch = memoryview(bytearray(scratch_bytes))
         self._prefix: Prefix | None = None
         self._header: bytes | None = None
+        self._raw = _EMPTY
         self._direct = False
         self._lost = False
         self._await(memoryview(bytearray(PREFIX_BYTES)))
@@ -101,17 +103,19 @@ class FrameParser:
         """The part that was awaited is there: what the next one is."""
         if self._prefix is None:
             self._prefix = self._bounded(read_prefix(self._target))
+            self._raw = self._room(self._prefix) if self._prefix.raw_bytes else _EMPTY
+            assert len(self._raw) == self._prefix.raw_bytes
             self._await(memoryview(bytearray(self._prefix.header_bytes)))
             if self._prefix.header_bytes:
                 return
         if self._header is None:
             self._header = bytes(self._target)
-            self._await(self._room(self._prefix) if self._prefix.raw_bytes else _EMPTY)
-            if self._prefix.raw_bytes:
-                assert len(self._target) == self._prefix.raw_bytes
+            self._await(self._raw)
+            if self._raw:
                 return
-        frames.append(Frame(self._prefix.kind, self._prefix.correlation, self._header, self._target))
+        frames.append(Frame(self._prefix.kind, self._prefix.correlation, self._header, self._raw))
         self._prefix = self._header = None
+        self._raw = _EMPTY
         self._await(memoryview(bytearray(PREFIX_BYTES)))
 
     def _bounded(self, prefix: Prefix) -> Prefix:

@@ -34,7 +34,6 @@ from cairnmq.wire.internal import (
 )
 from cairnmq.wire.primitives import Malformed
 
-SECRET_CHARACTERS_MIN = 16
 NONCE_BYTES = 32
 
 _CONNECTING, _ACCEPTING = b"cairn connecting", b"cairn accepting"

@@ -19,7 +19,8 @@ from cairnmq.storage.files.disk import RealDisk
 from cairnmq.storage.journal.journal import JournalReader
 from cairnmq.storage.recovery.owner import read_owner
 from cairnmq.storage.recovery.witness import Seen
-from cairnmq.types import OWN_PRODUCERS_FROM, Counters
+from cairnmq.types import OWN_PRODUCERS_FROM, Counters, Slots
+from unit.broker.cluster.brokers import CONFIG, Machines, SomeJournals
 from unit.broker.rig import open_rig, scenario
 
 
@@ -158,3 +159,134 @@ async def test_the_owner_file_follows(tmp_path: Path, monkeypatch: pytest.Monkey
         numbers = rig.ctx.catalog._catalog.counters()
     owner = read_owner(journals)
     assert owner is not None and owner.witness == numbers, "at the end in any case"
+
+
+# ------------------------------------------------------------------------------------------------------- a cluster
+
+
+@scenario
+async def test_a_topic_of_another_broker_has_queues_before_it_is_seen(tmp_path: Path) -> None:
+    """In journals of this broker, which are made before; of others it only knows that they exist."""
+    machines = Machines()
+    async with open_rig(tmp_path, shared=machines.store()) as rig:
+        two, three = machines.broker(2), machines.broker(3)
+        catalog, queues = rig.ctx.catalog, rig.ctx.store.queues
+        hosting = catalog.queues.hosting = SomeJournals()
+        hosting.heard = lambda: (sorted(catalog.image.topics), len(queues))
+        made = await catalog.call(lambda: two.made("a", partitions=4, factor=1))
+        journals = {journal for _, _, journal in made.places()}
+        assert len(journals) == 4 and catalog.image.topic("a") is None
+        hosting.journals = set(sorted(journals)[:2])
+        await catalog.refresh()
+        assert catalog.image.topic("a") == made
+        assert {queue.journal for queue in queues.values()} == hosting.journals and len(queues) == 2
+        assert hosting.told == [
+            ("host", frozenset(journals), [], 0),
+            ("knows", catalog.image.next_queue_id, ["a"], 2),
+        ]
+        assert (await catalog.call(lambda: three.made("b", factor=2))) and catalog.queues.count == 4
+        grown = await catalog.call(lambda: two.catalog.add_partitions("a", 6))
+        assert isinstance(grown, Topic)
+        await catalog.refresh()
+        assert catalog.queues.count == 7 and catalog.image.topic("a") == grown
+        assert sorted(queues) == [each for _, each, journal in grown.places() if journal in hosting.journals]
+
+
+@scenario
+async def test_a_topic_that_another_broker_changes_and_deletes(tmp_path: Path) -> None:
+    machines = Machines()
+    async with open_rig(tmp_path, shared=machines.store()) as rig:
+        two, catalog, store = machines.broker(2), rig.ctx.catalog, rig.ctx.store
+        catalog.queues.hosting = SomeJournals()
+        old = await catalog.call(lambda: two.made("a", factor=1))
+        await catalog.call(lambda: two.made("b", factor=1))
+        await catalog.refresh()
+        change = [ConfigChange("retention.ms", 0, "77")]
+        assert isinstance(await catalog.call(lambda: two.catalog.alter_configs("a", change, broker=CONFIG)), Topic)
+        await catalog.refresh()
+        assert rig.queue("a").config.retention_ms == 77
+        await catalog.call(lambda: two.catalog.delete_topic("a", broker=CONFIG))
+        await catalog.call(lambda: two.made("a", partitions=2, factor=1))
+        await catalog.refresh()
+        new = catalog.image.topic("a")
+        assert new is not None and new.topic_id != old.topic_id
+        assert not any(each in store.queues for _, each in old.queues())
+        assert all(each in store.queues for _, each in new.queues()) and catalog.queues.count == 3
+
+
+@scenario
+async def test_settings_that_another_broker_changes(tmp_path: Path) -> None:
+    machines = Machines()
+    async with open_rig(tmp_path, shared=machines.store()) as rig:
+        two, catalog = machines.broker(2), rig.ctx.catalog
+        catalog.queues.hosting = SomeJournals()
+        await catalog.call(lambda: two.made("a", factor=1))
+        change = [ConfigChange("log.retention.ms", 0, "88")]
+        await catalog.call(lambda: two.catalog.alter_broker_configs(None, change, broker=CONFIG))
+        await catalog.refresh()
+        assert rig.queue("a").config.retention_ms == 88 and rig.configs[-1] is catalog.config
+        await catalog.call(lambda: two.catalog.alter_broker_configs(2, change, broker=CONFIG))
+        await catalog.refresh()
+        assert len(rig.configs) == 2 and catalog.config.layers.dynamic == {}, "that was for broker 2"
+
+
+@scenario
+async def test_what_is_folded_is_not_lost_with_who_waited_for_it(tmp_path: Path) -> None:
+    """A call that is cancelled has perhaps learned of topics, and its names must reach the next one."""
+    machines = Machines()
+    async with open_rig(tmp_path, shared=machines.store()) as rig:
+        two, catalog = machines.broker(2), rig.ctx.catalog
+        catalog.queues.hosting = SomeJournals()
+        await catalog.call(lambda: two.made("a", factor=1))
+        waiting = asyncio.create_task(catalog.refresh())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        await catalog.refresh()
+        assert rig.queue("a") is not None and await catalog.make_slots() == catalog.image.slots
+
+
+@scenario
+async def test_a_journal_that_cannot_be_made_is_tried_again(tmp_path: Path) -> None:
+    """Until then nobody sees its topics."""
+    machines = Machines()
+    async with open_rig(tmp_path, shared=machines.store()) as rig:
+        two, catalog = machines.broker(2), rig.ctx.catalog
+        hosting = catalog.queues.hosting = SomeJournals()
+        await catalog.call(lambda: two.made("a", factor=1))
+        hosting.heard = lambda: 1 // 0  # type: ignore[assignment, return-value]
+        with pytest.raises(ZeroDivisionError):
+            await catalog.refresh()
+        assert catalog.image.topic("a") is None
+        hosting.heard = tuple
+        await catalog.adopt()
+        assert rig.queue("a") is not None
+
+
+@scenario
+async def test_topics_of_a_cluster_are_counted_together(tmp_path: Path) -> None:
+    machines = Machines()
+    async with open_rig(tmp_path, {"cairn.partitions.max": "4"}, shared=machines.store()) as rig:
+        two, catalog = machines.broker(2), rig.ctx.catalog
+        catalog.queues.hosting = SomeJournals(set())
+        await catalog.call(lambda: two.made("a", partitions=4, factor=1))
+        await catalog.refresh()
+        refusal = await catalog.create_topic(CreateTopic(name="b", replication_factor=1))
+        assert isinstance(refusal, Refusal) and "more than the 4 that exist" in refusal.message
+
+
+@scenario
+async def test_slots_of_a_cluster(tmp_path: Path) -> None:
+    """They wait for as many brokers as their replicas need, and are made once."""
+    machines = Machines()
+    machines.broker(1), machines.broker(2)
+    catalogs = [machines.broker(number, registered=False).catalog for number in (4, 5)]
+    refusal = catalogs[0].make_slots_replicated(CONFIG)
+    assert isinstance(refusal, Refusal) and refusal.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert "when 3 brokers are live (offsets.topic.replication.factor); 2 are" in refusal.message
+    machines.broker(3)
+    slots = catalogs[0].make_slots_replicated(CONFIG)
+    assert isinstance(slots, Slots) and slots == catalogs[1].make_slots_replicated(CONFIG)
+    cluster = catalogs[1].cluster
+    assert cluster is not None and set(slots.cycle) == set(cluster.view.journals) and slots.count == 24
+    assert {len(kept.record.replicas) for kept in cluster.view.journals.values()} == {3}

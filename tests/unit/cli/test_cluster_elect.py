@@ -33,7 +33,7 @@ def test_preferred_leaders(capsys: pytest.CaptureFixture[str]) -> None:
     cluster.refusals = {1: (84, "election not needed"), 2: (80, "broker 2 is not in sync")}
     assert elect(cluster) == 1
     said = capsys.readouterr().err
-    assert "preferred broker: 1 partitions" in said and "broker 2 is not in sync" in said and "not needed" not in said
+    assert "preferred broker: 1\n" in said and "broker 2 is not in sync" in said and "not needed" not in said
     assert cluster.elected == [ElectLeadersRequest(topic_partitions=None, timeout_ms=30_000)]
     cluster.refusals = {}
     assert elect(cluster, "--json") == 0

@@ -65,6 +65,12 @@ def test_a_cluster_at_rest_has_no_problems() -> None:
     assert report.notes == ("journal 2: led by another broker than the preferred one",)
 
 
+def test_each_broker_knows_the_age_of_its_own_session() -> None:
+    seen = view(journal(1))
+    report = merge({1: one(seen, session_age_ms={1: 40}), 2: one(seen, session_age_ms={2: 900})})
+    assert [row.session_age_ms for row in report.brokers] == [40, 900, None]
+
+
 def test_the_newest_metadata_count() -> None:
     old, new = view(journal(1, M1), revision=5), view(journal(1, M2, epoch=21), revision=6)
     for told in ({1: one(old), 2: one(new)}, {2: one(new), 1: one(old)}):

@@ -36,7 +36,7 @@ from cairnmq.replication.controller import elect_preferred, elect_unclean
 from cairnmq.replication.leader import LeaderSettings
 from cairnmq.replication.records import ClusterView, Member, Proposal, PublishedEnd
 from cairnmq.settings.cluster import ClusterConfig
-from cairnmq.storage.api.serving import Leader
+from cairnmq.storage.api.start import Leader
 from cairnmq.wire.internal_handshake import Identity
 from cairnmq.wire.messages import DescribeJournalsResponse
 
@@ -123,25 +123,26 @@ class ClusterNode:
 
     async def hand_over(self) -> None:
         """Before a stop: others lead what this broker leads, if there is anybody (R12)."""
-        if not self._leadership.led or not self._others_live():
+        if not self._to_hand_over():
             return
-        log.info("handing over leadership of %d journals", len(self._leadership.led))
+        log.info("handing over leadership of %d journals", len(self._to_hand_over()))
         try:
             async with asyncio.timeout(HAND_OVER_SECONDS):
                 await self._told(await self.metadata.call(self._joined.store.stopping))
-                while self._leadership.led and self._others_live():
+                while self._to_hand_over():  # noqa: ASYNC110 - the metadata or an own step may end it
                     await asyncio.sleep(LOOK_SECONDS)
         except (TimeoutError, Fault):
-            log.warning("leadership of %d journals could not be handed over", len(self._leadership.led))
+            log.warning("leadership of %d journals could not be handed over", len(self._to_hand_over()))
 
-    def _others_live(self) -> bool:
-        view, led = self.view(), self._leadership.led
-        return any(
-            member.broker != self._leadership.node and view.is_live(member)
-            for journal in led
-            if journal in view.journals
-            for member in view.journals[journal].record.isr
-        )
+    def _to_hand_over(self) -> list[int]:
+        """Journals that this broker leads and another one can lead, which is not on its way down itself."""
+        view, own = self.view(), self._leadership.node
+
+        def can_lead(member: Member) -> bool:
+            return member.broker != own and view.is_live(member) and not view.brokers[member.broker].stopping
+
+        led = (journal for journal in self._leadership.led if journal in view.journals)
+        return [journal for journal in led if any(map(can_lead, view.journals[journal].record.isr))]
 
     async def close(self) -> None:
         """No roles, no links, no session. The journals stay as they are."""

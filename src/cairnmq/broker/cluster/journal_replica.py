@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
-from cairnmq.errors import Corrupt, Fault
+from cairnmq.errors import Fault
 from cairnmq.os_errors import text_of
 from cairnmq.replication.follower import Append, Cut, JournalFollower, KnownEnds, Reread, Stop
 from cairnmq.replication.history import EpochHistory
@@ -94,6 +94,7 @@ class JournalReplica:
         self.is_ready = False
         self._published = -1
         self._out_in = -1  # the epoch in which this replica cannot go on by itself
+        self._taking = asyncio.Lock()
         self._due = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._proposing = False
@@ -364,7 +365,12 @@ class JournalReplica:
         self._ports.follow(self, leader.broker)
 
     async def replied(self, asked: FetchPosition, reply: FetchReply, data: memoryview) -> None:
-        """What the leader told, and its bytes from the own end on, which are free again when this returns."""
+        """What the leader told, and its bytes from the own end on, which are free again when this returns. One at a
+        time: what a reply is about is known only when the one before has been taken."""
+        async with self._taking:
+            await self._take(asked, reply, data)
+
+    async def _take(self, asked: FetchPosition, reply: FetchReply, data: memoryview) -> None:
         follower = self.follower
         if follower is None or asked.follower != follower.me:
             return
@@ -386,7 +392,7 @@ class JournalReplica:
 
     async def _append(self, follower: JournalFollower, reply: Accepted, data: memoryview, sync: bool) -> None:
         path, loop = self.path, self._store.loops[self.number]
-        assert isinstance(path, FollowPath)
+        assert isinstance(path, FollowPath) and path.journal.end == self.history.end
         if path.stopped is not None:
             raise Fault(path.stopped)
         now_ms = self._ports.wall_ms()

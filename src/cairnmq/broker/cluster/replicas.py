@@ -158,7 +158,7 @@ class Replicas:
         for journal, kept in cluster.view.journals.items():
             if self._leadership.node in kept.record.replicas and not self.hosts(journal):
                 log.info("journal %d: this broker is one of its replicas", journal)
-                await self._store.host(journal)
+                self._store.host(journal)
 
     def knows_queues(self, next_queue: int) -> None:
         self._store.knows_queues(next_queue)
@@ -241,6 +241,7 @@ class Replicas:
     def _coordinate(self, replica: JournalReplica) -> None:
         """Coordinators of the slots in a journal are loaded when nothing that they act on can be taken back (R24)."""
         slots, leader = self._catalog.image.slots, replica.leader
+        self._store.slots = slots
         if slots is None or leader is None or not replica.is_ready or replica.coordinates:
             return
         if replica.number in slots.cycle:

@@ -62,6 +62,7 @@ class Coordinator:
         self._expiry: asyncio.Task[None] | None = None
         self._closed = False
         self._moved = False
+        self.failure = ErrorCode.COORDINATOR_NOT_AVAILABLE  # said when something could not be stored
 
     def start(
         self, retention_ms: Callable[[], int], interval_ms: int, topic_name: Callable[[bytes], str | None]
@@ -83,12 +84,8 @@ class Coordinator:
     def drop(self) -> None:
         """Another broker coordinates these groups: nothing is decided any more, and nobody waits here."""
         self._moved = True
+        self.failure = ErrorCode.NOT_COORDINATOR
         self.drain()
-
-    @property
-    def failure(self) -> ErrorCode:
-        """What is said when something could not be stored."""
-        return ErrorCode.NOT_COORDINATOR if self._moved else ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     async def close(self) -> None:
         """What was decided is still stored; what the disk does not take in time is left to recovery."""

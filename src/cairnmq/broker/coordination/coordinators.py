@@ -83,7 +83,8 @@ class Coordinators:
         say is served, and time counts for it."""
         self.drop(journal)
         topics = self._around.topics
-        one = self._loaded[journal] = JournalCoordinator.load(journal, epoch, keyed, self._around)
+        one = JournalCoordinator.load(journal, epoch, keyed, self._around, lambda: self._others(journal))
+        self._loaded[journal] = one
         slots = topics.image.slots
         self._sole = one if slots is not None and set(slots.cycle) == {journal} else None
         self.group_bytes.count_again()
@@ -135,6 +136,9 @@ class Coordinators:
         await asyncio.gather(*(one.coordinator.close() for one in self.loaded))
         for one in self.loaded:
             one.purge.close()
+
+    def _others(self, journal: int) -> list[JournalCoordinator]:
+        return [one for number, one in self._loaded.items() if number != journal]
 
     def _held_bytes(self) -> int:
         return sum(one.coordinator.groups.held_bytes() for one in self.loaded)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from cairnmq.broker.coordination.coordinator import Coordinator
 from cairnmq.broker.coordination.cores import Cores, group_limits, transaction_limits
@@ -14,9 +15,11 @@ from cairnmq.broker.coordination.offset_purge import OffsetPurge
 from cairnmq.broker.coordination.transaction_coordinator import EndOffsets, TransactionCoordinator
 from cairnmq.decision import KeyedRecord
 from cairnmq.errors import ErrorCode
+from cairnmq.groups.messages import GroupCounts
 from cairnmq.metadata.image import Image
 from cairnmq.settings.broker import BrokerConfig
 from cairnmq.storage.api.serving import Marker
+from cairnmq.transactions.messages import IdCounts
 
 
 class Topics(Protocol):
@@ -64,9 +67,15 @@ class JournalCoordinator(Struct, frozen=True, eq=False, weakref=True):
 
     @classmethod
     def load(
-        cls, journal: int, epoch: int, keyed: Mapping[tuple[str, bytes], bytes], around: Surroundings
+        cls,
+        journal: int,
+        epoch: int,
+        keyed: Mapping[tuple[str, bytes], bytes],
+        around: Surroundings,
+        others: Callable[[], Iterable[JournalCoordinator]],
     ) -> JournalCoordinator:
-        """From the keyed facts of the journal, or of more: only those of its slots count."""
+        """From the keyed facts of the journal, or of more: only those of its slots count. `others`: of this broker,
+        with which it shares the limits."""
         topics, config, slots = around.topics, around.topics.config, around.topics.image.slots
         assert slots is not None, "a cluster without slots has no coordinators"
         cores = Cores.load(
@@ -75,8 +84,8 @@ class JournalCoordinator(Struct, frozen=True, eq=False, weakref=True):
             slots=slots,
             journal=journal,
             epoch=epoch,
-            group_limits=group_limits(config),
-            transaction_limits=transaction_limits(config),
+            group_limits=replace(group_limits(config), elsewhere=lambda: _groups_of(others())),
+            transaction_limits=replace(transaction_limits(config), elsewhere=lambda: _ids_of(others())),
         )
         return cls(
             cores.facts,
@@ -114,3 +123,13 @@ class JournalCoordinator(Struct, frozen=True, eq=False, weakref=True):
         self.transactions.drop()
         self.facts.drop()
         self.purge.close()
+
+
+def _groups_of(several: Iterable[JournalCoordinator]) -> GroupCounts:
+    counts = [one.coordinator.groups.commits.counts() for one in several]
+    return GroupCounts(sum(each.with_members for each in counts), sum(each.with_offsets for each in counts))
+
+
+def _ids_of(several: Iterable[JournalCoordinator]) -> IdCounts:
+    cores = [one.transactions.core for one in several]
+    return IdCounts(sum(len(each.ids) for each in cores), sum(len(each.idle) for each in cores))

@@ -58,8 +58,10 @@ class TransactionCoordinator:
         )
         self._watches: list[asyncio.Task[None]] = []
         self._marking: set[asyncio.Task[None]] = set()
+        self._asked: set[asyncio.Future[Response | None]] = set()
         self._closing = False
         self._moved = False
+        self.failure = ErrorCode.COORDINATOR_NOT_AVAILABLE  # said when something could not be stored
         self._told_full = False
 
     def start(self, abort_ms: int, expire_ms: int) -> None:
@@ -87,16 +89,13 @@ class TransactionCoordinator:
     def drop(self) -> None:
         """Another broker coordinates these ids: it writes the markers that are missing, and whoever waits asks it."""
         self._moved = self._closing = True
+        self.failure = ErrorCode.NOT_COORDINATOR
         for task in (*self._watches, *self._marking):
             task.cancel()
         self._watches = []
-        for transactional_id, decision in self.core.drain():
-            self._carry_out(transactional_id, decision)
-
-    @property
-    def failure(self) -> ErrorCode:
-        """What is said when something could not be stored."""
-        return ErrorCode.NOT_COORDINATOR if self._moved else ErrorCode.COORDINATOR_NOT_AVAILABLE
+        for future in self._asked:
+            if not future.done():
+                future.set_result(None)
 
     async def settled(self) -> None:
         """Returns when nothing is on its way, and no markers are."""
@@ -162,8 +161,12 @@ class TransactionCoordinator:
 
         if self._moved:
             return Response(self.failure)
-        self._carry_out(transactional_id, decide(deliver))
-        return await future or Response(self.failure)
+        self._asked.add(future)
+        try:
+            self._carry_out(transactional_id, decide(deliver))
+            return await future or Response(self.failure)
+        finally:
+            self._asked.discard(future)
 
     def _carry_out(self, transactional_id: str, decision: TransactionDecision) -> None:
         self._writes.submit(transactional_id, decision)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cairnmq import __version__, kernels
-from cairnmq.broker.http import group_status, message_status
+from cairnmq.broker.http import cluster_status, group_status, message_status
 from cairnmq.broker.http.chunked import slices
 from cairnmq.broker.http.process_figures import boot_time, open_files, open_files_max, read_figures
 from cairnmq.broker.http.queue_size_cache import Sizes
@@ -67,7 +67,12 @@ class Status:
             "topics": await self.topics(),
             "groups": await self.groups(),
             **self.storage(),
+            **({} if (cluster := self.cluster()) is None else {"cluster": cluster}),
         }
+
+    def cluster(self) -> Json | None:
+        """Brokers and journals; None on one node."""
+        return None if self._ctx is None else cluster_status.cluster(self._ctx)
 
     def broker(self) -> Json:
         problems = self.problems()
@@ -263,6 +268,7 @@ class Status:
         if ctx is not None:
             _connection_metrics(ctx, out)
             _topic_metrics(ctx, out)
+            cluster_status.cluster_metrics(ctx, out)
             _storage_metrics(ctx, out)
             await _disk_metrics(ctx, out)
             if self._of_groups is not None:

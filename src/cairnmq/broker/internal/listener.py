@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from cairnmq.broker.internal.link_numbers import LinkNumbers
 from cairnmq.broker.internal.link_timing import LinkTiming
 from cairnmq.broker.internal.served_link import Serve, ServedLink, Serving
-from cairnmq.broker.options import Address
 from cairnmq.os_errors import reason_of
-from cairnmq.wire.internal_handshake import SECRET_CHARACTERS_MIN, Identity
+from cairnmq.wire.internal import Failure
+from cairnmq.wire.internal_handshake import Identity
 
 log = logging.getLogger(__name__)
 
@@ -22,18 +22,6 @@ _ACCEPTED_AT_ONCE = 16
 CONNECTIONS_MAX = 256
 _PAUSE_SECONDS = 0.5  # without descriptors nothing can be accepted, and the loop would say so without end
 _NOTE_SECONDS = 1.0
-
-
-def exposure_refusal(address: Address, secret: str | None, insecure: bool) -> str | None:
-    """Why the internal listener may not be opened here: whoever reaches it is given every record."""
-    if secret is not None and len(secret) < SECRET_CHARACTERS_MIN:
-        return f"cairn.cluster.secret: has {len(secret)} characters; at least {SECRET_CHARACTERS_MIN} are needed"
-    if address.loopback or secret is not None or insecure:
-        return None
-    return (
-        f"--internal {address}: anybody who reaches this address could read every record; "
-        "set cairn.cluster.secret on all brokers, or say --insecure"
-    )
 
 
 class InternalListener:
@@ -77,7 +65,7 @@ class InternalListener:
             self._listening = None
         links = list(self._connections)
         for link in links:
-            link.close("this broker is closing")
+            link.close(Failure.CLOSING, "this broker is closing")
         for link in links:
             await link.finished()
         self._readers.shutdown(wait=False)

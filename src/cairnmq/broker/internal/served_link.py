@@ -62,6 +62,7 @@ class ServedLink:
         self.address = address
         self.peer: Peer | None = None
         self._waiting: deque[tuple[int, ReplicaFetch]] = deque()
+        self._owed = 0  # responses to requests that have arrived
         self._task: asyncio.Task[None] | None = None
         self._accepting = Accepting(serving.identity(), serving.secret, secrets.token_bytes(NONCE_BYTES))
         tune(sock, serving.timing)
@@ -70,14 +71,17 @@ class ServedLink:
         self._timer = self._loop.call_later(serving.timing.hello_seconds, self._too_late)
         self._socket.start()
 
-    def close(self, reason: str) -> None:
+    def close(self, code: Failure, reason: str) -> None:
         """Requests that are being served end, and their responses are dropped."""
-        self._socket.close(reason)
+        self._socket.refuse(code, reason)
 
     async def finished(self) -> None:
-        """When nothing of it is served any more."""
+        """When nothing of it is served any more. What still is after its link has closed is cancelled in the end."""
         if self._task is not None:
-            await asyncio.wait([self._task])
+            _, late = await asyncio.wait([self._task], timeout=self._serving.timing.finish_seconds)
+            for task in late:
+                task.cancel()
+                await asyncio.wait([task])
 
     def _too_late(self) -> None:
         self._socket.refuse(Failure.MALFORMED, f"no handshake within {self._serving.timing.hello_seconds:g} s")
@@ -116,7 +120,7 @@ class ServedLink:
         self._timer.cancel()
         self.peer = Peer(hello, self._accepting.version)
         if replaced is not None:
-            replaced.close("replaced by a later link")
+            replaced.close(Failure.OLDER_LINK, "replaced by a later link")
         self._socket.parser.header_bytes_max = HEADER_BYTES_MAX
         self._socket.send(Kind.WELCOME, frame.correlation, self._accepting.welcome())
 
@@ -125,7 +129,7 @@ class ServedLink:
             text = f"requests of kind {frame.kind} are not served on a {peer.purpose} link"
             self._fail(frame.correlation, Failure.UNKNOWN_KIND, text)
             return
-        if len(self._waiting) + (self._task is not None) + self._socket.unsent >= IN_FLIGHT_MAX:
+        if self._owed + self._socket.unsent >= IN_FLIGHT_MAX:
             raise LinkRefused(Failure.TOO_MANY_REQUESTS, f"more than {IN_FLIGHT_MAX} requests in flight")
         try:
             fetch = decode(ReplicaFetch, frame.header)
@@ -134,6 +138,7 @@ class ServedLink:
         if any(ask.follower != peer.broker for ask in fetch.journals):
             raise LinkRefused(Failure.OTHER_BROKER, f"a position of another broker came from broker {peer.broker}")
         self._waiting.append((frame.correlation, fetch))
+        self._owed += 1
         if self._task is None:
             self._task = self._loop.create_task(self._serve_all(peer))
         else:
@@ -145,6 +150,7 @@ class ServedLink:
                 correlation, fetch = self._waiting.popleft()
                 peer.begin(bool(self._waiting))
                 await self._serve(peer, correlation, fetch)
+                self._owed -= 1
         finally:
             self._task = None
 

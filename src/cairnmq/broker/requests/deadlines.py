@@ -39,9 +39,7 @@ class Deadlines:
     def _look(self) -> None:
         loop = asyncio.get_running_loop()
         now = loop.time()
-        expired = [each for each, until in self._until.items() if until <= now]
-        for request in expired:
+        for request in [each for each, until in self._until.items() if until <= now]:
             del self._until[request]
+            loop.call_soon(request.expire)  # each for itself: one that fails keeps no other waiting
         self._timer = loop.call_later(LOOK_SECONDS, self._look) if self._until else None
-        for request in expired:
-            request.expire()

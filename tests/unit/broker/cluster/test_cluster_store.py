@@ -1,139 +1,27 @@
-"""A broker's part of the metadata store: lives, sessions, proposals, the controller."""
+"""A broker's part of the metadata store: sessions, proposals, the controller; also of two processes with one file."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
 
 from cairnmq.broker.cluster.cluster_store import Done, Refused
-from cairnmq.errors import Fault, Unreachable
-from cairnmq.metadata.cluster_records import BrokerEntry, put_journal
-from cairnmq.metadata.store import Away, InDoubt
+from cairnmq.metadata.store import Away, Conflict, InDoubt, MetadataStore, NextEpoch, Op, Session, Watch
 from cairnmq.replication.controller import ControllerMemory, decide
-from cairnmq.replication.records import JournalRecord, Member, Proposal, PublishedEnd
-from unit.broker.cluster.brokers import SESSION_MS, Machines, OneBroker, entry
+from cairnmq.replication.records import Member, PublishedEnd
+from unit.broker.cluster.brokers import SESSION_MS, Machines, OneBroker, Time, journal, registered
+from unit.metadata.second_process import SecondProcess, SecondStore
+from unit.metadata.test_sqlite import SharedHarness
 
 
 @pytest.fixture
 def machines() -> Machines:
     return Machines()
-
-
-def registered(one: OneBroker, broker: int | None = None) -> BrokerEntry:
-    one.cluster.poll()
-    return one.cluster.cluster.brokers[broker or one.number]
-
-
-def journal(one: OneBroker, *members: Member, epoch: int = 0) -> Proposal:
-    """A journal in the store, and a proposal that its first member leads it."""
-    record = JournalRecord(7, tuple(each.broker for each in members), None, epoch, members)
-    answer = one.catalog.transact([put_journal(record)])
-    assert isinstance(answer, int)
-    one.cluster.poll()
-    new_epoch = one.store.epoch + 1
-    return Proposal(replace(record, leader=members[0], epoch=new_epoch), answer, (members[0],), new_epoch)
-
-
-# -------------------------------------------------------------------------------------------------- registration
-
-
-def test_a_first_life(machines: Machines) -> None:
-    one, two = machines.broker(1), machines.broker(2)
-    one.cluster.poll()
-    image = one.cluster.cluster
-    assert [one.cluster.me, two.cluster.me] == image.live_members() == [Member(1, 1), Member(2, 2)]
-    assert image.view.brokers[1] == image.brokers[1].record and not image.brokers[1].record.clean
-    assert (image.brokers[2].host, image.brokers[2].internal_port, image.level) == ("127.0.0.1", 9102, 1)
-    assert image == two.cluster.cluster and image.view.last_epoch == 2
-
-
-@pytest.mark.parametrize(("stopped_as", "clean"), [(1, True), (0, False), (9, False)])
-def test_next_life(machines: Machines, stopped_as: int, clean: bool) -> None:
-    """It is clean if its marker is of the life before; the session that was left over is taken over at once."""
-    machines.broker(1)
-    before_ms = machines.time.now_ms
-    again = machines.broker(1, registered=False)
-    assert again.register(stopped_as) == Member(1, 2) and machines.time.now_ms == before_ms
-    record = registered(again).record
-    assert (record.previous, record.clean) == (1, clean)
-    machines.pass_ms(SESSION_MS * 3, again)
-    again.cluster.poll()
-    assert again.cluster.cluster.live_members() == [Member(1, 2)], "the end of the former session takes nothing"
-
-
-def test_a_marker_of_nobody_is_no_clean_stop(machines: Machines) -> None:
-    one = machines.broker(1, registered=False)
-    one.register(stopped_as=0)
-    assert not registered(one).record.clean
-
-
-def test_another_directory_waits_for_the_session(machines: Machines) -> None:
-    """Of a broker that is dead. It lacks all that the other directory had, and is never clean."""
-    one, two = machines.broker(1), machines.broker(2)
-    journal(two, Member(1, 1), Member(2, 2))
-    again = machines.broker(1, registered=False)
-    again.cluster._sleep = lambda seconds: machines.pass_ms(int(seconds * 1000), two)
-    before_ms = machines.time.now_ms
-    assert again.register(stopped_as=1, directory_id="wiped") == Member(1, 3)
-    assert SESSION_MS <= machines.time.now_ms - before_ms <= 2 * SESSION_MS
-    record = registered(again).record
-    assert (record.clean, record.damaged) == (False, {7})
-    assert one.cluster.renew() is False
-
-
-def test_another_directory_is_refused_while_a_live_broker_has_the_id(machines: Machines) -> None:
-    one, again = machines.broker(1), machines.broker(1, registered=False)
-    again.cluster._sleep = lambda seconds: machines.pass_ms(int(seconds * 1000), one)
-    with pytest.raises(Fault, match=r"broker id 1 is in use by a live broker at 127.0.0.1:9001 with another data dir"):
-        again.register(directory_id="other")
-    assert registered(one).directory_id == "d1" and one.cluster.renew() is True
-    machines.pass_ms(SESSION_MS * 3, one)
-    assert len(machines.state.sessions) == 1, "what was refused leaves no session"
-
-
-def test_damage_stays_until_it_is_repaired(machines: Machines) -> None:
-    machines.broker(1, registered=False).register(damaged=frozenset({3, 7}))
-    one = machines.broker(1)
-    assert registered(one).record.damaged == {3, 7}, "a restart heals nothing"
-    assert isinstance(one.cluster.repaired(3), Done)
-    assert registered(one).record.damaged == {7}
-    machines.broker(1)
-    assert isinstance(one.cluster.repaired(7), Refused), "of an earlier life"
-
-
-def test_a_level_that_this_version_does_not_know(machines: Machines) -> None:
-    machines.broker(1)
-    new = machines.broker(2, registered=False)
-    with pytest.raises(Fault, match="the cluster is at level 1; this version knows levels 2 to 3"):
-        new.cluster.register(replace(entry(2), level=(2, 3)), 0, frozenset())
-    assert len(machines.state.sessions) == 1
-
-
-def test_registration_while_the_store_is_away(machines: Machines) -> None:
-    one = machines.broker(1, registered=False)
-    machines.stores[1].away = True
-    with pytest.raises(Unreachable):
-        one.register()
-    machines.stores[1].away = False
-    assert one.register() == Member(1, 1)
-
-
-@pytest.mark.parametrize("made", [True, False])
-def test_a_registration_in_doubt(machines: Machines, made: bool) -> None:
-    """A life that was begun is used, not lost: the next one would not be clean."""
-    one = machines.broker(1)
-    store = machines.stores[1]
-    session = one.cluster._new_session()
-    one.cluster._new_session = lambda: session  # type: ignore[method-assign]
-    resolve = store.resolve
-    store.resolve = lambda doubt: doubt  # type: ignore[method-assign, assignment, return-value]
-    store.loses = made
-    with pytest.raises(Unreachable):
-        one.register(stopped_as=1)
-    store.loses, store.resolve = None, resolve  # type: ignore[method-assign]
-    assert one.register(stopped_as=1) == Member(1, 2)
-    record = registered(one).record
-    assert (record.previous, record.clean) == (1, True) and one.cluster.renew() is True
 
 
 # ------------------------------------------------------------------------------------------------------ sessions
@@ -315,3 +203,103 @@ def test_all_elections_of_a_look_are_one_transaction(machines: Machines) -> None
     assert {record.leader for record in records} <= {Member(1, 1), Member(3, 3)}
     assert {record.epoch for record in records} == {machines.state.epoch}
     assert all(len(record.isr) == 3 for record in records)
+
+
+# ------------------------------------------------------------------------------------- two processes, one SQLite file
+
+
+class Unwoken:
+    """A store in another process, which wakes nobody here: its catalog polls."""
+
+    def __init__(self, store: SecondStore) -> None:
+        self._store = store
+
+    def watch(self, from_revision: int, wake: Callable[[], None] | None = None) -> Watch:
+        return self._store.watch(from_revision)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+@pytest.fixture(scope="module")
+def second() -> Iterator[SecondProcess]:
+    with closing(SecondProcess()) as process:
+        yield process
+
+
+class Pair:
+    """Broker 1 here and broker 2 in the other process."""
+
+    def __init__(self, harness: SharedHarness) -> None:
+        self.harness = harness
+        self.store = harness.open()
+        self.other = harness.beside(self.store)
+        self.one = OneBroker(1, self.store, Time())
+        self.two = OneBroker(2, cast(MetadataStore, Unwoken(self.other)), Time())
+
+    def pass_ms(self, ms: int, *renewing: OneBroker) -> None:
+        """A third broker lives on, so the store is written meanwhile."""
+        self.harness.pass_ms(ms, *(cast(Session, one.cluster) for one in renewing))
+
+
+@pytest.fixture
+def pair(tmp_path: Path, second: SecondProcess) -> Iterator[Pair]:
+    with closing(SharedHarness(tmp_path, second)) as harness:
+        pair = Pair(harness)
+        pair.one.register(), pair.two.register()
+        yield pair
+
+
+def test_two_processes_see_one_cluster(pair: Pair) -> None:
+    topic = pair.two.made("a", partitions=4, factor=2)
+    assert pair.one.cluster.look() and pair.one.cluster.poll() is not None
+    assert not pair.one.cluster.look()
+    assert pair.one.catalog.image.topic("a") == topic and pair.one.cluster.cluster == pair.two.cluster.cluster
+    made = pair.one.made("b", partitions=4, factor=2)
+    assert sorted(made.partitions[0].cycle) == sorted(topic.partitions[0].cycle), "the journals are there"
+    assert made.partitions[0].first == topic.partitions[0].end
+
+
+def test_topics_made_at_the_same_time_make_their_journals_once(pair: Pair) -> None:
+    """Both brokers decide on the same image; the slower one decides again."""
+    transact = pair.other.transact
+
+    def meanwhile(ops: Sequence[Op | NextEpoch]) -> int | Conflict | Away | InDoubt:
+        pair.other.transact = transact  # type: ignore[method-assign]
+        pair.one.made("a", factor=2)
+        return transact(ops)
+
+    pair.other.transact = meanwhile  # type: ignore[method-assign]
+    pair.two.made("b", factor=2)
+    pair.one.cluster.poll()
+    assert len(pair.one.cluster.cluster.view.journals) == 4 and pair.one.catalog.image.topic("b") is not None
+
+
+def test_a_session_in_another_process_ends(pair: Pair) -> None:
+    assert pair.two.cluster.elect_controller()
+    pair.pass_ms(SESSION_MS * 2, pair.one)
+    pair.one.cluster.poll()
+    assert pair.one.cluster.cluster.live_members() == [Member(1, 1)] and pair.one.cluster.elect_controller()
+    proposal = journal(pair.one, Member(1, 1))
+    assert isinstance(pair.two.cluster.propose([proposal], as_controller=True), Refused), "a zombie"
+    assert pair.two.cluster.renew() is False
+    assert pair.two.register(stopped_as=2).broker_epoch > 2 and registered(pair.one, 2).record.clean
+
+
+def test_a_broker_stopped_inside_a_transaction_makes_the_store_away(pair: Pair) -> None:
+    """No more: nobody's session ends by it, and what waits for the store is refused or goes on."""
+    proposal = journal(pair.one, Member(1, 1))
+    pair.other.stop_inside()
+    try:
+        assert isinstance(pair.one.cluster.renew(), Away)
+        assert isinstance(pair.one.cluster.propose([proposal], as_controller=False), Refused)
+        assert isinstance(pair.one.cluster.publish_end(7, PublishedEnd(0, 0, 0)), Refused)
+        assert pair.one.cluster.poll() is None, "reading goes on"
+        pair.harness.stand_still(SESSION_MS * 3)
+    finally:
+        pair.other.process.go_on()
+        pair.other.finish()
+    assert pair.one.cluster.renew() is True and pair.two.cluster.renew() is True
+    pair.one.cluster.poll()
+    assert pair.one.cluster.cluster.live_members() == [Member(1, 1), Member(2, 2)]
+    assert isinstance(pair.one.cluster.propose([proposal], as_controller=False), Done)

@@ -61,7 +61,7 @@ class Ports:
 
 async def until(true: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
-        while not true():
+        while not true():  # noqa: ASYNC110 - what is waited for has no event
             await asyncio.sleep(0.005)
 
 
