@@ -25,7 +25,7 @@ from cairnmq.storage.files.format import (
     segment_head,
 )
 from cairnmq.storage.journal.journal import JournalReader
-from cairnmq.storage.journal.replica_note import read_replica_note
+from cairnmq.storage.journal.replica_note import read_replica_note, replica_name
 from cairnmq.storage.recovery.journal_search import look_behind
 from cairnmq.storage.recovery.witness import KEY, SPACE, Seen
 
@@ -72,6 +72,7 @@ class JournalCheck:
         self._split_seen = self._split == 0
         self._epoch = self._synced = 0
         self._leader: int | None = None
+        self._is_copied = disk.exists(replica_name(number))
 
     def findings(self) -> Iterator[Finding]:
         reader, split = self.reader, self._split
@@ -160,7 +161,9 @@ class JournalCheck:
     def _entry(self, entry: Entry) -> Iterator[Finding]:
         file = self._file(entry.position)
         is_first = entry.position in self.reader.bases
-        if is_first != (entry.kind == SEGMENT):
+        if is_first and self._is_copied:
+            self._epoch = self._epoch or entry.epoch  # a follower's file that goes on where it was stopped or cut
+        elif is_first != (entry.kind == SEGMENT):
             yield Finding(file, f"{'no segment head' if is_first else 'a segment head'} at position {entry.position}")
         if entry.kind == SEGMENT:
             yield from self._head(entry, file)
