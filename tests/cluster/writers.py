@@ -55,6 +55,8 @@ class Notes:
         self.manner = manner
         self.places = places
         self.history = history
+        self.writer = manner.name
+        """Whose order counts; another name from when late requests of the one before may still come."""
         self.acked = 0
         self.failed = 0
         self.last_error = ""
@@ -65,7 +67,7 @@ class Notes:
         self.numbers[place] = number + 1
         value = f"{self.manner.name}-{number}{PADDING}"
         repeats = self.manner.retried and not self.manner.idempotent
-        return self.history.send(self.manner.name, place, value, weak=self.manner.weak, repeats=repeats)
+        return self.history.send(self.writer, place, value, weak=self.manner.weak, repeats=repeats)
 
     def told(self, send: Send, offset: int | None, error: object = None) -> None:
         """An error says nothing of whether it is there: an earlier try may have come through."""

@@ -81,6 +81,15 @@ class TopicQueues:
                 self.configure(new, config)
             self.count += (0 if new is None else new.count) - (0 if old is None else old.count)
 
+    async def settle(self, image: Image, config: BrokerConfig) -> None:
+        """At the start: storage was opened with what the metadata said before this broker was registered."""
+        self.count = 0
+        self.create([(None, topic) for topic in image.topics.values()], config)
+        for topic in image.topics.values():
+            self.configure(topic, config)
+        self.all_known(image)
+        await self._store.delete_queues([each for each in self._store.queues if image.find_queue(each) is None])
+
     def configure(self, topic: Topic, config: BrokerConfig) -> None:
         """Settings of a topic under those of the broker."""
         log_config = effective(topic.configs, config)
@@ -88,6 +97,14 @@ class TopicQueues:
             queue = self._store.queues.get(queue_id)
             if queue is not None and queue.config != log_config:
                 self._store.configure(queue_id, log_config)
+
+    def too_many(self, more: int, config: BrokerConfig) -> Refusal | None:
+        """Whether a broker's limit refuses so many partitions more."""
+        limit, now = config.cairn_partitions_max, self.count
+        if not 0 < more <= PARTITIONS_MAX or now + more <= limit:
+            return None
+        why = f"{more} partitions more than the {now} that exist would exceed cairn.partitions.max={limit}"
+        return Refusal(ErrorCode.POLICY_VIOLATION, why)
 
     def all_known(self, image: Image) -> None:
         """Whoever meets another id below the next one knows that its topic is deleted."""
@@ -105,8 +122,11 @@ class TopicQueues:
         first = old.count if old is not None and old.topic_id == new.topic_id else 0
         if first == new.count:
             return []
-        specs, hosting = queue_specs(new, config, first), self.hosting
-        return specs if hosting is None else [spec for spec in specs if hosting.hosts(spec.journal)]
+        hosting, present = self.hosting, self._store.queues
+        if hosting is None:
+            return queue_specs(new, config, first)
+        wanted = {queue for _, queue, journal in new.places() if queue not in present and hosting.hosts(journal)}
+        return [spec for spec in queue_specs(new, config, first) if spec.queue_id in wanted] if wanted else []
 
 
 class LiveCatalog:
@@ -133,7 +153,9 @@ class LiveCatalog:
         self._purge = purge
         self.queues = TopicQueues(store, self.image)
         self.on_image: Callable[[], None] = lambda: None  # hears when clients read what was folded
-        self._newest = self.image  # as folded; `image` is what is read
+        self.cluster = self._newest_cluster = metadata.catalog.cluster  # brokers and journals; None on one node
+        self._is_settled = self.cluster is None  # on one node nothing changes while it starts
+        self._newest = self.image  # as folded; `image` and `cluster` are what is read
         self._touched: set[str] = set()  # topics that may differ between the two
         self._clock = clock
         self._on_config = on_config
@@ -165,8 +187,8 @@ class LiveCatalog:
                 self._keep_later = loop.call_later(KEEP_SECONDS, self._keep)
         return done
 
-    def _receive(self, image: Image, touched: frozenset[str]) -> None:
-        self._newest = image
+    def _receive(self, image: Image, cluster: ClusterImage | None, touched: frozenset[str]) -> None:
+        self._newest, self._newest_cluster = image, cluster
         self._touched |= touched
 
     async def _witness(self, counters: Counters) -> bool:
@@ -196,7 +218,7 @@ class LiveCatalog:
             count = len(request.assignments) or (
                 config.num_partitions if request.partitions < 0 else request.partitions
             )
-            if refusal := self._too_many(count):
+            if refusal := self.queues.too_many(count, config):
                 return refusal
             topic = await self._call(
                 lambda: self._catalog.create_topic(request, broker=config, now_ms=now_ms, validate_only=validate_only)
@@ -224,10 +246,9 @@ class LiveCatalog:
         validate_only: bool = False,
     ) -> Topic | Refusal:
         async with self._turn:
-            before = self.image.topic(name)
-            if before is not None and (refusal := self._too_many(count - before.count)):
+            before, config = self.image.topic(name), self.config
+            if before is not None and (refusal := self.queues.too_many(count - before.count, config)):
                 return refusal
-            config = self.config
             topic = await self._call(
                 lambda: self._catalog.add_partitions(
                     name, count, broker=config, assignments=assignments, validate_only=validate_only
@@ -307,44 +328,42 @@ class LiveCatalog:
 
     async def call(self, work: Callable[[], T]) -> T:
         """Anything on the metadata thread, without waiting for changes of topics. What it has folded is handed over
-        together, also if nobody waits for it any more; `adopt` lets clients read it."""
+        together, also if nobody waits for it any more; `adopt` lets it be read."""
         loop = asyncio.get_running_loop()
 
         def run() -> T:
             done = work()
             touched = frozenset(self._catalog.touched)
             self._catalog.touched.clear()
-            loop.call_soon_threadsafe(self._receive, self._catalog.image, touched)
+            loop.call_soon_threadsafe(self._receive, self._catalog.image, self._catalog.cluster, touched)
             return done
 
         return await loop.run_in_executor(self._thread, run)
 
     async def adopt(self) -> None:
-        """Clients read what is folded."""
-        async with self._turn:
-            await self._adopt()
-
-    @property
-    def cluster(self) -> ClusterImage:
-        """Brokers and journals, as last folded."""
-        assert self._catalog.cluster is not None, "one node"
-        return self._catalog.cluster
-
-    @property
-    def is_behind(self) -> bool:
-        """Whether something is folded that clients do not read yet."""
-        return self.image is not self._newest
+        """What is folded is read from now on: topics, then the brokers and journals of the same moment."""
+        if self.image is self._newest and self._is_settled:
+            self.cluster = self._newest_cluster
+        else:
+            async with self._turn:
+                await self._adopt()
 
     async def _adopt(self, own: Topic | None = None) -> None:
         """What is folded becomes what is read: storage has new queues before, and loses those of deleted topics after.
         Of their offsets whoever deletes a topic takes care, but for `own`."""
+        if not self._is_settled and self.queues.hosting is not None and self.cluster is not None:
+            await self.queues.hosting.host(self.cluster)
+            await self.queues.settle(self.image, self.config)
+            self._is_settled = True
         while self.image is not self._newest:
-            image, names = self._newest, self._touched
+            image, cluster = self._newest, self._newest_cluster
+            if self.queues.hosting is not None and cluster is not None:
+                await self.queues.hosting.host(cluster)
+                if self._newest is not image:
+                    continue
+            changes = [(self.image.topic(name), image.topic(name)) for name in self._touched]
             self._touched = set()
-            changes = [(self.image.topic(name), image.topic(name)) for name in names]
             config = self._new_config(image)
-            if self.queues.hosting is not None:
-                await self.queues.hosting.host(self.cluster)
             self.queues.create(changes, self.config)
             self.image = image
             if config is not None:
@@ -353,6 +372,7 @@ class LiveCatalog:
             gone = await self.queues.delete(changes)
             if any(own is None or topic.topic_id != own.topic_id for topic in gone):
                 self._purge.start(self.topic_ids)
+        self.cluster = self._newest_cluster
         self.on_image()
 
     def _new_config(self, image: Image) -> BrokerConfig | None:
@@ -372,13 +392,6 @@ class LiveCatalog:
             self.queues.configure(topic, config)
         self._store.reconfigure(config)
         self._on_config(config)
-
-    def _too_many(self, more: int) -> Refusal | None:
-        limit, now = self.config.cairn_partitions_max, self.queues.count
-        if not 0 < more <= PARTITIONS_MAX or now + more <= limit:
-            return None
-        why = f"{more} partitions more than the {now} that exist would exceed cairn.partitions.max={limit}"
-        return Refusal(ErrorCode.POLICY_VIOLATION, why)
 
     async def next_producer_id(self) -> int:
         """Numbers come in blocks, so that a new producer rarely waits for the metadata store."""

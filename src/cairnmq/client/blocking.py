@@ -125,6 +125,7 @@ class Client:
         self._bootstrap = bootstrap
         self._client_id = client_id
         self._links: dict[int, _Link] = {}
+        self._silent: str | None = None  # the address that was lost last: others are tried before it
 
     @classmethod
     def connect(
@@ -349,9 +350,10 @@ class Client:
             else:
                 link, number = underway
                 try:
-                    results.append(link.receive(number, deadline + ask.wait_seconds))
+                    results.append(link.receive(number, _until(ask, deadline, len(self.session.nodes))))
                 except ClientError as error:
                     link.close()
+                    self._silent = link.address
                     results.append(error)
         return results
 
@@ -375,8 +377,7 @@ class Client:
     def _any_link(self, deadline: float) -> _Link:
         failures: list[Unreachable] = []
         advice = "is `cairn serve` running? For another address use -b HOST:PORT"
-        known = [(node.host, node.port) for node in self.session.nodes.values()]
-        addresses = list(dict.fromkeys([*self._bootstrap, *known]))
+        addresses = _addresses(self._bootstrap, self.session.nodes.values(), self._silent)
         for tried, (host, port) in enumerate(addresses):
             now = time.monotonic()
             share = (deadline - now) / (len(addresses) - tried)  # of one that accepts and is silent
@@ -390,6 +391,22 @@ class Client:
         if len(failures) == 1:
             raise failures[0]
         raise Unreachable("; ".join(str(failure).removesuffix(f"; {advice}") for failure in failures) + f"; {advice}")
+
+
+def _addresses(
+    bootstrap: Iterable[tuple[str, int]], nodes: Iterable[Node], silent: str | None
+) -> list[tuple[str, int]]:
+    """Where any broker may be; the one that was silent comes last."""
+    every = dict.fromkeys([*bootstrap, *((node.host, node.port) for node in nodes)])
+    return sorted(every, key=lambda place: f"{place[0]}:{place[1]}" == silent)
+
+
+def _until(ask: Ask, deadline: float, brokers: int) -> float:
+    """How long the response is waited for."""
+    if not ask.brief or ask.node is not None or brokers < 2:
+        return deadline + ask.wait_seconds
+    now = time.monotonic()
+    return now + (deadline - now) / brokers
 
 
 def parse_bootstrap(text: str) -> list[tuple[str, int]]:

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from cairnmq.errors import ErrorCode, Refusal
-from cairnmq.settings.broker import BrokerConfig, broker_config, validate
-from cairnmq.settings.broker_table import ALIASES, BROKER, FORMER_NAMES, IN_CLUSTER
+from cairnmq.settings.broker import BrokerConfig, Layers, broker_config, validate
+from cairnmq.settings.broker_table import ALIASES, BROKER, FORMER_NAMES
 from cairnmq.settings.definition import Setting, nearest, split_list
 from cairnmq.settings.known import WITHOUT_MEANING, is_known
 from cairnmq.settings.properties import parse_properties
@@ -62,7 +62,7 @@ def load(
             chosen[name] = Given(name, given.text, given.where)
     settled = _plain_listeners(chosen)
     for given in settled.values():
-        refusal = _refused(given, IN_CLUSTER if in_cluster else BROKER)
+        refusal = _refused(given, Layers(in_cluster=in_cluster).table)
         if refusal is not None:
             problems.append(f"{given.where}: {refusal.message}")
         elif given.name not in BROKER:

@@ -10,34 +10,28 @@ from typing import TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from cairnmq.errors import Fault, Unreachable
+from cairnmq.broker.cluster.registration import Registration
+from cairnmq.errors import Unreachable
 from cairnmq.metadata.catalog import Catalog
 from cairnmq.metadata.cluster_image import ClusterImage
 from cairnmq.metadata.cluster_records import (
     BROKERS,
     CONTROLLER_KEY,
-    JOURNALS,
-    LEVEL_KEY,
     BrokerEntry,
     Outdated,
     broker_key,
-    decode_broker,
-    decode_journal,
-    decode_member,
     encode_broker,
     encode_member,
     live_key,
     operations,
 )
-from cairnmq.metadata.decoding import decoded, number
+from cairnmq.metadata.decoding import number
 from cairnmq.metadata.machine_clock import boot_ms
 from cairnmq.metadata.store import (
-    ABSENT,
     Away,
     Check,
     Conflict,
     Delete,
-    Entry,
     InDoubt,
     Made,
     MetadataStore,
@@ -47,7 +41,6 @@ from cairnmq.metadata.store import (
     Session,
 )
 from cairnmq.replication.records import BrokerRecord, Member, Proposal, PublishedEnd
-from cairnmq.types import Epoch, host_port
 
 _ATTEMPTS = 100
 
@@ -87,10 +80,8 @@ class ClusterStore:
         self._catalog = catalog
         self._node_id = node_id
         self._session_ms = session_ms
-        self._clock = clock
-        self._sleep = sleep
+        self._registration = Registration(store, node_id, session_ms, clock, sleep)
         self._session: Session | None = None
-        self._doubt: tuple[InDoubt, Session, Member] | None = None  # of a registration
 
     @property
     def cluster(self) -> ClusterImage:
@@ -124,70 +115,16 @@ class ClusterStore:
         self._store.look()
         return self._catalog.behind.is_set()
 
-    # ---------------------------------------------------------------------------------------------- registration
+    # ---------------------------------------------------------------------------------------------------- sessions
 
     def register(self, entry: BrokerEntry, stopped_as: int, damaged: Collection[int]) -> Member:
-        """A new life of this broker (R10). `stopped_as`: the life whose every byte this one has, or 0. `entry` needs no
-        record. A directory that is known takes over what the process before has left, at once; another directory waits
-        for the end of that session. Unreachable: perhaps later. Any other Fault: never."""
-        if self._doubt is not None and self._was_made(*self._doubt):
-            assert self.me is not None
-            return self.me
-        session = self._new_session()
-        try:
-            return self._register(entry, stopped_as, damaged, session)
-        except BaseException:
-            if self._doubt is None:
-                session.close()
-            raise
-
-    def _register(self, entry: BrokerEntry, stopped_as: int, damaged: Collection[int], session: Session) -> Member:
-        key, give_up_ms = live_key(self._node_id), self._clock() + 2 * self._session_ms
-        for _ in range(_ATTEMPTS):
-            self._check_level(entry)
-            kept, live = self._store.get(broker_key(self._node_id)), self._store.get(key)
-            known = None if kept is None else decoded(kept.key, kept.value, decode_broker)
-            if live is not None and known is not None and known.directory_id != entry.directory_id:
-                self._wait_for(known, session, give_up_ms)
-                continue
-            made = self._life(entry, known, stopped_as, damaged)
-            member = Member(self._node_id, made.record.broker_epoch)
-            answer = session.register(
-                key,
-                str(member.broker_epoch).encode(),
-                expect=ABSENT if live is None else live.revision,
-                also=self._registration(made, kept),
-            )
-            if isinstance(answer, InDoubt):
-                self._doubt = answer, session, member
-                if self._was_made(*self._doubt):
-                    return member
-            elif isinstance(answer, Away):
-                raise Unreachable(answer.reason)
-            elif not isinstance(answer, Conflict):
-                self._begin(session, member)
-                return member
-            elif not session.live:
-                raise Unreachable(f"the session of broker {self._node_id} ended before it was registered")
-        raise Unreachable(f"broker {self._node_id} could not register: the metadata change all the time")
-
-    def _was_made(self, doubt: InDoubt, session: Session, member: Member) -> bool:
-        """Nobody knew whether a registration was made; one that was must be used, or a clean stop would count for
-        nothing."""
-        outcome = self._store.resolve(doubt)
-        if isinstance(outcome, InDoubt):
-            raise Unreachable(outcome.reason)
-        self._doubt = None
-        if isinstance(outcome, Away):
-            return False
-        self._begin(session, member)
-        return True
-
-    def _begin(self, session: Session, member: Member) -> None:
+        """A new life of this broker; see `Registration`. Unreachable: perhaps later. Any other Fault: never."""
+        session, member = self._registration.make(entry, stopped_as, damaged)
         former, self._session, self.me = self._session, session, member
         if former is not None:
             former.close()  # what it registered belongs to the new one by now
         self._catalog.refresh()
+        return member
 
     def renew(self) -> bool | Away:
         """Put off the end of the session. False: it is over, or somebody has found this broker dead: register again,
@@ -209,70 +146,6 @@ class ClusterStore:
             self._session.close()
             self._session = None
         self.me = None
-
-    def _new_session(self) -> Session:
-        session = self._store.session(self._session_ms)
-        if isinstance(session, Away):
-            raise Unreachable(session.reason)
-        return session
-
-    def _check_level(self, entry: BrokerEntry) -> None:
-        """Nothing is written that is newer than what the cluster has agreed on."""
-        kept = self._store.get(LEVEL_KEY)
-        level = entry.level[1] if kept is None else number(kept.key, kept.value)
-        low, high = entry.level
-        if not low <= level <= high:
-            raise Fault(f"the cluster is at level {level}; this version knows levels {low} to {high}")
-
-    def _wait_for(self, known: BrokerEntry, session: Session, give_up_ms: int) -> None:
-        """Until the session of another directory ends. Those of the dead end only while somebody writes, so this renews
-        its own."""
-        if self._clock() >= give_up_ms:
-            where = host_port(known.host, known.port)
-            raise Fault(
-                f"broker id {self._node_id} is in use by a live broker at {where} with another data directory; "
-                "give this one another --node-id"
-            )
-        self._sleep(max(session.pace_ms, 1) / 1000)
-        alive = session.renew()
-        if isinstance(alive, Away):
-            raise Unreachable(alive.reason)
-
-    def _life(
-        self, entry: BrokerEntry, known: BrokerEntry | None, stopped_as: int, damaged: Collection[int]
-    ) -> BrokerEntry:
-        """The registration of the next life. What an earlier life lacked stays noted until `repaired`; a directory that
-        nobody knows lacks everything."""
-        previous = 0 if known is None else known.record.broker_epoch
-        is_same = known is None or known.directory_id == entry.directory_id
-        lacking = set(damaged)
-        if known is not None:
-            lacking |= self._hosted() if not is_same else known.record.damaged
-        record = BrokerRecord(
-            self._node_id,
-            self._store.epoch + 1,
-            previous,
-            clean=is_same and stopped_as == previous != 0,
-            damaged=frozenset(lacking),
-        )
-        return replace(entry, record=record)
-
-    def _hosted(self) -> set[int]:
-        records = (decoded(each.key, each.value, decode_journal) for each in self._store.list(JOURNALS))
-        return {record.journal for record in records if self._node_id in record.replicas}
-
-    def _registration(self, made: BrokerEntry, kept: Entry | None) -> list[Op | NextEpoch]:
-        """All that goes with the `live` key. A controller that restarts is it no more."""
-        controller, level = self._store.get(CONTROLLER_KEY), self._store.get(LEVEL_KEY)
-        ops: list[Op | NextEpoch] = [
-            NextEpoch(Epoch(made.record.broker_epoch)),
-            Put(broker_key(self._node_id), encode_broker(made), ABSENT if kept is None else kept.revision),
-        ]
-        if level is None:
-            ops.append(Put(LEVEL_KEY, str(made.level[1]).encode(), ABSENT))
-        if controller is not None and _member(controller).broker == self._node_id:
-            ops.append(Delete(CONTROLLER_KEY, controller.revision))
-        return ops
 
     # ------------------------------------------------------------------------------------------------- proposals
 
@@ -359,10 +232,6 @@ class ClusterStore:
                 return _outcome(answer)
             self._catalog.refresh()
         return Refused("the registration changes all the time")
-
-
-def _member(entry: Entry) -> Member:
-    return decoded(entry.key, entry.value, decode_member)
 
 
 def _outcome(answer: int | Away | InDoubt) -> Outcome:

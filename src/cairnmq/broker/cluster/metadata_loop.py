@@ -45,13 +45,14 @@ class MetadataLoop:
         self._clock = clock
         self._look_seconds = look_seconds
         self._callbacks: list[OnChange] = []
-        self._told = catalog.cluster
+        self._told = self.cluster
         self._renew_at_ms = 0
         self._task: asyncio.Task[None] | None = None
 
     @property
     def cluster(self) -> ClusterImage:
-        """The newest."""
+        """The newest of which topics are in place."""
+        assert self._catalog.cluster is not None, "the catalog of one node"
         return self._catalog.cluster
 
     @property
@@ -80,8 +81,7 @@ class MetadataLoop:
         """Any blocking call on the metadata thread. What it changed is told before it returns. Not to be called while
         topics are being put in place (`Hosting`)."""
         done = await self._catalog.call(work)
-        if self._catalog.is_behind:
-            await self._catalog.adopt()
+        await self._catalog.adopt()
         self._tell()
         return done
 
@@ -100,8 +100,10 @@ class MetadataLoop:
     async def _look(self) -> None:
         if self._clock() >= self._renew_at_ms:
             await self._renew()
-        if await self._catalog.call(self.store.look) or self._catalog.is_behind:
+        if await self._catalog.call(self.store.look):
             await self._catalog.refresh()
+        else:
+            await self._catalog.adopt()
         self._tell()
 
     async def _renew(self) -> None:
@@ -121,13 +123,13 @@ class MetadataLoop:
     def _is_away(self, reason: str) -> None:
         """Said once. The session is tried again with the next look."""
         if not self.away:
-            log.warning("metadata: the store is away; leaders go on, and nothing can be changed: %s", reason)
+            log.warning("metadata: the store is away; leaders keep serving, and nothing can be changed: %s", reason)
             self.away_since_ms = self._clock()
         self.away = reason
         self._renew_at_ms = 0
 
     def _tell(self) -> None:
-        image = self._catalog.cluster
+        image = self.cluster
         if image is self._told:
             return
         self._told = image

@@ -242,6 +242,8 @@ class Link:
             raise Malformed(f"{len(frame.raw)} raw bytes came, and others were told")
         del self._asked[frame.correlation]
         buffer = self._finish(asked)
+        if buffer is None:
+            self._memory.nothing_came()
         fetched = Fetched(journals, frame.raw, self._memory, buffer)
         if asked.done.done():  # nobody waits for it any more
             fetched.release()

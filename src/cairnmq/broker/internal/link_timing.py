@@ -13,3 +13,4 @@ class LinkTiming(Struct, frozen=True):
     silence_seconds: float = 5.0  # beyond what a request may wait: no byte of the response meanwhile
     stall_seconds: float = 10.0  # not one byte of a response could be sent
     dead_seconds: float = 10.0  # sent bytes, or probes of an idle link, are not acknowledged
+    finish_seconds: float = 5.0  # requests that are served while the listener closes

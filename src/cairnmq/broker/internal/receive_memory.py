@@ -5,6 +5,7 @@ from __future__ import annotations
 _KEPT = 2  # as many as are in flight
 _KEPT_BYTES_MAX = 16 << 20  # of one; larger ones are rare, and given back to the system
 _LEAST_BYTES = 64 << 10
+_IDLE_RESPONSES = 20  # without bytes, one after another: about 10 s at rest
 
 
 class ReceiveMemory:
@@ -12,9 +13,17 @@ class ReceiveMemory:
 
     def __init__(self) -> None:
         self._kept: list[bytearray] = []
+        self._empty = 0
+
+    def nothing_came(self) -> None:
+        """A response had no bytes. A link at rest holds no memory."""
+        self._empty += 1
+        if self._empty == _IDLE_RESPONSES:
+            self._kept.clear()
 
     def take(self, size: int) -> bytearray:
         """At least `size` bytes. Pages are touched only when bytes arrive."""
+        self._empty = 0
         for place, buffer in enumerate(self._kept):
             if len(buffer) >= size:
                 return self._kept.pop(place)

@@ -76,9 +76,12 @@ class ServedLink:
         self._socket.refuse(code, reason)
 
     async def finished(self) -> None:
-        """When nothing of it is served any more."""
+        """When nothing of it is served any more. What still is after its link has closed is cancelled in the end."""
         if self._task is not None:
-            await asyncio.wait([self._task])
+            _, late = await asyncio.wait([self._task], timeout=self._serving.timing.finish_seconds)
+            for task in late:
+                task.cancel()
+                await asyncio.wait([task])
 
     def _too_late(self) -> None:
         self._socket.refuse(Failure.MALFORMED, f"no handshake within {self._serving.timing.hello_seconds:g} s")

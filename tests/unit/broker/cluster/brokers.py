@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from cairnmq.broker.cluster.cluster_store import ClusterStore
 from cairnmq.errors import Refusal
 from cairnmq.metadata.catalog import Catalog
 from cairnmq.metadata.cluster_image import ClusterImage
-from cairnmq.metadata.cluster_records import BrokerEntry
+from cairnmq.metadata.cluster_records import BrokerEntry, put_journal
 from cairnmq.metadata.image import Topic
 from cairnmq.metadata.store import MetadataStore
 from cairnmq.metadata.topics import CreateTopic
-from cairnmq.replication.records import BrokerRecord, JournalRecord, Member
+from cairnmq.replication.records import BrokerRecord, JournalRecord, Member, Proposal
 from cairnmq.settings.broker import BrokerConfig, broker_config
 from cairnmq.testing.memory_store import MemoryState, MemoryStore
 
@@ -120,3 +122,18 @@ class Machines:
             self.time.now_ms = min(until, self.time.now_ms + SESSION_MS // 3)
             for one in renewing:
                 assert one.cluster.renew() is True
+
+
+def registered(one: OneBroker, broker: int | None = None) -> BrokerEntry:
+    one.cluster.poll()
+    return one.cluster.cluster.brokers[broker or one.number]
+
+
+def journal(one: OneBroker, *members: Member, epoch: int = 0) -> Proposal:
+    """A journal in the store, and a proposal that its first member leads it."""
+    record = JournalRecord(7, tuple(each.broker for each in members), None, epoch, members)
+    answer = one.catalog.transact([put_journal(record)])
+    assert isinstance(answer, int)
+    one.cluster.poll()
+    new_epoch = one.store.epoch + 1
+    return Proposal(replace(record, leader=members[0], epoch=new_epoch), answer, (members[0],), new_epoch)

@@ -1,22 +1,25 @@
-"""A broker's part of the metadata store: lives, sessions, proposals, the controller."""
+"""A broker's part of the metadata store: sessions, proposals, the controller; also of two processes with one file."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
+from random import Random
 from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
 
 from cairnmq.broker.cluster.cluster_store import Done, Refused
-from cairnmq.errors import Fault, Unreachable
-from cairnmq.metadata.cluster_records import BrokerEntry, put_journal
+from cairnmq.errors import Fault
+from cairnmq.metadata.image import Topic
 from cairnmq.metadata.store import Away, Conflict, InDoubt, MetadataStore, NextEpoch, Op, Session, Watch
 from cairnmq.replication.controller import ControllerMemory, decide
-from cairnmq.replication.records import JournalRecord, Member, Proposal, PublishedEnd
-from unit.broker.cluster.brokers import SESSION_MS, Machines, OneBroker, Time, entry
+from cairnmq.replication.records import Member, Proposal, PublishedEnd
+from cairnmq.testing.memory_store import MemoryStore
+from cairnmq.types import Slots
+from unit.broker.cluster.brokers import CONFIG, SESSION_MS, Machines, OneBroker, Time, journal, registered
 from unit.metadata.second_process import SecondProcess, SecondStore
 from unit.metadata.test_sqlite import SharedHarness
 
@@ -24,123 +27,6 @@ from unit.metadata.test_sqlite import SharedHarness
 @pytest.fixture
 def machines() -> Machines:
     return Machines()
-
-
-def registered(one: OneBroker, broker: int | None = None) -> BrokerEntry:
-    one.cluster.poll()
-    return one.cluster.cluster.brokers[broker or one.number]
-
-
-def journal(one: OneBroker, *members: Member, epoch: int = 0) -> Proposal:
-    """A journal in the store, and a proposal that its first member leads it."""
-    record = JournalRecord(7, tuple(each.broker for each in members), None, epoch, members)
-    answer = one.catalog.transact([put_journal(record)])
-    assert isinstance(answer, int)
-    one.cluster.poll()
-    new_epoch = one.store.epoch + 1
-    return Proposal(replace(record, leader=members[0], epoch=new_epoch), answer, (members[0],), new_epoch)
-
-
-# -------------------------------------------------------------------------------------------------- registration
-
-
-def test_a_first_life(machines: Machines) -> None:
-    one, two = machines.broker(1), machines.broker(2)
-    one.cluster.poll()
-    image = one.cluster.cluster
-    assert [one.cluster.me, two.cluster.me] == image.live_members() == [Member(1, 1), Member(2, 2)]
-    assert image.view.brokers[1] == image.brokers[1].record and not image.brokers[1].record.clean
-    assert (image.brokers[2].host, image.brokers[2].internal_port, image.level) == ("127.0.0.1", 9102, 1)
-    assert image == two.cluster.cluster and image.view.last_epoch == 2
-
-
-@pytest.mark.parametrize(("stopped_as", "clean"), [(1, True), (0, False), (9, False)])
-def test_next_life(machines: Machines, stopped_as: int, clean: bool) -> None:
-    """It is clean if its marker is of the life before; the session that was left over is taken over at once."""
-    machines.broker(1)
-    before_ms = machines.time.now_ms
-    again = machines.broker(1, registered=False)
-    assert again.register(stopped_as) == Member(1, 2) and machines.time.now_ms == before_ms
-    record = registered(again).record
-    assert (record.previous, record.clean) == (1, clean)
-    machines.pass_ms(SESSION_MS * 3, again)
-    again.cluster.poll()
-    assert again.cluster.cluster.live_members() == [Member(1, 2)], "the end of the former session takes nothing"
-
-
-def test_a_marker_of_nobody_is_no_clean_stop(machines: Machines) -> None:
-    one = machines.broker(1, registered=False)
-    one.register(stopped_as=0)
-    assert not registered(one).record.clean
-
-
-def test_another_directory_waits_for_the_session(machines: Machines) -> None:
-    """Of a broker that is dead. It lacks all that the other directory had, and is never clean."""
-    one, two = machines.broker(1), machines.broker(2)
-    journal(two, Member(1, 1), Member(2, 2))
-    again = machines.broker(1, registered=False)
-    again.cluster._sleep = lambda seconds: machines.pass_ms(int(seconds * 1000), two)
-    before_ms = machines.time.now_ms
-    assert again.register(stopped_as=1, directory_id="wiped") == Member(1, 3)
-    assert SESSION_MS <= machines.time.now_ms - before_ms <= 2 * SESSION_MS
-    record = registered(again).record
-    assert (record.clean, record.damaged) == (False, {7})
-    assert one.cluster.renew() is False
-
-
-def test_another_directory_is_refused_while_a_live_broker_has_the_id(machines: Machines) -> None:
-    one, again = machines.broker(1), machines.broker(1, registered=False)
-    again.cluster._sleep = lambda seconds: machines.pass_ms(int(seconds * 1000), one)
-    with pytest.raises(Fault, match=r"broker id 1 is in use by a live broker at 127.0.0.1:9001 with another data dir"):
-        again.register(directory_id="other")
-    assert registered(one).directory_id == "d1" and one.cluster.renew() is True
-    machines.pass_ms(SESSION_MS * 3, one)
-    assert len(machines.state.sessions) == 1, "what was refused leaves no session"
-
-
-def test_damage_stays_until_it_is_repaired(machines: Machines) -> None:
-    machines.broker(1, registered=False).register(damaged=frozenset({3, 7}))
-    one = machines.broker(1)
-    assert registered(one).record.damaged == {3, 7}, "a restart heals nothing"
-    assert isinstance(one.cluster.repaired(3), Done)
-    assert registered(one).record.damaged == {7}
-    machines.broker(1)
-    assert isinstance(one.cluster.repaired(7), Refused), "of an earlier life"
-
-
-def test_a_level_that_this_version_does_not_know(machines: Machines) -> None:
-    machines.broker(1)
-    new = machines.broker(2, registered=False)
-    with pytest.raises(Fault, match="the cluster is at level 1; this version knows levels 2 to 3"):
-        new.cluster.register(replace(entry(2), level=(2, 3)), 0, frozenset())
-    assert len(machines.state.sessions) == 1
-
-
-def test_registration_while_the_store_is_away(machines: Machines) -> None:
-    one = machines.broker(1, registered=False)
-    machines.stores[1].away = True
-    with pytest.raises(Unreachable):
-        one.register()
-    machines.stores[1].away = False
-    assert one.register() == Member(1, 1)
-
-
-@pytest.mark.parametrize("made", [True, False])
-def test_a_registration_in_doubt(machines: Machines, made: bool) -> None:
-    """A life that was begun is used, not lost: the next one would not be clean."""
-    one = machines.broker(1)
-    store = machines.stores[1]
-    session = one.cluster._new_session()
-    one.cluster._new_session = lambda: session  # type: ignore[method-assign]
-    resolve = store.resolve
-    store.resolve = lambda doubt: doubt  # type: ignore[method-assign, assignment, return-value]
-    store.loses = made
-    with pytest.raises(Unreachable):
-        one.register(stopped_as=1)
-    store.loses, store.resolve = None, resolve  # type: ignore[method-assign]
-    assert one.register(stopped_as=1) == Member(1, 2)
-    record = registered(one).record
-    assert (record.previous, record.clean) == (1, True) and one.cluster.renew() is True
 
 
 # ------------------------------------------------------------------------------------------------------ sessions
@@ -422,3 +308,110 @@ def test_a_broker_stopped_inside_a_transaction_makes_the_store_away(pair: Pair) 
     pair.one.cluster.poll()
     assert pair.one.cluster.cluster.live_members() == [Member(1, 1), Member(2, 2)]
     assert isinstance(pair.one.cluster.propose([proposal], as_controller=False), Done)
+
+
+# ------------------------------------------------------------------------------------------------- all at once
+
+
+class Crowd:
+    """Three brokers that do anything in any order, over stores that go away and lose responses."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.machines = Machines()
+        self.brokers = {number: self.machines.broker(number) for number in (1, 2, 3)}
+        self.lives = {number: one.cluster.me for number, one in self.brokers.items()}
+        self.epochs: dict[int, int] = {}
+        self.done = 0
+
+    def step(self) -> None:
+        one = self.brokers[self.random.randint(1, 3)]
+        store = self.machines.stores[one.number]
+        store.away = self.random.random() < 0.05
+        store.loses = self.random.choice([True, False]) if self.random.random() < 0.1 else None
+        steps = [self.create, self.grow, self.delete, self.slots, self.control, self.shrink, self.renew, self.restart]
+        with suppress(Fault):
+            self.done += self.random.choice(steps)(one) is True
+        store.away, store.loses = False, None
+        self.judge()
+
+    def create(self, one: OneBroker) -> bool:
+        name, factor = f"t{self.random.randint(1, 9)}", self.random.randint(1, 3)
+        return isinstance(one.create(name, self.random.randint(1, 9), factor), Topic)
+
+    def grow(self, one: OneBroker) -> bool:
+        name = f"t{self.random.randint(1, 9)}"
+        return isinstance(one.catalog.add_partitions(name, self.random.randint(1, 20), broker=CONFIG), Topic)
+
+    def delete(self, one: OneBroker) -> bool:
+        return isinstance(one.catalog.delete_topic(f"t{self.random.randint(1, 9)}", broker=CONFIG), Topic)
+
+    def slots(self, one: OneBroker) -> bool:
+        return isinstance(one.catalog.make_slots_replicated(CONFIG), Slots)
+
+    def control(self, one: OneBroker) -> bool:
+        one.cluster.elect_controller()
+        proposals = decide(one.cluster.cluster.view, ControllerMemory(), self.machines.time.now_ms)
+        return bool(proposals) and isinstance(one.cluster.propose(proposals, as_controller=True), Done)
+
+    def shrink(self, one: OneBroker) -> bool:
+        """A leader's change, also by one that does not know that it is none any more."""
+        led = [kept for kept in one.cluster.cluster.view.journals.values() if kept.record.leader == one.cluster.me]
+        if not led:
+            return False
+        kept = self.random.choice(led)
+        leaving = self.random.choice(kept.record.isr)
+        record = kept.record.without([leaving] if leaving != one.cluster.me else [])
+        return isinstance(one.cluster.propose([Proposal(record, kept.revision)], as_controller=False), Done)
+
+    def renew(self, one: OneBroker) -> bool:
+        """Time goes by for the others."""
+        self.machines.time.now_ms += SESSION_MS // 4
+        if one.cluster.renew() is False and one.cluster.me is not None:
+            one.register(one.cluster.me.broker_epoch)
+        return True
+
+    def restart(self, one: OneBroker) -> bool:
+        if self.random.random() < 0.7:
+            return False
+        me = one.cluster.me
+        again = self.machines.broker(one.number, registered=False)
+        again.register(me.broker_epoch if me is not None and self.random.random() < 0.5 else 0)
+        self.brokers[one.number] = again
+        return True
+
+    def judge(self) -> None:
+        """Of what the store holds."""
+        fresh = OneBroker(9, MemoryStore(self.machines.state), self.machines.time)
+        image, cluster = fresh.catalog.image, fresh.cluster.cluster
+        queues = [queue for topic in image.topics.values() for _, queue in topic.queues()]
+        if image.slots is not None:
+            queues += range(image.slots.first, image.slots.first + image.slots.count)
+        assert len(queues) == len(set(queues)) and max(queues, default=0) < image.next_queue_id
+        for topic in image.topics.values():
+            factors = {len(cluster.view.journals[journal].record.replicas) for _, _, journal in topic.places()}
+            assert len(factors) == 1, "and all journals are there"
+        for number, kept in cluster.view.journals.items():
+            record = kept.record
+            assert number < cluster.next_journal and record.epoch <= cluster.view.last_epoch
+            assert record.epoch >= self.epochs.get(number, 0)
+            assert record.leader is None or record.member(record.leader.broker) is not None
+            assert {member.broker for member in record.isr} <= set(record.replicas)
+            self.epochs[number] = record.epoch
+        for one in self.brokers.values():
+            one.cluster.poll()
+            assert one.catalog.image == image
+            assert replace(one.cluster.cluster, view=cluster.view) == cluster
+            view = one.cluster.cluster.view
+            assert (view.journals, view.brokers, view.live) == (
+                cluster.view.journals, cluster.view.brokers, cluster.view.live,
+            )  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_many_brokers_at_once(seed: int) -> None:
+    """Whatever is lost on the way: no queue and no epoch is given out twice, and all brokers see the same."""
+    crowd = Crowd(seed)
+    for _ in range(150):
+        crowd.step()
+    assert crowd.done > 20

@@ -35,7 +35,7 @@ PATIENCE_SECONDS = 15  # of a whole test; only a failure uses it up
 LOOPS = {"asyncio": asyncio.SelectorEventLoop, "uvloop": uvloop.new_event_loop}
 LEADER, FOLLOWER = Identity("cluster-a", 1, 11), Identity("cluster-a", 2, 22)
 SECRET = b"sixteen characters and more"
-QUICK = LinkTiming(connect_seconds=5, hello_seconds=0.2, silence_seconds=0.3, stall_seconds=0.3)
+QUICK = LinkTiming(connect_seconds=5, hello_seconds=0.2, silence_seconds=0.3, stall_seconds=0.3, finish_seconds=0.1)
 
 
 def on_both_loops(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from crc32c import crc32c
+from msgspec.structs import replace
 
 from cairnmq.broker.internal.answer import Answer
 from cairnmq.broker.internal.link import Link, LinkClosed
@@ -196,6 +199,37 @@ async def test_nobody_listens() -> None:
         address = gone.getsockname()
     with pytest.raises(ConnectionRefusedError):
         await connect(address)
+
+
+@on_both_loops
+async def test_a_machine_that_does_not_respond() -> None:
+    """Its queue of connections is full, so nothing comes back at all."""
+    with socket.socket() as deaf, ExitStack() as stack:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen(0)
+        for _ in range(3):
+            filling = stack.enter_context(socket.socket())
+            filling.setblocking(False)
+            filling.connect_ex(deaf.getsockname())
+        before = len(os.listdir("/proc/self/fd"))
+        timing = replace(QUICK, connect_seconds=0.1)
+        with pytest.raises(TimeoutError):
+            await Link.connect(*deaf.getsockname(), FOLLOWER, None, 1, timing=timing)
+        assert len(os.listdir("/proc/self/fd")) == before
+
+
+@on_both_loops
+async def test_a_link_at_rest_gives_its_memory_back(tmp_path: Path) -> None:
+    size = 1 << 20
+    write_file(tmp_path / "file", size)
+    with (tmp_path / "file").open("rb") as file:
+        async with open_bench(serving(file.fileno(), size)) as bench:
+            link = await bench.link()
+            (await link.fetch(fetch(ask(end=0), max_bytes=size))).release()
+            assert link._memory._kept
+            for _ in range(20):
+                (await link.fetch(fetch(ask(end=size)))).release()
+            assert not link._memory._kept
 
 
 @on_both_loops

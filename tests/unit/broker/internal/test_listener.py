@@ -16,6 +16,7 @@ from cairnmq.broker.internal.peer import Peer
 from cairnmq.wire.internal import ReplicaFetch
 from cairnmq.wire.internal_handshake import Identity
 from unit.broker.internal.link_rig import (
+    QUICK,
     RawPeer,
     fetch,
     nothing,
@@ -61,6 +62,28 @@ async def test_closing_ends_links_and_what_is_served() -> None:
             await lost
         with pytest.raises(ConnectionRefusedError):
             await bench.link(number=2)
+
+
+@on_both_loops
+async def test_closing_does_not_wait_for_ever() -> None:
+    served: list[str] = []
+
+    async def serve(peer: Peer, request: ReplicaFetch) -> Answer:
+        served.append("begun")
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            served.append("cancelled")
+        raise AssertionError
+
+    async with open_bench(serve, timing=QUICK) as bench:
+        link = await bench.link()
+        lost = asyncio.create_task(link.fetch(fetch()))
+        await until(lambda: served)
+        await bench.listener.close()
+        assert served == ["begun", "cancelled"]
+        with pytest.raises(LinkClosed):
+            await lost
 
 
 @on_both_loops

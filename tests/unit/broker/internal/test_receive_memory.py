@@ -43,3 +43,18 @@ def test_no_bytes_need_no_buffer() -> None:
     assert len(nothing) == 0
     memory.give(nothing)
     assert len(memory.take(1)) > 1
+
+
+def test_a_link_at_rest_holds_no_memory() -> None:
+    memory = ReceiveMemory()
+    buffer = memory.take(1 << 20)
+    memory.give(buffer)
+    for _ in range(19):
+        memory.nothing_came()
+    assert memory.take(1) is buffer
+    memory.give(buffer)
+    for _ in range(19):
+        memory.nothing_came()
+    assert memory._kept == [buffer]
+    memory.nothing_came()
+    assert memory._kept == []

@@ -1,0 +1,181 @@
+"""A broker's registration: a new life under a new epoch, with the session that says that it is alive. Blocking."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from msgspec.structs import replace
+
+from cairnmq.errors import Fault, Unreachable
+from cairnmq.metadata.cluster_records import (
+    CONTROLLER_KEY,
+    JOURNALS,
+    LEVEL_KEY,
+    BrokerEntry,
+    broker_key,
+    decode_broker,
+    decode_journal,
+    decode_member,
+    encode_broker,
+    live_key,
+)
+from cairnmq.metadata.decoding import decoded, number
+from cairnmq.metadata.store import (
+    ABSENT,
+    Away,
+    Conflict,
+    Delete,
+    Entry,
+    InDoubt,
+    MetadataStore,
+    NextEpoch,
+    Op,
+    Put,
+    Session,
+)
+from cairnmq.replication.records import BrokerRecord, Member
+from cairnmq.types import Epoch, host_port
+
+_ATTEMPTS = 1000  # waits for the end of another session among them
+
+
+class Registration:
+    """Of one broker, again and again in the life of its process. `clock` is that of the store's sessions."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        node_id: int,
+        session_ms: int,
+        clock: Callable[[], int],
+        sleep: Callable[[float], None],
+    ) -> None:
+        self._store = store
+        self._node_id = node_id
+        self._session_ms = session_ms
+        self._clock = clock
+        self._sleep = sleep
+        self._doubt: tuple[InDoubt, Session, Member] | None = None
+
+    def make(self, entry: BrokerEntry, stopped_as: int, damaged: Collection[int]) -> tuple[Session, Member]:
+        """A new life (R10). `stopped_as`: the life whose every byte this one has, or 0. `entry` needs no record. A
+        directory that is known takes over what the process before has left, at once; another directory waits for the
+        end of that session. Unreachable: perhaps later. Any other Fault: never."""
+        begun = self._begun()
+        if begun is not None:
+            return begun
+        session = self._new_session()
+        try:
+            return self._attempt(entry, stopped_as, damaged, session)
+        except BaseException:
+            if self._doubt is None:
+                session.close()
+            raise
+
+    def _attempt(
+        self, entry: BrokerEntry, stopped_as: int, damaged: Collection[int], session: Session
+    ) -> tuple[Session, Member]:
+        key, give_up_ms = live_key(self._node_id), self._clock() + 2 * self._session_ms
+        for _ in range(_ATTEMPTS):
+            self._check_level(entry)
+            kept, live = self._store.get(broker_key(self._node_id)), self._store.get(key)
+            known = None if kept is None else decoded(kept.key, kept.value, decode_broker)
+            if live is not None and known is not None and known.directory_id != entry.directory_id:
+                self._wait_for(known, session, give_up_ms)
+                continue
+            made = self._life(entry, known, stopped_as, damaged)
+            member = Member(self._node_id, made.record.broker_epoch)
+            answer = session.register(
+                key,
+                str(member.broker_epoch).encode(),
+                expect=ABSENT if live is None else live.revision,
+                also=self._operations(made, kept),
+            )
+            if isinstance(answer, InDoubt):
+                self._doubt = answer, session, member
+                begun = self._begun()
+                if begun is not None:
+                    return begun
+            elif isinstance(answer, Away):
+                raise Unreachable(answer.reason)
+            elif not isinstance(answer, Conflict):
+                return session, member
+            elif not session.live:
+                raise Unreachable(f"the session of broker {self._node_id} ended before it was registered")
+        raise Unreachable(f"broker {self._node_id} could not register: the metadata change all the time")
+
+    def _begun(self) -> tuple[Session, Member] | None:
+        """By a registration of which nobody knew whether it was made: one that was must be used, or a clean stop would
+        count for nothing."""
+        if self._doubt is None:
+            return None
+        doubt, session, member = self._doubt
+        outcome = self._store.resolve(doubt)
+        if isinstance(outcome, InDoubt):
+            raise Unreachable(outcome.reason)
+        self._doubt = None
+        return None if isinstance(outcome, Away) else (session, member)
+
+    def _new_session(self) -> Session:
+        session = self._store.session(self._session_ms)
+        if isinstance(session, Away):
+            raise Unreachable(session.reason)
+        return session
+
+    def _check_level(self, entry: BrokerEntry) -> None:
+        """Nothing is written that is newer than what the cluster has agreed on."""
+        kept = self._store.get(LEVEL_KEY)
+        level = entry.level[1] if kept is None else number(kept.key, kept.value)
+        low, high = entry.level
+        if not low <= level <= high:
+            raise Fault(f"the cluster is at level {level}; this version knows levels {low} to {high}")
+
+    def _wait_for(self, known: BrokerEntry, session: Session, give_up_ms: int) -> None:
+        """Until the session of another directory ends. Those of the dead end only while somebody writes, so this renews
+        its own."""
+        if self._clock() >= give_up_ms:
+            where = host_port(known.host, known.port)
+            raise Fault(
+                f"broker id {self._node_id} is in use by a live broker at {where} with another data directory; "
+                "give this one another --node-id"
+            )
+        self._sleep(max(session.pace_ms, 1) / 1000)
+        alive = session.renew()
+        if isinstance(alive, Away):
+            raise Unreachable(alive.reason)
+
+    def _life(
+        self, entry: BrokerEntry, known: BrokerEntry | None, stopped_as: int, damaged: Collection[int]
+    ) -> BrokerEntry:
+        """The registration of the next life. What an earlier life lacked stays noted until `repaired`; a directory that
+        nobody knows lacks everything."""
+        previous = 0 if known is None else known.record.broker_epoch
+        is_same = known is None or known.directory_id == entry.directory_id
+        lacking = set(damaged)
+        if known is not None:
+            lacking |= self._hosted() if not is_same else known.record.damaged
+        record = BrokerRecord(
+            self._node_id,
+            self._store.epoch + 1,
+            previous,
+            clean=is_same and stopped_as == previous != 0,
+            damaged=frozenset(lacking),
+        )
+        return replace(entry, record=record)
+
+    def _hosted(self) -> set[int]:
+        records = (decoded(each.key, each.value, decode_journal) for each in self._store.list(JOURNALS))
+        return {record.journal for record in records if self._node_id in record.replicas}
+
+    def _operations(self, made: BrokerEntry, kept: Entry | None) -> list[Op | NextEpoch]:
+        """All that goes with the `live` key. A controller that restarts is it no more."""
+        controller, level = self._store.get(CONTROLLER_KEY), self._store.get(LEVEL_KEY)
+        ops: list[Op | NextEpoch] = [
+            NextEpoch(Epoch(made.record.broker_epoch)),
+            Put(broker_key(self._node_id), encode_broker(made), ABSENT if kept is None else kept.revision),
+        ]
+        if level is None:
+            ops.append(Put(LEVEL_KEY, str(made.level[1]).encode(), ABSENT))
+        if controller is not None and decoded(controller.key, controller.value, decode_member).broker == self._node_id:
+            ops.append(Delete(CONTROLLER_KEY, controller.revision))
+        return ops
