@@ -53,6 +53,10 @@ TRANSACTIONS_REFUSED = (
 )
 
 
+def _nobody_can() -> None:
+    raise Fault("nobody can start this broker again")
+
+
 class Joined(Struct, frozen=True, eq=False):
     """What a start in a cluster has made: the store in which this broker is registered as `member`, with `entry`."""
 
@@ -93,6 +97,7 @@ class ClusterNode:
             session_ms=settings.session_ms,
             now_ms=now_ms,
             wall_ms=wall_ms,
+            must_restart=lambda: self.must_restart(),
         )
         self._dialer = Dialer(self.identity, secret, self._replicas.fetchers.linked, self._refused)
         self._listener = InternalListener(self.identity, secret, self._replicas.service.serve)
@@ -104,6 +109,7 @@ class ClusterNode:
         self._leadership = leadership
         self._slots_wanted = slots_wanted
         self._now_ms = now_ms
+        self.must_restart: Callable[[], None] = _nobody_can
         self._controller: ControllerLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 

@@ -63,11 +63,13 @@ class Replicas:
         session_ms: int,
         now_ms: Callable[[], int],
         wall_ms: Callable[[], int],
+        must_restart: Callable[[], None],
     ) -> None:
         self.settings = settings
         self.session_ms = session_ms
         self.now_ms = now_ms
         self.wall_ms = wall_ms
+        self.must_restart = must_restart
         self.by_journal: dict[int, JournalReplica] = {}
         self.service = FetchService(self.by_journal, store.engine, self._seen_view, now_ms)
         self.fetchers = Fetchers(self._unsplit)
