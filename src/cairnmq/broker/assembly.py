@@ -106,7 +106,7 @@ def assemble(
         catalog=catalog,
         node=node,
         leadership=leadership,
-        elections=NoElections(node.node_id) if cluster is None else cluster,
+        elections=NoElections(node.node_id) if cluster is None else cluster.elections,
         cluster_report=None if cluster is None else cluster.report,
         router=router,
         clock=wall,

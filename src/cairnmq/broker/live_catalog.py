@@ -81,6 +81,15 @@ class TopicQueues:
                 self.configure(new, config)
             self.count += (0 if new is None else new.count) - (0 if old is None else old.count)
 
+    async def settle(self, image: Image, config: BrokerConfig) -> None:
+        """At the start: storage was opened with what the metadata said before this broker was registered."""
+        self.count = 0
+        self.create([(None, topic) for topic in image.topics.values()], config)
+        for topic in image.topics.values():
+            self.configure(topic, config)
+        self.all_known(image)
+        await self._store.delete_queues([each for each in self._store.queues if image.find_queue(each) is None])
+
     def configure(self, topic: Topic, config: BrokerConfig) -> None:
         """Settings of a topic under those of the broker."""
         log_config = effective(topic.configs, config)
@@ -113,8 +122,11 @@ class TopicQueues:
         first = old.count if old is not None and old.topic_id == new.topic_id else 0
         if first == new.count:
             return []
-        specs, hosting = queue_specs(new, config, first), self.hosting
-        return specs if hosting is None else [spec for spec in specs if hosting.hosts(spec.journal)]
+        hosting, present = self.hosting, self._store.queues
+        if hosting is None:
+            return queue_specs(new, config, first)
+        wanted = {queue for _, queue, journal in new.places() if queue not in present and hosting.hosts(journal)}
+        return [spec for spec in queue_specs(new, config, first) if spec.queue_id in wanted] if wanted else []
 
 
 class LiveCatalog:
@@ -142,6 +154,7 @@ class LiveCatalog:
         self.queues = TopicQueues(store, self.image)
         self.on_image: Callable[[], None] = lambda: None  # hears when clients read what was folded
         self.cluster = self._newest_cluster = metadata.catalog.cluster  # brokers and journals; None on one node
+        self._is_settled = self.cluster is None  # on one node nothing changes while it starts
         self._newest = self.image  # as folded; `image` and `cluster` are what is read
         self._touched: set[str] = set()  # topics that may differ between the two
         self._clock = clock
@@ -329,7 +342,7 @@ class LiveCatalog:
 
     async def adopt(self) -> None:
         """What is folded is read from now on: topics, then the brokers and journals of the same moment."""
-        if self.image is self._newest:
+        if self.image is self._newest and self._is_settled:
             self.cluster = self._newest_cluster
         else:
             async with self._turn:
@@ -338,6 +351,10 @@ class LiveCatalog:
     async def _adopt(self, own: Topic | None = None) -> None:
         """What is folded becomes what is read: storage has new queues before, and loses those of deleted topics after.
         Of their offsets whoever deletes a topic takes care, but for `own`."""
+        if not self._is_settled and self.queues.hosting is not None and self.cluster is not None:
+            await self.queues.hosting.host(self.cluster)
+            await self.queues.settle(self.image, self.config)
+            self._is_settled = True
         while self.image is not self._newest:
             image, cluster = self._newest, self._newest_cluster
             if self.queues.hosting is not None and cluster is not None:

@@ -65,7 +65,7 @@ def _journal(kept: Kept, cluster: ClusterImage, replica: JournalReplica | None, 
         is_weak=record.weak,
         recovered=record.recovered,
         unclean=record.unclean,
-        trouble=replica.told_trouble if replica is not None else None,
+        trouble=replica.state.told_trouble if replica is not None else None,
         led_here=_led(replica, replicas) if replica is not None else None,
     )
 
@@ -74,7 +74,7 @@ def _led(replica: JournalReplica, replicas: Replicas) -> DescribeJournalsRespons
     leader = replica.leader
     if leader is None:
         return None
-    journal, split = replica.path.journal, replicas.split_end(replica.number)
+    journal, split = replica.state.path.journal, replica.state.split_end
     return DescribeJournalsResponse.LedJournal(
         is_ready=replica.is_ready,
         end=journal.end,
