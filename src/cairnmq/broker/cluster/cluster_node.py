@@ -54,7 +54,7 @@ TRANSACTIONS_REFUSED = (
 
 
 def _nobody_can() -> None:
-    raise Fault("nobody can start this broker again")
+    raise Fault("this broker cannot start again by itself")
 
 
 class Joined(Struct, frozen=True, eq=False):
@@ -74,7 +74,6 @@ class ClusterNode:
         self,
         joined: Joined,
         cluster_id: str,
-        *,
         store: Store,
         catalog: LiveCatalog,
         leadership: Leadership,
