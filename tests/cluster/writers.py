@@ -22,7 +22,7 @@ TICK_SECONDS = 0.05
 DELIVERY_SECONDS = 120
 REQUEST_MS = 4_000
 OUTAGE_MS = 60_000
-"""What aiokafka waits for a leader. Then it drops a batch, also one whose sequence is given: an idempotent producer gets
+"""What aiokafka waits for a leader. Then it drops a batch, also one with a sequence: an idempotent producer then gets
 OutOfOrderSequenceNumber from there on."""
 PADDING = "." * 200
 
