@@ -205,6 +205,9 @@ class Replicas:
             for replica in list(self.by_journal.values()):
                 try:
                     replica.look_after(view)
+                    if replica.number in self._leadership.weak_wanted:
+                        self._leadership.weak_wanted.discard(replica.number)
+                        replica.admit_weak()
                     self._judge_disk(replica, view)
                 except Fault as fault:
                     log.warning("journal %d: %s", replica.number, fault)
@@ -239,4 +242,5 @@ def _view_of(record: JournalRecord, view: ClusterView) -> JournalView:
         record.replicas,
         tuple(member.broker for member in record.isr),
         tuple(broker for broker in record.replicas if broker not in view.live),
+        record.weak,
     )
