@@ -21,6 +21,9 @@ from history.events import History, Result, Send
 TICK_SECONDS = 0.05
 DELIVERY_SECONDS = 120
 REQUEST_MS = 4_000
+OUTAGE_MS = 60_000
+"""What aiokafka waits for a leader. Then it drops a batch, also one with a sequence: an idempotent producer then gets
+OutOfOrderSequenceNumber from there on."""
 PADDING = "." * 200
 
 
@@ -187,7 +190,7 @@ class AiokafkaWriter:
             bootstrap_servers=self.bootstrap,
             acks="all" if self.manner.acks == "all" else int(self.manner.acks),
             enable_idempotence=self.manner.idempotent,
-            request_timeout_ms=REQUEST_MS,
+            request_timeout_ms=OUTAGE_MS,
             retry_backoff_ms=50,
             metadata_max_age_ms=1_000,
             linger_ms=5,

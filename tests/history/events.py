@@ -60,7 +60,7 @@ class Send(Event):
     """One record. The values that are sent to a partition are all different; those of one writer come in order.
 
     `weak`: acks=1, so that a new leader need not have it. `plain`: by a producer that is not idempotent. It may be
-    there more than once, and places may change: libraries send again what a former leader refused after it was stored.
+    there more than once, and change places: libraries send again what a former leader refused after it was stored.
     """
 
     writer: str
