@@ -128,7 +128,7 @@ class World:
 
     def _told(self) -> str:
         return ", ".join(
-            f"{writer.manner.name} {writer.acked} ({writer.failed} failed: {writer.notes.last_error[:200]})"
+            f"{writer.manner.name} {writer.acked} ({writer.failed} failed: {dict(writer.notes.errors)})"
             for writer in self.writers
         )
 

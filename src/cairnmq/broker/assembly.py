@@ -86,20 +86,11 @@ def assemble(
         transactions_refused=None if joined is None else TRANSACTIONS_REFUSED,
         want_slots=slots_wanted.set,
     )
+    cluster = None
     if joined is None:
         _coordinate(coordinators, storage)
-        cluster = None
     else:
-        cluster = ClusterNode(
-            joined,
-            node.cluster_id,
-            store=store,
-            catalog=catalog,
-            leadership=leadership,
-            coordinators=coordinators,
-            slots_wanted=slots_wanted,
-            wall_ms=wall,
-        )
+        cluster = ClusterNode(joined, node.cluster_id, store, catalog, leadership, coordinators, slots_wanted, wall)
     router = build_router()
     ctx = Context(
         store=store,

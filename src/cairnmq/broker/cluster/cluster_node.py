@@ -53,6 +53,10 @@ TRANSACTIONS_REFUSED = (
 )
 
 
+def _nobody_can() -> None:
+    raise Fault("this broker cannot start again by itself")
+
+
 class Joined(Struct, frozen=True, eq=False):
     """What a start in a cluster has made: the store in which this broker is registered as `member`, with `entry`."""
 
@@ -70,7 +74,6 @@ class ClusterNode:
         self,
         joined: Joined,
         cluster_id: str,
-        *,
         store: Store,
         catalog: LiveCatalog,
         leadership: Leadership,
@@ -93,6 +96,7 @@ class ClusterNode:
             session_ms=settings.session_ms,
             now_ms=now_ms,
             wall_ms=wall_ms,
+            must_restart=lambda: self.must_restart(),
         )
         self._dialer = Dialer(self.identity, secret, self._replicas.fetchers.linked, self._refused)
         self._listener = InternalListener(self.identity, secret, self._replicas.service.serve)
@@ -104,6 +108,7 @@ class ClusterNode:
         self._leadership = leadership
         self._slots_wanted = slots_wanted
         self._now_ms = now_ms
+        self.must_restart: Callable[[], None] = _nobody_can
         self._controller: ControllerLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 

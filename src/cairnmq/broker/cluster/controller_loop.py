@@ -96,7 +96,7 @@ class ControllerLoop:
             log.info(
                 "journal %d: %s under epoch %d",
                 proposal.record.journal,
-                f"broker {leader.broker} is to lead" if leader else "nobody can lead",
+                f"elected broker {leader.broker}" if leader else "no replica can lead",
                 proposal.record.epoch,
             )
         if not await ports.decide(proposals):

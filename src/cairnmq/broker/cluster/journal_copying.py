@@ -12,7 +12,7 @@ from cairnmq.errors import Fault
 from cairnmq.replication.follower import Append, Cut, JournalFollower, Reread, Stop
 from cairnmq.replication.messages import Accepted, FetchPosition, FetchReply
 from cairnmq.replication.records import JournalRecord, Member
-from cairnmq.storage.api.serving import FollowPath
+from cairnmq.storage.api.serving import FollowPath, MustReopen
 
 log = logging.getLogger("cairnmq.broker")
 
@@ -23,6 +23,8 @@ class CopyingPorts(Protocol):
     """What a follower needs of the broker around it."""
 
     def wall_ms(self) -> int: ...
+
+    def must_restart(self) -> None: ...
 
     def reread(self) -> Awaitable[None]: ...
 
@@ -131,7 +133,14 @@ class JournalCopying:
             to,
             follower.record.epoch,
         )
-        await state.loop.cut(to, before, follower.record.epoch)
+        try:
+            await state.loop.cut(to, before, follower.record.epoch)
+        except MustReopen as reason:
+            # Its members lost power together, and another one leads: live state is that of more than is left.
+            log.error("%s", reason)
+            self._stay_out(follower, str(reason))
+            self._ports.must_restart()
+            return
         follower.was_cut(to)
         state.known = follower.known
 

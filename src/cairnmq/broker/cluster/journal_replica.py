@@ -109,7 +109,7 @@ class JournalReplica:
         """Nothing more is acknowledged from here on; storage follows when it can (`_take_role`)."""
         if self.leader is None:
             return
-        log.info("journal %d: this broker leads it no more (epoch %d)", self.number, self.leader.epoch)
+        log.info("journal %d: no longer the leader (epoch %d)", self.number, self.leader.epoch)
         self.leader, self.lease, self.is_ready = None, None, False
         self._ports.lost(self)
 
@@ -156,7 +156,7 @@ class JournalReplica:
 
     def _why_not(self) -> str:
         leader = self._kept.record.leader if self._kept is not None else None
-        return f"journal {self.number}: " + (f"broker {leader.broker} leads it" if leader else "nobody leads it now")
+        return f"journal {self.number}: " + (f"broker {leader.broker} leads it" if leader else "it has no leader now")
 
     async def _publish(self, record: JournalRecord, me: Member) -> None:
         """The journal has no leader: tell how far this replica reaches (R21)."""
@@ -205,7 +205,7 @@ class JournalReplica:
             settings=self._ports.settings,
         )
         state.trouble = ""
-        log.info("journal %d: this broker leads it from position %d on (epoch %d)", self.number, start, epoch)
+        log.info("journal %d: leader from position %d (epoch %d)", self.number, start, epoch)
         self._ports.leads(self)
         state.loop.sync()
         self._advance()

@@ -63,11 +63,13 @@ class Replicas:
         session_ms: int,
         now_ms: Callable[[], int],
         wall_ms: Callable[[], int],
+        must_restart: Callable[[], None],
     ) -> None:
         self.settings = settings
         self.session_ms = session_ms
         self.now_ms = now_ms
         self.wall_ms = wall_ms
+        self.must_restart = must_restart
         self.by_journal: dict[int, JournalReplica] = {}
         self.service = FetchService(self.by_journal, store.engine, self._seen_view, now_ms)
         self.fetchers = Fetchers(self._unsplit)
@@ -203,6 +205,9 @@ class Replicas:
             for replica in list(self.by_journal.values()):
                 try:
                     replica.look_after(view)
+                    if replica.number in self._leadership.weak_wanted:
+                        self._leadership.weak_wanted.discard(replica.number)
+                        replica.admit_weak()
                     self._judge_disk(replica, view)
                 except Fault as fault:
                     log.warning("journal %d: %s", replica.number, fault)
@@ -237,4 +242,5 @@ def _view_of(record: JournalRecord, view: ClusterView) -> JournalView:
         record.replicas,
         tuple(member.broker for member in record.isr),
         tuple(broker for broker in record.replicas if broker not in view.live),
+        record.weak,
     )

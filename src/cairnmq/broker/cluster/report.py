@@ -85,8 +85,12 @@ def _led(replica: JournalReplica, replicas: Replicas) -> DescribeJournalsRespons
         unsplit_bytes=journal.end - split,
         replicas=[
             Ends(
-                node_id=broker, is_in_sync=leader.record.member(broker) is not None, end=end, synced=synced, lag_ms=lag
+                node_id=one.broker,
+                is_in_sync=leader.record.member(one.broker) is not None,
+                end=one.end,
+                synced=one.synced,
+                lag_ms=one.lag_ms,
             )
-            for broker, end, synced, lag in leader.progress(replicas.now_ms())
+            for one in leader.progress(replicas.now_ms())
         ],
     )

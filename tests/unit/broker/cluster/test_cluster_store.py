@@ -99,7 +99,7 @@ def test_a_proposal(machines: Machines) -> None:
 
 def test_a_proposal_for_a_life_that_is_over(machines: Machines) -> None:
     one, two = machines.broker(1), machines.broker(2)
-    proposal = replace(journal(one, Member(1, 1), Member(2, 2)), registered=(Member(2, 2),))
+    proposal = replace(journal(one, Member(1, 1), Member(2, 2)), registered=(Member(2, 2),), new_epoch=0)
     two.register(stopped_as=2)
     assert isinstance(one.cluster.propose([proposal], as_controller=False), Refused)
     assert one.record(7).leader is None

@@ -247,19 +247,20 @@ async def test_too_many_requests_end_the_link() -> None:
 @on_both_loops
 async def test_responses_that_are_not_read_count() -> None:
     """Or a follower that only asks would make its leader hold files open without end."""
+    served: list[Peer] = []
+    size = 64 << 20
 
     async def serve(peer: Peer, request: ReplicaFetch) -> Answer:
-        return Answer([told(64 << 20)], [[memoryview(bytes(64 << 20))]])
+        served.append(peer)
+        return Answer([told(size)], [[memoryview(bytes(size))]])
 
     async with open_bench(serve) as bench:
         raw = await shake_hands(bench)
         raw.writer.transport.pause_reading()
-        number = 0
-        while bench.listener.links():
-            number += 1
-            if not raw.writer.is_closing():
-                raw.writer.write(frame_head(Kind.FETCH, number, encode(fetch(max_bytes=64 << 20))))
-            await asyncio.sleep(0.001)
+        for number in (1, 2, 3):
+            raw.writer.write(frame_head(Kind.FETCH, number, encode(fetch(max_bytes=size))))
+            await until(lambda number=number: len(served) == number or not bench.listener.links())
+        assert bench.listener.links() == [] and len(served) == 2
         raw.close()
 
 

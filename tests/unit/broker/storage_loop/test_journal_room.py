@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import errno
-from random import Random
 
 from cairnmq.broker.storage_loop.journal_room import JournalRoom
 from cairnmq.broker.storage_loop.journal_threads import JournalThreads
-from cairnmq.testing.sim_disk import SimDisk
 from unit.broker.rig import scenario, until
 from unit.storage.replica_harness import Leading
 
@@ -32,11 +30,8 @@ async def test_the_next_file_is_given_back_when_it_is_not_being_written_to() -> 
 
 @scenario
 async def test_only_a_full_disk_costs_the_reserve() -> None:
-    disk = SimDisk(Random(1), capacity=8 << 20)
     leading, threads = Leading(), JournalThreads.own(0)
-    journal = leading.path.journal
-    disk.make_dir("0")
-    journal.disk = journal.reserve._disk = disk
+    journal, disk = leading.path.journal, leading.disk
     journal.reserve.size = 1 << 20
     room = JournalRoom(journal, threads, lambda: False)
     room.hold_reserve()
