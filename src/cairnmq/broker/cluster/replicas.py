@@ -209,6 +209,7 @@ class Replicas:
                         self._leadership.weak_wanted.discard(replica.number)
                         replica.admit_weak()
                     self._judge_disk(replica, view)
+                    self._coordinators.look(replica)  # slots may be new, in journals that were there
                 except Fault as fault:
                     log.warning("journal %d: %s", replica.number, fault)
 
