@@ -289,11 +289,13 @@ async def test_a_slow_response_is_waited_for() -> None:
 
 
 @on_both_loops
-async def test_a_process_that_stood_still_reads_first() -> None:
-    """Its time limits are over when it goes on, and the response is there."""
+async def test_a_process_that_stood_still_reads_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its time limits are over when it goes on, and the response comes a few turns of the loop later."""
+    monkeypatch.setattr("cairnmq.broker.internal.link.LAST_CHANCE_SECONDS", 20)
 
     async def serve(peer: Peer, request: ReplicaFetch) -> Answer:
         time.sleep(2 * QUICK.silence_seconds)  # noqa: ASYNC251 - both ends stand still
+        await asyncio.sleep(0.01)
         return Answer([told()])
 
     async with open_bench(serve) as bench:
