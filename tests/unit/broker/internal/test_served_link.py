@@ -25,7 +25,7 @@ from cairnmq.wire.internal import (
 from cairnmq.wire.internal_handshake import Connecting, LinkRefused
 from unit.broker.internal.link_rig import (
     FOLLOWER,
-    QUICK,
+    HASTY,
     SECRET,
     Bench,
     RawPeer,
@@ -290,7 +290,7 @@ async def test_a_stranger_is_cut_off(data: bytes) -> None:
 
 @on_both_loops
 async def test_who_says_nothing_is_cut_off() -> None:
-    async with open_bench(timing=QUICK) as bench:
+    async with open_bench(timing=HASTY) as bench:
         silent, half = await RawPeer.connect(bench.address), await RawPeer.connect(bench.address)
         half.writer.write(frame_head(Kind.HELLO, 0, Connecting(FOLLOWER, None, 1, DATA, bytes(32)).hello))
         assert (await refused(silent)).text == "no handshake within 0.2 s"
@@ -302,7 +302,7 @@ async def test_who_says_nothing_is_cut_off() -> None:
 @on_both_loops
 async def test_a_follower_that_is_silent_later_is_kept() -> None:
     """It may have nothing to ask; the system's probes tell whether it is alive."""
-    async with open_bench(timing=QUICK) as bench:
-        link = await bench.link(timing=QUICK)
-        await asyncio.sleep(2 * QUICK.hello_seconds)
+    async with open_bench(timing=HASTY) as bench:
+        link = await bench.link(timing=HASTY)
+        await asyncio.sleep(2 * HASTY.hello_seconds)
         assert (await link.fetch(fetch())).journals == [told()]
