@@ -128,6 +128,10 @@ class Broker:
     def start(self, **extra: str) -> Broker:
         """Starts and waits for the ready file; `cairn_fault_point="x"` adds `--set cairn.fault.point=x`."""
         self.launch(**extra)
+        return self.wait_ready()
+
+    def wait_ready(self) -> Broker:
+        """After `launch`."""
         assert self.process is not None
         deadline = time.monotonic() + START_SECONDS
         while not self.ready_path.exists():

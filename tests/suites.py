@@ -21,10 +21,23 @@ LONG_SUITES = {"apache_kafka", "browser", "fuzz", "load", "spark"}
 
 SHARED = {"apache_kafka", "spark"}
 """Suites whose tests share one large program (Apache Kafka, a Spark session): all of them run in one process."""
-SINGLE = {"chaos", "damage", "sim"}
+SINGLE = {"chaos", "cluster", "damage", "sim"}
 """Suites whose tests share nothing and take long, each is handed out by itself; elsewhere it is a file at a time."""
 
-FIRST = ["spark", "apache_kafka", "crash", "interop", "chaos", "faults", "fuzz", "load", "damage", "sim", "property"]
+FIRST = [
+    "spark",
+    "apache_kafka",
+    "cluster",
+    "crash",
+    "interop",
+    "chaos",
+    "faults",
+    "fuzz",
+    "load",
+    "damage",
+    "sim",
+    "property",
+]
 """Long ones first: no process is left with one of them when the others have nothing to do."""
 
 

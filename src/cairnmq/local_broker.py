@@ -2,6 +2,8 @@
 
 with cairnmq.Broker() as broker:
     producer = Producer({"bootstrap.servers": broker.bootstrap})
+
+`LocalCluster` is several of them that form a cluster.
 """
 
 from __future__ import annotations
@@ -9,12 +11,16 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
+import random
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -29,7 +35,11 @@ STOP_SECONDS = 30.0
 LOG_LINES = 30
 # A test wants its messages at once, and its data do not outlive it.
 TEST_SETTINGS = {"group.initial.rebalance.delay.ms": "0", "cairn.flush": "none"}
+# Another broker leads soon. Not sooner: a machine that is busy may stand still for a while.
+CLUSTER_SETTINGS = {"group.initial.rebalance.delay.ms": "0", "cairn.session.ms": "2000"}
 HOST = "127.0.0.1"
+# Below the ports that Linux gives to outgoing connections: nobody takes a broker's port while it is down.
+PORTS = range(20_000, 32_000)
 
 
 class Broker:
@@ -46,10 +56,12 @@ class Broker:
         port: int = 0,
         http: bool = False,
         settings: Mapping[str, object] | None = None,
+        flags: Sequence[str] = (),
     ) -> None:
         self.port = port
         self.url: str | None = None  # of the status page, with `http=True`
         self._http = http
+        self._flags = tuple(flags)
         self._temporary = data is None
         self._settings = {**(TEST_SETTINGS if self._temporary else {}), **(settings or {})}
         self._directory = Path(tempfile.mkdtemp(prefix="cairnmq-")) if data is None else Path(data)
@@ -87,6 +99,11 @@ class Broker:
 
     def start(self) -> Self:
         """Returns when the broker accepts requests."""
+        self.launch()
+        return self.await_ready()
+
+    def launch(self) -> None:
+        """Starts the process and does not wait for it."""
         if self.running:
             raise Fault(f"the broker is already running at {self.bootstrap}")
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -99,6 +116,10 @@ class Broker:
                 stderr=log,
                 start_new_session=True,
             )
+
+    def await_ready(self) -> Self:
+        """After `launch`: returns when the broker accepts requests."""
+        assert self._process is not None, "launch comes first"
         ready = self._wait_ready(self._process)
         self.port = int(ready["bootstrap"].rpartition(":")[2])
         self.url = ready["http"] if self._http else None
@@ -110,7 +131,7 @@ class Broker:
         line += ["--http", f"{HOST}:0"] if self._http else ["--no-http"]
         for name, value in self._settings.items():
             line += ["--set", f"{name}={value}"]
-        return line
+        return [*line, *self._flags]
 
     def _ended(self) -> None:
         """Its end of our pipe is closed too."""
@@ -216,3 +237,121 @@ class Broker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await asyncio.to_thread(self.close)
+
+
+class LocalCluster:
+    """Several brokers on this machine that are one cluster, numbered from 1: they share a metadata file.
+
+    Without `data` their directory is temporary and goes with them. `kill`, `restart`, `pause` and `resume` are for
+    seeing what happens then.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 3,
+        *,
+        data: str | os.PathLike[str] | None = None,
+        http: bool = False,
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
+        self._temporary = data is None
+        self.directory = Path(tempfile.mkdtemp(prefix="cairnmq-")) if data is None else Path(data)
+        self.metadata = self.directory / "cluster.db"
+        given = {**CLUSTER_SETTINGS, **(settings or {})}
+        ports = _quiet_ports(brokers)
+        self.brokers = {
+            number: Broker(
+                data=self.directory / f"broker-{number}",
+                port=ports[number - 1],
+                http=http,
+                settings=given,
+                flags=("--node-id", str(number), "--metadata", f"sqlite:{self.metadata}"),
+            )
+            for number in range(1, brokers + 1)
+        }
+        self._paused: set[int] = set()
+        atexit.register(self.close)
+
+    @property
+    def bootstrap(self) -> str:
+        """Addresses of all brokers for `bootstrap.servers`."""
+        return ",".join(broker.bootstrap for broker in self.brokers.values())
+
+    def pid(self, number: int) -> int:
+        return self.brokers[number].pid
+
+    def start(self) -> Self:
+        """Starts all at once; returns when each accepts requests."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        for broker in self.brokers.values():
+            broker.launch()
+        for broker in self.brokers.values():
+            broker.await_ready()
+        return self
+
+    def kill(self, number: int) -> None:
+        """As kill -9."""
+        self.brokers[number].kill()
+        self._paused.discard(number)
+
+    def stop(self, number: int) -> None:
+        """An orderly stop: others lead before it ends."""
+        self.resume(number)
+        self.brokers[number].stop()
+
+    def restart(self, number: int) -> None:
+        """Starts it again with its port and data, whether it runs or not."""
+        self.resume(number)
+        self.brokers[number].restart()
+
+    def pause(self, number: int) -> None:
+        """It stands still and does not know it (SIGSTOP), until `resume`."""
+        if self.brokers[number].running:
+            os.kill(self.pid(number), signal.SIGSTOP)
+            self._paused.add(number)
+
+    def resume(self, number: int) -> None:
+        if number in self._paused and self.brokers[number].running:
+            os.kill(self.pid(number), signal.SIGCONT)
+        self._paused.discard(number)
+
+    def close(self) -> None:
+        """Ends all; temporary data go."""
+        atexit.unregister(self.close)
+        with ExitStack() as stack:
+            if self._temporary:
+                stack.callback(shutil.rmtree, self.directory, ignore_errors=True)
+            for number, broker in self.brokers.items():
+                stack.callback(broker.close)
+                if self._temporary:
+                    stack.callback(broker.kill)  # nobody will read the data again
+                stack.callback(self.resume, number)
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _quiet_ports(count: int) -> list[int]:
+    """Free ports out of PORTS."""
+    found: list[int] = []
+    with ExitStack() as stack:
+        for port in random.SystemRandom().sample(PORTS, len(PORTS)):
+            probe = stack.enter_context(socket.socket())
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+            found.append(port)
+            if len(found) == count:
+                return found
+    raise Fault(f"{count} ports from {PORTS.start} to {PORTS.stop - 1} are not free on {HOST}")

@@ -23,6 +23,7 @@ from chaos.exactly_once import CLIENTS
 from chaos.power_cuts import power_cuts
 from chaos.promises import LINES
 from chaos.transform import transform
+from cluster.faults import besiege
 from damage.table import damage_tables
 
 MINUTES = 5.0
@@ -44,6 +45,8 @@ EPISODES: dict[str, Episode] = {
     "eio": io_errors,
     **{f"bank:{client}": partial(bank, client=client) for client in CLIENTS},
     **{f"transform:{client}": partial(transform, client=client) for client in CLIENTS},
+    "cluster": besiege,
+    "cluster:java": partial(besiege, program="java"),
     DAMAGE: damage,
 }
 

@@ -42,9 +42,10 @@ PARTITION_BYTES = 1 << 20
 class WireClient:
     """Topics are known as of the last `topics()`."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, seconds: float = SECONDS) -> None:
+        """`seconds`: how long an answer may take."""
         host, _, port = bootstrap.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), timeout=SECONDS)
+        self._socket = socket.create_connection((host, int(port)), timeout=seconds)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._state = Connection("damage", bootstrap, "1")
         hello: list[Buffer] | None = self._state.hello()

@@ -12,11 +12,25 @@ from enum import Enum, StrEnum
 from typing import NamedTuple
 
 from crash.ledger import Place
-from history.events import Commit, Copy, Event, History, Position, Read, Result, Seen, Send, Session, Transaction
+from history.events import (
+    Commit,
+    Copy,
+    Event,
+    History,
+    Leadership,
+    Position,
+    Read,
+    Result,
+    Seen,
+    Send,
+    Session,
+    Transaction,
+)
 
 
 class Kind(StrEnum):
     LOST = "lost"
+    VANISHED = "read, and gone later"
     DOUBLED = "doubled"
     REORDERED = "reordered"
     SKIPPED = "skipped"
@@ -54,7 +68,9 @@ def findings(history: History) -> list[Finding]:
         checker.offsets,
         checker.streams,
         checker.losses,
+        checker.vanished,
         checker.skips,
+        checker.group_skips,
         checker.torn,
         checker.positions,
         checker.torn_offsets,
@@ -77,6 +93,10 @@ class Checker:
             if send.transaction is not None:
                 self.sends_of[send.transaction.name].append(send)
         self.fences = self._fences()
+        self.leaderships: dict[Place, list[Leadership]] = defaultdict(list)
+        for told in history.leaderships:
+            self.leaderships[told.place].append(told)
+        self.group_of = {read.reader: read.group for read in history.reads if read.group}
         self.snapshots: dict[str, list[Read]] = defaultdict(list)
         for read in history.reads:
             if read.snapshot:
@@ -123,7 +143,17 @@ class Checker:
     def fate(self, event: Send | Commit) -> Fate:
         if event.transaction is not None:
             return self.outcome(event.transaction)
+        if isinstance(event, Send) and event.result is Result.ACKED and self.may_be_lost(event):
+            return Fate.EITHER
         return {Result.ACKED: Fate.ALWAYS, Result.UNKNOWN: Fate.EITHER, Result.FAILED: Fate.NEVER}[event.result]
+
+    def may_be_lost(self, send: Send) -> bool:
+        """Acknowledged by a leader alone, and another one led later: nobody saw the same epoch before and after."""
+        if not send.weak:
+            return False
+        told = self.leaderships[send.place]
+        before = max((each.epoch for each in told if each.before(send)), default=-1)
+        return before < 0 or before < max(each.epoch for each in told)
 
     def settled(self, event: Send | Commit, by: Event) -> bool:
         """Certain to be there when `by` was asked."""
@@ -186,7 +216,7 @@ class Checker:
         """An offset means the same record to everybody: to whom it was acknowledged, and to every reader."""
         told: dict[tuple[Place, int], str] = {}
         for send in self.history.sends:
-            if send.result is Result.ACKED and send.offset is not None:
+            if send.result is Result.ACKED and send.offset is not None and not self.may_be_lost(send):
                 before = told.setdefault((send.place, send.offset), send.value)
                 if before != send.value:
                     what = f"{send.place} offset {send.offset} was acknowledged for {before} and for {send.value}"
@@ -198,7 +228,7 @@ class Checker:
                     what = f"{read.place} offset {seen.offset} was told as {before} and read as {seen.value}"
                     yield Finding(Kind.INCONSISTENT_OFFSET, what)
                 acked = self.sent.get((read.place, seen.value))
-                if acked is not None and acked.offset not in (None, seen.offset):
+                if acked is not None and not acked.plain and acked.offset not in (None, seen.offset):
                     what = f"{read.place}: {seen.value} was acknowledged at {acked.offset} and read at {seen.offset}"
                     yield Finding(Kind.INCONSISTENT_OFFSET, what)
 
@@ -225,15 +255,16 @@ class Checker:
             newest: dict[str, Send] = {}
             for seen in records:
                 what = f"{place} offset {seen.offset}: {seen.value} by {name}"
-                if seen.value in values:
+                send = self.sent.get((place, seen.value))
+                if seen.value in values and (send is None or not send.plain):
                     yield Finding(Kind.DOUBLED, what)
                     continue
-                values.add(seen.value)
                 if seen.offset <= latest:
                     yield Finding(Kind.REORDERED, f"{what}, behind offset {latest}")
                 latest = max(latest, seen.offset)
-                send = self.sent.get((place, seen.value))
-                if send is None:
+                is_first = seen.value not in values
+                values.add(seen.value)
+                if send is None or send.plain or not is_first:
                     continue
                 before = newest.get(send.writer)
                 if before is not None and before.asked > send.asked:
@@ -259,8 +290,38 @@ class Checker:
                         continue
                     if read.committed and self.settled(send, read):
                         yield Finding(Kind.LOST, f"{read.place}: {send.value}, not in {name}")
+                    elif self.may_be_lost(send):
+                        continue
                     elif not read.committed and send.result is Result.ACKED and send.before(read):
                         yield Finding(Kind.LOST, f"{read.place}: {send.value}, not even uncommitted in {name}")
+
+    def vanished(self) -> Iterator[Finding]:
+        """What a reader was given stays, also what may be lost as long as nobody has read it."""
+        stay = {key: {seen.value for seen in read.records} for key, read in self.last.items()}
+        for read in self.history.reads:
+            last = self.last.get((read.place, read.committed))
+            if last is None or not read.before(last):
+                continue
+            for seen in read.records:
+                send = self.sent.get((read.place, seen.value))
+                is_gone = seen.value not in stay[read.place, read.committed]
+                if is_gone and send is not None and send.transaction is None and not self.settled(send, last):
+                    yield Finding(Kind.VANISHED, f"{read.place} offset {seen.offset}: {seen.value}")
+
+    def group_skips(self) -> Iterator[Finding]:
+        """Below where a group is, some member was given each record."""
+        given: dict[tuple[str, Place], set[int]] = defaultdict(set)
+        for read in self.history.reads:
+            if read.group:
+                given[read.group, read.place].update(seen.offset for seen in read.records)
+        ends = {(position.group, position.place): position.offset for position in self.history.positions}
+        for (group, place), offsets in given.items():
+            end = ends.get((group, place), 0)
+            for seen in self.committed_log(place):
+                if seen.offset < end and seen.offset not in offsets:
+                    yield Finding(
+                        Kind.SKIPPED, f"{place} offset {seen.offset}: {seen.value} by {group}, which is at {end}"
+                    )
 
     def skips(self) -> Iterator[Finding]:
         """A consumer that went past an offset was given the record there, if there is one at all."""
@@ -270,8 +331,9 @@ class Checker:
                 continue
             end = max(seen.offset for seen in records)
             given = {seen.offset for seen in records}
+            start = min(given) if reader in self.group_of else 0
             for seen in log.records:
-                if seen.offset <= end and seen.offset not in given:
+                if start <= seen.offset <= end and seen.offset not in given:
                     yield Finding(Kind.SKIPPED, f"{place} offset {seen.offset}: {seen.value} by {reader}")
 
     # Transactions

@@ -57,13 +57,19 @@ class Transaction(Event):
 
 @dataclass(kw_only=True)
 class Send(Event):
-    """One record. The values that are sent to a partition are all different; those of one writer come in order."""
+    """One record. The values that are sent to a partition are all different; those of one writer come in order.
+
+    `weak`: acks=1, so that a new leader need not have it. `plain`: by a producer that is not idempotent. It may be
+    there more than once, and change places: libraries send again what a former leader refused after it was stored.
+    """
 
     writer: str
     place: Place
     value: str
     transaction: Transaction | None = None
     offset: int | None = None
+    weak: bool = False
+    plain: bool = False
 
 
 class Seen(NamedTuple):
@@ -77,6 +83,7 @@ class Read(Event):
 
     `snapshot` names reads of everything that was visible, from the log start to the end, of all partitions, together.
     `reader` names a consumer that began at offset 0 and never seeks. Without both only the records themselves count.
+    `group`: the reader is one of its members, as long as it has the partition, and began where the group was.
     """
 
     place: Place
@@ -84,6 +91,7 @@ class Read(Event):
     committed: bool = True
     snapshot: str = ""
     reader: str = ""
+    group: str = ""
 
 
 @dataclass(kw_only=True)
@@ -105,6 +113,14 @@ class Position(Event):
     offset: int
 
 
+@dataclass(kw_only=True)
+class Leadership(Event):
+    """The epoch of a partition's leader as somebody was told it; it never falls, and grows when another one leads."""
+
+    place: Place
+    epoch: int
+
+
 class Copy(NamedTuple):
     """Each record of one topic becomes one of the same partition of another: its value, a bar, and anything."""
 
@@ -123,6 +139,7 @@ class History:
     reads: list[Read] = field(default_factory=list)
     commits: list[Commit] = field(default_factory=list)
     positions: list[Position] = field(default_factory=list)
+    leaderships: list[Leadership] = field(default_factory=list)
     copies: list[Copy] = field(default_factory=list)
     clock: itertools.count[int] = field(default_factory=itertools.count)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -142,11 +159,28 @@ class History:
             transaction.end = End(next(self.clock), commit=commit)
             return transaction.end
 
-    def send(self, writer: str, place: Place, value: str, transaction: Transaction | None = None) -> Send:
+    def send(
+        self,
+        writer: str,
+        place: Place,
+        value: str,
+        transaction: Transaction | None = None,
+        *,
+        weak: bool = False,
+        plain: bool = False,
+    ) -> Send:
         with self.lock:
-            now = next(self.clock)
-            self.sends.append(Send(now, writer=writer, place=place, value=value, transaction=transaction))
-            return self.sends[-1]
+            send = Send(
+                next(self.clock),
+                writer=writer,
+                place=place,
+                value=value,
+                transaction=transaction,
+                weak=weak,
+                plain=plain,
+            )
+            self.sends.append(send)
+            return send
 
     def commit(self, group: str, place: Place, offset: int, transaction: Transaction | None = None) -> Commit:
         with self.lock:
@@ -176,6 +210,7 @@ class History:
         committed: bool,
         snapshot: str = "",
         reader: str = "",
+        group: str = "",
     ) -> None:
         with self.lock:
             self.reads.append(
@@ -188,6 +223,7 @@ class History:
                     committed=committed,
                     snapshot=snapshot,
                     reader=reader,
+                    group=group,
                 )
             )
 
@@ -195,3 +231,7 @@ class History:
         with self.lock:
             answered = next(self.clock)
             self.positions.append(Position(asked, answered, Result.ACKED, group=group, place=place, offset=offset))
+
+    def leadership(self, asked: int, place: Place, epoch: int) -> None:
+        with self.lock:
+            self.leaderships.append(Leadership(asked, next(self.clock), Result.ACKED, place=place, epoch=epoch))

@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cairnmq import kernels
+from cairnmq.broker.leadership import JournalView, Leadership
 from cairnmq.broker.requests import fetch_rows
 from cairnmq.codec import batch
 from cairnmq.codec.batch import CRC_START, HEADER_SIZE
@@ -286,7 +287,8 @@ def test_crcs_of_every_size(size: int) -> None:
 @st.composite
 def fetches(draw: st.DrawFn) -> tuple[Any, Topic, list[FetchRequest.FetchPartition]]:
     """A topic, some of whose queues are there, and what a fetch asks of it."""
-    ranges = draw(st.sampled_from([(QueueRange(5, 4),), (QueueRange(5, 2), QueueRange(9, 2)), ()]))
+    cycle = (2, 0, 1)
+    ranges = draw(st.sampled_from([(QueueRange(5, 4, cycle),), (QueueRange(5, 2, cycle), QueueRange(9, 2, cycle)), ()]))
     topic = Topic("t", bytes(16), ranges)
     live: dict[int, Queue] = {}
     for queue_id in draw(st.sets(st.integers(4, 11))):
@@ -298,11 +300,13 @@ def fetches(draw: st.DrawFn) -> tuple[Any, Topic, list[FetchRequest.FetchPartiti
         live[queue_id] = queue
     few, epochs = st.integers(-1, 5), st.sampled_from([-1, -1, 0])
     asked = draw(st.lists(st.builds(FetchRequest.FetchPartition, few, few, few, epochs), max_size=6))
-    return (
-        SimpleNamespace(store=SimpleNamespace(queues=live, epochs={journal: draw(few) for journal in range(3)})),
-        topic,
-        asked,
-    )
+    leadership = Leadership(1)
+    for journal in range(3):
+        if draw(st.sampled_from([True, True, False])):
+            leadership.lead(journal, draw(few), is_ready=draw(st.booleans()))
+        else:
+            leadership.know(journal, JournalView(draw(st.integers(-1, 2)), draw(few), (1, 2), (2,)))
+    return SimpleNamespace(store=SimpleNamespace(queues=live), leadership=leadership), topic, asked
 
 
 @settings(max_examples=300)

@@ -11,13 +11,13 @@ from contextlib import AsyncExitStack
 
 from msgspec import Struct
 
+from cairnmq.broker.cluster.cluster_node import TRANSACTIONS_REFUSED, ClusterNode, Joined
 from cairnmq.broker.context import Context, Node
-from cairnmq.broker.coordination.coordinator import Coordinator
-from cairnmq.broker.coordination.cores import Cores, group_limits, transaction_limits
-from cairnmq.broker.coordination.offset_purge import OffsetPurge
-from cairnmq.broker.coordination.transaction_coordinator import TransactionCoordinator
+from cairnmq.broker.coordination.coordinators import Coordinators, Place
+from cairnmq.broker.coordination.offset_purge import OffsetPurges
+from cairnmq.broker.leadership import KnownBroker, Leadership, NoElections
 from cairnmq.broker.live_catalog import LiveCatalog
-from cairnmq.broker.memory_budget import Budget, Tally
+from cairnmq.broker.memory_budget import Budget
 from cairnmq.broker.metrics import Metrics
 from cairnmq.broker.opened import OpenMetadata, OpenStorage
 from cairnmq.broker.requests.router import Router
@@ -28,39 +28,33 @@ from cairnmq.settings.broker import BrokerConfig
 
 
 class Broker(Struct, frozen=True, eq=False):
-    """A broker without sockets: what handlers use, and the order in which it starts and ends."""
+    """A broker without sockets for clients: what handlers use, and the order in which it starts and ends."""
 
     ctx: Context
     router: Router
-    purge: OffsetPurge
+    cluster: ClusterNode | None = None
 
     async def start(self) -> None:
-        """The splitter runs, time counts for groups and transactions, and what deleted topics left is dropped."""
-        ctx = self.ctx
-        ctx.store.start()
-        if not ctx.store.has_all_facts:
-            return  # decided on what is known, groups and transactions would go back to an older state
-        catalog, config = ctx.catalog, ctx.config
-        self.purge.start(catalog.topic_ids)
-        await asyncio.sleep(0)  # what it has to store stands before what clients bring
-        ctx.coordinator.start(
-            lambda: catalog.config.offsets_retention_minutes * 60_000,
-            config.offsets_retention_check_interval_ms,
-            catalog.topic_name,
-        )
-        ctx.transactions.start(
-            config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
-            config.transaction_remove_expired_transaction_cleanup_interval_ms,
-        )
+        """The splitter runs, time counts for groups and transactions, and what deleted topics left is dropped. In a
+        cluster it takes its roles."""
+        self.ctx.store.start()
+        await self.ctx.coordinators.start()
+        if self.cluster is not None:
+            await self.cluster.start()
+
+    async def hand_over(self) -> None:
+        """Before it takes no more requests."""
+        if self.cluster is not None:
+            await self.cluster.hand_over()
 
     async def close(self) -> None:
         """What was decided is stored, then storage ends. Each part is closed, also when another one fails."""
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.ctx.store.stop)
             stack.push_async_callback(self.ctx.catalog.close)
-            stack.callback(self.purge.close)
-            stack.push_async_callback(self.ctx.coordinator.close)
-            stack.push_async_callback(self.ctx.transactions.close)
+            if self.cluster is not None:
+                stack.push_async_callback(self.cluster.close)
+            stack.push_async_callback(self.ctx.coordinators.close)
 
 
 def assemble(
@@ -71,44 +65,59 @@ def assemble(
     wall: Callable[[], int],
     steady: Callable[[], int],
     on_config: Callable[[BrokerConfig], None] = lambda config: None,
+    joined: Joined | None = None,
 ) -> Broker:
     """`wall` gives dates, `steady` is for time limits. `on_config` hears of settings that changed, after all parts
-    have taken them over. Nothing has started yet."""
-    config, epoch = metadata.config, storage.engine.epoch
+    have taken them over. `joined`: of a broker in a cluster. Nothing has started yet."""
+    config = metadata.config
     store = _store(storage, config, wall, steady)
-    cores = _cores(storage, store, config)
-    purge = OffsetPurge(cores.facts, cores.groups)
-    catalog = LiveCatalog(metadata, store, purge, clock=wall, on_config=on_config)
-    coordinator = Coordinator(cores.groups, cores.facts, steady, wall, lambda: catalog.image)
-    transactions = TransactionCoordinator(
-        cores.transactions,
-        cores.facts,
-        write_markers=store.write_markers,
-        end_offsets=coordinator.end_offsets,
-        next_producer_id=catalog.next_producer_id,
-        clock=steady,
+    purges = OffsetPurges()
+    catalog = LiveCatalog(metadata, store, purges, clock=wall, on_config=on_config)
+    leadership = _alone(node, storage) if joined is None else Leadership(node.node_id)
+    slots_wanted = asyncio.Event()
+    coordinators = Coordinators(
+        catalog,
+        store,
+        _Leaders(leadership),
+        purges,
+        node_id=node.node_id,
+        steady=steady,
         wall=wall,
-        epoch=epoch,
+        transactions_refused=None if joined is None else TRANSACTIONS_REFUSED,
+        want_slots=slots_wanted.set,
     )
-    router = build_router(coordinates=store.has_all_facts)
+    cluster = None
+    if joined is None:
+        _coordinate(coordinators, storage)
+    else:
+        cluster = ClusterNode(joined, node.cluster_id, store, catalog, leadership, coordinators, slots_wanted, wall)
+    router = build_router()
     ctx = Context(
         store=store,
         catalog=catalog,
         node=node,
+        leadership=leadership,
+        elections=NoElections(node.node_id) if cluster is None else cluster.elections,
+        cluster_report=None if cluster is None else cluster.report,
         router=router,
         clock=wall,
         metrics=Metrics(),
         budget=Budget(config.cairn_request_bytes_max),
         objects=Budget(config.cairn_request_bytes_max // 2),
         answers=Budget(config.cairn_response_bytes_max),
-        group_bytes=Tally(config.cairn_group_bytes_max, cores.groups.held_bytes),
+        group_bytes=coordinators.group_bytes,
         large_polls=set(),
         log_sizes=LogSizes(),
-        facts=cores.facts,
-        coordinator=coordinator,
-        transactions=transactions,
+        coordinators=coordinators,
     )
-    return Broker(ctx, router, purge)
+    return Broker(ctx, router, cluster)
+
+
+def _alone(node: Node, storage: OpenStorage) -> Leadership:
+    address, engine = node.bootstrap, storage.engine
+    return Leadership.alone(
+        KnownBroker(node.node_id, address.host, address.port, node.rack), engine.paths, engine.epochs
+    )
 
 
 def _store(storage: OpenStorage, config: BrokerConfig, wall: Callable[[], int], steady: Callable[[], int]) -> Store:
@@ -125,12 +134,23 @@ def _store(storage: OpenStorage, config: BrokerConfig, wall: Callable[[], int], 
     )
 
 
-def _cores(storage: OpenStorage, store: Store, config: BrokerConfig) -> Cores:
-    return Cores.load(
-        storage.engine.keyed,
-        store.put_facts,
-        slots=storage.slots,
-        epoch=storage.engine.epoch,
-        group_limits=group_limits(config),
-        transaction_limits=transaction_limits(config),
-    )
+class _Leaders(Struct, frozen=True, eq=False):
+    """Where clients find who leads a journal."""
+
+    leadership: Leadership
+
+    def leader_of(self, journal: int) -> Place | None:
+        broker = self.leadership.broker(self.leadership.view(journal).leader)
+        return None if broker is None else Place(broker.node_id, broker.host, broker.port)
+
+
+def _coordinate(coordinators: Coordinators, storage: OpenStorage) -> None:
+    """Every journal with slots. Decided on what is left of a damaged one, groups and transactions would go back to an
+    older state."""
+    engine, slots = storage.engine, storage.slots
+    assert slots is not None, "made at the start of a broker that is alone"
+    for journal in dict.fromkeys(slots.cycle):
+        if engine.scans[journal].damage is None:
+            coordinators.lead(journal, engine.epoch, engine.keyed)
+        else:
+            coordinators.damaged(journal)

@@ -12,15 +12,15 @@ from cairnmq.errors import ErrorCode
 from cairnmq.types import Caller
 
 if TYPE_CHECKING:
-    from cairnmq.broker.coordination.coordinator import Coordinator
-    from cairnmq.broker.coordination.fact_log import FactLog
-    from cairnmq.broker.coordination.transaction_coordinator import TransactionCoordinator
+    from cairnmq.broker.coordination.coordinators import Coordinators
+    from cairnmq.broker.leadership import Elections, Leadership
     from cairnmq.broker.live_catalog import LiveCatalog
     from cairnmq.broker.memory_budget import Budget, Tally
     from cairnmq.broker.metrics import Metrics
     from cairnmq.broker.storage_loop.queue_sizes import LogSizes
     from cairnmq.broker.storage_loop.store import Store
     from cairnmq.settings.broker import BrokerConfig
+    from cairnmq.wire.messages import DescribeJournalsResponse
 
 
 class Node(Struct, frozen=True):
@@ -50,11 +50,15 @@ class Served(Protocol):
 
 
 class Context(Struct, frozen=True, eq=False, kw_only=True):
-    """`clock` gives dates. `large_polls`: call these and parked fetches of many partitions respond now."""
+    """`clock` gives dates. `large_polls`: call these and parked fetches of many partitions respond now.
+    `cluster_report`: what this broker knows of the others; None on one node."""
 
     store: Store
     catalog: LiveCatalog
     node: Node
+    leadership: Leadership
+    elections: Elections
+    cluster_report: Callable[[], DescribeJournalsResponse] | None = None
     router: Served
     clock: Callable[[], int]
     metrics: Metrics
@@ -64,9 +68,7 @@ class Context(Struct, frozen=True, eq=False, kw_only=True):
     group_bytes: Tally
     large_polls: set[Callable[[], None]]
     log_sizes: LogSizes
-    facts: FactLog
-    coordinator: Coordinator
-    transactions: TransactionCoordinator
+    coordinators: Coordinators
 
     @property
     def config(self) -> BrokerConfig:
@@ -76,8 +78,15 @@ class Context(Struct, frozen=True, eq=False, kw_only=True):
     def admits_transaction(
         self, transactional_id: str, producer_id: int, producer_epoch: int, queue_id: int
     ) -> ErrorCode:
-        """Whether a batch may be staged, in this turn of the loop. Transactions as of before a damage prove nothing;
-        the code is the one that Kafka's producers try again on."""
-        if not self.store.has_all_facts:
-            return ErrorCode.NOT_ENOUGH_REPLICAS
-        return self.transactions.admits(transactional_id, producer_id, producer_epoch, queue_id)
+        """Whether a batch may be staged, in this turn of the loop. Without the coordinator nothing is known; the code
+        is the one that Kafka's producers try again on."""
+        transactions = self.coordinators.of_transaction(transactional_id)
+        if isinstance(transactions, ErrorCode):
+            return for_producers(transactions)
+        return transactions.admits(transactional_id, producer_id, producer_epoch, queue_id)
+
+
+def for_producers(code: ErrorCode) -> ErrorCode:
+    """Why there is no coordinator, as the answer to a batch."""
+    is_final = code is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    return code if is_final else ErrorCode.NOT_ENOUGH_REPLICAS

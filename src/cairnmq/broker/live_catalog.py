@@ -13,7 +13,7 @@ from typing import Protocol, TypeAlias, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from cairnmq.broker.coordination.offset_purge import OffsetPurge
+from cairnmq.broker.coordination.offset_purge import OffsetPurges
 from cairnmq.broker.opened import OpenMetadata
 from cairnmq.broker.storage_loop.store import Store
 from cairnmq.errors import Corrupt, ErrorCode, Refusal
@@ -152,7 +152,7 @@ class LiveCatalog:
         self,
         metadata: OpenMetadata,
         store: Store,
-        purge: OffsetPurge,
+        purge: OffsetPurges,
         *,
         clock: Callable[[], int],
         on_config: Callable[[BrokerConfig], None],

@@ -152,3 +152,7 @@ class Tally:
             return False
         self._total += size
         return True
+
+    def count_again(self) -> None:
+        """Much has come, or gone, at once."""
+        self._total = self._count()

@@ -14,8 +14,9 @@ class Metric(Struct, frozen=True):
     labels: tuple[str, ...] = ()
 
 
-BROKER, TRAFFIC, STORAGE, GROUPS, PROCESS = "Broker", "Traffic", "Storage", "Consumer groups", "Processes"
-SECTIONS = (BROKER, TRAFFIC, GROUPS, STORAGE, PROCESS)
+BROKER, CLUSTER, TRAFFIC, STORAGE = "Broker", "Cluster", "Traffic", "Storage"
+GROUPS, PROCESS = "Consumer groups", "Processes"
+SECTIONS = (BROKER, TRAFFIC, GROUPS, CLUSTER, STORAGE, PROCESS)
 
 _LAG = "Records between a group's committed offset and the end of the partition."
 
@@ -64,6 +65,18 @@ METRICS: dict[str, Metric] = {
         ("consumergroup", "topic", "partition"),
     ),
     "cairn_group_lag_omitted": Metric("gauge", GROUPS, "Group partitions whose lag is not exported (limit 10,000)."),
+    "cairn_led_journals": Metric("gauge", CLUSTER, "Journals that this broker leads."),
+    "cairn_offline_journals": Metric("gauge", CLUSTER, "Journals of the cluster that have no leader."),
+    "cairn_isr_size": Metric("gauge", CLUSTER, "In-sync replicas of a journal that this broker leads.", ("journal",)),
+    "cairn_out_of_sync_replicas": Metric(
+        "gauge", CLUSTER, "Replicas that are not in sync, of a journal that this broker leads.", ("journal",)
+    ),
+    "cairn_replica_lag_bytes": Metric(
+        "gauge", CLUSTER, "Bytes that a replica lacks of a journal that this broker leads.", ("journal", "replica")
+    ),
+    "cairn_replica_lag_seconds": Metric(
+        "gauge", CLUSTER, "Time since a replica had all of a journal that this broker leads.", ("journal", "replica")
+    ),
     "cairn_journal_end_bytes": Metric("gauge", STORAGE, "End position of a journal.", ("journal",)),
     "cairn_journal_size_bytes": Metric("gauge", STORAGE, "Size of a journal on disk.", ("journal",)),
     "cairn_split_lag_bytes": Metric(

@@ -23,10 +23,11 @@ class OpenMetadata(Struct, frozen=True, eq=False):
 
 
 class OpenStorage(Struct, frozen=True, eq=False):
-    """Recovered. `lock_fds`: the locks of its directories, which the splitter process holds too."""
+    """Recovered. `slots`: made by then, unless in a cluster. `lock_fds`: the locks of its directories, which the
+    splitter process holds too."""
 
     engine: Engine
-    slots: Slots
+    slots: Slots | None
     journal_dir: str
     data_dir: str
     lock_fds: Sequence[int] = ()

@@ -16,6 +16,7 @@ from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.types import host_port
 
 PLAINTEXT = "PLAINTEXT"
+SECRET = "cairn.cluster.secret"
 
 _IPV4_CHARACTERS = frozenset("0123456789.")
 
@@ -64,7 +65,8 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
     insecure: bool = False
     node_id: int = 1
     rack: str | None = None
-    metadata: str = "sqlite"
+    metadata: str = "sqlite"  # in the data directory; sqlite:PATH: a file that the brokers of this machine share
+    internal: Address | None = None  # for the other brokers of a cluster; None: any free port of --listen's host
     config: str | None = None
     settings: tuple[tuple[str, str], ...] = ()  # --set, in order
     ready_file: str | None = None
@@ -78,21 +80,47 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
         except ValueError as error:
             return Refusal(ErrorCode.INVALID_CONFIG, str(error))
 
-    def refusal(self) -> Refusal | None:
-        """Why these options must not be served, if they must not. The server asks again after `with_settings`."""
-        if self.metadata != "sqlite":
-            return Refusal(
-                ErrorCode.INVALID_CONFIG,
-                f"metadata store {self.metadata}: only sqlite is supported",
+    @property
+    def shared_metadata(self) -> str | None:
+        """The metadata file that this broker shares with others; None: it is alone."""
+        store, colon, path = self.metadata.partition(":")
+        return path if store == "sqlite" and colon else None
+
+    def refusal(self, values: Mapping[str, str] | None = None) -> Refusal | None:
+        """Why these options must not be served, if they must not. The server asks again after `with_settings`, with all
+        settings: only they tell whether brokers have a secret."""
+        why = self._store_refusal() or self._exposure(values)
+        return Refusal(ErrorCode.INVALID_CONFIG, why) if why else None
+
+    def _store_refusal(self) -> str | None:
+        if self.metadata.startswith("zookeeper:"):
+            return (
+                f"metadata store {self.metadata}: only sqlite is supported, alone or as sqlite:PATH; "
+                "ZooKeeper comes with a later version"
             )
+        if self.shared_metadata is None:
+            if self.metadata != "sqlite":
+                return f"metadata store {self.metadata}: only sqlite is supported, alone or as sqlite:PATH"
+            if self.internal is not None:
+                return f"--internal {self.internal} is for brokers of a cluster; add --metadata sqlite:PATH"
+        elif self.shared_metadata in ("", ":memory:") or self.shared_metadata.startswith("//"):
+            return f"--metadata {self.metadata} names no file; write sqlite:PATH, the same on each broker"
+        return None
+
+    def _exposure(self, values: Mapping[str, str] | None) -> str | None:
         if self.insecure:
             return None
         for flag, address in (("--listen", self.listen), ("--http", self.http)):
             if address is not None and not address.loopback:
-                return Refusal(
-                    ErrorCode.INVALID_CONFIG,
+                return (
                     f"{flag} {address} is reachable from other machines and there is no authentication; "
-                    "listen on 127.0.0.1, or add --insecure if the network is trusted",
+                    "listen on 127.0.0.1, or add --insecure if the network is trusted"
+                )
+        if self.internal is not None and not self.internal.loopback and values is not None:
+            if not values.get(SECRET):
+                return (
+                    f"--internal {self.internal} is reachable from other machines and brokers have no secret; "
+                    f"listen on 127.0.0.1, set {SECRET}, or add --insecure if the network is trusted"
                 )
         return None
 

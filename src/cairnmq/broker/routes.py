@@ -15,13 +15,12 @@ from cairnmq.broker.handlers import (
     epochs,
     features,
     groups,
+    journals,
     kept_offsets,
     list_offsets,
     log_dirs,
-    no_coordinator,
     offset_commits,
     offsets,
-    produce,
     producer_states,
     producers,
     quorum,
@@ -34,17 +33,15 @@ from cairnmq.broker.handlers import (
 )
 from cairnmq.broker.handlers.fetch import FetchHandler
 from cairnmq.broker.handlers.metadata import MetadataHandler, describe_partitions
+from cairnmq.broker.handlers.produce import ProduceHandler
 from cairnmq.broker.requests.router import Router
 from cairnmq.wire import apis
 
 
-def build_router(*, coordinates: bool = True) -> Router:
-    """Everything that is served, and therefore advertised if the key is Kafka's.
-
-    `coordinates`: False where facts of groups and transactions may be missing; then none of their handlers is reached.
-    """
+def build_router() -> Router:
+    """Everything that is served, and therefore advertised if the key is Kafka's."""
     router = Router()
-    router.add_raw(apis.PRODUCE, produce.handle)
+    router.add_raw(apis.PRODUCE, ProduceHandler().handle)
     router.add_raw(apis.FETCH, FetchHandler().handle)
     router.add(apis.API_VERSIONS, api_versions.handle)
     router.add_raw(apis.METADATA, MetadataHandler().handle)
@@ -96,8 +93,6 @@ def build_router(*, coordinates: bool = True) -> Router:
     router.add(apis.LIST_CONFIG_RESOURCES, config_resources.handle)
     router.add(apis.DESCRIBE_TOPIC_PARTITIONS, describe_partitions)
     router.add(apis.KEEP_OFFSETS, kept_offsets.handle)
-    if not coordinates:
-        for key, handler in no_coordinator.ANSWERS.items():
-            router.replace(key, handler)
-        router.replace(apis.INIT_PRODUCER_ID, no_coordinator.unless_plain(producers.handle))
+    router.add(apis.DESCRIBE_JOURNALS, journals.handle)
+    router.add(apis.ELECT_UNCLEAN, elections.elect_unclean)
     return router

@@ -11,6 +11,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 from msgspec.structs import replace
@@ -18,6 +19,7 @@ from msgspec.structs import replace
 from cairnmq.broker import logs
 from cairnmq.broker.assembly import Broker, assemble
 from cairnmq.broker.clocks import steady_ms, wall_ms
+from cairnmq.broker.cluster.cluster_node import Joined
 from cairnmq.broker.context import Node
 from cairnmq.broker.data_directories import DataDirectories, lock_directories
 from cairnmq.broker.file_limit import connections_max, raise_file_limit
@@ -27,8 +29,10 @@ from cairnmq.broker.memory_budget import trim_heap
 from cairnmq.broker.net.connection_limits import Limits
 from cairnmq.broker.net.connection_set import ConnectionSet
 from cairnmq.broker.net.listener import Listener, close_all
+from cairnmq.broker.opened import OpenMetadata, OpenStorage
 from cairnmq.broker.options import PLAINTEXT, Address, ListenerSpec, ServeOptions
 from cairnmq.broker.ready_file import announce, remove_ready_file
+from cairnmq.broker.start_cluster import join_storage, open_shared_metadata
 from cairnmq.broker.start_errors import BadUsage, CannotServe, Stopped, cannot_listen
 from cairnmq.broker.start_metadata import open_metadata
 from cairnmq.broker.start_report import RecoveryProgress
@@ -55,7 +59,11 @@ def run(options: ServeOptions) -> int:
         if not __debug__:
             raise BadUsage(WITHOUT_ASSERTS)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(serve(options))
+            begins_again = runner.run(serve(options))
+        if begins_again:
+            log.warning("the broker starts again")
+            logging.shutdown()
+            os.execv(sys.executable, [sys.executable, "-m", "cairnmq", *sys.argv[1:]])
     except Stopped:
         log.info("stopped during recovery; the next start repeats it")
     except (CannotServe, Fault, OSError) as error:
@@ -69,10 +77,11 @@ def run(options: ServeOptions) -> int:
     return 0
 
 
-async def serve(options: ServeOptions) -> None:
-    """Everything that is opened here is closed in reverse order, also when a later step fails."""
+async def serve(options: ServeOptions) -> bool:
+    """Everything that is opened here is closed in reverse order, also when a later step fails. Returns whether the
+    process is to begin again: a replica must go back to its checkpoint."""
     options, start_config = settle(options, os.environ)
-    stopping = asyncio.Event()
+    stopping, begin_again = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     async with AsyncExitStack() as stack:
@@ -80,8 +89,9 @@ async def serve(options: ServeOptions) -> None:
         locks = lock_directories(options)
         for lock in locks:
             stack.callback(lock.close)
-        bound = _bind(options.listen)
+        bound = _bind(options.listen, "Kafka clients", "--listen")
         stack.callback(bound.close)
+        internal = _bind_internal(stack, options)
         status = Status(time.monotonic)
         http_address = await _open_http(stack, status, options.http)
         if options.ready_file is not None:
@@ -89,7 +99,9 @@ async def serve(options: ServeOptions) -> None:
             remove_ready_file(options.ready_file)
         files = raise_file_limit()  # before the splitter is started, which inherits it
         progress = RecoveryProgress(stopping.is_set, time.monotonic)
-        broker = await open_broker(stack, options, start_config, locks, int(bound.getsockname()[1]), progress)
+        broker = await open_broker(stack, options, start_config, locks, bound, internal, progress)
+        if broker.cluster is not None:
+            broker.cluster.must_restart = _all_of(begin_again.set, stopping.set)
         ctx = broker.ctx
         connections = ConnectionSet(
             ctx, broker.router, _limits(ctx.config), lambda: connections_max(ctx.config, files), http_address
@@ -107,8 +119,10 @@ async def serve(options: ServeOptions) -> None:
         await stopping.wait()
         log.info("shutting down: finishing open requests, flushing journals")
         status.drain()
-        ctx.coordinator.drain()
+        await broker.hand_over()
+        ctx.coordinators.drain()
         await close_all(listeners, connections, _DRAIN_SECONDS)
+    return begin_again.is_set()
 
 
 async def open_broker(
@@ -116,28 +130,69 @@ async def open_broker(
     options: ServeOptions,
     start_config: BrokerConfig,
     locks: list[DirectoryLock],
-    port: int,
+    bound: socket.socket,
+    internal: socket.socket | None,
     progress: Progress,
 ) -> Broker:
-    """Metadata, recovery, the parts together, and they run; `stack` closes what was opened."""
+    """Metadata, recovery, the parts together, and they run; `stack` closes what was opened. `internal`: of a broker
+    in a cluster."""
     directories = DataDirectories.of(options)
-    metadata, found = await open_metadata(stack, options, directories, start_config, wall_ms)
-    storage = await open_storage(
-        directories,
-        locks,
-        metadata,
-        found,
-        node_id=options.node_id,
-        accept_loss=options.accept_loss,
-        progress=progress,
-        wall=wall_ms,
-        clock=time.monotonic,
-    )
+    port = int(bound.getsockname()[1])
+    joined = None
+    if internal is not None:
+        metadata, storage, joined = await _join(
+            stack, options, directories, start_config, locks, port, internal, progress
+        )
+    else:
+        metadata, found = await open_metadata(stack, options, directories, start_config, wall_ms)
+        storage = await open_storage(
+            directories,
+            locks,
+            metadata,
+            found,
+            node_id=options.node_id,
+            accept_loss=options.accept_loss,
+            progress=progress,
+            wall=wall_ms,
+            clock=time.monotonic,
+        )
     node = _node(options, metadata.catalog.cluster_id, port)
-    broker = assemble(metadata, storage, node, wall=wall_ms, steady=steady_ms, on_config=_take_over)
+    broker = assemble(metadata, storage, node, wall=wall_ms, steady=steady_ms, on_config=_take_over, joined=joined)
     stack.push_async_callback(broker.close)
     await broker.start()
     return broker
+
+
+async def _join(
+    stack: AsyncExitStack,
+    options: ServeOptions,
+    directories: DataDirectories,
+    start_config: BrokerConfig,
+    locks: list[DirectoryLock],
+    port: int,
+    internal: socket.socket,
+    progress: Progress,
+) -> tuple[OpenMetadata, OpenStorage, Joined]:
+    shared = await open_shared_metadata(
+        stack,
+        options,
+        directories,
+        start_config,
+        client=_advertised(options, port),
+        internal=Address(*internal.getsockname()[:2]),
+    )
+    storage, member = await join_storage(
+        directories, locks, shared, node_id=options.node_id, progress=progress, wall=wall_ms, clock=time.monotonic
+    )
+    return shared.opened, storage, Joined(shared.store, shared.settings, shared.entry, member, internal)
+
+
+def _all_of(*calls: Callable[[], None]) -> Callable[[], None]:
+    def call() -> None:
+        for each in calls:
+            each()
+
+    return call
 
 
 def _take_over(config: BrokerConfig) -> None:
@@ -165,7 +220,18 @@ def _limits(config: BrokerConfig) -> Limits:
     )
 
 
-def _bind(address: Address) -> socket.socket:
+def _bind_internal(stack: AsyncExitStack, options: ServeOptions) -> socket.socket | None:
+    """For the other brokers of a cluster. It listens from the start: a broker whose port refuses connections is taken
+    for dead, and this one registers before it serves."""
+    if options.shared_metadata is None:
+        return None
+    bound = _bind(options.internal or Address(options.listen.host, 0), "other brokers", "--internal")
+    stack.callback(bound.close)
+    bound.listen()
+    return bound
+
+
+def _bind(address: Address, purpose: str, flag: str) -> socket.socket:
     """Taken before recovery, so that a used port is told at once; clients are accepted only after it."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
@@ -174,7 +240,7 @@ def _bind(address: Address) -> socket.socket:
         bound.bind((address.host, address.port))
     except OSError as error:
         bound.close()
-        raise CannotServe(cannot_listen(address, error, "Kafka clients", "--listen")) from error
+        raise CannotServe(cannot_listen(address, error, purpose, flag)) from error
     return bound
 
 
@@ -188,12 +254,16 @@ def _limit_buffers(bound: socket.socket, config: BrokerConfig) -> None:
             bound.setsockopt(socket.SOL_SOCKET, option, size)
 
 
-def _node(options: ServeOptions, cluster_id: str, port: int) -> Node:
+def _advertised(options: ServeOptions, port: int) -> Address:
+    """What clients are told to connect to."""
     advertised = options.advertise or options.listen
     host = advertised.host
     if host in ("0.0.0.0", "::"):
         host = socket.gethostname()
         log.warning("clients will connect to %s; set another address with --advertise", host)
-    told = Address(host, advertised.port or port)
-    spec = ListenerSpec(PLAINTEXT, PLAINTEXT, options.listen, told)  # the options allow one listener
+    return Address(host, advertised.port or port)
+
+
+def _node(options: ServeOptions, cluster_id: str, port: int) -> Node:
+    spec = ListenerSpec(PLAINTEXT, PLAINTEXT, options.listen, _advertised(options, port))  # the options allow one
     return Node(node_id=options.node_id, rack=options.rack, cluster_id=cluster_id, listeners=(spec,))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, closing, contextmanager
@@ -69,7 +70,7 @@ async def open_metadata(
         accept_loss=options.accept_loss,
     )
     await loop.run_in_executor(thread, catalog.name_cluster, owner.cluster_id if owner is not None else "")
-    witness = OwnerWitness(directories.journal_disk(), catalog.cluster_id, options.node_id)
+    witness = OwnerWitness(directories.journal_disk(), catalog.cluster_id, options.node_id, secrets.token_hex(16))
     return OpenMetadata(catalog, thread, config, witness), found
 
 

@@ -27,7 +27,13 @@ _MAPPED = {
 def settle(options: ServeOptions, environment: Mapping[str, str]) -> tuple[ServeOptions, BrokerConfig]:
     """Raises BadUsage with every reason. The log goes by the settings from here on."""
     flags = {_MAPPED[name]: str(getattr(options, name)) for name in _MAPPED if name in options.given}
-    loaded = load(file=_file_of(options), environment=environment, sets=options.settings, flags=flags)
+    loaded = load(
+        file=_file_of(options),
+        environment=environment,
+        sets=options.settings,
+        flags=flags,
+        in_cluster=options.shared_metadata is not None,
+    )
     if isinstance(loaded, Refusal):
         raise BadUsage(loaded.message)
     logs.configure(loaded.config.cairn_log_level, loaded.config.cairn_log_format)
@@ -36,7 +42,7 @@ def settle(options: ServeOptions, environment: Mapping[str, str]) -> tuple[Serve
     settled = options.with_settings(loaded.config.layers.static)
     if isinstance(settled, Refusal):
         raise BadUsage(settled.message)
-    refusal = settled.refusal()
+    refusal = settled.refusal(loaded.config.layers.static)
     if refusal is not None:
         raise BadUsage(refusal.message)
     return settled, loaded.config

@@ -53,8 +53,7 @@ async def open_storage(
     clock: Callable[[], float],
 ) -> OpenStorage:
     """On a thread of its own, so that /health is still served. `clock` measures how long it takes, in seconds."""
-    if metadata.config.cairn_fault_point:
-        arm(metadata.config.cairn_fault_point, lambda: os.kill(os.getpid(), signal.SIGKILL))
+    arm_fault_point(metadata.config)
     recovery = _Recovery(
         directories, metadata, found, wall, node_id=node_id, accept_loss=accept_loss, progress=progress
     )
@@ -80,6 +79,12 @@ async def open_storage(
         [lock.fileno() for lock in locks],
         recovery_seconds=seconds,
     )
+
+
+def arm_fault_point(config: BrokerConfig) -> None:
+    """A test says where the process is to die."""
+    if config.cairn_fault_point:
+        arm(config.cairn_fault_point, lambda: os.kill(os.getpid(), signal.SIGKILL))
 
 
 def engine_config(config: BrokerConfig, node_id: int) -> EngineConfig:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 PARTITIONS_MAX = 1_000_000  # of one topic, in a command line; brokers have limits of their own
 REPLICAS_MAX = 2**15 - 1
+HANGING_SECONDS = 5.0  # one broker that hangs must not keep the others' answers from a person
 _COMPLETES = "cairn_completes"
 
 
@@ -35,7 +36,8 @@ def default_bootstrap() -> str:
     return os.environ.get("CAIRN_BOOTSTRAP") or DEFAULT_BOOTSTRAP
 
 
-def connect(arguments: argparse.Namespace) -> Client:
+def connect(arguments: argparse.Namespace, *, patient: bool = True) -> Client:
+    """Not `patient`: of several addresses, one that is silent is left soon. What it was asked, another one is."""
     from cairnmq.client.blocking import Client, parse_bootstrap
     from cairnmq.client.errors import ClientError
 
@@ -43,7 +45,9 @@ def connect(arguments: argparse.Namespace) -> Client:
         parse_bootstrap(arguments.bootstrap)
     except ClientError as wrong:
         raise UsageError(str(wrong)) from None
-    return Client.connect(arguments.bootstrap, client_id="cairn", timeout=arguments.timeout)
+    alone = patient or "," not in arguments.bootstrap
+    timeout = arguments.timeout if alone else min(arguments.timeout, HANGING_SECONDS)
+    return Client.connect(arguments.bootstrap, client_id="cairn", timeout=timeout, patience=arguments.timeout)
 
 
 def examples(parser: argparse.ArgumentParser, *lines: str, remarks: str = "") -> None:

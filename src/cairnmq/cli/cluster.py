@@ -1,28 +1,30 @@
-"""`cairn cluster`: info, health, disks."""
+"""`cairn cluster`: its actions, and info and disks."""
 
 from __future__ import annotations
 
 import argparse
 import os
-import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from cairnmq.cli.arguments import add_connection, add_json, connect, examples
+from cairnmq.cli.arguments import add_connection, add_json, connect, examples, natural
+from cairnmq.cli.cluster_elect import run_elect
+from cairnmq.cli.cluster_health import error_name, run_health
+from cairnmq.cli.cluster_tables import find_report, run_brokers, run_journals
 from cairnmq.cli.live import add_watch, watched
-from cairnmq.cli.terminal import GREEN, RED, UsageError, paint, size_text, write_json, write_line, write_table
+from cairnmq.cli.terminal import UsageError, size_text, write_json, write_line, write_table
 from cairnmq.cli.topic_choice import natural_order
 from cairnmq.types import host_port
 
 if TYPE_CHECKING:
     from cairnmq.client.blocking import Client
 
-_LATER = ("brokers", "journals", "drain", "rebalance", "transfer")
-_REASONS_SHOWN = 20
+_LATER = ("drain", "rebalance", "transfer")
+_SHOWN = {"cluster_id": "cluster", "brokers_down": "down"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Shows brokers, disks and health."
-    examples(parser, "cairn cluster info", "cairn cluster health", "cairn cluster disks --topics")
+    parser.description = "Shows brokers, journals, disks and health, and elects leaders."
+    examples(parser, "cairn cluster info", "cairn cluster health --watch", "cairn cluster journals")
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     info = actions.add_parser(
         "info", help="the cluster's id, brokers and sizes", description="Shows the cluster's id, brokers and sizes."
@@ -40,7 +42,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     health = actions.add_parser(
         "health",
         help="exit 0 if healthy; otherwise list the problems and exit 1",
-        description="Prints `healthy` and exits with 0, or prints the problems and exits with 1.",
+        description="Prints `healthy` and exits with 0, or prints the problems and exits with 1. In a cluster it also "
+        "shows its brokers, and what would be lost if one of them died now.",
     )
     health.add_argument(
         "--http",
@@ -53,7 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         health, "cairn cluster health", "cairn cluster health --http 127.0.0.1:8080", "cairn cluster health --watch"
     )
     health.set_defaults(run=watched(run_health))
-    for action in (info, disks, health):
+    for action in (info, disks, health, *_journal_actions(actions)):
         add_json(action)
         add_connection(action)
     for name in _LATER:
@@ -62,8 +65,43 @@ def configure(parser: argparse.ArgumentParser) -> None:
         later.set_defaults(run=run_later)
 
 
+def _journal_actions(actions: Any) -> list[argparse.ArgumentParser]:
+    """Those that ask every broker what it knows of journals."""
+    brokers = actions.add_parser(
+        "brokers",
+        help="brokers with their state and the journals they lead and host",
+        description="Shows all brokers, also those that are down: state, journals led, hosted and in sync.",
+    )
+    examples(brokers, "cairn cluster brokers", "cairn cluster brokers --watch 1", "cairn cluster brokers --json")
+    brokers.set_defaults(run=watched(run_brokers))
+    journals = actions.add_parser(
+        "journals",
+        help="journals with their leader, replicas, and what each replica lacks",
+        description="Shows each journal: leader, epoch, replicas, which are in sync, and what the others lack.",
+    )
+    journals.add_argument("journals", nargs="*", type=natural, metavar="JOURNAL", help="only these")
+    examples(journals, "cairn cluster journals", "cairn cluster journals 3 --json", "cairn cluster journals --watch")
+    journals.set_defaults(run=watched(run_journals))
+    for action in (brokers, journals):
+        add_watch(action)
+    elect = actions.add_parser(
+        "elect",
+        help="give leadership back to the preferred brokers, or elect a leader that may lack records",
+        description="Makes the preferred brokers leaders again where they are in sync. With --unclean a replica that "
+        "is not in sync becomes leader of a journal that has none: acknowledged records may be lost. It says what may "
+        "be lost, and asks.",
+    )
+    elect.add_argument(
+        "--unclean", type=natural, action="append", metavar="JOURNAL", help="a journal without a leader; repeatable"
+    )
+    elect.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+    examples(elect, "cairn cluster elect", "cairn cluster elect --unclean 3", "cairn cluster elect --unclean 3 --yes")
+    elect.set_defaults(run=run_elect)
+    return [brokers, journals, elect]
+
+
 def run_info(arguments: argparse.Namespace) -> int:
-    with connect(arguments) as client:
+    with connect(arguments, patient=False) as client:
         cluster = client.describe_cluster()
         topics = [topic for topic in client.metadata(None).topics.values() if not topic.internal]
         brokers = []
@@ -71,22 +109,24 @@ def run_info(arguments: argparse.Namespace) -> int:
             apis = client.api_versions(node.node_id)
             row = {"id": node.node_id, "host": node.host, "port": node.port, "rack": node.rack}
             brokers.append(row | {"apis": apis, "log_dirs": _log_dirs(client, node.node_id)})
+        report = find_report(client)
     partitions = sum(len(topic.partitions) for topic in topics)
+    told: dict[str, object] = {
+        "cluster_id": cluster.cluster_id,
+        "controller": cluster.controller,
+        "topics": len(topics),
+        "partitions": partitions,
+    }
+    if report is not None:
+        told["journals"] = len(report.journals)
+        told["brokers_down"] = [row.broker for row in report.brokers if row.state == "down"]
     if arguments.json:
-        write_json(
-            {
-                "cluster_id": cluster.cluster_id,
-                "controller": cluster.controller,
-                "topics": len(topics),
-                "partitions": partitions,
-                "brokers": brokers,
-            }
-        )
+        write_json(told | {"brokers": brokers})
         return 0
-    write_line(f"cluster     {cluster.cluster_id}")
-    write_line(f"controller  {cluster.controller}")
-    write_line(f"topics      {len(topics)}")
-    write_line(f"partitions  {partitions}")
+    for name, value in told.items():
+        if name == "brokers_down":
+            value = ", ".join(map(str, value)) if isinstance(value, list) and value else "-"
+        write_line(f"{_SHOWN.get(name, name):<11} {value}")
     write_line("")
     rows = [_broker_row(broker) for broker in brokers]
     write_table(("BROKER", "ADDRESS", "RACK", "APIS", "PRODUCE", "FETCH", "DISK-FREE"), rows)
@@ -117,23 +157,8 @@ def _broker_row(broker: dict[str, object]) -> tuple[object, ...]:
     return broker["id"], host_port(host, port), broker["rack"] or "-", len(apis), *versions, free or "-"
 
 
-def run_health(arguments: argparse.Namespace) -> int:
-    asked = "http" if arguments.http else "protocol"
-    reasons = _ask_http(arguments.http, arguments.timeout) if arguments.http else _ask_brokers(arguments)
-    if arguments.json:
-        write_json({"healthy": not reasons, "reasons": reasons, "asked": asked})
-    else:
-        verdict, colour = ("unhealthy", RED) if reasons else ("healthy", GREEN)
-        write_line(paint(verdict, colour, sys.stdout))
-        for reason in reasons[:_REASONS_SHOWN]:
-            write_line(f"  {reason}")
-        if len(reasons) > _REASONS_SHOWN:
-            write_line(f"  and {len(reasons) - _REASONS_SHOWN} more")
-    return 1 if reasons else 0
-
-
 def run_disks(arguments: argparse.Namespace) -> int:
-    with connect(arguments) as client:
+    with connect(arguments, patient=False) as client:
         nodes = sorted(client.metadata([]).nodes)
         found = [(node, each) for node in nodes for each in client.log_dirs(node, contents=True)]
     if arguments.json:
@@ -142,7 +167,7 @@ def run_disks(arguments: argparse.Namespace) -> int:
                 {
                     "broker": node,
                     "path": each.path,
-                    "error": _name(each.error) if each.error else None,
+                    "error": error_name(each.error) if each.error else None,
                     "total_bytes": each.total_bytes,
                     "usable_bytes": each.usable_bytes,
                     "topics": each.topics,
@@ -158,7 +183,7 @@ def run_disks(arguments: argparse.Namespace) -> int:
             size_text(each.total_bytes),
             size_text(each.usable_bytes),
             size_text(sum(each.topics.values())),
-            _name(each.error) if each.error else "ok",
+            error_name(each.error) if each.error else "ok",
         )
         for node, each in found
     ]
@@ -169,83 +194,6 @@ def run_disks(arguments: argparse.Namespace) -> int:
             write_line("")
             write_table(("BROKER", "TOPIC", "SIZE"), [(node, name, size_text(size)) for name, size in largest])
     return 0
-
-
-def _ask_http(place: str, timeout: float) -> list[str]:
-    """What /health/ready says; a broker that recovers answers it before it takes requests."""
-    import json
-    from http.client import HTTPException
-    from urllib.error import HTTPError, URLError
-    from urllib.request import ProxyHandler, build_opener
-
-    from cairnmq.os_errors import reason_of
-
-    url = (place if "://" in place else f"http://{place}").rstrip("/") + "/health/ready"
-    if not url.startswith(("http://", "https://")):
-        raise UsageError(f"--http {place} is not HOST:PORT or a URL")
-    try:
-        # Health is asked of this very address, never of a proxy.
-        with build_opener(ProxyHandler({})).open(url, timeout=timeout) as answer:
-            said = json.load(answer)
-    except HTTPError as refused:
-        try:
-            said = json.load(refused)
-        except (ValueError, OSError, HTTPException):
-            return [f"{url} responded with HTTP {refused.code}; --http takes the address of the status page"]
-    except (URLError, OSError, OverflowError) as failed:
-        reason = getattr(failed, "reason", failed)
-        return [f"cannot ask {url}: {reason_of(reason) if isinstance(reason, OSError) else reason}"]
-    except HTTPException:
-        return [f"{url} is not a broker's: it does not speak HTTP"]
-    except ValueError:
-        return [f"{url} is not a broker's: its response is not JSON"]
-    if not isinstance(said, dict) or "ready" not in said:
-        return [f"{url} is not a broker's"]
-    return [] if said["ready"] else [str(reason) for reason in said.get("reasons") or ["not ready"]]
-
-
-def _ask_brokers(arguments: argparse.Namespace) -> list[str]:
-    """Brokers that do not answer, disks that failed, partitions without a leader."""
-    from cairnmq.client.errors import ClientError, Unsupported
-    from cairnmq.errors import ErrorCode
-
-    reasons = []
-    try:
-        with connect(arguments) as client:
-            cluster = client.metadata(None)
-            if cluster.controller not in cluster.nodes:
-                reasons.append("the cluster has no controller")
-            for node in sorted(cluster.nodes):
-                try:
-                    dirs = client.log_dirs(node)
-                except Unsupported:
-                    continue  # a broker of another make; it answered, and that is what we know
-                except ClientError as failed:
-                    reasons.append(f"broker {node}: {failed}")
-                    continue
-                reasons += [f"broker {node}: {each.path}: {_name(each.error)}" for each in dirs if each.error]
-            for topic in cluster.topics.values():
-                if topic.error not in (0, ErrorCode.LEADER_NOT_AVAILABLE):
-                    reasons.append(f"topic {topic.name}: {_name(topic.error)}")
-                reasons += [
-                    f"partition {topic.name}-{each.index} has no leader"
-                    for each in topic.partitions
-                    if each.leader not in cluster.nodes
-                ]
-    except ClientError as failed:
-        reasons.append(str(failed))
-    return reasons
-
-
-def _name(code: int) -> str:
-    from cairnmq.errors import ErrorCode
-
-    if code == ErrorCode.KAFKA_STORAGE_ERROR:
-        return "storage has stopped or its disk has failed; see the broker's log (KAFKA_STORAGE_ERROR)"
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return f"error {code}"
 
 
 def run_later(arguments: argparse.Namespace) -> int:

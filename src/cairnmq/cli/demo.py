@@ -1,4 +1,6 @@
-"""`cairn demo`: a throw-away broker with topics, live traffic and two consumer groups, until Ctrl-C or SIGTERM."""
+"""`cairn demo`: a throw-away broker with topics, live traffic and two consumer groups, until Ctrl-C or SIGTERM.
+
+With `--brokers` it is a cluster to kill brokers of: demo_cluster.py."""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ import time
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
-from cairnmq.cli.arguments import examples, seconds
+from cairnmq.cli.arguments import count, examples, seconds
 from cairnmq.cli.terminal import Progress, note, write_line
 from cairnmq.codec.partitioner import partition_for
 from cairnmq.codec.records import Record, build_batch
@@ -28,16 +30,28 @@ ROUND_SECONDS = 0.25
 BILLING, ANALYTICS = 2, 3  # members
 CYCLE_SECONDS, REST_SECONDS = 50.0, 20.0
 LEAVE_SECONDS = 2.0
+BROKERS_MAX = 9  # each is two processes
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Runs a broker on free ports with topics, live traffic and consumer groups. "
-        "Ctrl-C stops it and removes its data."
+        "Ctrl-C stops it and removes its data. With --brokers 3 it is a cluster, and says what happens when you kill "
+        "one of its processes."
+    )
+    parser.add_argument(
+        "--brokers", type=_brokers, default=1, metavar="N", help=f"number of brokers, 1 to {BROKERS_MAX} (default 1)"
     )
     parser.add_argument("--seconds", type=seconds, metavar="N", help="stop after N seconds (default: at Ctrl-C)")
-    examples(parser, "cairn demo", "cairn demo --seconds 60")
+    examples(parser, "cairn demo", "cairn demo --seconds 60", "cairn demo --brokers 3")
     parser.set_defaults(run=run)
+
+
+def _brokers(text: str) -> int:
+    number = count(text)
+    if number > BROKERS_MAX:
+        raise argparse.ArgumentTypeError(f"{number} is more than {BROKERS_MAX}")
+    return number
 
 
 class _Terminated(Exception):
@@ -47,7 +61,12 @@ class _Terminated(Exception):
 def run(arguments: argparse.Namespace) -> int:
     before = signal.signal(signal.SIGTERM, _terminate)
     try:
-        _run(arguments.seconds)
+        if arguments.brokers == 1:
+            _run(arguments.seconds)
+        else:
+            from cairnmq.cli.demo_cluster import run_cluster
+
+            run_cluster(arguments.brokers, arguments.seconds)
     except _Terminated:
         pass  # as it should: the broker and its data are gone
     finally:

@@ -25,7 +25,7 @@ COMMANDS = {
     "produce": "send lines as messages",
     "consume": "print messages",
     "group": "list, describe, reset, delete, offsets",
-    "cluster": "info, health, disks",
+    "cluster": "info, health, brokers, journals, disks, elect",
     "config": "list, get, set, unset: settings of brokers",
     "txn": "list, describe, abort: transactions",
     "get": "print one message by its offset",

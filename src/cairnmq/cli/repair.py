@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from cairnmq.cli.arguments import examples
-from cairnmq.cli.terminal import note, write_line
+from cairnmq.cli.terminal import agreed, note, write_line
 
 if TYPE_CHECKING:
     from cairnmq.storage.api.repairing import Metadata as _Metadata
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
         for line in plan.lines():
             write_line(line)
         sys.stdout.flush()
-        if not (arguments.yes or _agreed(root)):
+        if not (arguments.yes or agreed(f"`cairn repair {root} --yes`")):
             return 1
         carry_out(read_disk, plan)
         kept = f" The old files are in {root}/{plan.place}." if plan.damaged or plan.aside else ""
@@ -117,18 +117,6 @@ def _metadata(path: str) -> tuple[str, _Metadata]:
             return place or SlotPlace(0, 0)
 
         return catalog.cluster_id, Metadata(specs, counters, spaces, config.producer_id_expiration_ms, home_of)
-
-
-def _agreed(root: str) -> bool:
-    if not sys.stdin.isatty():
-        note(f"nothing was changed. `cairn repair {root} --yes` does it.")
-        return False
-    sys.stderr.write("Continue? [y/N] ")
-    sys.stderr.flush()
-    if sys.stdin.readline().strip().lower() in ("y", "yes"):
-        return True
-    note("nothing was changed.")
-    return False
 
 
 def _time(time_ms: int) -> str:

@@ -40,9 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--insecure", action="store_true", help="allow addresses that other machines can reach, without authentication"
     )
-    parser.add_argument("--node-id", type=natural, metavar="N", help=f"ID of this broker (default {defaults.node_id})")
-    parser.add_argument("--rack", metavar="R", help="rack or availability zone of this broker")
-    parser.add_argument("--metadata", metavar="STORE", help="sqlite, the only store so far")
+    _add_cluster(parser)
     parser.add_argument("--config", metavar="FILE", help="settings from a TOML file or a Kafka server.properties")
     parser.add_argument(
         "--set",
@@ -77,8 +75,27 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "cairn serve --data /var/lib/cairn --listen 127.0.0.1:9192 --http 127.0.0.1:8081",
         "cairn serve --listen 0.0.0.0:9092 --advertise broker.example:9092 --insecure",
         "cairn serve --config server.properties --set num.partitions=6",
+        "cairn serve --node-id 2 --data data2 --listen 127.0.0.1:9093 --no-http --metadata sqlite:cluster.db",
     )
     parser.set_defaults(run=run)
+
+
+def _add_cluster(parser: argparse.ArgumentParser) -> None:
+    """Who this broker is, and where it meets others."""
+    parser.add_argument("--node-id", type=natural, metavar="N", help=f"ID of this broker (default {_DEFAULTS.node_id})")
+    parser.add_argument("--rack", metavar="R", help="rack or availability zone of this broker")
+    parser.add_argument(
+        "--metadata",
+        metavar="STORE",
+        help="sqlite (default: in the data directory), or sqlite:PATH, a file that the brokers of this machine share: "
+        "they are a cluster",
+    )
+    parser.add_argument(
+        "--internal",
+        type=_address,
+        metavar="HOST:PORT",
+        help="address for the other brokers of the cluster (default: host of --listen, any free port)",
+    )
 
 
 def options_from(arguments: argparse.Namespace) -> ServeOptions:

@@ -66,6 +66,19 @@ def write_line(text: str) -> None:
     write(text.encode("utf-8", "surrogateescape") + b"\n")
 
 
+def agreed(otherwise: str) -> bool:
+    """Asks on a terminal; elsewhere nobody is there to ask. `otherwise`: the command that does not ask."""
+    if not sys.stdin.isatty():
+        note(f"nothing was changed. {otherwise} does it.")
+        return False
+    sys.stderr.write("Continue? [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() in ("y", "yes"):
+        return True
+    note("nothing was changed.")
+    return False
+
+
 def or_dash(value: object | None) -> str:
     return "-" if value is None else str(value)
 

@@ -8,6 +8,8 @@ from msgspec import Struct
 
 from cairnmq.client.errors import Refused
 from cairnmq.client.session import Node, Plan, Session
+from cairnmq.errors import ErrorCode
+from cairnmq.types import TopicPartition
 from cairnmq.wire.messages import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -19,6 +21,8 @@ from cairnmq.wire.messages import (
     DescribeClusterResponse,
     DescribeConfigsRequest,
     DescribeConfigsResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
@@ -160,6 +164,23 @@ def describe_cluster(session: Session) -> Plan[ClusterDescription]:
         raise Refused(answer.error_code, "cluster", answer.error_message)
     nodes = tuple(Node(b.broker_id, b.host, b.port, b.rack) for b in answer.brokers)
     return ClusterDescription(answer.cluster_id, answer.controller_id, nodes)
+
+
+def elect_preferred_leaders(session: Session, timeout_ms: int) -> Plan[dict[TopicPartition, Refused | None]]:
+    """Of all partitions: those that the preferred broker leads since, or why it does not. Others are not named."""
+    cluster = yield from session.metadata([])
+    node = cluster.controller if cluster.controller in cluster.nodes else None
+    request = ElectLeadersRequest(topic_partitions=None, timeout_ms=timeout_ms)
+    answer = yield from session.ask_until_answered(node, request, ElectLeadersResponse)
+    if answer.error_code:
+        raise Refused(answer.error_code, "cluster")
+    return {
+        place: Refused(row.error_code, f"partition {place}", row.error_message) if row.error_code else None
+        for topic in answer.replica_election_results
+        for row in topic.partition_result
+        for place in [TopicPartition(topic.topic, row.partition_id)]
+        if row.error_code != ErrorCode.ELECTION_NOT_NEEDED
+    }
 
 
 def settings_as_changes(settings: Mapping[str, str], removed: Iterable[str]) -> list[Alteration]:

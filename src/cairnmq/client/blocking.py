@@ -125,6 +125,7 @@ class Client:
         self._bootstrap = bootstrap
         self._client_id = client_id
         self._links: dict[int, _Link] = {}
+        self._silent: str | None = None  # the address that was lost last: others are tried before it
 
     @classmethod
     def connect(
@@ -141,7 +142,7 @@ class Client:
         if wait:
             client.metadata([])
         else:
-            client._run(client.session.metadata([]))
+            client.run(client.session.metadata([]))
         return client
 
     def close(self) -> None:
@@ -159,58 +160,58 @@ class Client:
 
     def metadata(self, topics: Iterable[str] | None = None) -> Cluster:
         wanted = None if topics is None else list(topics)
-        return self._run(self.session.retrying(lambda: self.session.metadata(wanted)))
+        return self.run(self.session.retrying(lambda: self.session.metadata(wanted)))
 
     def topic(self, name: str, *, create: bool = False) -> Topic:
         """The topic; with `create` the broker may make it on the spot (auto.create.topics.enable)."""
-        return self._run(self.session.retrying(lambda: self.session.topic(name, create=create)))
+        return self.run(self.session.retrying(lambda: self.session.topic(name, create=create)))
 
     def create_topics(
         self, topics: Sequence[admin.NewTopic], *, twice_is_harmless: bool = False
     ) -> dict[str, admin.Created | Refused]:
         plan = admin.create_topics(self.session, topics, self._timeout_ms, twice_is_harmless=twice_is_harmless)
-        return self._run(plan)
+        return self.run(plan)
 
     def delete_topics(self, names: Sequence[str]) -> dict[str, Refused | None]:
-        return self._run(admin.delete_topics(self.session, names, self._timeout_ms))
+        return self.run(admin.delete_topics(self.session, names, self._timeout_ms))
 
     def create_partitions(self, topic: str, count: int) -> None:
-        self._run(admin.create_partitions(self.session, topic, count, self._timeout_ms))
+        self.run(admin.create_partitions(self.session, topic, count, self._timeout_ms))
 
     def describe_configs(self, resource: int, name: str, keys: Iterable[str] | None = None) -> list[admin.Config]:
-        return self._run(admin.describe_configs(self.session, resource, name, keys))
+        return self.run(admin.describe_configs(self.session, resource, name, keys))
 
     def incremental_alter_configs(self, resource: int, name: str, changes: Sequence[admin.Alteration]) -> None:
-        self._run(admin.incremental_alter_configs(self.session, resource, name, changes))
+        self.run(admin.incremental_alter_configs(self.session, resource, name, changes))
 
     def describe_cluster(self) -> admin.ClusterDescription:
-        return self._run(admin.describe_cluster(self.session))
+        return self.run(admin.describe_cluster(self.session))
 
     def api_versions(self, node: int) -> dict[str, tuple[int, int]]:
         """Name of an API -> lowest and highest version that a broker serves."""
-        return self._run(cluster.api_versions(self.session, node))
+        return self.run(cluster.api_versions(self.session, node))
 
     def log_dirs(self, node: int, *, contents: bool = False) -> list[cluster.LogDir]:
         """The directories of a broker: room and errors, and the size of each topic in them if that is wanted."""
-        return self._run(cluster.log_dirs(self.session, node, contents=contents))
+        return self.run(cluster.log_dirs(self.session, node, contents=contents))
 
     def topic_sizes(self) -> list[topic_sizes.TopicSize]:
         """Every topic with its messages and bytes, as far as the brokers tell."""
-        return self._run(topic_sizes.topic_sizes(self.session))
+        return self.run(topic_sizes.topic_sizes(self.session))
 
     def list_offsets(
         self, topic: str, partitions: Iterable[int], timestamp: int, *, read_committed: bool = False
     ) -> dict[int, records.Listed]:
         plan = records.list_offsets(self.session, topic, partitions, timestamp, read_committed=read_committed)
-        return self._run(plan)
+        return self.run(plan)
 
     def list_offsets_of(
         self, topics: Mapping[str, Iterable[int]], timestamp: int, *, read_committed: bool = False
     ) -> dict[str, dict[int, records.Listed]]:
-        return self._run(records.list_offsets_of(self.session, topics, timestamp, read_committed=read_committed))
+        return self.run(records.list_offsets_of(self.session, topics, timestamp, read_committed=read_committed))
 
     def init_producer_id(self) -> records.ProducerId:
-        return self._run(records.init_producer_id(self.session))
+        return self.run(records.init_producer_id(self.session))
 
     def produce(self, topic: str, partition: int, batch: Buffer, acks: int = -1) -> records.Produced | None:
         """Appends one batch; None with acks=0."""
@@ -222,25 +223,25 @@ class Client:
     ) -> dict[TopicPartition, records.Produced]:
         """Appends one batch to each of several partitions at once."""
         plan = records.produce(self.session, batches, acks, self._timeout_ms, transactional_id=transactional_id)
-        return self._run(plan)
+        return self.run(plan)
 
     def begin_transactions(self, transactional_id: str, timeout_ms: int) -> transactions.Transaction:
         """Takes over a transactional id: whoever used it before is fenced, and what was left open is aborted."""
-        return self._run(transactions.begin(self.session, transactional_id, timeout_ms))
+        return self.run(transactions.begin(self.session, transactional_id, timeout_ms))
 
     def end_transaction(self, transaction: transactions.Transaction, *, commit: bool) -> transactions.Transaction:
         """Gives the next one of the same producer; it begins with its first batch."""
-        return self._run(transactions.end(self.session, transaction, commit=commit))
+        return self.run(transactions.end(self.session, transaction, commit=commit))
 
     def list_transactions(self, states: Sequence[str] = ()) -> list[transactions.ListedTransaction]:
-        return self._run(transactions.list_all(self.session, states))
+        return self.run(transactions.list_all(self.session, states))
 
     def describe_transaction(self, transactional_id: str) -> transactions.TransactionDescription:
-        return self._run(transactions.describe(self.session, transactional_id))
+        return self.run(transactions.describe(self.session, transactional_id))
 
     def open_transactions(self, prefix: str) -> list[transactions.OpenTransaction]:
         """Of transactional ids that begin so."""
-        return self._run(transactions.list_open(self.session, prefix))
+        return self.run(transactions.list_open(self.session, prefix))
 
     def fetch(
         self,
@@ -262,18 +263,18 @@ class Client:
             partition_max_bytes=partition_max_bytes,
             read_committed=read_committed,
         )
-        return self._run(plan)
+        return self.run(plan)
 
     def delete_records(self, topic: str, before: Mapping[int, int]) -> dict[int, int]:
         """Deletes what lies before an offset in each partition; gives the new log starts."""
-        return self._run(records.delete_records(self.session, topic, before, self._timeout_ms))
+        return self.run(records.delete_records(self.session, topic, before, self._timeout_ms))
 
     def keep_offsets(self, parts: Mapping[TopicPartition, kept_offsets.Kept]) -> dict[TopicPartition, int]:
         """Writes batches with the offsets they have (only to a CairnMQ); gives the new ends."""
-        return self._run(kept_offsets.keep_offsets(self.session, parts))
+        return self.run(kept_offsets.keep_offsets(self.session, parts))
 
     def find_coordinator(self, group: str) -> Node:
-        node = self._run(self.session.retrying(lambda: self.session.coordinator(group)))
+        node = self.run(self.session.retrying(lambda: self.session.coordinator(group)))
         return self.session.nodes[node]
 
     def offset_commit(
@@ -281,40 +282,41 @@ class Client:
     ) -> None:
         """As a member of the group, or from outside."""
         who = ("", -1) if member is None else (member.member_id, member.epoch)
-        self._run(offsets.commit(self.session, group, committed, *who))
+        self.run(offsets.commit(self.session, group, committed, *who))
 
     def offset_delete(self, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Refused | None]:
-        return self._run(offsets.delete(self.session, group, partitions))
+        return self.run(offsets.delete(self.session, group, partitions))
 
     def heartbeat(self, member: membership.Member) -> None:
         """Joins the group with the first one."""
-        self._run(membership.heartbeat(self.session, member, time.monotonic()))
+        self.run(membership.heartbeat(self.session, member, time.monotonic()))
 
     def leave_group(self, member: membership.Member) -> None:
-        self._run(membership.leave(self.session, member))
+        self.run(membership.leave(self.session, member))
 
     def named_partitions(self, partitions: Iterable[tuple[bytes, int]]) -> list[TopicPartition]:
         """Of topic ids, as a member of a group is assigned them."""
-        return self._run(membership.named(self.session, partitions))
+        return self.run(membership.named(self.session, partitions))
 
     def offset_fetch(self, group: str, partitions: Sequence[TopicPartition] | None = None) -> dict[TopicPartition, int]:
         """The committed offsets of some partitions, or all that the group has."""
-        return self._run(offsets.fetch(self.session, group, partitions))
+        return self.run(offsets.fetch(self.session, group, partitions))
 
     def list_groups(self, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[groups.ListedGroup]:
-        return self._run(groups.list_groups(self.session, states, types))
+        return self.run(groups.list_groups(self.session, states, types))
 
     def describe_group(self, group: str) -> groups.GroupDescription:
-        return self._run(groups.describe_group(self.session, group))
+        return self.run(groups.describe_group(self.session, group))
 
     def delete_groups(self, names: Sequence[str]) -> dict[str, Refused | None]:
-        return self._run(groups.delete_groups(self.session, names))
+        return self.run(groups.delete_groups(self.session, names))
 
     @property
     def _timeout_ms(self) -> int:
         return int(self.timeout * 1000)
 
-    def _run(self, plan: Plan[T]) -> T:
+    def run(self, plan: Plan[T]) -> T:
+        """Carries out any plan of `session`."""
         deadline = time.monotonic() + self.patience
         try:
             step = next(plan)
@@ -348,9 +350,10 @@ class Client:
             else:
                 link, number = underway
                 try:
-                    results.append(link.receive(number, deadline + ask.wait_seconds))
+                    results.append(link.receive(number, _until(ask, deadline, len(self.session.nodes))))
                 except ClientError as error:
                     link.close()
+                    self._silent = link.address
                     results.append(error)
         return results
 
@@ -374,8 +377,7 @@ class Client:
     def _any_link(self, deadline: float) -> _Link:
         failures: list[Unreachable] = []
         advice = "is `cairn serve` running? For another address use -b HOST:PORT"
-        known = [(node.host, node.port) for node in self.session.nodes.values()]
-        addresses = list(dict.fromkeys([*self._bootstrap, *known]))
+        addresses = _addresses(self._bootstrap, self.session.nodes.values(), self._silent)
         for tried, (host, port) in enumerate(addresses):
             now = time.monotonic()
             share = (deadline - now) / (len(addresses) - tried)  # of one that accepts and is silent
@@ -389,6 +391,22 @@ class Client:
         if len(failures) == 1:
             raise failures[0]
         raise Unreachable("; ".join(str(failure).removesuffix(f"; {advice}") for failure in failures) + f"; {advice}")
+
+
+def _addresses(
+    bootstrap: Iterable[tuple[str, int]], nodes: Iterable[Node], silent: str | None
+) -> list[tuple[str, int]]:
+    """Where any broker may be; the one that was silent comes last."""
+    every = dict.fromkeys([*bootstrap, *((node.host, node.port) for node in nodes)])
+    return sorted(every, key=lambda place: f"{place[0]}:{place[1]}" == silent)
+
+
+def _until(ask: Ask, deadline: float, brokers: int) -> float:
+    """How long the response is waited for."""
+    if not ask.brief or ask.node is not None or brokers < 2:
+        return deadline + ask.wait_seconds
+    now = time.monotonic()
+    return now + (deadline - now) / brokers
 
 
 def parse_bootstrap(text: str) -> list[tuple[str, int]]:

@@ -1,8 +1,10 @@
-"""Plans that ask brokers about themselves: which APIs they serve, and the state of their disks. Pure.
+"""Plans that ask brokers about themselves: which APIs they serve, their disks, the journals of the cluster. Pure.
 
 They ask once: that a broker does not answer is an answer."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from msgspec import Struct
 
@@ -13,8 +15,12 @@ from cairnmq.wire.apis import APIS
 from cairnmq.wire.messages import (
     ApiVersionsRequest,
     ApiVersionsResponse,
+    DescribeJournalsRequest,
+    DescribeJournalsResponse,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
+    ElectUncleanRequest,
+    ElectUncleanResponse,
 )
 
 
@@ -56,3 +62,26 @@ def log_dirs(session: Session, node: int, *, contents: bool = False) -> Plan[lis
         )
         for row in answer.results
     ]
+
+
+def describe_journals(
+    session: Session, node: int | None = None, journals: Iterable[int] | None = None
+) -> Plan[DescribeJournalsResponse]:
+    """What a broker (None: any) knows of brokers and journals, and in detail of those that it leads. Only a CairnMQ
+    answers this."""
+    request = DescribeJournalsRequest(journals=None if journals is None else list(journals))
+    answer = yield from session.ask(node, request, DescribeJournalsResponse)
+    if answer.error_code:
+        where = "cluster" if node is None else f"broker {node}"
+        raise Refused(answer.error_code, where, answer.error_message)
+    return answer
+
+
+def elect_unclean(session: Session, journals: Iterable[int], timeout_ms: int) -> Plan[dict[int, Refused | None]]:
+    """Gives each journal a leader that may lack acknowledged records; None where that was done."""
+    request = ElectUncleanRequest(journals=list(journals), timeout_ms=timeout_ms)
+    answer = yield from session.ask(None, request, ElectUncleanResponse)
+    return {
+        row.journal: Refused(row.error_code, f"journal {row.journal}", row.error_message) if row.error_code else None
+        for row in answer.results
+    }

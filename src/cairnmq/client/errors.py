@@ -26,11 +26,12 @@ class GaveUp(ClientError):
 
 
 class Refused(ClientError):
-    """The broker understood, and said no."""
+    """The broker understood, and said no. `is_followed`: it named the new leader, who is known now."""
 
-    def __init__(self, code: int, where: str, message: str | None = None) -> None:
+    def __init__(self, code: int, where: str, message: str | None = None, *, is_followed: bool = False) -> None:
         self.code = code
         self.where = where
+        self.is_followed = is_followed
         super().__init__(_sentence(code, where, message))
 
 
@@ -43,6 +44,7 @@ LEADER_MOVED = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.LEADER_NOT_AVAILABLE,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.BROKER_NOT_AVAILABLE,
         ErrorCode.REPLICA_NOT_AVAILABLE,
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.FENCED_LEADER_EPOCH,

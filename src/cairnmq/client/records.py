@@ -16,7 +16,7 @@ from cairnmq.client.errors import (
     Refused,
     Unreachable,
 )
-from cairnmq.client.session import LONGEST_PAUSE_SECONDS, Ask, Pause, Plan, Session, Topic
+from cairnmq.client.session import LONGEST_PAUSE_SECONDS, Ask, Node, Pause, Plan, Session, Topic
 from cairnmq.codec.batch import CONTROL_BIT, TRANSACTIONAL_BIT, read_header
 from cairnmq.codec.records import decode_batch, iter_batches
 from cairnmq.errors import ErrorCode
@@ -205,27 +205,42 @@ def fetch(
     read_committed: bool = False,
 ) -> Plan[list[Fetched]]:
     """Reads from the given offsets. An offset out of range is in the result, not raised: its caller decides. Partitions
-    that have moved or cannot be read now are left out (`Session.unread`), unless all are like that.
+    that have moved or cannot be read now, or whose broker is away, are left out (`Session.unread`), unless all are like
+    that.
 
     `read_committed`: only what is decided; `Fetched.judged` tells what of that was aborted.
     """
 
     def attempt() -> Plan[list[Fetched]]:
-        asks = yield from _fetch_asks(
+        asks, leaderless = yield from _fetch_asks(
             session, offsets, max_wait_ms, min_bytes, max_bytes, partition_max_bytes, read_committed
         )
         found: list[Fetched] = []
-        for answer in (yield from session.ask_all(asks, FetchResponse)):
+        unread: list[Refused] = leaderless
+        lost: list[ClientError] = []
+        for ask, answer in zip(asks, (yield asks), strict=True):
+            if isinstance(answer, Unreachable | Disconnected):
+                lost.append(answer)
+                unread += _out_of_reach(ask, answer)  # others can be read meanwhile
+                continue
+            if isinstance(answer, ClientError):
+                raise answer
+            assert isinstance(answer, FetchResponse)
             if answer.error_code:
                 raise Refused(answer.error_code, "fetch")
-            found.extend(_fetched(session, answer))
-        moved = [f for f in found if f.error in LEADER_MOVED]
-        if moved and len(moved) == len(found):
-            raise Refused(moved[0].error, f"partition {moved[0].topic}-{moved[0].partition}")
-        session.unread = [Refused(f.error, f"partition {f.topic}-{f.partition}") for f in moved]
+            rows = _fetched(session, answer)
+            followed = _follow_fetched(session, answer)
+            for f in (f for f in rows if f.error in LEADER_MOVED):
+                place = TopicPartition(f.topic, f.partition)
+                unread.append(Refused(f.error, f"partition {place}", is_followed=place in followed))
+            found += rows
         rest = [f for f in found if f.error not in LEADER_MOVED]
-        if moved:
-            session.forget()
+        if unread and not rest:
+            raise max([*lost, *unread], key=_gravity)
+        session.unread = unread
+        if unread:
+            if not all(each.is_followed for each in unread):
+                session.forget()
             if max_wait_ms and not any(f.batches or f.error for f in rest):
                 # Errors are answered at once. Who asks again and again would never rest if nobody waited for the rest.
                 yield Pause(min(max_wait_ms / 1000, LONGEST_PAUSE_SECONDS), session.unread[0])
@@ -285,6 +300,7 @@ def _take_produced(
 ) -> list[ClientError]:
     """Moves what was stored from pending to done; gives what was refused."""
     refused: list[ClientError] = []
+    endpoints = [Node(each.node_id, each.host, each.port, each.rack) for each in answer.node_endpoints]
     for named in answer.responses:
         topic = session.name_of(named.name, named.topic_id)
         for row in named.partition_responses:
@@ -296,7 +312,9 @@ def _take_produced(
             message = row.error_message
             if row.record_errors:
                 message = row.record_errors[0].batch_index_error_message or message
-            refused.append(Refused(row.error_code, f"partition {place}", message))
+            hint = row.current_leader
+            followed = session.follow(place, hint.leader_id, hint.leader_epoch, endpoints)
+            refused.append(Refused(row.error_code, f"partition {place}", message, is_followed=followed))
     return refused
 
 
@@ -304,7 +322,7 @@ def _gravity(failure: ClientError) -> int:
     """Of several failures the one that ends the call is told, then one after which something may be stored: where that
     must not be sent twice, it ends the call too."""
     if isinstance(failure, Refused):
-        return 1 if failure.code in UNCERTAIN else 0 if failure.code in RETRIABLE else 2
+        return 1 if failure.code in UNCERTAIN else 2 if failure.code not in RETRIABLE else -failure.is_followed
     return 0 if isinstance(failure, Unreachable) else 1 if isinstance(failure, Disconnected) else 2
 
 
@@ -316,11 +334,19 @@ def _fetch_asks(
     max_bytes: int,
     partition_max_bytes: int,
     read_committed: bool,
-) -> Plan[list[Ask]]:
+) -> Plan[tuple[list[Ask], list[Refused]]]:
+    """And partitions that have no leader now."""
     by_node: dict[int, list[tuple[Topic, list[int]]]] = {}
+    leaderless: list[Refused] = []
     for name, positions in offsets.items():
         topic = yield from session.topic(name)
-        for node, indexes in _by_leader(session, topic, positions).items():
+        led = []
+        for index in positions:
+            if topic.partition(index).leader in session.nodes:
+                led.append(index)
+            else:
+                leaderless.append(Refused(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {name}-{index}"))
+        for node, indexes in _by_leader(session, topic, led).items():
             by_node.setdefault(node, []).append((topic, indexes))
     asks = []
     for node, wanted in by_node.items():
@@ -341,7 +367,30 @@ def _fetch_asks(
             topics=topics,
         )
         asks.append(Ask(node, request, wait_seconds=max_wait_ms / 1000))
-    return asks
+    return asks, leaderless
+
+
+def _out_of_reach(ask: Ask, reason: ClientError) -> list[Refused]:
+    """The partitions of a fetch whose broker did not respond."""
+    assert isinstance(ask.request, FetchRequest)
+    return [
+        Refused(ErrorCode.BROKER_NOT_AVAILABLE, f"partition {topic.topic}-{row.partition}", str(reason))
+        for topic in ask.request.topics
+        for row in topic.partitions
+    ]
+
+
+def _follow_fetched(session: Session, answer: FetchResponse) -> set[TopicPartition]:
+    """Partitions whose new leader the answer names."""
+    endpoints = [Node(each.node_id, each.host, each.port, each.rack) for each in answer.node_endpoints]
+    followed = set()
+    for named in answer.responses:
+        topic = session.name_of(named.topic, named.topic_id)
+        for row in named.partitions:
+            place, hint = TopicPartition(topic, row.partition_index), row.current_leader
+            if row.error_code and session.follow(place, hint.leader_id, hint.leader_epoch, endpoints):
+                followed.add(place)
+    return followed
 
 
 def _fetched(session: Session, answer: FetchResponse) -> list[Fetched]:

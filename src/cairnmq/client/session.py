@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TypeAlias, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from cairnmq.client.errors import (
     COORDINATOR_MOVED,
@@ -23,6 +24,7 @@ from cairnmq.client.errors import (
     Unreachable,
 )
 from cairnmq.errors import ErrorCode
+from cairnmq.types import TopicPartition
 from cairnmq.wire.messages import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
@@ -37,17 +39,20 @@ R = TypeVar("R")
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 1.0
 GROUP, TRANSACTION = 0, 1  # what a coordinator is asked for
+NEWS_ATTEMPTS = 4
 CREATION_ATTEMPTS = 8  # an auto-created topic may be unknown for a moment; a broker that creates none always says so
 
 
 class Ask(Struct, frozen=True):
-    """One request to one broker; node None: any broker will do."""
+    """One request to one broker; node None: any broker will do. `brief`: it is answered at once, so if several brokers
+    could be asked, one that is silent does not get all the time."""
 
     node: int | None
     request: Message
     min_version: int = 0
     answered: bool = True
     wait_seconds: float = 0.0  # how long the broker may sit on it, beyond the usual timeout
+    brief: bool = False
 
 
 class Pause(Struct, frozen=True):
@@ -145,9 +150,9 @@ class Session:
         """Asks for brokers and topics (None: all), and remembers who leads what."""
         wanted = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
-        answer = yield from self.ask(None, request, MetadataResponse)
+        (answer,) = yield from self.ask_all([Ask(None, request, brief=True)], MetadataResponse)
         cluster = _cluster(answer)
-        self.nodes = cluster.nodes
+        self.nodes = cluster.nodes or self.nodes
         for topic in cluster.topics.values():
             if topic.error:
                 self._topics.pop(topic.name, None)
@@ -168,7 +173,9 @@ class Session:
             code = cluster.topics[name].error if name in cluster.topics else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             refused = Absent(code, f"topic {name}")
             attempts += 1
-            appearing = create and code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and attempts < CREATION_ATTEMPTS
+            # Of several brokers one may not have heard yet of a topic that was made elsewhere.
+            tries = CREATION_ATTEMPTS if create else NEWS_ATTEMPTS if len(self.nodes) > 1 else 0
+            appearing = code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and attempts < tries
             if not appearing and code != ErrorCode.LEADER_NOT_AVAILABLE:
                 raise refused
             yield Pause(_pause(attempts), refused)
@@ -180,6 +187,20 @@ class Session:
             raise Refused(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {topic.name}-{index}")
         return partition.leader
 
+    def follow(self, place: TopicPartition, leader: int, epoch: int, endpoints: Iterable[Node]) -> bool:
+        """A broker that does not lead a partition has named who does (KIP-951). False: that is no news."""
+        known = self._topics.get(place.topic)
+        nodes = self.nodes | {node.node_id: node for node in endpoints}
+        if known is None or leader not in nodes:
+            return False
+        before = known.partition(place.partition)
+        if epoch <= before.leader_epoch:
+            return False
+        now = replace(before, leader=leader, leader_epoch=epoch, error=0)
+        partitions = tuple(now if each is before else each for each in known.partitions)
+        self.nodes, self._topics[place.topic] = nodes, replace(known, partitions=partitions)
+        return True
+
     def name_of(self, name: str, topic_id: bytes) -> str:
         """The topic's name from an answer that carries either a name or an id, by its version."""
         return name or self._names.get(topic_id, "")
@@ -190,7 +211,7 @@ class Session:
         if known is not None and known in self.nodes:
             return known
         request = FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key])
-        answer = yield from self.ask(None, request, FindCoordinatorResponse)
+        (answer,) = yield from self.ask_all([Ask(None, request, brief=True)], FindCoordinatorResponse)
         found = answer.coordinators[0] if answer.coordinators else answer
         if found.error_code:
             what = "group" if kind == GROUP else "transactional id"
@@ -215,7 +236,7 @@ class Session:
                 if final or (refused.code in UNCERTAIN and not twice_is_harmless):
                     raise
                 reason: ClientError = refused
-                if refused.code in LEADER_MOVED or refused.code in COORDINATOR_MOVED:
+                if (refused.code in LEADER_MOVED or refused.code in COORDINATOR_MOVED) and not refused.is_followed:
                     self.forget()
             except (Disconnected, Unreachable) as lost:
                 if isinstance(lost, Disconnected) and not twice_is_harmless:

@@ -210,7 +210,8 @@ class Groups:
             return ErrorCode.INVALID_SESSION_TIMEOUT
         if command.member_id and command.group_id not in self._live:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        return self.limits.room_error(command.group_id, self._live)
+        elsewhere = self.limits.elsewhere().with_members
+        return self.limits.room_error(command.group_id, self._live, elsewhere=elsewhere)
 
     def sync(self, command: Sync, ticket: Ticket, now_ms: int) -> GroupDecision:
         out: GroupDecision = Decision()
@@ -276,7 +277,7 @@ class Groups:
             if classic is None:
                 return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {report.group_id} not found.")
             return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {report.group_id} is not a consumer group.")
-        if self.limits.room_error(report.group_id, self._live):
+        if self.limits.room_error(report.group_id, self._live, elsewhere=self.limits.elsewhere().with_members):
             return Refusal(
                 ErrorCode.POLICY_VIOLATION, f"There are {len(self._live)} groups; cairn.groups.max allows no more."
             )

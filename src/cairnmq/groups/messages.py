@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import Never, TypeAlias
 
@@ -38,9 +38,16 @@ class ConsumerLimits(Struct, frozen=True):
     may_downgrade: bool = True
 
 
+class GroupCounts(Struct, frozen=True, gc=False):
+    """How many groups there are, as far as limits go."""
+
+    with_members: int = 0
+    with_offsets: int = 0
+
+
 class Limits(Struct, frozen=True):
     """The broker's settings for groups. `metadata_max`: bytes of a text committed with an offset. All from
-    `session_min_ms` to `new_member_ms` are for classic groups."""
+    `session_min_ms` to `new_member_ms` are for classic groups. `elsewhere`: what this broker has in other journals."""
 
     groups_max: int = 100_000
     metadata_max: int = 4096
@@ -51,11 +58,12 @@ class Limits(Struct, frozen=True):
     # A new member does not know its id and cannot send heartbeats while its join is parked; its client may be gone.
     new_member_ms: int = 300_000
     consumer: ConsumerLimits = ConsumerLimits()
+    elsewhere: Callable[[], GroupCounts] = GroupCounts
 
-    def room_error(self, group_id: str, *kinds: Collection[str]) -> ErrorCode:
+    def room_error(self, group_id: str, *kinds: Collection[str], elsewhere: int = 0) -> ErrorCode:
         """Anyone may name new groups, and each of them is kept. One of two kinds counts twice."""
         is_new = not any(group_id in groups for groups in kinds)
-        has_room = sum(map(len, kinds)) < self.groups_max
+        has_room = sum(map(len, kinds)) + elsewhere < self.groups_max
         return ErrorCode.POLICY_VIOLATION if is_new and not has_room else ErrorCode.NONE
 
 

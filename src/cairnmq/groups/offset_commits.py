@@ -13,7 +13,7 @@ from cairnmq.errors import ErrorCode
 from cairnmq.groups import offsets as committed_offsets
 from cairnmq.groups.deadlines import Deadlines
 from cairnmq.groups.group import Group
-from cairnmq.groups.messages import Limits, State
+from cairnmq.groups.messages import GroupCounts, Limits, State
 from cairnmq.groups.offset_messages import CommittedPlace, OffsetCommit, OffsetDecision, OffsetErrors, Position
 from cairnmq.groups.offsets import Committed, OffsetKey, Offsets
 from cairnmq.groups.pending import PendingKey, PendingOffsets
@@ -37,6 +37,9 @@ class OffsetCommits:
         self._limits = limits
         self._deadlines = deadlines
 
+    def counts(self) -> GroupCounts:
+        return GroupCounts(len(self._groups), len(self._offsets.groups()) + len(self._pending.groups()))
+
     # ---------------------------------------------------------------------------------------------------- committing
 
     def error(self, command: OffsetCommit, now_ms: int) -> ErrorCode:
@@ -45,7 +48,10 @@ class OffsetCommits:
         if group is not None:
             return group.commit_error(command, now_ms)
         if command.generation < 0:
-            return self._limits.room_error(command.group_id, self._offsets.groups(), self._pending.groups())
+            elsewhere = self._limits.elsewhere().with_offsets
+            return self._limits.room_error(
+                command.group_id, self._offsets.groups(), self._pending.groups(), elsewhere=elsewhere
+            )
         known = command.group_id in self._offsets.groups()
         return ErrorCode.UNKNOWN_MEMBER_ID if known else ErrorCode.GROUP_ID_NOT_FOUND
 

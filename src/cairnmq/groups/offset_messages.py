@@ -53,9 +53,8 @@ class OffsetErrors(Struct, frozen=True):
     errors: Sequence[ErrorCode] = ()
     error: ErrorCode = ErrorCode.NONE
 
-    def unless_stored(self) -> OffsetErrors:
+    def unless_stored(self, failed: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE) -> OffsetErrors:
         """The same, if the records could not be stored."""
-        failed = ErrorCode.COORDINATOR_NOT_AVAILABLE
         return OffsetErrors([error or failed for error in self.errors], self.error)
 
 

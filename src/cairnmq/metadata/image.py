@@ -62,6 +62,16 @@ class Topic(Struct, frozen=True):
             partition -= each.count
         return None
 
+    def journal_of(self, partition: int) -> int | None:
+        """The journal of a partition, None if there is no such partition."""
+        if partition < 0:
+            return None
+        for each in self.partitions:
+            if partition < each.count:
+                return each.cycle[partition % len(each.cycle)] if each.cycle else None
+            partition -= each.count
+        return None
+
     def queues(self) -> Iterator[tuple[int, QueueId]]:
         """Every partition with its queue."""
         partition = 0

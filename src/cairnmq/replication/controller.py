@@ -16,11 +16,18 @@ from cairnmq.replication.records import ClusterView, JournalRecord, Kept, Member
 ABSENT_MAX_MS = 60_000
 """So long a journal without a leader waits for a member that is away, before the others do without it."""
 
+PREFERRED_AFTER_MS = 60_000
+"""So long the first replica has been in the ISR before it leads again by itself."""
+
+PREFERRED_EVERY_MS = 1_000
+
 
 class ControllerMemory(Struct):
     """What a controller remembers between looks. A new one begins with none, and waits anew."""
 
     leaderless: dict[int, tuple[int, int]] = {}  # journal -> (epoch, since when)
+    returnable: dict[int, tuple[Member, int]] = {}  # journal -> its first replica, and since when it could lead again
+    returned_ms: int | None = None  # when the last leadership was given back
 
     def waited_ms(self, record: JournalRecord, now_ms: int) -> int:
         """For how long the journal has been seen without a leader in this epoch."""
@@ -45,6 +52,44 @@ def elect_preferred(view: ClusterView, journal: int) -> Proposal | None:
     if first is None or first == kept.record.leader or not may_lead(first, kept.record, view):
         return None
     return _elect(kept, first, view.last_epoch + 1)
+
+
+def preferred_due(view: ClusterView, memory: ControllerMemory, now_ms: int) -> Proposal | None:
+    """One leadership that is to go back to the first replica, now and then (R12)."""
+    due = None
+    for journal in view.journals:
+        proposal = elect_preferred(view, journal)
+        if proposal is None or proposal.record.leader is None:
+            memory.returnable.pop(journal, None)
+            continue
+        first = proposal.record.leader
+        known, since = memory.returnable.get(journal, (first, now_ms))
+        if known != first:
+            since = now_ms
+        memory.returnable[journal] = (first, since)
+        if due is None and now_ms - since >= PREFERRED_AFTER_MS and not view.brokers[first.broker].stopping:
+            due = proposal
+    if due is None or (memory.returned_ms is not None and now_ms - memory.returned_ms < PREFERRED_EVERY_MS):
+        return None
+    memory.returned_ms = now_ms
+    return due
+
+
+def elect_unclean(view: ClusterView, journal: int) -> Proposal | None:
+    """A person gives up what the live replicas may lack: the one that reaches furthest of those that have told, else
+    the first live one, leads alone. None: nobody is live, or a member of the ISR can lead without a loss."""
+    kept = view.journals[journal]
+    record = kept.record
+    if candidates(record, view):
+        return None
+    live = [broker for broker in record.replicas if view.present(broker) is not None]
+    if not live:
+        return None
+    told = {broker: end for broker in live if (end := _told(broker, record, view)) is not None}
+    best = max(told, key=lambda broker: (*told[broker], -record.replicas.index(broker))) if told else live[0]
+    winner, epoch = Member(best, view.brokers[best].broker_epoch), view.last_epoch + 1
+    record = replace(record, leader=winner, epoch=epoch, isr=(winner,), unclean=epoch, resigned=None)
+    return Proposal(record, kept.revision, registered=(winner,), new_epoch=epoch)
 
 
 def may_lead(member: Member, record: JournalRecord, view: ClusterView) -> bool:

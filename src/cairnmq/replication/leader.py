@@ -16,6 +16,7 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
+from cairnmq.replication.followers_progress import Follower, FollowersProgress, Progress
 from cairnmq.replication.history import EpochHistory
 from cairnmq.replication.messages import (
     Accepted,
@@ -30,21 +31,11 @@ from cairnmq.replication.messages import (
 from cairnmq.replication.records import ClusterView, JournalRecord, Kept, Member, Proposal
 
 
-class Follower(Struct, gc=False):
-    """How far one life of a broker is, as its last request in this epoch told."""
-
-    member: Member
-    end: int
-    synced: int
-    asked_ms: int
-    asked_end: int  # the leader's end at that time
-    caught_up_ms: int  # the last time at which it had all that the leader had
-
-
 class LeaderSettings(Struct, frozen=True):
-    """How patient a leader is."""
+    """How patient a leader is. `prompt`: a member whose session has ended leaves without waiting for the lag time."""
 
     lag_max_ms: int = 10_000
+    prompt: bool = True
 
 
 class JournalLeader:
@@ -53,8 +44,7 @@ class JournalLeader:
     `history` is that of the own journal and shared with it; `end` in it is what this broker has written."""
 
     __slots__ = (
-        "_began_ms",
-        "_followers",
+        "_progress",
         "_proposed",
         "_settings",
         "_shrinking",
@@ -94,8 +84,7 @@ class JournalLeader:
         self.durable_end = durable_end
         self.durable_wanted = 0  # somebody waits until the durable end is here
         self._settings = settings
-        self._began_ms = now_ms
-        self._followers: dict[int, Follower] = {}
+        self._progress = FollowersProgress(now_ms)
         self._proposed: JournalRecord | None = None  # sent, and its outcome is not known
         self._shrinking = False
 
@@ -135,10 +124,7 @@ class JournalLeader:
     def _ends_of(self, member: Member) -> tuple[int, int] | None:
         if member == self.me:
             return self.history.end, self.synced
-        follower = self._followers.get(member.broker)
-        if follower is None or follower.member != member:
-            return None  # nothing is known in this epoch, or of this life
-        return follower.end, follower.synced
+        return self._progress.ends_of(member)
 
     def _advance(self) -> None:
         ends = [self._ends_of(member) for member in self.members()]
@@ -175,26 +161,10 @@ class JournalLeader:
             return Diverging(parting)
         if asked.end < self.first:
             return Gone(self.first)
-        self._count(asked, now_ms)
+        self._progress.count(asked, self.history.end, now_ms)
+        self._advance()
         sync = asked.synced < self.sync_wanted(view, now_ms)
         return Accepted(self.replicated_end, self.durable_end, sync, now_ms)
-
-    def _count(self, asked: FetchPosition, now_ms: int) -> None:
-        end = self.history.end
-        known = self._followers.get(asked.follower.broker)
-        if known is None or known.member != asked.follower:
-            caught_up = now_ms if asked.end >= end else self._began_ms
-            known = Follower(asked.follower, asked.end, asked.synced, now_ms, end, caught_up)
-            self._followers[asked.follower.broker] = known
-        elif asked.end < known.end:
-            return  # overtaken by a later request
-        elif asked.end >= end:
-            known.caught_up_ms = now_ms
-        elif asked.end >= known.asked_end:
-            known.caught_up_ms = max(known.caught_up_ms, known.asked_ms)
-        known.end, known.asked_ms, known.asked_end = asked.end, now_ms, end
-        known.synced = max(known.synced, asked.synced)
-        self._advance()
 
     def _safe_end(self) -> int:
         """All that may have been acknowledged by this leader or an earlier one."""
@@ -205,18 +175,25 @@ class JournalLeader:
         that is about to leave."""
         return max(self.durable_wanted, self._safe_end() if self._leaving(view, now_ms) else 0)
 
+    def progress(self, now_ms: int) -> list[Progress]:
+        """How far each replica is."""
+        own = Progress(self.me.broker, self.history.end, self.synced, 0)
+        return [
+            own if broker == self.me.broker else self._progress.of(broker, self.history.end, now_ms)
+            for broker in self.record.replicas
+        ]
+
     # ----------------------------------------------------------------------------------------- changes of the ISR
 
     def _lags(self, member: Member, now_ms: int) -> bool:
-        follower = self._followers.get(member.broker)
-        since = follower.caught_up_ms if follower is not None and follower.member == member else self._began_ms
-        return now_ms - since > self._settings.lag_max_ms
+        return now_ms - self._progress.caught_up_ms(member) > self._settings.lag_max_ms
 
     def _leaving(self, view: ClusterView, now_ms: int) -> list[Member]:
         return [
             member
             for member in self.record.isr
-            if member != self.me and (self._is_stale(member, view) or self._lags(member, now_ms))
+            if member != self.me
+            and (self._is_stale(member, view) or self._lags(member, now_ms) or self._is_gone(member, view))
         ]
 
     def propose(self, view: ClusterView, now_ms: int) -> Proposal | None:
@@ -227,7 +204,7 @@ class JournalLeader:
         if leaving:
             return self._shrink(leaving, view)
         for broker in self.record.replicas:
-            follower = self._followers.get(broker)
+            follower = self._progress.known(broker)
             if follower is not None and self._may_join(follower, view, now_ms):
                 return self._send(self.record.joined_by(follower.member), (self.me, follower.member))
         return None
@@ -236,6 +213,10 @@ class JournalLeader:
     def _is_stale(member: Member, view: ClusterView) -> bool:
         registered = view.brokers.get(member.broker)
         return registered is not None and registered.broker_epoch > member.broker_epoch
+
+    def _is_gone(self, member: Member, view: ClusterView) -> bool:
+        """Its session has ended. Nobody waits for the lag time to find that out once more."""
+        return self._settings.prompt and member.broker in view.brokers and member.broker not in view.live
 
     def _may_join(self, follower: Follower, view: ClusterView, now_ms: int) -> bool:
         """It must not pull back either end, nor lack the beginning of this epoch (R9)."""
@@ -266,6 +247,12 @@ class JournalLeader:
         if self._proposed is not None or self.record.weak:
             return None
         return self._send(replace(self.record, weak=True), (self.me,))
+
+    def resign(self) -> Proposal | None:
+        """This broker cannot write or sync (R13): another one is to lead. None while a change is under way."""
+        if self._proposed is not None:
+            return None
+        return self._send(replace(self.record, leader=None, resigned=self.me.broker), (self.me,))
 
     def _send(self, record: JournalRecord, registered: tuple[Member, ...]) -> Proposal:
         self._proposed = record

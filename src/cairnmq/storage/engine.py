@@ -7,7 +7,7 @@ owner's thread unless it says that it blocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 
 from msgspec import Struct
 
@@ -16,11 +16,14 @@ from cairnmq.storage.checkpoint.checkpoint import CheckpointImage, load_checkpoi
 from cairnmq.storage.checkpoint.split_report import Published, Resume, Round
 from cairnmq.storage.files.damage import DamageList
 from cairnmq.storage.files.disk import Disk
-from cairnmq.storage.files.failed_sync import unsynced_name
 from cairnmq.storage.files.fault_point import reach
-from cairnmq.storage.files.format import NO_SEGMENTS, numbered
+from cairnmq.storage.files.format import NO_SEGMENTS, Leader, numbered
 from cairnmq.storage.journal.directories import find_journals
+from cairnmq.storage.journal.file_ranges import FileRange, epoch_starts, file_ranges
+from cairnmq.storage.journal.replica_note import ReplicaNote, ReplicaNoteFile
 from cairnmq.storage.live.appends import Appends
+from cairnmq.storage.live.follow_path import FollowPath, JournalRole
+from cairnmq.storage.live.hosting import Hosting
 from cairnmq.storage.live.queue import Queue
 from cairnmq.storage.live.reads import Reads
 from cairnmq.storage.live.write_path import WritePath
@@ -29,20 +32,25 @@ from cairnmq.storage.queue.producers import live
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.queue.state import QueueState
 from cairnmq.storage.queue.tail import Tail
-from cairnmq.storage.recovery.clean_stop import (
-    CleanStop,
-    forget_clean_stop,
-    read_clean_stop,
-    was_clean,
-    write_clean_stop,
-)
-from cairnmq.storage.recovery.owner import Homes
-from cairnmq.storage.recovery.replay import Progress, Scan, cut_short, known_by, live_queues, reopened, scan_journal
-from cairnmq.storage.recovery.salvage import refuse_unfinished, tidy
-from cairnmq.storage.recovery.stale_checkpoint import refuse_stale_checkpoint
+from cairnmq.storage.recovery.clean_stop import CleanStop, was_clean, write_clean_stop
+from cairnmq.storage.recovery.found_storage import FoundStorage, Tell
+from cairnmq.storage.recovery.own_epochs import led_here
+from cairnmq.storage.recovery.owner import own_nodes
+from cairnmq.storage.recovery.replay import Progress, Replicated, Scan, followed, live_queues, reopened
+from cairnmq.storage.recovery.salvage import refuse_unfinished
 from cairnmq.storage.recovery.stored_split import StoredSplit, scan_split
 from cairnmq.storage.recovery.witness import Known
 from cairnmq.storage.segments.segment import TXN_INDEX, left_over
+
+
+class Joining(Struct, frozen=True):
+    """What a start in a cluster found, before anything is changed. `stopped_as`: the broker epoch of the process
+    before, if that stopped in order and all that it wrote is there; 0 otherwise. `damaged`: journals that lack bytes
+    which this disk has had."""
+
+    known: Known
+    stopped_as: int
+    damaged: frozenset[int]
 
 
 class EngineConfig(Struct, frozen=True, kw_only=True):
@@ -54,18 +62,20 @@ class EngineConfig(Struct, frozen=True, kw_only=True):
 
 
 class Engine:
-    """Made by `Engine.open`, which is recovery."""
+    """Made by `Engine.open`, which is recovery; in a cluster by `Engine.join`. There `keyed` has the facts of all
+    hosted journals that count, at any time; on one node those that the start found."""
 
     def __init__(
         self,
         read_disk: Disk,
         image: CheckpointImage,
         queues: dict[int, Queue],
-        paths: dict[int, WritePath],
+        paths: dict[int, JournalRole],
         keyed: dict[tuple[str, bytes], bytes],
-        scans: Mapping[int, Scan],
+        scans: dict[int, Scan],
         config: EngineConfig,
         epoch: int,
+        hosting: Hosting | None = None,
         *,
         was_clean: bool = False,
     ) -> None:
@@ -78,6 +88,7 @@ class Engine:
         self.scans = scans
         self.config = config
         self.epoch = epoch  # of this start
+        self.hosting = hosting  # None: one node, which leads all of its journals
         self.was_clean = was_clean  # the process before stopped in order, and nothing is missing of its journals
         self.epochs = {number: path.journal.epoch for number, path in paths.items()}  # under which each is led
         self.split = {number: scan.start for number, scan in scans.items()}
@@ -111,7 +122,7 @@ class Engine:
         last_epoch: int = 0,
         refuse_damage: bool = False,
         progress: Progress | None = None,
-        tell: Callable[[Collection[Scan]], None] | None = None,
+        tell: Tell | None = None,
     ) -> Engine:
         """Recovers everything the directories hold, in three steps: everything is read; `begin` decides on what was
         found, and returns the epoch of this start, under which all journals are led, and which must be higher than any
@@ -126,51 +137,144 @@ class Engine:
         queues = live_queues(specs, image)
         homes = {queue.journal for queue in queues.values()}
         numbers = find_journals(journal_disk, {*journals, *image.marks, *homes})
-        refuse_stale_checkpoint(read_disk, image, (queue.spec for queue in queues.values()))
-        keyed = image.keyed_values()
-        stop = read_clean_stop(read_disk)
-        found = {
-            number: scan_journal(journal_disk, number, image, queues, keyed, now_ms=now_ms, progress=progress)
-            for number in numbers
-        }
-        scans = {number: scan for number, (scan, _) in found.items()}
-        for scan in scans.values():
-            if scan.damage is not None:
-                if refuse_damage:
-                    raise Corrupt(scan.damage_text)
-                cut_short(queues.values(), scan, Homes(journal_disk))
-        epoch = begin(known_by(image, keyed, scans.values(), journal_disk, read_disk))
-        for scan in scans.values():
+        found = FoundStorage(journal_disk, read_disk, image, queues, numbers, now_ms=now_ms, progress=progress)
+        if refuse_damage:
+            for scan in found.damaged:
+                raise Corrupt(scan.damage_text)
+        found.cut_queues_short()
+        epoch = begin(found.known())
+        for scan in found.scans.values():
             if scan.last_epoch >= epoch:
                 raise Corrupt(
                     f"epoch {epoch} is not above {scan.last_epoch}, which was in use in journal {scan.number}"
                 )
-        for gap in (gap for scan in scans.values() for gap in scan.gaps.values()):
-            raise gap
-        if tell is not None:
-            tell(scans.values())
-        ends = {number: scan.end for number, scan in scans.items()}
-        forget_clean_stop(read_disk)
-        tidy(journal_disk, numbers)
+        ends = found.begin(tell)
         node_id, segment_bytes = config.node_id, config.segment_bytes
-        paths = {
+        paths: dict[int, JournalRole] = {
             number: reopened(
                 journal_disk, reader, scan, epoch=epoch, node_id=node_id, seed=seed, segment_bytes=segment_bytes
             )
-            for number, (scan, reader) in found.items()
+            for number, (scan, reader) in found.journals.items()
         }
-        journal_disk.sync_dir("")
-        read_disk.remove(unsynced_name(""))  # the splitter that starts now makes everything behind the checkpoint again
-        is_clean = was_clean(stop, last_epoch, ends)
-        return cls(read_disk, image, queues, paths, keyed, scans, config, epoch, was_clean=is_clean)
+        found.done()
+        is_clean = was_clean(found.stop, last_epoch, ends)
+        return cls(read_disk, image, queues, paths, found.keyed, found.scans, config, epoch, was_clean=is_clean)
+
+    @classmethod
+    def join(
+        cls,
+        journal_disk: Disk,
+        read_disk: Disk,
+        specs: Iterable[QueueSpec],
+        *,
+        journals: Collection[int],
+        floor: Callable[[int, ReplicaNote], int],
+        next_queue: int,
+        begin: Callable[[Joining], Leader],
+        seed: int,
+        config: EngineConfig,
+        now_ms: int,
+        progress: Progress | None = None,
+        tell: Tell | None = None,
+    ) -> Engine:
+        """The start of a broker of a cluster, in the same three steps. It hosts `journals` and follows in all of them;
+        files of others are left alone. What is folded is what `floor` says of a journal's note. `begin` registers the
+        broker, in the life that it returns. A journal that is damaged takes nothing: it is to be copied anew by hand.
+        `next_queue`: `specs` has all queues with smaller ids that exist."""
+        image = load_checkpoint(read_disk)
+        refuse_unfinished(journal_disk, image)
+        queues = live_queues(specs, image)
+        notes = {number: ReplicaNoteFile(journal_disk, number) for number in sorted(journals)}
+        nodes = {config.node_id, *(own_nodes(journal_disk) or ())}
+
+        def rule(number: int) -> Replicated:
+            note = notes[number].kept
+            counts = floor(number, note)
+            led = led_here(journal_disk, number, nodes, note)
+            return Replicated(replicated_end=counts, durable_end=note.durable, next_queue=next_queue, led=led)
+
+        found = FoundStorage(journal_disk, read_disk, image, queues, notes, now_ms=now_ms, progress=progress, rule=rule)
+        found.cut_queues_short()
+        ends = {number: scan.end for number, scan in found.scans.items()}
+        is_clean = found.stop is not None and not found.damaged and found.stop.is_whole(ends)
+        stopped_as = found.stop.epoch if found.stop is not None and is_clean else 0
+        member = begin(Joining(found.known(), stopped_as, frozenset(scan.number for scan in found.damaged)))
+        found.begin(tell)
+        segment_bytes = config.segment_bytes
+        paths: dict[int, JournalRole] = {
+            number: followed(
+                journal_disk, reader, scan, member=member, seed=seed, segment_bytes=segment_bytes, note=notes[number]
+            )
+            for number, (scan, reader) in found.journals.items()
+        }
+        found.done()
+        hosting = Hosting(
+            journal_disk,
+            paths,
+            queues,
+            found.keyed,
+            notes,
+            member=member,
+            next_queue=next_queue,
+            seed=seed,
+            segment_bytes=segment_bytes,
+        )
+        epoch = member.broker_epoch
+        return cls(
+            read_disk, image, queues, paths, found.keyed, found.scans, config, epoch, hosting, was_clean=is_clean
+        )
 
     def end(self) -> None:
-        """The last step of a stop: if nothing is in journals alone, that is noted down for the next start. Blocks."""
+        """The last step of a stop: if nothing is in journals alone, that is noted down for the next start. In a cluster
+        it is enough that all is on disk. Blocks."""
+        if self.hosting is not None:
+            ends = self.hosting.ends()
+            if len(ends) == len(self.paths):
+                reach("clean-stop")
+                write_clean_stop(self.read_disk, CleanStop(self.hosting.member.broker_epoch, ends))
+            return
         journals = [path.journal for path in self.paths.values()]
         is_done = all(self.checkpointed[one.number] == one.staged_end == one.synced for one in journals)
         if is_done and all(path.stopped is None for path in self.paths.values()):
             reach("clean-stop")
             write_clean_stop(self.read_disk, CleanStop(self.epoch, {one.number: one.end for one in journals}))
+
+    # ------------------------------------------------------------------------------------------------- in a cluster
+
+    def lead(self, journal: int, epoch: int, now_ms: int) -> WritePath | None:
+        """This broker is elected. None: there are entries of queues that the metadata do not know yet, or the journal
+        takes nothing. Not while anything is written."""
+        assert self.hosting is not None
+        return self.hosting.lead(journal, epoch, now_ms)
+
+    def follow(self, journal: int, reason: str) -> FollowPath:
+        """Another broker leads, or nobody. Not while anything is written."""
+        assert self.hosting is not None
+        return self.hosting.follow(journal, reason)
+
+    def host(self, journal: int) -> FollowPath:
+        """A new journal. The splitter is to be told before anything of it may be split."""
+        assert self.hosting is not None
+        path = self.hosting.host(journal)
+        self.scans[journal] = Scan.of_nothing(journal, self.queues, self.keyed)
+        self.epochs[journal] = 0
+        self.split[journal] = self.checkpointed[journal] = self._resume.positions[journal] = 0
+        return path
+
+    def histories(self, journal: int) -> tuple[list[tuple[int, int]], int]:
+        """Each epoch with its first position, and where the journal ends. Blocks."""
+        held = self.paths[journal].journal
+        return epoch_starts(held), held.end
+
+    def file_ranges(self, journal: int, position: int, max_bytes: int) -> list[FileRange]:
+        """Bytes from `position` on, below the written end."""
+        return file_ranges(self.paths[journal].journal, position, max_bytes)
+
+    def note(self, journal: int, note: ReplicaNote) -> None:
+        """Stores what this replica knows, as far as its disk has the journal. Blocks; on any thread, but not beside
+        another one or a cut of this journal."""
+        assert self.hosting is not None
+        self.hosting.notes[journal].put(note, self.paths[journal].journal.synced)
 
     # ------------------------------------------------------------------------------------------------ the queues
 
@@ -185,7 +289,7 @@ class Engine:
     def configure(self, spec: QueueSpec) -> None:
         self.queues[spec.queue_id].spec = spec
 
-    def path_of(self, queue: Queue) -> WritePath:
+    def path_of(self, queue: Queue) -> JournalRole:
         return self.paths[queue.journal]
 
     def expire_producers(self, now_ms: int, expiration_ms: int) -> None:
@@ -221,10 +325,12 @@ class Engine:
     def on_checkpoint(self, published: Published) -> None:
         """OSError says that journal segments could not be removed; all else is done, and the next one removes them."""
         self._go_by(published)
-        for number, position in published.positions.items():
+        # A checkpoint may know journals that this broker of a cluster does not host any more.
+        hosted = {number: at for number, at in published.positions.items() if number in self.paths}
+        for number, position in hosted.items():
             assert self.checkpointed[number] <= position <= self.split[number]  # invariant 1
             self.checkpointed[number] = position
-        for number, position in published.positions.items():
+        for number, position in hosted.items():
             reach("journal-delete")
             self.paths[number].journal.remove_below(position - self.config.retain_bytes)
 
@@ -293,9 +399,10 @@ class Engine:
         """How far the splitter may go: nothing is split before every in-sync replica has synced it."""
         return self.paths[number].splittable()
 
-    def full(self, path: WritePath) -> bool:
-        """Producers of this journal wait while the backlog is at its cap; of one that stopped, they are refused."""
-        if path.stopped is not None:
+    def full(self, path: JournalRole) -> bool:
+        """Producers of this journal wait while the backlog is at its cap; of one that stopped, or that this broker does
+        not lead, they are refused."""
+        if path.stopped is not None or not path.leads:
             return False
         journal = path.journal
         return (
@@ -305,5 +412,5 @@ class Engine:
 
     def epoch_end(self, queue: Queue, epoch: int) -> tuple[int, int] | None:
         """None: nobody knows, since the journal is damaged where that epoch went on."""
-        found = queue.state.epoch_end(epoch, self.epochs[queue.journal], queue.end)
+        found = queue.state.epoch_end(epoch, self.epochs.get(queue.journal, 0), queue.end)
         return None if queue.cut_short and found[1] in (-1, queue.end) else found

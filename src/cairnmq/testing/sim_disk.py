@@ -53,6 +53,9 @@ class SimFile:
     def __repr__(self) -> str:
         return f"SimFile({self.name!r})"
 
+    def fileno(self) -> int:
+        return -1
+
     def _check(self) -> Content:
         if self._disk.stopped:
             raise SimCrash("the machine is off")

@@ -88,6 +88,7 @@ class Tally(Struct):
     commits: int = 0
     rebalances: int = 0
     ended_transactions: int = 0
+    moves: int = 0  # of coordinators
 
     def struck(self, operation: str, *, on_journals: bool) -> None:
         kind, _, name = operation.partition(" ")
@@ -325,7 +326,7 @@ class Machine:
         for disk in disks:
             disk.cold = 0.2
             disk.observe = self._observe
-        self.lanes = {number: Lane(path) for number, path in self.engine.paths.items()}
+        self.lanes = {number: Lane(path) for number, path in self.engine.paths.items() if isinstance(path, WritePath)}
         for number, scan in self.engine.scans.items():
             if scan.end > scan.start:
                 entries = JournalReader(self.journal_disk, number).entries(scan.start, scan.end)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -12,15 +12,23 @@ from cairnmq.errors import ErrorCode
 from cairnmq.transactions.record import NO_EPOCH, NO_ID, State
 
 
+class IdCounts(Struct, frozen=True, gc=False):
+    """How many transactional ids there are, and how many of them are without an open or ending transaction."""
+
+    known: int = 0
+    idle: int = 0
+
+
 class Limits(Struct, frozen=True):
     """The broker's settings. `raises_epochs`: the broker's own aborts are of version 2 (KIP-890). `groups_max`: of one
-    transaction; each is named in all facts about it."""
+    transaction; each is named in all facts about it. `elsewhere`: what this broker has in other journals."""
 
     timeout_max_ms: int = 900_000
     expiration_ms: int = 604_800_000
     ids_max: int = 100_000
     groups_max: int = 1000
     raises_epochs: bool = True
+    elsewhere: Callable[[], IdCounts] = IdCounts
 
 
 class Producer(Struct, frozen=True, gc=False):

@@ -60,6 +60,7 @@ class Transactions:
         self._began: dict[str, int] = {}  # when the last transaction of this run began
         self._looked_first_ms: int | None = None
         self._idle: OrderedDict[str, None] = OrderedDict()  # ids without one, unused longest first; its ends cost O(1)
+        self.ids, self.idle = self._live.keys(), self._idle.keys()
         self._waiting: dict[str, list[Ticket]] = {}  # EndTxn requests that are answered when the markers are written
 
     # ------------------------------------------------------------------------------------------------- stored form
@@ -166,7 +167,8 @@ class Transactions:
             return _respond(out, ticket, ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         record = self._live.get(command.transactional_id)
         if record is None:
-            if len(self._live) >= self.limits.ids_max and not self._idle:
+            others = self.limits.elsewhere()
+            if len(self._live) + others.known >= self.limits.ids_max and not self._idle and not others.idle:
                 return _respond(out, ticket, ErrorCode.POLICY_VIOLATION)
             if fresh_id == NO_ID:
                 return _respond(out, ticket, _BUSY)
@@ -398,8 +400,9 @@ class Transactions:
 
     def surplus(self) -> Iterator[tuple[str, TransactionDecision]]:
         """After `init`: ids beyond the limit are forgotten, unused longest first, and never the last one used."""
+        room = self.limits.ids_max - self.limits.elsewhere().known
         for _ in range(_FORGOTTEN_AT_ONCE):
-            if len(self._live) > self.limits.ids_max and len(self._idle) > 1:
+            if len(self._live) > room and len(self._idle) > 1:
                 yield self._forget(next(iter(self._idle)))
 
     # ------------------------------------------------------------------------------------------------------- admin

@@ -1749,6 +1749,84 @@ class KeepOffsetsResponse(Message, gc=False):
     topics: list[KeepOffsetsResponse.KeptTopicResult] = []
 
 
+class DescribeJournalsRequest(Message, gc=False):
+    journals: list[int] | None = None
+
+
+class DescribeJournalsResponse(Message, gc=False):
+    class DescribedBroker(Struct, gc=False):
+        node_id: int = 0
+        broker_epoch: int = -1
+        host: str = ""
+        port: int = 0
+        rack: str | None = None
+        is_live: bool = False
+        session_age_ms: int = -1
+        is_stopping: bool = False
+        damaged: list[int] = []
+
+    class DescribedJournal(Struct, gc=False):
+        journal: int = 0
+        epoch: int = -1
+        leader: DescribeJournalsResponse.Member | None = None
+        replicas: list[int] = []
+        isr: list[DescribeJournalsResponse.Member] = []
+        offline: list[int] = []
+        resigned: int = -1
+        is_weak: bool = False
+        recovered: int = 0
+        unclean: int = 0
+        trouble: str | None = None
+        led_here: DescribeJournalsResponse.LedJournal | None = None
+
+    class Member(Struct, gc=False):
+        node_id: int = 0
+        broker_epoch: int = -1
+
+    class LedJournal(Struct, gc=False):
+        is_ready: bool = False
+        end: int = 0
+        synced: int = 0
+        replicated_end: int = 0
+        durable_end: int = 0
+        split_end: int = 0
+        unsplit_bytes: int = 0
+        replicas: list[DescribeJournalsResponse.ReplicaEnds] = []
+
+    class ReplicaEnds(Struct, gc=False):
+        node_id: int = 0
+        is_in_sync: bool = False
+        end: int = -1
+        synced: int = -1
+        lag_ms: int = -1
+
+    throttle_time_ms: int = 0
+    error_code: int = 0
+    error_message: str | None = None
+    cluster_id: str = ""
+    node_id: int = -1
+    controller_id: int = -1
+    metadata_revision: int = -1
+    metadata_away_ms: int = -1
+    brokers: list[DescribeJournalsResponse.DescribedBroker] = []
+    journals: list[DescribeJournalsResponse.DescribedJournal] = []
+
+
+class ElectUncleanRequest(Message, gc=False):
+    journals: list[int] = []
+    timeout_ms: int = 60000
+
+
+class ElectUncleanResponse(Message, gc=False):
+    class ElectUncleanResult(Struct, gc=False):
+        journal: int = 0
+        error_code: int = 0
+        error_message: str | None = None
+
+    throttle_time_ms: int = 0
+    results: list[ElectUncleanResponse.ElectUncleanResult] = []
+
+
 class ConsumerProtocolSubscription(Message, gc=False):
     class TopicPartition(Struct, gc=False):
         topic: str = ""

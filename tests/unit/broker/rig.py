@@ -15,10 +15,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import uvloop
+from msgspec.structs import replace
 
 from cairnmq.broker.assembly import Broker, assemble
 from cairnmq.broker.clocks import steady_ms
 from cairnmq.broker.context import Node
+from cairnmq.broker.coordination.coordinator import Coordinator
+from cairnmq.broker.coordination.fact_log import FactLog
+from cairnmq.broker.coordination.journal_coordinator import JournalCoordinator
+from cairnmq.broker.coordination.transaction_coordinator import TransactionCoordinator
+from cairnmq.broker.leadership import JournalView, KnownBroker, Leadership
 from cairnmq.broker.live_catalog import all_queue_specs
 from cairnmq.broker.opened import OpenMetadata, OpenStorage
 from cairnmq.broker.options import PLAINTEXT, Address, ListenerSpec
@@ -33,6 +39,7 @@ from cairnmq.metadata.topics import CreateTopic
 from cairnmq.settings.broker import BrokerConfig, broker_config
 from cairnmq.storage.engine import Engine, EngineConfig
 from cairnmq.storage.files.disk import RealDisk
+from cairnmq.storage.live.write_path import WritePath
 from cairnmq.storage.recovery.owner import OwnerWitness
 from cairnmq.storage.recovery.witness import begin
 from cairnmq.types import Buffer, Caller, Counters
@@ -43,6 +50,7 @@ from cairnmq.wire.messages import FetchRequest, FetchResponse, Message, ProduceR
 
 F = TypeVar("F", bound=Callable[..., Coroutine[Any, Any, None]])
 NOW_MS = 1_700_000_000_000
+OTHERS = (KnownBroker(2, "second", 9192, "rack-2"), KnownBroker(3, "third", 9292, None))
 LISTENER = ListenerSpec(PLAINTEXT, PLAINTEXT, Address("127.0.0.1", 9092), Address("127.0.0.1", 9092))
 PATIENCE_SECONDS = 120  # of a whole test, on a machine that others use too; only a failure uses it up
 
@@ -125,10 +133,63 @@ class Rig:
         assert isinstance(topic, Topic), topic
         return topic
 
+    @property
+    def of_journal(self) -> JournalCoordinator:
+        """Groups and transactions of the only journal."""
+        (only,) = self.ctx.coordinators.loaded
+        return only
+
+    @property
+    def facts(self) -> FactLog:
+        return self.of_journal.facts
+
+    @property
+    def coordinator(self) -> Coordinator:
+        return self.of_journal.coordinator
+
+    @property
+    def transactions(self) -> TransactionCoordinator:
+        return self.of_journal.transactions
+
     def lead(self, journal: int, epoch: int) -> None:
         """As if an election had given it this epoch. Before anything is written there."""
         engine = self.ctx.store.engine
         engine.epochs[journal] = engine.paths[journal].journal.epoch = epoch
+        leadership = self.ctx.leadership
+        leadership.know(journal, replace(leadership.view(journal), epoch=epoch))
+        leadership.lead(journal, epoch, is_ready=True)
+
+    def join_cluster(self, *views: JournalView) -> Leadership:
+        """As if brokers 2 and 3 were there too. `views`: of the journals from 0 on; this broker serves as before."""
+        leadership = self.ctx.leadership
+        leadership.is_cluster = True
+        leadership.know_brokers([*leadership.brokers, *OTHERS], 2)
+        for journal, view in enumerate(views):
+            leadership.know(journal, view)
+        return leadership
+
+    def replicate(self, journal: int = 0, isr: tuple[int, ...] = (1, 2, 3), *, is_ready: bool = True) -> WritePath:
+        """As if brokers 2 and 3 had replicas of the journal. What is written from now on counts when the test says so:
+        `replicated_to` and `durable_to` of the path."""
+        epoch = self.ctx.store.epochs[journal]
+        leadership = self.join_cluster()
+        leadership.know(journal, JournalView(1, epoch, (1, 2, 3), isr))
+        leadership.lead(journal, epoch, is_ready=is_ready)
+        store = self.ctx.store
+        alone = store.loops[journal].path
+        path = WritePath(alone.journal, keyed={}, waiting=alone.waiting)
+        path.unsplit_entries, path.sync_by_ms = alone.unsplit_entries, alone.sync_by_ms
+        store.loops[journal].path = store.engine.paths[journal] = path
+        return path
+
+    def lose(self, journal: int = 0, leader: int = 2) -> None:
+        """As if another broker had been elected."""
+        leadership = self.ctx.leadership
+        leadership.know(journal, JournalView(leader, leadership.view(journal).epoch + 1, (1, 2, 3), (1, 2, 3)))
+        leadership.lost(journal)
+        path = self.ctx.store.loops[journal].path
+        if not path.alone:
+            path.step_down("another broker leads")
 
     def queue(self, name: str, partition: int = 0) -> Any:
         topic = self.ctx.catalog.image.topic(name)

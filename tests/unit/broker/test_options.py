@@ -73,6 +73,43 @@ def test_zookeeper_is_refused_until_it_exists() -> None:
     assert refusal is not None and "only sqlite is supported" in refusal.message
 
 
+def refused(options: ServeOptions, values: dict[str, str] | None = None) -> str:
+    refusal = options.refusal({} if values is None else values)
+    return refusal.message if refusal is not None else ""
+
+
+def test_a_shared_file_makes_a_cluster() -> None:
+    made = ServeOptions(metadata="sqlite:/x/cluster.db", internal=Address("127.0.0.1", 0))
+    assert (made.shared_metadata, refused(made)) == ("/x/cluster.db", "")
+    assert (ServeOptions().shared_metadata, refused(ServeOptions())) == (None, "")
+    assert ServeOptions(metadata="sqlite:C:/x").shared_metadata == "C:/x"
+
+
+@pytest.mark.parametrize("metadata", ["sqlite:", "sqlite::memory:", "sqlite://host/x"])
+def test_what_names_no_file(metadata: str) -> None:
+    assert "names no file" in refused(ServeOptions(metadata=metadata))
+
+
+@pytest.mark.parametrize("metadata", ["zookeeper://h:2181", "etcd:x", "SQLITE"])
+def test_stores_that_do_not_exist(metadata: str) -> None:
+    made = ServeOptions(metadata=metadata)
+    assert made.shared_metadata is None and "only sqlite is supported" in refused(made)
+    assert ("later version" in refused(made)) == metadata.startswith("zookeeper")
+
+
+def test_an_internal_address_is_of_a_cluster() -> None:
+    assert "add --metadata sqlite:PATH" in refused(ServeOptions(internal=Address("127.0.0.1", 1)))
+
+
+def test_an_internal_address_for_other_machines_needs_a_secret() -> None:
+    made = ServeOptions(metadata="sqlite:m", internal=Address("10.0.0.1", 1))
+    assert "set cairn.cluster.secret" in refused(made)
+    assert "set cairn.cluster.secret" in refused(made, {"cairn.cluster.secret": ""})
+    assert refused(made, {"cairn.cluster.secret": "0123456789abcdef"}) == ""
+    assert made.refusal() is None, "flags alone do not tell: the secret may come from a file"
+    assert refused(ServeOptions(metadata="sqlite:m", internal=Address("10.0.0.1", 1), insecure=True)) == ""
+
+
 def test_only_plaintext_may_bypass_its_transport() -> None:
     place = Address("127.0.0.1", 9092)
     protocols = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")

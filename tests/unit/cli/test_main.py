@@ -42,7 +42,7 @@ def test_later_commands_are_refused(command: str, capsys: pytest.CaptureFixture[
         "get t 0 0 --key k",
         "topic shrink t -p 1",
         "cluster drain 1",
-        "cluster journals",
+        "cluster rebalance",
     ],
 )
 def test_later_flags_are_refused(line: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -243,13 +243,26 @@ def test_findings_stay_findings_when_their_reader_leaves(findings: int) -> None:
     assert b"Error" not in done.stderr
 
 
-def test_several_directories_are_verified_each_and_that_is_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_several_directories_are_verified_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(tmp_path / "a"), str(tmp_path / "b")]) == 1
     said = capsys.readouterr()
     assert said.out.splitlines() == [f"{tmp_path}/{name}: not a CairnMQ data directory" for name in "ab"]
-    assert "not compared with each other" in said.err
+    assert "2 problems found" in said.err
+
+
+@pytest.mark.parametrize(
+    ("metadata", "text"),
+    [
+        ("cluster.db", "expected sqlite:PATH"),
+        ("sqlite:", "expected sqlite:PATH"),
+        ("sqlite:/no/such.db", "no such file"),
+    ],
+)
+def test_shared_metadata_that_verify_cannot_find(
+    metadata: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["verify", str(tmp_path), "--metadata", metadata]) == 2
+    assert text in capsys.readouterr().err
 
 
 def without_reader(*words: str) -> subprocess.CompletedProcess[bytes]:

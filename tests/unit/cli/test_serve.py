@@ -21,7 +21,8 @@ def test_defaults() -> None:
 def test_every_flag() -> None:
     line = (
         "--data d --journal-dir j --listen [::1]:0 --advertise example.org:9 --http localhost:1 --insecure "
-        "--node-id 7 --rack r --metadata sqlite --config c --set a=b --set c=d=e --ready-file f --accept-loss"
+        "--node-id 7 --rack r --metadata sqlite:m --internal [::1]:5 --config c --set a=b --set c=d=e "
+        "--ready-file f --accept-loss"
     )
     made = options(line)
     assert made.given == set(ServeOptions.__struct_fields__) - {"given"}
@@ -35,7 +36,8 @@ def test_every_flag() -> None:
         accept_loss=True,
         node_id=7,
         rack="r",
-        metadata="sqlite",
+        metadata="sqlite:m",
+        internal=Address("::1", 5),
         config="c",
         settings=(("a", "b"), ("c", "d=e")),
         ready_file="f",

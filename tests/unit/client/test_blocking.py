@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 
@@ -16,9 +17,11 @@ from cairnmq.client.blocking import Client, parse_bootstrap
 from cairnmq.client.errors import ClientError, Disconnected, GaveUp, Unreachable
 from cairnmq.client.session import Ask
 from cairnmq.codec.records import Record, build_batch
+from cairnmq.errors import ErrorCode
 from cairnmq.wire.apis import SERVED
 from cairnmq.wire.framing import RequestHeader
 from cairnmq.wire.messages import (
+    DescribeClusterRequest,
     DescribeClusterResponse,
     DescribeLogDirsRequest,
     ListOffsetsRequest,
@@ -29,7 +32,7 @@ from cairnmq.wire.messages import (
     ProduceRequest,
     ProduceResponse,
 )
-from scripted_broker import Clock, ScriptedBroker, metadata
+from scripted_broker import Clock, ScriptedBroker, metadata, topic_id
 
 
 def free_port() -> int:
@@ -278,3 +281,113 @@ def test_what_is_meant_as_an_address_is_told_how_to_be_one(text: str, said: str)
 def test_bootstrap_addresses() -> None:
     assert parse_bootstrap("a:1, b:2,[::1]:3") == [("a", 1), ("b", 2), ("::1", 3)]
     assert parse_bootstrap("localhost,[::1]") == [("localhost", 9092), ("::1", 9092)]
+
+
+# -------------------------------------------------------------------------------------------------------- three brokers
+
+
+class Three:
+    """Three brokers of which any may be away; partition 0 of topic t is led by `leader`."""
+
+    def __init__(self) -> None:
+        self.leader, self.epoch = 1, 1
+        self.stored: list[tuple[int, int]] = []  # (node, attempt's epoch)
+        self.silent: set[int] = set()
+        self.brokers = {node: ScriptedBroker(partial(self._answer, node)) for node in (1, 2, 3)}
+        self.ports = {node: broker.port for node, broker in self.brokers.items()}
+        self.hints = False
+
+    def __enter__(self) -> Three:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for node in list(self.brokers):
+            self.kill(node)
+
+    def kill(self, node: int) -> None:
+        self.brokers.pop(node).__exit__()
+
+    def elect(self, node: int) -> None:
+        self.leader, self.epoch = node, self.epoch + 1
+
+    def _answer(self, node: int, request: Message, header: RequestHeader) -> Message | bytes | None:
+        if node in self.silent:
+            return ScriptedBroker.NO_ANSWER
+        if isinstance(request, MetadataRequest):
+            live = {each: self.ports[each] for each in self.brokers}
+            answer = metadata({"t": [self.leader]}, live)
+            answer.topics[0].partitions[0].leader_epoch = self.epoch
+            return answer
+        if isinstance(request, DescribeClusterRequest):
+            return DescribeClusterResponse(cluster_id=f"by-{node}")
+        assert isinstance(request, ProduceRequest)
+        row = ProduceResponse.PartitionProduceResponse(index=0, base_offset=len(self.stored))
+        answer_to = ProduceResponse(
+            responses=[ProduceResponse.TopicProduceResponse(topic_id=topic_id("t"), partition_responses=[row])]
+        )
+        if node == self.leader:
+            self.stored.append((node, self.epoch))
+            return answer_to
+        row.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if self.hints:
+            row.current_leader = ProduceResponse.LeaderIdAndEpoch(self.leader, self.epoch)
+            port = self.ports[self.leader]
+            answer_to.node_endpoints = [ProduceResponse.NodeEndpoint(self.leader, "127.0.0.1", port)]
+        return answer_to
+
+    def asked(self, kind: type[Message]) -> int:
+        return sum(len(broker.requests(kind)) for broker in self.brokers.values())
+
+
+BATCH = build_batch([Record(0, 0, None, b"x")], producer_id=5, producer_epoch=0, base_sequence=0)
+
+
+@pytest.mark.parametrize("hints", [True, False])
+def test_a_leader_that_moved_is_followed(hints: bool) -> None:
+    with Three() as three, Client.connect(three.brokers[2].bootstrap, patience=30.0) as client:
+        three.hints = hints
+        client.produce("t", 0, BATCH)
+        three.elect(3)
+        looked_up = three.asked(MetadataRequest)
+        client.produce("t", 0, BATCH)
+        assert three.stored == [(1, 1), (3, 2)]
+        assert three.asked(MetadataRequest) == looked_up + (not hints)
+
+
+def test_a_leader_that_died_is_waited_out_until_another_is_elected() -> None:
+    with Three() as three, Client.connect(three.brokers[1].bootstrap, patience=60.0) as client:
+        client.produce("t", 0, BATCH)
+        three.kill(1)
+        elects = threading.Timer(0.5, three.elect, [2])  # until then the dead one is told as the leader
+        elects.start()
+        client.produce("t", 0, BATCH)
+        elects.join()
+        assert three.stored == [(1, 1), (2, 2)]
+
+
+def test_brokers_of_the_last_metadata_serve_when_the_bootstrap_address_is_away() -> None:
+    with Three() as three, Client.connect(three.brokers[1].bootstrap, patience=30.0) as client:
+        three.elect(3)
+        three.kill(1)
+        assert {client.describe_cluster().cluster_id for _ in range(2)} == {"by-2"}
+        client.produce("t", 0, BATCH)
+        three.kill(2)
+        assert client.describe_cluster().cluster_id == "by-3"
+        assert list(client.metadata().nodes) == [3]
+
+
+def test_each_of_a_bootstrap_list_may_be_away() -> None:
+    with Three() as three:
+        everybody = ",".join(broker.bootstrap for broker in three.brokers.values())
+        three.kill(1)
+        three.kill(2)
+        with Client.connect(everybody, patience=30.0) as client:
+            assert client.describe_cluster().cluster_id == "by-3"
+
+
+def test_a_broker_that_stands_still_does_not_get_all_the_time_for_what_any_broker_knows() -> None:
+    """It keeps its connections: only the time that passes tells."""
+    with Three() as three, Client.connect(three.brokers[1].bootstrap, timeout=9.0, patience=9.0) as client:
+        three.silent.add(1)
+        assert len(client.metadata(["t"]).nodes) == 3
+        assert three.brokers[1].requests(MetadataRequest) and three.asked(MetadataRequest) >= 3

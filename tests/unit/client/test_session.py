@@ -517,3 +517,177 @@ def test_a_question_is_asked_again_when_its_answer_is_lost() -> None:
     run = Run(lambda ask: next(answers))
     assert run(admin.describe_cluster(Session())).cluster_id == "c"
     assert len(run.pauses) == 2
+
+
+# ---------------------------------------------------------------------------------------------------- leaders that move
+
+
+def led_by(leaders: list[int], nodes: dict[int, int], epoch: int = 1) -> MetadataResponse:
+    answer = metadata({"t": leaders}, nodes)
+    for row in answer.topics[0].partitions:
+        row.leader_epoch = epoch
+    return answer
+
+
+def hinted(code: int, leader: int, epoch: int, endpoints: dict[int, int], kind: type[Message]) -> Message:
+    """Partition 0 is refused, and who leads is named."""
+    if kind is ProduceResponse:
+        answer: Message = produced({0: code})
+        row = answer.responses[0].partition_responses[0]  # type: ignore[attr-defined]
+        row.current_leader = ProduceResponse.LeaderIdAndEpoch(leader, epoch)
+        answer.node_endpoints = [  # type: ignore[attr-defined]
+            ProduceResponse.NodeEndpoint(node, "127.0.0.1", port) for node, port in endpoints.items()
+        ]
+        return answer
+    answer = fetched({0: (code, None)})
+    row = answer.responses[0].partitions[0]
+    row.current_leader = FetchResponse.LeaderIdAndEpoch(leader, epoch)
+    answer.node_endpoints = [FetchResponse.NodeEndpoint(node, "127.0.0.1", port) for node, port in endpoints.items()]
+    return answer
+
+
+@pytest.mark.parametrize("kind", [ProduceResponse, FetchResponse])
+@pytest.mark.parametrize(
+    ("leader", "epoch", "endpoints", "is_news"),
+    [
+        (3, 2, {3: 33}, True),  # a broker that nobody knew
+        (2, 2, {}, True),  # one that is known
+        (2, 1, {2: 22}, False),  # not newer than what the metadata said
+        (3, 2, {}, False),  # where is it?
+        (-1, -1, {}, False),  # nobody knows
+    ],
+)
+def test_the_leader_that_a_broker_names_is_asked_next(
+    kind: type[Message], leader: int, epoch: int, endpoints: dict[int, int], is_news: bool
+) -> None:
+    looked_up = 0
+
+    def answer(ask: Ask) -> Message:
+        nonlocal looked_up
+        if isinstance(ask.request, MetadataRequest):
+            looked_up += 1
+            return led_by([1], {1: 11, 2: 22}) if looked_up == 1 else led_by([2], {1: 11, 2: 22}, 2)
+        if ask.node == 1:
+            return hinted(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader, epoch, endpoints, kind)
+        return produced({0: 0}) if kind is ProduceResponse else fetched({0: (0, PLAIN)})
+
+    session, run = Session(), Run(answer)
+    if kind is ProduceResponse:
+        run(data.produce(session, {TopicPartition("t", 0): PLAIN}, -1, 1000))
+    else:
+        run(fetch(session, {0: 0}))
+    assert looked_up == (1 if is_news else 2)
+    asked = [ask.node for ask in run.asked if not isinstance(ask.request, MetadataRequest)]
+    assert asked == [1, leader if is_news else 2]
+    if endpoints and is_news:
+        assert session.nodes[3].port == 33
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+    ],
+)
+def test_what_passes_is_waited_out_by_readers(code: ErrorCode) -> None:
+    wrong = [code, code]
+
+    def answer(ask: Ask) -> Message:
+        if isinstance(ask.request, MetadataRequest):
+            return metadata({"t": [1]}, {1: 11})
+        row = ListOffsetsResponse.ListOffsetsPartitionResponse(error_code=wrong.pop() if wrong else 0, offset=4)
+        return ListOffsetsResponse(topics=[ListOffsetsResponse.ListOffsetsTopicResponse(name="t", partitions=[row])])
+
+    run = Run(answer)
+    assert run(data.list_offsets(Session(), "t", [0], data.LATEST))[0].offset == 4
+    seconds = [pause.seconds for pause in run.pauses]
+    assert len(seconds) == 2 and seconds[0] < seconds[1]
+
+
+@pytest.mark.parametrize(
+    ("batch", "code", "again"),
+    [
+        (PLAIN, ErrorCode.NOT_ENOUGH_REPLICAS, True),  # nothing was appended
+        (PLAIN, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, False),
+        (PLAIN, ErrorCode.REQUEST_TIMED_OUT, False),
+        (NUMBERED, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, True),  # it is recognised
+        (NUMBERED, ErrorCode.REQUEST_TIMED_OUT, True),
+    ],
+)
+def test_a_batch_that_may_be_stored_is_sent_again_only_if_it_has_a_number(
+    batch: bytes, code: ErrorCode, again: bool
+) -> None:
+    codes = [0, code]
+
+    def answer(ask: Ask) -> Message:
+        if isinstance(ask.request, MetadataRequest):
+            return metadata({"t": [1]}, {1: 11})
+        return produced({0: codes.pop()})
+
+    run, plan = Run(answer), data.produce(Session(), {TopicPartition("t", 0): batch}, -1, 1000)
+    if again:
+        assert run(plan)[TopicPartition("t", 0)].base_offset == 0
+    else:
+        with pytest.raises(Refused) as raised:
+            run(plan)
+        assert raised.value.code == code
+
+
+def test_a_fetch_reads_on_while_another_partition_has_no_leader_or_its_broker_is_away() -> None:
+    def answer(ask: Ask) -> Message | ClientError:
+        if isinstance(ask.request, MetadataRequest):
+            return metadata({"t": [1, 2, -1]}, {1: 11, 2: 22})
+        return fetched({0: (0, PLAIN)}) if ask.node == 1 else Unreachable("cannot reach 127.0.0.1:22")
+
+    session, run = Session(), Run(answer)
+    for _ in range(2):
+        assert [row.partition for row in run(fetch(session, {0: 0, 1: 0, 2: 0}))] == [0]
+        told = {refused.where: refused.code for refused in session.unread}
+        assert told == {
+            "partition t-1": ErrorCode.BROKER_NOT_AVAILABLE,
+            "partition t-2": ErrorCode.LEADER_NOT_AVAILABLE,
+        }
+    assert run.kinds().count("MetadataRequest") == 2, "who leads is asked again"
+    assert not run.pauses
+
+
+def test_a_fetch_of_nothing_but_what_is_away_is_tried_again() -> None:
+    away = [True, True]
+
+    def answer(ask: Ask) -> Message | ClientError:
+        if isinstance(ask.request, MetadataRequest):
+            return metadata({"t": [1]}, {1: 11})
+        return Unreachable("cannot reach it") if away and away.pop() else fetched({0: (0, PLAIN)})
+
+    run = Run(answer)
+    assert [row.partition for row in run(fetch(Session(), {0: 0}))] == [0]
+    assert [str(pause.reason) for pause in run.pauses] == ["cannot reach it"] * 2
+
+
+def test_a_topic_that_one_broker_has_not_heard_of_yet() -> None:
+    def answers(nodes: dict[int, int], heard_at: int) -> Run:
+        asked = 0
+
+        def answer(ask: Ask) -> Message:
+            nonlocal asked
+            asked += 1
+            if asked >= heard_at:
+                return metadata({"t": [1]}, nodes)
+            unknown = MetadataResponse.MetadataResponseTopic(error_code=3, name="t")
+            told = metadata({}, nodes)
+            told.topics = [unknown]
+            return told
+
+        return Run(answer)
+
+    run = answers({1: 11, 2: 22}, 3)
+    assert run(Session().topic("t")).name == "t"
+    for nodes, attempts in (({1: 11, 2: 22}, 4), ({1: 11}, 1)):
+        run = answers(nodes, 9)
+        with pytest.raises(Absent):
+            run(Session().topic("t"))
+        assert len(run.asked) == attempts

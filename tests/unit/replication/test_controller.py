@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from cairnmq.replication.controller import ABSENT_MAX_MS, ControllerMemory, decide, elect_preferred
+from cairnmq.replication.controller import (
+    ABSENT_MAX_MS,
+    PREFERRED_AFTER_MS,
+    PREFERRED_EVERY_MS,
+    ControllerMemory,
+    decide,
+    elect_preferred,
+    elect_unclean,
+    preferred_due,
+)
 from cairnmq.replication.records import BrokerRecord, ClusterView, JournalRecord, Kept, Member, Proposal, PublishedEnd
 
 A, B, C = Member(1, 11), Member(2, 12), Member(3, 13)
@@ -44,6 +53,33 @@ def test_a_stopping_leader_hands_over() -> None:
     stopping = BrokerRecord(1, 11, stopping=True)
     assert _leader(due(view(RECORD, stopping, live=(A, B)))) == B
     assert due(view(RECORD, stopping, live=(A,))) is None
+
+
+def test_leadership_goes_back_to_the_first_replica_after_a_while_one_journal_at_a_time() -> None:
+    led_by_b = replace(RECORD, leader=B)
+    seen = view(led_by_b, live=(A, B, C))
+    seen = replace(seen, journals={7: Kept(led_by_b, 44), 8: Kept(replace(led_by_b, journal=8), 45)})
+    memory = ControllerMemory()
+    assert preferred_due(seen, memory, 0) is None
+    assert preferred_due(seen, memory, PREFERRED_AFTER_MS - 1) is None
+    first = preferred_due(seen, memory, PREFERRED_AFTER_MS)
+    assert first is not None and first.record.leader == A and first.record.epoch == 31
+    assert preferred_due(seen, memory, PREFERRED_AFTER_MS + PREFERRED_EVERY_MS - 1) is None
+    assert preferred_due(seen, memory, PREFERRED_AFTER_MS + PREFERRED_EVERY_MS) is not None
+    without_a = replace(seen, live={2: 12, 3: 13})
+    assert preferred_due(without_a, memory, 3 * PREFERRED_AFTER_MS) is None and not memory.returnable
+
+
+def test_an_unclean_election_takes_who_reaches_furthest_and_marks_the_record() -> None:
+    lost = replace(RECORD, leader=None, epoch=25, isr=(A, B))
+    assert elect_unclean(view(lost, live=(A, C)), 7) is None, "A has everything"
+    assert elect_unclean(view(lost), 7) is None, "nobody is there"
+    b = BrokerRecord(2, 26, previous=12, ends={7: PublishedEnd(25, 20, 900)})
+    proposal = elect_unclean(view(lost, b, live=(Member(2, 26), C)), 7)
+    assert proposal is not None and proposal.record.leader == Member(2, 26) and proposal.record.unclean == 31
+    assert proposal.record.isr == (Member(2, 26),) and proposal.new_epoch == 31
+    only_c = elect_unclean(view(lost, live=(C,)), 7)
+    assert only_c is not None and only_c.record.leader == C
 
 
 def test_a_later_life_is_not_a_candidate_unless_it_stopped_cleanly() -> None:

@@ -88,6 +88,37 @@ def test_a_member_that_lags_leaves_after_the_others_have_synced() -> None:
     assert proposal is not None and proposal.record.isr == (ME, B) and proposal.expect == 40
 
 
+def test_a_member_whose_session_has_ended_leaves_without_the_lag_time() -> None:
+    one = leader()
+    asks(one, C, 150, 150)
+    view = cluster()
+    without_b = replace(view, live={broker: epoch for broker, epoch in view.live.items() if broker != B.broker})
+    assert one.propose(view, 20) is None
+    proposal = one.propose(without_b, 20)
+    assert proposal is not None and proposal.record.isr == (ME, C)
+    patient = JournalLeader(
+        ME,
+        Kept(RECORD, 40),
+        EpochHistory([(3, 0), (5, START)], 150),
+        start=START,
+        synced=150,
+        replicated_end=90,
+        durable_end=80,
+        now_ms=0,
+        settings=LeaderSettings(LAG_MS, prompt=False),
+    )
+    asks(patient, C, 150, 150)
+    assert patient.propose(without_b, 20) is None
+
+
+def test_a_leader_whose_disk_hangs_resigns() -> None:
+    one = leader()
+    resignation = one.resign()
+    assert resignation is not None and resignation.expect == 40
+    assert (resignation.record.leader, resignation.record.resigned, resignation.record.isr) == (None, 1, (ME, B, C))
+    assert one.in_flight and one.resign() is None
+
+
 def test_the_replicated_end_stands_still_while_a_member_leaves() -> None:
     one = leader()
     late = LAG_MS + 500

@@ -61,6 +61,8 @@ class Coordinator:
         self._grace_ms = 0  # until then nobody is put out: what waits in sockets is read first
         self._expiry: asyncio.Task[None] | None = None
         self._closed = False
+        self._moved = False
+        self.failure = ErrorCode.COORDINATOR_NOT_AVAILABLE  # said when something could not be stored
 
     def start(
         self, retention_ms: Callable[[], int], interval_ms: int, topic_name: Callable[[bytes], str | None]
@@ -78,6 +80,12 @@ class Coordinator:
                 stopped.cancel()
         for group_id, decision in self.groups.drain(self._now()):
             self._carry_out(group_id, decision)
+
+    def drop(self) -> None:
+        """Another broker coordinates these groups: nothing is decided any more, and nobody waits here."""
+        self._moved = True
+        self.failure = ErrorCode.NOT_COORDINATOR
+        self.drain()
 
     async def close(self) -> None:
         """What was decided is still stored; what the disk does not take in time is left to recovery."""
@@ -144,7 +152,7 @@ class Coordinator:
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         decision.respond(lambda response: done.set_result(response is not None), Left(ErrorCode.NONE))
         self._carry_out(group_id, decision)
-        return ErrorCode.NONE if await done else ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return ErrorCode.NONE if await done else self.failure
 
     # ----------------------------------------------------------------------------------------- storing and answering
 
@@ -159,11 +167,13 @@ class Coordinator:
 
         def deliver(response: OffsetErrors | None) -> None:
             if not future.done():
-                future.set_result(response or decided.unless_stored())
+                future.set_result(response or decided.unless_stored(self.failure))
 
         decision = decide(deliver)
         ((_, decided),) = decision.responses
-        if decision.records:
+        if self._moved:
+            deliver(None)
+        elif decision.records:
             self._offset_writes.submit(group_id, decision)
         else:
             deliver(decided)
@@ -183,6 +193,8 @@ class Coordinator:
         await known
 
     def _put_back(self, group_id: str) -> None:
+        if self._moved:
+            return  # all groups are let go
         self._carry_out(group_id, self.groups.reload(group_id, self._now()))
 
     def _run(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:

@@ -6,7 +6,7 @@ The broker and the simulator load both here, so they cannot differ in what a sta
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
@@ -43,13 +43,15 @@ class Cores(Struct, frozen=True, eq=False):
         put: Put,
         *,
         slots: Slots,
+        journal: int | None = None,
         epoch: int,
         group_limits: GroupLimits,
         transaction_limits: TransactionLimits,
     ) -> Cores:
-        """From the keyed facts that recovery found. `put` stores new ones in `slots`, `epoch` is the broker's."""
+        """Of the slots in one journal, from the keyed facts that are stored. `put` stores new ones in `slots`, `epoch`
+        is the one under which the journal is led."""
         stored: defaultdict[str, list[tuple[bytes, bytes]]] = defaultdict(list)
-        for (space, key), value in keyed.items():
+        for (space, key), value in _facts_in(keyed, slots, journal):
             stored[space].append((key, value))
         offsets = Offsets.load(stored[OFFSET_SPACE])
         groups = Groups.load(stored[GROUP_SPACE], offsets, group_limits, stored[MEMBER_SPACE])
@@ -72,6 +74,16 @@ class Cores(Struct, frozen=True, eq=False):
             return place.queue_id
 
         return cls(groups, transactions, FactLog(put, apply, slot_of))
+
+
+def _facts_in(
+    keyed: Mapping[tuple[str, bytes], bytes], slots: Slots, journal: int | None
+) -> Iterable[tuple[tuple[str, bytes], bytes]]:
+    """Facts of the coordinators of a journal, and those of the node."""
+    if journal is None or set(slots.cycle) == {journal}:
+        return keyed.items()
+    found = ((fact, value, place_of(slots, *fact)) for fact, value in keyed.items())
+    return ((fact, value) for fact, value, place in found if place is None or place.journal == journal)
 
 
 def group_limits(config: BrokerConfig) -> GroupLimits:

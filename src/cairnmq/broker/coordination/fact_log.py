@@ -15,6 +15,13 @@ Stored: TypeAlias = Callable[[Fault | None], None]  # called with None once it i
 Put: TypeAlias = Callable[[Sequence[KeyedRecord], Stored], None]  # never calls back before it has returned
 
 
+class Moved(Fault):
+    """Another broker leads the journal from here on: what was on its way may or may not be in it."""
+
+    def __init__(self) -> None:
+        super().__init__("another broker leads the journal")
+
+
 def _one_slot(fact: KeyedRecord) -> int:
     return 0
 
@@ -30,10 +37,14 @@ class FactLog:
         self._apply = apply
         self._slot_of = slot_of
         self._turns: dict[int, deque[_Turn]] = {}
+        self._moved = False
 
     def submit(self, facts: Sequence[KeyedRecord], stored: Stored) -> None:
         """`stored` is called when the facts, which are of one slot, are durable and applied, or failed; then nothing
         was applied."""
+        if self._moved:
+            stored(Moved())
+            return
         turn = _Turn(facts, stored, self._slot_of(facts[0]))
         self._turns.setdefault(turn.slot, deque()).append(turn)
         self._put(facts, partial(self._ended, turn))
@@ -44,6 +55,15 @@ class FactLog:
         for fact in facts:
             slots.setdefault(self._slot_of(fact), []).append(fact)
         return list(slots.values())
+
+    def drop(self) -> None:
+        """Nothing is put or applied any more, whatever becomes known of it later; who waits hears of it now."""
+        self._moved = True
+        slots, self._turns = self._turns, {}
+        self._apply = _applied_nowhere  # storage may know this log for a while
+        for turn in (turn for turns in slots.values() for turn in turns):
+            turn.facts, stored, turn.stored = (), turn.stored, _told
+            stored(Moved())
 
     @property
     def is_idle(self) -> bool:
@@ -71,13 +91,15 @@ class FactLog:
         return future
 
     def _ended(self, turn: _Turn, fault: Fault | None) -> None:
+        if self._moved:
+            return
         turn.done = True
         if fault is not None:
             turn.facts = ()
             turn.stored(fault)
             turn.stored = _told
         turns = self._turns[turn.slot]
-        while turns and turns[0].done:
+        while turns and turns[0].done and not self._moved:  # whoever hears of one may be the last
             first = turns.popleft()
             for fact in first.facts:
                 self._apply(fact)
@@ -92,6 +114,10 @@ class _Turn:
         self.stored = stored
         self.slot = slot
         self.done = False
+
+
+def _applied_nowhere(fact: KeyedRecord) -> None:
+    """What the facts were about is gone."""
 
 
 def _told(fault: Fault | None) -> None:

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import TypeAlias
 
-from cairnmq.broker.coordination.fact_log import FactLog
+from cairnmq.broker.coordination.fact_log import FactLog, Moved
 from cairnmq.errors import Fault
 from cairnmq.groups.groups import Groups
 from cairnmq.metadata.image import Topic
@@ -46,6 +46,8 @@ class OffsetPurge:
         """Of one that was just deleted; what cannot be stored now is, once it can."""
         try:
             await self._log.commit(self._groups.commits.of_topic(topic.topic_id))
+        except Moved:
+            return  # whoever loads them next drops them
         except Fault as fault:
             log.warning("topic %s: deleted; its committed offsets cannot be removed yet: %s", topic.name, fault)
             self.start(known)
@@ -59,6 +61,8 @@ class OffsetPurge:
                 if not self._again:
                     return
                 continue
+            except Moved:
+                return
             except Fault as fault:
                 if not said:
                     log.warning(
@@ -68,3 +72,24 @@ class OffsetPurge:
                     )
                     said = True
             await asyncio.sleep(RETRY_SECONDS)
+
+
+class OffsetPurges:
+    """One for each journal whose groups are loaded here."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, OffsetPurge] = {}
+
+    def add(self, journal: int, purge: OffsetPurge) -> None:
+        self._of[journal] = purge
+
+    def drop(self, journal: int) -> None:
+        self._of.pop(journal).close()
+
+    def start(self, known: Known) -> None:
+        """Topics are gone that others have deleted."""
+        for purge in self._of.values():
+            purge.start(known)
+
+    async def of_topic(self, topic: Topic, known: Known) -> None:
+        await asyncio.gather(*(purge.of_topic(topic, known) for purge in self._of.values()))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Generic, TypeVar
 
-from cairnmq.broker.coordination.fact_log import FactLog
+from cairnmq.broker.coordination.fact_log import FactLog, Moved
 from cairnmq.decision import Decision, Ticket
 from cairnmq.errors import Fault
 
@@ -95,7 +95,7 @@ class OrderedWrites(Generic[R, E]):
             await settled
 
     def _ended(self, key: str, write: _Write[R, E], fault: Fault | None) -> None:
-        if fault is not None:
+        if fault is not None and not isinstance(fault, Moved):
             log.error("%s %s: %s", self._what, key, fault)
         write.stored = fault is None
         self._release(key)

@@ -29,8 +29,6 @@ Deliver = Callable[[Response | None], None]  # None: what the answer rests on co
 StoreMarkers = Callable[[Sequence[Marker]], Awaitable[Sequence[ErrorCode]]]
 EndOffsets = Callable[[frozenset[str], int, bool], Awaitable[None]]  # groups, producer id, whether it commits
 
-_UNAVAILABLE = Response(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-
 
 class TransactionCoordinator:
     """`clock` is steady, `wall` gives dates. `epoch` is the coordinator's, told to queues with every marker: a start of
@@ -60,7 +58,10 @@ class TransactionCoordinator:
         )
         self._watches: list[asyncio.Task[None]] = []
         self._marking: set[asyncio.Task[None]] = set()
+        self._asked: set[asyncio.Future[Response | None]] = set()
         self._closing = False
+        self._moved = False
+        self.failure = ErrorCode.COORDINATOR_NOT_AVAILABLE  # said when something could not be stored
         self._told_full = False
 
     def start(self, abort_ms: int, expire_ms: int) -> None:
@@ -85,6 +86,17 @@ class TransactionCoordinator:
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self.settled()
 
+    def drop(self) -> None:
+        """Another broker coordinates these ids: it writes the markers that are missing, and whoever waits asks it."""
+        self._moved = self._closing = True
+        self.failure = ErrorCode.NOT_COORDINATOR
+        for task in (*self._watches, *self._marking):
+            task.cancel()
+        self._watches = []
+        for future in self._asked:
+            if not future.done():
+                future.set_result(None)
+
     async def settled(self) -> None:
         """Returns when nothing is on its way, and no markers are."""
         while self._marking or self._writes.busy:
@@ -97,7 +109,7 @@ class TransactionCoordinator:
         try:
             fresh_id = await self._next_producer_id() if self.core.init_needs_id(command) else NO_ID
         except Fault:
-            return _UNAVAILABLE
+            return Response(self.failure)
 
         def decide(ticket: Deliver) -> TransactionDecision:
             decision = self.core.init(command, ticket, self._now(), fresh_id)
@@ -120,7 +132,7 @@ class TransactionCoordinator:
         try:
             fresh_id = await self._next_producer_id() if self.core.end_needs_id(command) else NO_ID
         except Fault:
-            return _UNAVAILABLE
+            return Response(self.failure)
         return await self._answered(
             command.transactional_id, lambda ticket: self.core.end(command, ticket, self._now(), fresh_id)
         )
@@ -147,14 +159,22 @@ class TransactionCoordinator:
             if not future.done():
                 future.set_result(answer)
 
-        self._carry_out(transactional_id, decide(deliver))
-        return await future or _UNAVAILABLE
+        if self._moved:
+            return Response(self.failure)
+        self._asked.add(future)
+        try:
+            self._carry_out(transactional_id, decide(deliver))
+            return await future or Response(self.failure)
+        finally:
+            self._asked.discard(future)
 
     def _carry_out(self, transactional_id: str, decision: TransactionDecision) -> None:
         self._writes.submit(transactional_id, decision)
 
     def _put_back(self, transactional_id: str) -> None:
         """Records could not be stored. Markers that are written again wait first: the next try may fail as fast."""
+        if self._moved:
+            return
         decision = self.core.reload(transactional_id)
         prepared, decision.effects = decision.effects, []
         self._carry_out(transactional_id, decision)

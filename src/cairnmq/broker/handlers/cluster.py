@@ -1,9 +1,10 @@
-"""DescribeCluster: one broker."""
+"""DescribeCluster: the live brokers, and who decides about leaders."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cairnmq.broker.requests.brokers import broker_addresses
 from cairnmq.errors import ErrorCode
 from cairnmq.wire.framing import RequestHeader
 from cairnmq.wire.messages import DescribeClusterRequest, DescribeClusterResponse
@@ -27,15 +28,15 @@ def handle(ctx: Context, header: RequestHeader, request: DescribeClusterRequest)
             endpoint_type=_BROKERS,
             cluster_id=ctx.node.cluster_id,
         )
-    node, address = ctx.node, ctx.node.address_for(header.caller)
     return DescribeClusterResponse(
         endpoint_type=_BROKERS,
-        cluster_id=node.cluster_id,
-        controller_id=node.node_id,
+        cluster_id=ctx.node.cluster_id,
+        controller_id=ctx.leadership.controller,
         brokers=[
             DescribeClusterResponse.DescribeClusterBroker(
-                broker_id=node.node_id, host=address.host, port=address.port, rack=node.rack
+                broker_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack
             )
+            for broker in broker_addresses(ctx, header.caller)
         ],
         cluster_authorized_operations=(
             _CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _UNKNOWN_OPERATIONS

@@ -34,5 +34,5 @@ def _names(ctx: Context, kind: int) -> list[str]:
     if kind == _TOPIC:
         return sorted(image.topics)
     if kind == _BROKER:
-        return [str(ctx.node.node_id)]
+        return [str(broker.node_id) for broker in ctx.leadership.brokers]
     return sorted(image.group_configs) if kind == _GROUP else []

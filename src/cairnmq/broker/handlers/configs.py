@@ -83,6 +83,8 @@ def _entries(ctx: Context, resource: Resource) -> list[ConfigEntry] | Refusal:
         if isinstance(node_id, Refusal):
             return node_id
         entries = describe_broker(ctx.config)
+        if node_id not in (None, ctx.node.node_id):
+            return _stored(ctx, node_id)
         if node_id is None:
             return [own for entry in entries if (own := _default_of_all_brokers(entry)) is not None]
         return entries
@@ -91,6 +93,16 @@ def _entries(ctx: Context, resource: Resource) -> list[ConfigEntry] | Refusal:
         configs = ctx.catalog.image.group_configs.get(name, {})
         return check_group(name) or describe_group(configs, ctx.config)
     return _unsupported(resource.resource_type)
+
+
+def _stored(ctx: Context, node_id: int | None) -> list[ConfigEntry]:
+    """What is set at run time for another broker. What it was started with, only that broker knows."""
+    layers = structs.replace(ctx.config.layers, dynamic=ctx.catalog.image.dynamic_configs(node_id))
+    return [
+        entry
+        for entry in describe_broker(structs.replace(ctx.config, layers=layers))
+        if entry.source in (ConfigSource.DYNAMIC_BROKER_CONFIG, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
+    ]
 
 
 def _default_of_all_brokers(entry: ConfigEntry) -> ConfigEntry | None:
@@ -203,8 +215,9 @@ def _node_id(ctx: Context, name: str) -> int | None | Refusal:
     """None: the defaults of all brokers."""
     if name == "":
         return None
-    if name == str(ctx.node.node_id):
-        return ctx.node.node_id
+    for broker in ctx.leadership.brokers:
+        if name == str(broker.node_id):
+            return broker.node_id
     return Refusal(ErrorCode.INVALID_REQUEST, f"there is no broker {name!r} here; this is broker {ctx.node.node_id}")
 
 

@@ -28,6 +28,9 @@ _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 
 
 def heartbeat(ctx: Context, header: RequestHeader, request: ConsumerGroupHeartbeatRequest) -> Outcome:
+    coordinator = ctx.coordinators.of_group(request.group_id)
+    if isinstance(coordinator, ErrorCode):
+        return ConsumerGroupHeartbeatResponse(error_code=coordinator, error_message=ctx.coordinators.why(coordinator))
     refusal = _refusal(ctx, header.api_version, request)
     if refusal is not None:
         return ConsumerGroupHeartbeatResponse(error_code=refusal.code, error_message=refusal.message)
@@ -47,16 +50,16 @@ def heartbeat(ctx: Context, header: RequestHeader, request: ConsumerGroupHeartbe
         None if owned is None else gathered((row.topic_id, row.partitions) for row in owned),
     )
     # Most heartbeats bring nothing, or nothing new.
-    growth = 0 if report.epoch < JOINS else ctx.coordinator.groups.report_growth(report)
+    growth = 0 if report.epoch < JOINS else coordinator.groups.report_growth(report)
     if not ctx.group_bytes.admits(growth, ctx.clock()):
         return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     reply = Reply()
 
     def deliver(answer: Response | None) -> None:
-        told = cast(Standing | None, answer) or Standing(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        told = cast(Standing | None, answer) or Standing(coordinator.failure)
         reply.complete(_response(told))
 
-    ctx.coordinator.report(report, deliver)
+    coordinator.report(report, deliver)
     return reply
 
 
@@ -119,7 +122,10 @@ def describe(
 
 
 def _described(ctx: Context, group_id: str, allowed: int) -> Described:
-    groups = ctx.coordinator.groups
+    coordinator = ctx.coordinators.of_group(group_id)
+    if isinstance(coordinator, ErrorCode):
+        return Described(error_code=coordinator, error_message=ctx.coordinators.why(coordinator), group_id=group_id)
+    groups = coordinator.groups
     group = groups.describe_consumers(group_id)
     if group is None:
         code, text = ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found."

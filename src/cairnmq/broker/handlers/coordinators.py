@@ -1,10 +1,11 @@
-"""FindCoordinator: the only broker coordinates every group and every transactional id."""
+"""FindCoordinator: who leads the journal that holds a group's or transactional id's facts."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cairnmq.errors import ErrorCode, Refusal
+from cairnmq.broker.coordination.coordinators import Place
+from cairnmq.errors import ErrorCode
 from cairnmq.wire.framing import RequestHeader
 from cairnmq.wire.messages import FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -12,27 +13,48 @@ if TYPE_CHECKING:
     from cairnmq.broker.context import Context
 
 _GROUP, _TRANSACTION = 0, 1
+_SEVERAL_FROM = 4
+_NOWHERE = Place(-1, "", -1)
 
 
 def handle(ctx: Context, header: RequestHeader, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    refusal = _refusal(request.key_type)
-    code = ErrorCode.NONE if refusal is None else refusal.code
-    message = None if refusal is None else refusal.message
-    address = ctx.node.address_for(header.caller)
-    node_id, host, port = (ctx.node.node_id, address.host, address.port) if refusal is None else (-1, "", -1)
-    if header.api_version >= 4:
+    if header.api_version >= _SEVERAL_FROM:
         return FindCoordinatorResponse(
             coordinators=[
                 FindCoordinatorResponse.Coordinator(
-                    key=key, node_id=node_id, host=host, port=port, error_code=code, error_message=message
+                    key=key,
+                    node_id=place.node_id,
+                    host=place.host,
+                    port=place.port,
+                    error_code=code,
+                    error_message=text,
                 )
                 for key in request.coordinator_keys
+                for place, code, text in (_found(ctx, header, request.key_type, key),)
             ]
         )
-    return FindCoordinatorResponse(error_code=code, error_message=message, node_id=node_id, host=host, port=port)
+    place, code, text = _found(ctx, header, request.key_type, request.key)
+    return FindCoordinatorResponse(
+        error_code=code, error_message=text, node_id=place.node_id, host=place.host, port=place.port
+    )
 
 
-def _refusal(key_type: int) -> Refusal | None:
-    if key_type in (_GROUP, _TRANSACTION):
-        return None
-    return Refusal(ErrorCode.INVALID_REQUEST, f"coordinators of type {key_type} are not supported")
+def _found(ctx: Context, header: RequestHeader, key_type: int, key: str) -> tuple[Place, ErrorCode, str | None]:
+    if key_type not in (_GROUP, _TRANSACTION):
+        return _NOWHERE, ErrorCode.INVALID_REQUEST, f"coordinators of type {key_type} are not supported"
+    refused = ctx.coordinators.transactions_refused
+    if key_type == _TRANSACTION and refused is not None:
+        return _NOWHERE, _final(header.api_version), refused
+    found = ctx.coordinators.find(key)
+    if isinstance(found, ErrorCode):
+        return _NOWHERE, found, ctx.coordinators.why(found)
+    if found.node_id == ctx.node.node_id:
+        address = ctx.node.address_for(header.caller)
+        found = Place(found.node_id, address.host, address.port)
+    return found, ErrorCode.NONE, None
+
+
+def _final(version: int) -> ErrorCode:
+    """An error after which producers give up, and show its text. librdkafka does so with the first only, and asks up
+    to version 2; the Java client has a text of its own for it."""
+    return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if version < _SEVERAL_FROM else ErrorCode.POLICY_VIOLATION

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from cairnmq.broker.requests.queue_lookup import epoch_error, find_queue
-from cairnmq.errors import ErrorCode
+from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.wire.framing import RequestHeader
 from cairnmq.wire.messages import (
     OffsetForLeaderEpochRequest,
@@ -31,13 +31,16 @@ def handle(ctx: Context, header: RequestHeader, request: OffsetForLeaderEpochReq
 
 def _answer(ctx: Context, topic: Topic | None, wanted: Wanted) -> Answer:
     queue = find_queue(ctx, topic, wanted.partition)
-    if queue is None:
-        return Answer(partition=wanted.partition, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if isinstance(queue, Refusal):
+        return Answer(partition=wanted.partition, error_code=queue.code)
     error = epoch_error(ctx, queue, wanted.current_leader_epoch)
     if error:
         return Answer(partition=wanted.partition, error_code=error)
     if wanted.leader_epoch < 0:
         return Answer(partition=wanted.partition)  # no term was named, so none ended
+    if not ctx.leadership.is_ready(queue.journal):
+        # An end that is not certain yet would tell a reader that what it has was cut.
+        return Answer(partition=wanted.partition, error_code=ErrorCode.OFFSET_NOT_AVAILABLE)
     found = ctx.store.epoch_end(queue, wanted.leader_epoch)
     if found is None:
         return Answer(partition=wanted.partition, error_code=ErrorCode.KAFKA_STORAGE_ERROR)

@@ -9,9 +9,11 @@ from itertools import islice
 from random import SystemRandom
 from typing import TYPE_CHECKING, TypeAlias, cast
 
+from cairnmq.broker.leadership import NotLeader
 from cairnmq.broker.requests import fetch_rows
-from cairnmq.broker.requests.fetch_rows import NO_RECORDS, NONE_ABORTED
+from cairnmq.broker.requests.fetch_rows import NO_RECORDS, NONE_ABORTED, Found
 from cairnmq.broker.requests.fetch_sessions import FetchSessions, Plan, Wanted
+from cairnmq.broker.requests.queue_lookup import live_queues
 from cairnmq.broker.requests.reply import AwaitedReply, Outcome, Reply
 from cairnmq.broker.requests.wide_fetch import fetch_in_turns, is_wide
 from cairnmq.errors import ErrorCode, Refusal
@@ -32,7 +34,9 @@ find_queues, pass_over = pick(fetch_rows.find_queues), pick(fetch_rows.pass_over
 
 Asked: TypeAlias = FetchRequest.FetchPartition
 PartitionData: TypeAlias = FetchResponse.PartitionData
+Endpoint: TypeAlias = FetchResponse.NodeEndpoint
 TOPIC_IDS_SINCE = 13
+HINTS_SINCE = 16
 READ_COMMITTED = 1
 LOADS_MAX = 3
 # Answers are built in memory, so what one connection can make us hold is bounded below the 50 MB that clients ask for.
@@ -78,7 +82,9 @@ def _answer_bytes(header: RequestHeader, request: FetchRequest, partitions: int)
 
 
 def _piece(ctx: Context, version: int, most: int, request: FetchRequest, size: int) -> _Fetch:
-    return _Fetch(ctx, version, request, Plan(request.topics, None, False), most, size)
+    piece = _Fetch(ctx, version, request, Plan(request.topics, None, False), most, size)
+    piece.endpoints = None  # an answer that is put together of pieces has none
+    return piece
 
 
 class _Fetch:
@@ -87,6 +93,7 @@ class _Fetch:
     __slots__ = (
         "ctx", "version", "request", "plan", "reply", "queues",
         "parked", "timer", "woken", "loads", "budget", "expired", "failed", "delayed", "size", "urgent",
+        "terms", "endpoints",
     )  # fmt: skip
 
     def __init__(self, ctx: Context, version: int, request: FetchRequest, plan: Plan, most: int, size: int = 0) -> None:
@@ -96,6 +103,8 @@ class _Fetch:
         self.request = request
         self.plan = plan
         self.reply = Reply()
+        self.terms = ctx.leadership.terms
+        self.endpoints: dict[int, Endpoint] | None = {}  # of leaders that the answer names
         self.queues = self._queues()
         self.parked: list[Queue] = []
         self.timer: asyncio.TimerHandle | None = None
@@ -108,22 +117,26 @@ class _Fetch:
         self.size = size  # of records before, if this is a piece of a wide fetch, and in the end with its own
         self.urgent = False
 
-    def _queues(self) -> list[Queue | ErrorCode]:
+    def _queues(self) -> list[Found]:
         plan, image = self.plan, self.ctx.catalog.image
         if plan.session is not None:
+            if plan.session.terms != self.terms:
+                plan.session.terms = self.terms
+                for one in plan.wanted:
+                    one.image = None
             return [one.queue if one.image is image else self._find(one, image) for one in plan.wanted]
-        found: list[Queue | ErrorCode] = []
+        found: list[Found] = []
         for topic in plan.topics:
             found += self._of_topic(image, topic.topic, topic.topic_id, topic.partitions)
         return found
 
-    def _find(self, wanted: Wanted, image: Image) -> Queue | ErrorCode:
+    def _find(self, wanted: Wanted, image: Image) -> Found:
         (wanted.queue,) = self._of_topic(image, wanted.topic, wanted.topic_id, [wanted.asked])
         if isinstance(wanted.queue, Queue):
             wanted.image = image  # a queue that is not there may come without a new image
         return wanted.queue
 
-    def _of_topic(self, image: Image, name: str, topic_id: bytes, asked: list[Asked]) -> list[Queue | ErrorCode]:
+    def _of_topic(self, image: Image, name: str, topic_id: bytes, asked: list[Asked]) -> list[Found]:
         if self.version < TOPIC_IDS_SINCE:
             return find_queues(self.ctx, image.topic(name), asked)
         topic = image.topic_by_id(topic_id)
@@ -149,7 +162,10 @@ class _Fetch:
 
     def _collect_on(self, arena: ResponseArena) -> list[Buffer] | None:
         limit = min(self.budget, self.ctx.answers.share)
-        asked, queues, live = self.plan.asked, self.queues, self.ctx.store.queues
+        if self.terms != self.ctx.leadership.terms:
+            self.terms = self.ctx.leadership.terms
+            self.queues = self._queues()
+        asked, queues, live = self.plan.asked, self.queues, live_queues(self.ctx)
         total, urgent, full = self.size, not asked, False
         answers: list[PartitionData] = []
         served: list[PartitionData] = []
@@ -162,8 +178,8 @@ class _Fetch:
                 partition_index=one.partition, aborted_transactions=NONE_ABORTED if committed else None
             )
             answers.append(answer)
-            if isinstance(queue, ErrorCode):
-                _refuse(answer, queue)
+            if not isinstance(queue, Queue):
+                self._refuse(answer, queue)
                 urgent = True
                 continue
             room = limit - total
@@ -220,7 +236,7 @@ class _Fetch:
         until = answer.last_stable_offset if committed else queue.high_watermark
         answer.records = NO_RECORDS
         store = self.ctx.store
-        if store.queues.get(queue.queue_id) is not queue:
+        if live_queues(self.ctx).get(queue.queue_id) is not queue:
             _refuse(answer, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return None
         if one.last_fetched_epoch >= 0 and self._diverges(queue, one, answer):
@@ -241,7 +257,10 @@ class _Fetch:
         if isinstance(read, NotCached):
             return read
         if isinstance(read, Refusal):
-            _refuse(answer, read.code)
+            out_of_range = read.code is ErrorCode.OFFSET_OUT_OF_RANGE
+            # A new leader may not know yet how far it is.
+            not_yet = out_of_range and not self.ctx.leadership.is_ready(queue.journal)
+            _refuse(answer, ErrorCode.OFFSET_NOT_AVAILABLE if not_yet else read.code)
             answer.log_start_offset = queue.log_start
         else:
             self._fail(queue, offset, answer, read)
@@ -249,6 +268,9 @@ class _Fetch:
 
     def _diverges(self, queue: Queue, one: Asked, answer: PartitionData) -> bool:
         """KIP-595: the reader has records of an epoch that ended earlier here."""
+        if not self.ctx.leadership.is_ready(queue.journal):
+            _refuse(answer, ErrorCode.OFFSET_NOT_AVAILABLE)  # where an epoch ended is not certain yet
+            return True
         ended = self.ctx.store.epoch_end(queue, one.last_fetched_epoch)
         if ended is None:
             return False
@@ -306,7 +328,7 @@ class _Fetch:
                 )
                 for topic in self.plan.topics
             ]
-            return encode(FetchResponse(responses=every), self.version)
+            return encode(FetchResponse(responses=every, node_endpoints=self._endpoints()), self.version)
         topics: dict[tuple[str, bytes], FetchResponse.FetchableTopicResponse] = {}
         for wanted, answer in zip(self.plan.wanted, answers, strict=True):
             if self.plan.leaves_out(wanted, answer):
@@ -319,8 +341,25 @@ class _Fetch:
                     topic=wanted.topic, topic_id=wanted.topic_id, partitions=[]
                 )
             topic.partitions.append(answer)
-        response = FetchResponse(session_id=self.plan.session_id, responses=list(topics.values()))
+        response = FetchResponse(
+            session_id=self.plan.session_id, responses=list(topics.values()), node_endpoints=self._endpoints()
+        )
         return encode(response, self.version)
+
+    def _refuse(self, answer: PartitionData, found: ErrorCode | NotLeader) -> None:
+        if isinstance(found, ErrorCode):
+            _refuse(answer, found)
+            return
+        _refuse(answer, found.code)
+        if self.version < HINTS_SINCE or found.leader < 0:
+            return
+        answer.current_leader = FetchResponse.LeaderIdAndEpoch(found.leader, found.epoch)
+        leader = self.ctx.leadership.broker(found.leader)
+        if leader is not None and self.endpoints is not None:
+            self.endpoints[leader.node_id] = Endpoint(leader.node_id, leader.host, leader.port, leader.rack)
+
+    def _endpoints(self) -> list[Endpoint]:
+        return list(self.endpoints.values()) if self.endpoints else []
 
     # --------------------------------------------------------------------------------------------------- parking
 
@@ -360,6 +399,8 @@ class _Fetch:
         self.timer = loop.call_later(wait_ms / 1000, self._expire)
         if len(self.queues) > FEW_PARTITIONS:
             self.ctx.large_polls.add(self._expire)
+        if self.ctx.leadership.is_cluster:
+            self.ctx.leadership.on_lost.add(self._wake)
         self.reply.on_abandon = self._unpark
 
     def _wake(self) -> None:
@@ -384,6 +425,7 @@ class _Fetch:
         if self.timer is not None:
             self.timer.cancel()
             self.ctx.large_polls.discard(self._expire)
+            self.ctx.leadership.on_lost.discard(self._wake)
         for queue in self.parked:
             if queue.waiters is not None:
                 queue.waiters.discard(self._wake)

@@ -53,6 +53,9 @@ _heartbeats: dict[tuple[ErrorCode, int], list[Buffer]] = {}
 
 def join(ctx: Context, header: RequestHeader, request: JoinGroupRequest) -> Outcome:
     version = header.api_version
+    coordinator = ctx.coordinators.of_group(request.group_id)
+    if isinstance(coordinator, ErrorCode):
+        return _join_response(coordinator, version)
     protocols = tuple([(protocol.name, protocol.metadata) for protocol in request.protocols])
     command = Join(
         request.group_id,
@@ -67,21 +70,21 @@ def join(ctx: Context, header: RequestHeader, request: JoinGroupRequest) -> Outc
         needs_id=version >= _MEMBER_ID_REQUIRED_FROM,
         may_skip=version >= _SKIP_ASSIGNMENT_FROM,
     )
-    if not ctx.group_bytes.admits(ctx.coordinator.groups.join_growth(command), ctx.clock()):
-        return _join_response(None, version)
+    if not ctx.group_bytes.admits(coordinator.groups.join_growth(command), ctx.clock()):
+        return _join_response(ErrorCode.COORDINATOR_NOT_AVAILABLE, version)
     reply = Reply()
 
     def deliver(answer: Response | None) -> None:
-        reply.complete(_join_response(cast(Joined | None, answer), version))
+        reply.complete(_join_response(cast(Joined | None, answer) or coordinator.failure, version))
 
-    ctx.coordinator.join(command, deliver)
+    coordinator.join(command, deliver)
     return reply
 
 
-def _join_response(answer: Joined | None, version: int) -> JoinGroupResponse:
+def _join_response(answer: Joined | ErrorCode, version: int) -> JoinGroupResponse:
     no_name = None if version >= _PROTOCOL_MAY_BE_NULL_FROM else ""
-    if answer is None:
-        return JoinGroupResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, protocol_name=no_name)
+    if isinstance(answer, ErrorCode):
+        return JoinGroupResponse(error_code=answer, protocol_name=no_name)
     return JoinGroupResponse(
         error_code=answer.error,
         generation_id=answer.generation,
@@ -100,6 +103,9 @@ def _join_response(answer: Joined | None, version: int) -> JoinGroupResponse:
 
 
 def sync(ctx: Context, header: RequestHeader, request: SyncGroupRequest) -> Outcome:
+    coordinator = ctx.coordinators.of_group(request.group_id)
+    if isinstance(coordinator, ErrorCode):
+        return SyncGroupResponse(error_code=coordinator)
     command = Sync(
         request.group_id,
         request.generation_id,
@@ -109,12 +115,12 @@ def sync(ctx: Context, header: RequestHeader, request: SyncGroupRequest) -> Outc
         request.protocol_name,
         {given.member_id: given.assignment for given in request.assignments},
     )
-    if not ctx.group_bytes.admits(ctx.coordinator.groups.sync_growth(command), ctx.clock()):
+    if not ctx.group_bytes.admits(coordinator.groups.sync_growth(command), ctx.clock()):
         return SyncGroupResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     reply = Reply()
 
     def deliver(answer: Response | None) -> None:
-        synced = cast(Synced | None, answer) or Synced(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        synced = cast(Synced | None, answer) or Synced(coordinator.failure)
         reply.complete(
             SyncGroupResponse(
                 error_code=synced.error,
@@ -124,7 +130,7 @@ def sync(ctx: Context, header: RequestHeader, request: SyncGroupRequest) -> Outc
             )
         )
 
-    ctx.coordinator.sync(command, deliver)
+    coordinator.sync(command, deliver)
     return reply
 
 
@@ -132,8 +138,11 @@ def heartbeat(ctx: Context, header: RequestHeader, frame: memoryview, position: 
     """Thousands of these arrive every second and nearly all answers are the same bytes."""
     version = header.api_version
     request, _ = decode(HeartbeatRequest, version, frame, position)
-    error = ctx.coordinator.heartbeat(
-        request.group_id, request.member_id, request.group_instance_id, request.generation_id
+    found = ctx.coordinators.of_group(request.group_id)
+    error = (
+        found
+        if isinstance(found, ErrorCode)
+        else found.heartbeat(request.group_id, request.member_id, request.group_instance_id, request.generation_id)
     )
     body = _heartbeats.get((error, version))
     if body is None:
@@ -142,6 +151,9 @@ def heartbeat(ctx: Context, header: RequestHeader, frame: memoryview, position: 
 
 
 def leave(ctx: Context, header: RequestHeader, request: LeaveGroupRequest) -> Outcome:
+    coordinator = ctx.coordinators.of_group(request.group_id)
+    if isinstance(coordinator, ErrorCode):
+        return LeaveGroupResponse(error_code=coordinator)
     batch = header.api_version >= _BATCH_LEAVE_FROM
     identities = (
         [Identity(member.member_id, member.group_instance_id) for member in request.members]
@@ -151,7 +163,7 @@ def leave(ctx: Context, header: RequestHeader, request: LeaveGroupRequest) -> Ou
     reply = Reply()
 
     def deliver(answer: Response | None) -> None:
-        left = cast(Left | None, answer) or Left(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        left = cast(Left | None, answer) or Left(coordinator.failure)
         error = left.error
         if not batch and not error:
             error = left.members[0][1]
@@ -163,7 +175,7 @@ def leave(ctx: Context, header: RequestHeader, request: LeaveGroupRequest) -> Ou
         ]
         reply.complete(LeaveGroupResponse(error_code=error, members=members))
 
-    ctx.coordinator.leave(request.group_id, identities, deliver)
+    coordinator.leave(request.group_id, identities, deliver)
     return reply
 
 
@@ -175,7 +187,13 @@ def describe(ctx: Context, header: RequestHeader, request: DescribeGroupsRequest
 
 
 def _described(ctx: Context, group_id: str, version: int, allowed: int) -> DescribedGroup:
-    group = ctx.coordinator.groups.describe(group_id)
+    coordinator = ctx.coordinators.of_group(group_id)
+    if isinstance(coordinator, ErrorCode):
+        answer = DescribedGroup(group_id=group_id, error_code=coordinator)
+        if version >= _MISSING_GROUP_IS_AN_ERROR_FROM:
+            answer.error_message = ctx.coordinators.why(coordinator)
+        return answer
+    group = coordinator.groups.describe(group_id)
     if group is None:
         answer = DescribedGroup(group_id=group_id, group_state=State.DEAD, authorized_operations=allowed)
         if version >= _MISSING_GROUP_IS_AN_ERROR_FROM:
@@ -206,6 +224,7 @@ def list_groups(ctx: Context, header: RequestHeader, request: ListGroupsRequest)
     states = {state.lower() for state in request.states_filter}
     types = {name.lower() for name in request.types_filter}
     return ListGroupsResponse(
+        error_code=ctx.coordinators.incomplete,
         groups=[
             ListGroupsResponse.ListedGroup(
                 group_id=group.group_id,
@@ -213,24 +232,33 @@ def list_groups(ctx: Context, header: RequestHeader, request: ListGroupsRequest)
                 group_state=group.state,
                 group_type=group.type,
             )
-            for group in ctx.coordinator.groups.listed()
+            for group in ctx.coordinators.groups()
             if (not states or group.state.lower() in states) and (not types or group.type in types)
-        ]
+        ],
     )
 
 
 async def delete(ctx: Context, header: RequestHeader, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     results = []
     for group_id in dict.fromkeys(request.groups_names):
-        error = await ctx.coordinator.delete(group_id)
-        message = _NOT_DELETED.get(error, error.name).format(group_id) if error else None
+        coordinator = ctx.coordinators.of_group(group_id)
+        if isinstance(coordinator, ErrorCode):
+            error, message = coordinator, ctx.coordinators.why(coordinator)
+        else:
+            error = await coordinator.delete(group_id)
+            message = _NOT_DELETED.get(error, error.name).format(group_id)
         results.append(
-            DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=error, error_message=message)
+            DeleteGroupsResponse.DeletableGroupResult(
+                group_id=group_id, error_code=error, error_message=message if error else None
+            )
         )
     return DeleteGroupsResponse(results=results)
 
 
 async def delete_offsets(ctx: Context, header: RequestHeader, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+    coordinator = ctx.coordinators.of_group(request.group_id)
+    if isinstance(coordinator, ErrorCode):
+        return OffsetDeleteResponse(error_code=coordinator)
     places: list[CommittedPlace] = []
     waiting: list[OffsetDeleteResponse.OffsetDeleteResponsePartition] = []
     topics = []
@@ -246,7 +274,7 @@ async def delete_offsets(ctx: Context, header: RequestHeader, request: OffsetDel
                 waiting.append(row)
                 places.append(CommittedPlace(asked.name, topic.topic_id, wanted.partition_index))
         topics.append(OffsetDeleteResponse.OffsetDeleteResponseTopic(name=asked.name, partitions=rows))
-    told = await ctx.coordinator.delete_offsets(request.group_id, places)
+    told = await coordinator.delete_offsets(request.group_id, places)
     if told.error:
         return OffsetDeleteResponse(error_code=told.error)
     for row, error in zip(waiting, told.errors, strict=True):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, TypeAlias
 
-from cairnmq.broker.requests.queue_lookup import find_queue
+from cairnmq.broker.requests.queue_lookup import failure_code, find_queue
 from cairnmq.codec.compression import Undecodable
 from cairnmq.codec.records import iter_batches
-from cairnmq.errors import ErrorCode, Fault
+from cairnmq.errors import ErrorCode, Fault, Refusal
 from cairnmq.storage.api.serving import Span
 from cairnmq.wire.framing import RequestHeader
 from cairnmq.wire.messages import KeepOffsetsRequest, KeepOffsetsResponse
@@ -49,13 +49,14 @@ async def _keep(ctx: Context, topic_id: bytes, wanted: Wanted) -> Result:
         return result(ErrorCode.INVALID_RECORD, "the last record batch is truncated")
     while ctx.store.backlog.full:
         await _room(ctx)
-    queue = find_queue(ctx, ctx.catalog.image.topic_by_id(topic_id), wanted.index)
-    if queue is None:
-        return result(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
+    found = find_queue(ctx, ctx.catalog.image.topic_by_id(topic_id), wanted.index)
+    if isinstance(found, Refusal):
+        return result(found.code, found.message)
+    queue = found
     try:
         refusal = await ctx.store.append_kept(queue, batches, Span(wanted.start_offset, wanted.end_offset))
     except Fault as fault:
-        return result(ErrorCode.KAFKA_STORAGE_ERROR, str(fault))
+        return result(failure_code(ctx, queue), str(fault))
     return result() if refusal is None else result(refusal.code, refusal.message)
 
 

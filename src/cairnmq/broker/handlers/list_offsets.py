@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from cairnmq.broker.requests.queue_lookup import epoch_error, find_queue
 from cairnmq.codec.compression import CodecMissing, Undecodable
-from cairnmq.errors import ErrorCode, Fault
+from cairnmq.errors import ErrorCode, Fault, Refusal
 from cairnmq.storage.api.serving import failure_of
 from cairnmq.wire.framing import RequestHeader
 from cairnmq.wire.messages import (
@@ -47,15 +47,17 @@ async def handle(ctx: Context, header: RequestHeader, request: ListOffsetsReques
             queue = find_queue(ctx, known, wanted.partition_index)
             if named[topic.name, wanted.partition_index] > 1:
                 answer.error_code = ErrorCode.INVALID_REQUEST
-            elif queue is None:
-                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif isinstance(queue, Refusal):
+                answer.error_code = queue.code
             elif error := epoch_error(ctx, queue, wanted.current_leader_epoch):
                 answer.error_code = error
             elif not _understood(wanted.timestamp, header.api_version):
                 answer.error_code = ErrorCode.UNSUPPORTED_VERSION
             elif queue.cut_short and wanted.timestamp in (LATEST, MAX_TIMESTAMP):
                 answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-            elif not _known_at_once(queue, ctx.store.epochs[queue.journal], wanted.timestamp, committed, answer):
+            elif wanted.timestamp in (LATEST, MAX_TIMESTAMP) and not ctx.leadership.is_ready(queue.journal):
+                answer.error_code = ErrorCode.OFFSET_NOT_AVAILABLE
+            elif not _known_at_once(queue, ctx.leadership.led[queue.journal], wanted.timestamp, committed, answer):
                 searches.append(_search(ctx, queue, wanted.timestamp, committed, answer))
         answered.append(ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=answers))
     for first in range(0, len(searches), SEARCHES_AT_ONCE):
@@ -95,7 +97,11 @@ async def _search(ctx: Context, queue: Queue, timestamp: int, committed: bool, a
         missing = isinstance(error, CodecMissing)
         answer.error_code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE if missing else ErrorCode.CORRUPT_MESSAGE
         return
-    if found is not None and found[0] < (queue.last_stable if committed else queue.high_watermark):
+    if refusal := ctx.leadership.refusal(queue.journal):
+        answer.error_code = refusal.code  # meanwhile
+    elif found is not None and found[0] < (queue.last_stable if committed else queue.high_watermark):
         answer.offset, answer.timestamp, answer.leader_epoch = found
     elif queue.cut_short:
         answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR  # it may lie behind the damage
+    elif not ctx.leadership.is_ready(queue.journal):
+        answer.error_code = ErrorCode.OFFSET_NOT_AVAILABLE  # it may be there, and not known to be replicated

@@ -1,4 +1,4 @@
-"""DescribeLogDirs, AlterReplicaLogDirs: one directory holds every queue."""
+"""DescribeLogDirs, AlterReplicaLogDirs: one directory holds every queue of this broker, led here or not."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from cairnmq.broker.requests.queue_lookup import find_queue
+from cairnmq.broker.requests.queue_lookup import hosted_queues
 from cairnmq.errors import ErrorCode
 from cairnmq.wire.framing import RequestHeader
 from cairnmq.wire.messages import (
@@ -49,16 +49,16 @@ async def describe(ctx: Context, header: RequestHeader, request: DescribeLogDirs
 
 
 def _asked(ctx: Context, request: DescribeLogDirsRequest) -> Iterable[tuple[str, list[Queue]]]:
-    """Null asks for everything. What does not exist is in no directory, so it is left out."""
-    image, queues = ctx.catalog.image, ctx.store.queues
+    """Null asks for everything. What has no replica here is in no directory, so it is left out."""
+    image = ctx.catalog.image
     if request.topics is None:
         for name, topic in image.topics.items():
-            yield name, [queues[queue_id] for _, queue_id in topic.queues() if queue_id in queues]
+            present = hosted_queues(ctx, topic)
+            if present or not ctx.leadership.is_cluster:
+                yield name, present
         return
     for asked in request.topics:
-        known = image.topic(asked.topic)
-        found = [find_queue(ctx, known, partition) for partition in dict.fromkeys(asked.partitions)]
-        present = [queue for queue in found if queue is not None]
+        present = hosted_queues(ctx, image.topic(asked.topic), dict.fromkeys(asked.partitions))
         if present:
             yield asked.topic, present
 
@@ -82,7 +82,7 @@ def move(ctx: Context, header: RequestHeader, request: AlterReplicaLogDirsReques
             for partition in asked.partitions:
                 if directory.path != _log_dir(ctx):
                     code = ErrorCode.LOG_DIR_NOT_FOUND
-                elif find_queue(ctx, topic, partition) is None:
+                elif not hosted_queues(ctx, topic, [partition]):
                     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 else:
                     code = ErrorCode.NONE

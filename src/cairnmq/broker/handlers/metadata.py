@@ -1,17 +1,19 @@
 """Metadata and DescribeTopicPartitions: which topics there are and who leads their partitions.
 
 Clients ask the same question again and again, and an answer for many partitions is expensive to encode: whole encoded
-answers are kept by the bytes of the request until the image changes. Very large ones are made piece by piece, with
-turns of the loop for others in between.
+answers are kept by the bytes of the request until topics, brokers or leaders change. In-sync replicas may be a second
+old. Very large ones are made piece by piece, with turns of the loop for others in between.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Collection, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from cairnmq.broker.requests.queue_lookup import leader_epoch
+from cairnmq.broker.leadership import NOBODY, JournalView, Leadership
+from cairnmq.broker.requests.brokers import broker_addresses
 from cairnmq.broker.requests.reply import AwaitedReply, Outcome
 from cairnmq.errors import ErrorCode, Fault, Refusal
 from cairnmq.metadata.image import Image, Topic
@@ -34,6 +36,7 @@ Described: TypeAlias = DescribeTopicPartitionsResponse.DescribeTopicPartitionsRe
 PartitionAnswer: TypeAlias = MetadataResponse.MetadataResponsePartition
 TopicAnswer: TypeAlias = MetadataResponse.MetadataResponseTopic
 _Asked: TypeAlias = tuple[int, str, bytes]  # version, listener, the request's bytes
+_Coming: TypeAlias = "dict[_Asked, asyncio.Task[list[Buffer]]]"
 
 
 _NO_ID = bytes(16)
@@ -46,6 +49,7 @@ _CACHED_REQUEST_BYTES = 4096
 _CACHED_BYTES = 32 * 1024 * 1024
 _DESCRIBED_PARTITIONS_MAX = 2000
 _CREATED_MAX = 100
+_ISR_AGE_MS = 1000
 TURN_ITEMS = 4000  # so many topics and partitions are answered before others get a turn of the loop
 _FEW_TOPICS = 10
 
@@ -55,16 +59,20 @@ class MetadataHandler:
 
     def __init__(self) -> None:
         self._image: Image | None = None
+        self._version = -1  # of the leadership
+        self._isr_version = -1
+        self._began_ms = 0  # when the oldest answer may have been made
         self._answers: dict[_Asked, list[Buffer]] = {}
-        self._coming: dict[_Asked, asyncio.Task[list[Buffer]]] = {}
+        self._coming: _Coming = {}
         self._bytes = 0
 
     def handle(self, ctx: Context, header: RequestHeader, frame: memoryview, position: int) -> Outcome:
         image = ctx.catalog.image
-        if image is not self._image:
-            self._image = image
+        if image is not self._image or self._is_outdated(ctx):
+            self._image, self._version = image, ctx.leadership.version
+            self._isr_version, self._began_ms = ctx.leadership.isr_version, ctx.clock()
             self._forget()
-            self._coming.clear()
+            self._coming = {}
         short = position < len(frame) <= position + _CACHED_REQUEST_BYTES
         asked = (header.api_version, header.caller.listener, bytes(frame[position:])) if short else None
         known = self._answers.get(asked) if asked else None
@@ -82,46 +90,58 @@ class MetadataHandler:
             self._keep(asked, body)
         return body
 
+    def _is_outdated(self, ctx: Context) -> bool:
+        leadership = ctx.leadership
+        if leadership.version != self._version:
+            return True
+        return leadership.isr_version != self._isr_version and abs(ctx.clock() - self._began_ms) >= _ISR_AGE_MS
+
     def _large(
         self, ctx: Context, header: RequestHeader, request: MetadataRequest, asked: _Asked | None
     ) -> Awaitable[list[Buffer]]:
         """The same request of another client meanwhile waits for the same response."""
-        coming = self._coming.get(asked) if asked else None
-        if coming is None:
-            coming = asyncio.ensure_future(self._in_turns(ctx, header, request, asked, {}))
+        if asked is None:
+            return self._to_keep(ctx, header, request, None, self._coming)
+        known = self._coming.get(asked)
+        if known is None:
+            known = asyncio.ensure_future(self._to_keep(ctx, header, request, asked, self._coming))
+            self._coming[asked] = known
+        return known
+
+    async def _to_keep(
+        self, ctx: Context, header: RequestHeader, request: MetadataRequest, asked: _Asked | None, coming: _Coming
+    ) -> list[Buffer]:
+        try:
+            body, is_good = await self._in_turns(ctx, header, request, {})
+            if asked and coming is self._coming and is_good:  # else something has changed since it began
+                self._keep(asked, body)
+            return body
+        finally:
             if asked:
-                self._coming[asked] = coming
-        return coming
+                del coming[asked]
 
     async def _in_turns(
         self,
         ctx: Context,
         header: RequestHeader,
         request: MetadataRequest,
-        asked: _Asked | None,
         refused: dict[str, ErrorCode],
-    ) -> list[Buffer]:
-        image, is_good, version = self._image, True, header.api_version
-        try:
-            pieces = Encoded(MetadataResponse, "topics", version)
-            part: list[TopicAnswer] = []
-            items = 0
-            for topic in _topics(ctx, version, request, refused):
-                part.append(topic)
-                is_good = is_good and not topic.error_code
-                items += 1 + len(topic.partitions)
-                if items >= TURN_ITEMS:
-                    pieces.add(part)
-                    part, items = [], 0
-                    await asyncio.sleep(0)
-            pieces.add(part)
-            body = encode(answer(ctx, header.caller, request, cast("list[TopicAnswer]", pieces)), version)
-            if asked and is_good and image is self._image:
-                self._keep(asked, body)
-            return body
-        finally:
-            if asked and image is self._image:
-                del self._coming[asked]
+    ) -> tuple[list[Buffer], bool]:
+        """The response, and whether all topics were found."""
+        version, is_good = header.api_version, True
+        pieces = Encoded(MetadataResponse, "topics", version)
+        part: list[TopicAnswer] = []
+        items = 0
+        for topic in _topics(ctx, version, request, refused):
+            part.append(topic)
+            is_good = is_good and not topic.error_code
+            items += 1 + len(topic.partitions)
+            if items >= TURN_ITEMS:
+                pieces.add(part)
+                part, items = [], 0
+                await asyncio.sleep(0)
+        pieces.add(part)
+        return encode(answer(ctx, header.caller, request, cast("list[TopicAnswer]", pieces)), version), is_good
 
     def _keep(self, asked: _Asked, body: list[Buffer]) -> None:
         self._bytes += _CACHED_REQUEST_BYTES + sum(map(len, body))
@@ -142,7 +162,7 @@ class MetadataHandler:
             if code:
                 refused[name] = code
         if _is_large(ctx.catalog.image, request):
-            return await self._in_turns(ctx, header, request, None, refused)
+            return (await self._in_turns(ctx, header, request, refused))[0]
         return encode(answer(ctx, header.caller, request, list(_topics(ctx, version, request, refused))), version)
 
 
@@ -180,16 +200,15 @@ async def _create(ctx: Context, name: str) -> ErrorCode:
 
 
 def answer(ctx: Context, caller: Caller, request: MetadataRequest, topics: list[TopicAnswer]) -> MetadataResponse:
-    node = ctx.node
-    address = node.address_for(caller)
     return MetadataResponse(
         brokers=[
             MetadataResponse.MetadataResponseBroker(
-                node_id=node.node_id, host=address.host, port=address.port, rack=node.rack
+                node_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack
             )
+            for broker in broker_addresses(ctx, caller)
         ],
-        cluster_id=node.cluster_id,
-        controller_id=node.node_id,
+        cluster_id=ctx.node.cluster_id,
+        controller_id=ctx.leadership.controller,
         topics=topics,
         cluster_authorized_operations=(
             _CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _UNKNOWN_OPERATIONS
@@ -201,11 +220,11 @@ def _topics(
     ctx: Context, version: int, request: MetadataRequest, refused: dict[str, ErrorCode]
 ) -> Iterator[TopicAnswer]:
     """From the current image; `refused` holds why topics could not be created."""
-    image = ctx.catalog.image
+    image, rows = ctx.catalog.image, _Rows(ctx.leadership)
     operations = _TOPIC_OPERATIONS if request.include_topic_authorized_operations else _UNKNOWN_OPERATIONS
     # Version 0 has no null: there an empty list means all topics.
     if request.topics is None or (version == 0 and not request.topics):
-        yield from (_topic(ctx, topic, operations) for _, topic in sorted(image.topics.items()))
+        yield from (_topic(rows, topic, operations) for _, topic in sorted(image.topics.items()))
         return
     seen: set[str | bytes | None] = set()
     for asked in request.topics:
@@ -219,7 +238,7 @@ def _topics(
             continue
         topic = image.topic_by_id(asked.topic_id) if by_id else image.topic(asked.name or "")
         if topic is not None:
-            yield _topic(ctx, topic, operations)
+            yield _topic(rows, topic, operations)
         elif by_id:
             yield TopicAnswer(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id)
         else:
@@ -233,23 +252,38 @@ def unknown_name(name: str) -> ErrorCode:
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if refusal is None else refusal.code
 
 
-def _topic(ctx: Context, topic: Topic, operations: int) -> TopicAnswer:
-    node_id = ctx.node.node_id
-    replicas = [node_id]
+class _Rows:
+    """What partitions are told of their journals; all partitions of a journal share its lists."""
+
+    def __init__(self, leadership: Leadership) -> None:
+        self._leadership = leadership
+        self._live = frozenset(broker.node_id for broker in leadership.brokers)
+        self._known: dict[int, tuple[ErrorCode, int, int, list[int], list[int], list[int]]] = {}
+
+    def of(self, journal: int) -> tuple[ErrorCode, int, int, list[int], list[int], list[int]]:
+        """Error, leader, its epoch, replicas, those in sync, those offline."""
+        known = self._known.get(journal)
+        if known is None:
+            view = self._leadership.view(journal)
+            leader = _live_leader(view, self._live)
+            code = ErrorCode.LEADER_NOT_AVAILABLE if leader == NOBODY else ErrorCode.NONE
+            known = (code, leader, view.epoch, list(view.replicas), list(view.isr), list(view.offline))
+            self._known[journal] = known
+        return known
+
+
+def _live_leader(view: JournalView, live: Collection[int]) -> int:
+    """A leader that clients are given no address of would be no use to them."""
+    return view.leader if view.leader in live else NOBODY
+
+
+def _topic(rows: _Rows, topic: Topic, operations: int) -> TopicAnswer:
+    partitions = []
+    for partition, _, journal in topic.places():
+        code, leader, epoch, replicas, isr, offline = rows.of(journal)
+        partitions.append(PartitionAnswer(code, partition, leader, epoch, replicas, isr, offline))
     return TopicAnswer(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        partitions=[
-            PartitionAnswer(
-                partition_index=partition,
-                leader_id=node_id,
-                leader_epoch=leader_epoch(ctx, queue_id),
-                replica_nodes=replicas,
-                isr_nodes=replicas,
-            )
-            for partition, queue_id in topic.queues()
-        ],
-        topic_authorized_operations=operations,
+        name=topic.name, topic_id=topic.topic_id, partitions=partitions, topic_authorized_operations=operations
     )
 
 
@@ -297,17 +331,21 @@ def describe_partitions(
 
 
 def _described(ctx: Context, topic: Topic, first: int, room: int) -> list[DescribedPartition]:
-    node_id = ctx.node.node_id
-    return [
-        DescribedPartition(
-            partition_index=partition,
-            leader_id=node_id,
-            leader_epoch=leader_epoch(ctx, topic.queue_id(partition)),
-            replica_nodes=[node_id],
-            isr_nodes=[node_id],
-            # Java's describeTopics fails on null here.
-            eligible_leader_replicas=[],
-            last_known_elr=[],
+    rows, described = _Rows(ctx.leadership), []
+    for partition, _, journal in islice(topic.places(), first, first + room):
+        code, leader, epoch, replicas, isr, offline = rows.of(journal)
+        described.append(
+            DescribedPartition(
+                error_code=code,
+                partition_index=partition,
+                leader_id=leader,
+                leader_epoch=epoch,
+                replica_nodes=replicas,
+                isr_nodes=isr,
+                # Java's describeTopics fails on null here.
+                eligible_leader_replicas=[],
+                last_known_elr=[],
+                offline_replicas=offline,
+            )
         )
-        for partition in range(first, min(first + room, topic.count))
-    ]
+    return described

@@ -23,6 +23,8 @@ from cairnmq.wire.messages import (
 
 if TYPE_CHECKING:
     from cairnmq.broker.context import Context
+    from cairnmq.broker.coordination.coordinator import Coordinator
+    from cairnmq.broker.coordination.transaction_coordinator import TransactionCoordinator
     from cairnmq.metadata.image import Image
 
 # Of OffsetCommit.
@@ -62,7 +64,12 @@ async def commit(ctx: Context, header: RequestHeader, request: OffsetCommitReque
         retention_ms=request.retention_time_ms,
         knows_epochs=version >= _EPOCHS_FROM,
     )
-    told = await ctx.coordinator.commit(command)
+    coordinator = ctx.coordinators.of_group(request.group_id)
+    if isinstance(coordinator, ErrorCode):
+        for topic in topics:
+            _refuse(topic.partitions, coordinator)
+        return OffsetCommitResponse(topics=topics)
+    told = await coordinator.commit(command)
     for row, error in zip(rows, told.errors, strict=True):
         missing = error is ErrorCode.GROUP_ID_NOT_FOUND and version < _EPOCHS_FROM
         row.error_code = ErrorCode.ILLEGAL_GENERATION if missing else error
@@ -80,20 +87,50 @@ async def commit_in_transaction(
         request.generation_id_or_member_epoch,
         producer_id=request.producer_id,
     )
-    refused = await _admission(ctx, version, request, command)
-    topics, positions, rows = _split(
+    coordinator = ctx.coordinators.of_group(request.group_id)
+    transactions = ctx.coordinators.of_transaction(request.transactional_id)
+    if isinstance(transactions, ErrorCode):
+        return _refused_in_transaction(ctx, version, request, transactions)
+    if isinstance(coordinator, ErrorCode):
+        return _refused_in_transaction(ctx, version, request, coordinator)
+    refused = await _admission(coordinator, transactions, version, request, command)
+    topics, positions, rows = _split_in_transaction(ctx, version, request)
+    errors: Sequence[ErrorCode] = [refused] * len(rows)
+    if not refused:
+        errors = (await coordinator.commit(replace(command, positions=positions))).errors
+    for row, error in zip(rows, errors, strict=True):
+        row.error_code = error
+    return TxnOffsetCommitResponse(topics=topics)
+
+
+def _refused_in_transaction(
+    ctx: Context, version: int, request: TxnOffsetCommitRequest, code: ErrorCode
+) -> TxnOffsetCommitResponse:
+    topics, _, _ = _split_in_transaction(ctx, version, request)
+    for topic in topics:
+        _refuse(topic.partitions, code)
+    return TxnOffsetCommitResponse(topics=topics)
+
+
+def _split_in_transaction(
+    ctx: Context, version: int, request: TxnOffsetCommitRequest
+) -> tuple[
+    list[TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic],
+    list[Position],
+    list[TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition],
+]:
+    return _split(
         ctx.catalog.image,
         request.topics,
         by_id=version >= _AS_OFFSET_COMMIT_FROM,
         topic_row=TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic,
         row=TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition,
     )
-    errors: Sequence[ErrorCode] = [refused] * len(rows)
-    if not refused:
-        errors = (await ctx.coordinator.commit(replace(command, positions=positions))).errors
-    for row, error in zip(rows, errors, strict=True):
-        row.error_code = error
-    return TxnOffsetCommitResponse(topics=topics)
+
+
+def _refuse(rows: Sequence[_Row], code: ErrorCode) -> None:
+    for row in rows:
+        row.error_code = code
 
 
 def _split(
@@ -129,18 +166,24 @@ def _split(
     return topics, positions, waiting
 
 
-async def _admission(ctx: Context, version: int, request: TxnOffsetCommitRequest, command: OffsetCommit) -> ErrorCode:
+async def _admission(
+    coordinator: Coordinator,
+    transactions: TransactionCoordinator,
+    version: int,
+    request: TxnOffsetCommitRequest,
+    command: OffsetCommit,
+) -> ErrorCode:
     """Whether this producer may commit offsets of this group, and this member; holds for this turn of the loop."""
     if not request.transactional_id:
         return ErrorCode.INVALID_REQUEST
     if not request.group_id:
         return ErrorCode.INVALID_GROUP_ID
     producer = Producer(request.producer_id, request.producer_epoch)
-    error = ctx.coordinator.commit_error(command)
+    error = coordinator.commit_error(command)
     if version >= _ADDS_GROUP_FROM and not error:
-        error = await ctx.transactions.added(Add(request.transactional_id, producer, groups=(request.group_id,)))
-        error = error or ctx.coordinator.commit_error(command)  # it may have left meanwhile
-    error = error or ctx.transactions.core.verify(request.transactional_id, producer, group=request.group_id)
+        error = await transactions.added(Add(request.transactional_id, producer, groups=(request.group_id,)))
+        error = error or coordinator.commit_error(command)  # it may have left meanwhile
+    error = error or transactions.core.verify(request.transactional_id, producer, group=request.group_id)
     return _understood(error, version)
 
 

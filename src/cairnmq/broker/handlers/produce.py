@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from cairnmq.broker.requests.queue_lookup import find_queue
+from cairnmq.broker.context import for_producers
+from cairnmq.broker.requests.deadlines import Deadlines
+from cairnmq.broker.requests.produce_acks import ALL, ProduceAcks
+from cairnmq.broker.requests.queue_lookup import NO_PARTITION, find_queue, live_queues
 from cairnmq.broker.requests.reply import CloseConnection, Outcome, Reply
 from cairnmq.codec.batch import CODEC_MASK, HEADER_SIZE, TRANSACTIONAL_BIT, BatchHeader, read_header
 from cairnmq.codec.compression import CodecMissing, Undecodable
@@ -17,7 +20,6 @@ from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.api.serving import (
     AT_ONCE_BYTES,
     NAMED_MAX,
-    AckPoint,
     Placed,
     Queue,
     RefusedRecords,
@@ -27,7 +29,7 @@ from cairnmq.storage.api.serving import (
 )
 from cairnmq.transactions.messages import Add, Producer, Response
 from cairnmq.types import Buffer
-from cairnmq.wire.codec import decode, encode
+from cairnmq.wire.codec import decode
 from cairnmq.wire.framing import RequestHeader
 from cairnmq.wire.messages import ProduceRequest, ProduceResponse
 
@@ -46,45 +48,40 @@ ZSTD_SINCE = 7
 TOPIC_IDS_SINCE = 13
 ABORTABLE_SINCE = 11
 EPOCH_PER_TRANSACTION_SINCE = 12
-NO_PARTITION = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
 NO_TOPIC_ID = Refusal(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
 
 
-def handle(ctx: Context, header: RequestHeader, frame: memoryview, position: int) -> Outcome:
-    request, _ = decode(ProduceRequest, header.api_version, frame, position)
-    produce = _Produce(ctx, header.api_version, request)
-    if request.acks not in (-1, 0, 1):
-        return produce.refuse(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}; 0, 1 or -1 (all)")
-    if request.transactional_id is not None and header.api_version >= EPOCH_PER_TRANSACTION_SINCE:
-        return produce.enter(request.transactional_id)
-    return produce.begin()
+class ProduceHandler:
+    """Holds the time limits of one broker's requests."""
 
+    def __init__(self) -> None:
+        self.deadlines = Deadlines()
 
-class _Wait:
-    """Partitions of one request that wait for the same level of the same journal, and the last of their points."""
-
-    __slots__ = ("point", "responses")
-
-    def __init__(self, point: AckPoint) -> None:
-        self.point = point
-        self.responses: list[PartitionResponse] = []
+    def handle(self, ctx: Context, header: RequestHeader, frame: memoryview, position: int) -> Outcome:
+        request, _ = decode(ProduceRequest, header.api_version, frame, position)
+        produce = _Produce(ctx, header.api_version, request, self.deadlines)
+        if request.acks not in (ALL, 0, 1):
+            return produce.refuse(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}; 0, 1 or -1 (all)")
+        if request.transactional_id is not None and header.api_version >= EPOCH_PER_TRANSACTION_SINCE:
+            return produce.enter(request.transactional_id)
+        return produce.begin()
 
 
 class _Produce:
     """One request on its way: appended, then waiting for its journals, then answered."""
 
     __slots__ = (
-        "ctx", "version", "request", "queues", "reply", "waiting_for", "response", "keyless", "unnamed", "room",
+        "ctx", "version", "request", "queues", "terms", "reply", "acks", "keyless", "unnamed", "room",
     )  # fmt: skip
 
-    def __init__(self, ctx: Context, version: int, request: ProduceRequest) -> None:
+    def __init__(self, ctx: Context, version: int, request: ProduceRequest, deadlines: Deadlines) -> None:
         self.ctx = ctx
         self.version = version
         self.request = request
+        self.terms = ctx.leadership.terms
         self.queues = [self._queues_of(topic) for topic in request.topic_data]
         self.reply = Reply()
-        self.waiting_for = 0
-        self.response = ProduceResponse()
+        self.acks = ProduceAcks(ctx, version, request, self.reply, deadlines)
         self.keyless: dict[int, Refusal] = {}  # by id of the request's part: batches that a compacted topic refuses
         self.unnamed = NAMED_MAX  # how many more records the answer may name as the reason why a batch is refused
         self.room = AT_ONCE_BYTES  # what may still be unpacked for that, here on the loop
@@ -92,15 +89,16 @@ class _Produce:
     def refuse(self, code: ErrorCode, message: str) -> list[Buffer] | None:
         if self.request.acks == 0:
             raise CloseConnection(message)
-        self.response.responses = [
+        refusal = Refusal(code, message)
+        self.acks.response.responses = [
             TopicResponse(
                 name=topic.name,
                 topic_id=topic.topic_id,
-                partition_responses=[_refused(p.index, code, message) for p in topic.partition_data],
+                partition_responses=[self.acks.refused(p.index, refusal) for p in topic.partition_data],
             )
             for topic in self.request.topic_data
         ]
-        return encode(self.response, self.version)
+        return self.acks.encoded()
 
     def begin(self) -> Outcome:
         """The records of batches for compacted topics are checked first: off the loop if one is large when it is
@@ -176,7 +174,10 @@ class _Produce:
         def entered(answer: Response | None) -> None:
             self._resume(partial(self._entered, transactional_id, answer))
 
-        self.ctx.transactions.add(Add(transactional_id, producer, queues), entered)
+        transactions = self.ctx.coordinators.of_transaction(transactional_id)
+        if isinstance(transactions, ErrorCode):
+            return self.refuse(for_producers(transactions), self.ctx.coordinators.why(transactions))
+        transactions.add(Add(transactional_id, producer, queues), entered)
         return self.reply
 
     def _entered(self, transactional_id: str, answer: Response | None) -> Outcome:
@@ -190,13 +191,14 @@ class _Produce:
         self.reply.resume(partial(self._after_a_wait, step))
 
     def _after_a_wait(self, step: Callable[[], Outcome]) -> Outcome:
-        """Meanwhile queues may have been deleted, or made."""
-        live = self.ctx.store.queues
+        """Meanwhile queues may have been deleted, or made, or be led elsewhere."""
+        live, terms = live_queues(self.ctx), self.ctx.leadership.terms
         for index, found in enumerate(self.queues):
             for queue in found:
-                if isinstance(queue, Refusal) or live.get(queue.queue_id) is not queue:
+                if self.terms != terms or isinstance(queue, Refusal) or live.get(queue.queue_id) is not queue:
                     self.queues[index] = self._queues_of(self.request.topic_data[index])
                     break
+        self.terms = terms
         return step()
 
     def _queues_of(self, asked: TopicData) -> list[Queue | Refusal]:
@@ -209,17 +211,16 @@ class _Produce:
             topic = image.topic(asked.name)
             if topic is None:
                 refusal = check_name(asked.name) or NO_PARTITION
-        return [find_queue(self.ctx, topic, data.index) or refusal for data in asked.partition_data]
+        return [find_queue(self.ctx, topic, data.index, refusal) for data in asked.partition_data]
 
     def _append(self) -> Outcome:
-        acks, now_ms = self.request.acks, self.ctx.clock()
-        waits: dict[tuple[int, int], _Wait] = {}
+        acks, now_ms = self.acks, self.ctx.clock()
         failure: Refusal | None = None
         for topic, queues in zip(self.request.topic_data, self.queues, strict=True):
             responses = []
             for data, queue in zip(topic.partition_data, queues, strict=True):
                 if isinstance(queue, Refusal):
-                    responses.append(_refused(data.index, queue.code, queue.message))
+                    responses.append(acks.refused(data.index, queue))
                     failure = queue
                     continue
                 placed = self._append_to(queue, data, now_ms)
@@ -234,19 +235,13 @@ class _Produce:
                     log_start_offset=queue.log_start,
                 )
                 responses.append(response)
-                wait = waits.get((placed.journal, placed.level))
-                if wait is None:
-                    wait = waits[placed.journal, placed.level] = _Wait(placed)
-                elif placed.end > wait.point.end:
-                    wait.point = placed
-                wait.responses.append(response)
-            self.response.responses.append(
+                acks.add(queue, placed, response)
+            acks.response.responses.append(
                 TopicResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=responses)
             )
-        if acks == 0 and failure is not None:
+        if self.request.acks == 0 and failure is not None:
             raise CloseConnection(f"acks=0 and {failure.code.name}: {failure.message}")
-        # With acks=0 there is no response, but until they are written the batches are in memory and must count.
-        return self._wait(waits.values())
+        return acks.wait()
 
     def _append_to(self, queue: Queue, data: PartitionData, now_ms: int) -> Placed | Refusal:
         records = data.records
@@ -276,7 +271,9 @@ class _Produce:
         return RefusedRecords(refusal.code, refusal.message, tuple(found))
 
     def _refused_in(self, queue: Queue, index: int, refusal: Refusal) -> PartitionResponse:
-        answer = _refused(index, refusal.code, refusal.message)
+        if refusal.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            refusal = self.ctx.leadership.refusal(queue.journal) or refusal
+        answer = self.acks.refused(index, refusal)
         if isinstance(refusal, RefusedRecords):
             named = refusal.records[: self.unnamed]
             self.unnamed -= len(named)
@@ -289,11 +286,9 @@ class _Produce:
             return Refusal(ErrorCode.INVALID_RECORD, "no record batch")
         if self.version < ZSTD_SINCE and read_header(records).attributes & CODEC_MASK == ZSTD:
             return Refusal(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later")
-        if self.request.acks == -1 and queue.config.min_insync_replicas > 1:
-            return Refusal(
-                ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"min.insync.replicas={queue.config.min_insync_replicas}, but a single node has one replica",
-            )
+        refusal = self.acks.refusal(queue)
+        if refusal is not None:
+            return refusal
         if self.request.transactional_id is not None:
             return self._check_transaction(queue, self.request.transactional_id, read_header(records))
         return None
@@ -303,6 +298,9 @@ class _Produce:
         pid, epoch = header.producer_id, header.producer_epoch
         if not header.attributes & TRANSACTIONAL_BIT:
             return None
+        refused = self.ctx.coordinators.transactions_refused
+        if refused is not None:
+            return Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, refused)
         admitted = self.ctx.admits_transaction(transactional_id, pid, epoch, queue.queue_id)
         if code := _known(admitted, self.version):
             return Refusal(code, f"transactional id {transactional_id}, producer {pid}/{epoch}: {code.name}")
@@ -312,29 +310,6 @@ class _Produce:
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, f"sequence {header.base_sequence} of a producer not known here"
             )
         return None
-
-    def _encoded(self) -> list[Buffer] | None:
-        return encode(self.response, self.version) if self.request.acks else None
-
-    def _wait(self, waits: Collection[_Wait]) -> Outcome:
-        self.waiting_for = len(waits) + 1
-        for wait in waits:
-            self.ctx.store.when(wait.point, partial(self._reached, wait))
-        self.waiting_for -= 1
-        if self.waiting_for == 0:
-            return self._encoded()
-        return self.reply
-
-    def _reached(self, wait: _Wait, met: bool) -> None:
-        """What waits for another journal may well be stored, and then its producer must not send it again."""
-        self.waiting_for -= 1
-        if not met:
-            for response in wait.responses:
-                response.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-                response.base_offset = -1
-                response.error_message = "the journal could not store it; see /health/ready"
-        if self.waiting_for == 0 and not self.reply.done:
-            self.reply.complete(self._encoded())
 
 
 def _look_into(
@@ -357,7 +332,3 @@ def _known(code: ErrorCode, version: int) -> ErrorCode:
     if code is ErrorCode.CONCURRENT_TRANSACTIONS and version < EPOCH_PER_TRANSACTION_SINCE:
         return ErrorCode.NOT_ENOUGH_REPLICAS  # what they know that says: try again
     return code
-
-
-def _refused(index: int, code: ErrorCode, message: str) -> PartitionResponse:
-    return PartitionResponse(index=index, error_code=code, base_offset=-1, error_message=message)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from cairnmq.broker.requests.queue_lookup import find_queue
-from cairnmq.errors import ErrorCode
+from cairnmq.broker.requests.queue_lookup import NO_PARTITION, find_queue
+from cairnmq.errors import Refusal
 from cairnmq.metadata.image import Topic
 from cairnmq.metadata.topics import check_name
 from cairnmq.wire.framing import RequestHeader
@@ -22,20 +22,20 @@ def handle(ctx: Context, header: RequestHeader, request: DescribeProducersReques
     for asked in request.topics:
         topic = ctx.catalog.image.topic(asked.name)
         wrong = None if topic is not None else check_name(asked.name)
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if wrong is None else wrong.code
+        missing = NO_PARTITION if wrong is None else Refusal(wrong.code, NO_PARTITION.message)
         topics.append(
             DescribeProducersResponse.TopicResponse(
                 name=asked.name,
-                partitions=[_describe(ctx, topic, partition, code) for partition in asked.partition_indexes],
+                partitions=[_describe(ctx, topic, partition, missing) for partition in asked.partition_indexes],
             )
         )
     return DescribeProducersResponse(topics=topics)
 
 
-def _describe(ctx: Context, topic: Topic | None, partition: int, missing: ErrorCode) -> Described:
-    queue = find_queue(ctx, topic, partition)
-    if queue is None:
-        return Described(partition_index=partition, error_code=missing, error_message="there is no such partition")
+def _describe(ctx: Context, topic: Topic | None, partition: int, missing: Refusal) -> Described:
+    queue = find_queue(ctx, topic, partition, missing)
+    if isinstance(queue, Refusal):
+        return Described(partition_index=partition, error_code=queue.code, error_message=queue.message)
     return Described(
         partition_index=partition,
         active_producers=[

@@ -20,7 +20,10 @@ async def handle(ctx: Context, header: RequestHeader, request: InitProducerIdReq
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_id=-1, producer_epoch=-1)
     if request.transactional_id is not None:
         known = None if request.producer_id == -1 else Producer(request.producer_id, request.producer_epoch)
-        answer = await ctx.transactions.init(Init(request.transactional_id, request.transaction_timeout_ms, known))
+        transactions = ctx.coordinators.of_transaction(request.transactional_id)
+        if isinstance(transactions, ErrorCode):
+            return InitProducerIdResponse(error_code=transactions, producer_id=-1, producer_epoch=-1)
+        answer = await transactions.init(Init(request.transactional_id, request.transaction_timeout_ms, known))
         old = answer.error is ErrorCode.PRODUCER_FENCED and header.api_version < _FENCED_IS_KNOWN_FROM
         return InitProducerIdResponse(
             error_code=ErrorCode.INVALID_PRODUCER_EPOCH if old else answer.error,

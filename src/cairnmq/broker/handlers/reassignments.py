@@ -1,10 +1,10 @@
-"""AlterPartitionReassignments, ListPartitionReassignments: with one broker nothing can move, and nothing does."""
+"""AlterPartitionReassignments, ListPartitionReassignments: a partition stays on the replicas of its journal."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from cairnmq.broker.requests.queue_lookup import find_queue
+from cairnmq.broker.requests.queue_lookup import NO_PARTITION
 from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.metadata.image import Topic
 from cairnmq.wire.framing import RequestHeader
@@ -49,15 +49,20 @@ def _answer(ctx: Context, topic: Topic | None, wanted: Wanted) -> Answer:
 
 
 def _refusal(ctx: Context, topic: Topic | None, wanted: Wanted) -> Refusal | None:
-    if find_queue(ctx, topic, wanted.partition_index) is None:
-        return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such partition")
+    journal = None if topic is None else topic.journal_of(wanted.partition_index)
+    if journal is None:
+        return NO_PARTITION
     if wanted.replicas is None:
         return Refusal(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment is in progress")
-    only = ctx.node.node_id
-    if wanted.replicas != [only]:
-        why = f"a partition cannot be placed on brokers {wanted.replicas}: the only broker is {only}"
-        return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, why)
-    return None
+    replicas = list(ctx.leadership.view(journal).replicas)
+    if wanted.replicas == replicas:
+        return None
+    why = f"a partition cannot be placed on brokers {wanted.replicas}: "
+    if ctx.leadership.is_cluster:
+        why += f"it stays with its journal {journal}, on brokers {replicas}; this version moves none"
+    else:
+        why += f"the only broker is {ctx.node.node_id}"
+    return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, why)
 
 
 def show(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, TypeAlias
 
-from cairnmq.broker.requests.queue_lookup import find_queue
+from cairnmq.broker.requests.queue_lookup import failure_code, find_queue
 from cairnmq.errors import ErrorCode, Fault, Refusal
 from cairnmq.wire.framing import RequestHeader
 from cairnmq.wire.messages import (
@@ -39,8 +39,8 @@ async def _trim(ctx: Context, topic: Topic | None, wanted: Wanted) -> Answer:
         return Answer(partition_index=wanted.partition_index, low_watermark=-1, error_code=code)
 
     queue = find_queue(ctx, topic, wanted.partition_index)
-    if queue is None:
-        return refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if isinstance(queue, Refusal):
+        return refused(queue.code)
     if not queue.config.delete:
         return refused(ErrorCode.POLICY_VIOLATION)  # the newest record of a key is to stay
     if wanted.offset < _TO_THE_END:
@@ -48,7 +48,7 @@ async def _trim(ctx: Context, topic: Topic | None, wanted: Wanted) -> Answer:
     try:
         start = await ctx.store.trim(queue, wanted.offset)
     except Fault:
-        return refused(ErrorCode.KAFKA_STORAGE_ERROR)
+        return refused(failure_code(ctx, queue))
     if isinstance(start, Refusal):
         return refused(start.code)
     return Answer(partition_index=wanted.partition_index, low_watermark=start)

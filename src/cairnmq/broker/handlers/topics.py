@@ -73,7 +73,7 @@ async def _create(ctx: Context, asked: CreateTopicsRequest.CreatableTopic, valid
         error_message=None,
         topic_id=_NO_ID if validate_only else topic.topic_id,
         num_partitions=topic.count,
-        replication_factor=1,
+        replication_factor=_factor(ctx, topic, wanted),
         configs=[
             CreateTopicsResponse.CreatableTopicConfigs(
                 name=entry.name,
@@ -85,6 +85,13 @@ async def _create(ctx: Context, asked: CreateTopicsRequest.CreatableTopic, valid
             for entry in describe_topic(topic.configs, ctx.config)
         ],
     )
+
+
+def _factor(ctx: Context, topic: Topic, wanted: CreateTopic) -> int:
+    """Of a journal that was just made only who asked for it knows how many replicas it has."""
+    journal = topic.journal_of(0)
+    known = 0 if journal is None else len(ctx.leadership.view(journal).replicas)
+    return known or len(wanted.assignments.get(0, ())) or max(wanted.replication_factor, 1)
 
 
 async def delete(ctx: Context, header: RequestHeader, request: DeleteTopicsRequest) -> DeleteTopicsResponse:

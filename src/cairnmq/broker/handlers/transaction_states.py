@@ -32,15 +32,19 @@ def describe(ctx: Context, header: RequestHeader, request: DescribeTransactionsR
 
 
 def _described(ctx: Context, transactional_id: str) -> Described:
-    record = ctx.transactions.core.describe(transactional_id)
+    transactions = ctx.coordinators.of_transaction(transactional_id)
+    if isinstance(transactions, ErrorCode):
+        return Described(error_code=transactions, transactional_id=transactional_id)
+    record = transactions.core.describe(transactional_id)
     if record is None:
         error = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if transactional_id else ErrorCode.INVALID_REQUEST
         return Described(error_code=error, transactional_id=transactional_id)
     topics: dict[str, list[int]] = {}
     for queue_id in record.queues:
-        queue = ctx.store.queues.get(queue_id)
-        if queue is not None:
-            topics.setdefault(queue.topic, []).append(queue.partition)
+        found = ctx.catalog.image.find_queue(queue_id)
+        if found is not None:
+            topic, partition = found
+            topics.setdefault(topic.name, []).append(partition)
     return Described(
         transactional_id=transactional_id,
         transaction_state=record.state.value,
@@ -72,6 +76,7 @@ def list_transactions(
         except InvalidPattern:
             return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
     return ListTransactionsResponse(
+        error_code=ctx.coordinators.incomplete,
         unknown_state_filters=[name for name in request.state_filters if name not in _STATES],
         transaction_states=[
             Listed(
@@ -79,7 +84,7 @@ def list_transactions(
                 producer_id=record.producer_id,
                 transaction_state=record.state.value,
             )
-            for transactional_id, record in ctx.transactions.core.listed(wanted, ctx.clock())
+            for transactional_id, record in ctx.coordinators.transactions(wanted, ctx.clock())
             if matches is None or (transactional_id.isascii() and matches(transactional_id))
         ],
     )

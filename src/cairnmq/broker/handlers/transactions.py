@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from cairnmq.broker.requests.queue_lookup import find_queue
-from cairnmq.errors import ErrorCode, Fault
+from cairnmq.errors import ErrorCode, Fault, Refusal
 from cairnmq.storage.api.serving import Marker
 from cairnmq.transactions.messages import Add, End, Producer
 from cairnmq.wire.framing import RequestHeader
@@ -72,29 +72,36 @@ async def _add(
     ctx: Context, transactional_id: str, producer: Producer, topics: AskedTopics, version: int, *, verify: bool
 ) -> list[TopicResult]:
     """All partitions or none, as in Kafka: with an unknown one among them the others are not attempted."""
+    transactions = ctx.coordinators.of_transaction(transactional_id)
+    if isinstance(transactions, ErrorCode):
+        return _results(topics, lambda name, partition: transactions)
     queues: dict[tuple[str, int], int] = {}
     for asked in topics:
         topic = ctx.catalog.image.topic(asked.name)
         for partition in asked.partitions:
-            queue = find_queue(ctx, topic, partition)
-            if queue is not None:
-                queues[asked.name, partition] = queue.queue_id
+            queue_id = None if topic is None else topic.queue_id(partition)  # wherever it is led
+            if queue_id is not None:
+                queues[asked.name, partition] = queue_id
     error = ErrorCode.NONE
     if not transactional_id:
         error = ErrorCode.INVALID_REQUEST
     elif len(queues) < sum(len(set(asked.partitions)) for asked in topics):
         error = ErrorCode.OPERATION_NOT_ATTEMPTED
     elif not verify:
-        error = await ctx.transactions.added(Add(transactional_id, producer, queues.values()))
+        error = await transactions.added(Add(transactional_id, producer, queues.values()))
 
     def result(name: str, partition: int) -> ErrorCode:
         if (name, partition) not in queues:
             return error if error is ErrorCode.INVALID_REQUEST else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if error or not verify:
             return _known(error, version)
-        verdict = ctx.transactions.core.verify(transactional_id, producer, queue=queues[name, partition])
+        verdict = transactions.core.verify(transactional_id, producer, queue=queues[name, partition])
         return ErrorCode.TRANSACTION_ABORTABLE if verdict is ErrorCode.INVALID_TXN_STATE else verdict
 
+    return _results(topics, result)
+
+
+def _results(topics: AskedTopics, result: Callable[[str, int], ErrorCode]) -> list[TopicResult]:
     return [
         TopicResult(
             name=asked.name,
@@ -108,17 +115,23 @@ async def _add(
 
 
 async def add_offsets(ctx: Context, header: RequestHeader, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
+    transactions = ctx.coordinators.of_transaction(request.transactional_id)
+    if isinstance(transactions, ErrorCode):
+        return AddOffsetsToTxnResponse(error_code=transactions)
     if not request.transactional_id:
         return AddOffsetsToTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
     if not request.group_id:
         return AddOffsetsToTxnResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     producer = Producer(request.producer_id, request.producer_epoch)
-    error = await ctx.transactions.added(Add(request.transactional_id, producer, groups=(request.group_id,)))
+    error = await transactions.added(Add(request.transactional_id, producer, groups=(request.group_id,)))
     return AddOffsetsToTxnResponse(error_code=_known(error, header.api_version))
 
 
 async def end(ctx: Context, header: RequestHeader, request: EndTxnRequest) -> EndTxnResponse:
-    answer = await ctx.transactions.end(
+    transactions = ctx.coordinators.of_transaction(request.transactional_id)
+    if isinstance(transactions, ErrorCode):
+        return EndTxnResponse(error_code=transactions)
+    answer = await transactions.end(
         End(
             request.transactional_id,
             Producer(request.producer_id, request.producer_epoch),
@@ -147,9 +160,14 @@ async def write_markers(
             answers = []
             for partition in asked_topic.partition_indexes:
                 queue = find_queue(ctx, topic, partition)
-                answer = Ended(partition_index=partition, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                if ctx.coordinators.transactions_refused is not None:
+                    answers.append(Ended(partition_index=partition, error_code=ErrorCode.POLICY_VIOLATION))
+                    continue
+                answer = Ended(partition_index=partition)
                 answers.append(answer)
-                if queue is not None:
+                if isinstance(queue, Refusal):
+                    answer.error_code = queue.code
+                else:
                     ended.append(answer)
                     markers.append(
                         Marker(

@@ -6,12 +6,15 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from heapq import nlargest
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cairnmq.broker.http.chunked import slices
 from cairnmq.broker.metrics import Exposition, Sample
+from cairnmq.errors import ErrorCode
 from cairnmq.groups.consumer_messages import ConsumerGroupView
 from cairnmq.groups.messages import DescribedMember, State
+from cairnmq.groups.offsets import Committed
 from cairnmq.groups.partitions import count
 from cairnmq.groups.subscription import CONSUMER, read_assignment
 from cairnmq.metadata.image import Topic
@@ -34,7 +37,7 @@ LAG_SERIES = 10_000  # a monitoring system pays for every one of them
 async def groups(ctx: Context) -> list[Json]:
     """Every group with its lag, those furthest behind first; of each, the partitions furthest behind."""
     found = []
-    for listed in list(ctx.coordinator.groups.listed()):
+    for listed in list(ctx.coordinators.groups()):
         rows = await _offsets(ctx, listed.group_id)
         found.append(
             {
@@ -55,9 +58,9 @@ async def groups(ctx: Context) -> list[Json]:
 async def groups_of_topic(ctx: Context, topic: Topic) -> list[Json]:
     """Those that have committed offsets in it, with their lag there."""
     found: list[Json] = []
-    for part in slices(list(ctx.coordinator.groups.listed())):
+    for part in slices(list(ctx.coordinators.groups())):
         for listed in part:
-            committed = ctx.coordinator.groups.offsets.topics(listed.group_id).get(topic.topic_id)
+            committed = _committed(ctx, listed.group_id).get(topic.topic_id)
             if not committed:
                 continue
             lag = 0
@@ -73,10 +76,13 @@ async def groups_of_topic(ctx: Context, topic: Topic) -> list[Json]:
 async def group(ctx: Context, group_id: str) -> Json | None:
     """One group with all its partitions and members."""
     rows = await _offsets(ctx, group_id)
-    consumers = ctx.coordinator.groups.describe_consumers(group_id)
+    coordinator = ctx.coordinators.of_group(group_id)
+    if isinstance(coordinator, ErrorCode):
+        return None
+    consumers = coordinator.groups.describe_consumers(group_id)
     if consumers is not None:
         return _consumer_group(consumers) | {"lag": sum(row["lag"] for row in rows), "offsets": rows}
-    described = ctx.coordinator.groups.describe(group_id)
+    described = coordinator.groups.describe(group_id)
     if described is None:
         return None
     return {
@@ -136,13 +142,14 @@ async def group_metrics(ctx: Context, out: Exposition) -> None:
     states: Counter[tuple[str, State]] = Counter(
         {(kind, state): 0 for kind, possible in _STATES.items() for state in possible}
     )
-    states.update((listed.type, listed.state) for listed in ctx.coordinator.groups.listed())
+    states.update((listed.type, listed.state) for listed in ctx.coordinators.groups())
     out.series(
         "cairn_groups", [Sample(number, {"type": kind, "state": state}) for (kind, state), number in states.items()]
     )
     lags: list[tuple[str, TopicPartition, int]] = []
     omitted = 0
-    for group_id in sorted(ctx.coordinator.groups.offsets.groups()):  # by name, so that a series does not come and go
+    committed = (one.coordinator.groups.offsets.groups() for one in ctx.coordinators.loaded)
+    for group_id in sorted(chain.from_iterable(committed)):  # by name, so that a series does not come and go
         for part in slices(_positions(ctx, group_id)):
             room = LAG_SERIES - len(lags)
             lags += [(group_id, place, max(0, end - committed)) for place, committed, end in part[:room]]
@@ -187,10 +194,16 @@ def _worst(rows: list[Json], count: int) -> list[Json]:
     return [row for number, row in enumerate(rows) if number in chosen]
 
 
+def _committed(ctx: Context, group_id: str) -> Mapping[bytes, Mapping[int, Committed]]:
+    """By topic id and partition; none of groups that others coordinate."""
+    coordinator = ctx.coordinators.of_group(group_id)
+    return {} if isinstance(coordinator, ErrorCode) else coordinator.groups.offsets.topics(group_id)
+
+
 def _positions(ctx: Context, group_id: str) -> Iterator[tuple[TopicPartition, int, int]]:
     """(partition, committed offset, visible end) of what a group has committed in topics that exist, and whose end is
     known."""
-    for topic_id, partitions in list(ctx.coordinator.groups.offsets.topics(group_id).items()):
+    for topic_id, partitions in list(_committed(ctx, group_id).items()):
         topic = ctx.catalog.image.topic_by_id(topic_id)
         if topic is not None:
             yield from _positions_in(ctx, topic, {index: each.offset for index, each in sorted(partitions.items())})

@@ -15,6 +15,7 @@ KINDS = {
     INDEX: HTML,
     "app.css": CSS,
     "app.js": SCRIPT,
+    "cluster.js": SCRIPT,
     "dom.js": SCRIPT,
     "format.js": SCRIPT,
     "group.js": SCRIPT,

@@ -218,8 +218,8 @@ class HttpServer:
                 return _json(await status.groups())
             case ["api", "v1", "groups", name]:
                 return _found(await status.group(name))
-            case ["api", "v1", "storage"]:
-                return _json(status.storage())
+            case ["api", "v1", ("storage" | "cluster") as part]:
+                return _found({"storage": status.storage, "cluster": status.cluster}[part]())
         return _NOT_FOUND
 
 

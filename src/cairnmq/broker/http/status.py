@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cairnmq import __version__, kernels
-from cairnmq.broker.http import group_status, message_status
+from cairnmq.broker.http import cluster_status, group_status, message_status
 from cairnmq.broker.http.chunked import slices
 from cairnmq.broker.http.process_figures import boot_time, open_files, open_files_max, read_figures
 from cairnmq.broker.http.queue_size_cache import Sizes
@@ -67,7 +67,12 @@ class Status:
             "topics": await self.topics(),
             "groups": await self.groups(),
             **self.storage(),
+            **({} if (cluster := self.cluster()) is None else {"cluster": cluster}),
         }
+
+    def cluster(self) -> Json | None:
+        """Brokers and journals; None on one node."""
+        return None if self._ctx is None else cluster_status.cluster(self._ctx)
 
     def broker(self) -> Json:
         problems = self.problems()
@@ -205,8 +210,8 @@ class Status:
 
     @property
     def _of_groups(self) -> Context | None:
-        """None if offsets may be missing: old ones would mislead more than none."""
-        return self._ctx if self._ctx is not None and self._ctx.store.has_all_facts else None
+        """None if nothing is known of any: offsets that are too old would mislead more than none."""
+        return self._ctx if self._ctx is not None and self._ctx.coordinators.loaded else None
 
     def storage(self) -> Json:
         if self._ctx is None:
@@ -263,6 +268,7 @@ class Status:
         if ctx is not None:
             _connection_metrics(ctx, out)
             _topic_metrics(ctx, out)
+            cluster_status.cluster_metrics(ctx, out)
             _storage_metrics(ctx, out)
             await _disk_metrics(ctx, out)
             if self._of_groups is not None:
@@ -355,7 +361,9 @@ def _storage_metrics(ctx: Context, out: Exposition) -> None:
 
 
 async def _queue_metrics(ctx: Context, out: Exposition) -> None:
+    """Of partitions that this broker leads: a sum over the brokers of a cluster counts each once."""
     metric = "kafka_topic_partition_current_offset"
+    led = ctx.leadership.led
     out.begin(metric)
     for name, topic in sorted(ctx.catalog.image.topics.items()):
         for part in slices(topic.queues()):
@@ -363,7 +371,7 @@ async def _queue_metrics(ctx: Context, out: Exposition) -> None:
             rows = (
                 (partition, queue.high_watermark)
                 for partition, queue in queues
-                if queue is not None and not queue.cut_short
+                if queue is not None and not queue.cut_short and queue.journal in led
             )
             out.partitions(metric, {"topic": name}, rows)
             await asyncio.sleep(0)

@@ -46,7 +46,7 @@ cdef Py_ssize_t SPEC_ID = cairn_field_place(_Spec, "queue_id")
 
 def find_queues(ctx, topic, list asked):
     cdef list found = []
-    cdef dict live, epochs
+    cdef dict live, led
     cdef object journal = None
     cdef int64_t first, count, partition, said, epoch = -1
     if topic is None or len(topic.partitions) != 1:
@@ -56,23 +56,27 @@ def find_queues(ctx, topic, list asked):
         return _find_queues(ctx, topic, asked)
     first, count = cairn_field(queues, RANGE_FIRST), cairn_field(queues, RANGE_COUNT)
     live = ctx.store.queues
-    epochs = ctx.store.epochs
+    led = ctx.leadership.led
     for one in asked:
         if type(one) is not _Asked:
             return _find_queues(ctx, topic, asked)
         partition = cairn_field(one, ASKED_PARTITION)
         said = cairn_field(one, ASKED_EPOCH)
-        queue = live.get(first + partition) if 0 <= partition < count else None
-        if queue is not None and said >= 0:
-            if type(queue) is not _Queue:
+        if not 0 <= partition < count:
+            found.append(_UNKNOWN)
+            continue
+        queue = live.get(first + partition)
+        if type(queue) is not _Queue:
+            return _find_queues(ctx, topic, asked)
+        its_journal = cairn_field(queue, QUEUE_JOURNAL)
+        if its_journal is not journal:  # which two neighbours often share
+            its_epoch = led.get(its_journal)
+            if its_epoch is None:
                 return _find_queues(ctx, topic, asked)
-            led = cairn_field(queue, QUEUE_JOURNAL)
-            if led is not journal:  # which two neighbours often share
-                journal = led
-                epoch = epochs[led]
-            if said != epoch:
-                return _find_queues(ctx, topic, asked)
-        found.append(_UNKNOWN if queue is None else queue)
+            journal, epoch = its_journal, its_epoch
+        if said >= 0 and said != epoch:
+            return _find_queues(ctx, topic, asked)
+        found.append(queue)
     return found
 
 

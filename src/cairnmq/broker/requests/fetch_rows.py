@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
+from cairnmq.broker.leadership import NotLeader
 from cairnmq.broker.requests.queue_lookup import epoch_error, find_queue
-from cairnmq.errors import ErrorCode
+from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.metadata.image import Topic
 from cairnmq.storage.api.serving import Queue
 from cairnmq.wire.messages import FetchRequest, FetchResponse
@@ -15,18 +17,21 @@ if TYPE_CHECKING:
 
 Asked: TypeAlias = FetchRequest.FetchPartition
 PartitionData: TypeAlias = FetchResponse.PartitionData
+Found: TypeAlias = Queue | ErrorCode | NotLeader  # a queue that is led here, or what its reader is told instead
 
 NO_RECORDS = b""
 NONE_ABORTED: list[FetchResponse.AbortedTransaction] = []
 
 
-def find_queues(ctx: Context, topic: Topic | None, asked: list[Asked]) -> list[Queue | ErrorCode]:
-    """The queue of each partition of a topic, or what its reader is told instead."""
-    found: list[Queue | ErrorCode] = []
+def find_queues(ctx: Context, topic: Topic | None, asked: list[Asked]) -> list[Found]:
+    """For each partition of a topic."""
+    found: list[Found] = []
     for one in asked:
         queue = find_queue(ctx, topic, one.partition)
-        if queue is None:
-            found.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if isinstance(queue, NotLeader):
+            found.append(queue)
+        elif isinstance(queue, Refusal):
+            found.append(queue.code)
         else:
             found.append(epoch_error(ctx, queue, one.current_leader_epoch) or queue)
     return found
@@ -34,8 +39,8 @@ def find_queues(ctx: Context, topic: Topic | None, asked: list[Asked]) -> list[Q
 
 def pass_over(
     asked: list[Asked],
-    queues: list[Queue | ErrorCode],
-    live: dict[int, Queue],
+    queues: list[Found],
+    live: Mapping[int, Queue],
     answers: list[PartitionData],
     full: bool,
     committed: bool,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from cairnmq.broker.requests.fetch_rows import Found
 from cairnmq.errors import ErrorCode
 from cairnmq.metadata.image import Image
-from cairnmq.storage.api.serving import Queue
 from cairnmq.wire.messages import FetchRequest, FetchResponse
 
 FULL = 0
@@ -25,7 +25,7 @@ class Wanted:
         self.topic = topic.topic
         self.topic_id = topic.topic_id
         self.told: tuple[int, int] | None = None  # (high watermark, log start)
-        self.queue: Queue | ErrorCode = ErrorCode.NONE
+        self.queue: Found = ErrorCode.NONE
         self.update(asked)
 
     def update(self, asked: FetchRequest.FetchPartition) -> None:
@@ -38,9 +38,10 @@ class Wanted:
 
 
 class Session:
-    """Partitions in the order in which they are served; those that gave data go to the end, so that all get a turn."""
+    """Partitions in the order in which they are served; those that gave data go to the end, so that all get a turn.
+    `terms`: those of the leadership by which their queues were found."""
 
-    __slots__ = ("session_id", "epoch", "wanted", "by_id", "used_ms")
+    __slots__ = ("session_id", "epoch", "wanted", "by_id", "used_ms", "terms")
 
     def __init__(self, session_id: int, by_id: bool) -> None:
         self.session_id = session_id
@@ -48,6 +49,7 @@ class Session:
         self.wanted: dict[Key, Wanted] = {}
         self.by_id = by_id
         self.used_ms = 0
+        self.terms = -1
 
     def change(self, request: FetchRequest) -> None:
         for topic in request.topics:

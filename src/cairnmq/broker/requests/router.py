@@ -70,10 +70,6 @@ class Router:
         low, high = SERVED[key] if key < INTERNAL_FROM else (api.min, api.max)
         self.routes[key] = Route(key, api.name, low, max(low, api.min), high, handler)
 
-    def replace(self, key: int, handler: Handler | AsyncHandler) -> None:
-        del self.routes[key]
-        self.add(key, handler)
-
     def unsupported_api_versions(self) -> list[Buffer]:
         """KIP-511: a too new ApiVersions gets a response in version 0, naming the range of ApiVersions itself."""
         route = self.routes[API_VERSIONS]

@@ -1,4 +1,4 @@
-"""Drives one journal's write path on the event loop: group by loop turn, write, sync, wake.
+"""Drives one journal's path on the event loop: group by loop turn, write, sync, wake.
 
 All requests that are ready in one turn of the loop share one gathered write. The write goes to the page cache, which
 is cheaper inline than a hop to a thread; when the disk keeps a write waiting, writes move to a thread for a while. On a
@@ -8,6 +8,8 @@ Syncs always run on the journal's own thread, one at a time: whoever arrives dur
 A disk that refuses stops the journal, with a reason that everyone sees, until the disk works again; nobody restarts
 anything. After a failed write that is when the same amount can be written beside the reserve. After a failed sync,
 writes wait until all that is unsynced was written again; when that fails too, it retries every second.
+
+What a broker of a cluster does besides is in replica_loop.
 """
 
 from __future__ import annotations
@@ -17,11 +19,12 @@ import logging
 import resource
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 
 from cairnmq.broker.metrics import Histogram
+from cairnmq.broker.storage_loop.journal_room import JournalRoom
+from cairnmq.broker.storage_loop.journal_threads import JournalThreads
 from cairnmq.os_errors import text_of
-from cairnmq.storage.api.serving import FULL, Queue, Write, WritePath
+from cairnmq.storage.api.serving import FULL, Copy, JournalRole, Queue, Write
 
 log = logging.getLogger(__name__)
 
@@ -36,15 +39,16 @@ _RUSAGE_THREAD = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
 
 
 class JournalLoop:
-    """Everything but the calls on the threads runs on the loop."""
+    """Everything but the calls on the threads runs on the loop. `threads`: those that journals share."""
 
     def __init__(
         self,
-        path: WritePath,
+        path: JournalRole,
         clock: Callable[[], int],
         on_advance: Callable[[Iterable[Queue]], None],
         on_synced: Callable[[], None],
         on_stopped: Callable[[], None],
+        threads: JournalThreads | None = None,
     ) -> None:
         self.path = path
         self.clock = clock
@@ -56,9 +60,8 @@ class JournalLoop:
         self._on_stopped = on_stopped
         self._loop = asyncio.get_running_loop()
         self._number = path.journal.number
-        self._write_thread = ThreadPoolExecutor(1, f"journal-{self._number}-write")
-        self._sync_thread = ThreadPoolExecutor(1, f"journal-{self._number}-sync")
-        self._prepare_thread = ThreadPoolExecutor(1, f"journal-{self._number}-prepare")
+        self.threads = threads or JournalThreads.own(self._number)
+        self.room = JournalRoom(path.journal, self.threads, lambda: self._writing)
         self._flush_due = False
         self._writing = False
         self._syncing = False
@@ -67,24 +70,12 @@ class JournalLoop:
         self._retry: asyncio.TimerHandle | None = None
         self._threaded_until = 0.0
         self._threaded_seconds = THREADED_SECONDS
-        self._preparing = False
-        self._full = False
-        self._splitter_needs_room = False
         self._closed = False
 
     def start(self, reserve_bytes: int) -> None:
         """Before the first write."""
         self.path.journal.reserve.size = reserve_bytes
-        self._hold_reserve()
-
-    def _hold_reserve(self) -> None:
-        future = self._loop.run_in_executor(self._write_thread, self.path.journal.reserve.hold)
-        future.add_done_callback(self._reserve_held)
-
-    def _reserve_held(self, done: asyncio.Future[None]) -> None:
-        error = done.exception()
-        if error is not None:
-            log.warning("journal %d: reserve could not be allocated: %s", self._number, text_of(error))
+        self.room.hold_reserve()
 
     # --------------------------------------------------------------------------------------------------- writing
 
@@ -96,20 +87,22 @@ class JournalLoop:
 
     def _flush(self) -> None:
         self._flush_due = False
-        if self._writing or self._rewriting or self.path.stopped is not None:
+        path = self.path
+        if self._writing or self._rewriting or path.stopped is not None:
             return
-        write = self.path.take()
-        if write is None:
-            return
-        size = write.group.end - write.group.start
-        if time.perf_counter() < self._threaded_until or size > INLINE_BYTES_MAX:
+        write = path.take()  # type: ignore[call-arg]
+        if write is not None:
+            self._write(write)
+
+    def _write(self, write: Write | Copy) -> None:
+        if time.perf_counter() < self._threaded_until or write.size > INLINE_BYTES_MAX:
             self._writing = True
-            future = self._loop.run_in_executor(self._write_thread, self.path.write, write)
+            future = self._loop.run_in_executor(self.threads.write, self.path.write, write)  # type: ignore[arg-type]
             future.add_done_callback(lambda done: self._threaded(write, done))
             return
         started, abandoned = time.perf_counter(), _times_abandoned()
         try:
-            self.path.write(write)
+            self.path.write(write)  # type: ignore[arg-type]
         except Exception as error:  # noqa: BLE001 - no memory, say: whoever waits hears of it
             self._failed(write, error)
             return
@@ -127,9 +120,9 @@ class JournalLoop:
         else:
             self._threaded_seconds = THREADED_SECONDS
 
-    def _threaded(self, write: Write, done: asyncio.Future[None]) -> None:
+    def _threaded(self, write: Write | Copy, done: asyncio.Future[None]) -> None:
         self._writing = False
-        self._unprepare_if_full()
+        self.room.unprepare_if_full()
         error = done.exception()
         if isinstance(error, Exception):
             self._failed(write, error)
@@ -142,62 +135,26 @@ class JournalLoop:
         else:
             self._flush()
 
-    def _written(self, write: Write) -> None:
-        self._on_advance(self.path.written(write))
+    def _written(self, write: Write | Copy) -> None:
+        self._on_advance(self.path.written(write))  # type: ignore[arg-type]
         self.plan_sync()
-        if not self._preparing and not self._needs_room and self.path.journal.wants_next():
-            self._preparing = True
-            future = self._loop.run_in_executor(self._prepare_thread, self.path.journal.prepare)
-            future.add_done_callback(self._prepared)
+        self.room.prepare_next()
 
-    def _prepared(self, done: asyncio.Future[None]) -> None:
-        self._preparing = False
-        error = done.exception()
-        if error is not None:
-            log.info(
-                "journal %d: next segment could not be preallocated: %s; it is allocated on write",
-                self._number,
-                text_of(error),
-            )
-        self._unprepare_if_full()
-
-    @property
-    def _needs_room(self) -> bool:
-        return self._full or self._splitter_needs_room
-
-    def room_is_needed(self, needed: bool) -> None:
-        """By the splitter, whose disk may be the same: then nothing is held that could be given back."""
-        self._splitter_needs_room = needed
-        self._unprepare_if_full()
-
-    def _unprepare_if_full(self) -> None:
-        if not self._needs_room or self._writing or self._preparing:
-            return  # who is at it asks again
-        file = self.path.journal.unprepare()
-        if file is not None:
-            self._prepare_thread.submit(self.path.journal.remove_next, file)
-
-    def _failed(self, write: Write, error: Exception) -> None:
+    def _failed(self, write: Write | Copy, error: Exception) -> None:
         log.error("journal %d: write failed: %s", self._number, text_of(error))
-        self.path.failed(write, text_of(error))
+        self.path.failed(write, text_of(error))  # type: ignore[arg-type]
         if self.path.stopped is not None:
             return  # after a failed sync, which has the longer way back
         self.path.refuse(f"journal {self._number}: write failed ({text_of(error)}); retrying every second")
         self._on_stopped()
-        size = max(write.group.end - write.group.start, PROBE_BYTES_MIN)
-        self._release_if_full(error)
+        size = max(write.size, PROBE_BYTES_MIN)
+        self.room.release_if_full(error)
         self._retry = self._loop.call_later(FIRST_PROBE_SECONDS, self._probe, size)
-
-    def _release_if_full(self, error: Exception) -> None:
-        if isinstance(error, OSError) and error.errno in FULL:
-            self._write_thread.submit(self.path.journal.reserve.release)
-            self._full = True
-            self._unprepare_if_full()
 
     def _probe(self, size: int) -> None:
         if self._closed:
             return
-        future = self._loop.run_in_executor(self._write_thread, self.path.probe, size)
+        future = self._loop.run_in_executor(self.threads.write, self.path.probe, size)
         future.add_done_callback(lambda done: self._probed(size, done))
 
     def _probed(self, size: int, done: asyncio.Future[None]) -> None:
@@ -224,7 +181,7 @@ class JournalLoop:
 
     def _resume(self) -> None:
         log.warning("journal %d: disk is writable again, writing continues", self._number)
-        self._full = False
+        self.room.has_room()
         self.path.resume()
 
     # --------------------------------------------------------------------------------------------------- syncing
@@ -256,7 +213,7 @@ class JournalLoop:
         self._syncing = True
         self.path.sync_begins()
         started = time.perf_counter()
-        future = self._loop.run_in_executor(self._sync_thread, self.path.sync)
+        future = self._loop.run_in_executor(self.threads.sync, self.path.sync)
         future.add_done_callback(lambda done: self._synced(started, done))
 
     def _synced(self, started: float, done: asyncio.Future[int]) -> None:
@@ -275,13 +232,16 @@ class JournalLoop:
         self._syncing = False
         self.sync_seconds.observe(time.perf_counter() - started)
         self._on_advance(self.path.synced_to(done.result()))
-        self._on_synced()
+        self._tell_synced()
         self.plan_sync()
+
+    def _tell_synced(self) -> None:
+        self._on_synced()
 
     def _rewrite(self) -> None:
         if self._closed:
             return
-        self._loop.run_in_executor(self._sync_thread, self.path.rewrite_unsynced).add_done_callback(self._rewritten)
+        self._loop.run_in_executor(self.threads.sync, self.path.rewrite_unsynced).add_done_callback(self._rewritten)
 
     def _rewritten(self, done: asyncio.Future[int]) -> None:
         error = done.exception()
@@ -294,9 +254,9 @@ class JournalLoop:
         )
         if self.path.stopped is not None:
             self._resume()
-            self._hold_reserve()
+            self.room.hold_reserve()
         self._on_advance(self.path.rewritten(done.result()))
-        self._on_synced()
+        self._tell_synced()
         self._flush()
         self.plan_sync()
 
@@ -310,7 +270,7 @@ class JournalLoop:
         self.path.stop(reason)
         self._on_stopped()
         if isinstance(error, OSError):
-            self._release_if_full(error)
+            self.room.release_if_full(error)
             self._retry = self._loop.call_later(PROBE_SECONDS, self._rewrite)
 
     async def drain(self) -> None:
@@ -323,16 +283,17 @@ class JournalLoop:
                 self.sync()
             await asyncio.sleep(0.005)
 
-    def close(self) -> None:
+    def halt(self) -> None:
+        """Nothing is tried again from here on."""
         self._closed = True
         for timer in (self._timer, self._retry):
             if timer is not None:
                 timer.cancel()
-        for thread in (self._prepare_thread, self._write_thread, self._sync_thread):
-            thread.shutdown()
-        file = self.path.journal.unprepare()
-        if file is not None:
-            self.path.journal.remove_next(file)
+
+    def close(self) -> None:
+        self.halt()
+        self.threads.close()
+        self.room.close()
 
 
 def _times_abandoned() -> int:

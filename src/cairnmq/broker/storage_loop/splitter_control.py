@@ -21,6 +21,7 @@ from cairnmq.broker.storage_loop.splitter_messages import (
     Drop,
     Expiration,
     Finish,
+    Host,
     Order,
     Pace,
     Repair,
@@ -131,6 +132,10 @@ class SplitterControl:
 
     def drop(self, queues: Iterable[Queue]) -> None:
         self.link.send(Drop([(queue.queue_id, queue.spec.directory) for queue in queues]))
+
+    def host(self, journal: int) -> None:
+        """Before anything of it may be split."""
+        self.link.send(Host(journal))
 
     def configure(self, spec: QueueSpec) -> None:
         self.link.send(Configure(spec))

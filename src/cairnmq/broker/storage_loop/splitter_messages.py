@@ -117,7 +117,13 @@ class Expiration(Struct, frozen=True, array_like=True, tag=10):
     producer_ms: int
 
 
-Order = Begin | Advance | Specs | Drop | Configure | Pace | Finish | Seen | Repair | Expiration
+class Host(Struct, frozen=True, array_like=True, tag=21):
+    """The broker hosts a new journal; limits may name it from here on."""
+
+    journal: int
+
+
+Order = Begin | Advance | Specs | Drop | Configure | Pace | Finish | Seen | Repair | Expiration | Host
 
 
 class Ask(Struct, frozen=True, array_like=True, tag=11):
@@ -204,6 +210,7 @@ MESSAGES: dict[type[Order | Report], tuple[Direction, str]] = {
     Ask: (Direction.TO_BROKER, "which of these queues exist; the splitter waits for Specs"),
     Specs: (Direction.TO_SPLITTER, "those that exist; the others are deleted queues"),
     Advance: (Direction.TO_SPLITTER, "journals may be split up to here: synced, and on every replica in sync"),
+    Host: (Direction.TO_SPLITTER, "the broker hosts a new journal; limits may name it from here on"),
     Pace: (Direction.TO_SPLITTER, "paused or not; urgent while producers wait, or soon will"),
     Split: (Direction.TO_BROKER, "a round is written: its records are read from packs and segments from now on"),
     Checkpointed: (Direction.TO_BROKER, "a checkpoint is durable; the broker reads by it and removes journal segments"),

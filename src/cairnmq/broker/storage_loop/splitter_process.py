@@ -34,6 +34,7 @@ from cairnmq.broker.storage_loop.splitter_messages import (
     Expiration,
     Finish,
     Finished,
+    Host,
     Order,
     Pace,
     Proposals,
@@ -106,8 +107,9 @@ class SplitterProcess:
             Drop: self.drop,
             Configure: lambda order: self.splitter.configure(order.spec),
             Seen: lambda order: self.splitter.seen(order.serial),
-            Repair: self.plan_repair,
+            Repair: lambda order: self.to_repair.append((order.queue_id, order.file)),
             Expiration: self.set_expiration,
+            Host: self.host,
             Pace: self.set_pace,
         }
 
@@ -180,12 +182,14 @@ class SplitterProcess:
         self.splitter.drop(order.queues)
         self.deleted = True
 
-    def plan_repair(self, order: Repair) -> None:
-        self.to_repair.append((order.queue_id, order.file))
-
     def set_expiration(self, order: Expiration) -> None:
         self.begin = replace(self.begin, producer_expiration_ms=order.producer_ms)
         self.splitter.producer_expiration_ms = order.producer_ms
+
+    def host(self, order: Host) -> None:
+        """A splitter that begins again, after a failed round, must know it too."""
+        self.begin = replace(self.begin, journals=[*self.begin.journals, order.journal])
+        self.splitter.progress.host(order.journal)
 
     def set_pace(self, order: Pace) -> None:
         self.paused = order.paused

@@ -83,7 +83,7 @@ class SplitterReports:
     def set_trouble(self, reason: str | None) -> None:
         self._health.trouble = reason
         for loop in self._loops.values():
-            loop.room_is_needed(reason is not None)
+            loop.room.is_needed(reason is not None)
 
     def _on_ask(self, report: Ask) -> None:
         known = (self._engine.queues.get(queue_id) for queue_id in report.queue_ids)
@@ -110,9 +110,9 @@ class SplitterReports:
         for start in report.starts:
             queue = self._engine.queues.get(start.queue_id)
             if queue is not None and queue.log_start < start.offset <= queue.high_watermark:
-                staged = self._engine.path_of(queue).stage_start(queue, start.offset, self._clock())
+                staged = self._engine.appends.move_start(queue, start.offset, self._clock())
                 if isinstance(staged, Refusal):
-                    continue  # the journal has stopped, and says so; the next look proposes it again
+                    continue  # the journal has stopped, and says so; or its leader decides. A later look proposes again
                 self._loops[queue.journal].staged()
                 log.info("retention: log start of %s-%d moved to %d", queue.topic, queue.partition, start.offset)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 
@@ -15,7 +15,8 @@ from cairnmq.broker.coordination.fact_log import Stored
 from cairnmq.broker.coordination.slot_keys import place_of
 from cairnmq.broker.storage_loop.backlog import Backlog
 from cairnmq.broker.storage_loop.cold_reads import ColdReads
-from cairnmq.broker.storage_loop.journal_loop import JournalLoop
+from cairnmq.broker.storage_loop.journal_loops import JournalLoops
+from cairnmq.broker.storage_loop.journal_sides import JournalSides
 from cairnmq.broker.storage_loop.newest_records import NewestRecords
 from cairnmq.broker.storage_loop.splitter_control import SplitterControl
 from cairnmq.broker.storage_loop.store_stats import StoreStats, stats_of
@@ -58,7 +59,7 @@ class StorageStopped(Fault):
     """The journal takes no writes; the text says why."""
 
 
-class Store:
+class Store(JournalSides):
     """Everything here runs on the loop thread. `clock` gives dates, `steady` is for time limits."""
 
     def __init__(
@@ -69,7 +70,7 @@ class Store:
         journal_dir: str,
         data_dir: str,
         config: BrokerConfig,
-        slots: Slots,
+        slots: Slots | None,
         clock: Callable[[], int],
         steady: Callable[[], int],
         recovery_seconds: float = 0.0,
@@ -80,14 +81,14 @@ class Store:
         self.epochs = engine.epochs  # under which each journal is led
         self.clock = clock
         self._config = config
-        self._slots = slots
+        self.slots = slots  # None until somebody in the cluster has made them
         self.journal_dir = journal_dir
         self.data_dir = data_dir
         self._loop = asyncio.get_running_loop()
         self._cold = ThreadPoolExecutor(COLD_READERS, "cold-read")
         self.cold_reads = ColdReads(self._cold)
         self.backlog = Backlog(engine)
-        self.loops: dict[int, JournalLoop] = {}
+        self.loops = JournalLoops(engine, clock, self._wake, lambda: self.splitter.on_synced(), self.backlog.give_room)
         self.splitter = SplitterControl(
             engine,
             self.loops,
@@ -99,9 +100,6 @@ class Store:
             clock=clock,
             give_room=self.backlog.give_room,
         )
-        synced = self.splitter.on_synced
-        for number, path in engine.paths.items():
-            self.loops[number] = JournalLoop(path, clock, self._wake, synced, self.backlog.give_room)
         kept = config.cairn_response_bytes_max // KEPT_PART // LARGE
         self.chunks = Chunks(kept_small=0, kept_large=min(kept, CHUNKS_KEPT))
         self._unpacker = ThreadPoolExecutor(1, "unpack")
@@ -124,12 +122,6 @@ class Store:
         self.engine.expire_producers(self._expiry_clock(), self._config.producer_id_expiration_ms)
         self._expiry = self._loop.call_later(PRODUCER_EXPIRY_SECONDS, self._expire)
 
-    @property
-    def has_all_facts(self) -> bool:
-        """False if a journal of coordinators is damaged: what it holds behind that may be newer than what is known."""
-        scans = self.engine.scans
-        return all(scans[journal].damage is None for journal in self._slots.cycle)
-
     @cached_property
     def losses(self) -> list[dict[str, object]]:
         """What was accepted as lost, oldest first; only a start adds to it."""
@@ -138,6 +130,7 @@ class Store:
     # ------------------------------------------------------------------------------------------------ queues
 
     def create_queues(self, specs: list[QueueSpec]) -> None:
+        """Their journals may be hosted later, or by others."""
         self.engine.add_queues(specs)
 
     async def delete_queues(self, queue_ids: list[int]) -> None:
@@ -146,7 +139,9 @@ class Store:
         self._wake(dropped)
 
     def configure(self, queue_id: int, config: LogConfig) -> None:
-        queue = self.queues[queue_id]
+        queue = self.queues.get(queue_id)
+        if queue is None:
+            return  # other brokers have it
         spec = replace(queue.spec, config=config)
         self.engine.configure(spec)
         self.splitter.configure(spec)
@@ -176,6 +171,10 @@ class Store:
         if isinstance(placed, Placed):
             self.loops[placed.journal].staged()
         return placed
+
+    def syncs_first(self, queue: Queue) -> bool:
+        """Whether acks=all waits for syncs of this queue's records."""
+        return self._appends.syncs_first(queue)
 
     def when(self, point: AckPoint, released: Callable[[bool], None]) -> None:
         """False: the journal could not do it. Call it in the turn of the loop in which it was appended."""
@@ -223,7 +222,7 @@ class Store:
         """Keyed facts of one slot. `stored` is called with a failure only if they are not in the journal, and never
         will be."""
         point: AckPoint | Refusal
-        slot = place_of(self._slots, *facts[0][:2])
+        slot = place_of(self.slots, *facts[0][:2]) if self.slots is not None else None
         assert slot is not None, f"facts of {facts[0][0]!r} are not a coordinator's"
         try:
             records = [Keyed(*fact) for fact in facts]
@@ -240,7 +239,10 @@ class Store:
         self.loops[point.journal].staged()
 
     async def put_witness(self, fact: KeyedRecord) -> bool:
-        """False: the journal could not take it."""
+        """False: the journal could not take it. In a cluster the file `owner.json` has it alone: journals are led now
+        here, now there."""
+        if self.engine.hosting is not None:
+            return True
         point = self._appends.put_witness(Keyed(*fact), self._config.cairn_flush, self.clock())
         if isinstance(point, Refusal):
             return False
@@ -306,12 +308,6 @@ class Store:
     def epoch_end(self, queue: Queue, epoch: int) -> tuple[int, int] | None:
         return self.engine.epoch_end(queue, epoch)
 
-    def _wake(self, queues: Iterable[Queue]) -> None:
-        for queue in queues:
-            if queue.waiters:
-                for waiter in tuple(queue.waiters):
-                    waiter()
-
     # ------------------------------------------------------------------------------------------------- the end
 
     async def stop(self) -> None:
@@ -324,8 +320,7 @@ class Store:
         await self.splitter.finish()
         if self._expiry is not None:
             self._expiry.cancel()
-        for loop in self.loops.values():
-            loop.close()
+        self.loops.close()
         self._cold.shutdown()
         self._unpacker.shutdown()
         try:

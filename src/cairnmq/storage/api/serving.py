@@ -12,7 +12,11 @@ from cairnmq.storage.files.buffers import LARGE, SMALL, Chunks, ResponseArena
 from cairnmq.storage.files.damage import Place, ReadFailure, failure_of, frameless
 from cairnmq.storage.files.format import LOSSES, UNSYNCED, Aborted, Keyed
 from cairnmq.storage.files.reserve import FULL
+from cairnmq.storage.journal.file_ranges import FileRange
+from cairnmq.storage.journal.journal import Journal
+from cairnmq.storage.journal.replica_note import ReplicaNote
 from cairnmq.storage.live.ack_policy import AckPoint
+from cairnmq.storage.live.follow_path import Copy, FollowPath, JournalRole, MustReopen
 from cairnmq.storage.live.queue import Queue
 from cairnmq.storage.live.reads import Batches, Reads
 from cairnmq.storage.live.time_lookup import find_record, newest_in_tail
@@ -28,13 +32,19 @@ __all__ = [
     "AckPoint",
     "Batches",
     "Chunks",
+    "Copy",
     "UNSYNCED",
     "Engine",
     "FULL",
+    "FileRange",
+    "FollowPath",
+    "Journal",
+    "JournalRole",
     "Keyed",
     "LARGE",
     "LOSSES",
     "Marker",
+    "MustReopen",
     "NAMED_MAX",
     "NotCached",
     "Place",
@@ -45,6 +55,7 @@ __all__ = [
     "ReadFailure",
     "Reads",
     "RefusedRecords",
+    "ReplicaNote",
     "SMALL",
     "Span",
     "ResponseArena",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from cairnmq.storage.engine import Engine, EngineConfig
+from cairnmq.storage.engine import Engine, EngineConfig, Joining
 from cairnmq.storage.files.disk import DirectoryLock, RealDisk, lock_all
 from cairnmq.storage.files.fault_point import arm, reach
-from cairnmq.storage.files.format import UNFINISHED, Keyed
+from cairnmq.storage.files.format import UNFINISHED, Keyed, Leader
 from cairnmq.storage.files.set_aside import put_aside
 from cairnmq.storage.journal.directories import find_foreign
+from cairnmq.storage.journal.replica_note import ReplicaNote
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.recovery.lost_disk import Loss, accept, accepted, find_loss, find_metadata_loss
 from cairnmq.storage.recovery.owner import OwnerWitness, check_owner, read_owner
@@ -19,11 +20,14 @@ __all__ = [
     "Engine",
     "EngineConfig",
     "Keyed",
+    "Joining",
     "Known",
+    "Leader",
     "Loss",
     "OwnerWitness",
     "Progress",
     "QueueSpec",
+    "ReplicaNote",
     "RealDisk",
     "Scan",
     "UNFINISHED",

@@ -9,13 +9,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
 
 from cairnmq.errors import Corrupt, Fault, Locked, Lost, TooNew
 from cairnmq.os_errors import text_of
+from cairnmq.storage.check.comparison import compare
 from cairnmq.storage.check.finding import Finding, note
 from cairnmq.storage.check.journal_check import JournalCheck, Run, Unsplit
 from cairnmq.storage.check.pack_check import check_packs
 from cairnmq.storage.check.queue_check import QueueCheck
+from cairnmq.storage.check.replica import Replica, is_replica
 from cairnmq.storage.checkpoint.checkpoint import (
     CheckpointImage,
     checkpoint_name,
@@ -25,7 +28,7 @@ from cairnmq.storage.checkpoint.checkpoint import (
     whole_frame_at,
 )
 from cairnmq.storage.files.checkpoint_frame import is_newer_frame
-from cairnmq.storage.files.disk import LOCK_NAME, Disk, RealDisk, lock_all
+from cairnmq.storage.files.disk import LOCK_NAME, DirectoryLock, Disk, RealDisk, lock_all
 from cairnmq.storage.files.failed_sync import unsynced_name
 from cairnmq.storage.files.format import (
     CHECKPOINT_SUFFIX,
@@ -69,22 +72,63 @@ def verify(
     read_queues: ReadQueues | None = None,
     read_counters: ReadCounters | None = None,
     read_cluster: ReadCluster | None = None,
+    metadata: str | None = None,
 ) -> Iterator[str]:
-    """A line for each finding, and lines that begin with `note: ` for what a start repairs."""
-    for root in dirs:
-        for finding in _verify_directory(
-            root.rstrip("/") or "/", journal_dir, read_queues, read_counters, read_cluster
-        ):
-            yield str(finding)
+    """A line for each finding, and lines that begin with `note: ` for what a start repairs. Several directories are
+    also compared with each other. `metadata`: the file that they share, if they have none of their own."""
+    roots = [root.rstrip("/") or "/" for root in dirs]
+    readers = Readers(metadata, read_queues, read_counters, read_cluster)
+    for root in roots:
+        yield from map(str, _verify_directory(root, journal_dir, readers))
+    if len(roots) > 1:
+        yield from map(str, _compare(roots, readers.shared_queues()))
 
 
-def _verify_directory(
-    root: str,
-    journal_dir: str | None,
-    read_queues: ReadQueues | None,
-    read_counters: ReadCounters | None,
-    read_cluster: ReadCluster | None,
-) -> Iterator[Finding]:
+class Readers(Struct, frozen=True):
+    """How metadata are read, each None if it is not at hand. `shared`: the file of a cluster of several brokers."""
+
+    shared: str | None
+    queues: ReadQueues | None
+    counters: ReadCounters | None
+    cluster: ReadCluster | None
+
+    def file(self, root: str) -> str:
+        return self.shared if self.shared is not None else f"{root}/{METADATA_FILE}"
+
+    def shared_queues(self) -> set[int] | None:
+        """None if that is not known; what is wrong with the file was said for each directory."""
+        if self.shared is None or self.queues is None:
+            return None
+        try:
+            return {row[0] for row in self.queues(self.shared)}
+        except (Fault, OSError):
+            return None
+
+
+def _compare(roots: list[str], queues: set[int] | None) -> Iterator[Finding]:
+    """Each was checked alone before; of one that is not there or cannot be locked that has been said."""
+    locks: list[DirectoryLock] = []
+    replicas: list[Replica] = []
+    try:
+        for root in roots:
+            journal_root = f"{root}/{JOURNAL_DIRECTORY}"
+            if Path(journal_root).is_dir():
+                try:
+                    locks += lock_all([root, journal_root])
+                except Locked:
+                    continue
+                except OSError:
+                    pass  # the disk may be read only
+                replicas.append(Replica(root, journal_root, RealDisk(root), RealDisk(journal_root)))
+        yield from compare(replicas, queues)
+    finally:
+        for replica in replicas:
+            replica.close()
+        for one in locks:
+            one.close()
+
+
+def _verify_directory(root: str, journal_dir: str | None, readers: Readers) -> Iterator[Finding]:
     if not Path(root).is_dir() or not any((Path(root) / name).exists() for name in OURS):
         yield Finding(root, "not a CairnMQ data directory")
         return
@@ -102,29 +146,29 @@ def _verify_directory(
         journal_disk = RealDisk(journal_root) if has_journals else None
         queues: dict[int, QueueIdentity] | None = None
         counters: Counters | None = None
-        if read_queues is not None and (Path(root) / METADATA_FILE).exists():
+        file = readers.file(root)
+        if readers.queues is not None and Path(file).exists():
             try:
-                named = read_queues(f"{root}/{METADATA_FILE}")
+                named = readers.queues(file)
                 queues = {row[0]: QueueIdentity(*row) for row in named}
-                counters = read_counters(f"{root}/{METADATA_FILE}") if read_counters is not None else None
-                yield from _wrong_journals(root, journal_root, read_cluster, has_topics=bool(queues))
+                counters = readers.counters(file) if readers.counters is not None else None
+                yield from _wrong_journals(root, journal_root, readers, has_topics=bool(queues))
             except Fault as error:
-                yield Finding(f"{root}/{METADATA_FILE}", str(error))
-        elif not (Path(root) / METADATA_FILE).exists():
-            yield _without_metadata(root, journal_disk)
+                yield Finding(file, str(error))
+        elif not Path(file).exists():
+            yield _without_metadata(root, file, journal_disk)
         yield from check(RealDisk(root), journal_disk, queues, root=root, journal_root=journal_root, counters=counters)
     finally:
         for one in held:
             one.close()
 
 
-def _wrong_journals(
-    root: str, journal_root: str, read_cluster: ReadCluster | None, *, has_topics: bool
-) -> Iterator[Finding]:
+def _wrong_journals(root: str, journal_root: str, readers: Readers, *, has_topics: bool) -> Iterator[Finding]:
     """As a start sees it: they are another cluster's, or its own are elsewhere."""
-    if read_cluster is None:
+    if readers.cluster is None:
         return
-    cluster_id, read_disk = read_cluster(f"{root}/{METADATA_FILE}"), RealDisk(root)
+    cluster_id, read_disk = readers.cluster(readers.file(root)), RealDisk(root)
+    has_topics = has_topics and readers.shared is None  # of a cluster's topics none need be here
     if not Path(journal_root).is_dir():
         if has_topics and not numbered(read_disk.list(CHECKPOINTS), CHECKPOINT_SUFFIX):
             yield Finding(journal_root, "is missing, and all records of this data directory are in it")
@@ -142,17 +186,20 @@ def _wrong_journals(
         yield Finding(journal_root, str(error))
 
 
-def _without_metadata(root: str, journal_disk: Disk | None) -> Finding:
-    """Nothing is wrong with a directory in which no broker has written yet."""
+def _without_metadata(root: str, file: str, journal_disk: Disk | None) -> Finding:
+    """Nothing is wrong with a directory in which no broker has written yet, nor with one of several brokers that share
+    their metadata."""
     disk = RealDisk(root)
+    if journal_disk is not None and is_replica(journal_disk) and file == f"{root}/{METADATA_FILE}":
+        return note(root, "shares its metadata with other brokers; --metadata names the file, for checks against it")
     journals = find_journals(journal_disk, ()) if journal_disk is not None else []
     if not (journals or disk.list(CHECKPOINTS) or disk.list(PACKS) or disk.list(QUEUES)):
-        return note(f"{root}/{METADATA_FILE}", "does not exist yet")
+        return note(file, "does not exist yet")
     text = (
         "is missing: without the names of topics no record can be used, and the broker refuses to start. Restore the "
         "newest copy"
     )
-    return Finding(f"{root}/{METADATA_FILE}", text)
+    return Finding(file, text)
 
 
 def check(

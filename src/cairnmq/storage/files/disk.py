@@ -86,6 +86,9 @@ class File(Protocol):
     def forget(self, position: int, size: int) -> None:
         """A hint that these bytes are not read again soon."""
 
+    def fileno(self) -> int:
+        """For a system call that this class does not have; -1 if the system does not know the file."""
+
     def close(self) -> None: ...
 
 

@@ -169,8 +169,9 @@ class Journal:
 
     def begin_epoch(self, epoch: int, now_ms: int) -> None:
         """This broker leads from here on. The head of a segment is staged alone, so that there is something to
-        replicate: nothing of earlier epochs counts before something of this one does."""
-        assert epoch > self.epoch and not self._buffers
+        replicate: nothing of earlier epochs counts before something of this one does. It is staged again after a write
+        that failed."""
+        assert epoch >= self.epoch and not self._buffers
         self.epoch = self.synced_file.epoch = epoch
         self.begin_segment()
         self._begin(now_ms)

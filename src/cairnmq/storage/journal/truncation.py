@@ -19,15 +19,13 @@ def truncate(journal: Journal, position: int) -> None:
     journal.synced_file.lower(synced)
     with noting_unsynced(journal.disk, directory):
         while journal.segments and journal.segments[-1].base >= position:
-            last = journal.segments.pop()
-            last.file.close()
+            last = journal.segments.pop()  # its file closes when the last one who sends from it lets go
             journal.end = journal.staged_end = last.base
             journal.disk.remove(journal_segment(journal.number, last.base))
             journal.disk.sync_dir(directory)
         if journal.segments and (journal.segments[-1].end > position or journal.segments[-1].cut):
             last = journal.segments[-1]
             file = journal.disk.open(journal_segment(journal.number, last.base), write=True)
-            last.file.close()
             last.file, last.size = file, position - last.base
             file.truncate(last.size)
             file.sync()

@@ -68,6 +68,11 @@ class AckLines:
         else:
             self._certain.append((position, released))
 
+    @property
+    def durable_wanted(self) -> int:
+        """The furthest position that somebody waits to be durable; 0: nobody waits."""
+        return max((line[-1][0] for line in (self._durable, self._certain) if line), default=0)
+
     def written_to(self, position: int) -> None:
         _release(self._written, position)
 

@@ -25,8 +25,10 @@ from cairnmq.storage.live.ack_policy import (
     EntryKind,
     durability,
 )
+from cairnmq.storage.live.follow_path import JournalRole
+from cairnmq.storage.live.led_elsewhere import NOT_HOSTED
 from cairnmq.storage.live.queue import Queue
-from cairnmq.storage.live.write_path import Placed, WritePath
+from cairnmq.storage.live.write_path import Placed
 from cairnmq.types import SlotPlace
 
 
@@ -44,20 +46,31 @@ class StagedMarkers(Struct):
 class Appends:
     """One storage's."""
 
-    def __init__(self, queues: Mapping[int, Queue], paths: Mapping[int, WritePath]) -> None:
+    def __init__(self, queues: Mapping[int, Queue], paths: Mapping[int, JournalRole]) -> None:
         self._queues = queues
         self._paths = paths
-        self.facts_in = facts_journal(paths)  # of the node itself
+
+    @property
+    def facts_in(self) -> int:
+        """The journal with facts of the node itself."""
+        return facts_journal(self._paths)
 
     def append(
         self, queue: Queue, batch: memoryview, acks: int, now_ms: int, *, in_transaction: bool = False
     ) -> Placed | Refusal:
         """A batch of a producer. `in_transaction`: the coordinator says that its transaction has this queue."""
-        return self._paths[queue.journal].stage(queue, batch, acks, now_ms, in_transaction=in_transaction)
+        return self._paths.get(queue.journal, NOT_HOSTED).stage(
+            queue, batch, acks, now_ms, in_transaction=in_transaction
+        )
+
+    @staticmethod
+    def syncs_first(queue: Queue) -> bool:
+        """Whether acks=all waits for syncs of this queue's records."""
+        return durability(EntryKind.BATCH, queue.config.flush).acknowledged is DURABLE
 
     def append_kept(self, queue: Queue, batches: Sequence[memoryview], span: Span, now_ms: int) -> AckPoint | Refusal:
         """Batches of an import, which keep their offsets: all of `span` or nothing."""
-        return self._paths[queue.journal].stage_kept(queue, batches, span, now_ms)
+        return self._paths.get(queue.journal, NOT_HOSTED).stage_kept(queue, batches, span, now_ms)
 
     def append_markers(self, markers: Sequence[Marker], now_ms: int) -> StagedMarkers:
         """Ends transactions. A queue that is deleted has nothing to end."""
@@ -67,7 +80,7 @@ class Appends:
             queue = self._queues.get(marker.queue_id)
             point = None
             if queue is not None:
-                point = self._paths[queue.journal].stage_marker(queue, marker, now_ms, len(self._paths))
+                point = self._paths.get(queue.journal, NOT_HOSTED).stage_marker(queue, marker, now_ms, len(self._paths))
             if point is None:
                 staged.codes.append(ErrorCode.NONE)
                 staged.ends.append(0)
@@ -87,7 +100,7 @@ class Appends:
 
     def move_start(self, queue: Queue, offset: int, now_ms: int) -> AckPoint | Refusal:
         """The log start moves to `offset`, if it is not there or further already."""
-        return self._paths[queue.journal].stage_start(queue, offset, now_ms)
+        return self._paths.get(queue.journal, NOT_HOSTED).stage_start(queue, offset, now_ms)
 
     def put_keyed(self, slot: SlotPlace, facts: Sequence[Keyed], flush: str, now_ms: int) -> AckPoint | Refusal:
         """Facts of the groups, or transactional ids, of one slot: all in one journal, so that replay keeps order."""
@@ -100,7 +113,7 @@ class Appends:
     def _put(
         self, kind: EntryKind, slot: SlotPlace, facts: Sequence[Keyed], flush: str, now_ms: int
     ) -> AckPoint | Refusal:
-        path = self._paths[slot.journal]
+        path = self._paths.get(slot.journal, NOT_HOSTED)
         level = durability(kind, flush, journals=len(self._paths), alone=path.alone).acknowledged
         within_ms = 0 if level is DURABLE else KEYED_FLUSH_MS
         end = path.stage_keyed(facts, now_ms, within_ms, slot.queue_id)
@@ -108,9 +121,9 @@ class Appends:
 
     def when(self, point: AckPoint, released: Released) -> None:
         """Call it in the turn in which it was staged: a write that fails tells only those who wait already."""
-        self._paths[point.journal].lines.when(point.level, point.end, released)
+        self._paths.get(point.journal, NOT_HOSTED).lines.when(point.level, point.end, released)
 
     def when_certain(self, point: AckPoint, released: Released) -> None:
         """Like `when`, but False says that the entry is not in the journal, and never will be. What is written when a
         sync fails may turn out to be there, so that is waited for."""
-        self._paths[point.journal].lines.when_certain(point.level, point.end, released)
+        self._paths.get(point.journal, NOT_HOSTED).lines.when_certain(point.level, point.end, released)

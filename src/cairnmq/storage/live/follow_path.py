@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
+from typing import TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from cairnmq.codec.batch import CONTROL_BIT
 from cairnmq.errors import Corrupt, Fault
@@ -17,16 +19,26 @@ from cairnmq.storage.files.fault_point import reach
 from cairnmq.storage.files.format import BATCH, DURABLE_FLAG, ENTRY_SIZE, FACT, Entry, Keyed, StartMoved, decode_fact
 from cairnmq.storage.journal.copied_entries import runs_of, seed_of
 from cairnmq.storage.journal.journal import Group, Journal, JournalReader
+from cairnmq.storage.journal.replica_note import ReplicaNoteFile
 from cairnmq.storage.journal.truncation import truncate
 from cairnmq.storage.live.ack_policy import DURABLE, REPLICATED
 from cairnmq.storage.live.journal_fold import JournalFold
 from cairnmq.storage.live.journal_path import JournalPath
+from cairnmq.storage.live.led_elsewhere import LedElsewhere
 from cairnmq.storage.live.queue import Queue, show_durable
 from cairnmq.storage.live.unreplicated import Staged, Write, undo
 from cairnmq.storage.live.write_path import WritePath
 
 SYNC_WITHIN_MS = 500  # unless the leader asks for it
 UNFOLDED_BYTES_MAX = 16 << 20  # entries that wait in memory to be folded; beyond that they are read again
+
+
+class MustReopen(Fault):
+    """The journal must be cut below what live state has of it: only a start goes back there."""
+
+    def __init__(self, journal: int, reason: str) -> None:
+        super().__init__(f"journal {journal} {reason}: the broker must start again")
+        self.journal = journal
 
 
 class Copy(Struct):
@@ -37,13 +49,39 @@ class Copy(Struct):
     now_ms: int
     done: int = 0  # groups that the disk has taken
 
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return self.groups[-1][0].end - self.groups[0][0].start
 
-class FollowPath(JournalPath):
-    """Owned by one thread, except for what only touches files: `write`, and what `JournalPath` says."""
 
-    def __init__(self, journal: Journal, fold: JournalFold, unsplit_entries: int = 0) -> None:
+def _own(entry: Entry) -> Entry:
+    """To be folded later, when the bytes that it arrived in may be those of others. Of records only the size is asked
+    then, of facts and markers the content."""
+    if entry.kind != FACT and not entry.attributes & CONTROL_BIT:
+        return entry
+    return replace(entry, payload=memoryview(bytes(entry.payload)))
+
+
+class FollowPath(LedElsewhere, JournalPath):
+    """Owned by one thread, except for what only touches files: `write`, `cut`, and what `JournalPath` says.
+
+    `note`: what is stored of this replica beside the journal; None in a simulation that keeps it itself. `opened_at`:
+    where the start of the process began to fold, if that is known."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        fold: JournalFold,
+        unsplit_entries: int = 0,
+        *,
+        note: ReplicaNoteFile | None = None,
+        opened_at: int = 0,
+    ) -> None:
         super().__init__(journal, fold.waiting)
         self.unsplit_entries = unsplit_entries
+        self.note = note
+        self._opened_at = opened_at
         self._fold = fold
         fold.limit, fold.durable_end = journal.replicated_end, journal.durable_end
         self._unfolded: deque[Entry] = deque()
@@ -60,7 +98,8 @@ class FollowPath(JournalPath):
     # --------------------------------------------------------------------------------------------------- appending
 
     def take(self, data: memoryview, leader_epoch: int, now_ms: int) -> Copy | None:
-        """What may be written of a leader's bytes at the own end: whole entries; None if there are none. Corrupt says
+        """What may be written of a leader's bytes at the own end: whole entries; None if there are none. The bytes are
+        looked at until `written` returns, and not later. Corrupt says
         that they cannot follow what is here."""
         journal = self.journal
         assert self.stopped is None and journal.staged_end == journal.end
@@ -80,42 +119,62 @@ class FollowPath(JournalPath):
             copy.done += 1
             reach("journal-write")
 
-    def written(self, copy: Copy) -> None:
-        """They are in the page cache. They count when the leader says so (`replicated_to`)."""
+    def written(self, copy: Copy) -> list[Queue]:
+        """They are in the page cache. They count when the leader says so (`replicated_to`): nobody sees more yet."""
         journal = self.journal
         for group, epoch in copy.groups[: copy.done]:
             journal.written(group)
             journal.epoch = journal.synced_file.epoch = epoch
-        self._unfolded.extend(entry for entry in copy.entries if entry.end <= journal.end)
+        self._unfolded.extend(_own(entry) for entry in copy.entries if entry.end <= journal.end)
         if journal.end - self._unfolded_from > UNFOLDED_BYTES_MAX:
             self._forget_unfolded(journal.end)
         self._sync_due(copy.now_ms + SYNC_WITHIN_MS)
+        return []
 
-    def failed(self, copy: Copy) -> None:
+    def failed(self, copy: Copy, reason: str) -> None:
         """The disk has taken some of the groups, or none; the rest is to be asked for again."""
         self.written(copy)
         self.journal.taken_back(copy.groups[copy.done][0])
+
+    def stop(self, reason: str) -> None:
+        """Nothing more is taken before what is written is synced; nothing of it is lost if that succeeds later."""
+        self.refuse(reason)
 
     def _forget_unfolded(self, end: int) -> None:
         self._unfolded.clear()
         self._unfolded_from = end
 
-    def synced_to(self, position: int) -> None:
-        """Everything before `position` is on the own disk. After a cut, only of a sync that began since."""
+    def synced_to(self, position: int) -> list[Queue]:
+        """Everything before `position` is on the own disk, whatever others have. After a cut, only of a sync that began
+        since."""
         self.journal.synced_to(position)
+        return []
 
-    def cut(self, position: int, epoch: int) -> None:
-        """Everything from `position` on goes, durably; `epoch` is that of the entry before. Blocks; not while anything
-        is written or synced.
+    def rewritten(self, position: int) -> list[Queue]:
+        """After a failed sync, all of it is in new files, and synced."""
+        self.journal.begin_segment()
+        return self.synced_to(position)
+
+    def cut(self, position: int, epoch: int, in_epoch: int) -> None:
+        """Everything from `position` on goes, durably; `epoch` is that of the entry before, `in_epoch` that of the
+        leader who lacks it. Blocks; not while anything is written or synced.
 
         Below the replicated end, live state would have to go too. Only an election among members that all lost power
-        may ask for that, and then this replica starts again from its checkpoint, which lies below the durable end.
+        may ask for that, and then this replica starts again from its checkpoint, which lies below the durable end:
+        MustReopen. What it notes before says that nothing behind the cut counts.
         OSError: it is to be cut again before anything else.
         """
         journal = self.journal
-        if position < journal.replicated_end:
+        if position < self._opened_at:
             raise Fault(
-                f"journal {journal.number} cannot be cut at {position}: it is replicated up to {journal.replicated_end}"
+                f"journal {journal.number} cannot be cut at {position}: it is split up to {self._opened_at}, and an "
+                f"unclean election has lost what is in queue logs here; this replica cannot be built anew yet"
+            )
+        if self.note is not None:
+            self.note.cut(position, in_epoch)
+        if position < journal.replicated_end:
+            raise MustReopen(
+                journal.number, f"cannot be cut at {position}: it is replicated up to {journal.replicated_end}"
             )
         self._forget_unfolded(position)
         truncate(journal, position)
@@ -236,13 +295,18 @@ def _batch_staged_again(queue: Queue, entry: Entry, now_ms: int) -> Staged:
     )
 
 
-def demoted(path: WritePath, queues: Mapping[int, Queue], next_queue: int, reason: str) -> FollowPath:
+JournalRole: TypeAlias = WritePath | FollowPath
+
+
+def demoted(
+    path: WritePath, queues: Mapping[int, Queue], next_queue: int, reason: str, note: ReplicaNoteFile | None = None
+) -> FollowPath:
     """Another broker leads: live state goes back to the replicated end, and what is written above it may be cut. Not
     while a write is under way."""
     assert path.keyed is not None
     was_stopped, journal = path.stopped, path.journal
     path.step_down(reason)
     fold = JournalFold(journal.number, queues, path.keyed, journal.replicated_end, path.waiting, next_queue=next_queue)
-    follows = FollowPath(journal, fold, path.unsplit_entries)
+    follows = FollowPath(journal, fold, path.unsplit_entries, note=note)
     follows.sync_by_ms, follows.stopped = path.sync_by_ms, was_stopped
     return follows

@@ -11,6 +11,8 @@ from cairnmq.storage.live.queue import Queue, Waiting, show_durable
 class JournalPath:
     """Owned by one thread, except `sync`, `rewrite_unsynced` and `probe`, which only touch files."""
 
+    leads: bool
+
     def __init__(self, journal: Journal, waiting: Waiting | None = None) -> None:
         self.journal = journal
         self.waiting = Waiting() if waiting is None else waiting  # what is replicated and must be durable to be seen

@@ -19,9 +19,9 @@ from cairnmq.storage.files.buffers import ResponseArena
 from cairnmq.storage.files.damage import Damage, Place
 from cairnmq.storage.files.disk import Disk
 from cairnmq.storage.files.format import ENTRY_SIZE, NO_SEGMENTS, Aborted
+from cairnmq.storage.live.follow_path import JournalRole
 from cairnmq.storage.live.queue import Queue
 from cairnmq.storage.live.time_lookup import Found, Newest, find_record, newest_in_log
-from cairnmq.storage.live.write_path import WritePath
 from cairnmq.storage.packs.pack_set import PackSet
 from cairnmq.storage.queue.tail import Tail
 from cairnmq.storage.queue.transactions import by_marker, overlapping
@@ -46,7 +46,7 @@ class Reads:
     """One storage's. Every method runs on the owner's thread unless it says that it blocks."""
 
     def __init__(
-        self, disk: Disk, paths: Mapping[int, WritePath], pack_set: PackSet, ignored: Mapping[int, Collection[int]]
+        self, disk: Disk, paths: Mapping[int, JournalRole], pack_set: PackSet, ignored: Mapping[int, Collection[int]]
     ) -> None:
         """`ignored`: by queue, segments that do not count."""
         self._disk = disk

@@ -47,6 +47,11 @@ class Write(Struct):
     opened: list[tuple[Queue, int, int]]  # queues that begin behind 0, where, and the position behind that fact
     deleted: list[int] = []  # positions behind batches of queues that are gone: the splitter will pass over them
 
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return self.group.end - self.group.start
+
 
 def count(write: Write, waiting: Waiting, keyed: Keyeds | None) -> list[Queue]:
     """It is replicated: tails know it. Returns queues that have more to show."""

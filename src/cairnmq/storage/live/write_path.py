@@ -64,7 +64,9 @@ class WritePath(JournalPath):
     """Owned by one thread, except for what only touches files (`write`, and what `JournalPath` says).
 
     `keyed`: of a journal with several replicas, the keyed facts in it up to the replicated end, kept up to date. None:
-    it has one replica (`alone`)."""
+    it has one replica (`alone`). `epoch_start`: where the epoch begins under which it is led."""
+
+    leads = True
 
     def __init__(self, journal: Journal, *, keyed: Keyeds | None = None, waiting: Waiting | None = None) -> None:
         super().__init__(journal, waiting)
@@ -77,6 +79,8 @@ class WritePath(JournalPath):
         self._opened: list[tuple[Queue, int, int]] = []
         self._unreplicated: deque[Write] = deque()  # written; always empty with one replica
         self._moved_end = 0  # behind the last fact that moved a log start, of whatever queue
+        self.epoch_start = journal.end
+        self._elected_ms: int | None = None
 
     @classmethod
     def elected(
@@ -92,10 +96,12 @@ class WritePath(JournalPath):
     ) -> WritePath:
         """Goes on where a follower was. `unreplicated`: what it has above the replicated end, and what its state has
         too."""
+        assert epoch > journal.epoch
         path = cls(journal, keyed=keyed, waiting=waiting)
         path.unsplit_entries = unsplit_entries
         path._unreplicated.append(unreplicated)
         journal.begin_epoch(epoch, now_ms)
+        path._elected_ms = now_ms
         path._sync_by(now_ms)
         return path
 
@@ -348,11 +354,14 @@ class WritePath(JournalPath):
 
     def failed(self, write: Write, reason: str) -> None:
         """The write did not happen: offsets and sequences given to it, and to what was staged since, are taken back."""
-        self.journal.taken_back(write.group)
-        self.journal.names_first = not self.alone
+        journal = self.journal
+        journal.taken_back(write.group)
+        journal.names_first = not self.alone
         self._moved_end = min(self._moved_end, write.group.start)
         undo([self._unstage(write.group), write])
         self.lines.taken_back(write.group.start)
+        if self._elected_ms is not None and journal.end == self.epoch_start:
+            journal.begin_epoch(journal.epoch, self._elected_ms)
 
     def stop(self, reason: str) -> None:
         """Nothing more is staged, and what was is taken back; whoever waits for a sync is told that it will not come.

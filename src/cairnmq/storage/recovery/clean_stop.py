@@ -18,7 +18,8 @@ CLEAN_STOP = "clean-stop.json"
 
 
 class CleanStop(Struct, frozen=True):
-    """`epoch`: the broker epoch of the process that stopped. `ends`: where each journal ended."""
+    """`epoch`: the broker epoch of the process that stopped. `ends`: where each journal ended, all of it on disk; and
+    split, of journals with one replica."""
 
     epoch: int
     ends: dict[int, int]
@@ -26,6 +27,10 @@ class CleanStop(Struct, frozen=True):
     def counts(self, last_epoch: int, ends: dict[int, int]) -> bool:
         """Nobody has begun since, and everything is there. `last_epoch`: the last that the metadata gave out."""
         return self.epoch == last_epoch and self.ends == ends
+
+    def is_whole(self, ends: dict[int, int]) -> bool:
+        """Everything is there, of the journals that are still hosted. New ones are empty."""
+        return all(self.ends.get(number, 0) == end for number, end in ends.items())
 
 
 def was_clean(stop: CleanStop | None, last_epoch: int, ends: dict[int, int]) -> bool:

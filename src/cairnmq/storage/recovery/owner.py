@@ -37,6 +37,7 @@ class Owner(Struct, frozen=True):
     placed: bool = False  # topics have always said it
     nodes: tuple[int, ...] = ()  # node ids under which these journals were led
     slots_from: int = 0  # first queue id of the slots that facts of coordinators bear; 0: there are facts without
+    directory: str = ""  # a random name: another directory under the same node id is not the same replica
 
 
 def read_owner(disk: Disk) -> Owner | None:
@@ -104,8 +105,10 @@ def write_owner(disk: Disk, owner: Owner) -> None:
 class OwnerWitness:
     """The witness in `owner.json`, for who may wait for the disk. A copy that lags is weaker, never wrong."""
 
-    def __init__(self, disk: Disk, cluster_id: str, node_id: int = 1) -> None:
+    def __init__(self, disk: Disk, cluster_id: str, node_id: int = 1, new_directory: str = "") -> None:
+        """`new_directory`: the name of a directory that has none yet."""
         found = read_owner(disk)
+        self.directory = (found.directory if found is not None else "") or new_directory
         self._disk = disk
         self._cluster_id = cluster_id
         nodes = found.nodes if found is not None else ()
@@ -124,7 +127,8 @@ class OwnerWitness:
             return
         try:
             counts = tuple(sorted(journal_counts(self._disk)))
-            owner = Owner(self._cluster_id, self._format, counters, counts, not counts, self._nodes, self._slots_from)
+            placed, nodes, slots = not counts, self._nodes, self._slots_from
+            owner = Owner(self._cluster_id, self._format, counters, counts, placed, nodes, slots, self.directory)
             write_owner(self._disk, owner)
             self.kept, self._must_be_named = counters, False
         except OSError as error:

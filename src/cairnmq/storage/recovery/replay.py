@@ -28,6 +28,7 @@ from cairnmq.storage.files.format import (
 )
 from cairnmq.storage.journal.directories import read_journal
 from cairnmq.storage.journal.journal import Journal, JournalReader, Segment, write_again
+from cairnmq.storage.journal.replica_note import ReplicaNoteFile
 from cairnmq.storage.live.follow_path import FollowPath
 from cairnmq.storage.live.journal_fold import EVERYTHING, JournalFold
 from cairnmq.storage.live.queue import Queue
@@ -77,6 +78,11 @@ class Scan(Struct):
     behind: Behind | None = None  # what is known from behind the damage
     hole: Place | None = None  # the file ends here, before the checkpoint's split position; nothing is lost by that
     is_old: bool = False  # some of what was scanned is of an earlier version of the format
+
+    @classmethod
+    def of_nothing(cls, number: int, queues: dict[int, Queue], keyed: Keyeds) -> Scan:
+        """Of a journal that begins while the broker runs."""
+        return cls(number, 0, 0, JournalFold(number, queues, keyed, 0))
 
     @property
     def last_epoch(self) -> int:
@@ -307,14 +313,21 @@ def reopened(
 
 
 def followed(
-    disk: Disk, reader: JournalReader, scan: Scan, *, member: Leader, seed: int, segment_bytes: int
+    disk: Disk,
+    reader: JournalReader,
+    scan: Scan,
+    *,
+    member: Leader,
+    seed: int,
+    segment_bytes: int,
+    note: ReplicaNoteFile | None = None,
 ) -> FollowPath:
     """The journal, cut and ready to follow a leader. It leads only when it is promoted, as this `member`. `seed` is for
     one that nobody has written to yet: a follower takes its first leader's."""
     journal, fold = _journal(disk, reader, scan, scan.epoch, member, seed, segment_bytes), scan.fold
     journal.replicated_end = max(fold.position, min(fold.limit, journal.end))
     journal.durable_end = min(fold.durable_end, journal.replicated_end)
-    path = FollowPath(journal, fold, fold.batches)
+    path = FollowPath(journal, fold, fold.batches, note=note, opened_at=scan.start)
     if scan.damage is not None:
         path.refuse(scan.damage_text)
     return path

@@ -32,6 +32,11 @@ class Progress:
         self._watermarks: dict[int, int] = {}
         self.resume = resume or Resume(serial=image.serial)
 
+    def host(self, journal: int) -> None:
+        """One that begins now."""
+        self.positions.setdefault(journal, 0)
+        self.checkpointed.setdefault(journal, 0)
+
     @property
     def epoch(self) -> int:
         return max(self.epochs.values(), default=0)

@@ -81,6 +81,7 @@ class Shared(Struct):
     judge: Judge
     processes: dict[int, BrokerProcess]
     min_isr: int
+    prompt: bool  # leaders drop members whose session has ended at once
 
 
 class BrokerProcess(Process):
@@ -216,7 +217,7 @@ class BrokerProcess(Process):
             replicated_end=hosted.known.replicated,
             durable_end=hosted.known.durable,
             now_ms=now_ms,
-            settings=LeaderSettings(LAG_MAX_MS),
+            settings=LeaderSettings(LAG_MAX_MS, prompt=self.shared.prompt),
         )
         self.moved(hosted)
 

@@ -290,7 +290,7 @@ class Life:
             path.write(copy)
         except OSError:
             self.machine.disk.faults.clear()
-            path.failed(copy)
+            path.failed(copy, "the disk refuses")
         else:
             path.written(copy)
         self.machine.disk.faults.clear()
@@ -313,7 +313,7 @@ class Life:
             self.syncing, follower = None, self.follower
         assert isinstance(self.path, FollowPath)
         epoch = max((epoch for epoch, start in self.history.starts() if start < to), default=0)
-        self.path.cut(to, epoch)
+        self.path.cut(to, epoch, follower.record.epoch)
         follower.was_cut(to)
         self.known = follower.known
         if self.syncing is not None:

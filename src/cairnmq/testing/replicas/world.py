@@ -68,7 +68,9 @@ class ReplicaWorld:
             for number, ids in enumerate(replicas)
         ]
         self.store = SimStore(self.schedule, records)
-        self.shared = Shared(self.schedule, Network(self.schedule), self.store, Judge(), {}, shape.min_isr)
+        self.shared = Shared(
+            self.schedule, Network(self.schedule), self.store, Judge(), {}, shape.min_isr, prompt=seed % 4 == 0
+        )
         self.machines = {
             broker: Machine(broker, [n for n, ids in enumerate(replicas) if broker in ids]) for broker in brokers
         }

@@ -22,14 +22,14 @@ async def test_dropped_once_the_journal_works(tmp_path: Path, monkeypatch: pytes
         path = rig.ctx.store.engine.paths[0]
         kept = await rig.create("a")
         keys = [OffsetKey("g", topic_id, 0) for topic_id in (kept.topic_id, b"x" * 16)]
-        await rig.ctx.facts.commit([put(key, Committed(2)) for key in keys])
+        await rig.facts.commit([put(key, Committed(2)) for key in keys])
         path.stopped = "planted"
-        dropping = OffsetPurge(rig.ctx.facts, rig.ctx.coordinator.groups)
+        dropping = OffsetPurge(rig.facts, rig.coordinator.groups)
         dropping.start(rig.ctx.catalog.topic_ids)
-        await until(lambda: rig.ctx.facts.is_idle)
-        assert len(rig.ctx.coordinator.groups.offsets.topics("g")) == 2
+        await until(lambda: rig.facts.is_idle)
+        assert len(rig.coordinator.groups.offsets.topics("g")) == 2
         path.stopped = None
-        await until(lambda: set(rig.ctx.coordinator.groups.offsets.topics("g")) == {kept.topic_id})
+        await until(lambda: set(rig.coordinator.groups.offsets.topics("g")) == {kept.topic_id})
         dropping.close()
 
 
@@ -38,7 +38,7 @@ async def test_what_comes_while_others_are_stored_is_dropped_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_rig(tmp_path) as rig:
-        facts, offsets = rig.ctx.facts, rig.ctx.coordinator.groups.offsets
+        facts, offsets = rig.facts, rig.coordinator.groups.offsets
         commit, held, go_on = facts.commit, asyncio.Event(), asyncio.Event()
 
         async def slow(what: Sequence[KeyedRecord]) -> None:
@@ -46,7 +46,7 @@ async def test_what_comes_while_others_are_stored_is_dropped_too(
             await go_on.wait()
             await commit(what)
 
-        dropping = OffsetPurge(rig.ctx.facts, rig.ctx.coordinator.groups)
+        dropping = OffsetPurge(rig.facts, rig.coordinator.groups)
         with monkeypatch.context() as patch:
             patch.setattr(facts, "commit", slow)
             dropping.start(rig.ctx.catalog.topic_ids)

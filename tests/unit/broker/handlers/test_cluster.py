@@ -32,3 +32,16 @@ async def test_controllers_are_asked_elsewhere(tmp_path: Path) -> None:
         assert answer.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE and answer.brokers == []
         answer = await rig.ask(KEY, 1, DescribeClusterRequest(endpoint_type=9))
         assert answer.error_code == ErrorCode.UNSUPPORTED_ENDPOINT_TYPE and answer.brokers == []
+
+
+@scenario
+async def test_three_brokers(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        rig.join_cluster()
+        answer = await rig.ask(KEY, 1, DescribeClusterRequest())
+        assert answer.controller_id == 2
+        assert [(b.broker_id, b.host, b.port, b.rack) for b in answer.brokers] == [
+            (1, "127.0.0.1", 9092, "rack-1"),
+            (2, "second", 9192, "rack-2"),
+            (3, "third", 9292, None),
+        ]

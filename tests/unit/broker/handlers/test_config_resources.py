@@ -43,3 +43,11 @@ async def test_a_type_that_nobody_knows(tmp_path: Path) -> None:
     async with open_rig(tmp_path) as rig:
         answer = await rig.ask(74, 1, ListConfigResourcesRequest(resource_types=[TOPIC, 77]))
         assert (answer.error_code, answer.config_resources) == (ErrorCode.UNSUPPORTED_VERSION, [])
+
+
+@scenario
+async def test_every_live_broker_has_settings(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        rig.join_cluster()
+        answer = await rig.ask(74, 1, ListConfigResourcesRequest(resource_types=[4]))
+        assert [each.resource_name for each in answer.config_resources] == ["1", "2", "3"]

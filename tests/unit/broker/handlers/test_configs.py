@@ -332,3 +332,21 @@ async def test_former_name_of_a_setting(tmp_path: Path, former: str, name: str) 
             assert await replace(rig, BROKER, "1", {former: "8000"}, version=1) == 0
             (row,) = (await describe(rig, BROKER, "1", [name])).configs
             assert row.value == "8000"
+
+
+@scenario
+async def test_another_brokers_settings_go_through_the_store(tmp_path: Path) -> None:
+    """It applies them itself. What it was started with, only that broker knows, so it is not told here."""
+    async with open_rig(tmp_path) as rig:
+        assert await alter(rig, BROKER, "2", ("log.retention.ms", SET, "5000")) == ErrorCode.INVALID_REQUEST
+        rig.join_cluster()
+        before = (await describe(rig, BROKER, "1", ["log.retention.ms"])).configs
+        assert await alter(rig, BROKER, "2", ("log.retention.ms", SET, "5000")) == 0
+        assert await alter(rig, BROKER, "", ("log.segment.bytes", SET, "2000000")) == 0
+        told = await describe(rig, BROKER, "2")
+        assert {row.name: row.value for row in told.configs} == {
+            "log.retention.ms": "5000",
+            "log.segment.bytes": "2000000",
+        }
+        assert (await describe(rig, BROKER, "1", ["log.retention.ms"])).configs == before
+        assert (await describe(rig, BROKER, "9")).error_code == ErrorCode.INVALID_REQUEST

@@ -141,7 +141,7 @@ async def test_a_member_cannot_grow_by_saying_one_thing_at_a_time(tmp_path: Path
             epoch = told.member_epoch or epoch
             codes.add(told.error_code)
         assert codes == {0, ErrorCode.COORDINATOR_NOT_AVAILABLE}
-        assert rig.ctx.coordinator.groups.held_bytes() < 45_000, "live and stored; else it would be twice that"
+        assert rig.coordinator.groups.held_bytes() < 45_000, "live and stored; else it would be twice that"
         rig.now_ms += Tally.AGAIN_MS
         same = beat("a", epoch, rack_id="r", subscribed_topic_names=["orders"] * 500)
         assert (await rig.ask(HEARTBEAT, 1, same)).error_code == 0, "a name that is said twice is kept once"

@@ -200,7 +200,7 @@ async def test_what_is_written_but_not_visible_is_no_error_and_wakes_nobody(tmp_
     async with open_rig(tmp_path) as rig:
         await rig.create("a")
         queue, gate = rig.queue("a"), threading.Event()
-        rig.ctx.store.loops[queue.journal]._sync_thread.submit(gate.wait, 20)
+        rig.ctx.store.loops[queue.journal].threads.sync.submit(gate.wait, 20)
         try:
             at_start = asyncio.create_task(rig.fetch("a", 0, max_wait_ms=20_000, min_bytes=1))
             producing = asyncio.create_task(rig.produce("a", batch(b"x")))

@@ -85,7 +85,7 @@ async def test_before_version_1_the_session_time_is_the_rebalance_time_too(
     async with open_rig(tmp_path, AT_ONCE) as rig:
         joined = await rig.ask(JOIN, version, joining())
         assert joined.error_code == OK
-        (group,) = rig.ctx.coordinator.groups._live.values()
+        (group,) = rig.coordinator.groups._live.values()
         assert [member.rebalance_ms for member in group.members.values()] == [expected_ms]
 
 
@@ -157,7 +157,7 @@ async def test_offsets_of_topics_that_members_read_are_not_deleted(tmp_path: Pat
         identity = LeaveGroupRequest.MemberIdentity(member_id=joined.member_id)
         await rig.ask(LEAVE, 5, LeaveGroupRequest(group_id="g", members=[identity]))
         assert await forget("a") == OK
-        assert list(rig.ctx.coordinator.groups.offsets.groups()) == []
+        assert list(rig.coordinator.groups.offsets.groups()) == []
 
 
 @scenario
@@ -205,7 +205,7 @@ async def test_a_restart_finds_members_generation_and_assignments(tmp_path: Path
         await asyncio.sleep(0)
         abandoned.cancel()
     async with open_rig(tmp_path, AT_ONCE) as rig:
-        rig.ctx.coordinator.groups.resume(rig.now_ms)
+        rig.coordinator.groups.resume(rig.now_ms)
         assert await rig.ask(DESCRIBE, 6, DescribeGroupsRequest(groups=["g"])) == before
         beat = HeartbeatRequest(group_id="g", generation_id=joined.generation_id, member_id=joined.member_id)
         assert (await rig.ask(HEARTBEAT, 4, beat)).error_code == OK

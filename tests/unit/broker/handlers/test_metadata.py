@@ -11,6 +11,7 @@ import pytest
 
 from cairnmq.broker.handlers import metadata
 from cairnmq.broker.handlers.metadata import MetadataHandler
+from cairnmq.broker.leadership import JournalView
 from cairnmq.errors import ErrorCode
 from cairnmq.wire.apis import METADATA
 from cairnmq.wire.codec import encode
@@ -279,3 +280,66 @@ async def test_unknown_and_invalid_names_in_the_description(tmp_path: Path) -> N
         described, _ = await describe(rig, "z", "b", "a b")
         assert described == [("a b", 17, []), ("b", 0, [0]), ("z", 3, [])]
         assert rig.ctx.catalog.image.topic("z") is None
+
+
+# ------------------------------------------------------------------------------------------------------------ a cluster
+
+
+def told(answer: Any) -> list[tuple[int, ...]]:
+    return [
+        (row.error_code, row.leader_id, row.leader_epoch, *row.replica_nodes, *row.isr_nodes, *row.offline_replicas)
+        for row in answer.topics[0].partitions
+    ]
+
+
+@pytest.mark.parametrize("pieces", [False, True])
+@scenario
+async def test_partitions_of_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pieces: bool) -> None:
+    """Led here, elsewhere, by nobody, and by a broker that is not live. All brokers tell the same."""
+    if pieces:
+        monkeypatch.setattr(metadata, "TURN_ITEMS", 1)
+    async with open_rig(tmp_path, journals=(0, 1, 2, 3)) as rig:
+        topic = await rig.create("a", partitions=4)
+        rig.join_cluster(
+            JournalView(1, 5, (1, 2), (1, 2)),
+            JournalView(3, 6, (2, 3), (3,), (2,)),
+            JournalView(-1, 7, (3, 1), (3,), (3,)),
+            JournalView(9, 8, (9,), (9,)),
+        )
+        rows = {
+            0: (0, 1, 5, 1, 2, 1, 2),
+            1: (0, 3, 6, 2, 3, 3, 2),
+            2: (ErrorCode.LEADER_NOT_AVAILABLE, -1, 7, 3, 1, 3, 3),
+            3: (ErrorCode.LEADER_NOT_AVAILABLE, -1, 8, 9, 9),
+        }
+        expected = [rows[journal] for _, _, journal in topic.places()]
+        answer = await ask(rig, 12, ["a"] if not pieces else None)
+        assert told(answer) == expected
+        assert [(each.node_id, each.host) for each in answer.brokers] == [(1, "127.0.0.1"), (2, "second"), (3, "third")]
+        assert answer.controller_id == 2
+        asked = [DescribeTopicPartitionsRequest.TopicRequest(name="a")]
+        page = DescribeTopicPartitionsRequest(topics=asked, response_partition_limit=10)
+        assert told(await rig.ask(DESCRIBE_TOPIC_PARTITIONS, 0, page)) == expected
+
+
+@scenario
+async def test_leaders_are_told_at_once_and_in_sync_replicas_within_a_second(tmp_path: Path) -> None:
+    """An ISR that comes and goes must not cost the answers for 100,000 partitions each time."""
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        leadership = rig.join_cluster(JournalView(1, 1, (1, 2), (1, 2)))
+
+        async def now() -> tuple[int, list[int]]:
+            row = (await ask(rig, 12, ["a"])).topics[0].partitions[0]
+            return row.leader_id, row.isr_nodes
+
+        assert await now() == (1, [1, 2])
+        leadership.know(0, JournalView(1, 1, (1, 2), (1,)))
+        rig.now_ms += 999
+        assert await now() == (1, [1, 2])
+        rig.now_ms += 1
+        assert await now() == (1, [1])
+        leadership.know(0, JournalView(2, 2, (1, 2), (1,)))
+        assert await now() == (2, [1])
+        leadership.know_brokers(leadership.brokers[:1], 1)
+        assert await now() == (-1, [1])

@@ -31,4 +31,4 @@ async def test_rows_keep_the_order_of_the_request(tmp_path: Path) -> None:
             ("missing", 7, unknown), ("missing", 1, unknown), ("missing", 0, unknown),
             ("a", 7, unknown), ("a", 1, ErrorCode.OFFSET_METADATA_TOO_LARGE), ("a", 0, ErrorCode.NONE),
         ]  # fmt: skip
-        assert rig.ctx.coordinator.groups.offsets.topics("g").keys() == {rig.ctx.catalog.image.topic("a").topic_id}
+        assert rig.coordinator.groups.offsets.topics("g").keys() == {rig.ctx.catalog.image.topic("a").topic_id}

@@ -153,7 +153,7 @@ async def test_commits_for_what_does_not_exist(tmp_path: Path) -> None:
         assert await commit(rig, "g", 1, topic="none") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert await commit(rig, "g", 1, partition=1) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert await commit(rig, "g", 1, partition=1, version=10) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert list(rig.ctx.coordinator.groups.offsets.groups()) == []
+        assert list(rig.coordinator.groups.offsets.groups()) == []
 
 
 @scenario
@@ -222,10 +222,10 @@ async def test_when_it_was_committed_and_for_how_long(tmp_path: Path) -> None:
     async with open_rig(tmp_path) as rig:
         topic = await rig.create("a")
         await commit(rig, "g", 1, version=4, retention_time_ms=1000)
-        stored = rig.ctx.coordinator.groups.offsets.get("g", topic.topic_id, 0)
+        stored = rig.coordinator.groups.offsets.get("g", topic.topic_id, 0)
         assert stored is not None and (stored.commit_ms, stored.expire_ms) == (NOW_MS, NOW_MS + 1000)
         await commit(rig, "g", 1, version=5)
-        stored = rig.ctx.coordinator.groups.offsets.get("g", topic.topic_id, 0)
+        stored = rig.coordinator.groups.offsets.get("g", topic.topic_id, 0)
         assert stored is not None and stored.expire_ms == -1
 
 
@@ -235,7 +235,7 @@ async def test_a_stopped_journal_is_told_and_nothing_is_kept(tmp_path: Path) -> 
         await rig.create("a")
         rig.ctx.store.engine.paths[0].stopped = "planted"
         assert await commit(rig, "g", 1) == ErrorCode.COORDINATOR_NOT_AVAILABLE
-        assert list(rig.ctx.coordinator.groups.offsets.groups()) == []
+        assert list(rig.coordinator.groups.offsets.groups()) == []
 
 
 @scenario

@@ -510,9 +510,9 @@ async def test_queue_is_looked_up_once_per_partition(tmp_path: Path, monkeypatch
         await rig.create("t", partitions=2)
         asked: list[int] = []
 
-        def counted(ctx: Context, topic: Topic | None, partition: int) -> Queue | None:
+        def counted(ctx: Context, topic: Topic | None, partition: int, missing: Refusal) -> Queue | Refusal:
             asked.append(partition)
-            return queue_lookup.find_queue(ctx, topic, partition)
+            return queue_lookup.find_queue(ctx, topic, partition, missing)
 
         monkeypatch.setattr(produce_module, "find_queue", counted)
         parts = [ProduceRequest.PartitionProduceData(index=index, records=batch(b"x")) for index in range(2)]

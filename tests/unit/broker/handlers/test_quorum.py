@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cairnmq.broker.leadership import JournalView
 from cairnmq.errors import ErrorCode
 from cairnmq.wire.messages import DescribeQuorumRequest
 from unit.broker.rig import NOW_MS, Rig, open_rig, scenario
@@ -46,4 +47,19 @@ async def test_nothing_else_has_a_quorum(tmp_path: Path, topic: str, partition: 
         await rig.create("a")
         _, found = await describe(rig, 2, topic, partition)
         assert (found.partition_index, found.error_code) == (partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        assert (found.leader_id, found.current_voters) == (-1, [])
+
+
+@scenario
+async def test_the_controller_of_a_cluster_is_the_voter(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        rig.join_cluster(JournalView(2, 8, (1, 2), (1, 2)))
+        answer, found = await describe(rig, 2)
+        assert (found.leader_id, found.leader_epoch) == (2, 8)
+        assert [(each.replica_id, each.log_end_offset) for each in found.current_voters] == [(2, -1)]
+        assert [each.replica_id for each in found.observers] == [1, 3]
+        assert found.observers[0].log_end_offset == found.high_watermark
+        assert [(node.node_id, node.listeners[0].port) for node in answer.nodes] == [(1, 9092), (2, 9192), (3, 9292)]
+        rig.ctx.leadership.know_brokers(rig.ctx.leadership.brokers, -1)
+        _, found = await describe(rig, 2)
         assert (found.leader_id, found.current_voters) == (-1, [])

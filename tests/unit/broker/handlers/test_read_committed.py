@@ -49,7 +49,7 @@ def allow(rig: Rig) -> list[tuple[str, int, int, int]]:
         asked.append(question)
         return ErrorCode.NONE
 
-    rig.ctx.transactions.admits = admits  # type: ignore[method-assign]
+    rig.transactions.admits = admits  # type: ignore[method-assign]
     return asked
 
 
@@ -80,7 +80,7 @@ async def test_the_coordinator_is_asked(tmp_path: Path) -> None:
         asked = allow(rig)
         assert (await send(rig, 5, b"x", epoch=2)).error_code == 0
         assert asked == [("t5", 5, 2, rig.queue("a").queue_id)]
-        rig.ctx.transactions.admits = lambda *question: ErrorCode.INVALID_PRODUCER_ID_MAPPING  # type: ignore[method-assign]
+        rig.transactions.admits = lambda *question: ErrorCode.INVALID_PRODUCER_ID_MAPPING  # type: ignore[method-assign]
         refused = await send(rig, 5, b"x", epoch=2, sequence=1)
         assert refused.error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
         assert rig.queue("a").end == 1

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cairnmq.broker.leadership import JournalView
 from cairnmq.errors import ErrorCode
 from cairnmq.wire.messages import AlterPartitionReassignmentsRequest, ListPartitionReassignmentsRequest
 from unit.broker.rig import Rig, open_rig, scenario
@@ -44,3 +45,13 @@ async def test_none_is_under_way(tmp_path: Path, all_topics: bool) -> None:
         asked = ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics(name="a", partition_indexes=[0])
         answer = await rig.ask(46, 0, ListPartitionReassignmentsRequest(topics=None if all_topics else [asked]))
         assert (answer.error_code, answer.error_message, answer.topics) == (0, None, [])
+
+
+@scenario
+async def test_a_partition_of_a_cluster_stays_on_its_journals_replicas(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        rig.join_cluster(JournalView(2, 5, (2, 3), (2, 3)))  # led elsewhere: any broker may be asked
+        assert await reassign(rig, "a", 0, [2, 3]) == 0
+        for elsewhere in ([1, 2], [3, 2], [2]):
+            assert await reassign(rig, "a", 0, elsewhere) == ErrorCode.INVALID_REPLICA_ASSIGNMENT

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from cairnmq.broker.coordination import offset_purge
+from cairnmq.broker.leadership import JournalView
 from cairnmq.errors import ErrorCode
 from cairnmq.groups.offsets import Committed, OffsetKey, put
 from cairnmq.wire.messages import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
@@ -158,13 +159,13 @@ async def test_deleted_while_the_journal_has_stopped(tmp_path: Path, monkeypatch
     monkeypatch.setattr(offset_purge, "RETRY_SECONDS", 0.01)
     async with open_rig(tmp_path) as rig:
         topic = await rig.create("a")
-        await rig.ctx.facts.commit([put(OffsetKey("g", topic.topic_id, 0), Committed(2))])
+        await rig.facts.commit([put(OffsetKey("g", topic.topic_id, 0), Committed(2))])
         path = rig.ctx.store.engine.paths[0]
         path.stopped = "the disk is full"
         assert [answer[2] for answer in await delete(rig, "a")] == [0]
-        assert not rig.ctx.catalog.image.topics and rig.ctx.coordinator.groups.offsets.topics("g")
+        assert not rig.ctx.catalog.image.topics and rig.coordinator.groups.offsets.topics("g")
         path.stopped = None
-        await until(lambda: not rig.ctx.coordinator.groups.offsets.topics("g"))
+        await until(lambda: not rig.coordinator.groups.offsets.topics("g"))
 
 
 @scenario
@@ -277,3 +278,11 @@ async def test_growth_only_validated(tmp_path: Path) -> None:
         await rig.create("a")
         assert await grow(rig, ("a", 3, None), validate_only=True) == [("a", 0)]
         assert len(rig.ctx.store.queues) == 1
+
+
+@scenario
+async def test_a_new_topic_has_the_replicas_of_its_journal(tmp_path: Path) -> None:
+    async with open_rig(tmp_path) as rig:
+        rig.join_cluster(JournalView(1, 1, (1, 2, 3), (1, 2, 3)))
+        (answer,) = await create(rig, wanted("a", factor=-1))
+        assert (answer.error_code, answer.replication_factor) == (0, 3)

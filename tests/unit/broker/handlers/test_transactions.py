@@ -137,7 +137,7 @@ class Client:
 
 async def settled(rig: Rig) -> None:
     """Every transaction whose end has begun has ended."""
-    await rig.ctx.transactions.settled()
+    await rig.transactions.settled()
 
 
 async def committed(rig: Rig, group: str, topic: str, *, stable: bool = True) -> tuple[int, int]:
@@ -243,7 +243,7 @@ async def test_time_is_up(tmp_path: Path) -> None:
         await rig.create("a")
         client = await Client(rig).ready(timeout_ms=5_000)
         await client.send("a", 0, b"x")
-        coordinator = rig.ctx.transactions
+        coordinator = rig.transactions
         began = coordinator._now()
         assert list(coordinator.core.advance(began + 4_000, 0)) == []
         for name, decision in coordinator.core.advance(began + 6_000, 0):
@@ -353,11 +353,11 @@ async def test_a_restart_goes_on(tmp_path: Path, version: int) -> None:
 
         # The broker dies when the decision is stored, before the first marker.
         ends = End("decided", Producer(decided.pid, 0), commit=True, raises_epoch=True)
-        await rig.ctx.facts.commit(rig.ctx.transactions.core.end(ends, None, rig.now_ms, -1).records)
+        await rig.facts.commit(rig.transactions.core.end(ends, None, rig.now_ms, -1).records)
     async with open_rig(tmp_path) as rig:
         assert (await state(rig, "decided")).transaction_state == "PrepareCommit"
         assert await committed(rig, "g", "a") == (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
-        rig.ctx.transactions.start(10**9, 10**9)
+        rig.transactions.start(10**9, 10**9)
         await settled(rig)
         assert (await state(rig, "decided")).transaction_state == "CompleteCommit"
         assert await committed(rig, "g", "a") == (0, 5)
@@ -375,11 +375,11 @@ async def test_epochs_run_out(tmp_path: Path) -> None:
         await rig.create("a")
         client = await Client(rig).ready()
         first = client.pid
-        record = rig.ctx.transactions.core.describe("t")
+        record = rig.transactions.core.describe("t")
         assert record is not None
         last = TransactionRecord(first, 32766, record.state, record.timeout_ms, record.update_ms)
-        await rig.ctx.facts.commit([put("t", last)])
-        rig.ctx.transactions.core.reload("t")
+        await rig.facts.commit([put("t", last)])
+        rig.transactions.core.reload("t")
         client.epoch = 32766
         assert await client.send("a", 0, b"x") == 0
         answer = await client.ask_end(True)
@@ -483,7 +483,7 @@ async def test_markers_are_tried_until_they_are_written(tmp_path: Path, monkeypa
                 raise StorageStopped("the disk is full")
             return await write(markers)
 
-        rig.ctx.transactions._write_markers = twice_in_vain
+        rig.transactions._write_markers = twice_in_vain
         assert await client.end() == 0
         assert tries == [1, 1, 1] and stable(rig) == (2, 2)
 

@@ -24,17 +24,17 @@ async def commit(rig: Rig, group: str, topic: str, offsets: dict[int, int]) -> N
     known = rig.ctx.catalog.image.topic(topic)
     assert known is not None
     facts = [put(OffsetKey(group, known.topic_id, index), Committed(offset)) for index, offset in offsets.items()]
-    await rig.ctx.facts.commit(facts)
+    await rig.facts.commit(facts)
 
 
 async def member(rig: Rig, group: str) -> str:
     """A stable group of one; the member's id."""
     answers: list[object] = []
     command = Join(group, "", "i-1", "reader", "/10.1.2.3", 10_000, 10_000, "consumer", (("range", b""),))
-    rig.ctx.coordinator.join(command, answers.append)
+    rig.coordinator.join(command, answers.append)
     member_id: str = answers[0].member_id  # type: ignore[attr-defined]
     synced = asyncio.get_running_loop().create_future()
-    rig.ctx.coordinator.sync(Sync(group, 1, member_id, "i-1", assignments={member_id: b""}), synced.set_result)
+    rig.coordinator.sync(Sync(group, 1, member_id, "i-1", assignments={member_id: b""}), synced.set_result)
     assert (await synced).error == 0
     return member_id
 
@@ -169,7 +169,7 @@ async def test_a_group_of_the_consumer_protocol(tmp_path: Path) -> None:
         await rig.create("orders", partitions=2)
         told = asyncio.get_running_loop().create_future()
         report = Report("g", "m", 0, "reader", "/10.1.2.3", None, "r1", 5_000, ["orders"], None, None, {})
-        rig.ctx.coordinator.report(report, told.set_result)
+        rig.coordinator.report(report, told.set_result)
         assert (await told).epoch == 2
         (row,) = json.loads((await web.get("/api/v1/groups"))[2])
         assert (row["type"], row["state"], row["members"]) == ("consumer", "Stable", 1)

@@ -83,7 +83,7 @@ async def used(rig: Rig) -> None:
     """A topic with records, a group that is behind, a request that was measured."""
     topic = await rig.create("orders", partitions=2)
     await rig.produce("orders", batch(*[b"x"] * 5), partition=1)
-    await rig.ctx.facts.commit([put(OffsetKey('g"1', topic.topic_id, 1), Committed(2))])
+    await rig.facts.commit([put(OffsetKey('g"1', topic.topic_id, 1), Committed(2))])
     await rig.ask(METADATA, 9, MetadataRequest(topics=None))
     rig.ctx.metrics.request(METADATA).observe(0.001)
 

@@ -119,13 +119,13 @@ async def test_the_next_segment_is_made_in_advance_unless_room_is_needed() -> No
     while not prepared(desk):
         assert await desk.produce()
         await asyncio.sleep(0.02)
-    desk.loop.room_is_needed(True)
+    desk.loop.room.is_needed(True)
     await until(lambda: not prepared(desk))
     for _ in range(8):
         assert await desk.produce()
         await asyncio.sleep(0.01)
         assert not prepared(desk)
-    desk.loop.room_is_needed(False)
+    desk.loop.room.is_needed(False)
     while not prepared(desk):
         assert await desk.produce()
         await asyncio.sleep(0.02)

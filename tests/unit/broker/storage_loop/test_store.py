@@ -37,7 +37,7 @@ async def test_who_waits_is_told_of_a_write_that_fails_in_the_same_turn(tmp_path
 async def test_facts_that_cannot_be_staged_stop_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No memory for the second of two: neither is stored, and what is decided later does not wait for them."""
     async with open_rig(tmp_path) as rig:
-        facts, store = rig.ctx.facts, rig.ctx.store
+        facts, store = rig.facts, rig.ctx.store
         real, before = journal.encode_fact, store.engine.paths[0].journal.staged_end
 
         def starved(fact: Fact) -> bytes:
@@ -51,7 +51,7 @@ async def test_facts_that_cannot_be_staged_stop_nobody_else(tmp_path: Path, monk
             await facts.commit([put(OffsetKey("g", bytes(16), 0), Committed(1)), (SPACE, key, b"large")])
         assert store.engine.paths[0].journal.staged_end == before
         await facts.commit([put(OffsetKey("g", bytes(16), 1), Committed(2))])
-        assert list(rig.ctx.coordinator.groups.offsets.topics("g")[bytes(16)]) == [1]
+        assert list(rig.coordinator.groups.offsets.topics("g")[bytes(16)]) == [1]
 
 
 @scenario

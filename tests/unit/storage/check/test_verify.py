@@ -14,8 +14,11 @@ from cairnmq.metadata.catalog import Catalog
 from cairnmq.metadata.inspection import read_cluster, read_counters, read_queues
 from cairnmq.metadata.sqlite import SqliteStore
 from cairnmq.storage.check.verify import verify
+from cairnmq.storage.files import sealed_json
 from cairnmq.storage.files.disk import RealDisk, lock
 from cairnmq.storage.files.format import Keyed
+from cairnmq.storage.journal.journal import JournalReader
+from cairnmq.storage.journal.replica_note import ReplicaNote
 from cairnmq.storage.recovery.owner import Owner, write_owner
 from cairnmq.storage.recovery.witness import witness_fact
 from unit.storage.data_directory import NOW, DataDirectory, worn
@@ -342,3 +345,70 @@ def test_journals_that_a_start_refuses_are_a_finding(tmp_path: Path) -> None:
     write_owner(RealDisk(journals), Owner("another"))
     (finding,) = whose(data, journals)
     assert f"{journals}: the journals in {journals} belong to the cluster another" in finding
+
+
+# ------------------------------------------------------------------------------------------- several directories
+
+
+def test_several_directories_are_checked_each_and_compared(data: Path, original: Path, tmp_path: Path) -> None:
+    assert list(verify([str(original), str(data)], None, read_queues)) == []
+    hurt = Path(shutil.copytree(original, tmp_path / "hurt"))
+    file = files(hurt, "queues/t-1/*.log")[0]
+    flip(file, 100)
+    found = list(verify([f"{original}/", str(data), str(hurt)], None, read_queues))
+    alone = findings(hurt)
+    assert alone and set(alone) < set(found)
+    assert any(f"differs from {original} and {data} at offset" in line for line in found)
+
+
+def test_a_replica_has_its_metadata_elsewhere(data: Path, tmp_path: Path) -> None:
+    shared = tmp_path / "cluster.db"
+    (data / "meta.db").rename(shared)
+    assert any("meta.db: is missing" in line for line in lines(data))
+    RealDisk(f"{data}/journal").replace("0/replica.json", sealed_json.seal(ReplicaNote()))
+    assert lines(data) == [
+        f"note: {data}: shares its metadata with other brokers; --metadata names the file, for checks against it"
+    ]
+    assert list(verify([str(data)], None, read_queues, read_counters, read_cluster, str(shared))) == []
+    shared.unlink()
+    missing = list(verify([str(data)], None, read_queues, metadata=str(shared)))
+    assert [line for line in missing if line.startswith(f"{shared}: is missing")]
+
+
+def test_one_that_went_on_is_compared_over_what_both_have(original: Path, data: Path) -> None:
+    more = DataDirectory(data)
+    more.produce(3)
+    more.split()
+    more.checkpoint()
+    more.stop()
+    assert list(verify([str(original), str(data)], None, read_queues)) == []
+    name = files(data, "journal/0/*.jnl")[0]
+    flip(name, 700)
+    found = list(verify([str(original), str(data)], None, read_queues))
+    assert any(line.startswith(f"{name}: differs from {original} at journal position 700,") for line in found)
+
+
+def test_a_directory_that_a_broker_has_is_not_compared(original: Path, data: Path) -> None:
+    with closing(lock(str(data))):
+        found = list(verify([str(original), str(data)], None, read_queues))
+    assert len(found) == 1 and found[0].startswith(f"{data}: ")
+
+
+def test_what_one_says_of_itself_is_not_said_twice(original: Path, tmp_path: Path) -> None:
+    assert list(verify([str(original), str(tmp_path)], None, read_queues)) == [
+        f"{tmp_path}: not a CairnMQ data directory"
+    ]
+
+
+def test_a_followers_file_may_go_on_without_a_head(data: Path) -> None:
+    """Where it was stopped or cut; a leader begins each with one."""
+    disk = RealDisk(f"{data}/journal")
+    first, *_ = files(data, "journal/0/*.jnl")
+    with closing(JournalReader(disk, 0)) as reader:
+        ends = [entry.end for entry in reader.entries(0, reader.segment_end(0))]
+    content, middle = first.read_bytes(), ends[len(ends) // 2]
+    cut(first, middle)
+    (first.parent / f"{middle:020d}.jnl").write_bytes(content[middle:])
+    assert [line for line in findings(data) if "no segment head" in line]
+    disk.replace("0/replica.json", sealed_json.seal(ReplicaNote()))
+    assert findings(data) == []

@@ -92,6 +92,23 @@ def test_keyed_facts_and_moved_starts_are_folded(leading: Leading, following: Fo
     assert following.queues[1].log_start == 3 and following.keyed == {("s", b"b"): b"2"}
 
 
+def test_what_waits_does_not_need_the_bytes_that_it_came_in(leading: Leading, following: Following) -> None:
+    """They arrive in memory that is used again."""
+    leading.put(sequence=0, transactional=True)
+    leading.path.stage_marker(leading.queues[1], Marker(1, 8, 0, True, 4), NOW)
+    leading.put(count=5)
+    leading.path.stage_fact(leading.queues[1], StartMoved(3), NOW)
+    leading.path.stage_keyed([Keyed("s", b"a", b"1")], NOW)
+    leading.write()
+    arrived = bytearray(leading.content())
+    following.copy(memoryview(arrived))
+    arrived[:] = b"\xff" * len(arrived)
+    following.path.replicated_to(following.end, following.end, NOW)
+    queue = following.queues[1]
+    assert (queue.log_start, queue.end, queue.last_stable) == (3, 7, 7) and following.keyed == {("s", b"a"): b"1"}
+    assert content(following.path) == bytes(leading.content())
+
+
 def test_unknown_queue_is_waited_for() -> None:
     leading, following = Leading(), Following(next_queue=2)
     first = leading.put(queue=1)
@@ -146,7 +163,7 @@ def test_failed_write_is_asked_for_again(leading: Leading, following: Following)
     with pytest.raises(OSError):
         following.path.write(copy)
     following.disk.faults.clear()
-    following.path.failed(copy)
+    following.path.failed(copy, "no space")
     assert following.end == copy.groups[0][0].end
     following.copy(data[following.end :])
     assert content(following.path) == bytes(data)
@@ -156,7 +173,7 @@ def test_cut_forgets_what_was_not_replicated(leading: Leading, following: Follow
     first = leading.put(count=3)
     leading.put(count=2)
     following.follow(leading, replicated=first)
-    following.path.cut(first, 4)
+    following.path.cut(first, 4, 9)
     assert following.end == first and following.queues[1].state.end == 3
     other = Leading(epoch=7)
     other.path.journal.end = other.path.journal.staged_end = first
@@ -172,7 +189,7 @@ def test_cut_below_the_replicated_end_is_refused(leading: Leading, following: Fo
     leading.put()
     following.follow(leading)
     with pytest.raises(Fault, match=f"cannot be cut at {first}"):
-        following.path.cut(first, 4)
+        following.path.cut(first, 4, 9)
 
 
 def test_start_folds_up_to_the_end_that_was_stored(leading: Leading, following: Following) -> None:
@@ -247,9 +264,9 @@ def test_cut_that_the_disk_refused_is_made_again(leading: Leading, following: Fo
     following.follow(leading, replicated=first)
     following.disk.faults[following.disk.operations + 3] = errno.EIO
     with pytest.raises(OSError):
-        following.path.cut(first, 4)
+        following.path.cut(first, 4, 9)
     following.disk.faults.clear()
-    following.path.cut(first, 4)
+    following.path.cut(first, 4, 9)
     assert following.end == first
     following.follow(leading)
     assert following.path.folded_end == leading.end and following.queues[1].state.end == 2

@@ -1,5 +1,6 @@
 // The first view: the broker, its topics, its groups, and what it has on disk.
 
+import { ClusterCard } from "./cluster.js";
 import { $, Line, Tiles, make, setClass, setText, show } from "./dom.js";
 import { byteRate, bytes, groupLink, milliseconds, number, plural, rate, span, topicLink } from "./format.js";
 import { Levels, Rates } from "./history.js";
@@ -84,6 +85,7 @@ export class Overview {
           : `${number(row.first_offset)} to ${number(row.end_offset - 1)}`),
       ],
     });
+    this.cluster = new ClusterCard();
     for (const [id, list] of [["topic-filter", () => this.showTopics()], ["group-filter", () => this.showGroups()]]) {
       $(id).addEventListener("input", list);
     }
@@ -98,6 +100,7 @@ export class Overview {
     this.showTiles(seen);
     this.showTopics();
     this.showGroups();
+    this.cluster.set(seen.cluster);
     this.showStorage(seen);
     return broker;
   }

@@ -1,0 +1,111 @@
+"""The leader's side of replication: what followers ask for, and the bytes of the journals that go to them.
+
+A request waits for news: bytes, a sync that somebody waits for, another leader, or a later request of the same link.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from weakref import WeakKeyDictionary
+
+from msgspec import Struct
+
+from cairnmq.broker.cluster.journal_replica import JournalReplica
+from cairnmq.broker.internal.answer import Answer
+from cairnmq.broker.internal.journal_messages import position_of, told_of
+from cairnmq.broker.internal.peer import Parked, Peer
+from cairnmq.replication.messages import Accepted, FetchPosition
+from cairnmq.replication.records import ClusterView
+from cairnmq.storage.api.serving import Engine, FileRange
+from cairnmq.wire.internal import JournalAsk, JournalTold, NotLeader, ReplicaFetch
+
+JOURNAL_BYTES_MAX = 2 << 20
+RESEND_MS = 1_000
+
+
+class _Sent(Struct):
+    """What went to a follower last, by one link, of one journal."""
+
+    at_ms: int = 0
+    end: int = 0
+    sync_told: int = -1  # it was asked to sync up to here at least
+
+
+class FetchService:
+    """`view` gives the metadata as of now; None before they are read."""
+
+    def __init__(
+        self,
+        replicas: Mapping[int, JournalReplica],
+        engine: Engine,
+        view: Callable[[], ClusterView | None],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._replicas = replicas
+        self._engine = engine
+        self._view = view
+        self._now_ms = now_ms
+        self._parked: dict[int, set[Peer]] = {}
+        self._sent: WeakKeyDictionary[Peer, dict[int, _Sent]] = WeakKeyDictionary()
+
+    def wake(self, journal: int) -> None:
+        """There are news about a journal."""
+        for peer in self._parked.get(journal, ()):
+            peer.wake()
+
+    async def serve(self, peer: Peer, request: ReplicaFetch) -> Answer:
+        """What a follower's request gets."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + request.wait_ms / 1000
+        while True:
+            answer, has_news = self._look(peer, request)
+            if has_news:
+                return answer
+            why = await self._park(peer, request.journals, until - loop.time())
+            if why is Parked.SUPERSEDED:
+                return Answer()
+            if why is Parked.TIMED_OUT:
+                return self._look(peer, request)[0]
+
+    async def _park(self, peer: Peer, asks: Sequence[JournalAsk], seconds: float) -> Parked:
+        for ask in asks:
+            self._parked.setdefault(ask.journal, set()).add(peer)
+        try:
+            return await peer.park(seconds)
+        finally:
+            for ask in asks:
+                self._parked[ask.journal].discard(peer)
+
+    def _look(self, peer: Peer, request: ReplicaFetch) -> tuple[Answer, bool]:
+        sent_before = self._sent.setdefault(peer, {})
+        told: list[JournalTold] = []
+        parts: list[list[FileRange]] = []
+        has_news, room, view = False, request.max_bytes, self._view()
+        for ask in request.journals:
+            replica, asked = self._replicas.get(ask.journal), position_of(ask)
+            reply = replica.asked(asked, view) if replica is not None and view is not None else None
+            ranges: list[FileRange] = []
+            if isinstance(reply, Accepted):
+                sent = sent_before.setdefault(ask.journal, _Sent())
+                ranges = self._ranges(ask.journal, asked, sent, min(room, JOURNAL_BYTES_MAX))
+                if reply.sync and asked.end > sent.sync_told:
+                    sent.sync_told, has_news = asked.end, True
+                has_news = has_news or bool(ranges)
+            else:
+                has_news = True
+            size = sum(each.size for each in ranges)
+            room -= size
+            told.append(told_of(ask.journal, reply or NotLeader(replica.epoch if replica is not None else 0), size))
+            parts.append(ranges)
+        return Answer(told, parts), has_news
+
+    def _ranges(self, journal: int, asked: FetchPosition, sent: _Sent, room: int) -> list[FileRange]:
+        """None while what was sent before is still on its way: this request was made before it arrived."""
+        now_ms = self._now_ms()
+        if asked.echo_ms < sent.at_ms and asked.end < sent.end and now_ms - sent.at_ms < RESEND_MS:
+            return []
+        ranges = self._engine.file_ranges(journal, asked.end, room) if room > 0 else []
+        if ranges:
+            sent.at_ms, sent.end = now_ms, asked.end + sum(each.size for each in ranges)
+        return ranges

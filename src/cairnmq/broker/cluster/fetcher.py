@@ -1,0 +1,146 @@
+"""A follower's requests to one leader: all journals that it leads in one request, two requests under way.
+
+The second one tells progress at once (written, synced) while the first one waits at the leader for more to come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from cairnmq.broker.cluster.journal_copying import JournalCopying
+from cairnmq.broker.internal.journal_messages import ask_of, reply_of
+from cairnmq.broker.internal.link import Fetched, Link, LinkClosed, RequestFailed
+from cairnmq.errors import Fault
+from cairnmq.os_errors import text_of
+from cairnmq.replication.messages import FetchPosition
+from cairnmq.wire.internal import NotLeader, ReplicaFetch
+
+log = logging.getLogger("cairnmq.broker")
+
+WAIT_MS = 500
+MAX_BYTES = 4 << 20
+UNDER_WAY_MAX = 2
+RETRY_SECONDS = 0.2
+
+
+class Fetcher:
+    """Works while there is a link to the leader (`use`). `unsplit`: bytes of a journal that are not split yet."""
+
+    def __init__(self, leader: int, unsplit: Callable[[int], int]) -> None:
+        self.leader = leader
+        self._unsplit = unsplit
+        self._copyings: dict[int, JournalCopying] = {}
+        self._told: dict[int, FetchPosition] = {}  # journal -> what was asked last
+        self._under_way = 0
+        self._due = asyncio.Event()
+        self._asking: asyncio.Task[None] | None = None
+
+    def follow(self, copying: JournalCopying) -> None:
+        self._copyings[copying.number] = copying
+        self._told.pop(copying.number, None)
+        self._due.set()
+
+    def unfollow(self, copying: JournalCopying) -> None:
+        self._copyings.pop(copying.number, None)
+
+    def progressed(self, journal: int) -> None:
+        """It has synced more."""
+        if journal in self._copyings:
+            self._due.set()
+
+    def use(self, link: Link) -> None:
+        """A new link to the leader; one before it has ended."""
+        before = self._asking
+        self._asking = asyncio.get_running_loop().create_task(self._run(link, before))
+
+    async def close(self) -> None:
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.gather(self._asking, return_exceptions=True)
+
+    async def _run(self, link: Link, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            before.cancel()
+            await asyncio.gather(before, return_exceptions=True)
+        exchanges: set[asyncio.Task[None]] = set()
+        self._told.clear()
+        self._under_way = 0
+        self._due.set()
+        try:
+            await self._ask_on(link, exchanges)
+        finally:
+            # What has arrived is taken to its end: half of an append would be a gap in what is known of the journal.
+            await asyncio.gather(*exchanges, return_exceptions=True)
+
+    async def _ask_on(self, link: Link, exchanges: set[asyncio.Task[None]]) -> None:
+        """Until the link ends."""
+        loop = asyncio.get_running_loop()
+        link.closed.add_done_callback(lambda _: self._due.set())
+        while not link.closed.done():
+            await self._due.wait()
+            self._due.clear()
+            asks = self._asks()
+            if not asks or self._under_way >= UNDER_WAY_MAX or (self._under_way and not self._has_news(asks)):
+                continue
+            self._told.update(asks)
+            self._under_way += 1
+            exchange = loop.create_task(self._exchange(link, asks))
+            exchanges.add(exchange)
+            exchange.add_done_callback(exchanges.discard)
+
+    def _asks(self) -> dict[int, FetchPosition]:
+        return {
+            number: copying.follower.position()
+            for number, copying in self._copyings.items()
+            if copying.follower is not None and not copying.is_busy
+        }
+
+    def _has_news(self, asks: dict[int, FetchPosition]) -> bool:
+        def differs(number: int, asked: FetchPosition) -> bool:
+            told = self._told.get(number)
+            return told is None or (told.epoch, told.end, told.synced) != (asked.epoch, asked.end, asked.synced)
+
+        return any(differs(number, asked) for number, asked in asks.items())
+
+    async def _exchange(self, link: Link, asks: dict[int, FetchPosition]) -> None:
+        try:
+            request = ReplicaFetch(
+                WAIT_MS, MAX_BYTES, [ask_of(number, asked, self._unsplit(number), 0) for number, asked in asks.items()]
+            )
+            with await link.fetch(request) as fetched:
+                await self._take(asks, fetched)
+        except LinkClosed:
+            return
+        except RequestFailed as error:
+            log.warning("broker %d could not serve a follower's request: %s", self.leader, error)
+            await asyncio.sleep(RETRY_SECONDS)
+        finally:
+            self._under_way -= 1
+            self._due.set()
+
+    async def _take(self, asks: dict[int, FetchPosition], fetched: Fetched) -> None:
+        for told in fetched.journals:
+            copying, reply = self._copyings.get(told.journal), reply_of(told)
+            if copying is None or told.journal not in asks:
+                continue
+            copying.is_busy = True
+            try:
+                if isinstance(reply, NotLeader):  # or not yet
+                    await copying.wait_for_leader()
+                    continue
+                await copying.replied(asks[told.journal], reply, fetched.data(told.journal))
+                if copying.follower is not None:
+                    copying.state.trouble = ""
+            except (Fault, OSError) as error:
+                self._note(copying, text_of(error))
+                await asyncio.sleep(RETRY_SECONDS)
+            finally:
+                copying.is_busy = False
+
+    def _note(self, copying: JournalCopying, trouble: str) -> None:
+        """Said once: it is tried again without end."""
+        if copying.state.trouble != trouble:
+            copying.state.trouble = trouble
+            log.error("journal %d: following broker %d: %s", copying.number, self.leader, trouble)

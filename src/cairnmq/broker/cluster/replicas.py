@@ -1,0 +1,246 @@
+"""All journals that this broker hosts, and what they share: the view of the metadata, links, requests of followers.
+
+The metadata say what is to be: this module hands each record to its journal's replica, and the news of replicas to
+whoever needs them. It decides nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Protocol
+
+from cairnmq.broker.cluster.fetch_service import FetchService
+from cairnmq.broker.cluster.fetchers import Fetchers
+from cairnmq.broker.cluster.journal_copying import JournalCopying
+from cairnmq.broker.cluster.journal_replica import JournalReplica
+from cairnmq.broker.cluster.led_coordinators import LedCoordinators
+from cairnmq.broker.cluster.replica_notes import ReplicaNotes
+from cairnmq.broker.cluster.replica_state import ReplicaState
+from cairnmq.broker.leadership import NOBODY, JournalView, KnownBroker, Leadership
+from cairnmq.errors import Fault
+from cairnmq.metadata.cluster_image import ClusterImage
+from cairnmq.replication.leader import LeaderSettings
+from cairnmq.replication.records import ClusterView, JournalRecord, Member, Proposal, PublishedEnd
+from cairnmq.storage.api.serving import WritePath
+
+if TYPE_CHECKING:
+    from cairnmq.broker.storage_loop.store import Store
+
+log = logging.getLogger("cairnmq.broker")
+
+LOOK_SECONDS = 0.1
+HANG_SECONDS = 1.0  # a disk that refuses for so long costs the leadership
+
+
+class Metadata(Protocol):
+    """The cluster's metadata as replicas use them. Changes return when it is known whether they were made."""
+
+    @property
+    def confirmed_ms(self) -> int: ...
+
+    def propose(self, proposal: Proposal) -> Awaitable[bool]: ...
+
+    def publish_end(self, journal: int, end: PublishedEnd) -> Awaitable[bool]: ...
+
+    def repaired(self, journal: int) -> Awaitable[bool]: ...
+
+    def reread(self) -> Awaitable[None]: ...
+
+
+class Replicas:
+    """While this broker has no session (`me` is None) it leads nothing and follows nobody."""
+
+    def __init__(
+        self,
+        store: Store,
+        metadata: Metadata,
+        leadership: Leadership,
+        coordinators: LedCoordinators,
+        *,
+        settings: LeaderSettings,
+        session_ms: int,
+        now_ms: Callable[[], int],
+        wall_ms: Callable[[], int],
+        must_restart: Callable[[], None],
+    ) -> None:
+        self.settings = settings
+        self.session_ms = session_ms
+        self.now_ms = now_ms
+        self.wall_ms = wall_ms
+        self.must_restart = must_restart
+        self.by_journal: dict[int, JournalReplica] = {}
+        self.service = FetchService(self.by_journal, store.engine, self._seen_view, now_ms)
+        self.fetchers = Fetchers(self._unsplit)
+        self._member: Member | None = None
+        self._store = store
+        self._metadata = metadata
+        self._leadership = leadership
+        self._coordinators = coordinators
+        self._cluster: ClusterImage | None = None
+        self._notes = ReplicaNotes(self.by_journal)
+        self._ticks: list[asyncio.Task[None]] = []
+
+    # ---------------------------------------------------------------------------------------------------- its life
+
+    def start(self, member: Member) -> None:
+        """This broker is registered, and the journals are open."""
+        self._member = member
+        self._store.observe(self)
+        loop = asyncio.get_running_loop()
+        self._ticks = [loop.create_task(self._look_after()), loop.create_task(self._notes.run())]
+
+    def became(self, member: Member | None) -> None:
+        """The session has ended (None), or this broker has registered again."""
+        self._member = member
+        self._see_all()
+
+    async def close(self) -> None:
+        """Stops leading and following; what is known of the journals is noted down."""
+        for task in self._ticks:
+            task.cancel()
+        await asyncio.gather(*self._ticks, return_exceptions=True)
+        await self.fetchers.close()
+        for replica in self.by_journal.values():
+            await replica.close()
+        await self._notes.write()
+
+    def see(self, cluster: ClusterImage) -> None:
+        """The metadata changed."""
+        self._cluster = cluster
+        view, here = cluster.view, self._leadership.node
+        controller = cluster.controller.broker if cluster.controller is not None else NOBODY
+        self._leadership.know_brokers(_known_brokers(cluster), controller)
+        for journal, kept in view.journals.items():
+            self._leadership.know(journal, _view_of(kept.record, view))
+            is_here = here in kept.record.replicas and journal in self._store.engine.paths
+            if is_here and journal not in self.by_journal:
+                state = ReplicaState.found(journal, self._store, kept.record)
+                self.by_journal[journal] = JournalReplica(state, self)
+        self._see_all()
+        for replica in self.by_journal.values():
+            self._coordinators.look(replica)
+
+    def _see_all(self) -> None:
+        if self._cluster is None:
+            return
+        journals = self._cluster.view.journals
+        for journal, replica in self.by_journal.items():
+            replica.see(journals.get(journal))
+
+    def _seen_view(self) -> ClusterView | None:
+        return self._cluster.view if self._cluster is not None else None
+
+    # ------------------------------------------------------------------------------------------ what replicas need
+
+    def me(self) -> Member | None:
+        return self._member
+
+    def confirmed_ms(self) -> int:
+        return self._metadata.confirmed_ms
+
+    def propose(self, proposal: Proposal) -> Awaitable[bool]:
+        return self._metadata.propose(proposal)
+
+    def publish(self, journal: int, end: PublishedEnd) -> Awaitable[bool]:
+        return self._metadata.publish_end(journal, end)
+
+    async def whole_again(self, journal: int) -> None:
+        """The journal is in sync, so it lacks nothing that this disk once had."""
+        member, cluster = self._member, self._cluster
+        if member is None or cluster is None:
+            return
+        known = cluster.view.brokers.get(member.broker)
+        if known is not None and journal in known.damaged:
+            await self._metadata.repaired(journal)
+
+    def reread(self) -> Awaitable[None]:
+        return self._metadata.reread()
+
+    def follow(self, copying: JournalCopying, leader: int) -> None:
+        self.fetchers.follow(copying, leader)
+
+    def unfollow(self, copying: JournalCopying) -> None:
+        self.fetchers.unfollow(copying)
+
+    def has_news(self, replica: JournalReplica) -> None:
+        self.service.wake(replica.number)
+
+    def leads(self, replica: JournalReplica) -> None:
+        assert replica.leader is not None
+        self._leadership.lead(replica.number, replica.leader.epoch, replica.may_answer_alone)
+
+    def ready(self, replica: JournalReplica) -> None:
+        self._leadership.ready(replica.number)
+        self._coordinators.look(replica)
+
+    def lost(self, replica: JournalReplica) -> None:
+        self._leadership.lost(replica.number)
+        self._coordinators.lost(replica.number)
+        self.service.wake(replica.number)
+
+    def _unsplit(self, journal: int) -> int:
+        state = self.by_journal[journal].state
+        return state.path.journal.end - state.split_end
+
+    # ------------------------------------------------------------------------------------------- what storage tells
+
+    def written(self, journal: int) -> None:
+        self.by_journal[journal].written()
+
+    def synced(self, journal: int, end: int) -> None:
+        if journal in self.by_journal:
+            self.by_journal[journal].synced()
+            self.fetchers.progressed(journal)
+
+    # ---------------------------------------------------------------------------------------------------- over time
+
+    async def _look_after(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            view = self._seen_view()
+            if view is None:
+                continue
+            for replica in list(self.by_journal.values()):
+                try:
+                    replica.look_after(view)
+                    if replica.number in self._leadership.weak_wanted:
+                        self._leadership.weak_wanted.discard(replica.number)
+                        replica.admit_weak()
+                    self._judge_disk(replica, view)
+                except Fault as fault:
+                    log.warning("journal %d: %s", replica.number, fault)
+
+    def _judge_disk(self, replica: JournalReplica, view: ClusterView) -> None:
+        """A leader whose disk refuses writes gives up, if another member can lead (R13)."""
+        path, leader = replica.state.path, replica.leader
+        if leader is None or not isinstance(path, WritePath) or path.stopped is None:
+            replica.stopped_at = None
+            return
+        now = asyncio.get_running_loop().time()
+        if replica.stopped_at is None:
+            replica.stopped_at = now
+        others = [one for one in leader.record.isr if one != leader.me]
+        if now - replica.stopped_at >= HANG_SECONDS and any(map(view.is_live, others)):
+            replica.resign()
+
+
+def _known_brokers(cluster: ClusterImage) -> list[KnownBroker]:
+    return [
+        KnownBroker(member.broker, entry.host, entry.port, entry.rack)
+        for member in cluster.live_members()
+        for entry in [cluster.brokers[member.broker]]
+    ]
+
+
+def _view_of(record: JournalRecord, view: ClusterView) -> JournalView:
+    leader = record.leader.broker if record.leader is not None and view.is_live(record.leader) else NOBODY
+    return JournalView(
+        leader,
+        record.epoch,
+        record.replicas,
+        tuple(member.broker for member in record.isr),
+        tuple(broker for broker in record.replicas if broker not in view.live),
+        record.weak,
+    )

@@ -1,0 +1,96 @@
+"""What this broker knows of the cluster, as DescribeJournals tells it: all of the metadata, and how far replicas of the
+journals are that it leads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from cairnmq.metadata.cluster_image import ClusterImage
+from cairnmq.replication.records import Kept
+from cairnmq.wire.messages import DescribeJournalsResponse
+
+if TYPE_CHECKING:
+    from cairnmq.broker.cluster.journal_replica import JournalReplica
+    from cairnmq.broker.cluster.replicas import Replicas
+
+Described: TypeAlias = DescribeJournalsResponse.DescribedJournal
+Member: TypeAlias = DescribeJournalsResponse.Member
+Ends: TypeAlias = DescribeJournalsResponse.ReplicaEnds
+
+
+def report_of(
+    cluster: ClusterImage, replicas: Replicas, *, cluster_id: str, node_id: int, session_age_ms: int, away_ms: int
+) -> DescribeJournalsResponse:
+    """`session_age_ms`: since the store last confirmed this broker. `away_ms`: since when the store is away, or -1."""
+    view = cluster.view
+    brokers = [
+        DescribeJournalsResponse.DescribedBroker(
+            node_id=broker,
+            broker_epoch=entry.record.broker_epoch,
+            host=entry.host,
+            port=entry.port,
+            rack=entry.rack,
+            is_live=view.present(broker) is not None,
+            session_age_ms=session_age_ms if broker == node_id else -1,
+            is_stopping=entry.record.stopping,
+            damaged=sorted(entry.record.damaged),
+        )
+        for broker, entry in sorted(cluster.brokers.items())
+    ]
+    return DescribeJournalsResponse(
+        cluster_id=cluster_id,
+        node_id=node_id,
+        controller_id=cluster.controller.broker if cluster.controller is not None else -1,
+        metadata_revision=view.revision,
+        metadata_away_ms=away_ms,
+        brokers=brokers,
+        journals=[
+            _journal(kept, cluster, replicas.by_journal.get(number), replicas)
+            for number, kept in sorted(view.journals.items())
+        ],
+    )
+
+
+def _journal(kept: Kept, cluster: ClusterImage, replica: JournalReplica | None, replicas: Replicas) -> Described:
+    record, view = kept.record, cluster.view
+    leader = record.leader
+    return Described(
+        journal=record.journal,
+        epoch=record.epoch,
+        leader=Member(node_id=leader.broker, broker_epoch=leader.broker_epoch) if leader is not None else None,
+        replicas=list(record.replicas),
+        isr=[Member(node_id=one.broker, broker_epoch=one.broker_epoch) for one in record.isr],
+        offline=[broker for broker in record.replicas if view.present(broker) is None],
+        resigned=-1 if record.resigned is None else record.resigned,
+        is_weak=record.weak,
+        recovered=record.recovered,
+        unclean=record.unclean,
+        trouble=replica.state.told_trouble if replica is not None else None,
+        led_here=_led(replica, replicas) if replica is not None else None,
+    )
+
+
+def _led(replica: JournalReplica, replicas: Replicas) -> DescribeJournalsResponse.LedJournal | None:
+    leader = replica.leader
+    if leader is None:
+        return None
+    journal, split = replica.state.path.journal, replica.state.split_end
+    return DescribeJournalsResponse.LedJournal(
+        is_ready=replica.is_ready,
+        end=journal.end,
+        synced=journal.synced,
+        replicated_end=leader.replicated_end,
+        durable_end=leader.durable_end,
+        split_end=split,
+        unsplit_bytes=journal.end - split,
+        replicas=[
+            Ends(
+                node_id=one.broker,
+                is_in_sync=leader.record.member(one.broker) is not None,
+                end=one.end,
+                synced=one.synced,
+                lag_ms=one.lag_ms,
+            )
+            for one in leader.progress(replicas.now_ms())
+        ],
+    )

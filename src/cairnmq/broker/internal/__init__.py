@@ -1,0 +1,1 @@
+"""Links between brokers: bytes of journals from leaders to followers. Thin shells around `wire.internal`."""

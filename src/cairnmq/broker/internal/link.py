@@ -1,0 +1,285 @@
+"""A link from this broker to another: connects, asks, and receives raw bytes where they are used."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+from ipaddress import ip_address
+from types import TracebackType
+
+from cairnmq.broker.internal.frame_socket import FrameSocket, tune
+from cairnmq.broker.internal.link_timing import LinkTiming
+from cairnmq.broker.internal.receive_memory import ReceiveMemory
+from cairnmq.wire.internal import (
+    ANY_BROKER,
+    DATA,
+    HEADER_BYTES_MAX,
+    HELLO_BYTES_MAX,
+    IN_FLIGHT_MAX,
+    Failed,
+    Failure,
+    JournalTold,
+    Kind,
+    Prefix,
+    ReplicaFetch,
+    ReplicaFetched,
+    decode,
+    encode,
+)
+from cairnmq.wire.internal_frames import Frame, FrameParser
+from cairnmq.wire.internal_handshake import NONCE_BYTES, Connecting, Identity, LinkRefused
+from cairnmq.wire.primitives import Malformed
+
+_SCRATCH_BYTES = 64 << 10
+_CORRELATIONS = 1 << 32
+
+
+class LinkClosed(ConnectionError):
+    """The link ended before the response was there. Whether the request was served is not known."""
+
+
+class RequestFailed(Exception):
+    """The other broker could not serve this request; the link stays."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Fetched:
+    """A response. Its bytes are in memory that the link uses again: `release` when they are not needed any more, or
+    use it as a context manager; no view on them may be read after that."""
+
+    __slots__ = ("_buffer", "_memory", "_views", "journals")
+
+    def __init__(
+        self, journals: list[JournalTold], raw: memoryview, memory: ReceiveMemory, buffer: bytearray | None
+    ) -> None:
+        self.journals = journals
+        self._memory = memory
+        self._buffer = buffer
+        self._views: dict[int, memoryview] = {}
+        position = 0
+        for told in journals:
+            self._views[told.journal] = raw[position : position + told.size]
+            position += told.size
+
+    def data(self, journal: int) -> memoryview:
+        """The raw bytes of a journal."""
+        return self._views[journal]
+
+    def release(self) -> None:
+        """The bytes are not needed any more."""
+        self._views = {}
+        if self._buffer is not None:
+            self._memory.give(self._buffer)
+            self._buffer = None
+
+    def __enter__(self) -> Fetched:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+class _Asked:
+    """A request whose response has not arrived."""
+
+    __slots__ = ("buffer", "done", "max_bytes", "timer")
+
+    def __init__(self, done: asyncio.Future[Fetched], max_bytes: int, timer: asyncio.TimerHandle) -> None:
+        self.done = done
+        self.max_bytes = max_bytes
+        self.timer = timer
+        self.buffer: bytearray | None = None
+
+
+class Link:
+    """One per peer and purpose. `peer` is what the other side has said and, with a secret, proved. `closed` gives the
+    reason when nothing more comes; it is never cancelled or failed."""
+
+    def __init__(self, sock: socket.socket, connecting: Connecting, own: Identity, timing: LinkTiming) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._connecting = connecting
+        self._timing = timing
+        self._memory = ReceiveMemory()
+        self._asked: dict[int, _Asked] = {}
+        self._next = 1
+        self._places = asyncio.Semaphore(IN_FLIGHT_MAX)
+        self._opened: asyncio.Future[Identity] = self._loop.create_future()
+        self.own = own
+        self.peer: Identity | None = None
+        self.closed: asyncio.Future[str] = self._loop.create_future()
+        parser = FrameParser(HELLO_BYTES_MAX, self._room, _SCRATCH_BYTES)
+        self._socket = FrameSocket(sock, parser, timing, self._on_frame, self._on_end)
+        self._socket.start()
+
+    @classmethod
+    async def connect(
+        cls,
+        host: str,
+        port: int,
+        identity: Identity,
+        secret: bytes | None,
+        number: int,
+        *,
+        purpose: str = DATA,
+        to: int = ANY_BROKER,
+        timing: LinkTiming | None = None,
+    ) -> Link:
+        """To broker `to` at this address. `number` is above that of every earlier link of this life. LinkRefused: one
+        of the two does not want the other. OSError: nobody is there."""
+        patience = timing or LinkTiming()
+        async with asyncio.timeout(patience.connect_seconds):
+            sock = await _connected(host, port)
+        try:
+            tune(sock, patience)
+            connecting = Connecting(identity, secret, number, purpose, secrets.token_bytes(NONCE_BYTES), to)
+            link = cls(sock, connecting, identity, patience)
+        except BaseException:
+            sock.close()
+            raise
+        try:
+            async with asyncio.timeout(patience.hello_seconds):
+                link._socket.send(Kind.HELLO, 0, connecting.hello)
+                link.peer = await link._opened
+        except BaseException:
+            link.close("no handshake")
+            raise
+        return link
+
+    async def fetch(self, request: ReplicaFetch) -> Fetched:
+        """Two may be in flight: the other side completes the earlier one at once. A third waits for its turn."""
+        await self._places.acquire()
+        if self._socket.is_closed:
+            self._places.release()
+            raise LinkClosed(self.closed.result())
+        correlation = self._next
+        self._next = self._next % (_CORRELATIONS - 1) + 1
+        patience = request.wait_ms / 1000 + self._timing.silence_seconds
+        timer = self._loop.call_later(patience, self._look, correlation, self._loop.time())
+        asked = _Asked(self._loop.create_future(), request.max_bytes, timer)
+        self._asked[correlation] = asked
+        self._socket.send(Kind.FETCH, correlation, encode(request))
+        try:
+            return await asked.done
+        except asyncio.CancelledError:
+            # Its place stays taken until the response is there: the other side counts it too.
+            if asked.done.done() and not asked.done.cancelled() and asked.done.exception() is None:
+                asked.done.result().release()
+            raise
+
+    def close(self, reason: str) -> None:
+        """Requests in flight fail with LinkClosed."""
+        self._socket.close(reason)
+
+    def _look(self, correlation: int, since: float) -> None:
+        """The response is late. While bytes of it arrive there is no hurry."""
+        asked = self._asked.get(correlation)
+        if asked is None:
+            return
+        quiet = self._loop.time() - max(self._socket.received_at, since)
+        if quiet >= self._timing.silence_seconds:
+            self.close(f"no response for {self._loop.time() - since:.1f} s")
+            return
+        wait = self._timing.silence_seconds - quiet
+        asked.timer = self._loop.call_later(wait, self._look, correlation, since)
+
+    def _room(self, prefix: Prefix) -> memoryview:
+        asked = self._asked.get(prefix.correlation)
+        if asked is None or prefix.kind != Kind.FETCHED:
+            raise Malformed(f"{prefix.raw_bytes} raw bytes came that were not asked for")
+        if prefix.raw_bytes > asked.max_bytes:
+            raise Malformed(f"{prefix.raw_bytes} raw bytes came, {asked.max_bytes} were asked for")
+        asked.buffer = self._memory.take(prefix.raw_bytes)
+        return memoryview(asked.buffer)[: prefix.raw_bytes]
+
+    def _on_frame(self, frame: Frame) -> None:
+        try:
+            if frame.kind == Kind.FAILED:
+                self._failed(frame)
+            elif self.peer is not None or self._opened.done():
+                self._fetched(frame)
+            elif frame.kind == Kind.HELLO:
+                self._socket.send(Kind.PROVE, 0, self._connecting.greeted(frame.header))
+            elif frame.kind == Kind.WELCOME:
+                self._socket.parser.header_bytes_max = HEADER_BYTES_MAX
+                self._opened.set_result(self._connecting.welcomed(frame.header))
+            else:
+                raise Malformed(f"a frame of kind {frame.kind} came before the handshake")
+        except Malformed as error:
+            self._refuse(LinkRefused(Failure.MALFORMED, str(error)))
+        except LinkRefused as error:
+            self._refuse(error)
+
+    def _refuse(self, error: LinkRefused) -> None:
+        if not self._opened.done():
+            self._opened.set_exception(error)
+        self._socket.refuse(error.code, error.text)
+
+    def _failed(self, frame: Frame) -> None:
+        failed = decode(Failed, frame.header)
+        asked = self._asked.pop(frame.correlation, None)
+        if asked is not None:
+            self._finish(asked)
+            if not asked.done.done():
+                asked.done.set_exception(RequestFailed(failed.code, failed.text))
+            return
+        if not self._opened.done():
+            code = Failure(failed.code) if failed.code in Failure.__members__.values() else Failure.INTERNAL
+            self._opened.set_exception(LinkRefused(code, failed.text))
+        self.close(f"closed by the other side: {failed.text}")
+
+    def _fetched(self, frame: Frame) -> None:
+        asked = self._asked.get(frame.correlation)
+        if asked is None or frame.kind != Kind.FETCHED:
+            raise Malformed(f"a frame of kind {frame.kind} came that was not asked for")
+        journals = decode(ReplicaFetched, frame.header).journals
+        if sum(told.size for told in journals) != len(frame.raw):
+            raise Malformed(f"{len(frame.raw)} raw bytes came, and others were told")
+        del self._asked[frame.correlation]
+        buffer = self._finish(asked)
+        if buffer is None:
+            self._memory.nothing_came()
+        fetched = Fetched(journals, frame.raw, self._memory, buffer)
+        if asked.done.done():  # nobody waits for it any more
+            fetched.release()
+        else:
+            asked.done.set_result(fetched)
+
+    def _finish(self, asked: _Asked) -> bytearray | None:
+        asked.timer.cancel()
+        self._places.release()
+        buffer, asked.buffer = asked.buffer, None
+        return buffer
+
+    def _on_end(self, reason: str) -> None:
+        asked, self._asked = self._asked, {}
+        for one in asked.values():
+            self._finish(one)
+            if not one.done.done():
+                one.done.set_exception(LinkClosed(reason))
+        if not self._opened.done():
+            self._opened.set_exception(LinkClosed(reason))
+        self.closed.set_result(reason)
+
+
+async def _connected(host: str, port: int) -> socket.socket:
+    loop = asyncio.get_running_loop()
+    try:
+        family = socket.AF_INET6 if ip_address(host).version == 6 else socket.AF_INET
+        target: tuple[object, ...] = (host, port)
+    except ValueError:  # a name
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        family, _, _, _, target = found[0]
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setblocking(False)
+    try:
+        await loop.sock_connect(sock, target)
+    except BaseException:
+        sock.close()
+        raise
+    return sock

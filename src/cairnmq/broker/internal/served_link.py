@@ -1,0 +1,172 @@
+"""A link that another broker opened to this one: handshake, then its requests in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import socket
+from collections import deque
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from cairnmq.broker.internal.answer import Answer
+from cairnmq.broker.internal.frame_socket import FrameSocket, tune
+from cairnmq.broker.internal.link_numbers import LinkNumbers, TooManyBrokers
+from cairnmq.broker.internal.link_timing import LinkTiming
+from cairnmq.broker.internal.peer import Peer
+from cairnmq.wire.internal import (
+    DATA,
+    HEADER_BYTES_MAX,
+    HELLO_BYTES_MAX,
+    IN_FLIGHT_MAX,
+    TEXT_MAX,
+    Failed,
+    Failure,
+    Kind,
+    ReplicaFetch,
+    ReplicaFetched,
+    decode,
+    encode,
+)
+from cairnmq.wire.internal_frames import Frame, FrameParser
+from cairnmq.wire.internal_handshake import NONCE_BYTES, Accepting, Identity, LinkRefused
+from cairnmq.wire.primitives import Malformed
+
+log = logging.getLogger(__name__)
+
+Serve: TypeAlias = Callable[[Peer, ReplicaFetch], Awaitable[Answer]]
+
+
+class Serving(Struct, frozen=True):
+    """What all served links of a listener share. `links`: those that have proved who they are."""
+
+    identity: Callable[[], Identity]
+    secret: bytes | None
+    serve: Serve
+    timing: LinkTiming
+    links: LinkNumbers[ServedLink]
+    readers: Executor
+    ended: Callable[[ServedLink, str], None]
+
+
+class ServedLink:
+    """Waits for Hello, then for a proof, then serves. What it has not started when it closes is dropped (R26)."""
+
+    def __init__(self, sock: socket.socket, address: str, serving: Serving) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._serving = serving
+        self.address = address
+        self.peer: Peer | None = None
+        self._waiting: deque[tuple[int, ReplicaFetch]] = deque()
+        self._owed = 0  # responses to requests that have arrived
+        self._task: asyncio.Task[None] | None = None
+        self._accepting = Accepting(serving.identity(), serving.secret, secrets.token_bytes(NONCE_BYTES))
+        tune(sock, serving.timing)
+        parser = FrameParser(HELLO_BYTES_MAX)
+        self._socket = FrameSocket(sock, parser, serving.timing, self._on_frame, self._on_end, serving.readers)
+        self._timer = self._loop.call_later(serving.timing.hello_seconds, self._too_late)
+        self._socket.start()
+
+    def close(self, code: Failure, reason: str) -> None:
+        """Requests that are being served end, and their responses are dropped."""
+        self._socket.refuse(code, reason)
+
+    async def finished(self) -> None:
+        """When nothing of it is served any more. What still is after its link has closed is cancelled in the end."""
+        if self._task is not None:
+            _, late = await asyncio.wait([self._task], timeout=self._serving.timing.finish_seconds)
+            for task in late:
+                task.cancel()
+                await asyncio.wait([task])
+
+    def _too_late(self) -> None:
+        self._socket.refuse(Failure.MALFORMED, f"no handshake within {self._serving.timing.hello_seconds:g} s")
+
+    def _on_end(self, reason: str) -> None:
+        self._timer.cancel()
+        self._waiting.clear()
+        if self.peer is not None:
+            self._serving.links.ended(self.peer.broker, self.peer.purpose, self)
+            self.peer.supersede()
+        self._serving.ended(self, reason)
+
+    def _on_frame(self, frame: Frame) -> None:
+        try:
+            if self.peer is not None:
+                self._request(self.peer, frame)
+            elif frame.kind == Kind.HELLO:
+                self._socket.send(Kind.HELLO, frame.correlation, self._accepting.greeted(frame.header))
+            elif frame.kind == Kind.PROVE:
+                self._open(frame)
+            else:
+                raise LinkRefused(Failure.MALFORMED, f"a frame of kind {frame.kind} came before the handshake")
+        except LinkRefused as error:
+            self._socket.refuse(error.code, error.text)
+
+    def _open(self, frame: Frame) -> None:
+        hello = self._accepting.proved(frame.header)
+        links = self._serving.links
+        try:
+            admitted, replaced = links.admit(hello.broker, hello.purpose, hello.broker_epoch, hello.link_number, self)
+        except TooManyBrokers:
+            raise LinkRefused(Failure.TOO_MANY_LINKS, "too many brokers have had links here") from None
+        if not admitted:
+            text = f"link {hello.link_number} of broker {hello.broker} is older than one that it has opened since"
+            raise LinkRefused(Failure.OLDER_LINK, text)
+        self._timer.cancel()
+        self.peer = Peer(hello, self._accepting.version)
+        if replaced is not None:
+            replaced.close(Failure.OLDER_LINK, "replaced by a later link")
+        self._socket.parser.header_bytes_max = HEADER_BYTES_MAX
+        self._socket.send(Kind.WELCOME, frame.correlation, self._accepting.welcome())
+
+    def _request(self, peer: Peer, frame: Frame) -> None:
+        if frame.kind != Kind.FETCH or peer.purpose != DATA:
+            text = f"requests of kind {frame.kind} are not served on a {peer.purpose} link"
+            self._fail(frame.correlation, Failure.UNKNOWN_KIND, text)
+            return
+        if self._owed + self._socket.unsent >= IN_FLIGHT_MAX:
+            raise LinkRefused(Failure.TOO_MANY_REQUESTS, f"more than {IN_FLIGHT_MAX} requests in flight")
+        try:
+            fetch = decode(ReplicaFetch, frame.header)
+        except Malformed as error:
+            raise LinkRefused(Failure.MALFORMED, str(error)) from error
+        if any(ask.follower != peer.broker for ask in fetch.journals):
+            raise LinkRefused(Failure.OTHER_BROKER, f"a position of another broker came from broker {peer.broker}")
+        self._waiting.append((frame.correlation, fetch))
+        self._owed += 1
+        if self._task is None:
+            self._task = self._loop.create_task(self._serve_all(peer))
+        else:
+            peer.supersede()
+
+    async def _serve_all(self, peer: Peer) -> None:
+        try:
+            while self._waiting:
+                correlation, fetch = self._waiting.popleft()
+                peer.begin(bool(self._waiting))
+                await self._serve(peer, correlation, fetch)
+                self._owed -= 1
+        finally:
+            self._task = None
+
+    async def _serve(self, peer: Peer, correlation: int, fetch: ReplicaFetch) -> None:
+        try:
+            answer = await self._serving.serve(peer, fetch)
+            if self._socket.is_closed:
+                return
+            parts = answer.checked(fetch.max_bytes)
+            header = encode(ReplicaFetched(answer.told))
+            raw_bytes = sum(one.size for one in answer.told)
+            self._socket.send(Kind.FETCHED, correlation, header, parts, raw_bytes)
+        except Exception as error:
+            if not self._socket.is_closed:
+                log.exception("fetch of broker %d failed", peer.broker)
+                self._fail(correlation, Failure.INTERNAL, f"{type(error).__name__}: {error}")
+
+    def _fail(self, correlation: int, code: Failure, text: str) -> None:
+        self._socket.send(Kind.FAILED, correlation, encode(Failed(code, text[:TEXT_MAX])))

@@ -1,0 +1,230 @@
+"""A start in a cluster: metadata that brokers share, registration, recovery as a follower.
+
+In this order (R10): everything is read; the metadata are compared with what was found; the broker registers under a new
+epoch; only then files are changed. What it leads and follows is said by the metadata from there on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+
+from msgspec import Struct
+
+from cairnmq import __version__, kernels
+from cairnmq.broker import logs
+from cairnmq.broker.cluster.cluster_store import ClusterStore
+from cairnmq.broker.data_directories import DataDirectories
+from cairnmq.broker.live_catalog import all_queue_specs
+from cairnmq.broker.opened import OpenMetadata, OpenStorage
+from cairnmq.broker.options import Address, ServeOptions, parse_address
+from cairnmq.broker.start_errors import CannotServe
+from cairnmq.broker.start_metadata import METADATA_FILE
+from cairnmq.broker.start_report import tell_scans
+from cairnmq.broker.start_storage import arm_fault_point, engine_config
+from cairnmq.errors import Refusal, Unreachable
+from cairnmq.metadata.catalog import Catalog
+from cairnmq.metadata.cluster_records import BrokerEntry
+from cairnmq.metadata.sqlite import SqliteStore
+from cairnmq.replication.follower import KnownEnds
+from cairnmq.replication.records import BrokerRecord, Member
+from cairnmq.settings.broker import BrokerConfig
+from cairnmq.settings.cluster import ClusterConfig, cluster_config
+from cairnmq.storage.api.start import (
+    DirectoryLock,
+    Engine,
+    Joining,
+    Leader,
+    OwnerWitness,
+    Progress,
+    ReplicaNote,
+    begin,
+    read_owner,
+)
+from cairnmq.types import Counters
+
+log = logging.getLogger("cairnmq.broker")
+
+
+class SharedMetadata(Struct, frozen=True, eq=False):
+    """Open, with what this broker registers as."""
+
+    opened: OpenMetadata
+    store: ClusterStore
+    settings: ClusterConfig
+    entry: BrokerEntry
+
+
+async def open_shared_metadata(
+    stack: AsyncExitStack,
+    options: ServeOptions,
+    directories: DataDirectories,
+    start_config: BrokerConfig,
+    *,
+    client: Address,
+    internal: Address,
+) -> SharedMetadata:
+    """The file is made if it is not there; the first broker names the cluster. Nothing is registered yet."""
+    path = options.shared_metadata
+    assert path is not None
+    if directories.data_disk().exists(METADATA_FILE):
+        raise CannotServe(
+            f"--data {options.data} holds the metadata of a broker that is alone ({METADATA_FILE}); a cluster has one "
+            f"metadata file for all brokers. Give each broker of the cluster a new directory."
+        )
+    loop = asyncio.get_running_loop()
+    owner = read_owner(directories.journal_disk())
+    thread = ThreadPoolExecutor(1, thread_name_prefix="metadata")
+    stack.callback(thread.shutdown)
+    try:
+        store = await loop.run_in_executor(thread, lambda: SqliteStore(path, shared=True))
+    except (OSError, Unreachable) as error:
+        raise CannotServe(f"--metadata sqlite:{path}: {error}") from error
+    stack.push_async_callback(loop.run_in_executor, thread, store.close)
+    catalog = Catalog(store, node_id=options.node_id, journals=(), in_cluster=True)
+    await loop.run_in_executor(thread, catalog.load)
+    stack.callback(catalog.close)
+    config = catalog.broker_config(start_config)
+    if isinstance(config, Refusal):
+        raise CannotServe(config.message)
+    logs.set_level(config.cairn_log_level)
+    if owner is not None and owner.cluster_id != catalog.cluster_id:
+        raise CannotServe(
+            f"--data {options.data} belongs to the cluster {owner.cluster_id}, and --metadata sqlite:{path} is "
+            f"{f'that of {catalog.cluster_id}' if catalog.cluster_id else 'new'}. Give the directory and the file that "
+            f"belong together; nothing was changed."
+        )
+    await loop.run_in_executor(thread, catalog.name_cluster)
+    witness = OwnerWitness(directories.journal_disk(), catalog.cluster_id, options.node_id, secrets.token_hex(16))
+    settings = cluster_config(config)
+    if settings.internal_advertise is not None:
+        internal = parse_address(settings.internal_advertise)
+    entry = BrokerEntry(
+        BrokerRecord(options.node_id, 0),
+        client.host,
+        client.port,
+        internal.host,
+        internal.port,
+        options.rack,
+        witness.directory,
+    )
+    cluster_store = ClusterStore(store, options.node_id, settings.session_ms, catalog=catalog)
+    return SharedMetadata(OpenMetadata(catalog, thread, config, witness), cluster_store, settings, entry)
+
+
+async def join_storage(
+    directories: DataDirectories,
+    locks: Sequence[DirectoryLock],
+    shared: SharedMetadata,
+    *,
+    node_id: int,
+    progress: Progress,
+    wall: Callable[[], int],
+    clock: Callable[[], float],
+) -> tuple[OpenStorage, Member]:
+    """Recovered, in the life in which this broker is registered. On a thread of its own: /health is still served."""
+    arm_fault_point(shared.opened.config)
+    joining = _Join(directories, shared, wall, node_id, progress)
+    started = clock()
+    engine = await asyncio.to_thread(joining.run)
+    seconds = clock() - started
+    assert joining.member is not None
+    log.info(
+        "cairn %s (%s): recovered %d %s in %.3f s%s, registered as broker %d under epoch %d",
+        __version__,
+        kernels.summary(),
+        len(engine.queues),
+        "partition" if len(engine.queues) == 1 else "partitions",
+        seconds,
+        " after a clean stop" if engine.was_clean else "",
+        node_id,
+        joining.member.broker_epoch,
+    )
+    opened = OpenStorage(
+        engine,
+        None,
+        directories.journal,
+        directories.data,
+        [lock.fileno() for lock in locks],
+        recovery_seconds=seconds,
+    )
+    return opened, joining.member
+
+
+class _Join:
+    """Runs on a thread; what it asks of the metadata is done on theirs, and waited for."""
+
+    def __init__(
+        self,
+        directories: DataDirectories,
+        shared: SharedMetadata,
+        wall: Callable[[], int],
+        node_id: int,
+        progress: Progress,
+    ) -> None:
+        self._directories = directories
+        self._shared = shared
+        self._wall = wall
+        self._node_id = node_id
+        self._progress = progress
+        self._catalog = shared.opened.catalog
+        cluster = self._catalog.cluster
+        assert cluster is not None
+        self._view = cluster.view
+        self.member: Member | None = None
+
+    def run(self) -> Engine:
+        hosted = {number for number, kept in self._view.journals.items() if self._node_id in kept.record.replicas}
+        image, config = self._catalog.image, self._shared.opened.config
+        specs = [spec for spec in all_queue_specs(image, config) if spec.journal in hosted]
+        return Engine.join(
+            self._directories.journal_disk(),
+            self._directories.data_disk(),
+            specs,
+            journals=hosted,
+            floor=self._floor,
+            next_queue=image.next_queue_id,
+            begin=self._begin,
+            seed=secrets.randbits(32),
+            config=engine_config(config, self._node_id),
+            now_ms=self._wall(),
+            progress=self._progress,
+            tell=tell_scans,
+        )
+
+    def _floor(self, journal: int, note: ReplicaNote) -> int:
+        record = self._view.journals[journal].record
+        return KnownEnds(note.replicated, note.durable, note.epoch).floor(record)
+
+    def _begin(self, joining: Joining) -> Leader:
+        """Compares, registers, writes the witness; files are changed after that."""
+        registration = _Registration(self._shared, joining)
+        thread = self._shared.opened.thread
+        thread.submit(begin, registration, joining.known, self._shared.opened.witness.keep).result()
+        self.member = registration.member
+        assert self.member is not None
+        return Leader(self.member.broker, self.member.broker_epoch)
+
+
+class _Registration:
+    """The metadata as a start compares them, on their thread. The epoch that it is given is this broker's life."""
+
+    def __init__(self, shared: SharedMetadata, joining: Joining) -> None:
+        self._shared = shared
+        self._joining = joining
+        self.member: Member | None = None
+
+    def counters(self) -> Counters:
+        return self._shared.opened.catalog.counters()
+
+    def raise_to(self, floor: Counters) -> None:
+        self._shared.opened.catalog.raise_to(floor)
+
+    def next_epoch(self, above: int = 0) -> int:
+        joining = self._joining
+        self.member = self._shared.store.register(self._shared.entry, joining.stopped_as, joining.damaged)
+        return self.member.broker_epoch

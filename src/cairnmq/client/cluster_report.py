@@ -1,0 +1,297 @@
+"""What each broker of a cluster tells about brokers and journals, merged into rows and sentences. Pure.
+
+A broker knows the metadata as of its own revision, and of journals that it leads how far each replica is. So all are
+asked: the newest metadata count, and of each journal what its leader says. `cluster_outlook.py` tells what would be if
+a broker died.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from cairnmq.client.session import Node
+from cairnmq.replication.records import ClusterView, JournalRecord
+
+LIVE, STOPPING, SILENT, DOWN = "live", "stopping", "silent", "down"
+
+
+class ReplicaTold(Struct, frozen=True, gc=False):
+    """A replica as the leader of its journal knows it; `end` -1: not a byte was asked for since the leader began."""
+
+    broker: int
+    end: int = -1
+    synced: int = -1
+    lag_ms: int = -1  # since it had everything; -1: nobody knows
+
+
+class Led(Struct, frozen=True):
+    """A journal as its leader knows it, in one epoch."""
+
+    epoch: int
+    end: int
+    replicated: int
+    durable: int
+    replicas: tuple[ReplicaTold, ...] = ()
+    ready: bool = True  # all in-sync replicas have reached this epoch, so it serves
+    unsplit: int = 0  # bytes that its splitter has not split
+
+
+class Told(Struct, frozen=True):
+    """One broker's answer. `led` are its journals, `stopped` those that take no writes, with the reason."""
+
+    view: ClusterView
+    nodes: Mapping[int, Node]
+    controller: int = -1
+    led: Mapping[int, Led] = {}
+    session_age_ms: Mapping[int, int] = {}
+    stopped: Mapping[int, str] = {}
+    store_trouble: str = ""  # why the broker cannot reach the metadata store
+
+
+class ReplicaRow(Struct, frozen=True):
+    """One replica of a journal; None: nobody could tell."""
+
+    broker: int
+    in_sync: bool
+    live: bool
+    lag_bytes: int | None = None
+    lag_ms: int | None = None
+
+
+class JournalRow(Struct, frozen=True):
+    """One journal. `leader` -1: none."""
+
+    journal: int
+    leader: int
+    epoch: int
+    replicas: tuple[ReplicaRow, ...]
+    end: int | None = None
+    replicated: int | None = None
+    durable: int | None = None
+    unsplit: int | None = None
+    ready: bool = True
+    weak: bool = False
+    unclean_epoch: int = 0
+
+    @property
+    def in_sync(self) -> int:
+        return sum(replica.in_sync for replica in self.replicas)
+
+    @property
+    def preferred(self) -> int:
+        return self.replicas[0].broker if self.replicas else -1
+
+    def replica(self, broker: int) -> ReplicaRow | None:
+        return next((each for each in self.replicas if each.broker == broker), None)
+
+
+class BrokerRow(Struct, frozen=True):
+    """One registered broker."""
+
+    broker: int
+    state: str
+    address: Node | None
+    leads: int
+    hosts: int
+    in_sync: int
+    controller: bool = False
+    session_age_ms: int | None = None
+
+
+class ClusterReport(Struct, frozen=True):
+    """All that the brokers told. `problems` are sentences, the worst first; `notes` need nobody."""
+
+    revision: int
+    controller: int
+    brokers: tuple[BrokerRow, ...]
+    journals: tuple[JournalRow, ...]
+    problems: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+def merge(told: Mapping[int, Told], silent: Mapping[int, str] | None = None) -> ClusterReport:
+    """`told` by broker, at least one; `silent`: brokers that were asked and did not answer, with the reason."""
+    silent = silent or {}
+    newest = max(told.values(), key=lambda one: one.view.revision)
+    view = newest.view
+    journals = tuple(_journal_row(view, view.journals[number].record, told) for number in sorted(view.journals))
+    ages = {broker: age for one in told.values() for broker, age in one.session_age_ms.items()}  # of itself, mostly
+    everybody = sorted({*view.brokers, *view.live})
+    brokers = tuple(_broker_row(number, newest, ages, journals, silent) for number in everybody)
+    return ClusterReport(
+        view.revision,
+        newest.controller,
+        brokers,
+        journals,
+        tuple(_problems(newest, told, silent, journals)),
+        tuple(_notes(brokers, journals)),
+    )
+
+
+def _journal_row(view: ClusterView, record: JournalRecord, told: Mapping[int, Told]) -> JournalRow:
+    leader = record.leader
+    source = told.get(leader.broker) if leader is not None else None
+    led = source.led.get(record.journal) if source is not None else None
+    if led is not None and led.epoch != record.epoch:
+        led = None  # of another epoch: not about this leader
+    replicas = tuple(_replica_row(view, record, broker, led) for broker in record.replicas)
+    return JournalRow(
+        record.journal,
+        leader.broker if leader is not None and view.is_live(leader) else -1,
+        record.epoch,
+        replicas,
+        led.end if led else None,
+        led.replicated if led else None,
+        led.durable if led else None,
+        led.unsplit if led else None,
+        led.ready if led else True,
+        record.weak,
+        record.unclean,
+    )
+
+
+def _replica_row(view: ClusterView, record: JournalRecord, broker: int, led: Led | None) -> ReplicaRow:
+    """In sync is a life, so a broker that has just restarted is not."""
+    member = record.member(broker)
+    in_sync, live = member is not None and view.is_live(member), view.present(broker) is not None
+    if led is not None and record.leader is not None and record.leader.broker == broker:
+        return ReplicaRow(broker, in_sync, live, 0, 0)
+    known = next((one for one in led.replicas if one.broker == broker), None) if led is not None else None
+    if led is None or known is None or known.end < 0:
+        return ReplicaRow(broker, in_sync, live)
+    lag_ms = known.lag_ms if known.lag_ms >= 0 else None
+    return ReplicaRow(broker, in_sync, live, max(0, led.end - known.end), lag_ms)
+
+
+def _broker_row(
+    number: int,
+    newest: Told,
+    ages: Mapping[int, int],
+    journals: Sequence[JournalRow],
+    silent: Mapping[int, str],
+) -> BrokerRow:
+    hosted = [replica for row in journals if (replica := row.replica(number)) is not None]
+    return BrokerRow(
+        number,
+        _state(newest.view, number, silent),
+        newest.nodes.get(number),
+        sum(row.leader == number for row in journals),
+        len(hosted),
+        sum(replica.in_sync for replica in hosted),
+        number == newest.controller,
+        ages.get(number),
+    )
+
+
+def _state(view: ClusterView, broker: int, silent: Mapping[int, str]) -> str:
+    registered = view.present(broker)
+    if registered is None:
+        return DOWN
+    if broker in silent:
+        return SILENT
+    return STOPPING if registered.stopping else LIVE
+
+
+# ------------------------------------------------------------------------------------------------------------ sentences
+
+
+def _problems(
+    newest: Told, told: Mapping[int, Told], silent: Mapping[int, str], journals: Sequence[JournalRow]
+) -> Iterable[str]:
+    view = newest.view
+    yield from _without_leader(view, journals)
+    for broker in sorted({*view.brokers, *silent}):
+        state = _state(view, broker, silent)
+        if state == DOWN:
+            yield f"broker {broker} is down"
+        elif state == SILENT:
+            yield f"broker {broker} does not answer: {silent[broker]}"
+    for broker, registered in sorted(view.brokers.items()):
+        if registered.damaged:
+            numbers = names("journal", sorted(registered.damaged))
+            yield f"broker {broker} lost bytes of {numbers} and copies them from others"
+    if newest.controller not in view.live:
+        yield "the cluster has no controller: leaders that die are not replaced until one is elected"
+    for broker, one in sorted(told.items()):
+        if one.store_trouble:
+            yield f"broker {broker} cannot reach the metadata store: {one.store_trouble}"
+        yield from (f"broker {broker}, journal {number}: {why}" for number, why in sorted(one.stopped.items()))
+    waiting = [row.journal for row in journals if row.leader >= 0 and not row.ready]
+    if waiting:
+        yield f"{names('journal', waiting)}: the new leader waits for replicas that are in sync"
+    yield from _out_of_sync(view, journals)
+
+
+def _without_leader(view: ClusterView, journals: Sequence[JournalRow]) -> Iterable[str]:
+    """One sentence for all journals with the same reason."""
+    grouped: dict[str, list[int]] = {}
+    for row in journals:
+        if row.leader < 0:
+            grouped.setdefault(_waits_for(view, view.journals[row.journal].record), []).append(row.journal)
+    for why, numbers in grouped.items():
+        yield f"{names('journal', numbers)}: no leader; {why}"
+
+
+def _waits_for(view: ClusterView, record: JournalRecord) -> str:
+    if any(view.is_live(member) for member in record.isr):
+        return "an election is under way"
+    away = [member.broker for member in record.isr if view.present(member.broker) is None]
+    if not away:
+        return "all in-sync replicas have restarted, and the one that reaches furthest is being elected"
+    waits = f"waiting for {names('broker', away)}, in sync and down"
+    if len(away) < len(record.isr) and not record.weak:
+        return f"{waits}; after a minute the others elect a leader without"
+    return f"{waits}. Start it, or see `cairn cluster elect --unclean J`"
+
+
+def _out_of_sync(view: ClusterView, journals: Sequence[JournalRow]) -> Iterable[str]:
+    """Of journals with a leader: of the others it was said what they wait for."""
+    grouped: dict[tuple[int, bool], list[JournalRow]] = {}
+    for row in journals:
+        for replica in row.replicas:
+            if row.leader >= 0 and not replica.in_sync:
+                grouped.setdefault((replica.broker, replica.live), []).append(row)
+    for (broker, live), rows in sorted(grouped.items()):
+        lags = [lag for row in rows if (one := row.replica(broker)) and (lag := one.lag_bytes) is not None]
+        how = ("; it catches up" + (f", {sum(lags):,} bytes behind" if sum(lags) else "")) if live else ""
+        where = names("journal", [row.journal for row in rows])
+        yield f"broker {broker} is not in sync: {where}, {_copies(rows)}{how}"
+
+
+def _copies(rows: Sequence[JournalRow]) -> str:
+    least = min(rows, key=lambda row: row.in_sync)
+    return f"{least.in_sync} of {len(least.replicas)} replicas left"
+
+
+def _notes(brokers: Sequence[BrokerRow], journals: Sequence[JournalRow]) -> Iterable[str]:
+    for broker in brokers:
+        if broker.state == STOPPING:
+            yield f"broker {broker.broker} is stopping; others take over what it leads"
+    moved = [row.journal for row in journals if row.leader >= 0 and row.leader != row.preferred]
+    if moved:
+        yield f"{names('journal', moved)}: led by another broker than the preferred one"
+    for row in journals:
+        if row.unclean_epoch:
+            yield (
+                f"journal {row.journal}: an unclean election in epoch {row.unclean_epoch} "
+                "may have lost acknowledged records"
+            )
+
+
+def names(what: str, numbers: Sequence[int]) -> str:
+    """`journal 3`, or `journals 1, 2, 5-9`."""
+    return f"{what} {numbers[0]}" if len(numbers) == 1 else f"{what}s {spans(numbers)}"
+
+
+def spans(numbers: Sequence[int]) -> str:
+    """Numbers in order, runs of three and more shortened: `1, 2, 5-9`."""
+    parts: list[list[int]] = []
+    for number in sorted(numbers):
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    shown = [[f"{part[0]}-{part[-1]}"] if len(part) > 2 else list(map(str, part)) for part in parts]
+    return ", ".join(text for part in shown for text in part)

@@ -1,0 +1,105 @@
+"""The journals that a broker of a cluster hosts: it leads some, follows the others, and gets new ones at run time."""
+
+from __future__ import annotations
+
+from cairnmq.storage.files.disk import Disk
+from cairnmq.storage.files.format import JOURNAL_SUFFIX, Leader, numbered
+from cairnmq.storage.journal.journal import Journal
+from cairnmq.storage.journal.replica_note import ReplicaNoteFile
+from cairnmq.storage.live.follow_path import FollowPath, JournalRole, MustReopen, demoted
+from cairnmq.storage.live.journal_fold import JournalFold
+from cairnmq.storage.live.queue import Queue
+from cairnmq.storage.live.unreplicated import Keyeds
+from cairnmq.storage.live.write_path import WritePath
+
+
+class Hosting:
+    """`paths` are the engine's, and change here. `member`: this broker, in the life in which it leads next.
+    `next_queue`: the metadata have given out all queue ids below, and those that exist are among the engine's queues.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        paths: dict[int, JournalRole],
+        queues: dict[int, Queue],
+        keyed: Keyeds,
+        notes: dict[int, ReplicaNoteFile],
+        *,
+        member: Leader,
+        next_queue: int,
+        seed: int,
+        segment_bytes: int,
+    ) -> None:
+        self.member = member
+        self.next_queue = next_queue
+        self.notes = notes
+        self._disk = disk
+        self._paths = paths
+        self._queues = queues
+        self._keyed = keyed
+        self._seed = seed
+        self._segment_bytes = segment_bytes
+
+    def registered(self, member: Leader) -> None:
+        """This process has another life in the metadata from here on: its session had ended."""
+        self.member = member
+        for path in self._paths.values():
+            path.journal.leader = member
+
+    def host(self, number: int) -> FollowPath:
+        """A new journal, to which nobody has written. Its directory is there, durably, when this returns."""
+        assert number not in self._paths
+        directory = str(number)
+        self._disk.make_dir(directory)
+        if numbered(self._disk.list(directory), JOURNAL_SUFFIX):
+            raise MustReopen(number, "is new here by the metadata, and has files")
+        self._disk.sync_dir("")
+        self.notes[number] = ReplicaNoteFile(self._disk, number)
+        journal = Journal(
+            self._disk,
+            number,
+            epoch=0,
+            leader=self.member,
+            seed=self._seed,
+            segments=[],
+            end=0,
+            segment_bytes=self._segment_bytes,
+        )
+        fold = JournalFold(number, self._queues, self._keyed, 0, next_queue=self.next_queue)
+        path = self._paths[number] = FollowPath(journal, fold, note=self.notes[number])
+        return path
+
+    def lead(self, number: int, epoch: int, now_ms: int) -> WritePath | None:
+        """This broker is elected. None: `FollowPath.promoted` says why not yet."""
+        path = self._paths[number]
+        assert isinstance(path, FollowPath)
+        promoted = path.promoted(epoch, now_ms)
+        if promoted is not None:
+            self._paths[number] = promoted
+        return promoted
+
+    def follow(self, number: int, reason: str) -> FollowPath:
+        """Another broker leads, or nobody. Not while a write is under way."""
+        path = self._paths[number]
+        if isinstance(path, FollowPath):
+            return path
+        follows = demoted(path, self._queues, self.next_queue, reason, self.notes[number])
+        self._paths[number] = follows
+        return follows
+
+    def knows_queues(self, next_queue: int, now_ms: int) -> list[Queue]:
+        """The metadata have given out all ids below; those that exist were added before. Returns queues that have more
+        to show."""
+        self.next_queue = max(self.next_queue, next_queue)
+        follows = [path for path in self._paths.values() if isinstance(path, FollowPath)]
+        return [queue for path in follows for queue in path.knows_queues(self.next_queue, now_ms)]
+
+    def ends(self) -> dict[int, int]:
+        """Where the journals end; empty unless all that was ever taken is on the disk."""
+        journals = [path.journal for path in self._paths.values()]
+        if any(path.stopped is not None for path in self._paths.values()):
+            return {}
+        if not all(one.synced == one.end == one.staged_end for one in journals):
+            return {}
+        return {one.number: one.end for one in journals}

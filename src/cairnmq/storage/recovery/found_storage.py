@@ -1,0 +1,95 @@
+"""What a start finds before it changes anything, alone and in a cluster: the checkpoint, and all hosted journals
+scanned behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+
+from cairnmq.storage.checkpoint.checkpoint import CheckpointImage
+from cairnmq.storage.files.disk import Disk
+from cairnmq.storage.files.failed_sync import unsynced_name
+from cairnmq.storage.journal.journal import JournalReader
+from cairnmq.storage.live.queue import Queue
+from cairnmq.storage.recovery.clean_stop import forget_clean_stop, read_clean_stop
+from cairnmq.storage.recovery.owner import Homes
+from cairnmq.storage.recovery.replay import (
+    ALONE,
+    Progress,
+    Replicated,
+    Scan,
+    cut_short,
+    known_by,
+    scan_journal,
+)
+from cairnmq.storage.recovery.salvage import tidy
+from cairnmq.storage.recovery.stale_checkpoint import refuse_stale_checkpoint
+from cairnmq.storage.recovery.witness import Known
+
+Tell = Callable[[Collection[Scan]], None]
+
+
+def alone(number: int) -> Replicated:
+    return ALONE
+
+
+class FoundStorage:
+    """Made of both disks; then `begin` and `done` around the opening of journals are its only changes."""
+
+    def __init__(
+        self,
+        journal_disk: Disk,
+        read_disk: Disk,
+        image: CheckpointImage,
+        queues: dict[int, Queue],
+        numbers: Iterable[int],
+        *,
+        now_ms: int,
+        progress: Progress | None,
+        rule: Callable[[int], Replicated] = alone,
+    ) -> None:
+        refuse_stale_checkpoint(read_disk, image, (queue.spec for queue in queues.values()))
+        self.journal_disk = journal_disk
+        self.read_disk = read_disk
+        self.image = image
+        self.queues = queues
+        self.keyed = image.keyed_values()
+        self.stop = read_clean_stop(read_disk)
+        self.journals: dict[int, tuple[Scan, JournalReader]] = {
+            number: scan_journal(
+                journal_disk,
+                number,
+                image,
+                queues,
+                self.keyed,
+                now_ms=now_ms,
+                progress=progress,
+                replicated=rule(number),
+            )
+            for number in numbers
+        }
+        self.scans = {number: scan for number, (scan, _) in self.journals.items()}
+        self.damaged = [scan for scan in self.scans.values() if scan.damage is not None]
+
+    def cut_queues_short(self) -> None:
+        """Those that may have entries behind damage."""
+        for scan in self.damaged:
+            cut_short(self.queues.values(), scan, Homes(self.journal_disk))
+
+    def known(self) -> Known:
+        return known_by(self.image, self.keyed, self.scans.values(), self.journal_disk, self.read_disk)
+
+    def begin(self, tell: Tell | None) -> dict[int, int]:
+        """The start is decided: files may change from here on. Returns where the journals end."""
+        for gap in (gap for scan in self.scans.values() for gap in scan.gaps.values()):
+            raise gap
+        if tell is not None:
+            tell(self.scans.values())
+        forget_clean_stop(self.read_disk)
+        tidy(self.journal_disk, self.scans)
+        return {number: scan.end for number, scan in self.scans.items()}
+
+    def done(self) -> None:
+        """All journals are open."""
+        self.journal_disk.sync_dir("")
+        # The splitter that starts now makes everything behind the checkpoint again.
+        self.read_disk.remove(unsynced_name(""))

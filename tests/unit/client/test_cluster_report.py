@@ -1,0 +1,192 @@
+"""Reports of brokers, merged: rows by the newest metadata and the leaders, and sentences about what is wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from cairnmq.client.cluster_report import (
+    DOWN,
+    LIVE,
+    SILENT,
+    STOPPING,
+    ClusterReport,
+    Led,
+    ReplicaTold,
+    Told,
+    merge,
+    names,
+)
+from cairnmq.client.session import Node
+from cairnmq.replication.records import BrokerRecord, ClusterView, JournalRecord, Kept, Member
+
+NODES = {number: Node(number, "127.0.0.1", 9000 + number) for number in (1, 2, 3)}
+M1, M2, M3 = Member(1, 11), Member(2, 12), Member(3, 13)
+
+
+def journal(
+    number: int = 1, leader: Member | None = M1, isr: tuple[Member, ...] = (M1, M2, M3), **more: object
+) -> Kept:
+    fields = {"replicas": (1, 2, 3), "epoch": 20, **more}
+    return Kept(JournalRecord(journal=number, leader=leader, isr=isr, **fields), revision=1)  # type: ignore[arg-type]
+
+
+def view(*journals: Kept, revision: int = 5, down: tuple[int, ...] = (), **lives: int) -> ClusterView:
+    """Brokers 1 to 3 in the lives 11, 12, 13; `b2=22`: broker 2 has restarted since."""
+    epochs = {number: lives.get(f"b{number}", 10 + number) for number in (1, 2, 3)}
+    return ClusterView(
+        revision=revision,
+        last_epoch=30,
+        journals={kept.record.journal: kept for kept in journals},
+        brokers={number: BrokerRecord(number, epoch) for number, epoch in epochs.items()},
+        live={number: epoch for number, epoch in epochs.items() if number not in down},
+    )
+
+
+def one(seen: ClusterView, **fields: object) -> Told:
+    return Told(seen, NODES, controller=fields.pop("controller", 1), **fields)  # type: ignore[arg-type]
+
+
+def led(followers: dict[int, int], *, end: int = 1000, epoch: int = 20) -> Led:
+    """Followers by the position that each has reached."""
+    told = tuple(ReplicaTold(broker, reached, reached, 100 * broker) for broker, reached in followers.items())
+    return Led(epoch, end, min([end, *(each for each in followers.values() if each >= 0)]), 0, told)
+
+
+def test_a_cluster_at_rest_has_no_problems() -> None:
+    seen = view(journal(1), journal(2, M2))
+    report = merge({1: one(seen), 2: one(seen), 3: one(seen)})
+    assert (report.problems, report.revision, report.controller) == ((), 5, 1)
+    assert [(row.broker, row.state, row.leads, row.hosts, row.in_sync) for row in report.brokers] == [
+        (1, LIVE, 1, 2, 2),
+        (2, LIVE, 1, 2, 2),
+        (3, LIVE, 0, 2, 2),
+    ]
+    assert report.brokers[0].controller and report.brokers[0].address == NODES[1]
+    assert report.notes == ("journal 2: led by another broker than the preferred one",)
+
+
+def test_each_broker_knows_the_age_of_its_own_session() -> None:
+    seen = view(journal(1))
+    report = merge({1: one(seen, session_age_ms={1: 40}), 2: one(seen, session_age_ms={2: 900})})
+    assert [row.session_age_ms for row in report.brokers] == [40, 900, None]
+
+
+def test_the_newest_metadata_count() -> None:
+    old, new = view(journal(1, M1), revision=5), view(journal(1, M2, epoch=21), revision=6)
+    for told in ({1: one(old), 2: one(new)}, {2: one(new), 1: one(old)}):
+        (row,) = merge(told).journals
+        assert (row.leader, row.epoch) == (2, 21)
+
+
+def test_the_leader_tells_how_far_replicas_are() -> None:
+    seen = view(journal(1))
+    follower_guess = one(seen, led={1: led({1: 5}, end=5)})
+    (row,) = merge({2: follower_guess, 1: one(seen, led={1: led({2: 900, 3: -1})})}).journals
+    assert (row.end, row.replicated) == (1000, 900)
+    assert [(each.broker, each.lag_bytes, each.lag_ms) for each in row.replicas] == [
+        (1, 0, 0),
+        (2, 100, 200),
+        (3, None, None),
+    ]
+
+
+def test_a_leader_of_an_earlier_epoch_tells_nothing() -> None:
+    seen = view(journal(1, M1, epoch=21))
+    (row,) = merge({1: one(seen, led={1: led({2: 900, 3: 900}, epoch=20)})}).journals
+    assert row.end is None and row.replica(2) is not None and row.replica(2).lag_bytes is None  # type: ignore[union-attr]
+
+
+def test_in_sync_is_a_life() -> None:
+    """Broker 2 is back, and not yet in the ISR under its new epoch."""
+    (row,) = (report := merge({1: one(view(journal(1), b2=22))})).journals
+    assert row.in_sync == 2
+    assert [(each.broker, each.in_sync, each.live) for each in row.replicas][1] == (2, False, True)
+    assert report.problems == ("broker 2 is not in sync: journal 1, 2 of 3 replicas left; it catches up",)
+
+
+def test_a_broker_that_is_down() -> None:
+    seen = view(journal(1, isr=(M1, M3)), journal(2, M3, isr=(M1, M3)), down=(2,))
+    report = merge({1: one(seen), 3: one(seen)})
+    assert report.problems == ("broker 2 is down", "broker 2 is not in sync: journals 1, 2, 2 of 3 replicas left")
+    assert report.brokers[1].state == DOWN
+
+
+def test_how_far_one_that_catches_up_has_to_go() -> None:
+    seen = view(journal(1, isr=(M1, M3)))
+    report = merge({1: one(seen, led={1: led({2: -5, 3: 1000})})})
+    assert report.problems[0].endswith("it catches up")
+    report = merge({1: one(seen, led={1: led({2: 400, 3: 1000})})})
+    assert report.problems[0].endswith("it catches up, 600 bytes behind")
+
+
+def test_a_broker_with_a_session_that_does_not_answer() -> None:
+    report = merge({1: one(view(journal(1)))}, {2: "timed out"})
+    assert report.problems == ("broker 2 does not answer: timed out",)
+    assert report.brokers[1].state == SILENT
+
+
+def test_a_broker_that_stops_is_no_problem() -> None:
+    seen = view(journal(1))
+    brokers = {**seen.brokers, 2: BrokerRecord(2, 12, stopping=True)}
+    report = merge({1: one(ClusterView(5, 30, seen.journals, brokers, seen.live))})
+    assert report.brokers[1].state == STOPPING and report.problems == ()
+    assert report.notes == ("broker 2 is stopping; others take over what it leads",)
+
+
+@pytest.mark.parametrize(
+    ("kept", "down", "lives", "why"),
+    [
+        (journal(1, M1), (1,), {}, "an election is under way"),
+        (journal(1, None), (), {}, "an election is under way"),
+        (journal(1, None), (), {"b1": 21, "b2": 22, "b3": 23}, "all in-sync replicas have restarted"),
+        (journal(1, M1, isr=(M1,)), (1,), {}, "waiting for broker 1, in sync and down. Start it, or see `cairn"),
+        (journal(1, None, isr=(M1, M2)), (1,), {"b2": 22}, "after a minute the others elect a leader without"),
+        (journal(1, None, isr=(M1, M2), weak=True), (1,), {"b2": 22}, "`cairn cluster elect --unclean J`"),
+        (journal(1, None, isr=(M1, M2)), (1, 2), {}, "waiting for brokers 1, 2, in sync and down. Start it"),
+    ],
+)
+def test_why_a_journal_has_no_leader(kept: Kept, down: tuple[int, ...], lives: dict[str, int], why: str) -> None:
+    report = merge({3: one(view(kept, down=down, **lives), controller=3)})
+    assert report.journals[0].leader == -1
+    assert report.problems[0].startswith("journal 1: no leader; ") and why in report.problems[0]
+
+
+def test_journals_with_one_reason_have_one_sentence() -> None:
+    seen = view(*(journal(number, M1, isr=(M1,)) for number in (1, 2, 3, 7)), down=(1,))
+    assert (
+        merge({2: one(seen, controller=2)}).problems[0].startswith("journals 1-3, 7: no leader; waiting for broker 1")
+    )
+
+
+def test_trouble_of_single_brokers() -> None:
+    seen = view(journal(1))
+    told = {1: one(seen, controller=-1), 2: one(seen, stopped={1: "disk full"}, store_trouble="locked for 3 s")}
+    told[2] = Told(view(journal(1), revision=4), NODES, stopped={1: "disk full"}, store_trouble="locked for 3 s")
+    assert merge(told).problems == (
+        "the cluster has no controller: leaders that die are not replaced until one is elected",
+        "broker 2 cannot reach the metadata store: locked for 3 s",
+        "broker 2, journal 1: disk full",
+    )
+
+
+def test_a_leader_that_waits_for_others() -> None:
+    seen = view(journal(1), journal(2))
+    told = one(seen, led={1: Led(20, 1000, 0, 0, (), ready=False), 2: led({2: 1000, 3: 1000})})
+    assert merge({1: told}).problems == ("journal 1: the new leader waits for replicas that are in sync",)
+
+
+def test_a_disk_that_lost_bytes() -> None:
+    seen = view(journal(1))
+    brokers = {**seen.brokers, 3: BrokerRecord(3, 13, damaged=frozenset({2, 1}))}
+    report = merge({1: one(ClusterView(5, 30, seen.journals, brokers, seen.live))})
+    assert report.problems == ("broker 3 lost bytes of journals 1, 2 and copies them from others",)
+
+
+def test_an_unclean_election_is_not_forgotten() -> None:
+    report: ClusterReport = merge({1: one(view(journal(1, unclean=19)))})
+    assert report.notes == ("journal 1: an unclean election in epoch 19 may have lost acknowledged records",)
+
+
+def test_numbers_are_written_short() -> None:
+    assert names("journal", [3]) == "journal 3"
+    assert names("journal", [9, 1, 2, 5, 6, 7]) == "journals 1, 2, 5-7, 9"
