@@ -10,6 +10,9 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias, TypeVar
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from cairnmq.broker.coordination.offset_purge import OffsetPurges
 from cairnmq.broker.opened import OpenMetadata
 from cairnmq.broker.storage_loop.store import Store
@@ -61,6 +64,15 @@ class Hosting(Protocol):
 
 def all_queue_specs(image: Image, config: BrokerConfig) -> list[QueueSpec]:
     return [spec for topic in image.topics.values() for spec in queue_specs(topic, config)]
+
+
+class Folded(Struct, frozen=True):
+    """The newest images, as the metadata thread handed them over. `touched`: topics that may differ from those that
+    are read."""
+
+    image: Image
+    cluster: ClusterImage | None
+    touched: frozenset[str] = frozenset()
 
 
 class TopicQueues:
@@ -153,10 +165,11 @@ class LiveCatalog:
         self._purge = purge
         self.queues = TopicQueues(store, self.image)
         self.on_image: Callable[[], None] = lambda: None  # hears when clients read what was folded
-        self.cluster = self._newest_cluster = metadata.catalog.cluster  # brokers and journals; None on one node
+        self.cluster = metadata.catalog.cluster  # brokers and journals; None on one node
         self._is_settled = self.cluster is None  # on one node nothing changes while it starts
-        self._newest = self.image  # as folded; `image` and `cluster` are what is read
-        self._touched: set[str] = set()  # topics that may differ between the two
+        if self._is_settled:
+            metadata.catalog.touched.clear()
+        self._folded = Folded(self.image, self.cluster)  # `image` and `cluster` are what is read
         self._clock = clock
         self._on_config = on_config
         self._turn = asyncio.Lock()
@@ -188,8 +201,8 @@ class LiveCatalog:
         return done
 
     def _receive(self, image: Image, cluster: ClusterImage | None, touched: frozenset[str]) -> None:
-        self._newest, self._newest_cluster = image, cluster
-        self._touched |= touched
+        known = self._folded.touched
+        self._folded = Folded(image, cluster, known | touched if touched else known)
 
     async def _witness(self, counters: Counters) -> bool:
         """Whether the page cache has it now. A journal that cannot take it refuses nobody: the witness then lags."""
@@ -342,8 +355,8 @@ class LiveCatalog:
 
     async def adopt(self) -> None:
         """What is folded is read from now on: topics, then the brokers and journals of the same moment."""
-        if self.image is self._newest and self._is_settled:
-            self.cluster = self._newest_cluster
+        if self.image is self._folded.image and self._is_settled:
+            self.cluster = self._folded.cluster
         else:
             async with self._turn:
                 await self._adopt()
@@ -355,14 +368,15 @@ class LiveCatalog:
             await self.queues.hosting.host(self.cluster)
             await self.queues.settle(self.image, self.config)
             self._is_settled = True
-        while self.image is not self._newest:
-            image, cluster = self._newest, self._newest_cluster
-            if self.queues.hosting is not None and cluster is not None:
-                await self.queues.hosting.host(cluster)
-                if self._newest is not image:
+            if self._folded.image is self.image:
+                self._folded = replace(self._folded, touched=frozenset())
+        while self.image is not (image := self._folded.image):
+            if self.queues.hosting is not None and self._folded.cluster is not None:
+                await self.queues.hosting.host(self._folded.cluster)
+                if self._folded.image is not image:
                     continue
-            changes = [(self.image.topic(name), image.topic(name)) for name in self._touched]
-            self._touched = set()
+            changes = [(self.image.topic(name), image.topic(name)) for name in self._folded.touched]
+            self._folded = replace(self._folded, touched=frozenset())
             config = self._new_config(image)
             self.queues.create(changes, self.config)
             self.image = image
@@ -372,7 +386,7 @@ class LiveCatalog:
             gone = await self.queues.delete(changes)
             if any(own is None or topic.topic_id != own.topic_id for topic in gone):
                 self._purge.start(self.topic_ids)
-        self.cluster = self._newest_cluster
+        self.cluster = self._folded.cluster
         self.on_image()
 
     def _new_config(self, image: Image) -> BrokerConfig | None:
