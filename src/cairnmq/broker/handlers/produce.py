@@ -286,9 +286,10 @@ class _Produce:
             return Refusal(ErrorCode.INVALID_RECORD, "no record batch")
         if self.version < ZSTD_SINCE and read_header(records).attributes & CODEC_MASK == ZSTD:
             return Refusal(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later")
-        refusal = self.acks.refusal(queue)
-        if refusal is not None:
-            return refusal
+        if self.ctx.leadership.is_cluster or queue.spec.config.min_insync_replicas > 1:
+            refusal = self.acks.refusal(queue)
+            if refusal is not None:
+                return refusal
         if self.request.transactional_id is not None:
             return self._check_transaction(queue, self.request.transactional_id, read_header(records))
         return None

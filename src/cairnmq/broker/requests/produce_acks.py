@@ -29,14 +29,14 @@ NO_LEASE = "another broker may lead it by now: this one has not reached the meta
 
 class _Wait:
     """Partitions of one request that wait for the same level of the same journal, and the last of their points.
-    `min_in_sync`: of those whose topic wants several replicas."""
+    `min_in_sync`: in a cluster, of those whose topic wants several replicas."""
 
     __slots__ = ("is_over", "min_in_sync", "point", "responses")
 
     def __init__(self, point: AckPoint) -> None:
         self.point = point
         self.responses: list[PartitionResponse] = []
-        self.min_in_sync: list[tuple[PartitionResponse, int]] = []
+        self.min_in_sync: list[tuple[PartitionResponse, int]] | None = None
         self.is_over = False
 
     def fail(self, code: ErrorCode, why: str) -> None:
@@ -47,7 +47,9 @@ class _Wait:
 class ProduceAcks:
     """One request's. `response` is filled by its handler, and completes `reply` if it has to wait."""
 
-    __slots__ = ("_deadlines", "_is_lost", "_left", "_waits", "ctx", "reply", "request", "response", "version")
+    __slots__ = (
+        "_deadlines", "_is_cluster", "_is_lost", "_left", "_waits", "ctx", "reply", "request", "response", "version",
+    )  # fmt: skip
 
     def __init__(self, ctx: Context, version: int, request: ProduceRequest, reply: Reply, deadlines: Deadlines) -> None:
         self.ctx = ctx
@@ -56,24 +58,24 @@ class ProduceAcks:
         self.reply = reply
         self.response = ProduceResponse()
         self._deadlines = deadlines
+        self._is_cluster = ctx.leadership.is_cluster
         self._waits: dict[tuple[int, int], _Wait] = {}
-        self._left = 0
         self._is_lost = False  # acks=0, and what was appended may be in no journal: another broker leads it
 
     def refusal(self, queue: Queue) -> Refusal | None:
-        """Before the append: too few replicas are in sync, or another broker may lead."""
-        leadership, wanted = self.ctx.leadership, queue.config.min_insync_replicas
+        """Before the append: too few replicas are in sync, or another broker may lead. Need not be asked on one node
+        for a topic that does not want several replicas."""
+        leadership = self.ctx.leadership
         if self.request.acks != ALL:
             if leadership.is_cluster and not leadership.may_answer_alone(queue.journal):
                 return Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, NO_LEASE)
-        elif wanted > 1 and wanted > (in_sync := leadership.in_sync(queue.journal)):
+            return None
+        wanted, in_sync = queue.config.min_insync_replicas, leadership.in_sync(queue.journal)
+        if wanted > in_sync:
             return Refusal(ErrorCode.NOT_ENOUGH_REPLICAS, _too_few(wanted, in_sync))
-        elif (
-            leadership.is_cluster
-            and not self.ctx.store.syncs_first(queue)
-            and not leadership.admits_unsynced(queue.journal)
-        ):
-            return Refusal(ErrorCode.NOT_ENOUGH_REPLICAS, NOT_MARKED)
+        if leadership.is_cluster and not self.ctx.store.syncs_first(queue):
+            if not leadership.admits_unsynced(queue.journal):
+                return Refusal(ErrorCode.NOT_ENOUGH_REPLICAS, NOT_MARKED)
         return None
 
     def add(self, queue: Queue, point: AckPoint, response: PartitionResponse) -> None:
@@ -84,7 +86,9 @@ class ProduceAcks:
         elif point.end > wait.point.end:
             wait.point = point
         wait.responses.append(response)
-        if self.request.acks == ALL and queue.config.min_insync_replicas > 1:
+        if self._is_cluster and self.request.acks == ALL and queue.config.min_insync_replicas > 1:
+            if wait.min_in_sync is None:
+                wait.min_in_sync = []
             wait.min_in_sync.append((response, queue.config.min_insync_replicas))
 
     def refused(self, index: int, refusal: Refusal) -> PartitionResponse:
@@ -124,7 +128,7 @@ class ProduceAcks:
         self._left -= 1
         if self._left == 0:
             return self.encoded()
-        if self.request.acks == ALL and self.ctx.leadership.is_cluster and self.request.timeout_ms >= 0:
+        if self._is_cluster and self.request.acks == ALL and self.request.timeout_ms >= 0:
             self._deadlines.add(self, self.request.timeout_ms / 1000)
         return self.reply
 
@@ -134,11 +138,13 @@ class ProduceAcks:
         wait.is_over = True
         if not met:
             self._fail(wait)
-        elif self.ctx.leadership.is_cluster:
+        elif self._is_cluster:
             self._look_again(wait)
         if self._left == 0 and not self.reply.done:
-            if self.ctx.leadership.is_cluster:
-                self._deadlines.forget(self)
+            if not self._is_cluster:
+                self.reply.complete(self.encoded())
+                return
+            self._deadlines.forget(self)
             self.reply.resume(self.encoded)
 
     def _fail(self, wait: _Wait) -> None:
@@ -157,7 +163,7 @@ class ProduceAcks:
         if self.request.acks != ALL and not leadership.may_answer_alone(journal):
             wait.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER, NO_LEASE)
             self._is_lost = not self.request.acks
-        for response, wanted in wait.min_in_sync:
+        for response, wanted in wait.min_in_sync or ():
             in_sync = leadership.in_sync(journal)
             if wanted > in_sync:
                 fail(response, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, _too_few(wanted, in_sync))
