@@ -174,12 +174,14 @@ class Engine:
         seed: int,
         config: EngineConfig,
         now_ms: int,
+        has_others: Callable[[int], bool] = lambda journal: False,
         progress: Progress | None = None,
         tell: Tell | None = None,
     ) -> Engine:
         """The start of a broker of a cluster, in the same three steps. It hosts `journals` and follows in all of them;
         files of others are left alone. What is folded is what `floor` says of a journal's note. `begin` registers the
-        broker, in the life that it returns. A journal that is damaged takes nothing: it is to be copied anew by hand.
+        broker, in the life that it returns. A journal that is damaged is cut there if it `has_others`: replicas from
+        which it is copied again. Else it takes nothing. That is asked after `begin`.
         `next_queue`: `specs` has all queues with smaller ids that exist."""
         image = load_checkpoint(read_disk)
         refuse_unfinished(journal_disk, image)
@@ -194,12 +196,14 @@ class Engine:
             return Replicated(replicated_end=counts, durable_end=note.durable, next_queue=next_queue, led=led)
 
         found = FoundStorage(journal_disk, read_disk, image, queues, notes, now_ms=now_ms, progress=progress, rule=rule)
-        found.cut_queues_short()
         ends = {number: scan.end for number, scan in found.scans.items()}
         is_clean = found.stop is not None and not found.damaged and found.stop.is_whole(ends)
         stopped_as = found.stop.epoch if found.stop is not None and is_clean else 0
         member = begin(Joining(found.known(), stopped_as, frozenset(scan.number for scan in found.damaged)))
         found.begin(tell)
+        for scan in [scan for scan in found.damaged if has_others(scan.number)]:
+            found.cut_at_damage(scan, notes[scan.number])
+        found.cut_queues_short()
         segment_bytes = config.segment_bytes
         paths: dict[int, JournalRole] = {
             number: followed(

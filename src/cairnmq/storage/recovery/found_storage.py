@@ -9,6 +9,8 @@ from cairnmq.storage.checkpoint.checkpoint import CheckpointImage
 from cairnmq.storage.files.disk import Disk
 from cairnmq.storage.files.failed_sync import unsynced_name
 from cairnmq.storage.journal.journal import JournalReader
+from cairnmq.storage.journal.replica_note import ReplicaNoteFile
+from cairnmq.storage.journal.synced_end import SyncedEndFile
 from cairnmq.storage.live.queue import Queue
 from cairnmq.storage.recovery.clean_stop import forget_clean_stop, read_clean_stop
 from cairnmq.storage.recovery.owner import Homes
@@ -74,6 +76,17 @@ class FoundStorage:
         """Those that may have entries behind damage."""
         for scan in self.damaged:
             cut_short(self.queues.values(), scan, Homes(self.journal_disk))
+
+    def cut_at_damage(self, scan: Scan, note: ReplicaNoteFile) -> None:
+        """Other replicas have what is behind it (R6). What says that this disk had it goes before the bytes do, durably:
+        they are copied again, and may not be synced then."""
+        reader = self.journals[scan.number][1]
+        note.cut(scan.end, scan.last_epoch)
+        synced = SyncedEndFile(self.journal_disk, scan.number, scan.epoch, reader.find_seed())
+        synced.lower(scan.end)
+        synced.close()
+        scan.damage, scan.behind = None, None
+        self.damaged.remove(scan)
 
     def known(self) -> Known:
         return known_by(self.image, self.keyed, self.scans.values(), self.journal_disk, self.read_disk)
