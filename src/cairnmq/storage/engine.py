@@ -33,10 +33,9 @@ from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.queue.state import QueueState
 from cairnmq.storage.queue.tail import Tail
 from cairnmq.storage.recovery.clean_stop import CleanStop, was_clean, write_clean_stop
-from cairnmq.storage.recovery.found_storage import FoundStorage, Tell
-from cairnmq.storage.recovery.own_epochs import led_here
+from cairnmq.storage.recovery.found_storage import FoundStorage, Tell, in_cluster
 from cairnmq.storage.recovery.owner import own_nodes
-from cairnmq.storage.recovery.replay import Progress, Replicated, Scan, followed, live_queues, reopened
+from cairnmq.storage.recovery.replay import Progress, Scan, followed, live_queues, reopened
 from cairnmq.storage.recovery.salvage import refuse_unfinished
 from cairnmq.storage.recovery.stored_split import StoredSplit, scan_split
 from cairnmq.storage.recovery.witness import Known
@@ -188,13 +187,7 @@ class Engine:
         queues = live_queues(specs, image)
         notes = {number: ReplicaNoteFile(journal_disk, number) for number in sorted(journals)}
         nodes = {config.node_id, *(own_nodes(journal_disk) or ())}
-
-        def rule(number: int) -> Replicated:
-            note = notes[number].kept
-            counts = floor(number, note)
-            led = led_here(journal_disk, number, nodes, note)
-            return Replicated(replicated_end=counts, durable_end=note.durable, next_queue=next_queue, led=led)
-
+        rule = in_cluster(journal_disk, notes, nodes, floor, next_queue)
         found = FoundStorage(journal_disk, read_disk, image, queues, notes, now_ms=now_ms, progress=progress, rule=rule)
         ends = {number: scan.end for number, scan in found.scans.items()}
         is_clean = found.stop is not None and not found.damaged and found.stop.is_whole(ends)
@@ -297,6 +290,8 @@ class Engine:
         return self.paths[queue.journal]
 
     def expire_producers(self, now_ms: int, expiration_ms: int) -> None:
+        """A follower dates them by when it folds, which is later than its leader staged, on the same clock: so it never
+        forgets one that its leader still knows."""
         for queue in self.queues.values():
             if queue.state.producers:
                 queue.state.producers = live(queue.state.producers, now_ms, expiration_ms)
