@@ -49,6 +49,7 @@ from cairnmq.types import Counters
 
 log = logging.getLogger("cairnmq.broker")
 
+
 class SharedMetadata(Struct, frozen=True, eq=False):
     """Open, with what this broker registers as."""
 
