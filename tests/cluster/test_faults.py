@@ -59,6 +59,6 @@ def test_many_faults(tmp_path: Path) -> None:
 def test_faults_under_java(tmp_path: Path) -> None:
     tally: Counter[str] = Counter()
     chosen = seed()
-    print(f"make chaos KINDS=cluster:java SEED={chosen} MINUTES=0")
+    print(f"make chaos KINDS=cluster-java SEED={chosen} MINUTES=0")
     besiege(tmp_path, chosen, tally, 10, program="java")
     assert tally["faults"] == 10 and tally["records checked"] > 0, tally

@@ -1,4 +1,4 @@
-"""What the other tests go by can fail: a record too many that was promised, a commit that is gone, a byte that differs."""
+"""What the other tests go by can fail: a promise too many, a commit that is gone, a byte that differs."""
 
 from __future__ import annotations
 
