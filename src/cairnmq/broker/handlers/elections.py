@@ -5,8 +5,7 @@ Leaders are those of journals, so an election for one partition moves all that s
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
 from cairnmq.broker.leadership import NOBODY
@@ -24,6 +23,7 @@ from cairnmq.wire.messages import (
 if TYPE_CHECKING:
     from cairnmq.broker.context import Context
 
+Asked: TypeAlias = ElectLeadersRequest.TopicPartitions
 Elected: TypeAlias = ElectLeadersResponse.PartitionResult
 Result: TypeAlias = ElectLeadersResponse.ReplicaElectionResult
 Outcomes: TypeAlias = dict[int, Refusal | None]  # of journals; None: another broker leads now
@@ -34,47 +34,44 @@ _UNKNOWN_KIND = Refusal(ErrorCode.INVALID_REQUEST, "the election type is neither
 
 
 async def handle(ctx: Context, header: RequestHeader, request: ElectLeadersRequest) -> ElectLeadersResponse:
-    known = request.election_type in (_PREFERRED, _UNCLEAN)
-    if request.topic_partitions is None:
-        results = await _elect_all(ctx) if request.election_type == _PREFERRED else []
-        return ElectLeadersResponse(
-            error_code=ErrorCode.NONE if known else ErrorCode.INVALID_REQUEST, replica_election_results=results
-        )
-    image, journals = ctx.catalog.image, dict[int, None]()
-    for asked in request.topic_partitions:
-        topic = image.topic(asked.topic)
-        journals.update((each, None) for partition in asked.partitions if (each := _journal(topic, partition)) >= 0)
-    outcomes: Outcomes = {}
-    if request.election_type == _PREFERRED:
+    kind, asked = request.election_type, request.topic_partitions
+    if kind not in (_PREFERRED, _UNCLEAN):
+        # Java reads the outcome of each partition, also when the whole request is wrong.
+        results = _results(asked or (), lambda topic, partition: _UNKNOWN_KIND)
+        return ElectLeadersResponse(error_code=_UNKNOWN_KIND.code, replica_election_results=results)
+    if asked is None:
+        return ElectLeadersResponse(replica_election_results=await _elect_all(ctx) if kind == _PREFERRED else [])
+    image = ctx.catalog.image
+    named = (_journal(image.topic(each.topic), partition) for each in asked for partition in each.partitions)
+    journals = dict.fromkeys(journal for journal in named if journal is not None)
+    if kind == _PREFERRED:
         outcomes = await _elect(ctx, journals)
-    elif known:
+    else:
         outcomes = {journal: _why_not_unclean(ctx, journal) for journal in journals}
-    return ElectLeadersResponse(
-        error_code=ErrorCode.NONE if known else ErrorCode.INVALID_REQUEST,
-        replica_election_results=[
-            Result(
-                topic=asked.topic,
-                partition_result=[
-                    # Java reads the outcome of each partition, also when the whole request is wrong.
-                    _told(
-                        partition, _outcome(image.topic(asked.topic), partition, outcomes) if known else _UNKNOWN_KIND
-                    )
-                    for partition in asked.partitions
-                ],
-            )
-            for asked in request.topic_partitions
-        ],
-    )
+
+    def outcome(topic: str, partition: int) -> Refusal | None:
+        journal = _journal(image.topic(topic), partition)
+        return NO_PARTITION if journal is None else outcomes[journal]
+
+    return ElectLeadersResponse(replica_election_results=_results(asked, outcome))
 
 
-def _journal(topic: Topic | None, partition: int) -> int:
-    journal = None if topic is None else topic.journal_of(partition)
-    return -1 if journal is None else journal
+def _results(asked: Iterable[Asked], outcome: Callable[[str, int], Refusal | None]) -> list[Result]:
+    return [
+        Result(
+            topic=each.topic,
+            partition_result=[_told(partition, outcome(each.topic, partition)) for partition in each.partitions],
+        )
+        for each in asked
+    ]
+
+
+def _journal(topic: Topic | None, partition: int) -> int | None:
+    return None if topic is None else topic.journal_of(partition)
 
 
 async def _elect(ctx: Context, journals: Iterable[int]) -> Outcomes:
-    wanted = list(journals)
-    return dict(zip(wanted, await asyncio.gather(*map(ctx.elections.preferred, wanted)), strict=True))
+    return {journal: await ctx.elections.preferred(journal) for journal in journals}
 
 
 async def _elect_all(ctx: Context) -> list[Result]:
@@ -106,11 +103,6 @@ def _why_not_unclean(ctx: Context, journal: int) -> Refusal:
 
 def _leads(ctx: Context, leader: int) -> str:
     return f"broker {leader} is already the leader" + ("" if ctx.leadership.is_cluster else " and the only replica")
-
-
-def _outcome(topic: Topic | None, partition: int, outcomes: Outcomes) -> Refusal | None:
-    journal = _journal(topic, partition)
-    return NO_PARTITION if journal < 0 else outcomes[journal]
 
 
 def _told(partition: int, refusal: Refusal | None) -> Elected:

@@ -9,7 +9,9 @@ from cairnmq.wire.messages import DescribeJournalsRequest, DescribeJournalsRespo
 
 if TYPE_CHECKING:
     from cairnmq.broker.context import Context
+    from cairnmq.broker.storage_loop.store_stats import JournalStats
 
+DescribedBroker: TypeAlias = DescribeJournalsResponse.DescribedBroker
 Described: TypeAlias = DescribeJournalsResponse.DescribedJournal
 Member: TypeAlias = DescribeJournalsResponse.Member
 
@@ -23,15 +25,15 @@ def handle(ctx: Context, header: RequestHeader, request: DescribeJournalsRequest
 
 
 def _of_one_node(ctx: Context) -> DescribeJournalsResponse:
-    node, address, engine = ctx.node, ctx.node.bootstrap, ctx.store.engine
+    node, address, stats = ctx.node, ctx.node.bootstrap, ctx.store.stats().journals
     broker = DescribeJournalsResponse.DescribedBroker(
         node_id=node.node_id,
-        broker_epoch=engine.epoch,
+        broker_epoch=max(ctx.store.epochs.values()),
         host=address.host,
         port=address.port,
         rack=node.rack,
         is_live=True,
-        damaged=[journal for journal in sorted(engine.paths) if engine.scans[journal].damage is not None],
+        damaged=[each.number for each in stats if each.damaged],
     )
     return DescribeJournalsResponse(
         cluster_id=node.cluster_id,
@@ -39,32 +41,31 @@ def _of_one_node(ctx: Context) -> DescribeJournalsResponse:
         controller_id=ctx.leadership.controller,
         metadata_revision=ctx.catalog.image.version,
         brokers=[broker],
-        journals=[_journal(ctx, journal) for journal in sorted(engine.paths)],
+        journals=[_journal(broker, ctx.store.epochs[each.number], each) for each in stats],
     )
 
 
-def _journal(ctx: Context, number: int) -> Described:
-    engine, node_id = ctx.store.engine, ctx.node.node_id
-    path, member = engine.paths[number], Member(node_id=node_id, broker_epoch=engine.epoch)
-    journal = path.journal
+def _journal(broker: DescribedBroker, epoch: int, stats: JournalStats) -> Described:
+    """With one replica what is written is replicated, and what its disk has synced is durable."""
+    member = Member(node_id=broker.node_id, broker_epoch=broker.broker_epoch)
     own = DescribeJournalsResponse.ReplicaEnds(
-        node_id=node_id, is_in_sync=True, end=journal.end, synced=journal.synced, lag_ms=0
+        node_id=broker.node_id, is_in_sync=True, end=stats.end, synced=stats.synced, lag_ms=0
     )
     return Described(
-        journal=number,
-        epoch=engine.epochs[number],
+        journal=stats.number,
+        epoch=epoch,
         leader=member,
-        replicas=[node_id],
+        replicas=[broker.node_id],
         isr=[member],
-        trouble=path.stopped,
+        trouble=stats.stopped,
         led_here=DescribeJournalsResponse.LedJournal(
             is_ready=True,
-            end=journal.end,
-            synced=journal.synced,
-            replicated_end=journal.replicated_end,
-            durable_end=journal.durable_end,
-            split_end=engine.split[number],
-            unsplit_bytes=journal.end - engine.split[number],
+            end=stats.end,
+            synced=stats.synced,
+            replicated_end=stats.end,
+            durable_end=stats.synced,
+            split_end=stats.split,
+            unsplit_bytes=stats.split_lag,
             replicas=[own],
         ),
     )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from cairnmq.broker.context import for_producers
-from cairnmq.broker.leadership import NotLeader
 from cairnmq.broker.requests.deadlines import Deadlines
+from cairnmq.broker.requests.produce_acks import ALL, ProduceAcks
 from cairnmq.broker.requests.queue_lookup import NO_PARTITION, find_queue, live_queues
 from cairnmq.broker.requests.reply import CloseConnection, Outcome, Reply
 from cairnmq.codec.batch import CODEC_MASK, HEADER_SIZE, TRANSACTIONAL_BIT, BatchHeader, read_header
@@ -20,7 +20,6 @@ from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.api.serving import (
     AT_ONCE_BYTES,
     NAMED_MAX,
-    AckPoint,
     Placed,
     Queue,
     RefusedRecords,
@@ -30,7 +29,7 @@ from cairnmq.storage.api.serving import (
 )
 from cairnmq.transactions.messages import Add, Producer, Response
 from cairnmq.types import Buffer
-from cairnmq.wire.codec import decode, encode
+from cairnmq.wire.codec import decode
 from cairnmq.wire.framing import RequestHeader
 from cairnmq.wire.messages import ProduceRequest, ProduceResponse
 
@@ -49,9 +48,6 @@ ZSTD_SINCE = 7
 TOPIC_IDS_SINCE = 13
 ABORTABLE_SINCE = 11
 EPOCH_PER_TRANSACTION_SINCE = 12
-HINTS_SINCE = 10
-ALL = -1  # acks
-NO_LEASE = "another broker may lead it by now: this one has not reached the metadata store for too long"
 NO_TOPIC_ID = Refusal(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
 
 
@@ -71,43 +67,21 @@ class ProduceHandler:
         return produce.begin()
 
 
-class _Wait:
-    """Partitions of one request that wait for the same level of the same journal, and the last of their points.
-    `min_in_sync`: of those whose topic wants several replicas."""
-
-    __slots__ = ("is_over", "min_in_sync", "point", "responses")
-
-    def __init__(self, point: AckPoint) -> None:
-        self.point = point
-        self.responses: list[PartitionResponse] = []
-        self.min_in_sync: list[tuple[PartitionResponse, int]] = []
-        self.is_over = False
-
-    def fail(self, code: ErrorCode, why: str) -> None:
-        for response in self.responses:
-            _fail(response, code, why)
-
-
 class _Produce:
     """One request on its way: appended, then waiting for its journals, then answered."""
 
     __slots__ = (
-        "ctx", "version", "request", "queues", "terms", "reply", "waits", "waiting_for", "deadlines", "is_lost",
-        "response", "keyless", "unnamed", "room",
+        "ctx", "version", "request", "queues", "terms", "reply", "acks", "keyless", "unnamed", "room",
     )  # fmt: skip
 
     def __init__(self, ctx: Context, version: int, request: ProduceRequest, deadlines: Deadlines) -> None:
         self.ctx = ctx
         self.version = version
         self.request = request
-        self.deadlines = deadlines
         self.terms = ctx.leadership.terms
         self.queues = [self._queues_of(topic) for topic in request.topic_data]
         self.reply = Reply()
-        self.waits: Collection[_Wait] = ()
-        self.waiting_for = 0
-        self.is_lost = False  # acks=0, and what was appended may be in no journal: another broker leads it
-        self.response = ProduceResponse()
+        self.acks = ProduceAcks(ctx, version, request, self.reply, deadlines)
         self.keyless: dict[int, Refusal] = {}  # by id of the request's part: batches that a compacted topic refuses
         self.unnamed = NAMED_MAX  # how many more records the answer may name as the reason why a batch is refused
         self.room = AT_ONCE_BYTES  # what may still be unpacked for that, here on the loop
@@ -116,15 +90,15 @@ class _Produce:
         if self.request.acks == 0:
             raise CloseConnection(message)
         refusal = Refusal(code, message)
-        self.response.responses = [
+        self.acks.response.responses = [
             TopicResponse(
                 name=topic.name,
                 topic_id=topic.topic_id,
-                partition_responses=[self._refused(p.index, refusal) for p in topic.partition_data],
+                partition_responses=[self.acks.refused(p.index, refusal) for p in topic.partition_data],
             )
             for topic in self.request.topic_data
         ]
-        return encode(self.response, self.version)
+        return self.acks.encoded()
 
     def begin(self) -> Outcome:
         """The records of batches for compacted topics are checked first: off the loop if one is large when it is
@@ -240,14 +214,13 @@ class _Produce:
         return [find_queue(self.ctx, topic, data.index, refusal) for data in asked.partition_data]
 
     def _append(self) -> Outcome:
-        acks, now_ms = self.request.acks, self.ctx.clock()
-        waits: dict[tuple[int, int], _Wait] = {}
+        acks, now_ms = self.acks, self.ctx.clock()
         failure: Refusal | None = None
         for topic, queues in zip(self.request.topic_data, self.queues, strict=True):
             responses = []
             for data, queue in zip(topic.partition_data, queues, strict=True):
                 if isinstance(queue, Refusal):
-                    responses.append(self._refused(data.index, queue))
+                    responses.append(acks.refused(data.index, queue))
                     failure = queue
                     continue
                 placed = self._append_to(queue, data, now_ms)
@@ -262,21 +235,13 @@ class _Produce:
                     log_start_offset=queue.log_start,
                 )
                 responses.append(response)
-                wait = waits.get((placed.journal, placed.level))
-                if wait is None:
-                    wait = waits[placed.journal, placed.level] = _Wait(placed)
-                elif placed.end > wait.point.end:
-                    wait.point = placed
-                wait.responses.append(response)
-                if acks == ALL and queue.config.min_insync_replicas > 1:
-                    wait.min_in_sync.append((response, queue.config.min_insync_replicas))
-            self.response.responses.append(
+                acks.add(queue, placed, response)
+            acks.response.responses.append(
                 TopicResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=responses)
             )
-        if acks == 0 and failure is not None:
+        if self.request.acks == 0 and failure is not None:
             raise CloseConnection(f"acks=0 and {failure.code.name}: {failure.message}")
-        # With acks=0 there is no response, but until they are written the batches are in memory and must count.
-        return self._wait(waits.values())
+        return acks.wait()
 
     def _append_to(self, queue: Queue, data: PartitionData, now_ms: int) -> Placed | Refusal:
         records = data.records
@@ -308,7 +273,7 @@ class _Produce:
     def _refused_in(self, queue: Queue, index: int, refusal: Refusal) -> PartitionResponse:
         if refusal.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             refusal = self.ctx.leadership.refusal(queue.journal) or refusal
-        answer = self._refused(index, refusal)
+        answer = self.acks.refused(index, refusal)
         if isinstance(refusal, RefusedRecords):
             named = refusal.records[: self.unnamed]
             self.unnamed -= len(named)
@@ -321,13 +286,10 @@ class _Produce:
             return Refusal(ErrorCode.INVALID_RECORD, "no record batch")
         if self.version < ZSTD_SINCE and read_header(records).attributes & CODEC_MASK == ZSTD:
             return Refusal(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later")
-        leadership = self.ctx.leadership
-        if self.request.acks == ALL and queue.config.min_insync_replicas > 1:
-            in_sync = leadership.in_sync(queue.journal)
-            if queue.config.min_insync_replicas > in_sync:
-                return Refusal(ErrorCode.NOT_ENOUGH_REPLICAS, _too_few(queue.config.min_insync_replicas, in_sync))
-        if self.request.acks != ALL and leadership.is_cluster and not leadership.may_answer_alone(queue.journal):
-            return Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, NO_LEASE)
+        if self.ctx.leadership.is_cluster or queue.spec.config.min_insync_replicas > 1:
+            refusal = self.acks.refusal(queue)
+            if refusal is not None:
+                return refusal
         if self.request.transactional_id is not None:
             return self._check_transaction(queue, self.request.transactional_id, read_header(records))
         return None
@@ -350,84 +312,6 @@ class _Produce:
             )
         return None
 
-    def _refused(self, index: int, refusal: Refusal) -> PartitionResponse:
-        answer = PartitionResponse(index=index)
-        _fail(answer, refusal.code, refusal.message)
-        if isinstance(refusal, NotLeader):
-            self._hint([answer], refusal)
-        return answer
-
-    def _hint(self, answers: Iterable[PartitionResponse], refusal: NotLeader) -> None:
-        """Who leads instead, and where that broker is (KIP-951)."""
-        if self.version < HINTS_SINCE or refusal.leader < 0:
-            return
-        for answer in answers:
-            answer.current_leader = ProduceResponse.LeaderIdAndEpoch(refusal.leader, refusal.epoch)
-        broker, known = self.ctx.leadership.broker(refusal.leader), self.response.node_endpoints
-        if broker is not None and all(each.node_id != broker.node_id for each in known):
-            endpoint = ProduceResponse.NodeEndpoint(broker.node_id, broker.host, broker.port, broker.rack)
-            self.response.node_endpoints = [*known, endpoint]
-
-    def _encoded(self) -> list[Buffer] | None:
-        if self.is_lost:
-            raise CloseConnection("acks=0, and another broker leads what was sent")
-        return encode(self.response, self.version) if self.request.acks else None
-
-    def _wait(self, waits: Collection[_Wait]) -> Outcome:
-        self.waits = waits
-        self.waiting_for = len(waits) + 1
-        for wait in waits:
-            self.ctx.store.when(wait.point, partial(self._reached, wait))
-        self.waiting_for -= 1
-        if self.waiting_for == 0:
-            return self._encoded()
-        if self.request.acks == ALL and self.ctx.leadership.is_cluster and self.request.timeout_ms >= 0:
-            self.deadlines.add(self, self.request.timeout_ms / 1000)
-        return self.reply
-
-    def _reached(self, wait: _Wait, met: bool) -> None:
-        """What waits for another journal may well be stored, and then its producer must not send it again."""
-        self.waiting_for -= 1
-        wait.is_over = True
-        if not met:
-            self._fail(wait)
-        elif self.ctx.leadership.is_cluster:
-            self._look_again(wait)
-        if self.waiting_for == 0 and not self.reply.done:
-            if self.ctx.leadership.is_cluster:
-                self.deadlines.forget(self)
-            self.reply.resume(self._encoded)
-
-    def _fail(self, wait: _Wait) -> None:
-        """Not all of it was stored, or nobody hears here any more what becomes of it."""
-        refusal = self.ctx.leadership.refusal(wait.point.journal)
-        if refusal is None:
-            wait.fail(ErrorCode.KAFKA_STORAGE_ERROR, "the journal could not store it; see /health/ready")
-        else:
-            wait.fail(refusal.code, f"{refusal.message}; whether it was stored is not known here")
-            self._hint(wait.responses, refusal)
-            self.is_lost = not self.request.acks
-
-    def _look_again(self, wait: _Wait) -> None:
-        """Stored as its producer wants it. But the ISR may have shrunk meanwhile, or the lease be over."""
-        leadership, journal = self.ctx.leadership, wait.point.journal
-        if self.request.acks != ALL and not leadership.may_answer_alone(journal):
-            wait.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER, NO_LEASE)
-            self.is_lost = not self.request.acks
-        for response, wanted in wait.min_in_sync:
-            in_sync = leadership.in_sync(journal)
-            if wanted > in_sync:
-                _fail(response, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, _too_few(wanted, in_sync))
-
-    def expire(self) -> None:
-        """Its time is up. What is not stored as it wants to be may well be so later."""
-        if self.reply.done:
-            return
-        for wait in self.waits:
-            if not wait.is_over:
-                wait.fail(ErrorCode.REQUEST_TIMED_OUT, f"not replicated within timeout_ms={self.request.timeout_ms}")
-        self.reply.resume(self._encoded)
-
 
 def _look_into(
     batches: Iterable[tuple[PartitionData, LogConfig]], now_ms: int, unpacked_max: int
@@ -449,12 +333,3 @@ def _known(code: ErrorCode, version: int) -> ErrorCode:
     if code is ErrorCode.CONCURRENT_TRANSACTIONS and version < EPOCH_PER_TRANSACTION_SINCE:
         return ErrorCode.NOT_ENOUGH_REPLICAS  # what they know that says: try again
     return code
-
-
-def _fail(answer: PartitionResponse, code: ErrorCode, message: str) -> None:
-    answer.error_code, answer.base_offset, answer.error_message = code, -1, message
-
-
-def _too_few(wanted: int, in_sync: int) -> str:
-    are = "replica is" if in_sync == 1 else "replicas are"
-    return f"min.insync.replicas={wanted}, but {in_sync} {are} in sync"
