@@ -46,6 +46,7 @@ EPISODES: dict[str, Episode] = {
     **{f"bank:{client}": partial(bank, client=client) for client in CLIENTS},
     **{f"transform:{client}": partial(transform, client=client) for client in CLIENTS},
     "cluster": besiege,
+    "cluster:java": partial(besiege, program="java"),
     DAMAGE: damage,
 }
 

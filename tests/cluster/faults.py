@@ -13,7 +13,7 @@ from random import Random
 
 from broker_process import wait_until
 from cluster.brokers import FAILURES, Cluster
-from cluster.world import GOES_ON_SECONDS, STRONG, World
+from cluster.world import GOES_ON_SECONDS, MANNERS, PROGRAMS, STRONG, World
 from crash.ledger import Place
 
 ROUNDS = 20
@@ -229,13 +229,22 @@ class Faults:
 
 
 def besiege(
-    directory: Path, seed: int, tally: Counter[str], rounds: int = ROUNDS, *, names: Sequence[str] = ()
+    directory: Path,
+    seed: int,
+    tally: Counter[str],
+    rounds: int = ROUNDS,
+    *,
+    names: Sequence[str] = (),
+    program: str = "",
 ) -> None:
-    """An episode: faults under load, one after the other; then all is judged, and the replicas are compared."""
+    """An episode: faults under load, one after the other; then all is judged, and the replicas are compared.
+
+    `program`: a client that is one, in the place of the libraries.
+    """
     rng = Random(seed)
     cluster = Cluster(directory)
     with cluster.up():
-        world = World(cluster, tally)
+        world = World(cluster, tally, PROGRAMS if program else MANNERS, program)
         with world.lived_in():
             faults = Faults(cluster, rng, tally)
             for _ in range(rounds):

@@ -53,3 +53,12 @@ def test_many_faults(tmp_path: Path) -> None:
     print(f"make chaos KINDS=cluster SEED={chosen} MINUTES=0")
     besiege(tmp_path, chosen, tally)
     assert tally["faults"] >= 20 and tally["leader changes seen"] > 0, tally
+
+
+@pytest.mark.long
+def test_faults_under_java(tmp_path: Path) -> None:
+    tally: Counter[str] = Counter()
+    chosen = seed()
+    print(f"make chaos KINDS=cluster:java SEED={chosen} MINUTES=0")
+    besiege(tmp_path, chosen, tally, 10, program="java")
+    assert tally["faults"] == 10 and tally["records checked"] > 0, tally

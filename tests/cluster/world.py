@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from confluent_kafka.admin import NewTopic
 
 from broker_process import wait_until
 from cluster.brokers import Cluster
+from cluster.programs import ProgramMember, ProgramWriter
 from cluster.readers import Asker, Follower, Member, Observer
 from cluster.writers import AiokafkaWriter, LibrdkafkaWriter, Manner
 from crash.ledger import Place
 from history.checker import findings
 from history.events import History, Seen
 from interop.clients.librdkafka import LibrdkafkaClient, answer
+from interop.clients.members import Host, own_host
 
 STRONG, WEAK = "strong", "weak"
 """Topics: of acks=all with two in sync at least, and of acks=1."""
@@ -35,6 +38,7 @@ MANNERS = (
     Manner("aio-acks-1", acks="1"),
 )
 """By the names of libraries."""
+PROGRAMS = (Manner("java-idempotent", idempotent=True), Manner("java-plain"), Manner("java-acks-1", acks="1"))
 
 
 class Broken(AssertionError):
@@ -44,16 +48,22 @@ class Broken(AssertionError):
 class World:
     """Made while the brokers run."""
 
-    def __init__(self, cluster: Cluster, tally: Counter[str], manners: Sequence[Manner] = MANNERS) -> None:
+    def __init__(
+        self, cluster: Cluster, tally: Counter[str], manners: Sequence[Manner] = MANNERS, program: str = ""
+    ) -> None:
+        """`program`: a client that is a program, and has members in both groups too."""
         self.cluster = cluster
         self.tally = tally
         self.manners = manners
+        self.program = program
         self.history = History()
         self.client = LibrdkafkaClient(cluster.bootstrap)
         self.places: list[Place] = []
-        self.writers: list[LibrdkafkaWriter | AiokafkaWriter] = []
+        self.writers: list[LibrdkafkaWriter | AiokafkaWriter | ProgramWriter] = []
         self.followers: list[Follower] = []
         self.members: list[Member] = []
+        self.programs: list[ProgramMember] = []
+        self.host: Host | None = None
         self.askers: list[Asker] = []
         self.observers: list[Observer] = []
 
@@ -84,7 +94,8 @@ class World:
         self.observers = [Observer(self.cluster, node, self.history) for node in self.cluster.brokers]
         wait_until(lambda: self.history.leaderships, GOES_ON_SECONDS, "who leads")
         for manner in self.manners:
-            library = LIBRARIES[manner.name.partition("-")[0]]
+            client = manner.name.partition("-")[0]
+            library = LIBRARIES.get(client) or partial(ProgramWriter, client)
             self.writers.append(library(bootstrap, manner, topics[WEAK if manner.weak else STRONG], self.history))
         self.followers = [Follower("follower", bootstrap, self.places, self.history)]
         for group, protocol in GROUPS.items():
@@ -92,6 +103,13 @@ class World:
                 name = f"{group}-{number}"
                 member = Member(name, bootstrap, group, [STRONG, WEAK], self.history, protocol=protocol)
                 self.members.append(member)
+            if self.program:
+                self.host = self.host or own_host(self.program)
+                told = ProgramMember(
+                    self.host, bootstrap, f"{self.program}-{group}", [STRONG, WEAK], self.history, protocol=protocol
+                )
+                self.programs.append(told)
+                self.askers.append(Asker(bootstrap, told.wish.group, self.places, self.history))
             self.askers.append(Asker(bootstrap, group, self.places, self.history))
         self.goes_on()
 
@@ -110,7 +128,7 @@ class World:
 
     def _told(self) -> str:
         return ", ".join(
-            f"{writer.manner.name} {writer.acked} ({writer.failed} failed: {writer.notes.last_error[:200]})"
+            f"{writer.manner.name} {writer.acked} ({writer.failed} failed: {dict(writer.notes.errors)})"
             for writer in self.writers
         )
 
@@ -130,6 +148,9 @@ class World:
         for reader in (*self.members, *self.followers):
             reader.close()
             problems += reader.problems
+        for member in self.programs:
+            member.leave()
+            problems += member.failures
         for asker in self.askers:
             wait_until(asker.ask, GOES_ON_SECONDS, f"the offsets of {asker.group}")
         self._snapshot()
@@ -178,7 +199,9 @@ class World:
         )
 
     def abandon(self) -> None:
-        for each in (*self.writers,):
-            each.abandon()
+        for writer in self.writers:
+            writer.abandon()
+        if self.host is not None:
+            self.host.kill()
         for reader in (*self.followers, *self.members, *self.askers, *self.observers):
             reader.close()

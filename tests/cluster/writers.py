@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -20,11 +21,14 @@ from history.events import History, Result, Send
 TICK_SECONDS = 0.05
 DELIVERY_SECONDS = 120
 REQUEST_MS = 4_000
+OUTAGE_MS = 60_000
+"""What aiokafka waits for a leader. Then it drops a batch, also one with a sequence: an idempotent producer then gets
+OutOfOrderSequenceNumber from there on."""
 PADDING = "." * 200
 
 
 class Manner(NamedTuple):
-    """How a producer writes. `retried`: by the library, if it is not idempotent."""
+    """How a producer writes. `retried`: its library promises to deliver."""
 
     name: str
     acks: str = "all"
@@ -55,17 +59,19 @@ class Notes:
         self.manner = manner
         self.places = places
         self.history = history
+        self.writer = manner.name
+        """Whose order counts; another name from when late requests of the one before may still come."""
         self.acked = 0
         self.failed = 0
-        self.last_error = ""
+        self.errors: Counter[str] = Counter()
+        """In the order in which they came first."""
         self.numbers = dict.fromkeys(places, 0)
 
     def send(self, place: Place) -> Send:
         number = self.numbers[place]
         self.numbers[place] = number + 1
         value = f"{self.manner.name}-{number}{PADDING}"
-        repeats = self.manner.retried and not self.manner.idempotent
-        return self.history.send(self.manner.name, place, value, weak=self.manner.weak, repeats=repeats)
+        return self.history.send(self.writer, place, value, weak=self.manner.weak, plain=not self.manner.idempotent)
 
     def told(self, send: Send, offset: int | None, error: object = None) -> None:
         """An error says nothing of whether it is there: an earlier try may have come through."""
@@ -74,7 +80,7 @@ class Notes:
             self.history.answer(send, Result.ACKED, offset)
         else:
             self.failed += 1
-            self.last_error = str(error)
+            self.errors[str(error)[:200]] += 1
             self.history.answer(send, Result.UNKNOWN)
 
 
@@ -149,7 +155,7 @@ class LibrdkafkaWriter:
         if left:
             problems.append(f"{self.manner.name}: {left} records were never answered")
         if self.failed and (self.manner.idempotent or self.manner.retried):
-            problems.append(f"{self.manner.name}: {self.failed} records were not delivered: {self.notes.last_error}")
+            problems.append(f"{self.manner.name}: {self.failed} records were not delivered: {dict(self.notes.errors)}")
         return problems
 
     def abandon(self) -> None:
@@ -184,7 +190,7 @@ class AiokafkaWriter:
             bootstrap_servers=self.bootstrap,
             acks="all" if self.manner.acks == "all" else int(self.manner.acks),
             enable_idempotence=self.manner.idempotent,
-            request_timeout_ms=REQUEST_MS,
+            request_timeout_ms=OUTAGE_MS,
             retry_backoff_ms=50,
             metadata_max_age_ms=1_000,
             linger_ms=5,
@@ -233,7 +239,7 @@ class AiokafkaWriter:
         if self.thread.is_alive() or self.waiting:
             problems.append(f"{self.manner.name}: {len(self.waiting)} records were never answered")
         if self.failed and self.manner.idempotent:
-            problems.append(f"{self.manner.name}: {self.failed} records were not delivered: {self.notes.last_error}")
+            problems.append(f"{self.manner.name}: {self.failed} records were not delivered: {dict(self.notes.errors)}")
         return problems
 
     def abandon(self) -> None:

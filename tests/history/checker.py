@@ -228,7 +228,7 @@ class Checker:
                     what = f"{read.place} offset {seen.offset} was told as {before} and read as {seen.value}"
                     yield Finding(Kind.INCONSISTENT_OFFSET, what)
                 acked = self.sent.get((read.place, seen.value))
-                if acked is not None and not acked.repeats and acked.offset not in (None, seen.offset):
+                if acked is not None and not acked.plain and acked.offset not in (None, seen.offset):
                     what = f"{read.place}: {seen.value} was acknowledged at {acked.offset} and read at {seen.offset}"
                     yield Finding(Kind.INCONSISTENT_OFFSET, what)
 
@@ -256,7 +256,7 @@ class Checker:
             for seen in records:
                 what = f"{place} offset {seen.offset}: {seen.value} by {name}"
                 send = self.sent.get((place, seen.value))
-                if seen.value in values and (send is None or not send.repeats):
+                if seen.value in values and (send is None or not send.plain):
                     yield Finding(Kind.DOUBLED, what)
                     continue
                 if seen.offset <= latest:
@@ -264,7 +264,7 @@ class Checker:
                 latest = max(latest, seen.offset)
                 is_first = seen.value not in values
                 values.add(seen.value)
-                if send is None or not is_first:
+                if send is None or send.plain or not is_first:
                     continue
                 before = newest.get(send.writer)
                 if before is not None and before.asked > send.asked:

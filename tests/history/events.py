@@ -59,8 +59,8 @@ class Transaction(Event):
 class Send(Event):
     """One record. The values that are sent to a partition are all different; those of one writer come in order.
 
-    `weak`: acks=1, so that a new leader need not have it. `repeats`: sent again by a producer that is not idempotent,
-    so that it may be there more than once.
+    `weak`: acks=1, so that a new leader need not have it. `plain`: by a producer that is not idempotent. It may be
+    there more than once, and change places: libraries send again what a former leader refused after it was stored.
     """
 
     writer: str
@@ -69,7 +69,7 @@ class Send(Event):
     transaction: Transaction | None = None
     offset: int | None = None
     weak: bool = False
-    repeats: bool = False
+    plain: bool = False
 
 
 class Seen(NamedTuple):
@@ -167,7 +167,7 @@ class History:
         transaction: Transaction | None = None,
         *,
         weak: bool = False,
-        repeats: bool = False,
+        plain: bool = False,
     ) -> Send:
         with self.lock:
             send = Send(
@@ -177,7 +177,7 @@ class History:
                 value=value,
                 transaction=transaction,
                 weak=weak,
-                repeats=repeats,
+                plain=plain,
             )
             self.sends.append(send)
             return send

@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from cairnmq.replication import controller
 from cairnmq.replication.follower import KnownEnds
+from cairnmq.replication.followers_progress import Follower
 from cairnmq.replication.history import EpochEnd, EpochHistory
-from cairnmq.replication.leader import Follower, JournalLeader
+from cairnmq.replication.leader import JournalLeader
 from cairnmq.replication.messages import Accepted, FencedEpoch, FetchPosition, FetchReply
 from cairnmq.replication.records import ClusterView, JournalRecord, Kept, Member, Proposal
 from cairnmq.testing.replicas.broker_process import BrokerProcess, Hosted
@@ -123,7 +124,9 @@ def diverging_follower_counts(patch: pytest.MonkeyPatch) -> None:
     def eager(leader: JournalLeader, asked: FetchPosition, view: ClusterView, now_ms: int) -> FetchReply:
         reply = fetched(leader, asked, view, now_ms)
         if not isinstance(reply, (Accepted, FencedEpoch)) and asked.epoch == leader.epoch:
-            leader._count(replace(asked, end=min(asked.end, leader.history.end)), now_ms)
+            end = leader.history.end
+            leader._progress.count(replace(asked, end=min(asked.end, end)), end, now_ms)
+            leader._advance()
         return reply
 
     patch.setattr(JournalLeader, "fetched", eager)

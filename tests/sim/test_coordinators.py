@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from msgspec.structs import replace
 
+from cairnmq.broker.coordination import cores
 from cairnmq.broker.coordination.fact_log import FactLog, Stored
 from cairnmq.broker.coordination.ordered_writes import OrderedWrites
 from cairnmq.decision import Decision, KeyedRecord
@@ -15,6 +16,7 @@ from cairnmq.errors import ErrorCode, Fault
 from cairnmq.groups.classic import ClassicGroup
 from cairnmq.groups.consumer_group import ConsumerGroup
 from cairnmq.groups.offsets import Offsets
+from cairnmq.groups.pending import SPACE as PENDING_SPACE
 from cairnmq.groups.pending import PendingOffsets
 from cairnmq.storage.batches.markers import Marker
 from cairnmq.storage.live.ack_lines import AckLines
@@ -41,7 +43,7 @@ def test_no_crash_breaks_a_promise(first: int) -> None:
             error.add_note(f"seed {seed} of CoordinatorWorld")
             raise
     assert total.crash_points > 1000
-    assert min(total.compactions, total.commits, total.rebalances, total.ended_transactions) > 0, total
+    assert min(total.compactions, total.commits, total.rebalances, total.ended_transactions, total.moves) > 0, total
 
 
 def responses_before_their_records_are_stored(patch: pytest.MonkeyPatch) -> None:
@@ -127,6 +129,15 @@ def epochs_are_not_stored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ConsumerGroup, "record", lambda group: replace(record(group), epoch=1, target_epoch=1))
 
 
+def a_load_finds_no_pending_offsets(patch: pytest.MonkeyPatch) -> None:
+    found = cores._facts_in
+    patch.setattr(cores, "_facts_in", lambda *of: [fact for fact in found(*of) if fact[0][0] != PENDING_SPACE])
+
+
+def a_load_comes_before_what_was_on_its_way(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(CoordinatorWorld, "still", lambda world, journal: True)
+
+
 BUGS: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
@@ -140,6 +151,8 @@ BUGS: dict[str, Plant] = {
         pending_offsets_count_at_once,
         a_loaded_group_begins_anew,
         epochs_are_not_stored,
+        a_load_finds_no_pending_offsets,
+        a_load_comes_before_what_was_on_its_way,
     )
 } | {
     bug: COMPACTION_BUGS[bug]

@@ -86,27 +86,18 @@ def assemble(
         transactions_refused=None if joined is None else TRANSACTIONS_REFUSED,
         want_slots=slots_wanted.set,
     )
+    cluster = None
     if joined is None:
         _coordinate(coordinators, storage)
-        cluster = None
     else:
-        cluster = ClusterNode(
-            joined,
-            node.cluster_id,
-            store=store,
-            catalog=catalog,
-            leadership=leadership,
-            coordinators=coordinators,
-            slots_wanted=slots_wanted,
-            wall_ms=wall,
-        )
+        cluster = ClusterNode(joined, node.cluster_id, store, catalog, leadership, coordinators, slots_wanted, wall)
     router = build_router()
     ctx = Context(
         store=store,
         catalog=catalog,
         node=node,
         leadership=leadership,
-        elections=NoElections(node.node_id) if cluster is None else cluster,
+        elections=NoElections(node.node_id) if cluster is None else cluster.elections,
         cluster_report=None if cluster is None else cluster.report,
         router=router,
         clock=wall,

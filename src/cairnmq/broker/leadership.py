@@ -27,13 +27,15 @@ class KnownBroker(Struct, frozen=True):
 
 
 class JournalView(Struct, frozen=True, gc=False):
-    """A journal as the metadata have it. `isr`: as committed. `offline`: replicas on brokers that are not live."""
+    """A journal as the metadata have it. `isr`: as committed. `offline`: replicas on brokers that are not live.
+    `is_weak`: records may be acknowledged to acks=all before every member of the ISR has synced them."""
 
     leader: int
     epoch: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     offline: tuple[int, ...] = ()
+    is_weak: bool = False
 
 
 class NotLeader(Refusal, frozen=True, gc=False):
@@ -93,6 +95,7 @@ class Leadership:
         "terms",
         "version",
         "views",
+        "weak_wanted",
     )
 
     def __init__(self, node: int, *, is_cluster: bool = True) -> None:
@@ -104,6 +107,7 @@ class Leadership:
         self.views: dict[int, JournalView] = {}
         self.led: dict[int, int] = {}
         self.on_lost: set[Callable[[], None]] = set()
+        self.weak_wanted: set[int] = set()  # journals that are to be marked as weak before they acknowledge more
         self._not_ready: set[int] = set()
         self._leases: dict[int, Callable[[], bool]] = {}
 
@@ -148,6 +152,15 @@ class Leadership:
         """Whether acks=1 and acks=0 may be answered: no other broker can lead the journal now (R18)."""
         lease = self._leases.get(journal)
         return lease is not None and lease()
+
+    def admits_unsynced(self, journal: int) -> bool:
+        """Whether acks=all may be answered before a sync. An election after a power loss believes journals without the
+        mark to lack nothing on any member, so the mark comes first (R21)."""
+        view = self.view(journal)
+        if not self.is_cluster or view.is_weak or len(view.replicas) == 1:
+            return True
+        self.weak_wanted.add(journal)
+        return False
 
     def broker(self, node: int) -> KnownBroker | None:
         """A live broker by its id."""

@@ -10,6 +10,9 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias, TypeVar
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from cairnmq.broker.coordination.offset_purge import OffsetPurges
 from cairnmq.broker.opened import OpenMetadata
 from cairnmq.broker.storage_loop.store import Store
@@ -63,6 +66,15 @@ def all_queue_specs(image: Image, config: BrokerConfig) -> list[QueueSpec]:
     return [spec for topic in image.topics.values() for spec in queue_specs(topic, config)]
 
 
+class Folded(Struct, frozen=True):
+    """The newest images, as the metadata thread handed them over. `touched`: topics that may differ from those that
+    are read."""
+
+    image: Image
+    cluster: ClusterImage | None
+    touched: frozenset[str] = frozenset()
+
+
 class TopicQueues:
     """The queues of topics in storage. `hosting`: in a cluster, journals of others are none of this broker's."""
 
@@ -80,6 +92,15 @@ class TopicQueues:
             if old is not None and new is not None and old.configs != new.configs:
                 self.configure(new, config)
             self.count += (0 if new is None else new.count) - (0 if old is None else old.count)
+
+    async def settle(self, image: Image, config: BrokerConfig) -> None:
+        """At the start: storage was opened with what the metadata said before this broker was registered."""
+        self.count = 0
+        self.create([(None, topic) for topic in image.topics.values()], config)
+        for topic in image.topics.values():
+            self.configure(topic, config)
+        self.all_known(image)
+        await self._store.delete_queues([each for each in self._store.queues if image.find_queue(each) is None])
 
     def configure(self, topic: Topic, config: BrokerConfig) -> None:
         """Settings of a topic under those of the broker."""
@@ -113,8 +134,11 @@ class TopicQueues:
         first = old.count if old is not None and old.topic_id == new.topic_id else 0
         if first == new.count:
             return []
-        specs, hosting = queue_specs(new, config, first), self.hosting
-        return specs if hosting is None else [spec for spec in specs if hosting.hosts(spec.journal)]
+        hosting, present = self.hosting, self._store.queues
+        if hosting is None:
+            return queue_specs(new, config, first)
+        wanted = {queue for _, queue, journal in new.places() if queue not in present and hosting.hosts(journal)}
+        return [spec for spec in queue_specs(new, config, first) if spec.queue_id in wanted] if wanted else []
 
 
 class LiveCatalog:
@@ -141,9 +165,11 @@ class LiveCatalog:
         self._purge = purge
         self.queues = TopicQueues(store, self.image)
         self.on_image: Callable[[], None] = lambda: None  # hears when clients read what was folded
-        self.cluster = self._newest_cluster = metadata.catalog.cluster  # brokers and journals; None on one node
-        self._newest = self.image  # as folded; `image` and `cluster` are what is read
-        self._touched: set[str] = set()  # topics that may differ between the two
+        self.cluster = metadata.catalog.cluster  # brokers and journals; None on one node
+        self._is_settled = self.cluster is None  # on one node nothing changes while it starts
+        if self._is_settled:
+            metadata.catalog.touched.clear()
+        self._folded = Folded(self.image, self.cluster)  # `image` and `cluster` are what is read
         self._clock = clock
         self._on_config = on_config
         self._turn = asyncio.Lock()
@@ -175,8 +201,8 @@ class LiveCatalog:
         return done
 
     def _receive(self, image: Image, cluster: ClusterImage | None, touched: frozenset[str]) -> None:
-        self._newest, self._newest_cluster = image, cluster
-        self._touched |= touched
+        known = self._folded.touched
+        self._folded = Folded(image, cluster, known | touched if touched else known)
 
     async def _witness(self, counters: Counters) -> bool:
         """Whether the page cache has it now. A journal that cannot take it refuses nobody: the witness then lags."""
@@ -329,8 +355,8 @@ class LiveCatalog:
 
     async def adopt(self) -> None:
         """What is folded is read from now on: topics, then the brokers and journals of the same moment."""
-        if self.image is self._newest:
-            self.cluster = self._newest_cluster
+        if self.image is self._folded.image and self._is_settled:
+            self.cluster = self._folded.cluster
         else:
             async with self._turn:
                 await self._adopt()
@@ -338,14 +364,19 @@ class LiveCatalog:
     async def _adopt(self, own: Topic | None = None) -> None:
         """What is folded becomes what is read: storage has new queues before, and loses those of deleted topics after.
         Of their offsets whoever deletes a topic takes care, but for `own`."""
-        while self.image is not self._newest:
-            image, cluster = self._newest, self._newest_cluster
-            if self.queues.hosting is not None and cluster is not None:
-                await self.queues.hosting.host(cluster)
-                if self._newest is not image:
+        if not self._is_settled and self.queues.hosting is not None and self.cluster is not None:
+            await self.queues.hosting.host(self.cluster)
+            await self.queues.settle(self.image, self.config)
+            self._is_settled = True
+            if self._folded.image is self.image:
+                self._folded = replace(self._folded, touched=frozenset())
+        while self.image is not (image := self._folded.image):
+            if self.queues.hosting is not None and self._folded.cluster is not None:
+                await self.queues.hosting.host(self._folded.cluster)
+                if self._folded.image is not image:
                     continue
-            changes = [(self.image.topic(name), image.topic(name)) for name in self._touched]
-            self._touched = set()
+            changes = [(self.image.topic(name), image.topic(name)) for name in self._folded.touched]
+            self._folded = replace(self._folded, touched=frozenset())
             config = self._new_config(image)
             self.queues.create(changes, self.config)
             self.image = image
@@ -355,7 +386,7 @@ class LiveCatalog:
             gone = await self.queues.delete(changes)
             if any(own is None or topic.topic_id != own.topic_id for topic in gone):
                 self._purge.start(self.topic_ids)
-        self.cluster = self._newest_cluster
+        self.cluster = self._folded.cluster
         self.on_image()
 
     def _new_config(self, image: Image) -> BrokerConfig | None:

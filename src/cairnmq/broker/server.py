@@ -11,6 +11,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 from msgspec.structs import replace
@@ -58,7 +59,11 @@ def run(options: ServeOptions) -> int:
         if not __debug__:
             raise BadUsage(WITHOUT_ASSERTS)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(serve(options))
+            begins_again = runner.run(serve(options))
+        if begins_again:
+            log.warning("the broker starts again")
+            logging.shutdown()
+            os.execv(sys.executable, [sys.executable, "-m", "cairnmq", *sys.argv[1:]])
     except Stopped:
         log.info("stopped during recovery; the next start repeats it")
     except (CannotServe, Fault, OSError) as error:
@@ -72,10 +77,11 @@ def run(options: ServeOptions) -> int:
     return 0
 
 
-async def serve(options: ServeOptions) -> None:
-    """Everything that is opened here is closed in reverse order, also when a later step fails."""
+async def serve(options: ServeOptions) -> bool:
+    """Everything that is opened here is closed in reverse order, also when a later step fails. Returns whether the
+    process is to begin again: a replica must go back to its checkpoint."""
     options, start_config = settle(options, os.environ)
-    stopping = asyncio.Event()
+    stopping, begin_again = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     async with AsyncExitStack() as stack:
@@ -94,6 +100,8 @@ async def serve(options: ServeOptions) -> None:
         files = raise_file_limit()  # before the splitter is started, which inherits it
         progress = RecoveryProgress(stopping.is_set, time.monotonic)
         broker = await open_broker(stack, options, start_config, locks, bound, internal, progress)
+        if broker.cluster is not None:
+            broker.cluster.must_restart = _all_of(begin_again.set, stopping.set)
         ctx = broker.ctx
         connections = ConnectionSet(
             ctx, broker.router, _limits(ctx.config), lambda: connections_max(ctx.config, files), http_address
@@ -114,6 +122,7 @@ async def serve(options: ServeOptions) -> None:
         await broker.hand_over()
         ctx.coordinators.drain()
         await close_all(listeners, connections, _DRAIN_SECONDS)
+    return begin_again.is_set()
 
 
 async def open_broker(
@@ -176,6 +185,14 @@ async def _join(
         directories, locks, shared, node_id=options.node_id, progress=progress, wall=wall_ms, clock=time.monotonic
     )
     return shared.opened, storage, Joined(shared.store, shared.settings, shared.entry, member, internal)
+
+
+def _all_of(*calls: Callable[[], None]) -> Callable[[], None]:
+    def call() -> None:
+        for each in calls:
+            each()
+
+    return call
 
 
 def _take_over(config: BrokerConfig) -> None:

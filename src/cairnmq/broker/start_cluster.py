@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 
 from msgspec import Struct
 
@@ -23,12 +24,13 @@ from cairnmq.broker.live_catalog import all_queue_specs
 from cairnmq.broker.opened import OpenMetadata, OpenStorage
 from cairnmq.broker.options import Address, ServeOptions, parse_address
 from cairnmq.broker.start_errors import CannotServe
-from cairnmq.broker.start_metadata import METADATA_FILE
+from cairnmq.broker.start_metadata import BESIDE_METADATA, METADATA_FILE
 from cairnmq.broker.start_report import tell_scans
 from cairnmq.broker.start_storage import arm_fault_point, engine_config
 from cairnmq.errors import Refusal, Unreachable
 from cairnmq.metadata.catalog import Catalog
 from cairnmq.metadata.cluster_records import BrokerEntry
+from cairnmq.metadata.move import move_metadata
 from cairnmq.metadata.sqlite import SqliteStore
 from cairnmq.replication.follower import KnownEnds
 from cairnmq.replication.records import BrokerRecord, Member
@@ -43,11 +45,14 @@ from cairnmq.storage.api.start import (
     Progress,
     ReplicaNote,
     begin,
+    find_journals,
     read_owner,
 )
 from cairnmq.types import Counters
 
 log = logging.getLogger("cairnmq.broker")
+
+MOVED = ".moved"
 
 
 class SharedMetadata(Struct, frozen=True, eq=False):
@@ -71,11 +76,6 @@ async def open_shared_metadata(
     """The file is made if it is not there; the first broker names the cluster. Nothing is registered yet."""
     path = options.shared_metadata
     assert path is not None
-    if directories.data_disk().exists(METADATA_FILE):
-        raise CannotServe(
-            f"--data {options.data} holds the metadata of a broker that is alone ({METADATA_FILE}); a cluster has one "
-            f"metadata file for all brokers. Give each broker of the cluster a new directory."
-        )
     loop = asyncio.get_running_loop()
     owner = read_owner(directories.journal_disk())
     thread = ThreadPoolExecutor(1, thread_name_prefix="metadata")
@@ -85,6 +85,7 @@ async def open_shared_metadata(
     except (OSError, Unreachable) as error:
         raise CannotServe(f"--metadata sqlite:{path}: {error}") from error
     stack.push_async_callback(loop.run_in_executor, thread, store.close)
+    await loop.run_in_executor(thread, _move_own, directories, store, options.node_id)
     catalog = Catalog(store, node_id=options.node_id, journals=(), in_cluster=True)
     await loop.run_in_executor(thread, catalog.load)
     stack.callback(catalog.close)
@@ -114,6 +115,21 @@ async def open_shared_metadata(
     )
     cluster_store = ClusterStore(store, options.node_id, settings.session_ms, catalog=catalog)
     return SharedMetadata(OpenMetadata(catalog, thread, config, witness), cluster_store, settings, entry)
+
+
+def _move_own(directories: DataDirectories, shared: SqliteStore, node_id: int) -> None:
+    """A broker that was alone brings its metadata along, once, into a store that is empty."""
+    disk = directories.data_disk()
+    if not disk.exists(METADATA_FILE):
+        return
+    journals = find_journals(directories.journal_disk(), ())
+    with closing(SqliteStore(os.path.join(directories.data, METADATA_FILE))) as own:
+        if move_metadata(own, shared, node_id, journals):
+            log.info("the metadata of this broker moved to %s; its topics keep one replica", shared.path)
+    for name in (METADATA_FILE, *BESIDE_METADATA):
+        if disk.exists(name):
+            disk.rename(name, name + MOVED)
+    disk.sync_dir("")
 
 
 async def join_storage(

@@ -31,7 +31,7 @@ from cairnmq.storage.api.start import (
 )
 
 METADATA_FILE = "meta.db"
-_BESIDE_METADATA = tuple(METADATA_FILE + suffix for suffix in ("-wal", "-shm", "-journal"))  # SQLite's
+BESIDE_METADATA = tuple(METADATA_FILE + suffix for suffix in ("-wal", "-shm", "-journal"))  # SQLite's
 
 
 async def open_metadata(
@@ -120,6 +120,6 @@ def replace_lost_metadata(
     if disk.exists(begun + "-wal"):
         raise CannotServe(f"{begun} could not be written completely: is the disk full?")
     # Of the lost file, if a broker was killed: SQLite would replay it into the new one.
-    put_aside(disk, [name for name in (METADATA_FILE, *_BESIDE_METADATA) if disk.exists(name)], epoch)
+    put_aside(disk, [name for name in (METADATA_FILE, *BESIDE_METADATA) if disk.exists(name)], epoch)
     disk.rename(begun, METADATA_FILE)
     disk.sync_dir("")

@@ -24,9 +24,9 @@ class Outlook(Struct, frozen=True):
         """None of them: nothing would change."""
         said = []
         if self.stops:
+            only = "what was written since the others left" if self.only_bytes is None else _bytes(self.only_bytes)
             said.append(
-                f"{names('journal', self.stops)} would have no leader until it is back; "
-                f"its disk alone has {_bytes(self.only_bytes)}"
+                f"{names('journal', self.stops)} would have no leader until it is back; its disk alone has {only}"
             )
         if self.single:
             said.append(f"{names('journal', self.single)} would have no leader until it is back: replication factor 1")

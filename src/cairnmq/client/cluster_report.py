@@ -255,7 +255,7 @@ def _out_of_sync(view: ClusterView, journals: Sequence[JournalRow]) -> Iterable[
                 grouped.setdefault((replica.broker, replica.live), []).append(row)
     for (broker, live), rows in sorted(grouped.items()):
         lags = [lag for row in rows if (one := row.replica(broker)) and (lag := one.lag_bytes) is not None]
-        how = ("; it catches up" + (f", {sum(lags):,} bytes behind" if lags else "")) if live else ""
+        how = ("; it catches up" + (f", {sum(lags):,} bytes behind" if sum(lags) else "")) if live else ""
         where = names("journal", [row.journal for row in rows])
         yield f"broker {broker} is not in sync: {where}, {_copies(rows)}{how}"
 

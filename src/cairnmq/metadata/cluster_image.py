@@ -73,17 +73,19 @@ def after(image: ClusterImage, changes: Iterable[Change], last_epoch: int) -> Cl
                 journals[number_of(key)] = Kept(decoded(key, value, decode_journal), change.revision)
         elif key.startswith(BROKERS):
             brokers.pop(number_of(key), None)
+            broker_revisions.pop(number_of(key), None)
             if value is not None:
                 brokers[number_of(key)] = decoded(key, value, decode_broker)
                 broker_revisions[number_of(key)] = change.revision
         elif key.startswith(LIVE):
             live.pop(number_of(key), None)
+            live_revisions.pop(number_of(key), None)
             if value is not None:
                 live[number_of(key)] = number(key, value)
                 live_revisions[number_of(key)] = change.revision
         elif key == CONTROLLER_KEY:
             controller = None if value is None else decoded(key, value, decode_member)
-            controller_revision = change.revision
+            controller_revision = 0 if value is None else change.revision
         elif key == NEXT_JOURNAL and value is not None:
             next_journal = number(key, value)
         elif key == LEVEL_KEY and value is not None:

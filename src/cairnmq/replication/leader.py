@@ -16,6 +16,7 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
+from cairnmq.replication.followers_progress import Follower, FollowersProgress, Progress
 from cairnmq.replication.history import EpochHistory
 from cairnmq.replication.messages import (
     Accepted,
@@ -28,17 +29,6 @@ from cairnmq.replication.messages import (
     UnknownEpoch,
 )
 from cairnmq.replication.records import ClusterView, JournalRecord, Kept, Member, Proposal
-
-
-class Follower(Struct, gc=False):
-    """How far one life of a broker is, as its last request in this epoch told."""
-
-    member: Member
-    end: int
-    synced: int
-    asked_ms: int
-    asked_end: int  # the leader's end at that time
-    caught_up_ms: int  # the last time at which it had all that the leader had
 
 
 class LeaderSettings(Struct, frozen=True):
@@ -54,8 +44,7 @@ class JournalLeader:
     `history` is that of the own journal and shared with it; `end` in it is what this broker has written."""
 
     __slots__ = (
-        "_began_ms",
-        "_followers",
+        "_progress",
         "_proposed",
         "_settings",
         "_shrinking",
@@ -95,8 +84,7 @@ class JournalLeader:
         self.durable_end = durable_end
         self.durable_wanted = 0  # somebody waits until the durable end is here
         self._settings = settings
-        self._began_ms = now_ms
-        self._followers: dict[int, Follower] = {}
+        self._progress = FollowersProgress(now_ms)
         self._proposed: JournalRecord | None = None  # sent, and its outcome is not known
         self._shrinking = False
 
@@ -136,10 +124,7 @@ class JournalLeader:
     def _ends_of(self, member: Member) -> tuple[int, int] | None:
         if member == self.me:
             return self.history.end, self.synced
-        follower = self._followers.get(member.broker)
-        if follower is None or follower.member != member:
-            return None  # nothing is known in this epoch, or of this life
-        return follower.end, follower.synced
+        return self._progress.ends_of(member)
 
     def _advance(self) -> None:
         ends = [self._ends_of(member) for member in self.members()]
@@ -176,26 +161,10 @@ class JournalLeader:
             return Diverging(parting)
         if asked.end < self.first:
             return Gone(self.first)
-        self._count(asked, now_ms)
+        self._progress.count(asked, self.history.end, now_ms)
+        self._advance()
         sync = asked.synced < self.sync_wanted(view, now_ms)
         return Accepted(self.replicated_end, self.durable_end, sync, now_ms)
-
-    def _count(self, asked: FetchPosition, now_ms: int) -> None:
-        end = self.history.end
-        known = self._followers.get(asked.follower.broker)
-        if known is None or known.member != asked.follower:
-            caught_up = now_ms if asked.end >= end else self._began_ms
-            known = Follower(asked.follower, asked.end, asked.synced, now_ms, end, caught_up)
-            self._followers[asked.follower.broker] = known
-        elif asked.end < known.end:
-            return  # overtaken by a later request
-        elif asked.end >= end:
-            known.caught_up_ms = now_ms
-        elif asked.end >= known.asked_end:
-            known.caught_up_ms = max(known.caught_up_ms, known.asked_ms)
-        known.end, known.asked_ms, known.asked_end = asked.end, now_ms, end
-        known.synced = max(known.synced, asked.synced)
-        self._advance()
 
     def _safe_end(self) -> int:
         """All that may have been acknowledged by this leader or an earlier one."""
@@ -206,26 +175,18 @@ class JournalLeader:
         that is about to leave."""
         return max(self.durable_wanted, self._safe_end() if self._leaving(view, now_ms) else 0)
 
-    def progress(self, now_ms: int) -> list[tuple[int, int, int, int]]:
-        """Of each replica: broker, end, synced end, and since when it has not had all; -1 where nothing is known."""
-        rows = []
-        for broker in self.record.replicas:
-            follower = self._followers.get(broker)
-            if broker == self.me.broker:
-                rows.append((broker, self.history.end, self.synced, 0))
-            elif follower is None:
-                rows.append((broker, -1, -1, -1))
-            else:
-                lag_ms = 0 if follower.end >= self.history.end else max(0, now_ms - follower.caught_up_ms)
-                rows.append((broker, follower.end, follower.synced, lag_ms))
-        return rows
+    def progress(self, now_ms: int) -> list[Progress]:
+        """How far each replica is."""
+        own = Progress(self.me.broker, self.history.end, self.synced, 0)
+        return [
+            own if broker == self.me.broker else self._progress.of(broker, self.history.end, now_ms)
+            for broker in self.record.replicas
+        ]
 
     # ----------------------------------------------------------------------------------------- changes of the ISR
 
     def _lags(self, member: Member, now_ms: int) -> bool:
-        follower = self._followers.get(member.broker)
-        since = follower.caught_up_ms if follower is not None and follower.member == member else self._began_ms
-        return now_ms - since > self._settings.lag_max_ms
+        return now_ms - self._progress.caught_up_ms(member) > self._settings.lag_max_ms
 
     def _leaving(self, view: ClusterView, now_ms: int) -> list[Member]:
         return [
@@ -243,7 +204,7 @@ class JournalLeader:
         if leaving:
             return self._shrink(leaving, view)
         for broker in self.record.replicas:
-            follower = self._followers.get(broker)
+            follower = self._progress.known(broker)
             if follower is not None and self._may_join(follower, view, now_ms):
                 return self._send(self.record.joined_by(follower.member), (self.me, follower.member))
         return None

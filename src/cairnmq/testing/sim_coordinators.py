@@ -8,23 +8,19 @@ what the event loop does between them is played here, step by step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import count
-from typing import Never
 
 from cairnmq.broker.coordination.cores import Cores
-from cairnmq.broker.coordination.fact_log import Put, Stored
-from cairnmq.broker.coordination.ordered_writes import OrderedWrites
+from cairnmq.broker.coordination.fact_log import Stored
 from cairnmq.broker.coordination.slot_keys import place_of
 from cairnmq.codec.batch import read_header, set_append_time, set_offset_and_epoch
+from cairnmq.codec.crc32c import crc32c
 from cairnmq.codec.records import build_batch
-from cairnmq.decision import Decision, KeyedRecord
+from cairnmq.decision import KeyedRecord
 from cairnmq.errors import ErrorCode, Fault, Refusal
-from cairnmq.groups.groups import Groups
-from cairnmq.groups.messages import ConsumerLimits, GroupDecision, Limits
-from cairnmq.groups.messages import Response as GroupResponse
-from cairnmq.groups.offset_messages import OffsetCommit, OffsetDecision, OffsetErrors, Position
+from cairnmq.groups.offset_messages import OffsetCommit, OffsetErrors, Position
 from cairnmq.groups.offsets import OffsetKey
 from cairnmq.groups.partitions import stored as in_order
 from cairnmq.groups.stored_group import SPACE as GROUP_SPACE
@@ -32,27 +28,25 @@ from cairnmq.storage.batches.markers import Marker, marker_batch
 from cairnmq.storage.engine import Engine
 from cairnmq.storage.files.format import Keyed
 from cairnmq.storage.live.ack_policy import MARKER, AckPoint, durability
+from cairnmq.storage.live.appends import StagedMarkers
 from cairnmq.storage.live.queue import Queue
 from cairnmq.testing.fake_topics import FakeTopic, FakeView
 from cairnmq.testing.oracle import JournalModel, QueueModel, demand
 from cairnmq.testing.sim_checks import name
 from cairnmq.testing.sim_clients import records_of
 from cairnmq.testing.sim_compaction import CompactionWorld
+from cairnmq.testing.sim_desk import Desk, loaded, stored_of
 from cairnmq.testing.sim_ledger import Ledger, check_open
-from cairnmq.testing.sim_members import SESSION_MS, Member, new_member, owners
+from cairnmq.testing.sim_members import Member, new_member, owners
 from cairnmq.testing.sim_metadata import new_producer_id
 from cairnmq.testing.sim_producers import TransactionalProducer
-from cairnmq.transactions.messages import Limits as TransactionLimits
-from cairnmq.transactions.messages import Response, TransactionDecision, WriteMarkers
 from cairnmq.transactions.record import TransactionRecord
-from cairnmq.types import Slots
+from cairnmq.transactions.transactions import Transactions
 
 GROUPS = ("g", "h")
 IDS = ("t", "u")
 BROKER_FLUSH = "commit"
 SOURCE = b"source".ljust(16)  # a topic that is never deleted: what transactions read
-LIMITS = Limits(initial_delay_ms=0, new_member_ms=10_000, consumer=ConsumerLimits(session_ms=SESSION_MS))
-TRANSACTION_LIMITS = TransactionLimits()
 MEMBERS_MAX, PRODUCERS_MAX = 5, 3
 
 
@@ -79,34 +73,80 @@ class CoordinatorWorld(CompactionWorld):
             (3, self._time_limits),
             (8, self._fetch_offsets),
             (60, self._flush),
+            (6, self._move),
+            (30, self._load),
         ]
 
     # ------------------------------------------------------------------------------------------ a broker's life
 
     def _open(self, event: str) -> None:
         super()._open(event)
-        cores = loaded(self.engine.keyed, self._put_facts, self.metadata.slots, self.epoch)
-        self.groups, self.transactions, self.facts = cores.groups, cores.transactions, cores.facts
         self.later: list[Callable[[], None]] = []  # what the event loop would call soon
-        self.group_writes: OrderedWrites[GroupResponse, Never] = OrderedWrites(
-            "group", self.facts, self._put_group_back
-        )
-        self.transaction_writes: OrderedWrites[Response, WriteMarkers] = OrderedWrites(
-            "transactional id", self.facts, self._put_transaction_back, self._begin
-        )
-        self.offset_writes: OrderedWrites[OffsetErrors, Never] = OrderedWrites("offsets of group", self.facts)
-        self.unfinished: list[WriteMarkers] = []  # whose markers could not be written
-        self.ledger.recovered(self.groups._stored)
+        self.desks: dict[int, Desk] = {}
+        self._look()
+        for journal in dict.fromkeys(self.metadata.slots.cycle):
+            self.desks[journal] = Desk(self, journal, self.engine.keyed)
+        self.ledger.recovered(self._stored_groups(), lambda group: True)
         for member in self.members:
             member.forget()
         for producer in self.producers:
             producer.forget()
-        self._look()
-        topic_ids = [SOURCE, *(spec.topic_id for spec in self.specs.values())]
-        self._submit(self.groups.orphaned(frozenset(topic_ids)), lambda fault: None)
-        self.groups.resume(self.now)
-        for ending in self.transactions.resume():
-            self._end(ending)
+        for desk in self.desks.values():
+            desk.groups.view = self.view
+            desk.open()
+
+    def topic_ids(self) -> frozenset[bytes]:
+        return frozenset([SOURCE, *(spec.topic_id for spec in self.specs.values())])
+
+    def desk_of(self, key: str) -> Desk | None:
+        """Of a group or transactional id; None: its journal is led by nobody at the moment."""
+        return self.desks.get(self._journal_of(key))
+
+    def _journal_of(self, key: str) -> int:
+        return self.metadata.slots.of(crc32c(key.encode())).journal
+
+    def _move(self) -> None:
+        """The leader of a journal is not its leader any more, at any moment."""
+        if not self.desks:
+            return
+        journal = self.rng.choice(list(self.desks))
+        self.desks.pop(journal).close()
+        self._forget(journal)
+        self.tally.moves += 1
+
+    def _forget(self, journal: int | None = None) -> None:
+        """Clients hear nothing of what they asked."""
+        for member in self.members:
+            if journal in (None, self._journal_of(member.group)):
+                member.forget()
+        for producer in self.producers:
+            if journal in (None, self._journal_of(producer.transactional_id)):
+                producer.forget()
+
+    def _load(self) -> None:
+        """Another one begins, once nothing in the journal can be taken back, with what is stored in it."""
+        for journal in dict.fromkeys(self.metadata.slots.cycle):
+            if journal not in self.desks and self.still(journal):
+                self._look()
+                desk = self.desks[journal] = Desk(self, journal, self.models[journal].tip().keyed)
+                self.ledger.recovered(desk.groups._stored, self._kept_in(journal))
+                desk.groups.view = self.view
+                desk.open()
+
+    def still(self, journal: int) -> bool:
+        """Makes everything in a journal durable; False if it takes no more."""
+        lane = self.lanes[journal]
+        if lane.path.stopped is None:
+            self._write_all(lane, self.models[journal])
+            self._sync_all(lane, self.models[journal])
+        return lane.path.stopped is None and self._is_still(journal)
+
+    def _is_still(self, journal: int) -> bool:
+        lane = self.lanes[journal]
+        return lane.put is None and lane.path.journal.staged_end == lane.path.journal.end
+
+    def _stored_groups(self) -> dict[str, bytes]:
+        return {group: value for desk in self.desks.values() for group, value in desk.groups._stored.items()}
 
     def run_later(self) -> None:
         while self.later:
@@ -128,11 +168,7 @@ class CoordinatorWorld(CompactionWorld):
             if lane.path.sync_by_ms is not None:
                 self._sync_all(lane, model)
 
-    def _submit(self, facts: Sequence[KeyedRecord], stored: Stored) -> None:
-        for some in self.facts.by_slot(facts):
-            self.facts.submit(some, stored)
-
-    def _put_facts(self, facts: Sequence[KeyedRecord], stored: Stored) -> None:
+    def put_facts(self, facts: Sequence[KeyedRecord], stored: Stored) -> None:
         slot = place_of(self.metadata.slots, *facts[0][:2])
         assert slot is not None
         appends, model = self.engine.appends, self.models[slot.journal]
@@ -163,50 +199,48 @@ class CoordinatorWorld(CompactionWorld):
         if self.view_of != (now := tuple(counts.items())):
             self.view_of, self.view_version = now, self.view_version + 1
         topics = {topic: FakeTopic(topic, topic_id, count) for (topic, topic_id), count in counts.items()}
-        self.groups.view = FakeView(self.view_version, topics)
+        self.view = FakeView(self.view_version, topics)
+        for desk in self.desks.values():
+            desk.groups.view = self.view
 
     def topic_dropped(self, topic_id: bytes) -> None:
         super().topic_dropped(topic_id)
         self.ledger.forget_topic(topic_id)
-        self._submit(self.groups.commits.of_topic(topic_id), lambda fault: None)
+        for desk in self.desks.values():
+            for some in desk.facts.by_slot(desk.groups.commits.of_topic(topic_id)):
+                desk.facts.submit(some, lambda fault: None)
 
     def _member_acts(self) -> None:
         self._look()
-        topics = sorted(self.groups.view.topics)
+        topics = sorted(self.view.topics)
         if not topics:
             return
         if len(self.members) < MEMBERS_MAX and self.rng.random() < 0.25 or not self.members:
             self.members_born += 1
             self.members.append(new_member(self.rng, self.members_born, GROUPS, topics))
         member = self.rng.choice(self.members)
-        ends = self.rng.random()
+        ends, desk = self.rng.random(), self.desk_of(member.group)
         if ends < 0.06:
             self.members.remove(member)
-            if ends < 0.04:  # the others vanish without a word
-                self._carry_out_group(member.group, member.leave(self.groups, self.now))
+            if ends < 0.04 and desk is not None:  # the others vanish without a word
+                desk.carry_out_group(member.group, member.leave(desk.groups, self.now))
             return
-        decision = member.act(self.groups, self.now, self.ledger)
-        if decision is not None:
+        decision = None if desk is None else member.act(desk.groups, self.now, self.ledger)
+        if decision is not None and desk is not None:
             self.tally.rebalances += any(fact[0] == GROUP_SPACE for fact in decision.records)
-            self._carry_out_group(member.group, decision)
-
-    def _carry_out_group(self, group: str, decision: GroupDecision) -> None:
-        self.group_writes.submit(group, decision)
-
-    def _put_group_back(self, group: str) -> None:
-        self.ledger.taken_back(group, self.groups._stored.get(group))
-        self._carry_out_group(group, self.groups.reload(group, self.now))
+            desk.carry_out_group(member.group, decision)
 
     def _commit(self) -> None:
         """Whatever a member owns, further than anybody has committed before."""
         member = self.rng.choice(self.members) if self.members else None
         places = [(topic, index) for topic, indexes in in_order(member.owned) for index in indexes] if member else ()
-        if member is None or not places:
+        desk = self.desk_of(member.group) if member else None
+        if member is None or desk is None or not places:
             return
         known = {spec.topic_id for spec in self.specs.values()}
         positions = [Position(topic_id, index, self.serial + 1) for topic_id, index in places if topic_id in known]
         command = OffsetCommit(member.group, member.member_id, member.instance, member.number, positions)
-        if self.groups.commits.error(command, self.now) or not positions:
+        if desk.groups.commits.error(command, self.now) or not positions:
             return
         self.serial += 1
         keys = [OffsetKey(member.group, one.topic_id, one.partition) for one in positions]
@@ -220,17 +254,22 @@ class CoordinatorWorld(CompactionWorld):
                 for key in keys:
                     self.ledger.acknowledged(key, offset)
 
-        self.offset_writes.submit(member.group, self.groups.commits.commit(command, stored, self.now))
+        desk.offset_writes.submit(member.group, desk.groups.commits.commit(command, stored, self.now))
 
     def _fetch_offsets(self) -> None:
-        self.ledger.check_offsets(self.groups.offsets, seen=True)
+        for journal, desk in self.desks.items():
+            self.ledger.check_offsets(desk.groups.offsets, self._kept_in(journal), seen=True)
+
+    def _kept_in(self, journal: int) -> Callable[[str], bool]:
+        return lambda group: self._journal_of(group) == journal
 
     def _time_limits(self) -> None:
         self._look()
-        for group, decision in self.groups.advance(self.now):
-            self._carry_out_group(group, decision)
-        for transactional_id, ended in self.transactions.advance(self.now, self.now):
-            self._carry_out_transaction(transactional_id, ended)
+        for desk in self.desks.values():
+            for group, decision in desk.groups.advance(self.now):
+                desk.carry_out_group(group, decision)
+            for transactional_id, ended in desk.transactions.advance(self.now, self.now):
+                desk.carry_out_transaction(transactional_id, ended)
 
     # ----------------------------------------------------------------------------------------------- transactions
 
@@ -243,37 +282,41 @@ class CoordinatorWorld(CompactionWorld):
         return self.rng.choice(self.producers)
 
     def _producer_acts(self) -> None:
-        rng, core, producer = self.rng, self.transactions, self._producer()
+        rng, producer = self.rng, self._producer()
+        desk = self.desk_of(producer.transactional_id)
+        if desk is None:
+            return
+        core = desk.transactions
         if producer.waiting:
             if rng.random() < 0.05:
                 producer.forget()  # the connection broke
             elif producer.me is not None and producer.queues and producer.ending is None and rng.random() < 0.3:
-                self._write_in_transaction(producer)  # a wrong client: it does not wait
+                self._write_in_transaction(producer, core)  # a wrong client: it does not wait
             return
         me = producer.transactional_id
         if producer.me is None:
             if (pid := new_producer_id(self)) is not None:
-                self._carry_out_transaction(me, producer.init(core, self.now, pid))
+                desk.carry_out_transaction(me, producer.init(core, self.now, pid))
         elif producer.ending is not None or (producer.begun and rng.random() < 0.25):
             commit = rng.random() < 0.6
-            self._carry_out_transaction(me, producer.end(core, self.now, commit, self.ledger))
+            desk.carry_out_transaction(me, producer.end(core, self.now, commit, self.ledger))
         elif producer.in_group and rng.random() < 0.5:
-            self._commit_in_transaction(producer)
+            self._commit_in_transaction(producer, core)
         elif producer.queues and rng.random() < 0.6:
-            self._write_in_transaction(producer)
+            self._write_in_transaction(producer, core)
         else:
             queue = self.any_queue()
             queues = [queue.queue_id] if queue is not None else []
             groups = [f"of-{me}"] if rng.random() < 0.4 or not queues else []
-            self._carry_out_transaction(me, producer.add(core, self.now, queues, groups))
+            desk.carry_out_transaction(me, producer.add(core, self.now, queues, groups))
 
-    def _write_in_transaction(self, producer: TransactionalProducer) -> None:
+    def _write_in_transaction(self, producer: TransactionalProducer, core: Transactions) -> None:
         queue = self.engine.queues.get(self.rng.choice(sorted(producer.queues)))
         assert producer.me is not None
         if queue is None:
             return
         pid, epoch = producer.me.producer_id, producer.me.epoch
-        error = self.transactions.verify(producer.transactional_id, producer.me, queue=queue.queue_id)
+        error = core.verify(producer.transactional_id, producer.me, queue=queue.queue_id)
         if error:
             if error is not ErrorCode.INVALID_TXN_STATE:  # that one is for who did not wait
                 producer.out()
@@ -294,10 +337,13 @@ class CoordinatorWorld(CompactionWorld):
         self.ledger.wrote(pid, self.serial, producer.transaction)
         self._staged(queue, bytes(batch), placed, None)
 
-    def _commit_in_transaction(self, producer: TransactionalProducer) -> None:
+    def _commit_in_transaction(self, producer: TransactionalProducer, core: Transactions) -> None:
         group, transaction = f"of-{producer.transactional_id}", producer.transaction
         assert producer.me is not None
-        if self.transactions.verify(producer.transactional_id, producer.me, group=group):
+        desk = self.desk_of(group)
+        if desk is None:
+            return
+        if core.verify(producer.transactional_id, producer.me, group=group):
             producer.out()
             return
         where = OffsetKey(group, SOURCE, 0)
@@ -308,24 +354,9 @@ class CoordinatorWorld(CompactionWorld):
             if told is not None and producer.transaction == transaction and producer.ending is None:
                 self.ledger.offset_of[transaction] = where
 
-        self.offset_writes.submit(group, self.groups.commits.commit(command, stored, self.now))
+        desk.offset_writes.submit(group, desk.groups.commits.commit(command, stored, self.now))
 
-    def _carry_out_transaction(self, transactional_id: str, decision: TransactionDecision) -> None:
-        self.transaction_writes.submit(transactional_id, decision)
-
-    def _put_transaction_back(self, transactional_id: str) -> None:
-        self._carry_out_transaction(transactional_id, self.transactions.reload(transactional_id))
-
-    def _begin(self, ending: WriteMarkers) -> None:
-        self.later.append(partial(self._end, ending))
-
-    def _end(self, ending: WriteMarkers) -> None:
-        """Markers and offsets under way at the same time; when all are stored the transaction is complete."""
-        producer, version = ending.producer, 2 if ending.raised else 1
-        markers = [
-            Marker(queue_id, producer.producer_id, producer.epoch, ending.commit, self.epoch, version)
-            for queue_id in sorted(ending.queues)
-        ]
+    def stage_markers(self, markers: Sequence[Marker]) -> StagedMarkers:
         ends = {
             m.queue_id: self.engine.queues[m.queue_id].state.end for m in markers if m.queue_id in self.engine.queues
         }
@@ -334,33 +365,7 @@ class CoordinatorWorld(CompactionWorld):
             queue = self.engine.queues.get(marker.queue_id)
             if queue is not None and queue.state.end > ends[marker.queue_id]:
                 self._marked(queue, marker, ends[marker.queue_id], end)
-        groups = sorted(ending.groups)
-        left, failed = len(staged.waits) + len(groups) + 1, bool(staged.stopped)
-
-        def done(met: bool) -> None:
-            nonlocal left, failed
-            left, failed = left - 1, failed or not met
-            if left:
-                return
-            if failed:
-                self.unfinished.append(ending)
-                return
-            self.tally.ended_transactions += 1
-            self._carry_out_transaction(ending.transactional_id, self.transactions.written(ending, self.now))
-
-        def end_offsets(group: str, _: object) -> None:
-            ended = self.groups.commits.end(
-                group, producer.producer_id, lambda told: done(told is not None), commit=ending.commit
-            )
-            self.offset_writes.submit(group, ended)
-
-        for point in staged.waits:
-            self.wait_for(point, done)
-        for group in groups:  # behind offsets that are on their way: the group's journal may be slower
-            behind_all: OffsetDecision = Decision()
-            behind_all.respond(partial(end_offsets, group), OffsetErrors([]))
-            self.offset_writes.submit(group, behind_all)
-        done(True)
+        return staged
 
     def _marked(self, queue: Queue, marker: Marker, offset: int, end: int) -> None:
         """What the model must know of a marker that was staged."""
@@ -373,9 +378,8 @@ class CoordinatorWorld(CompactionWorld):
 
     def _retry_endings(self) -> None:
         self.run_later()
-        unfinished, self.unfinished = self.unfinished, []
-        for ending in unfinished:
-            self._end(ending)
+        for desk in self.desks.values():
+            desk.retry_endings()
 
     # ------------------------------------------------------------------------------------------------- the judge
 
@@ -385,43 +389,49 @@ class CoordinatorWorld(CompactionWorld):
 
     def _check_live(self) -> None:
         super()._check_live()
-        for place, who in owners(self.members, self.groups).items():
-            demand(len(who) == 1, place, "is read by", who)
+        for journal, desk in self.desks.items():
+            of = self._kept_in(journal)
+            members = [member for member in self.members if of(member.group)]
+            for place, who in owners(members, desk.groups).items():
+                demand(len(who) == 1, place, "is read by", who)
+            self.ledger.check_groups(desk.groups._stored, of)
+            self.ledger.check_transactional_offsets(desk.groups.offsets, of)
+        records = self._records(self.desks.values())
         for queue in self.engine.queues.values():
             held = self.live.get(queue.queue_id)
             if held is not None:
                 self.ledger.check_queue(name(queue), held.readable())
-            self._check_hanging(queue, {one.producer_id: one for one in self.transactions._stored.values()})
-        self.ledger.check_groups(self.groups._stored)
-        self.ledger.check_transactional_offsets(self.groups.offsets)
-        journals = [lane.path.journal for lane in self.lanes.values() if lane.put is None]
-        is_still = len(journals) == len(self.lanes) and all(one.staged_end == one.end for one in journals)
-        if self.facts.is_idle and is_still:
-            keyed = {place: value for model in self.models.values() for place, value in model.tip().keyed.items()}
-            again = loaded(keyed, self._put_facts, self.metadata.slots, self.epoch)
-            demand(stored_of(again.groups) == stored_of(self.groups), "groups are not what a replay gives")
-            demand(again.transactions._stored == self.transactions._stored, "transactions are not what a replay gives")
+            if self._all_are_led:
+                self._check_hanging(queue, records)
+        keyed = {place: value for model in self.models.values() for place, value in model.tip().keyed.items()}
+        for journal, desk in self.desks.items():
+            if desk.facts.is_idle and self._is_still(journal):
+                again = loaded(keyed, self.put_facts, self.metadata.slots, self.epoch, journal)
+                demand(stored_of(again) == stored_of(desk), "groups or transactions are not what a replay gives")
+
+    @property
+    def _all_are_led(self) -> bool:
+        return set(self.desks) == set(self.metadata.slots.cycle)
+
+    def _records(self, several: Iterable[Cores | Desk]) -> dict[int, TransactionRecord]:
+        return {one.producer_id: one for each in several for one in each.transactions._stored.values()}
 
     def _check_recovered(self, engine: Engine, models: dict[int, JournalModel]) -> None:
         super()._check_recovered(engine, models)
-        found = loaded(engine.keyed, self._put_facts, self.metadata.slots, engine.epoch)
-        self.ledger.check_groups(found.groups._stored)
-        self.ledger.check_offsets(found.groups.offsets, seen=False)
-        records = {one.producer_id: one for one in found.transactions._stored.values()}
+        found = {
+            journal: loaded(engine.keyed, self.put_facts, self.metadata.slots, engine.epoch, journal)
+            for journal in self.metadata.slots.cycle
+        }
+        for journal, cores in found.items():
+            of = self._kept_in(journal)
+            self.ledger.check_groups(cores.groups._stored, of)
+            self.ledger.check_offsets(cores.groups.offsets, of, seen=False)
+            self.ledger.check_transactional_offsets(cores.groups.offsets, of)
+        records = self._records(found.values())
         for queue in engine.queues.values():
             expected = models[queue.journal].settled.queues.get(queue.queue_id) or QueueModel()
             self.ledger.check_queue(name(queue), expected.readable())
             self._check_hanging(queue, records)
-        self.ledger.check_transactional_offsets(found.groups.offsets)
 
     def _check_hanging(self, queue: Queue, records: dict[int, TransactionRecord]) -> None:
         check_open(name(queue), queue.queue_id, queue.open_transactions.keys() & self.ledger.producers, records)
-
-
-def stored_of(groups: Groups) -> tuple[object, ...]:
-    return groups._stored, groups._stored_members, groups.offsets._groups, groups.pending._groups
-
-
-def loaded(keyed: Mapping[tuple[str, bytes], bytes], put: Put, slots: Slots, epoch: int) -> Cores:
-    """By the function of the broker, with the simulator's limits."""
-    return Cores.load(keyed, put, slots=slots, epoch=epoch, group_limits=LIMITS, transaction_limits=TRANSACTION_LIMITS)

@@ -5,7 +5,7 @@ Facts are durable before anybody hears of them, whatever the flush policy of any
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
 from cairnmq.codec.batch import CONTROL_BIT, TRANSACTIONAL_BIT, read_header
@@ -18,6 +18,7 @@ from cairnmq.testing.oracle import demand, serial_of
 from cairnmq.transactions.record import PREPARED, State, TransactionRecord
 
 Number: TypeAlias = tuple[str, int]  # a group's protocol, and its generation or epoch
+OfThese: TypeAlias = Callable[[str], bool]  # groups that are looked at
 BatchName: TypeAlias = tuple[int, int]  # producer id, serial number of the batch
 
 CLASSIC, CONSUMER = "classic", "consumer"
@@ -70,15 +71,18 @@ class Ledger:
         if latest is not None and latest[0] == kind and group not in self._haunted:
             self._told[group] = (kind, max(number, self._told.get(group, (kind, 0))[1]))
 
-    def check_groups(self, stored: Mapping[str, bytes]) -> None:
+    def check_groups(self, stored: Mapping[str, bytes], of: OfThese) -> None:
         for group, (kind, number) in self._told.items():
+            if not of(group):
+                continue
             found = number_of(stored_group.decode(stored[group])) if group in stored else None
             kept = found is not None and found[0] == kind and found[1] >= number
             demand(kept, "group", group, "was told", kind, number, "and is stored as", found)
 
-    def recovered(self, stored: Mapping[str, bytes]) -> None:
-        self._haunted.clear()
-        self._latest = {group: number_of(stored_group.decode(value)) for group, value in stored.items()}
+    def recovered(self, stored: Mapping[str, bytes], of: OfThese) -> None:
+        self._haunted = {group for group in self._haunted if not of(group)}
+        self._latest = {group: number for group, number in self._latest.items() if not of(group)}
+        self._latest |= {group: number_of(stored_group.decode(value)) for group, value in stored.items()}
 
     # --------------------------------------------------------------------------------------------------- offsets
 
@@ -91,9 +95,11 @@ class Ledger:
             for key in [key for key in known if key.topic_id == topic_id]:
                 del known[key]
 
-    def check_offsets(self, offsets: Offsets, *, seen: bool) -> None:
+    def check_offsets(self, offsets: Offsets, of: OfThese, *, seen: bool) -> None:
         """`seen`: clients read these, so they are no less than a promise."""
         for key, tried in self.tried.items():
+            if not of(key.group):
+                continue
             found = offsets.get(key.group, key.topic_id, key.partition)
             floor = self.kept.get(key)
             if found is None:
@@ -118,8 +124,10 @@ class Ledger:
             if told is not None:
                 demand(commit is told, who, "batch", batch, "was told to be", told, "and is", commit)
 
-    def check_transactional_offsets(self, offsets: Offsets) -> None:
+    def check_transactional_offsets(self, offsets: Offsets, of: OfThese) -> None:
         for transaction, key in self.offset_of.items():
+            if not of(key.group):
+                continue
             told = self.ended.get(transaction)
             found = offsets.get(key.group, key.topic_id, key.partition)
             if told is None:

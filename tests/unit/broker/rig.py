@@ -250,9 +250,10 @@ async def open_rig(
     settings: Mapping[str, str] | None = None,
     journals: Sequence[int] = (0,),
     shared: MetadataStore | None = None,
+    recovered: Callable[[Catalog], object] = id,
 ) -> AsyncIterator[Rig]:
     """Opened again on the same directory, it recovers what it held. New queues go to these journals. `shared`: the
-    metadata of a cluster."""
+    metadata of a cluster. `recovered`: called when storage is open and nothing else is."""
     config = broker_config(settings or {}, in_cluster=shared is not None)
     assert isinstance(config, BrokerConfig), config
     data = directory / "data"
@@ -281,6 +282,7 @@ async def open_rig(
             config=EngineConfig(),
             now_ms=NOW_MS,
         )
+        recovered(catalog)
         time, configs = Time(), list[BrokerConfig]()
         broker = assemble(
             metadata,

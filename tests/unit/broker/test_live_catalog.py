@@ -10,6 +10,7 @@ import pytest
 from cairnmq.broker import live_catalog as catalog_module
 from cairnmq.broker.live_catalog import queue_specs
 from cairnmq.errors import ErrorCode, Refusal
+from cairnmq.metadata.catalog import Catalog
 from cairnmq.metadata.image import QueueRange, Topic
 from cairnmq.metadata.quotas import QuotaChange
 from cairnmq.metadata.topics import CreateTopic
@@ -181,6 +182,8 @@ async def test_a_topic_of_another_broker_has_queues_before_it_is_seen(tmp_path: 
         assert catalog.image.topic("a") == made
         assert {queue.journal for queue in queues.values()} == hosting.journals and len(queues) == 2
         assert hosting.told == [
+            ("host", frozenset(), [], 0),
+            ("knows", 25, [], 0),
             ("host", frozenset(journals), [], 0),
             ("knows", catalog.image.next_queue_id, ["a"], 2),
         ]
@@ -261,6 +264,33 @@ async def test_a_journal_that_cannot_be_made_is_tried_again(tmp_path: Path) -> N
         hosting.heard = tuple
         await catalog.adopt()
         assert rig.queue("a") is not None
+
+
+@scenario
+async def test_topics_that_came_and_went_while_the_broker_started(tmp_path: Path) -> None:
+    """Storage is opened before the broker is registered, and knows what was there then."""
+    machines = Machines()
+    two = machines.broker(2)
+    for name in ("stays", "goes", "changes"):
+        two.made(name, factor=1)
+    started = two.catalog.image
+
+    def meanwhile(catalog: Catalog) -> None:
+        two.catalog.delete_topic("goes", broker=CONFIG)
+        two.made("new", partitions=2, factor=1)
+        two.catalog.alter_configs("changes", [ConfigChange("retention.ms", 0, "77")], broker=CONFIG)
+        catalog.refresh()
+
+    async with open_rig(tmp_path, journals=(1, 2), shared=machines.store(), recovered=meanwhile) as rig:
+        catalog, store = rig.ctx.catalog, rig.ctx.store
+        assert len(store.queues) == 3 and catalog.image != started
+        hosting = catalog.queues.hosting = SomeJournals()
+        await catalog.refresh()
+        assert sorted(store.queues) == sorted(q for t in catalog.image.topics.values() for _, q in t.queues())
+        assert rig.queue("changes").config.retention_ms == 77 and catalog.queues.count == 4
+        assert [told for told, *_ in hosting.told] == ["host", "knows"]
+        await catalog.adopt()
+        assert len(hosting.told) == 2, "once"
 
 
 @scenario

@@ -19,11 +19,12 @@ from cairnmq.metadata.image import QueueRange, Topic
 from cairnmq.metadata.quotas import QuotaChange
 from cairnmq.metadata.sqlite import SqliteStore
 from cairnmq.metadata.sqlite_session import SqliteWatch
-from cairnmq.metadata.store import ABSENT, Away, Change, Compacted, Delete, InDoubt, Made, Put
+from cairnmq.metadata.store import ABSENT, Away, Change, Compacted, Delete, Entry, InDoubt, Made, Put
 from cairnmq.metadata.topics import NEXT_QUEUE, CreateTopic, decode_topic, placed
 from cairnmq.settings.alteration import ConfigChange
 from cairnmq.settings.broker import BrokerConfig
 from cairnmq.types import OWN_PRODUCERS_FROM, Counters
+from unit.broker.cluster.brokers import Machines
 from unit.metadata.conformance import done
 from unit.metadata.lost_response import lost_response
 
@@ -480,3 +481,37 @@ def test_slots_are_made_once(store: SqliteStore, catalog: Catalog) -> None:
 def test_slots_of_two_brokers_at_once(store: SqliteStore) -> None:
     one, other = loaded(store), loaded(store)
     assert one.make_slots((0,)) == other.make_slots((1,)) == loaded(store).image.slots
+
+
+def test_what_is_loaded_is_of_one_revision() -> None:
+    """Topics are listed, then another broker makes one with its journals, then journals are listed."""
+    machines = Machines()
+    two, store = machines.broker(2), machines.store()
+    list_below = store.list
+
+    def meanwhile(prefix: str) -> list[Entry]:
+        if prefix == "journals/" and two.catalog.image.topic("a") is None:
+            two.made("a", factor=1)
+        return list_below(prefix)
+
+    store.list = meanwhile  # type: ignore[method-assign]
+    catalog = Catalog(store, in_cluster=True)
+    catalog.load()
+    assert catalog.image == two.catalog.image and catalog.cluster == two.catalog.cluster
+    assert catalog.image.topic("a") is not None
+
+
+def test_changes_that_are_no_longer_kept() -> None:
+    """All is read anew, and who compares images is told of all topics."""
+    machines = Machines()
+    machines.state._history = 3
+    one, two = machines.broker(1), machines.broker(2)
+    two.made("a", factor=1)
+    one.catalog.refresh()
+    one.catalog.touched.clear()
+    for number in range(9):
+        two.made(f"t{number}", factor=1)
+    two.catalog.delete_topic("a", broker=BROKER)
+    one.catalog.refresh()
+    assert one.catalog.image == two.catalog.image and one.catalog.cluster == two.catalog.cluster
+    assert one.catalog.touched == {"a", *(f"t{number}" for number in range(9))}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -123,7 +124,8 @@ class ClusterStore:
         former, self._session, self.me = self._session, session, member
         if former is not None:
             former.close()  # what it registered belongs to the new one by now
-        self._catalog.refresh()
+        with suppress(Unreachable):  # it is registered; the next look shows it
+            self._catalog.refresh()
         return member
 
     def renew(self) -> bool | Away:

@@ -22,15 +22,11 @@ RETRY_SECONDS = 0.05
 
 
 class ControllerPorts(Protocol):
-    """What the controller needs of the broker around it."""
+    """What the controller needs of the metadata."""
 
-    def me(self) -> Member | None: ...
-
-    def view(self) -> ClusterView | None: ...
+    def view(self) -> ClusterView: ...
 
     def controller(self) -> Member | None: ...
-
-    def now_ms(self) -> int: ...
 
     def elect_controller(self) -> Awaitable[bool]: ...
 
@@ -40,11 +36,12 @@ class ControllerPorts(Protocol):
 
 
 class ControllerLoop:
-    """`rebalances`: whether leadership goes back to the preferred replica by itself, as the settings are now."""
+    """`me`: this broker in its life of now, if it has a session."""
 
-    def __init__(self, ports: ControllerPorts, rebalances: Callable[[], bool]) -> None:
+    def __init__(self, ports: ControllerPorts, me: Callable[[], Member | None], now_ms: Callable[[], int]) -> None:
         self._ports = ports
-        self._rebalances = rebalances
+        self._me = me
+        self._now_ms = now_ms
         self._memory = ControllerMemory()
         self._was_controller = False
         self._due = asyncio.Event()
@@ -74,8 +71,8 @@ class ControllerLoop:
 
     async def _look(self) -> None:
         ports = self._ports
-        me, view, controller = ports.me(), ports.view(), ports.controller()
-        if me is None or view is None:
+        me, view, controller = self._me(), ports.view(), ports.controller()
+        if me is None:
             return
         if controller is None:
             await ports.elect_controller()
@@ -87,9 +84,9 @@ class ControllerLoop:
         if not self._was_controller:
             log.info("this broker is the controller")
             self._memory, self._was_controller = ControllerMemory(), True
-        now_ms = ports.now_ms()
+        now_ms = self._now_ms()
         proposals = decide(view, self._memory, now_ms)
-        if not proposals and self._rebalances():
+        if not proposals:
             back = preferred_due(view, self._memory, now_ms)
             proposals = [back] if back is not None else []
         if not proposals:
@@ -99,7 +96,7 @@ class ControllerLoop:
             log.info(
                 "journal %d: %s under epoch %d",
                 proposal.record.journal,
-                f"broker {leader.broker} is to lead" if leader else "nobody can lead",
+                f"elected broker {leader.broker}" if leader else "no replica can lead",
                 proposal.record.epoch,
             )
         if not await ports.decide(proposals):

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from cairnmq.broker.cluster.journal_replica import JournalReplica
+from cairnmq.broker.cluster.journal_copying import JournalCopying
 from cairnmq.broker.internal.journal_messages import ask_of, reply_of
 from cairnmq.broker.internal.link import Fetched, Link, LinkClosed, RequestFailed
 from cairnmq.errors import Fault
@@ -26,28 +26,28 @@ RETRY_SECONDS = 0.2
 
 
 class Fetcher:
-    """Works while there is a link to the leader (`use`). `room` tells how full this broker is."""
+    """Works while there is a link to the leader (`use`). `unsplit`: bytes of a journal that are not split yet."""
 
-    def __init__(self, leader: int, room: Callable[[int], tuple[int, int]]) -> None:
+    def __init__(self, leader: int, unsplit: Callable[[int], int]) -> None:
         self.leader = leader
-        self._room = room
-        self._replicas: dict[int, JournalReplica] = {}
+        self._unsplit = unsplit
+        self._copyings: dict[int, JournalCopying] = {}
         self._told: dict[int, FetchPosition] = {}  # journal -> what was asked last
         self._under_way = 0
         self._due = asyncio.Event()
         self._asking: asyncio.Task[None] | None = None
 
-    def follow(self, replica: JournalReplica) -> None:
-        self._replicas[replica.number] = replica
-        self._told.pop(replica.number, None)
+    def follow(self, copying: JournalCopying) -> None:
+        self._copyings[copying.number] = copying
+        self._told.pop(copying.number, None)
         self._due.set()
 
-    def unfollow(self, replica: JournalReplica) -> None:
-        self._replicas.pop(replica.number, None)
+    def unfollow(self, copying: JournalCopying) -> None:
+        self._copyings.pop(copying.number, None)
 
-    def progressed(self, replica: JournalReplica) -> None:
-        """It has written or synced more."""
-        if replica.number in self._replicas:
+    def progressed(self, journal: int) -> None:
+        """It has synced more."""
+        if journal in self._copyings:
             self._due.set()
 
     def use(self, link: Link) -> None:
@@ -92,9 +92,9 @@ class Fetcher:
 
     def _asks(self) -> dict[int, FetchPosition]:
         return {
-            number: replica.follower.position()
-            for number, replica in self._replicas.items()
-            if replica.follower is not None and not replica.is_busy
+            number: copying.follower.position()
+            for number, copying in self._copyings.items()
+            if copying.follower is not None and not copying.is_busy
         }
 
     def _has_news(self, asks: dict[int, FetchPosition]) -> bool:
@@ -107,7 +107,7 @@ class Fetcher:
     async def _exchange(self, link: Link, asks: dict[int, FetchPosition]) -> None:
         try:
             request = ReplicaFetch(
-                WAIT_MS, MAX_BYTES, [ask_of(number, asked, *self._room(number)) for number, asked in asks.items()]
+                WAIT_MS, MAX_BYTES, [ask_of(number, asked, self._unsplit(number), 0) for number, asked in asks.items()]
             )
             with await link.fetch(request) as fetched:
                 await self._take(asks, fetched)
@@ -122,20 +122,25 @@ class Fetcher:
 
     async def _take(self, asks: dict[int, FetchPosition], fetched: Fetched) -> None:
         for told in fetched.journals:
-            replica, reply = self._replicas.get(told.journal), reply_of(told)
-            if replica is None or told.journal not in asks:
+            copying, reply = self._copyings.get(told.journal), reply_of(told)
+            if copying is None or told.journal not in asks:
                 continue
-            replica.is_busy = True
+            copying.is_busy = True
             try:
-                if isinstance(reply, NotLeader):  # the other broker does not lead it, or not yet
-                    await replica.wait_for_leader()
+                if isinstance(reply, NotLeader):  # or not yet
+                    await copying.wait_for_leader()
                     continue
-                await replica.replied(asks[told.journal], reply, fetched.data(told.journal))
-                replica.trouble = ""
+                await copying.replied(asks[told.journal], reply, fetched.data(told.journal))
+                if copying.follower is not None:
+                    copying.state.trouble = ""
             except (Fault, OSError) as error:
-                if replica.trouble != text_of(error):
-                    replica.trouble = text_of(error)
-                    log.error("journal %d: following broker %d: %s", told.journal, self.leader, replica.trouble)
+                self._note(copying, text_of(error))
                 await asyncio.sleep(RETRY_SECONDS)
             finally:
-                replica.is_busy = False
+                copying.is_busy = False
+
+    def _note(self, copying: JournalCopying, trouble: str) -> None:
+        """Said once: it is tried again without end."""
+        if copying.state.trouble != trouble:
+            copying.state.trouble = trouble
+            log.error("journal %d: following broker %d: %s", copying.number, self.leader, trouble)

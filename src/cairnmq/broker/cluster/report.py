@@ -65,7 +65,7 @@ def _journal(kept: Kept, cluster: ClusterImage, replica: JournalReplica | None, 
         is_weak=record.weak,
         recovered=record.recovered,
         unclean=record.unclean,
-        trouble=replica.told_trouble if replica is not None else None,
+        trouble=replica.state.told_trouble if replica is not None else None,
         led_here=_led(replica, replicas) if replica is not None else None,
     )
 
@@ -74,7 +74,7 @@ def _led(replica: JournalReplica, replicas: Replicas) -> DescribeJournalsRespons
     leader = replica.leader
     if leader is None:
         return None
-    journal, split = replica.path.journal, replicas.split_end(replica.number)
+    journal, split = replica.state.path.journal, replica.state.split_end
     return DescribeJournalsResponse.LedJournal(
         is_ready=replica.is_ready,
         end=journal.end,
@@ -85,8 +85,12 @@ def _led(replica: JournalReplica, replicas: Replicas) -> DescribeJournalsRespons
         unsplit_bytes=journal.end - split,
         replicas=[
             Ends(
-                node_id=broker, is_in_sync=leader.record.member(broker) is not None, end=end, synced=synced, lag_ms=lag
+                node_id=one.broker,
+                is_in_sync=leader.record.member(one.broker) is not None,
+                end=one.end,
+                synced=one.synced,
+                lag_ms=one.lag_ms,
             )
-            for broker, end, synced, lag in leader.progress(replicas.now_ms())
+            for one in leader.progress(replicas.now_ms())
         ],
     )

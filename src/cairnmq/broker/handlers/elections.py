@@ -5,7 +5,6 @@ Leaders are those of journals, so an election for one partition moves all that s
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -72,8 +71,7 @@ def _journal(topic: Topic | None, partition: int) -> int | None:
 
 
 async def _elect(ctx: Context, journals: Iterable[int]) -> Outcomes:
-    wanted = list(journals)
-    return dict(zip(wanted, await asyncio.gather(*map(ctx.elections.preferred, wanted)), strict=True))
+    return {journal: await ctx.elections.preferred(journal) for journal in journals}
 
 
 async def _elect_all(ctx: Context) -> list[Result]:

@@ -361,7 +361,9 @@ def _storage_metrics(ctx: Context, out: Exposition) -> None:
 
 
 async def _queue_metrics(ctx: Context, out: Exposition) -> None:
+    """Of partitions that this broker leads: a sum over the brokers of a cluster counts each once."""
     metric = "kafka_topic_partition_current_offset"
+    led = ctx.leadership.led
     out.begin(metric)
     for name, topic in sorted(ctx.catalog.image.topics.items()):
         for part in slices(topic.queues()):
@@ -369,7 +371,7 @@ async def _queue_metrics(ctx: Context, out: Exposition) -> None:
             rows = (
                 (partition, queue.high_watermark)
                 for partition, queue in queues
-                if queue is not None and not queue.cut_short
+                if queue is not None and not queue.cut_short and queue.journal in led
             )
             out.partitions(metric, {"topic": name}, rows)
             await asyncio.sleep(0)

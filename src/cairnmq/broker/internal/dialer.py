@@ -96,7 +96,6 @@ class Dialer:
                 else:
                     refused_at, wait = now, PAUSE_SECONDS_MIN  # the second attempt follows at once
             except (OSError, LinkRefused) as error:
-                refused_at = float("-inf")
                 self._failed(broker, reason_of(error) if isinstance(error, OSError) else error.text)
             else:
                 refused_at = float("-inf")

@@ -9,7 +9,7 @@ from ipaddress import ip_address
 from types import TracebackType
 
 from cairnmq.broker.internal.frame_socket import FrameSocket, tune
-from cairnmq.broker.internal.link_timing import LinkTiming
+from cairnmq.broker.internal.link_timing import LAST_CHANCE_SECONDS, LinkTiming
 from cairnmq.broker.internal.receive_memory import ReceiveMemory
 from cairnmq.wire.internal import (
     ANY_BROKER,
@@ -176,17 +176,20 @@ class Link:
         """Requests in flight fail with LinkClosed."""
         self._socket.close(reason)
 
-    def _look(self, correlation: int, since: float) -> None:
-        """The response is late. While bytes of it arrive there is no hurry."""
+    def _look(self, correlation: int, since: float, warned: bool = False) -> None:
+        """The response is late. While bytes of it arrive there is no hurry. `warned`: it was late a moment ago too. A
+        process that stood still has bytes that it did not read yet, and its timers run first."""
         asked = self._asked.get(correlation)
         if asked is None:
             return
         quiet = self._loop.time() - max(self._socket.received_at, since)
-        if quiet >= self._timing.silence_seconds:
-            self.close(f"no response for {self._loop.time() - since:.1f} s")
-            return
         wait = self._timing.silence_seconds - quiet
-        asked.timer = self._loop.call_later(wait, self._look, correlation, since)
+        if wait <= 0:
+            if warned:
+                self.close(f"no response for {self._loop.time() - since:.1f} s")
+                return
+            wait = LAST_CHANCE_SECONDS
+        asked.timer = self._loop.call_later(wait, self._look, correlation, since, quiet >= self._timing.silence_seconds)
 
     def _room(self, prefix: Prefix) -> memoryview:
         asked = self._asked.get(prefix.correlation)

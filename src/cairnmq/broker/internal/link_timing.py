@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+LAST_CHANCE_SECONDS = 0.1  # after a time limit, to read what is there already
+
 
 class LinkTiming(Struct, frozen=True):
     """All in seconds. A dead machine is noticed by the system's own probes (`dead_seconds`), which cost no wake-ups."""

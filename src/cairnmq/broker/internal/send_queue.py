@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 
 from cairnmq.broker.internal.answer import FileRange, Part, size_of
+from cairnmq.broker.internal.link_timing import LAST_CHANCE_SECONDS
 from cairnmq.types import Buffer
 
 SMALL_BYTES = 64 << 10  # up to here a response leaves in one piece, file ranges are read into it
@@ -230,16 +231,20 @@ class SendQueue:
             self._watches = False
             self._loop.remove_writer(self._sock)
 
-    def _look(self) -> None:
-        """Whether the other side still takes anything."""
+    def _look(self, warned: bool = False) -> None:
+        """Whether the other side still takes anything. `warned`: it did not a moment ago. After this process stood
+        still, what the socket takes now is seen only after the timers."""
         self._stall = None
         if not self._queue:
             return
         quiet = self._loop.time() - self._moved
-        if quiet >= self._stall_seconds:
-            self._ended(f"the other side took nothing for {quiet:.0f} s")
-        else:
-            self._stall = self._loop.call_later(self._stall_seconds - quiet, self._look)
+        wait = self._stall_seconds - quiet
+        if wait <= 0:
+            if warned:
+                self._ended(f"the other side took nothing for {quiet:.0f} s")
+                return
+            wait = LAST_CHANCE_SECONDS
+        self._stall = self._loop.call_later(wait, self._look, quiet >= self._stall_seconds)
 
 
 def _close(items: Iterable[memoryview | FilePart]) -> None:

@@ -23,6 +23,7 @@ PartitionResponse: TypeAlias = ProduceResponse.PartitionProduceResponse
 
 HINTS_SINCE = 10
 ALL = -1  # acks
+NOT_MARKED = "the journal is being marked as one that acknowledges records before they are synced; try again"
 NO_LEASE = "another broker may lead it by now: this one has not reached the metadata store for too long"
 
 
@@ -70,7 +71,15 @@ class ProduceAcks:
                 return Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, NO_LEASE)
             return None
         wanted, in_sync = queue.config.min_insync_replicas, leadership.in_sync(queue.journal)
-        return Refusal(ErrorCode.NOT_ENOUGH_REPLICAS, _too_few(wanted, in_sync)) if wanted > in_sync else None
+        if wanted > in_sync:
+            return Refusal(ErrorCode.NOT_ENOUGH_REPLICAS, _too_few(wanted, in_sync))
+        if (
+            leadership.is_cluster
+            and not self.ctx.store.syncs_first(queue)
+            and not leadership.admits_unsynced(queue.journal)
+        ):
+            return Refusal(ErrorCode.NOT_ENOUGH_REPLICAS, NOT_MARKED)
+        return None
 
     def add(self, queue: Queue, point: AckPoint, response: PartitionResponse) -> None:
         """A batch that was appended."""

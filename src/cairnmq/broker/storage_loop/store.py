@@ -172,6 +172,10 @@ class Store(JournalSides):
             self.loops[placed.journal].staged()
         return placed
 
+    def syncs_first(self, queue: Queue) -> bool:
+        """Whether acks=all waits for syncs of this queue's records."""
+        return self._appends.syncs_first(queue)
+
     def when(self, point: AckPoint, released: Callable[[bool], None]) -> None:
         """False: the journal could not do it. Call it in the turn of the loop in which it was appended."""
         self._appends.when(point, released)

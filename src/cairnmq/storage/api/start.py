@@ -7,7 +7,7 @@ from cairnmq.storage.files.disk import DirectoryLock, RealDisk, lock_all
 from cairnmq.storage.files.fault_point import arm, reach
 from cairnmq.storage.files.format import UNFINISHED, Keyed, Leader
 from cairnmq.storage.files.set_aside import put_aside
-from cairnmq.storage.journal.directories import find_foreign
+from cairnmq.storage.journal.directories import find_foreign, find_journals
 from cairnmq.storage.journal.replica_note import ReplicaNote
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.recovery.lost_disk import Loss, accept, accepted, find_loss, find_metadata_loss
@@ -39,6 +39,7 @@ __all__ = [
     "find_loss",
     "find_metadata_loss",
     "find_foreign",
+    "find_journals",
     "lock_all",
     "put_aside",
     "reach",

@@ -9,6 +9,7 @@ from msgspec import Struct
 from cairnmq.codec.batch import HEADER_SIZE, read_header
 from cairnmq.errors import TooNew
 from cairnmq.storage.check.finding import Finding, note
+from cairnmq.storage.check.replica import replicated_end
 from cairnmq.storage.files.disk import Disk
 from cairnmq.storage.files.format import (
     BATCH,
@@ -24,6 +25,7 @@ from cairnmq.storage.files.format import (
     segment_head,
 )
 from cairnmq.storage.journal.journal import JournalReader
+from cairnmq.storage.journal.replica_note import read_replica_note, replica_name
 from cairnmq.storage.recovery.journal_search import look_behind
 from cairnmq.storage.recovery.witness import KEY, SPACE, Seen
 
@@ -70,6 +72,7 @@ class JournalCheck:
         self._split_seen = self._split == 0
         self._epoch = self._synced = 0
         self._leader: int | None = None
+        self._is_copied = disk.exists(replica_name(number))
 
     def findings(self) -> Iterator[Finding]:
         reader, split = self.reader, self._split
@@ -86,7 +89,7 @@ class JournalCheck:
             return
         if reader.bases[0] > split:
             text = f"starts at {reader.bases[0]}, after the checkpoint's split position {split}"
-            if look_behind(reader, split).synced <= split:
+            if self._look_behind(split) <= split:
                 # Names of files that were never synced may land in any order too.
                 yield note(place, f"{text}; nothing after it was synced")
                 return
@@ -108,7 +111,7 @@ class JournalCheck:
                 text = f"written by a newer version of CairnMQ from journal position {position} on, or damaged"
                 yield Finding(self._file(position), text)
                 break
-            claim = look_behind(reader, position).synced if position >= split else 0
+            claim = self._look_behind(position) if position >= split else 0
             if position >= split and claim <= position:
                 left = f"{limit - position} bytes at the end were never synced; the next start truncates them"
                 yield note(self._file(position), left)
@@ -125,6 +128,11 @@ class JournalCheck:
             position = following
         yield from self._against_mark(place)
 
+    def _look_behind(self, position: int) -> int:
+        """Up to where everything was synced. What a replica claimed before it was cut is not about what is here now."""
+        cut_in = read_replica_note(self.reader.disk, self.number).cut_in
+        return look_behind(self.reader, position, lambda epoch: epoch > cut_in).synced
+
     def _ends_at(self, position: int) -> bool:
         base = max(base for base in self.reader.bases if base <= position)
         return base + self.reader.file(base).size() == position
@@ -139,7 +147,7 @@ class JournalCheck:
         """And against the file `synced`."""
         if self.damaged:
             return
-        known = max(self.mark.replicated_end if self.mark is not None else 0, self.reader.synced_end())
+        known = max(replicated_end(self.reader.disk, self.number, self.mark), self.reader.synced_end())
         if self.end < self._split:
             lost = "" if known > self._split else "; all of that is in queue logs, and the next start continues there"
             if self.reader.is_older_than(self._split):
@@ -153,7 +161,9 @@ class JournalCheck:
     def _entry(self, entry: Entry) -> Iterator[Finding]:
         file = self._file(entry.position)
         is_first = entry.position in self.reader.bases
-        if is_first != (entry.kind == SEGMENT):
+        if is_first and self._is_copied:
+            self._epoch = self._epoch or entry.epoch  # a follower's file that goes on where it was stopped or cut
+        elif is_first != (entry.kind == SEGMENT):
             yield Finding(file, f"{'no segment head' if is_first else 'a segment head'} at position {entry.position}")
         if entry.kind == SEGMENT:
             yield from self._head(entry, file)

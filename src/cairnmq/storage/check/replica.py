@@ -11,24 +11,16 @@ from msgspec import Struct, field
 
 from cairnmq.errors import Corrupt, TooNew
 from cairnmq.storage.checkpoint.checkpoint import CheckpointImage, load_checkpoint
-from cairnmq.storage.files import sealed_json
-from cairnmq.storage.files.disk import Disk, Unreadable
-from cairnmq.storage.files.format import FACT, QUEUES, SEGMENT
+from cairnmq.storage.files.disk import Disk
+from cairnmq.storage.files.format import FACT, QUEUES, SEGMENT, JournalMark
 from cairnmq.storage.journal.directories import find_journals
 from cairnmq.storage.journal.journal import JournalReader
+from cairnmq.storage.journal.replica_note import read_replica_note, replica_name
 from cairnmq.storage.packs.pack import PackReader
 from cairnmq.storage.recovery.owner import read_owner
 from cairnmq.storage.segments.queue_log import read_identity
 
 T = TypeVar("T", bound=Hashable)
-
-REPLICA_NOTE = "replica.json"
-
-
-class _Note(Struct, frozen=True):
-    """What `journal/<n>/replica.json` is asked for here."""
-
-    replicated: int = 0
 
 
 class Replica(Struct):
@@ -72,26 +64,7 @@ class Replica(Struct):
                     self.homes[entry.queue_id] = reader.number
 
     def replicated_end(self, journal: int) -> int:
-        """Up to here this replica knows that all have the same. The checkpoint's own mark may be from before a cut, but
-        what was split is never cut."""
-        mark = self.image.marks.get(journal)
-        noted = self._noted(journal)
-        if noted is not None:
-            return max(noted, mark.split if mark is not None else 0)
-        return mark.replicated_end if mark is not None else 0
-
-    def _noted(self, journal: int) -> int | None:
-        name = f"{journal}/{REPLICA_NOTE}"
-        if not self.journal_disk.exists(name):
-            return None
-        file = self.journal_disk.open(name)
-        try:
-            data = bytes(file.read(0, file.size()))
-            return msgspec.json.decode(data, type=_Note).replicated if sealed_json.holds(data) else None
-        except (msgspec.MsgspecError, Unreadable):
-            return None
-        finally:
-            file.close()
+        return replicated_end(self.journal_disk, journal, self.image.marks.get(journal))
 
     def split(self, journal: int) -> int | None:
         mark = self.image.marks.get(journal)
@@ -104,9 +77,17 @@ class Replica(Struct):
             pack.close()
 
 
+def replicated_end(journal_disk: Disk, journal: int, mark: JournalMark | None) -> int:
+    """Up to here this replica knows that all have the same. The checkpoint's own mark may be from before a cut, but
+    what was split is never cut."""
+    if not journal_disk.exists(replica_name(journal)):
+        return mark.replicated_end if mark is not None else 0
+    return max(read_replica_note(journal_disk, journal).replicated, mark.split if mark is not None else 0)
+
+
 def is_replica(journal_disk: Disk) -> bool:
     """Whether these journals are those of a broker in a cluster: its metadata lie elsewhere."""
-    return any(journal_disk.exists(f"{number}/{REPLICA_NOTE}") for number in find_journals(journal_disk, ()))
+    return any(journal_disk.exists(replica_name(number)) for number in find_journals(journal_disk, ()))
 
 
 def odd_ones(said: Sequence[T]) -> tuple[list[int], list[int]]:

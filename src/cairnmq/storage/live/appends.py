@@ -63,6 +63,11 @@ class Appends:
             queue, batch, acks, now_ms, in_transaction=in_transaction
         )
 
+    @staticmethod
+    def syncs_first(queue: Queue) -> bool:
+        """Whether acks=all waits for syncs of this queue's records."""
+        return durability(EntryKind.BATCH, queue.config.flush).acknowledged is DURABLE
+
     def append_kept(self, queue: Queue, batches: Sequence[memoryview], span: Span, now_ms: int) -> AckPoint | Refusal:
         """Batches of an import, which keep their offsets: all of `span` or nothing."""
         return self._paths.get(queue.journal, NOT_HOSTED).stage_kept(queue, batches, span, now_ms)

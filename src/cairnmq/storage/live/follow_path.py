@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from cairnmq.codec.batch import CONTROL_BIT
 from cairnmq.errors import Corrupt, Fault
@@ -54,6 +55,14 @@ class Copy(Struct):
         return self.groups[-1][0].end - self.groups[0][0].start
 
 
+def _own(entry: Entry) -> Entry:
+    """To be folded later, when the bytes that it arrived in may be those of others. Of records only the size is asked
+    then, of facts and markers the content."""
+    if entry.kind != FACT and not entry.attributes & CONTROL_BIT:
+        return entry
+    return replace(entry, payload=memoryview(bytes(entry.payload)))
+
+
 class FollowPath(LedElsewhere, JournalPath):
     """Owned by one thread, except for what only touches files: `write`, `cut`, and what `JournalPath` says.
 
@@ -89,7 +98,8 @@ class FollowPath(LedElsewhere, JournalPath):
     # --------------------------------------------------------------------------------------------------- appending
 
     def take(self, data: memoryview, leader_epoch: int, now_ms: int) -> Copy | None:
-        """What may be written of a leader's bytes at the own end: whole entries; None if there are none. Corrupt says
+        """What may be written of a leader's bytes at the own end: whole entries; None if there are none. The bytes are
+        looked at until `written` returns, and not later. Corrupt says
         that they cannot follow what is here."""
         journal = self.journal
         assert self.stopped is None and journal.staged_end == journal.end
@@ -115,7 +125,7 @@ class FollowPath(LedElsewhere, JournalPath):
         for group, epoch in copy.groups[: copy.done]:
             journal.written(group)
             journal.epoch = journal.synced_file.epoch = epoch
-        self._unfolded.extend(entry for entry in copy.entries if entry.end <= journal.end)
+        self._unfolded.extend(_own(entry) for entry in copy.entries if entry.end <= journal.end)
         if journal.end - self._unfolded_from > UNFOLDED_BYTES_MAX:
             self._forget_unfolded(journal.end)
         self._sync_due(copy.now_ms + SYNC_WITHIN_MS)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
+from random import Random
 from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
 
 from cairnmq.broker.cluster.cluster_store import Done, Refused
+from cairnmq.errors import Fault
+from cairnmq.metadata.image import Topic
 from cairnmq.metadata.store import Away, Conflict, InDoubt, MetadataStore, NextEpoch, Op, Session, Watch
 from cairnmq.replication.controller import ControllerMemory, decide
-from cairnmq.replication.records import Member, PublishedEnd
-from unit.broker.cluster.brokers import SESSION_MS, Machines, OneBroker, Time, journal, registered
+from cairnmq.replication.records import Member, Proposal, PublishedEnd
+from cairnmq.testing.memory_store import MemoryStore
+from cairnmq.types import Slots
+from unit.broker.cluster.brokers import CONFIG, SESSION_MS, Machines, OneBroker, Time, journal, registered
 from unit.metadata.second_process import SecondProcess, SecondStore
 from unit.metadata.test_sqlite import SharedHarness
 
@@ -94,7 +99,7 @@ def test_a_proposal(machines: Machines) -> None:
 
 def test_a_proposal_for_a_life_that_is_over(machines: Machines) -> None:
     one, two = machines.broker(1), machines.broker(2)
-    proposal = replace(journal(one, Member(1, 1), Member(2, 2)), registered=(Member(2, 2),))
+    proposal = replace(journal(one, Member(1, 1), Member(2, 2)), registered=(Member(2, 2),), new_epoch=0)
     two.register(stopped_as=2)
     assert isinstance(one.cluster.propose([proposal], as_controller=False), Refused)
     assert one.record(7).leader is None
@@ -303,3 +308,110 @@ def test_a_broker_stopped_inside_a_transaction_makes_the_store_away(pair: Pair) 
     pair.one.cluster.poll()
     assert pair.one.cluster.cluster.live_members() == [Member(1, 1), Member(2, 2)]
     assert isinstance(pair.one.cluster.propose([proposal], as_controller=False), Done)
+
+
+# ------------------------------------------------------------------------------------------------- all at once
+
+
+class Crowd:
+    """Three brokers that do anything in any order, over stores that go away and lose responses."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.machines = Machines()
+        self.brokers = {number: self.machines.broker(number) for number in (1, 2, 3)}
+        self.lives = {number: one.cluster.me for number, one in self.brokers.items()}
+        self.epochs: dict[int, int] = {}
+        self.done = 0
+
+    def step(self) -> None:
+        one = self.brokers[self.random.randint(1, 3)]
+        store = self.machines.stores[one.number]
+        store.away = self.random.random() < 0.05
+        store.loses = self.random.choice([True, False]) if self.random.random() < 0.1 else None
+        steps = [self.create, self.grow, self.delete, self.slots, self.control, self.shrink, self.renew, self.restart]
+        with suppress(Fault):
+            self.done += self.random.choice(steps)(one) is True
+        store.away, store.loses = False, None
+        self.judge()
+
+    def create(self, one: OneBroker) -> bool:
+        name, factor = f"t{self.random.randint(1, 9)}", self.random.randint(1, 3)
+        return isinstance(one.create(name, self.random.randint(1, 9), factor), Topic)
+
+    def grow(self, one: OneBroker) -> bool:
+        name = f"t{self.random.randint(1, 9)}"
+        return isinstance(one.catalog.add_partitions(name, self.random.randint(1, 20), broker=CONFIG), Topic)
+
+    def delete(self, one: OneBroker) -> bool:
+        return isinstance(one.catalog.delete_topic(f"t{self.random.randint(1, 9)}", broker=CONFIG), Topic)
+
+    def slots(self, one: OneBroker) -> bool:
+        return isinstance(one.catalog.make_slots_replicated(CONFIG), Slots)
+
+    def control(self, one: OneBroker) -> bool:
+        one.cluster.elect_controller()
+        proposals = decide(one.cluster.cluster.view, ControllerMemory(), self.machines.time.now_ms)
+        return bool(proposals) and isinstance(one.cluster.propose(proposals, as_controller=True), Done)
+
+    def shrink(self, one: OneBroker) -> bool:
+        """A leader's change, also by one that does not know that it is none any more."""
+        led = [kept for kept in one.cluster.cluster.view.journals.values() if kept.record.leader == one.cluster.me]
+        if not led:
+            return False
+        kept = self.random.choice(led)
+        leaving = self.random.choice(kept.record.isr)
+        record = kept.record.without([leaving] if leaving != one.cluster.me else [])
+        return isinstance(one.cluster.propose([Proposal(record, kept.revision)], as_controller=False), Done)
+
+    def renew(self, one: OneBroker) -> bool:
+        """Time goes by for the others."""
+        self.machines.time.now_ms += SESSION_MS // 4
+        if one.cluster.renew() is False and one.cluster.me is not None:
+            one.register(one.cluster.me.broker_epoch)
+        return True
+
+    def restart(self, one: OneBroker) -> bool:
+        if self.random.random() < 0.7:
+            return False
+        me = one.cluster.me
+        again = self.machines.broker(one.number, registered=False)
+        again.register(me.broker_epoch if me is not None and self.random.random() < 0.5 else 0)
+        self.brokers[one.number] = again
+        return True
+
+    def judge(self) -> None:
+        """Of what the store holds."""
+        fresh = OneBroker(9, MemoryStore(self.machines.state), self.machines.time)
+        image, cluster = fresh.catalog.image, fresh.cluster.cluster
+        queues = [queue for topic in image.topics.values() for _, queue in topic.queues()]
+        if image.slots is not None:
+            queues += range(image.slots.first, image.slots.first + image.slots.count)
+        assert len(queues) == len(set(queues)) and max(queues, default=0) < image.next_queue_id
+        for topic in image.topics.values():
+            factors = {len(cluster.view.journals[journal].record.replicas) for _, _, journal in topic.places()}
+            assert len(factors) == 1, "and all journals are there"
+        for number, kept in cluster.view.journals.items():
+            record = kept.record
+            assert number < cluster.next_journal and record.epoch <= cluster.view.last_epoch
+            assert record.epoch >= self.epochs.get(number, 0)
+            assert record.leader is None or record.member(record.leader.broker) is not None
+            assert {member.broker for member in record.isr} <= set(record.replicas)
+            self.epochs[number] = record.epoch
+        for one in self.brokers.values():
+            one.cluster.poll()
+            assert one.catalog.image == image
+            assert replace(one.cluster.cluster, view=cluster.view) == cluster
+            view = one.cluster.cluster.view
+            assert (view.journals, view.brokers, view.live) == (
+                cluster.view.journals, cluster.view.brokers, cluster.view.live,
+            )  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_many_brokers_at_once(seed: int) -> None:
+    """Whatever is lost on the way: no queue and no epoch is given out twice, and all brokers see the same."""
+    crowd = Crowd(seed)
+    for _ in range(150):
+        crowd.step()
+    assert crowd.done > 20

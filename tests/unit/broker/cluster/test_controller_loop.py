@@ -65,9 +65,9 @@ async def until(true: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-def run(ports: Ports, scene: Callable[[ControllerLoop], object], *, rebalances: bool = False) -> None:
+def run(ports: Ports, scene: Callable[[ControllerLoop], object]) -> None:
     async def play() -> None:
-        loop = ControllerLoop(ports, lambda: rebalances)
+        loop = ControllerLoop(ports, ports.me, ports.now_ms)
         try:
             loop.look()
             await scene(loop)  # type: ignore[misc]
@@ -116,17 +116,16 @@ def test_without_a_session_or_beside_another_controller_it_decides_nothing() -> 
         run(ports, scene)
 
 
-def test_leadership_goes_back_only_if_the_setting_says_so() -> None:
-    for rebalances in (True, False):
-        ports = Ports()
-        ports.elected, ports.record = ME, replace(ports.record, leader=ME)
+def test_leadership_goes_back_to_the_preferred_replica() -> None:
+    ports = Ports()
+    ports.elected, ports.record = ME, replace(ports.record, leader=ME)
 
-        async def scene(loop: ControllerLoop) -> None:
-            await asyncio.sleep(0.02)
-            ports.time_ms = 2 * PREFERRED_AFTER_MS  # noqa: B023 - run within this turn
-            for _ in range(5):
-                loop.look()
-                await asyncio.sleep(0.01)
-            assert bool(ports.decided) is rebalances  # noqa: B023 - run within this turn
+    async def scene(loop: ControllerLoop) -> None:
+        await asyncio.sleep(0.02)
+        assert not ports.decided
+        ports.time_ms = 2 * PREFERRED_AFTER_MS
+        loop.look()
+        await until(lambda: bool(ports.decided))
+        assert ports.record.leader == B
 
-        run(ports, scene, rebalances=rebalances)
+    run(ports, scene)

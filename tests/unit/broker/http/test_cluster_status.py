@@ -12,7 +12,7 @@ from cairnmq.broker.http.status import Status
 from cairnmq.broker.leadership import JournalView
 from scripted_cluster import ScriptedCluster
 from unit.broker.http.test_server import open_web
-from unit.broker.rig import Rig, open_rig, scenario
+from unit.broker.rig import Rig, batch, open_rig, scenario
 
 
 def in_a_cluster(rig: Rig, scripted: ScriptedCluster) -> Rig:
@@ -78,3 +78,15 @@ async def test_replicas_as_metrics(tmp_path: Path) -> None:
             '{journal="1",replica="2"} 0.05',
             '{journal="1",replica="3"} 0.05',
         ]
+
+
+@scenario
+async def test_offsets_are_told_by_the_leader_alone(tmp_path: Path) -> None:
+    """A sum over all brokers would count what followers hold too."""
+    async with open_rig(tmp_path) as rig:
+        await rig.create("orders")
+        await rig.produce("orders", batch(b"x"))
+        name = "kafka_topic_partition_current_offset"
+        assert await samples(rig, name) == ['{topic="orders",partition="0"} 1']
+        rig.ctx.leadership.lost(0)
+        assert await samples(rig, name) == []

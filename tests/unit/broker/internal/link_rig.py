@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import uvloop
+from msgspec.structs import replace
 
 from cairnmq.broker.internal.answer import Answer
 from cairnmq.broker.internal.link import Link
@@ -25,17 +26,21 @@ from cairnmq.wire.internal import (
     AcceptedTold,
     JournalAsk,
     JournalTold,
+    Kind,
     Prefix,
     ReplicaFetch,
+    frame_head,
 )
 from cairnmq.wire.internal_frames import Frame, FrameParser
-from cairnmq.wire.internal_handshake import Identity
+from cairnmq.wire.internal_handshake import Accepting, Identity
 
-PATIENCE_SECONDS = 15  # of a whole test; only a failure uses it up
+PATIENCE_SECONDS = 120  # of a whole test; only a failure uses it up
 LOOPS = {"asyncio": asyncio.SelectorEventLoop, "uvloop": uvloop.new_event_loop}
 LEADER, FOLLOWER = Identity("cluster-a", 1, 11), Identity("cluster-a", 2, 22)
 SECRET = b"sixteen characters and more"
-QUICK = LinkTiming(connect_seconds=5, hello_seconds=0.2, silence_seconds=0.3, stall_seconds=0.3, finish_seconds=0.1)
+PATIENT = LinkTiming(connect_seconds=30, hello_seconds=30, silence_seconds=30, stall_seconds=30, dead_seconds=30)
+QUICK = replace(PATIENT, silence_seconds=0.3, finish_seconds=0.1)
+HASTY = replace(PATIENT, hello_seconds=0.2)
 
 
 def on_both_loops(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -93,7 +98,9 @@ class Bench:
         purpose: str = DATA,
         to: int = LEADER.broker,
     ) -> Link:
-        link = await Link.connect(*self.address, identity, secret, number, purpose=purpose, to=to, timing=timing)
+        link = await Link.connect(
+            *self.address, identity, secret, number, purpose=purpose, to=to, timing=timing or PATIENT
+        )
         self.links.append(link)
         return link
 
@@ -106,7 +113,7 @@ async def open_bench(
     timing: LinkTiming | None = None,
     connections_max: int = 256,
 ) -> AsyncIterator[Bench]:
-    listener = InternalListener(lambda: identity, secret, serve, timing, connections_max)
+    listener = InternalListener(lambda: identity, secret, serve, timing or PATIENT, connections_max)
     bound = socket.create_server(("127.0.0.1", 0))
     bench = Bench(listener, bound.getsockname())
     await listener.open(bound)
@@ -145,6 +152,18 @@ class RawPeer:
 
     def close(self) -> None:
         self.writer.transport.abort()
+
+
+async def welcome(raw: RawPeer, identity: Identity = LEADER) -> None:
+    """The handshake of an honest leader."""
+    there = Accepting(identity, None, bytes(32))
+    hello = await raw.frame()
+    assert hello is not None
+    raw.writer.write(frame_head(Kind.HELLO, 0, there.greeted(hello.header)))
+    prove = await raw.frame()
+    assert prove is not None
+    there.proved(prove.header)
+    raw.writer.write(frame_head(Kind.WELCOME, 0, there.welcome()))
 
 
 @asynccontextmanager

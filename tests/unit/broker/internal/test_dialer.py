@@ -12,17 +12,29 @@ import pytest
 
 from cairnmq.broker.internal.dialer import PAUSE_SECONDS_MAX, Dialer
 from cairnmq.broker.internal.link import Link
+from cairnmq.broker.internal.link_timing import LinkTiming
 from cairnmq.broker.internal.listener import InternalListener
 from cairnmq.broker.options import Address
 from cairnmq.wire.internal_handshake import Identity
-from unit.broker.internal.link_rig import FOLLOWER, QUICK, RawPeer, fetch, nothing, on_both_loops, raw_server, told
+from unit.broker.internal.link_rig import (
+    FOLLOWER,
+    HASTY,
+    PATIENT,
+    RawPeer,
+    fetch,
+    nothing,
+    on_both_loops,
+    raw_server,
+    told,
+    welcome,
+)
 from unit.broker.rig import until
 
 
 class Dialing:
     """A dialer, and what it has told."""
 
-    def __init__(self) -> None:
+    def __init__(self, timing: LinkTiming) -> None:
         self.identity = FOLLOWER
         self.opened: list[tuple[int, Link]] = []
         self.refused: list[tuple[int, float]] = []
@@ -31,13 +43,13 @@ class Dialing:
             None,
             lambda broker, link: self.opened.append((broker, link)),
             lambda broker: self.refused.append((broker, time.monotonic())),
-            timing=QUICK,
+            timing=timing,
         )
 
 
 @asynccontextmanager
-async def open_dialing() -> AsyncIterator[Dialing]:
-    dialing = Dialing()
+async def open_dialing(timing: LinkTiming = PATIENT) -> AsyncIterator[Dialing]:
+    dialing = Dialing(timing)
     try:
         yield dialing
     finally:
@@ -128,7 +140,7 @@ async def test_other_failures_are_no_refusals() -> None:
         await asyncio.sleep(50)
 
     other, elsewhere = await listen(3)
-    async with raw_server(rude) as hangs_up, raw_server(silent) as hangs, open_dialing() as dialing:
+    async with raw_server(rude) as hangs_up, raw_server(silent) as hangs, open_dialing(HASTY) as dialing:
         dialing.dialer.want({1: Address(*hangs_up), 4: Address(*hangs), 5: elsewhere})
         await until(lambda: len(dialing.dialer.trouble) == 3)
         await asyncio.sleep(0.1)
@@ -166,6 +178,21 @@ async def test_a_new_life_of_this_broker_gets_new_links() -> None:
         assert dialing.opened[0][1].closed.done()
         assert dialing.opened[1][1].own.broker_epoch == 23
     await listener.close()
+
+
+@on_both_loops
+async def test_a_new_life_that_begins_during_the_handshake() -> None:
+    """The link would speak for the earlier one."""
+    async with open_dialing() as dialing:
+
+        async def behave(raw: RawPeer) -> None:
+            dialing.identity = Identity("cluster-a", 2, 23)
+            await welcome(raw)
+
+        async with raw_server(behave) as address:
+            dialing.dialer.want({1: Address(*address)})
+            await until(lambda: dialing.opened)
+            assert dialing.opened[0][1].own.broker_epoch == 23
 
 
 @on_both_loops

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 
 from cairnmq.broker.internal.answer import Answer
 from cairnmq.broker.internal.link import Link, LinkClosed
+from cairnmq.broker.internal.link_timing import LinkTiming
 from cairnmq.broker.internal.peer import Peer
 from cairnmq.wire.internal import (
     Failed,
@@ -26,9 +28,10 @@ from cairnmq.wire.internal import (
     encode,
     frame_head,
 )
-from cairnmq.wire.internal_handshake import Accepting, Identity, LinkRefused
+from cairnmq.wire.internal_handshake import Identity, LinkRefused
 from unit.broker.internal.link_rig import (
     FOLLOWER,
+    HASTY,
     LEADER,
     QUICK,
     SECRET,
@@ -40,6 +43,7 @@ from unit.broker.internal.link_rig import (
     open_bench,
     raw_server,
     told,
+    welcome,
     write_file,
 )
 from unit.broker.rig import until
@@ -142,25 +146,14 @@ async def test_a_fetch_that_is_cancelled_leaves_the_link() -> None:
             await until(lambda count=count: len(peers) > count)
             task.cancel()
             await asyncio.wait([task])
+        await until(lambda: link._memory._kept)
         with await link.fetch(fetch()) as fetched:
             assert bytes(fetched.data(0)) == bytes([4]) * (1 << 20)
         assert not link.closed.done()
 
 
-async def welcome(raw: RawPeer, identity: Identity = LEADER) -> None:
-    """The handshake of an honest leader."""
-    there = Accepting(identity, None, bytes(32))
-    hello = await raw.frame()
-    assert hello is not None
-    raw.writer.write(frame_head(Kind.HELLO, 0, there.greeted(hello.header)))
-    prove = await raw.frame()
-    assert prove is not None
-    there.proved(prove.header)
-    raw.writer.write(frame_head(Kind.WELCOME, 0, there.welcome()))
-
-
-async def connect(address: tuple[str, int], secret: bytes | None = None, to: int = LEADER.broker) -> Link:
-    return await Link.connect(*address, FOLLOWER, secret, 1, to=to, timing=QUICK)
+async def connect(address: tuple[str, int], timing: LinkTiming = QUICK) -> Link:
+    return await Link.connect(*address, FOLLOWER, None, 1, to=LEADER.broker, timing=timing)
 
 
 @pytest.mark.parametrize(
@@ -247,7 +240,7 @@ async def test_a_peer_that_never_says_hello() -> None:
 
     async with raw_server(silent) as address:
         with pytest.raises(TimeoutError):
-            await connect(address)
+            await connect(address, HASTY)
 
 
 @on_both_loops
@@ -293,6 +286,21 @@ async def test_a_slow_response_is_waited_for() -> None:
         link = await connect(address)
         assert bytes((await link.fetch(fetch())).data(0)) == b"x" * 20
         link.close("done")
+
+
+@on_both_loops
+async def test_a_process_that_stood_still_reads_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its time limits are over when it goes on, and the response comes a few turns of the loop later."""
+    monkeypatch.setattr("cairnmq.broker.internal.link.LAST_CHANCE_SECONDS", 20)
+
+    async def serve(peer: Peer, request: ReplicaFetch) -> Answer:
+        time.sleep(2 * QUICK.silence_seconds)  # noqa: ASYNC251 - both ends stand still
+        await asyncio.sleep(0.01)
+        return Answer([told()])
+
+    async with open_bench(serve) as bench:
+        link = await bench.link(timing=QUICK)
+        assert (await link.fetch(fetch())).journals == [told()]
 
 
 @on_both_loops

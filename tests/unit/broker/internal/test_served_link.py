@@ -25,7 +25,7 @@ from cairnmq.wire.internal import (
 from cairnmq.wire.internal_handshake import Connecting, LinkRefused
 from unit.broker.internal.link_rig import (
     FOLLOWER,
-    QUICK,
+    HASTY,
     SECRET,
     Bench,
     RawPeer,
@@ -247,19 +247,20 @@ async def test_too_many_requests_end_the_link() -> None:
 @on_both_loops
 async def test_responses_that_are_not_read_count() -> None:
     """Or a follower that only asks would make its leader hold files open without end."""
+    served: list[Peer] = []
+    size = 64 << 20
 
     async def serve(peer: Peer, request: ReplicaFetch) -> Answer:
-        return Answer([told(64 << 20)], [[memoryview(bytes(64 << 20))]])
+        served.append(peer)
+        return Answer([told(size)], [[memoryview(bytes(size))]])
 
     async with open_bench(serve) as bench:
         raw = await shake_hands(bench)
         raw.writer.transport.pause_reading()
-        number = 0
-        while bench.listener.links():
-            number += 1
-            if not raw.writer.is_closing():
-                raw.writer.write(frame_head(Kind.FETCH, number, encode(fetch(max_bytes=64 << 20))))
-            await asyncio.sleep(0.001)
+        for number in (1, 2, 3):
+            raw.writer.write(frame_head(Kind.FETCH, number, encode(fetch(max_bytes=size))))
+            await until(lambda number=number: len(served) == number or not bench.listener.links())
+        assert bench.listener.links() == [] and len(served) == 2
         raw.close()
 
 
@@ -289,7 +290,7 @@ async def test_a_stranger_is_cut_off(data: bytes) -> None:
 
 @on_both_loops
 async def test_who_says_nothing_is_cut_off() -> None:
-    async with open_bench(timing=QUICK) as bench:
+    async with open_bench(timing=HASTY) as bench:
         silent, half = await RawPeer.connect(bench.address), await RawPeer.connect(bench.address)
         half.writer.write(frame_head(Kind.HELLO, 0, Connecting(FOLLOWER, None, 1, DATA, bytes(32)).hello))
         assert (await refused(silent)).text == "no handshake within 0.2 s"
@@ -301,7 +302,7 @@ async def test_who_says_nothing_is_cut_off() -> None:
 @on_both_loops
 async def test_a_follower_that_is_silent_later_is_kept() -> None:
     """It may have nothing to ask; the system's probes tell whether it is alive."""
-    async with open_bench(timing=QUICK) as bench:
-        link = await bench.link(timing=QUICK)
-        await asyncio.sleep(2 * QUICK.hello_seconds)
+    async with open_bench(timing=HASTY) as bench:
+        link = await bench.link(timing=HASTY)
+        await asyncio.sleep(2 * HASTY.hello_seconds)
         assert (await link.fetch(fetch())).journals == [told()]

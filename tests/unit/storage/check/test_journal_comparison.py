@@ -5,19 +5,14 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from msgspec import Struct
 from msgspec.structs import replace
 
 from cairnmq.storage.check.journal_comparison import compare_journals
-from cairnmq.storage.check.replica import REPLICA_NOTE
 from cairnmq.storage.files import sealed_json
 from cairnmq.storage.files.format import numbered
+from cairnmq.storage.journal.replica_note import ReplicaNote, replica_name
 from unit.storage.compaction_harness import Room
 from unit.storage.comparison_harness import filled, replica_of, restate
-
-
-class Noted(Struct):
-    replicated: int
 
 
 def compared(*rooms: Room) -> list[str]:
@@ -74,16 +69,16 @@ def test_what_a_replica_noted_counts_more_than_the_checkpoint(noted: int) -> Non
     one, other = filled(), filled()
     end = one.engine.paths[0].journal.end
     flip(other, 500)
-    one.journal_disk.replace(f"0/{REPLICA_NOTE}", sealed_json.seal(Noted(noted)))
+    one.journal_disk.replace(replica_name(0), sealed_json.seal(ReplicaNote(noted)))
     assert len(compared(one, other)) == 1  # it was split
     restate(one, lambda image: image.marks.update({0: replace(image.marks[0], split=0)}))
     assert compared(one, other) == []
-    one.journal_disk.replace(f"0/{REPLICA_NOTE}", sealed_json.seal(Noted(end)))
+    one.journal_disk.replace(replica_name(0), sealed_json.seal(ReplicaNote(end)))
     assert len(compared(one, other)) == 1
 
 
 def test_a_note_that_is_damaged_does_not_count() -> None:
     one, other = filled(), filled()
     flip(other, 500)
-    one.journal_disk.replace(f"0/{REPLICA_NOTE}", sealed_json.seal(Noted(0))[:-2])
+    one.journal_disk.replace(replica_name(0), sealed_json.seal(ReplicaNote(0))[:-2])
     assert len(compared(one, other)) == 1

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from cairnmq.storage.check.replica import REPLICA_NOTE, is_replica, names, odd_ones
+from cairnmq.storage.check.replica import is_replica, names, odd_ones
 from cairnmq.storage.files import sealed_json
+from cairnmq.storage.journal.replica_note import ReplicaNote, replica_name
 from unit.storage.comparison_harness import filled, replica_of, restate
-
-
-class Noted(Struct):
-    replicated: int
 
 
 def test_the_odd_ones() -> None:
@@ -49,7 +45,7 @@ def test_one_that_cannot_be_read() -> None:
 def test_a_note_beside_the_journal_makes_it_one_of_a_cluster() -> None:
     room = filled()
     assert not is_replica(room.journal_disk)
-    room.journal_disk.replace(f"0/{REPLICA_NOTE}", sealed_json.seal(Noted(100)))
+    room.journal_disk.replace(replica_name(0), sealed_json.seal(ReplicaNote(100)))
     assert is_replica(room.journal_disk)
     restate(room, lambda image: image.marks.update({0: replace(image.marks[0], split=50)}))
     replica = replica_of(room, "a")

@@ -17,13 +17,11 @@ from cairnmq.storage.check.verify import verify
 from cairnmq.storage.files import sealed_json
 from cairnmq.storage.files.disk import RealDisk, lock
 from cairnmq.storage.files.format import Keyed
+from cairnmq.storage.journal.journal import JournalReader
+from cairnmq.storage.journal.replica_note import ReplicaNote
 from cairnmq.storage.recovery.owner import Owner, write_owner
 from cairnmq.storage.recovery.witness import witness_fact
 from unit.storage.data_directory import NOW, DataDirectory, worn
-
-
-class ReplicaNote(msgspec.Struct):
-    replicated: int = 0
 
 
 @pytest.fixture(scope="module")
@@ -400,3 +398,17 @@ def test_what_one_says_of_itself_is_not_said_twice(original: Path, tmp_path: Pat
     assert list(verify([str(original), str(tmp_path)], None, read_queues)) == [
         f"{tmp_path}: not a CairnMQ data directory"
     ]
+
+
+def test_a_followers_file_may_go_on_without_a_head(data: Path) -> None:
+    """Where it was stopped or cut; a leader begins each with one."""
+    disk = RealDisk(f"{data}/journal")
+    first, *_ = files(data, "journal/0/*.jnl")
+    with closing(JournalReader(disk, 0)) as reader:
+        ends = [entry.end for entry in reader.entries(0, reader.segment_end(0))]
+    content, middle = first.read_bytes(), ends[len(ends) // 2]
+    cut(first, middle)
+    (first.parent / f"{middle:020d}.jnl").write_bytes(content[middle:])
+    assert [line for line in findings(data) if "no segment head" in line]
+    disk.replace("0/replica.json", sealed_json.seal(ReplicaNote()))
+    assert findings(data) == []

@@ -92,6 +92,23 @@ def test_keyed_facts_and_moved_starts_are_folded(leading: Leading, following: Fo
     assert following.queues[1].log_start == 3 and following.keyed == {("s", b"b"): b"2"}
 
 
+def test_what_waits_does_not_need_the_bytes_that_it_came_in(leading: Leading, following: Following) -> None:
+    """They arrive in memory that is used again."""
+    leading.put(sequence=0, transactional=True)
+    leading.path.stage_marker(leading.queues[1], Marker(1, 8, 0, True, 4), NOW)
+    leading.put(count=5)
+    leading.path.stage_fact(leading.queues[1], StartMoved(3), NOW)
+    leading.path.stage_keyed([Keyed("s", b"a", b"1")], NOW)
+    leading.write()
+    arrived = bytearray(leading.content())
+    following.copy(memoryview(arrived))
+    arrived[:] = b"\xff" * len(arrived)
+    following.path.replicated_to(following.end, following.end, NOW)
+    queue = following.queues[1]
+    assert (queue.log_start, queue.end, queue.last_stable) == (3, 7, 7) and following.keyed == {("s", b"a"): b"1"}
+    assert content(following.path) == bytes(leading.content())
+
+
 def test_unknown_queue_is_waited_for() -> None:
     leading, following = Leading(), Following(next_queue=2)
     first = leading.put(queue=1)

@@ -1,0 +1,151 @@
+"""A follower's side of one journal: what its leader told is appended, cut or left, as the core says."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from typing import Protocol
+
+from cairnmq.broker.cluster.replica_state import ReplicaState
+from cairnmq.errors import Fault
+from cairnmq.replication.follower import Append, Cut, JournalFollower, Reread, Stop
+from cairnmq.replication.messages import Accepted, FetchPosition, FetchReply
+from cairnmq.replication.records import JournalRecord, Member
+from cairnmq.storage.api.serving import FollowPath, MustReopen
+
+log = logging.getLogger("cairnmq.broker")
+
+RETRY_SECONDS = 0.05
+
+
+class CopyingPorts(Protocol):
+    """What a follower needs of the broker around it."""
+
+    def wall_ms(self) -> int: ...
+
+    def must_restart(self) -> None: ...
+
+    def reread(self) -> Awaitable[None]: ...
+
+    def follow(self, copying: JournalCopying, leader: int) -> None: ...
+
+    def unfollow(self, copying: JournalCopying) -> None: ...
+
+
+class JournalCopying:
+    """`follower` is None while this replica follows nobody. `is_busy`: something is on its way to the disk, and what
+    would be asked for now would come twice."""
+
+    def __init__(self, state: ReplicaState, ports: CopyingPorts) -> None:
+        self.state = state
+        self.follower: JournalFollower | None = None
+        self.is_busy = False
+        self._ports = ports
+        self._taking = asyncio.Lock()
+        self._out_in = -1  # the epoch in which this replica cannot go on by itself
+
+    @property
+    def number(self) -> int:
+        return self.state.number
+
+    def follow(self, record: JournalRecord, leader: Member, me: Member) -> None:
+        """From here on."""
+        known = self.follower
+        if record.epoch == self._out_in:
+            return
+        if known is not None and known.record.epoch == record.epoch and known.me == me:
+            return
+        state = self.state
+        synced = state.path.journal.synced
+        self.follower = JournalFollower(me, record, state.history, synced=synced, known=state.known)
+        self._ports.follow(self, leader.broker)
+
+    def stop(self) -> None:
+        """Follow nobody. What has arrived is still taken to its end."""
+        if self.follower is not None:
+            self.follower = None
+            self._ports.unfollow(self)
+
+    def synced_to(self, end: int) -> None:
+        """The own disk has everything up to here."""
+        if self.follower is not None:
+            self.follower.synced_to(end)
+
+    async def wait_for_leader(self) -> None:
+        """The broker that should lead says that it does not: the metadata there or here are older."""
+        await self._ports.reread()
+        await asyncio.sleep(RETRY_SECONDS)
+
+    async def replied(self, asked: FetchPosition, reply: FetchReply, data: memoryview) -> None:
+        """What the leader told, and its bytes from the own end on, which are free again when this returns. One at a
+        time: what a reply is about is known only when the one before has been taken."""
+        async with self._taking:
+            await self._take(asked, reply, data)
+
+    async def _take(self, asked: FetchPosition, reply: FetchReply, data: memoryview) -> None:
+        follower = self.follower
+        if follower is None or asked.follower != follower.me:
+            return
+        step = follower.replied(asked, reply)
+        if isinstance(step, Append) and isinstance(reply, Accepted):
+            await self._append(follower, reply, data, step.sync)
+        elif isinstance(step, Cut):
+            await self._cut(follower, step.to)
+        elif isinstance(step, Stop):
+            self._stay_out(follower, step.reason)
+        elif isinstance(step, Reread):
+            await self.wait_for_leader()
+
+    async def _append(self, follower: JournalFollower, reply: Accepted, data: memoryview, sync: bool) -> None:
+        state = self.state
+        path, loop, history = state.path, state.loop, state.history
+        assert isinstance(path, FollowPath) and path.journal.end == history.end
+        if path.stopped is not None:
+            raise Fault(path.stopped)
+        now_ms = self._ports.wall_ms()
+        copy = path.take(data, follower.record.epoch, now_ms) if len(data) else None
+        if copy is not None:
+            try:
+                await loop.append(copy)
+            finally:
+                for group, epoch in copy.groups[: copy.done]:
+                    history.begin(epoch, group.start)
+                    history.extend(group.end)
+        if self.follower is not follower:
+            return
+        follower.appended(reply)
+        state.known = follower.known
+        state.store.advanced(path.replicated_to(state.known.replicated, state.known.durable, now_ms))
+        if sync:
+            loop.sync()
+
+    async def _cut(self, follower: JournalFollower, to: int) -> None:
+        state = self.state
+        if to < state.split_end:
+            self._stay_out(follower, f"its queue logs have records from position {to} on that the leader lacks")
+            return
+        before = max((epoch for epoch, start in state.history.starts() if start < to), default=0)
+        log.warning(
+            "journal %d: cut from %d to %d, where it parts from that of its leader (epoch %d)",
+            self.number,
+            state.history.end,
+            to,
+            follower.record.epoch,
+        )
+        try:
+            await state.loop.cut(to, before, follower.record.epoch)
+        except MustReopen as reason:
+            # Its members lost power together, and another one leads: live state is that of more than is left.
+            log.error("%s", reason)
+            self._stay_out(follower, str(reason))
+            self._ports.must_restart()
+            return
+        follower.was_cut(to)
+        state.known = follower.known
+
+    def _stay_out(self, follower: JournalFollower, reason: str) -> None:
+        self.state.trouble = f"journal {self.number}: this replica cannot go on by itself: {reason}"
+        log.error("%s", self.state.trouble)
+        self._out_in = follower.record.epoch
+        self.stop()

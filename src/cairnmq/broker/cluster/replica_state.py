@@ -1,0 +1,67 @@
+"""One replica of a journal, whatever its role: where it is, what it knows, and how its storage is reached."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cairnmq.replication.follower import KnownEnds
+from cairnmq.replication.history import EpochHistory
+from cairnmq.replication.records import JournalRecord
+
+if TYPE_CHECKING:
+    from cairnmq.broker.storage_loop.replica_loop import ReplicaLoop
+    from cairnmq.broker.storage_loop.store import Store
+    from cairnmq.storage.api.serving import JournalRole
+
+
+class ReplicaState:
+    """`known`: the ends that this replica knows, and the epoch in which it learned them. `trouble`: why it stays out,
+    for a person."""
+
+    def __init__(self, number: int, store: Store, known: KnownEnds, history: EpochHistory) -> None:
+        self.number = number
+        self.store = store
+        self.known = known
+        self.history = history
+        self.trouble = ""
+
+    @classmethod
+    def found(cls, number: int, store: Store, record: JournalRecord) -> ReplicaState:
+        """As a start, or the first record of a new journal, found it."""
+        engine = store.engine
+        assert engine.hosting is not None
+        ends, note = engine.paths[number].journal, engine.hosting.notes[number].kept
+        known = KnownEnds(note.replicated, note.durable, note.epoch)
+        known = KnownEnds(min(known.floor(record), ends.end), min(known.durable, ends.end), known.epoch)
+        starts, end = engine.histories(number)
+        return cls(
+            number,
+            store,
+            known.learned(ends.replicated_end, ends.durable_end, known.epoch),
+            EpochHistory(starts, end),
+        )
+
+    @property
+    def path(self) -> JournalRole:
+        """Of storage, in the role of now."""
+        return self.store.engine.paths[self.number]
+
+    @property
+    def loop(self) -> ReplicaLoop:
+        """Its writes and syncs."""
+        return self.store.loops[self.number]
+
+    @property
+    def split_end(self) -> int:
+        """Records before it are in queue logs."""
+        return self.store.engine.split[self.number]
+
+    @property
+    def is_damaged(self) -> bool:
+        """The own disk lacks bytes that it has had."""
+        return self.store.engine.scans[self.number].damage is not None
+
+    @property
+    def told_trouble(self) -> str | None:
+        """None: all is well."""
+        return self.trouble or self.path.stopped or None
