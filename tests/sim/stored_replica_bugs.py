@@ -18,7 +18,8 @@ from cairnmq.storage.live.journal_path import JournalPath
 from cairnmq.storage.live.queue import Queue
 from cairnmq.storage.live.unreplicated import Write
 from cairnmq.storage.live.write_path import Placed, WritePath
-from cairnmq.testing.replicas.stored_replica import Life, StoredReplica
+from cairnmq.testing.replicas import stored_replica
+from cairnmq.testing.replicas.stored_replica import Life
 from cairnmq.testing.sim_disk import SimFile
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -114,7 +115,7 @@ def unknown_queue_is_skipped(patch: pytest.MonkeyPatch) -> None:
 
 
 def claims_of_leaders_are_believed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(StoredReplica, "led_uncut", lambda replica, epoch: True)
+    patch.setattr(stored_replica, "led_here", lambda *what: lambda epoch: True)
 
 
 def replicated_is_taken_for_durable(patch: pytest.MonkeyPatch) -> None:
@@ -185,9 +186,10 @@ def promotion_folds_nothing(patch: pytest.MonkeyPatch) -> None:
 def sync_outlives_a_cut(patch: pytest.MonkeyPatch) -> None:
     cut = Life.cut
 
-    def forgetful(life: Life, to: int) -> None:
+    def forgetful(life: Life, to: int) -> bool:
         covers = life.syncing
-        cut(life, to)
+        reopened = cut(life, to)
         life.syncing = covers
+        return reopened
 
     patch.setattr(Life, "cut", forgetful)

@@ -33,10 +33,9 @@ from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.queue.state import QueueState
 from cairnmq.storage.queue.tail import Tail
 from cairnmq.storage.recovery.clean_stop import CleanStop, was_clean, write_clean_stop
-from cairnmq.storage.recovery.found_storage import FoundStorage, Tell
-from cairnmq.storage.recovery.own_epochs import led_here
+from cairnmq.storage.recovery.found_storage import FoundStorage, Tell, in_cluster
 from cairnmq.storage.recovery.owner import own_nodes
-from cairnmq.storage.recovery.replay import Progress, Replicated, Scan, followed, live_queues, reopened
+from cairnmq.storage.recovery.replay import Progress, Scan, followed, live_queues, reopened
 from cairnmq.storage.recovery.salvage import refuse_unfinished
 from cairnmq.storage.recovery.stored_split import StoredSplit, scan_split
 from cairnmq.storage.recovery.witness import Known
@@ -174,32 +173,30 @@ class Engine:
         seed: int,
         config: EngineConfig,
         now_ms: int,
+        has_others: Callable[[int], bool] = lambda journal: False,
         progress: Progress | None = None,
         tell: Tell | None = None,
     ) -> Engine:
         """The start of a broker of a cluster, in the same three steps. It hosts `journals` and follows in all of them;
         files of others are left alone. What is folded is what `floor` says of a journal's note. `begin` registers the
-        broker, in the life that it returns. A journal that is damaged takes nothing: it is to be copied anew by hand.
+        broker, in the life that it returns. A journal that is damaged is cut there if it `has_others`: replicas from
+        which it is copied again. Else it takes nothing. That is asked after `begin`.
         `next_queue`: `specs` has all queues with smaller ids that exist."""
         image = load_checkpoint(read_disk)
         refuse_unfinished(journal_disk, image)
         queues = live_queues(specs, image)
         notes = {number: ReplicaNoteFile(journal_disk, number) for number in sorted(journals)}
         nodes = {config.node_id, *(own_nodes(journal_disk) or ())}
-
-        def rule(number: int) -> Replicated:
-            note = notes[number].kept
-            counts = floor(number, note)
-            led = led_here(journal_disk, number, nodes, note)
-            return Replicated(replicated_end=counts, durable_end=note.durable, next_queue=next_queue, led=led)
-
+        rule = in_cluster(journal_disk, notes, nodes, floor, next_queue)
         found = FoundStorage(journal_disk, read_disk, image, queues, notes, now_ms=now_ms, progress=progress, rule=rule)
-        found.cut_queues_short()
         ends = {number: scan.end for number, scan in found.scans.items()}
         is_clean = found.stop is not None and not found.damaged and found.stop.is_whole(ends)
         stopped_as = found.stop.epoch if found.stop is not None and is_clean else 0
         member = begin(Joining(found.known(), stopped_as, frozenset(scan.number for scan in found.damaged)))
         found.begin(tell)
+        for scan in [scan for scan in found.damaged if has_others(scan.number)]:
+            found.cut_at_damage(scan, notes[scan.number])
+        found.cut_queues_short()
         segment_bytes = config.segment_bytes
         paths: dict[int, JournalRole] = {
             number: followed(
@@ -293,6 +290,8 @@ class Engine:
         return self.paths[queue.journal]
 
     def expire_producers(self, now_ms: int, expiration_ms: int) -> None:
+        """A follower dates them by when it folds, which is later than its leader staged, on the same clock: so it never
+        forgets one that its leader still knows."""
         for queue in self.queues.values():
             if queue.state.producers:
                 queue.state.producers = live(queue.state.producers, now_ms, expiration_ms)

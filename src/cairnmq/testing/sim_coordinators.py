@@ -8,15 +8,13 @@ what the event loop does between them is played here, step by step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
 
-from cairnmq.broker.coordination.cores import Cores
 from cairnmq.broker.coordination.fact_log import Stored
 from cairnmq.broker.coordination.slot_keys import place_of
 from cairnmq.codec.batch import read_header, set_append_time, set_offset_and_epoch
-from cairnmq.codec.crc32c import crc32c
 from cairnmq.codec.records import build_batch
 from cairnmq.decision import KeyedRecord
 from cairnmq.errors import ErrorCode, Fault, Refusal
@@ -35,7 +33,7 @@ from cairnmq.testing.oracle import JournalModel, QueueModel, demand
 from cairnmq.testing.sim_checks import name
 from cairnmq.testing.sim_clients import records_of
 from cairnmq.testing.sim_compaction import CompactionWorld
-from cairnmq.testing.sim_desk import Desk, loaded, stored_of
+from cairnmq.testing.sim_desk import Desks, loaded, records_of_all, stored_of
 from cairnmq.testing.sim_ledger import Ledger, check_open
 from cairnmq.testing.sim_members import Member, new_member, owners
 from cairnmq.testing.sim_metadata import new_producer_id
@@ -60,6 +58,7 @@ class CoordinatorWorld(CompactionWorld):
         self.numbers = count(1)  # of transactions
         self.members_born = 0
         self.view_version = 0
+        self.moves = 0  # of coordinators
         self.view_of: tuple[object, ...] = ()
         super().__init__(seed, branch_share=branch_share, trace=trace)
 
@@ -82,56 +81,42 @@ class CoordinatorWorld(CompactionWorld):
     def _open(self, event: str) -> None:
         super()._open(event)
         self.later: list[Callable[[], None]] = []  # what the event loop would call soon
-        self.desks: dict[int, Desk] = {}
+        self.desks = Desks(self)
         self._look()
-        for journal in dict.fromkeys(self.metadata.slots.cycle):
-            self.desks[journal] = Desk(self, journal, self.engine.keyed)
-        self.ledger.recovered(self._stored_groups(), lambda group: True)
+        for journal in self.desks.journals:
+            self.desks.add(journal, self.engine.keyed)
         for member in self.members:
             member.forget()
         for producer in self.producers:
             producer.forget()
-        for desk in self.desks.values():
-            desk.groups.view = self.view
+        for desk in self.desks.all():
             desk.open()
 
     def topic_ids(self) -> frozenset[bytes]:
         return frozenset([SOURCE, *(spec.topic_id for spec in self.specs.values())])
 
-    def desk_of(self, key: str) -> Desk | None:
-        """Of a group or transactional id; None: its journal is led by nobody at the moment."""
-        return self.desks.get(self._journal_of(key))
-
-    def _journal_of(self, key: str) -> int:
-        return self.metadata.slots.of(crc32c(key.encode())).journal
-
     def _move(self) -> None:
         """The leader of a journal is not its leader any more, at any moment."""
-        if not self.desks:
-            return
-        journal = self.rng.choice(list(self.desks))
-        self.desks.pop(journal).close()
-        self._forget(journal)
-        self.tally.moves += 1
+        journal = self.desks.drop(self.rng)
+        if journal is not None:
+            self._forget(journal)
+            self.moves += 1
 
     def _forget(self, journal: int | None = None) -> None:
         """Clients hear nothing of what they asked."""
         for member in self.members:
-            if journal in (None, self._journal_of(member.group)):
+            if journal in (None, self.desks.journal_of(member.group)):
                 member.forget()
         for producer in self.producers:
-            if journal in (None, self._journal_of(producer.transactional_id)):
+            if journal in (None, self.desks.journal_of(producer.transactional_id)):
                 producer.forget()
 
     def _load(self) -> None:
         """Another one begins, once nothing in the journal can be taken back, with what is stored in it."""
-        for journal in dict.fromkeys(self.metadata.slots.cycle):
-            if journal not in self.desks and self.still(journal):
+        for journal in self.desks.unled():
+            if self.still(journal):
                 self._look()
-                desk = self.desks[journal] = Desk(self, journal, self.models[journal].tip().keyed)
-                self.ledger.recovered(desk.groups._stored, self._kept_in(journal))
-                desk.groups.view = self.view
-                desk.open()
+                self.desks.add(journal, self.models[journal].tip().keyed).open()
 
     def still(self, journal: int) -> bool:
         """Makes everything in a journal durable; False if it takes no more."""
@@ -139,14 +124,7 @@ class CoordinatorWorld(CompactionWorld):
         if lane.path.stopped is None:
             self._write_all(lane, self.models[journal])
             self._sync_all(lane, self.models[journal])
-        return lane.path.stopped is None and self._is_still(journal)
-
-    def _is_still(self, journal: int) -> bool:
-        lane = self.lanes[journal]
-        return lane.put is None and lane.path.journal.staged_end == lane.path.journal.end
-
-    def _stored_groups(self) -> dict[str, bytes]:
-        return {group: value for desk in self.desks.values() for group, value in desk.groups._stored.items()}
+        return lane.path.stopped is None and self.desks.is_still(journal)
 
     def run_later(self) -> None:
         while self.later:
@@ -200,13 +178,13 @@ class CoordinatorWorld(CompactionWorld):
             self.view_of, self.view_version = now, self.view_version + 1
         topics = {topic: FakeTopic(topic, topic_id, count) for (topic, topic_id), count in counts.items()}
         self.view = FakeView(self.view_version, topics)
-        for desk in self.desks.values():
+        for desk in self.desks.all():
             desk.groups.view = self.view
 
     def topic_dropped(self, topic_id: bytes) -> None:
         super().topic_dropped(topic_id)
         self.ledger.forget_topic(topic_id)
-        for desk in self.desks.values():
+        for desk in self.desks.all():
             for some in desk.facts.by_slot(desk.groups.commits.of_topic(topic_id)):
                 desk.facts.submit(some, lambda fault: None)
 
@@ -219,7 +197,7 @@ class CoordinatorWorld(CompactionWorld):
             self.members_born += 1
             self.members.append(new_member(self.rng, self.members_born, GROUPS, topics))
         member = self.rng.choice(self.members)
-        ends, desk = self.rng.random(), self.desk_of(member.group)
+        ends, desk = self.rng.random(), self.desks.of(member.group)
         if ends < 0.06:
             self.members.remove(member)
             if ends < 0.04 and desk is not None:  # the others vanish without a word
@@ -234,7 +212,7 @@ class CoordinatorWorld(CompactionWorld):
         """Whatever a member owns, further than anybody has committed before."""
         member = self.rng.choice(self.members) if self.members else None
         places = [(topic, index) for topic, indexes in in_order(member.owned) for index in indexes] if member else ()
-        desk = self.desk_of(member.group) if member else None
+        desk = self.desks.of(member.group) if member else None
         if member is None or desk is None or not places:
             return
         known = {spec.topic_id for spec in self.specs.values()}
@@ -257,15 +235,12 @@ class CoordinatorWorld(CompactionWorld):
         desk.offset_writes.submit(member.group, desk.groups.commits.commit(command, stored, self.now))
 
     def _fetch_offsets(self) -> None:
-        for journal, desk in self.desks.items():
-            self.ledger.check_offsets(desk.groups.offsets, self._kept_in(journal), seen=True)
-
-    def _kept_in(self, journal: int) -> Callable[[str], bool]:
-        return lambda group: self._journal_of(group) == journal
+        for journal, desk in self.desks.by_journal.items():
+            self.ledger.check_offsets(desk.groups.offsets, self.desks.kept_in(journal), seen=True)
 
     def _time_limits(self) -> None:
         self._look()
-        for desk in self.desks.values():
+        for desk in self.desks.all():
             for group, decision in desk.groups.advance(self.now):
                 desk.carry_out_group(group, decision)
             for transactional_id, ended in desk.transactions.advance(self.now, self.now):
@@ -283,7 +258,7 @@ class CoordinatorWorld(CompactionWorld):
 
     def _producer_acts(self) -> None:
         rng, producer = self.rng, self._producer()
-        desk = self.desk_of(producer.transactional_id)
+        desk = self.desks.of(producer.transactional_id)
         if desk is None:
             return
         core = desk.transactions
@@ -340,7 +315,7 @@ class CoordinatorWorld(CompactionWorld):
     def _commit_in_transaction(self, producer: TransactionalProducer, core: Transactions) -> None:
         group, transaction = f"of-{producer.transactional_id}", producer.transaction
         assert producer.me is not None
-        desk = self.desk_of(group)
+        desk = self.desks.of(group)
         if desk is None:
             return
         if core.verify(producer.transactional_id, producer.me, group=group):
@@ -378,7 +353,7 @@ class CoordinatorWorld(CompactionWorld):
 
     def _retry_endings(self) -> None:
         self.run_later()
-        for desk in self.desks.values():
+        for desk in self.desks.all():
             desk.retry_endings()
 
     # ------------------------------------------------------------------------------------------------- the judge
@@ -389,45 +364,39 @@ class CoordinatorWorld(CompactionWorld):
 
     def _check_live(self) -> None:
         super()._check_live()
-        for journal, desk in self.desks.items():
-            of = self._kept_in(journal)
+        for journal, desk in self.desks.by_journal.items():
+            of = self.desks.kept_in(journal)
             members = [member for member in self.members if of(member.group)]
             for place, who in owners(members, desk.groups).items():
                 demand(len(who) == 1, place, "is read by", who)
             self.ledger.check_groups(desk.groups._stored, of)
             self.ledger.check_transactional_offsets(desk.groups.offsets, of)
-        records = self._records(self.desks.values())
+        records = records_of_all(self.desks.all())
         for queue in self.engine.queues.values():
             held = self.live.get(queue.queue_id)
             if held is not None:
                 self.ledger.check_queue(name(queue), held.readable())
-            if self._all_are_led:
+            if not self.desks.unled():
                 self._check_hanging(queue, records)
         keyed = {place: value for model in self.models.values() for place, value in model.tip().keyed.items()}
-        for journal, desk in self.desks.items():
-            if desk.facts.is_idle and self._is_still(journal):
+        for journal, desk in self.desks.by_journal.items():
+            if desk.facts.is_idle and self.desks.is_still(journal):
                 again = loaded(keyed, self.put_facts, self.metadata.slots, self.epoch, journal)
                 demand(stored_of(again) == stored_of(desk), "groups or transactions are not what a replay gives")
 
-    @property
-    def _all_are_led(self) -> bool:
-        return set(self.desks) == set(self.metadata.slots.cycle)
-
-    def _records(self, several: Iterable[Cores | Desk]) -> dict[int, TransactionRecord]:
-        return {one.producer_id: one for each in several for one in each.transactions._stored.values()}
-
     def _check_recovered(self, engine: Engine, models: dict[int, JournalModel]) -> None:
         super()._check_recovered(engine, models)
+        desks = Desks(self)
         found = {
             journal: loaded(engine.keyed, self.put_facts, self.metadata.slots, engine.epoch, journal)
-            for journal in self.metadata.slots.cycle
+            for journal in desks.journals
         }
         for journal, cores in found.items():
-            of = self._kept_in(journal)
+            of = desks.kept_in(journal)
             self.ledger.check_groups(cores.groups._stored, of)
             self.ledger.check_offsets(cores.groups.offsets, of, seen=False)
             self.ledger.check_transactional_offsets(cores.groups.offsets, of)
-        records = self._records(found.values())
+        records = records_of_all(found.values())
         for queue in engine.queues.values():
             expected = models[queue.journal].settled.queues.get(queue.queue_id) or QueueModel()
             self.ledger.check_queue(name(queue), expected.readable())

@@ -5,13 +5,15 @@ The cores and the order of facts and answers are the real ones; what the event l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from random import Random
 from typing import TYPE_CHECKING, Never
 
 from cairnmq.broker.coordination.cores import Cores
 from cairnmq.broker.coordination.fact_log import Put
 from cairnmq.broker.coordination.ordered_writes import OrderedWrites
+from cairnmq.codec.crc32c import crc32c
 from cairnmq.decision import Decision
 from cairnmq.groups.messages import ConsumerLimits, GroupDecision, Limits
 from cairnmq.groups.messages import Response as GroupResponse
@@ -20,6 +22,7 @@ from cairnmq.storage.batches.markers import Marker
 from cairnmq.testing.sim_members import SESSION_MS
 from cairnmq.transactions.messages import Limits as TransactionLimits
 from cairnmq.transactions.messages import Response, TransactionDecision, WriteMarkers
+from cairnmq.transactions.record import TransactionRecord
 from cairnmq.types import Slots
 
 if TYPE_CHECKING:
@@ -92,7 +95,7 @@ class Desk:
         if self.is_closed:
             return
         world, groups = self._world, sorted(ending.groups)
-        desks = [world.desk_of(group) for group in groups]
+        desks = [world.desks.of(group) for group in groups]
         if None in desks:
             self.unfinished.append(ending)
             return
@@ -141,6 +144,50 @@ class Desk:
         self.offset_writes.submit(group, behind_all)
 
 
+class Desks:
+    """Those of the journals that somebody leads."""
+
+    def __init__(self, world: CoordinatorWorld) -> None:
+        self._world = world
+        self.journals = tuple(dict.fromkeys(world.metadata.slots.cycle))
+        self.by_journal: dict[int, Desk] = {}
+
+    def add(self, journal: int, keyed: Mapping[tuple[str, bytes], bytes]) -> Desk:
+        desk = self.by_journal[journal] = Desk(self._world, journal, keyed)
+        desk.groups.view = self._world.view
+        self._world.ledger.recovered(desk.groups._stored, self.kept_in(journal))
+        return desk
+
+    def drop(self, rng: Random) -> int | None:
+        """Any of them."""
+        if not self.by_journal:
+            return None
+        journal = rng.choice(list(self.by_journal))
+        self.by_journal.pop(journal).close()
+        return journal
+
+    def all(self) -> list[Desk]:
+        return list(self.by_journal.values())
+
+    def unled(self) -> list[int]:
+        return [journal for journal in self.journals if journal not in self.by_journal]
+
+    def of(self, key: str) -> Desk | None:
+        """Of a group or transactional id; None: its journal is led by nobody at the moment."""
+        return self.by_journal.get(self.journal_of(key))
+
+    def journal_of(self, key: str) -> int:
+        return self._world.metadata.slots.of(crc32c(key.encode())).journal
+
+    def kept_in(self, journal: int) -> Callable[[str], bool]:
+        return lambda group: self.journal_of(group) == journal
+
+    def is_still(self, journal: int) -> bool:
+        """Nothing is on its way to the journal."""
+        lane = self._world.lanes[journal]
+        return lane.put is None and lane.path.journal.staged_end == lane.path.journal.end
+
+
 def loaded(keyed: Mapping[tuple[str, bytes], bytes], put: Put, slots: Slots, epoch: int, journal: int) -> Cores:
     """By the function of the broker, with the simulator's limits."""
     return Cores.load(
@@ -158,3 +205,8 @@ def stored_of(cores: Cores | Desk) -> tuple[object, ...]:
     groups = cores.groups
     stored = groups._stored, groups._stored_members, groups.offsets._groups, groups.pending._groups
     return *stored, cores.transactions._stored
+
+
+def records_of_all(several: Iterable[Cores | Desk]) -> dict[int, TransactionRecord]:
+    """By producer id."""
+    return {one.producer_id: one for each in several for one in each.transactions._stored.values()}

@@ -88,7 +88,6 @@ class Tally(Struct):
     commits: int = 0
     rebalances: int = 0
     ended_transactions: int = 0
-    moves: int = 0  # of coordinators
 
     def struck(self, operation: str, *, on_journals: bool) -> None:
         kind, _, name = operation.partition(" ")

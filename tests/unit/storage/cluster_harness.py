@@ -46,7 +46,9 @@ class Machine:
         self.joinings: list[Joining] = []
         self.start()
 
-    def start(self, floor: Floor = replicated, journals: Collection[int] = JOURNALS, crash: bool = False) -> None:
+    def start(
+        self, floor: Floor = replicated, journals: Collection[int] = JOURNALS, *, has_others: bool = False
+    ) -> None:
         self.life += 10
 
         def begin(joining: Joining) -> Leader:
@@ -63,6 +65,7 @@ class Machine:
             seed=70 + self.node,
             config=EngineConfig(node_id=self.node, segment_bytes=600),
             now_ms=NOW,
+            has_others=lambda journal: has_others,
         )
         self.splitter = Splitter(
             *self.disks,
@@ -72,9 +75,9 @@ class Machine:
             round_bytes=300,
         )
 
-    def killed(self, floor: Floor = replicated) -> None:
+    def killed(self, floor: Floor = replicated, *, has_others: bool = False) -> None:
         self.disks = (self.disks[0].kill(), self.disks[1].kill())
-        self.start(floor)
+        self.start(floor, has_others=has_others)
 
     def crashed(self, floor: Floor = replicated, seed: int = 1) -> None:
         """The power was lost."""

@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 
+from cairnmq.broker.cluster.journal_copying import PIECE_BYTES
 from cairnmq.broker.cluster.journal_replica import JournalReplica
 from cairnmq.broker.internal.answer import Answer
 from cairnmq.broker.internal.journal_messages import position_of, told_of
@@ -20,7 +21,7 @@ from cairnmq.replication.records import ClusterView
 from cairnmq.storage.api.serving import Engine, FileRange
 from cairnmq.wire.internal import JournalAsk, JournalTold, NotLeader, ReplicaFetch
 
-JOURNAL_BYTES_MAX = 2 << 20
+JOURNAL_PART = 2  # of a response, at most, for one journal while others have something too
 RESEND_MS = 1_000
 
 
@@ -82,13 +83,15 @@ class FetchService:
         told: list[JournalTold] = []
         parts: list[list[FileRange]] = []
         has_news, room, view = False, request.max_bytes, self._view()
+        # Who asks for more than usual has an entry that does not fit in less.
+        most = room if room > PIECE_BYTES else room // JOURNAL_PART
         for ask in request.journals:
             replica, asked = self._replicas.get(ask.journal), position_of(ask)
             reply = replica.asked(asked, view) if replica is not None and view is not None else None
             ranges: list[FileRange] = []
             if isinstance(reply, Accepted):
                 sent = sent_before.setdefault(ask.journal, _Sent())
-                ranges = self._ranges(ask.journal, asked, sent, min(room, JOURNAL_BYTES_MAX))
+                ranges = self._ranges(ask.journal, asked, sent, min(room, most))
                 if reply.sync and asked.end > sent.sync_told:
                     sent.sync_told, has_news = asked.end, True
                 has_news = has_news or bool(ranges)

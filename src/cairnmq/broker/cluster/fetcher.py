@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from cairnmq.broker.cluster.journal_copying import JournalCopying
+from cairnmq.broker.cluster.journal_copying import PIECE_BYTES, JournalCopying
 from cairnmq.broker.internal.journal_messages import ask_of, reply_of
 from cairnmq.broker.internal.link import Fetched, Link, LinkClosed, RequestFailed
 from cairnmq.errors import Fault
@@ -20,7 +20,6 @@ from cairnmq.wire.internal import NotLeader, ReplicaFetch
 log = logging.getLogger("cairnmq.broker")
 
 WAIT_MS = 500
-MAX_BYTES = 4 << 20
 UNDER_WAY_MAX = 2
 RETRY_SECONDS = 0.2
 
@@ -106,8 +105,9 @@ class Fetcher:
 
     async def _exchange(self, link: Link, asks: dict[int, FetchPosition]) -> None:
         try:
+            max_bytes = max((self._copyings[number].piece_bytes for number in asks), default=PIECE_BYTES)
             request = ReplicaFetch(
-                WAIT_MS, MAX_BYTES, [ask_of(number, asked, self._unsplit(number), 0) for number, asked in asks.items()]
+                WAIT_MS, max_bytes, [ask_of(number, asked, self._unsplit(number), 0) for number, asked in asks.items()]
             )
             with await link.fetch(request) as fetched:
                 await self._take(asks, fetched)

@@ -13,10 +13,13 @@ from cairnmq.replication.follower import Append, Cut, JournalFollower, Reread, S
 from cairnmq.replication.messages import Accepted, FetchPosition, FetchReply
 from cairnmq.replication.records import JournalRecord, Member
 from cairnmq.storage.api.serving import FollowPath, MustReopen
+from cairnmq.wire.internal import RAW_BYTES_MAX
 
 log = logging.getLogger("cairnmq.broker")
 
 RETRY_SECONDS = 0.05
+PIECE_BYTES = 4 << 20  # asked for at once, unless an entry is larger
+PIECE_BYTES_MAX = RAW_BYTES_MAX
 
 
 class CopyingPorts(Protocol):
@@ -35,12 +38,13 @@ class CopyingPorts(Protocol):
 
 class JournalCopying:
     """`follower` is None while this replica follows nobody. `is_busy`: something is on its way to the disk, and what
-    would be asked for now would come twice."""
+    would be asked for now would come twice. `piece_bytes`: room for at least one entry."""
 
     def __init__(self, state: ReplicaState, ports: CopyingPorts) -> None:
         self.state = state
         self.follower: JournalFollower | None = None
         self.is_busy = False
+        self.piece_bytes = PIECE_BYTES
         self._ports = ports
         self._taking = asyncio.Lock()
         self._out_in = -1  # the epoch in which this replica cannot go on by itself
@@ -105,6 +109,10 @@ class JournalCopying:
             raise Fault(path.stopped)
         now_ms = self._ports.wall_ms()
         copy = path.take(data, follower.record.epoch, now_ms) if len(data) else None
+        if copy is not None:
+            self.piece_bytes = PIECE_BYTES
+        elif len(data):  # not one whole entry
+            self.piece_bytes = min(2 * self.piece_bytes, PIECE_BYTES_MAX)
         if copy is not None:
             try:
                 await loop.append(copy)

@@ -73,12 +73,9 @@ class ProduceAcks:
         wanted, in_sync = queue.config.min_insync_replicas, leadership.in_sync(queue.journal)
         if wanted > in_sync:
             return Refusal(ErrorCode.NOT_ENOUGH_REPLICAS, _too_few(wanted, in_sync))
-        if (
-            leadership.is_cluster
-            and not self.ctx.store.syncs_first(queue)
-            and not leadership.admits_unsynced(queue.journal)
-        ):
-            return Refusal(ErrorCode.NOT_ENOUGH_REPLICAS, NOT_MARKED)
+        if leadership.is_cluster and not self.ctx.store.syncs_first(queue):
+            if not leadership.admits_unsynced(queue.journal):
+                return Refusal(ErrorCode.NOT_ENOUGH_REPLICAS, NOT_MARKED)
         return None
 
     def add(self, queue: Queue, point: AckPoint, response: PartitionResponse) -> None:

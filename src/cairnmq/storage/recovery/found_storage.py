@@ -3,14 +3,17 @@ scanned behind it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from cairnmq.storage.checkpoint.checkpoint import CheckpointImage
 from cairnmq.storage.files.disk import Disk
 from cairnmq.storage.files.failed_sync import unsynced_name
 from cairnmq.storage.journal.journal import JournalReader
+from cairnmq.storage.journal.replica_note import ReplicaNote, ReplicaNoteFile
+from cairnmq.storage.journal.synced_end import SyncedEndFile
 from cairnmq.storage.live.queue import Queue
 from cairnmq.storage.recovery.clean_stop import forget_clean_stop, read_clean_stop
+from cairnmq.storage.recovery.own_epochs import led_here
 from cairnmq.storage.recovery.owner import Homes
 from cairnmq.storage.recovery.replay import (
     ALONE,
@@ -30,6 +33,27 @@ Tell = Callable[[Collection[Scan]], None]
 
 def alone(number: int) -> Replicated:
     return ALONE
+
+
+def in_cluster(
+    disk: Disk,
+    notes: Mapping[int, ReplicaNoteFile],
+    nodes: Collection[int],
+    floor: Callable[[int, ReplicaNote], int],
+    next_queue: int,
+) -> Callable[[int], Replicated]:
+    """What is known of each journal before it is read. `floor`: what still counts of what its note calls replicated."""
+
+    def rule(number: int) -> Replicated:
+        note = notes[number].kept
+        return Replicated(
+            replicated_end=floor(number, note),
+            durable_end=note.durable,
+            next_queue=next_queue,
+            led=led_here(disk, number, nodes, note),
+        )
+
+    return rule
 
 
 class FoundStorage:
@@ -74,6 +98,17 @@ class FoundStorage:
         """Those that may have entries behind damage."""
         for scan in self.damaged:
             cut_short(self.queues.values(), scan, Homes(self.journal_disk))
+
+    def cut_at_damage(self, scan: Scan, note: ReplicaNoteFile) -> None:
+        """Other replicas have what is behind it (R6). What says that this disk had it goes before the bytes do,
+        durably: they are copied again, and may not be synced then."""
+        reader = self.journals[scan.number][1]
+        note.cut(scan.end, scan.last_epoch)
+        synced = SyncedEndFile(self.journal_disk, scan.number, scan.epoch, reader.find_seed())
+        synced.lower(scan.end)
+        synced.close()
+        scan.damage, scan.behind = None, None
+        self.damaged.remove(scan)
 
     def known(self) -> Known:
         return known_by(self.image, self.keyed, self.scans.values(), self.journal_disk, self.read_disk)

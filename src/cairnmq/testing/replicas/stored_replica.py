@@ -28,13 +28,16 @@ from cairnmq.storage.files.format import (
     StartMoved,
     decode_fact,
 )
+from cairnmq.storage.journal.file_ranges import epoch_starts, file_ranges
 from cairnmq.storage.journal.journal import JournalReader
-from cairnmq.storage.live.follow_path import Copy, FollowPath, demoted
+from cairnmq.storage.journal.replica_note import ReplicaNote, ReplicaNoteFile
+from cairnmq.storage.live.follow_path import Copy, FollowPath, MustReopen, demoted
 from cairnmq.storage.live.queue import Queue
 from cairnmq.storage.live.unreplicated import Keyeds, Write, put_keyed
 from cairnmq.storage.live.write_path import WritePath
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.queue.state import QueueState
+from cairnmq.storage.recovery.own_epochs import led_here
 from cairnmq.storage.recovery.replay import Replicated, followed, live_queues, scan_journal
 from cairnmq.testing.oracle import demand
 from cairnmq.testing.sim_disk import SimDisk
@@ -98,15 +101,8 @@ class StoredReplica:
         self.disk.make_dir("0")
         self.disk.sync_dir("")
         self.image = CheckpointImage()
-        self.known = KnownEnds()  # in the checkpoint
         self.next_queue = 1  # of the metadata that the process has read
         self.synced = 0  # when the last process ended
-        self.led: set[int] = set()  # epochs, by the store
-        self.cut_in = 0  # the latest epoch in which this replica was cut: older claims are not about what is here now
-
-    def led_uncut(self, epoch: int) -> bool:
-        """Whether claims of this epoch about a synced end are about this disk."""
-        return epoch in self.led and epoch > self.cut_in
 
 
 class Life:
@@ -124,23 +120,26 @@ class Life:
         self.late: list[tuple[FetchPosition, FetchReply, bytes]] = []
         self.failing = 0  # operations of the next write that the disk refuses
         self.known: KnownEnds
+        self.note: ReplicaNoteFile
         self.path: WritePath | FollowPath
         self.queues: dict[int, Queue]
         self.keyed: Keyeds
-        # An election since then may have cut below what the checkpoint calls replicated.
-        known = machine.known
-        self.open(KnownEnds(known.floor(record), known.durable, known.epoch))
+        self.open(record)
 
-    def open(self, known: KnownEnds) -> None:
-        """Recovery; `known` is folded and no more."""
+    def open(self, record: JournalRecord) -> None:
+        """Recovery. An election since the note was stored may have cut below what it calls replicated."""
         machine = self.machine
+        self.note = ReplicaNoteFile(machine.disk, 0)
+        noted = self.note.kept
+        known = KnownEnds(noted.replicated, noted.durable, noted.epoch)
+        known = KnownEnds(known.floor(record), known.durable, known.epoch)
         self.queues = live_queues(self.topics.below(machine.next_queue), machine.image)
         self.keyed = machine.image.keyed_values()
         rule = Replicated(
             replicated_end=known.replicated,
             durable_end=known.durable,
             next_queue=machine.next_queue,
-            led=machine.led_uncut,
+            led=led_here(machine.disk, 0, {self.me.broker}, noted),
         )
         scan, reader = scan_journal(
             machine.disk, 0, machine.image, self.queues, self.keyed, now_ms=NOW, replicated=rule
@@ -153,11 +152,9 @@ class Life:
             member=Leader(self.me.broker, self.me.broker_epoch),
             seed=70 + machine.broker,
             segment_bytes=machine.segment_bytes,
+            note=self.note,
         )
-        self.history = EpochHistory()
-        for entry in self.entries():
-            self.history.begin(entry.epoch, entry.position)
-            self.history.extend(entry.end)
+        self.history = EpochHistory(epoch_starts(self.path.journal), self.path.journal.end)
         self.split = scan.start
         ends = self.path.journal
         self.known = known.learned(ends.replicated_end, ends.durable_end, known.epoch)
@@ -170,15 +167,12 @@ class Life:
 
     def bytes_from(self, position: int, size: int) -> bytes:
         """Of the journal, across segments."""
-        journal, parts = self.path.journal, []
-        end = min(position + size, journal.end)
-        while position < end:
-            file, place = journal.locate(position)
-            until = min((each.base for each in journal.segments if each.base > position), default=end)
-            data = file.read(place, min(until, end) - position)
-            demand(bool(data), "broker", self.machine.broker, "cannot read its journal at", position)
+        parts = []
+        for each in file_ranges(self.path.journal, position, size):
+            assert each.file is not None
+            data = each.file.read(each.offset, each.size)
+            demand(len(data) == each.size, "broker", self.machine.broker, "cannot read its journal behind", position)
             parts.append(data)
-            position += len(data)
         return b"".join(parts)
 
     # -------------------------------------------------------------------------------------------------------- roles
@@ -201,7 +195,7 @@ class Life:
         self.write_on()
         self.learn()
         self.leader = None
-        self.path = demoted(self.path, self.queues, self.machine.next_queue, "broker 9 leads")
+        self.path = demoted(self.path, self.queues, self.machine.next_queue, "broker 9 leads", self.note)
 
     def promote(self, epoch: int) -> int:
         """Returns where the epoch begins."""
@@ -298,26 +292,30 @@ class Life:
             self.history.begin(epoch, group.start)
             self.history.extend(group.end)
 
-    def cut(self, to: int) -> None:
+    def cut(self, to: int) -> bool:
         """Where the journals part. Below what is folded only after an election among members that all lost power: then
-        the process starts again from its checkpoint."""
+        the process starts again from its checkpoint, and this returns True."""
         follower = self.follower
         assert follower is not None
-        self.machine.cut_in = max(self.machine.cut_in, follower.record.epoch)
-        if to < self.path.journal.replicated_end:
+        epoch = max((epoch for epoch, start in self.history.starts() if start < to), default=0)
+        assert isinstance(self.path, FollowPath)
+        reopened = False
+        try:
+            self.path.cut(to, epoch, follower.record.epoch)
+        except MustReopen:
+            reopened = True
             self.machine.disk = self.machine.disk.kill()
-            self.open(KnownEnds(min(self.known.replicated, to), min(self.known.durable, to), self.known.epoch))
+            self.open(follower.record)
             self.follower = JournalFollower(
                 self.me, follower.record, self.history, synced=self.path.journal.synced, known=self.known
             )
             self.syncing, follower = None, self.follower
-        assert isinstance(self.path, FollowPath)
-        epoch = max((epoch for epoch, start in self.history.starts() if start < to), default=0)
-        self.path.cut(to, epoch, follower.record.epoch)
+            self.path.cut(to, epoch, follower.record.epoch)
         follower.was_cut(to)
         self.known = follower.known
         if self.syncing is not None:
             self.syncing = min(self.syncing, to)
+        return reopened
 
     # ------------------------------------------------------------------------------------------- sync and checkpoint
 
@@ -359,8 +357,8 @@ class Life:
         image.keyed = {place: KeyedRow(0, *place, value) for place, value in tip.keyed.items()}
         machine.image = image
         self.learn()
-        if self.known.replicated <= journal.synced:
-            machine.known = self.known
+        known = self.known
+        self.note.put(ReplicaNote(known.replicated, known.durable, known.epoch), journal.synced)
 
 
 def _row(number: int, state: QueueState) -> QueueRow:

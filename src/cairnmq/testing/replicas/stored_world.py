@@ -153,7 +153,6 @@ class StoredWorld:
             return False
         if record.leader is not None and record.epoch != before.epoch:
             self.counts["elections"] += 1
-            self.machines[record.leader.broker].led.add(record.epoch)
             if record.recovered == record.epoch:
                 self.counts["recoveries"] += 1
                 end = self.store.brokers[record.leader.broker].ends[0].end
@@ -284,7 +283,8 @@ class StoredWorld:
         elif isinstance(step, Cut):
             self.counts["cuts"] += 1
             self.counts["cuts below"] += step.to < life.path.journal.replicated_end
-            life.cut(step.to)
+            if life.cut(step.to):
+                self.judge.started(life.me.broker, life)
             self.judge.was_cut(life.me.broker, step.to)
             self.judge.check_states(life)
         elif isinstance(step, Stop):

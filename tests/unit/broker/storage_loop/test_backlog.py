@@ -6,8 +6,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from cairnmq.broker.storage_loop.backlog import Backlog
 from cairnmq.storage.engine import Engine
 from unit.broker.rig import open_rig, scenario
+from unit.storage.cluster_harness import Machine, spec
 
 
 def cap(engine: Engine, unsplit_bytes: int) -> None:
@@ -31,6 +33,19 @@ async def test_requests_resume_in_order_and_new_ones_queue_after_them(tmp_path: 
         assert backlog.full, "others wait"
         backlog.give_room()
         assert (resumed, full) == ([0, 1, 2], [True, True, False])
+
+
+@scenario
+async def test_journals_that_others_lead_keep_nobody_waiting() -> None:
+    """Nor does one of their queues get anything here."""
+    machine = Machine(1, [spec(1), spec(2), spec(3, 9)])
+    backlog = Backlog(machine.engine)
+    cap(machine.engine, 0)
+    assert not backlog.full
+    machine.lead(5, 9)
+    assert backlog.full
+    machine.engine.follow(9, "broker 2 leads")
+    assert not backlog.full
 
 
 @scenario

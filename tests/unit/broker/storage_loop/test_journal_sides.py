@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection
 from pathlib import Path
 
 from cairnmq.broker.clocks import steady_ms, wall_ms
+from cairnmq.broker.storage_loop.splitter_messages import Proposals
 from cairnmq.broker.storage_loop.store import Store
 from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.groups.offsets import Committed, OffsetKey, put
 from cairnmq.settings.broker import broker_config
 from cairnmq.settings.topic import LogConfig
+from cairnmq.storage.checkpoint.split_report import StartProposal
 from cairnmq.storage.engine import Engine, EngineConfig, Joining
 from cairnmq.storage.files.buffers import LARGE, Chunks, ResponseArena
 from cairnmq.storage.files.disk import RealDisk
@@ -183,7 +186,14 @@ async def test_what_a_follower_is_asked_to_write_is_refused(tmp_path: Path) -> N
     await until(lambda: told)
     assert "does not lead" in str(told[0])
     assert await store.put_witness(witness_fact(Counters(9, 9)))
+    retention = Proposals([StartProposal(1, 1)])
+    second.store.splitter.reports.take(retention)
+    await asyncio.sleep(0)
     assert second.end() == first.end(), "nothing was staged"
+    first.store.splitter.reports.take(retention)
+    await until(lambda: first.end() > second.end())
+    await keep_in_step(first, second)
+    assert [each.store.queues[1].log_start for each in (first, second)] == [1, 1], "the leader's word"
     for each in (first, second):
         await each.store.stop()
 

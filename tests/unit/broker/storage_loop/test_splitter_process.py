@@ -18,6 +18,7 @@ from msgspec import structs
 from cairnmq.broker.clocks import ExpiryClock
 from cairnmq.broker.storage_loop import splitter_process
 from cairnmq.broker.storage_loop.splitter_messages import (
+    Advance,
     Begin,
     Begun,
     Checkpointed,
@@ -26,6 +27,7 @@ from cairnmq.broker.storage_loop.splitter_messages import (
     Expiration,
     Finish,
     Finished,
+    Host,
     Inbox,
     Proposals,
     Repaired,
@@ -175,6 +177,16 @@ def test_a_clock_that_steps_forward_forgets_no_producers(desk: Desk, monkeypatch
     monkeypatch.setattr(splitter_process, "now_ms", lambda: NOW + 30 * 86_400_000)
     desk.process.checkpoint()
     assert [row.producer_id for row in load_checkpoint(RealDisk(desk.data_dir)).queues[1].producers] == [8]
+
+
+def test_a_new_journal_is_known_to_splitters_that_begin_again(desk: Desk) -> None:
+    desk.put()
+    desk.process.obey(Host(7))
+    desk.process.obey(Advance({0: desk.engine.splittable(0), 7: 0}))
+    assert desk.process.backlog() > 0 and desk.process.splitter.positions[7] == 0
+    assert desk.process.open_splitter(None).positions[7] == 0
+    assert [type(report) for report in desk.finish()] == [Split, Checkpointed, Finished]
+    assert load_checkpoint(RealDisk(desk.data_dir)).marks[7].split == 0
 
 
 def test_finish_splits_and_checkpoints(desk: Desk) -> None:

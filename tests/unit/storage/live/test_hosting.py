@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from cairnmq.errors import ErrorCode, Fault, Refusal
@@ -333,3 +335,36 @@ def test_lost_bytes_of_an_own_epoch_are_damage() -> None:
     machine: Machine = cluster.leader
     machine.killed()
     assert machine.joinings[-1].damaged == {4}
+
+
+@pytest.mark.parametrize("place", [0.3, 0.6, 0.9])
+def test_damaged_journal_is_cut_there_and_copied_again(cluster: Cluster, place: float) -> None:
+    """All that was there, from replicas that have it; a power loss meanwhile finds no damage in what is not synced."""
+    first = cluster.leader
+    for _ in range(12):
+        first.put(1)
+        cluster.spread()
+    cluster.elect(2, 6)
+    cluster.spread()
+    bases = [segment.base for segment in first.engine.paths[4].journal.segments]
+    at = int(first.end() * place)
+    base = max(base for base in bases if base <= at)
+    first.disks[0].damage(f"4/{base:020d}.jnl", at - base)
+    first.killed(has_others=True)
+    path = first.following()
+    assert first.joinings[-1].damaged == {4} and path.stopped is None and first.end() <= at
+    first.copy(cluster.leader)
+    assert first.end() == cluster.leader.end()
+    for seed in range(10):
+        disks, life = first.disks, first.life
+        first.disks = (disks[0].crash(Random(seed)), disks[1].crash(Random(seed)))
+        first.start()
+        assert not first.joinings[-1].damaged, "claims from before the cut are void"
+        first.disks, first.life = disks, life
+    first.killed()
+    cluster.spread()
+    assert content(first.engine, 4, 0) == content(cluster.leader.engine, 4, 0)
+    assert first.offsets(1) == list(range(12))
+    first.split()
+    first.checkpoint()
+    assert first.engine.checkpointed[4] == first.end()

@@ -28,6 +28,13 @@ def test_a_round_counts_for_a_successor_until_the_checkpoint_is_reported() -> No
     assert progress.resume == Resume({0: 150, 1: 0}, serial=4)
 
 
+def test_a_journal_that_begins_now_changes_nothing_that_a_checkpoint_says() -> None:
+    progress = Progress(image(), [0], None)
+    progress.host(7)
+    progress.host(0)
+    assert progress.positions == progress.checkpointed == {0: 100, 7: 0}
+
+
 def test_the_replicated_end_of_a_mark_never_falls() -> None:
     progress = Progress(image(), [0], None)
     assert progress.mark(0, JournalMark(0, 90, 200, 7, 5), 5).replicated_end == 200
