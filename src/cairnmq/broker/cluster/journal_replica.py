@@ -54,6 +54,8 @@ class Ports(CopyingPorts, Protocol):
 
     def ready(self, replica: JournalReplica) -> None: ...
 
+    def settled(self, replica: JournalReplica) -> None: ...
+
     def lost(self, replica: JournalReplica) -> None: ...
 
 
@@ -65,7 +67,8 @@ class JournalReplica:
         self.copying = JournalCopying(state, ports)
         self.leader: JournalLeader | None = None
         self.lease: Lease | None = None
-        self.is_ready = False  # nothing of earlier epochs can be taken back any more
+        self.is_ready = False  # all of earlier epochs is replicated
+        self.is_settled = False  # and durable: nothing of it can be taken back any more
         self.stopped_at: float | None = None  # since when the disk refuses what this leader writes
         self.epoch = 0  # the latest that was seen
         self._ports = ports
@@ -110,7 +113,7 @@ class JournalReplica:
         if self.leader is None:
             return
         log.info("journal %d: no longer the leader (epoch %d)", self.number, self.leader.epoch)
-        self.leader, self.lease, self.is_ready = None, None, False
+        self.leader, self.lease, self.is_ready, self.is_settled = None, None, False, False
         self._ports.lost(self)
 
     async def _take_roles(self) -> None:
@@ -204,6 +207,7 @@ class JournalReplica:
             first=path.journal.start,
             settings=self._ports.settings,
         )
+        self.leader.durable_wanted = path.journal.end  # coordinators wait for it
         state.trouble = ""
         log.info("journal %d: leader from position %d (epoch %d)", self.number, start, epoch)
         self._ports.leads(self)
@@ -274,6 +278,9 @@ class JournalReplica:
         if leader.ready and not self.is_ready:
             self.is_ready = True
             self._ports.ready(self)
+        if leader.durable_end > leader.start and not self.is_settled:
+            self.is_settled = True
+            self._ports.settled(self)
 
     def look_after(self, view: ClusterView) -> None:
         """Now and then: a leader's proposal, and syncs that somebody waits for."""

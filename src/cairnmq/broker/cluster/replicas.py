@@ -173,6 +173,8 @@ class Replicas:
 
     def ready(self, replica: JournalReplica) -> None:
         self._leadership.ready(replica.number)
+
+    def settled(self, replica: JournalReplica) -> None:
         self._coordinators.look(replica)
 
     def lost(self, replica: JournalReplica) -> None:
