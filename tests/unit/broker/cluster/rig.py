@@ -1,13 +1,12 @@
-"""Brokers of one cluster in one process and one event loop: real metadata, journals, links and elections; no clients and
-no splitters.
+"""Brokers of one cluster in one process and one event loop: real metadata, journals, links and elections. They have no
+clients and no splitters.
 """
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -20,11 +19,11 @@ from cairnmq.broker.context import Node
 from cairnmq.broker.data_directories import DataDirectories, lock_directories
 from cairnmq.broker.options import PLAINTEXT, Address, ListenerSpec, ServeOptions
 from cairnmq.broker.start_cluster import SharedMetadata, join_storage, open_shared_metadata
-from cairnmq.broker.start_settings import settle
 from cairnmq.broker.storage_loop.store import Store
 from cairnmq.metadata.image import Topic
 from cairnmq.metadata.topics import CreateTopic
 from cairnmq.replication.records import JournalRecord
+from cairnmq.settings.broker import BrokerConfig, broker_config
 from cairnmq.storage.live.queue import Queue
 from cairnmq.storage.live.write_path import Placed
 from unit.broker.rig import batch, until
@@ -35,7 +34,7 @@ SETTINGS = {
     "cairn.journals.led": "1",
     "cairn.reserve.bytes": str(RESERVE_BYTES),
     "cairn.session.ms": str(SESSION_MS),
-    "log.level": "ERROR",
+    "cairn.log.level": "warning",  # as it is for other tests, since it holds for the whole process
 }
 
 
@@ -53,18 +52,14 @@ class OneBroker:
 
     @property
     def options(self) -> ServeOptions:
-        return ServeOptions(
-            data=str(self.data),
-            node_id=self.number,
-            metadata=f"sqlite:{self.metadata}",
-            settings=tuple((name, value) for name, value in self._settings.items() if name != "log.level"),
-        )
+        return ServeOptions(data=str(self.data), node_id=self.number, metadata=f"sqlite:{self.metadata}")
 
     async def open_metadata(self, stack: AsyncExitStack, internal: Address) -> SharedMetadata:
-        options, config = settle(self.options, {"CAIRN_LOG_LEVEL": "error"})
-        directories = DataDirectories.of(options)
+        config = broker_config(self._settings, in_cluster=True)
+        assert isinstance(config, BrokerConfig), config
+        directories = DataDirectories.of(self.options)
         client = Address("127.0.0.1", 9000 + self.number)
-        return await open_shared_metadata(stack, options, directories, config, client=client, internal=internal)
+        return await open_shared_metadata(stack, self.options, directories, config, client=client, internal=internal)
 
     async def start(self) -> None:
         """As server.serve does."""
@@ -287,9 +282,6 @@ class ClusterRig:
         contents = {one.bytes_of(journal) for one in ones}
         assert len(contents) == 1
         return contents.pop()
-
-    async def settled(self, condition: Callable[[], object]) -> None:
-        await until(condition)
 
 
 @asynccontextmanager
