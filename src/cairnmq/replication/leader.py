@@ -105,6 +105,10 @@ class JournalLeader:
         """Whether a change of the record is under way."""
         return self._proposed is not None
 
+    def awaits(self, proposal: Proposal) -> bool:
+        """Whether this very change is under way: the outcome of one before says nothing about it."""
+        return self._proposed is proposal.record
+
     @property
     def ready(self) -> bool:
         """All of earlier epochs is replicated: coordinators may act, and the end of a queue may be told (R24)."""

@@ -314,5 +314,5 @@ class JournalReplica:
                 break
             except Fault:
                 await asyncio.sleep(RETRY_SECONDS)
-        if self.leader is leader and leader.in_flight:
+        if self.leader is leader and leader.awaits(proposal):
             leader.refused()
