@@ -1,5 +1,5 @@
-"""One broker's replica of journal 4, in the roles that a test gives it. Its storage is real, on simulated disks; what the
-broker around it would do is written down.
+"""One broker's replica of journal 4, in the roles that a test gives it. Its storage is real, on simulated disks; what
+the broker around it would do is written down.
 """
 
 from __future__ import annotations
@@ -172,6 +172,9 @@ class Desk:
 
     def ready(self, replica: JournalReplica) -> None:
         self.told.append("ready")
+
+    def settled(self, replica: JournalReplica) -> None:
+        self.told.append("settled")
 
     def lost(self, replica: JournalReplica) -> None:
         self.told.append("lost")
