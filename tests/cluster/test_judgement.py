@@ -1,4 +1,4 @@
-"""What the other tests go by can fail: a promise too many, a commit that is gone, a byte that differs."""
+"""What the other tests go by can fail: a promised record is gone, a commit is gone, a byte differs."""
 
 from __future__ import annotations
 

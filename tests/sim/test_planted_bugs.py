@@ -8,7 +8,6 @@ import pytest
 from msgspec.structs import replace
 
 from cairnmq.errors import Fault, Refusal
-from cairnmq.storage import engine
 from cairnmq.storage.batches.admission import Span
 from cairnmq.storage.checkpoint.checkpoint import CheckpointLog
 from cairnmq.storage.checkpoint.split_report import Published, Resume
@@ -28,7 +27,7 @@ from cairnmq.storage.maintenance.repair import Repairer
 from cairnmq.storage.maintenance.segment_restore import restore_segment
 from cairnmq.storage.packs.pack import PackReader, PackWriter
 from cairnmq.storage.queue.state import QueueState
-from cairnmq.storage.recovery import replay, witness
+from cairnmq.storage.recovery import found_storage, replay, witness
 from cairnmq.storage.recovery.clean_stop import CleanStop
 from cairnmq.storage.recovery.owner import OwnerWitness
 from cairnmq.storage.recovery.replay import Scan
@@ -127,7 +126,7 @@ def synced_end_not_looked_at(patch: pytest.MonkeyPatch) -> None:
 
 
 def queues_behind_damage_not_marked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(engine, "cut_short", lambda queues, scan, homes: None)
+    patch.setattr(found_storage, "cut_short", lambda queues, scan, homes: None)
 
 
 def checkpoint_before_sync(patch: pytest.MonkeyPatch) -> None:
@@ -324,7 +323,7 @@ def successor_forgets_packs(patch: pytest.MonkeyPatch) -> None:
 
 def clean_stop_not_consumed(patch: pytest.MonkeyPatch) -> None:
     """As the checkpoint of version 1 said it: whatever was appended since, the stop still counts as a clean one."""
-    patch.setattr(engine, "forget_clean_stop", lambda disk: None)
+    patch.setattr(found_storage, "forget_clean_stop", lambda disk: None)
     patch.setattr(CleanStop, "counts", lambda stop, last_epoch, ends: True)
 
 

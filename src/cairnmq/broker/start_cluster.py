@@ -205,12 +205,17 @@ class _Join:
             floor=self._floor,
             next_queue=image.next_queue_id,
             begin=self._begin,
+            has_others=self._has_others,
             seed=secrets.randbits(32),
             config=engine_config(config, self._node_id),
             now_ms=self._wall(),
             progress=self._progress,
             tell=tell_scans,
         )
+
+    def _has_others(self, journal: int) -> bool:
+        """Whether another member of the ISR has what this disk lacks (R6)."""
+        return any(member.broker != self._node_id for member in self._view.journals[journal].record.isr)
 
     def _floor(self, journal: int, note: ReplicaNote) -> int:
         record = self._view.journals[journal].record

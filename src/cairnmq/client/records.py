@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from msgspec import Struct
@@ -215,25 +215,8 @@ def fetch(
         asks, leaderless = yield from _fetch_asks(
             session, offsets, max_wait_ms, min_bytes, max_bytes, partition_max_bytes, read_committed
         )
-        found: list[Fetched] = []
-        unread: list[Refused] = leaderless
-        lost: list[ClientError] = []
-        for ask, answer in zip(asks, (yield asks), strict=True):
-            if isinstance(answer, Unreachable | Disconnected):
-                lost.append(answer)
-                unread += _out_of_reach(ask, answer)  # others can be read meanwhile
-                continue
-            if isinstance(answer, ClientError):
-                raise answer
-            assert isinstance(answer, FetchResponse)
-            if answer.error_code:
-                raise Refused(answer.error_code, "fetch")
-            rows = _fetched(session, answer)
-            followed = _follow_fetched(session, answer)
-            for f in (f for f in rows if f.error in LEADER_MOVED):
-                place = TopicPartition(f.topic, f.partition)
-                unread.append(Refused(f.error, f"partition {place}", is_followed=place in followed))
-            found += rows
+        found, unread, lost = _take_fetched(session, asks, (yield asks))
+        unread += leaderless
         rest = [f for f in found if f.error not in LEADER_MOVED]
         if unread and not rest:
             raise max([*lost, *unread], key=_gravity)
@@ -368,6 +351,31 @@ def _fetch_asks(
         )
         asks.append(Ask(node, request, wait_seconds=max_wait_ms / 1000))
     return asks, leaderless
+
+
+def _take_fetched(
+    session: Session, asks: Sequence[Ask], replies: Sequence[object]
+) -> tuple[list[Fetched], list[Refused], list[ClientError]]:
+    """What was read; partitions that were not, because they have moved or their broker is away; and why it is."""
+    found: list[Fetched] = []
+    unread: list[Refused] = []
+    lost: list[ClientError] = []
+    for ask, reply in zip(asks, replies, strict=True):
+        if isinstance(reply, Unreachable | Disconnected):
+            lost.append(reply)
+            unread += _out_of_reach(ask, reply)  # others can be read meanwhile
+            continue
+        if isinstance(reply, ClientError):
+            raise reply
+        assert isinstance(reply, FetchResponse)
+        if reply.error_code:
+            raise Refused(reply.error_code, "fetch")
+        rows, followed = _fetched(session, reply), _follow_fetched(session, reply)
+        for f in (f for f in rows if f.error in LEADER_MOVED):
+            place = TopicPartition(f.topic, f.partition)
+            unread.append(Refused(f.error, f"partition {place}", is_followed=place in followed))
+        found += rows
+    return found, unread, lost
 
 
 def _out_of_reach(ask: Ask, reason: ClientError) -> list[Refused]:

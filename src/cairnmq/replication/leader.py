@@ -193,7 +193,11 @@ class JournalLeader:
             member
             for member in self.record.isr
             if member != self.me
-            and (self._is_stale(member, view) or self._lags(member, now_ms) or self._is_gone(member, view))
+            and (
+                _is_stale(member, view)
+                or self._lags(member, now_ms)
+                or (self._settings.prompt and _is_gone(member, view))
+            )
         ]
 
     def propose(self, view: ClusterView, now_ms: int) -> Proposal | None:
@@ -208,15 +212,6 @@ class JournalLeader:
             if follower is not None and self._may_join(follower, view, now_ms):
                 return self._send(self.record.joined_by(follower.member), (self.me, follower.member))
         return None
-
-    @staticmethod
-    def _is_stale(member: Member, view: ClusterView) -> bool:
-        registered = view.brokers.get(member.broker)
-        return registered is not None and registered.broker_epoch > member.broker_epoch
-
-    def _is_gone(self, member: Member, view: ClusterView) -> bool:
-        """Its session has ended. Nobody waits for the lag time to find that out once more."""
-        return self._settings.prompt and member.broker in view.brokers and member.broker not in view.live
 
     def _may_join(self, follower: Follower, view: ClusterView, now_ms: int) -> bool:
         """It must not pull back either end, nor lack the beginning of this epoch (R9)."""
@@ -274,3 +269,14 @@ class JournalLeader:
         self._proposed, self._shrinking = None, False
         self._advance()
         return True
+
+
+def _is_stale(member: Member, view: ClusterView) -> bool:
+    """Its broker lives another life by now."""
+    registered = view.brokers.get(member.broker)
+    return registered is not None and registered.broker_epoch > member.broker_epoch
+
+
+def _is_gone(member: Member, view: ClusterView) -> bool:
+    """Its session has ended. Nobody waits for the lag time to find that out once more."""
+    return member.broker in view.brokers and member.broker not in view.live

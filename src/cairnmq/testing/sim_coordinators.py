@@ -263,10 +263,7 @@ class CoordinatorWorld(CompactionWorld):
             return
         core = desk.transactions
         if producer.waiting:
-            if rng.random() < 0.05:
-                producer.forget()  # the connection broke
-            elif producer.me is not None and producer.queues and producer.ending is None and rng.random() < 0.3:
-                self._write_in_transaction(producer, core)  # a wrong client: it does not wait
+            self._producer_waits(producer, core)
             return
         me = producer.transactional_id
         if producer.me is None:
@@ -284,6 +281,12 @@ class CoordinatorWorld(CompactionWorld):
             queues = [queue.queue_id] if queue is not None else []
             groups = [f"of-{me}"] if rng.random() < 0.4 or not queues else []
             desk.carry_out_transaction(me, producer.add(core, self.now, queues, groups))
+
+    def _producer_waits(self, producer: TransactionalProducer, core: Transactions) -> None:
+        if self.rng.random() < 0.05:
+            producer.forget()  # the connection broke
+        elif producer.me is not None and producer.queues and producer.ending is None and self.rng.random() < 0.3:
+            self._write_in_transaction(producer, core)  # a wrong client: it does not wait
 
     def _write_in_transaction(self, producer: TransactionalProducer, core: Transactions) -> None:
         queue = self.engine.queues.get(self.rng.choice(sorted(producer.queues)))

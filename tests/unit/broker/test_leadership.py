@@ -152,3 +152,14 @@ def test_what_takes_queues_but_does_not_serve_them() -> None:
             if isinstance(node, ast.Name) and node.id in users:
                 users[node.id].add(module.stem)
     assert users == {"live_queues": {"fetch", "produce"}, "hosted_queues": {"log_dirs"}}
+
+
+def test_a_journal_is_marked_before_it_acknowledges_what_is_not_synced() -> None:
+    leadership = Leadership(1)
+    leadership.know(0, JournalView(1, 1, (1, 2), (1, 2)))
+    leadership.know(1, JournalView(1, 1, (1,), (1,)))
+    assert leadership.admits_unsynced(1) and not leadership.weak_wanted, "one replica: nobody else could lead"
+    assert not leadership.admits_unsynced(0) and leadership.weak_wanted == {0}
+    leadership.know(0, JournalView(1, 1, (1, 2), (1, 2), is_weak=True))
+    assert leadership.admits_unsynced(0)
+    assert Leadership.alone(OWN, (0,), {0: 1}).admits_unsynced(0)

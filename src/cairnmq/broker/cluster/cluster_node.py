@@ -157,8 +157,8 @@ class ClusterNode:
             stack.push_async_callback(self._catalog.call, self._joined.store.close)
             stack.push_async_callback(self._loop.close)
             stack.push_async_callback(self._listener.close)
-            stack.push_async_callback(self._dialer.close)
             stack.push_async_callback(self._replicas.close)
+            stack.push_async_callback(self._dialer.close)  # first, so that no follower waits for a response
             if self._controller is not None:
                 stack.push_async_callback(self._controller.close)
 

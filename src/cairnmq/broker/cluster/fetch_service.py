@@ -28,7 +28,8 @@ RESEND_MS = 1_000
 class _Sent(Struct):
     """What went to a follower last, by one link, of one journal."""
 
-    at_ms: int = 0
+    epoch: int
+    at_ms: int = 0  # by the time that the reply told, which the follower echoes
     end: int = 0
     sync_told: int = -1  # it was asked to sync up to here at least
 
@@ -41,12 +42,10 @@ class FetchService:
         replicas: Mapping[int, JournalReplica],
         engine: Engine,
         view: Callable[[], ClusterView | None],
-        now_ms: Callable[[], int],
     ) -> None:
         self._replicas = replicas
         self._engine = engine
         self._view = view
-        self._now_ms = now_ms
         self._parked: dict[int, set[Peer]] = {}
         self._sent: WeakKeyDictionary[Peer, dict[int, _Sent]] = WeakKeyDictionary()
 
@@ -90,8 +89,10 @@ class FetchService:
             reply = replica.asked(asked, view) if replica is not None and view is not None else None
             ranges: list[FileRange] = []
             if isinstance(reply, Accepted):
-                sent = sent_before.setdefault(ask.journal, _Sent())
-                ranges = self._ranges(ask.journal, asked, sent, min(room, most))
+                sent = sent_before.get(ask.journal)
+                if sent is None or sent.epoch != asked.epoch:
+                    sent = sent_before[ask.journal] = _Sent(asked.epoch)
+                ranges = self._ranges(ask.journal, asked, sent, reply.sent_ms, min(room, most))
                 if reply.sync and asked.end > sent.sync_told:
                     sent.sync_told, has_news = asked.end, True
                 has_news = has_news or bool(ranges)
@@ -103,9 +104,8 @@ class FetchService:
             parts.append(ranges)
         return Answer(told, parts), has_news
 
-    def _ranges(self, journal: int, asked: FetchPosition, sent: _Sent, room: int) -> list[FileRange]:
+    def _ranges(self, journal: int, asked: FetchPosition, sent: _Sent, now_ms: int, room: int) -> list[FileRange]:
         """None while what was sent before is still on its way: this request was made before it arrived."""
-        now_ms = self._now_ms()
         if asked.echo_ms < sent.at_ms and asked.end < sent.end and now_ms - sent.at_ms < RESEND_MS:
             return []
         ranges = self._engine.file_ranges(journal, asked.end, room) if room > 0 else []

@@ -32,7 +32,7 @@ class Fetcher:
         self._unsplit = unsplit
         self._copyings: dict[int, JournalCopying] = {}
         self._told: dict[int, FetchPosition] = {}  # journal -> what was asked last
-        self._under_way = 0
+        self._exchanges: set[asyncio.Task[None]] = set()
         self._due = asyncio.Event()
         self._asking: asyncio.Task[None] | None = None
 
@@ -51,43 +51,43 @@ class Fetcher:
 
     def use(self, link: Link) -> None:
         """A new link to the leader; one before it has ended."""
-        before = self._asking
-        self._asking = asyncio.get_running_loop().create_task(self._run(link, before))
+        if self._asking is not None:
+            self._asking.cancel()
+        self._asking = asyncio.get_running_loop().create_task(self._run(link))
 
     async def close(self) -> None:
         if self._asking is not None:
             self._asking.cancel()
-            await asyncio.gather(self._asking, return_exceptions=True)
+        await self._all_taken()
 
-    async def _run(self, link: Link, before: asyncio.Task[None] | None) -> None:
-        if before is not None:
-            before.cancel()
-            await asyncio.gather(before, return_exceptions=True)
-        exchanges: set[asyncio.Task[None]] = set()
-        self._told.clear()
-        self._under_way = 0
-        self._due.set()
-        try:
-            await self._ask_on(link, exchanges)
-        finally:
-            # What has arrived is taken to its end: half of an append would be a gap in what is known of the journal.
-            await asyncio.gather(*exchanges, return_exceptions=True)
+    async def _all_taken(self) -> None:
+        """What has arrived is taken to its end, whoever is cancelled: half of an append would be a gap in what is known
+        of the journal."""
+        while self._exchanges:
+            await asyncio.wait(self._exchanges)
 
-    async def _ask_on(self, link: Link, exchanges: set[asyncio.Task[None]]) -> None:
+    async def _run(self, link: Link) -> None:
         """Until the link ends."""
         loop = asyncio.get_running_loop()
+        await self._all_taken()
+        self._told.clear()
+        self._due.set()
         link.closed.add_done_callback(lambda _: self._due.set())
         while not link.closed.done():
             await self._due.wait()
             self._due.clear()
             asks = self._asks()
-            if not asks or self._under_way >= UNDER_WAY_MAX or (self._under_way and not self._has_news(asks)):
+            under_way = len(self._exchanges)
+            if not asks or under_way >= UNDER_WAY_MAX or (under_way and not self._has_news(asks)):
                 continue
             self._told.update(asks)
-            self._under_way += 1
             exchange = loop.create_task(self._exchange(link, asks))
-            exchanges.add(exchange)
-            exchange.add_done_callback(exchanges.discard)
+            self._exchanges.add(exchange)
+            exchange.add_done_callback(self._over)
+
+    def _over(self, exchange: asyncio.Task[None]) -> None:
+        self._exchanges.discard(exchange)
+        self._due.set()
 
     def _asks(self) -> dict[int, FetchPosition]:
         return {
@@ -116,9 +116,9 @@ class Fetcher:
         except RequestFailed as error:
             log.warning("broker %d could not serve a follower's request: %s", self.leader, error)
             await asyncio.sleep(RETRY_SECONDS)
-        finally:
-            self._under_way -= 1
-            self._due.set()
+        except Exception:  # it must not be repeated without a pause
+            log.exception("following broker %d: a reply could not be taken", self.leader)
+            await asyncio.sleep(RETRY_SECONDS)
 
     async def _take(self, asks: dict[int, FetchPosition], fetched: Fetched) -> None:
         for told in fetched.journals:

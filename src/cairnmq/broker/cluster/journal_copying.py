@@ -9,7 +9,7 @@ from typing import Protocol
 
 from cairnmq.broker.cluster.replica_state import ReplicaState
 from cairnmq.errors import Fault
-from cairnmq.replication.follower import Append, Cut, JournalFollower, Reread, Stop
+from cairnmq.replication.follower import Append, Cut, FollowerStep, JournalFollower, Reread, Stop
 from cairnmq.replication.messages import Accepted, FetchPosition, FetchReply
 from cairnmq.replication.records import JournalRecord, Member
 from cairnmq.storage.api.serving import FollowPath, MustReopen
@@ -71,6 +71,11 @@ class JournalCopying:
             self.follower = None
             self._ports.unfollow(self)
 
+    async def idle(self) -> None:
+        """After `stop`: until nothing more is appended or cut."""
+        async with self._taking:
+            pass
+
     def synced_to(self, end: int) -> None:
         """The own disk has everything up to here."""
         if self.follower is not None:
@@ -85,12 +90,14 @@ class JournalCopying:
         """What the leader told, and its bytes from the own end on, which are free again when this returns. One at a
         time: what a reply is about is known only when the one before has been taken."""
         async with self._taking:
-            await self._take(asked, reply, data)
+            step = await self._take(asked, reply, data)
+        if isinstance(step, Reread):
+            await self.wait_for_leader()
 
-    async def _take(self, asked: FetchPosition, reply: FetchReply, data: memoryview) -> None:
+    async def _take(self, asked: FetchPosition, reply: FetchReply, data: memoryview) -> FollowerStep | None:
         follower = self.follower
         if follower is None or asked.follower != follower.me:
-            return
+            return None
         step = follower.replied(asked, reply)
         if isinstance(step, Append) and isinstance(reply, Accepted):
             await self._append(follower, reply, data, step.sync)
@@ -98,8 +105,7 @@ class JournalCopying:
             await self._cut(follower, step.to)
         elif isinstance(step, Stop):
             self._stay_out(follower, step.reason)
-        elif isinstance(step, Reread):
-            await self.wait_for_leader()
+        return step
 
     async def _append(self, follower: JournalFollower, reply: Accepted, data: memoryview, sync: bool) -> None:
         state = self.state
@@ -126,7 +132,7 @@ class JournalCopying:
         state.known = follower.known
         state.store.advanced(path.replicated_to(state.known.replicated, state.known.durable, now_ms))
         if sync:
-            loop.sync()
+            loop.sync_soon()
 
     async def _cut(self, follower: JournalFollower, to: int) -> None:
         state = self.state
@@ -151,6 +157,8 @@ class JournalCopying:
             return
         follower.was_cut(to)
         state.known = follower.known
+        if self.follower is not None:  # of another epoch by now, perhaps
+            self.follower.was_cut(to)
 
     def _stay_out(self, follower: JournalFollower, reason: str) -> None:
         self.state.trouble = f"journal {self.number}: this replica cannot go on by itself: {reason}"

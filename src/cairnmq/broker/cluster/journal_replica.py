@@ -28,6 +28,7 @@ log = logging.getLogger("cairnmq.broker")
 
 RETRY_SECONDS = 0.2
 HEAD_SECONDS = 2.0  # a disk that does not take a segment's head in this time is not one to lead with
+REFUSED_SECONDS = 0.05
 
 
 class Ports(CopyingPorts, Protocol):
@@ -54,6 +55,8 @@ class Ports(CopyingPorts, Protocol):
 
     def ready(self, replica: JournalReplica) -> None: ...
 
+    def settled(self, replica: JournalReplica) -> None: ...
+
     def lost(self, replica: JournalReplica) -> None: ...
 
 
@@ -65,13 +68,15 @@ class JournalReplica:
         self.copying = JournalCopying(state, ports)
         self.leader: JournalLeader | None = None
         self.lease: Lease | None = None
-        self.is_ready = False  # nothing of earlier epochs can be taken back any more
+        self.is_ready = False  # all of earlier epochs is replicated
+        self.is_settled = False  # and durable: nothing of it can be taken back any more
         self.stopped_at: float | None = None  # since when the disk refuses what this leader writes
         self.epoch = 0  # the latest that was seen
         self._ports = ports
         self._kept: Kept | None = None
         self._began: asyncio.Event | None = None  # the head of the epoch that begins is written
-        self._published = -1
+        self._published: tuple[int, Member] | None = None  # the epoch without a leader, and the life that told
+        self._latest: Proposal | None = None
         self._due = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._spawn(self._take_roles())
@@ -110,7 +115,7 @@ class JournalReplica:
         if self.leader is None:
             return
         log.info("journal %d: no longer the leader (epoch %d)", self.number, self.leader.epoch)
-        self.leader, self.lease, self.is_ready = None, None, False
+        self.leader, self.lease, self.is_ready, self.is_settled = None, None, False, False
         self._ports.lost(self)
 
     async def _take_roles(self) -> None:
@@ -131,8 +136,7 @@ class JournalReplica:
             return
         state = self.state
         if isinstance(state.path, WritePath):
-            await state.store.follow(self.number, self._why_not())
-            state.history.extend(state.path.journal.end)
+            await self._step_down(state.path)
         kept, me = self._kept, self._ports.me()
         if kept is None or me is None:
             self.copying.stop()
@@ -144,6 +148,8 @@ class JournalReplica:
         if record.leader == me:
             if state.history.last_epoch < record.epoch:
                 await self._lead(kept, me)
+            else:  # the disk took the head after all, too late
+                await self._give_up(kept, me)
         elif record.leader is None:
             self.copying.stop()
             await self._publish(record, me)
@@ -154,18 +160,27 @@ class JournalReplica:
         if record.member(me.broker) == me:
             await self._ports.whole_again(self.number)
 
+    async def _step_down(self, path: WritePath) -> None:
+        """Storage follows. The head of the epoch may be there although nobody waited for it any longer."""
+        await self.state.store.follow(self.number, self._why_not())
+        history, journal = self.state.history, path.journal
+        if history.end <= path.epoch_start < journal.end:
+            history.begin(journal.epoch, path.epoch_start)
+        history.extend(journal.end)
+
     def _why_not(self) -> str:
         leader = self._kept.record.leader if self._kept is not None else None
         return f"journal {self.number}: " + (f"broker {leader.broker} leads it" if leader else "it has no leader now")
 
     async def _publish(self, record: JournalRecord, me: Member) -> None:
         """The journal has no leader: tell how far this replica reaches (R21)."""
-        if self._published == record.epoch or record.member(me.broker) is None:
+        if self._published == (record.epoch, me) or record.member(me.broker) is None:
             return
+        await self.copying.idle()
         await self.state.loop.quiesce()
         end = PublishedEnd(record.epoch, self.state.history.last_epoch, self.state.history.end)
         if await self._ports.publish(self.number, end):
-            self._published = record.epoch
+            self._published = record.epoch, me
 
     # ----------------------------------------------------------------------------------------------------- leading
 
@@ -173,18 +188,17 @@ class JournalReplica:
         """The head of the epoch's first segment is written at once; until then this broker does not lead."""
         self.copying.stop()
         state, epoch = self.state, elected.record.epoch
-        path = await state.store.lead(self.number, epoch)
+        try:
+            async with asyncio.timeout(HEAD_SECONDS):
+                path = await self._begun(epoch)
+        except TimeoutError:
+            await self._give_up(elected, me)
+            raise Fault(f"journal {self.number}: elected, and the disk takes no writes") from None
         if path is None:  # the journal has queues that the metadata here do not know yet
             await self.copying.wait_for_leader()
             self._due.set()
             return
-        start = path.journal.end
-        try:
-            await self._head_written()
-        except TimeoutError:
-            record = replace(elected.record, leader=None, resigned=me.broker)
-            await self._ports.propose(Proposal(record, elected.revision, (me,)))
-            raise Fault(f"journal {self.number}: elected, and the disk takes no writes") from None
+        start = path.epoch_start
         state.history.begin(epoch, start)
         state.history.extend(path.journal.end)
         kept = self._kept
@@ -204,20 +218,35 @@ class JournalReplica:
             first=path.journal.start,
             settings=self._ports.settings,
         )
+        self.leader.durable_wanted = path.journal.end  # coordinators wait for it
         state.trouble = ""
         log.info("journal %d: leader from position %d (epoch %d)", self.number, start, epoch)
         self._ports.leads(self)
         state.loop.sync()
         self._advance()
 
-    async def _head_written(self) -> None:
+    async def _begun(self, epoch: int) -> WritePath | None:
+        """The head of the epoch is written. It may take as long as the disk hangs or refuses."""
+        state = self.state
+        await self.copying.idle()
+        while (path := await state.store.lead(self.number, epoch)) is None:
+            if state.path.stopped is None:
+                return None
+            await asyncio.sleep(REFUSED_SECONDS)
         self._began = asyncio.Event()
-        self.state.loop.staged()
+        state.loop.staged()
         try:
-            async with asyncio.timeout(HEAD_SECONDS):
-                await self._began.wait()
+            await self._began.wait()
         finally:
             self._began = None
+        return path
+
+    async def _give_up(self, elected: Kept, me: Member) -> None:
+        """Elected, and somebody else should be. Tried again until the record is another one."""
+        record = replace(elected.record, leader=None, resigned=me.broker)
+        if not await self._ports.propose(Proposal(record, elected.revision, (me,))):
+            await self.copying.wait_for_leader()
+            self._due.set()
 
     def may_answer_alone(self) -> bool:
         """acks=1 and acks=0: nobody else can be leading now, or the harm is bounded by the lease (R18)."""
@@ -274,6 +303,9 @@ class JournalReplica:
         if leader.ready and not self.is_ready:
             self.is_ready = True
             self._ports.ready(self)
+        if leader.durable_end > leader.start and not self.is_settled:
+            self.is_settled = True
+            self._ports.settled(self)
 
     def look_after(self, view: ClusterView) -> None:
         """Now and then: a leader's proposal, and syncs that somebody waits for."""
@@ -300,6 +332,7 @@ class JournalReplica:
 
     def _send(self, leader: JournalLeader, proposal: Proposal | None) -> None:
         if proposal is not None:
+            self._latest = proposal
             self._spawn(self._proposed(leader, proposal))
 
     async def _proposed(self, leader: JournalLeader, proposal: Proposal) -> None:
@@ -314,5 +347,5 @@ class JournalReplica:
                 break
             except Fault:
                 await asyncio.sleep(RETRY_SECONDS)
-        if self.leader is leader and leader.in_flight:
+        if self.leader is leader and self._latest is proposal and leader.in_flight:
             leader.refused()

@@ -22,10 +22,10 @@ class LedCoordinators:
         self._loaded: set[int] = set()
 
     def look(self, replica: JournalReplica) -> None:
-        """The journal is led and ready, or slots are new."""
+        """The journal is led and settled, or slots are new."""
         slots, leader = self._catalog.image.slots, replica.leader
         self._store.slots = slots
-        if slots is None or leader is None or not replica.is_ready or replica.number in self._loaded:
+        if slots is None or leader is None or not replica.is_settled or replica.number in self._loaded:
             return
         if replica.number in slots.cycle:
             self._loaded.add(replica.number)

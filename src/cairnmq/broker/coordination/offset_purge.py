@@ -84,7 +84,7 @@ class OffsetPurges:
         self._of[journal] = purge
 
     def drop(self, journal: int) -> None:
-        self._of.pop(journal).close()
+        del self._of[journal]
 
     def start(self, known: Known) -> None:
         """Topics are gone that others have deleted."""

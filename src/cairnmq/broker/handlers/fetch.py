@@ -154,6 +154,9 @@ class _Fetch:
         """The answer, or None: then the request is parked, or waits for cold reads or for memory."""
         if self._must_wait():
             return None
+        if self.terms != self.ctx.leadership.terms:  # some may be led elsewhere by now
+            self.terms = self.ctx.leadership.terms
+            self.queues = self._queues()
         arena = self.ctx.store.arena()
         try:
             return self._collect_on(arena)
@@ -162,9 +165,6 @@ class _Fetch:
 
     def _collect_on(self, arena: ResponseArena) -> list[Buffer] | None:
         limit = min(self.budget, self.ctx.answers.share)
-        if self.terms != self.ctx.leadership.terms:
-            self.terms = self.ctx.leadership.terms
-            self.queues = self._queues()
         asked, queues, live = self.plan.asked, self.queues, live_queues(self.ctx)
         total, urgent, full = self.size, not asked, False
         answers: list[PartitionData] = []
@@ -257,10 +257,7 @@ class _Fetch:
         if isinstance(read, NotCached):
             return read
         if isinstance(read, Refusal):
-            out_of_range = read.code is ErrorCode.OFFSET_OUT_OF_RANGE
-            # A new leader may not know yet how far it is.
-            not_yet = out_of_range and not self.ctx.leadership.is_ready(queue.journal)
-            _refuse(answer, ErrorCode.OFFSET_NOT_AVAILABLE if not_yet else read.code)
+            _refuse(answer, _why_not(self.ctx, queue, read))
             answer.log_start_offset = queue.log_start
         else:
             self._fail(queue, offset, answer, read)
@@ -437,6 +434,13 @@ class _Fetch:
 def _is_urgent(answer: PartitionData) -> bool:
     """The client must hear of it at once, however few records there are."""
     return bool(answer.error_code) or answer.diverging_epoch.end_offset >= 0
+
+
+def _why_not(ctx: Context, queue: Queue, refusal: Refusal) -> ErrorCode:
+    """A new leader does not know yet how far its queues are."""
+    if refusal.code is ErrorCode.OFFSET_OUT_OF_RANGE and not ctx.leadership.is_ready(queue.journal):
+        return ErrorCode.OFFSET_NOT_AVAILABLE
+    return refusal.code
 
 
 def _refuse(answer: PartitionData, code: ErrorCode) -> None:

@@ -94,6 +94,14 @@ class ReplicaLoop(JournalLoop):
 
     # ----------------------------------------------------------------------------------------------------- following
 
+    def sync_soon(self) -> None:
+        """Somebody waits for a sync of all that is written. What a sync that is under way lacks follows at once."""
+        path = self.path
+        if path.sync_by_ms is not None:
+            path.sync_by_ms = min(path.sync_by_ms, self.clock())
+        if path.journal.synced < path.journal.end:
+            self.sync()
+
     async def append(self, copy: Copy) -> bool:
         """Writes what a follower has taken. False: `copy.done` says how much of it is there; the rest is to be asked
         for again, when the journal takes something (`path.stopped`)."""

@@ -81,6 +81,7 @@ class WritePath(JournalPath):
         self._moved_end = 0  # behind the last fact that moved a log start, of whatever queue
         self.epoch_start = journal.end
         self._elected_ms: int | None = None
+        self._epoch_before = journal.epoch  # of the entry before
 
     @classmethod
     def elected(
@@ -386,6 +387,8 @@ class WritePath(JournalPath):
         undo(reversed(self._unreplicated))
         self._unreplicated.clear()
         self.lines.led_elsewhere()
+        if journal.end == self.epoch_start:  # the disk did not take the head: nothing of this epoch is here
+            journal.epoch = journal.synced_file.epoch = self._epoch_before
 
 
 def _reached(journal: Journal, level: AckLevel) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -125,6 +126,7 @@ async def test_a_session_that_ended_is_begun_again(tmp_path: Path) -> None:
 
 @scenario
 async def test_a_store_that_is_away(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "cairnmq.broker")  # another test may have set another one
     async with watched(tmp_path) as one:
         image, since_ms = one.loop.cluster, one.machines.time.now_ms + SESSION_MS // 2
         one.store.away = True
@@ -140,6 +142,7 @@ async def test_a_store_that_is_away(tmp_path: Path, caplog: pytest.LogCaptureFix
 
 @scenario
 async def test_a_look_that_fails_is_not_the_last(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "cairnmq.broker")  # another test may have set another one
     async with watched(tmp_path) as one:
         failing = [ZeroDivisionError(), Unreachable("no file")]
         look = one.store.look

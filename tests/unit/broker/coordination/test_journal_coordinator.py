@@ -11,6 +11,7 @@ import pytest
 from cairnmq.errors import Fault
 from cairnmq.groups.consumer_messages import Report
 from cairnmq.groups.messages import Joined, Response, Sync, Synced
+from cairnmq.groups.offsets import Committed, OffsetKey, put
 from cairnmq.transactions.messages import Add, End, Filter, Init, Producer
 from cairnmq.transactions.record import State
 from unit.broker.coordination.test_coordinators import MOVED, OK, TOPIC, Cluster, committing, joining, turns
@@ -96,7 +97,7 @@ async def test_whoever_still_holds_the_coordinator_is_refused() -> None:
 
 @scenario
 async def test_transactions_under_way() -> None:
-    cluster = Cluster()
+    cluster, before = Cluster(), asyncio.all_tasks()
     cluster.lead(0, epoch=4)
     await cluster.coordinators.start()
     name, fresh = cluster.id_in(0, "t"), cluster.id_in(0, "u")
@@ -116,6 +117,7 @@ async def test_transactions_under_way() -> None:
     cluster.marks = cluster.stores = True
     await turns()
     assert cluster.markers == [], "it is the next one's to write them"
+    assert asyncio.all_tasks() == before, "and nobody waits to try it again"
 
     cluster.lead(0, epoch=6)
     await cluster.transactions(name).settled()
@@ -179,6 +181,42 @@ async def test_nothing_is_left_of_it() -> None:
     assert [each() for each in known] == [None] * 5
     assert asyncio.all_tasks() == before and not cluster.purges._of
     assert cluster.coordinators.loaded == ()
+
+
+@scenario
+async def test_a_purge_that_waits_for_its_next_try_ends() -> None:
+    cluster, before = Cluster(), asyncio.all_tasks()
+    fact = put(OffsetKey(cluster.id_in(0), b"x" * 16, 0), Committed(2))
+    cluster.keyed[fact[:2]] = fact[2] or b""
+    cluster.stores = False
+    cluster.lead(0)
+    await cluster.coordinators.start()
+    cluster.store(0, Fault("the disk is full"))
+    await turns()
+    cluster.lose(0)
+    await turns()
+    assert asyncio.all_tasks() == before and len(cluster.writes) == 1
+
+
+@scenario
+async def test_records_that_fail_when_it_moves_begin_nothing() -> None:
+    """What a failure puts back goes on with its markers, where the journal stays."""
+    cluster, before = Cluster(), asyncio.all_tasks()
+    cluster.lead(0)
+    name = cluster.id_in(0, "t")
+    transactions = cluster.transactions(name)
+    me = Producer((await transactions.init(Init(name, 60_000))).producer_id, 0)
+    assert await transactions.added(Add(name, me, (7,))) is OK
+    cluster.marks = False
+    end = asyncio.ensure_future(transactions.end(End(name, me, True, False)))
+    await until(lambda: transactions.core._stored[name].state is State.PREPARE_COMMIT)
+    cluster.marks, cluster.stores = True, False
+    transactions._begin(transactions.core.resume()[0])
+    await until(lambda: len(cluster.writes) == 4)
+    cluster.lose(0)
+    assert (await end).error is MOVED
+    await turns()
+    assert asyncio.all_tasks() == before, "complete could not be stored, and its markers are not written again"
 
 
 @scenario

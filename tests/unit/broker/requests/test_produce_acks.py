@@ -230,3 +230,20 @@ async def test_one_node_needs_no_time_limit(tmp_path: Path) -> None:
         for _ in range(3):
             assert (await rig.produce("a", batch(b"x"))).error_code == 0
         assert handle.__self__.deadlines._timer is None
+
+
+@scenario
+async def test_all_without_a_sync_waits_for_the_mark(tmp_path: Path) -> None:
+    """Until the metadata say that the journal acknowledges before it syncs, a power loss of all would go unnoticed."""
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a", cairn_flush="none")
+        path = rig.replicate()
+        end = rig.queue("a").state.end
+        refused = row(await (await sent(rig)))
+        assert refused.error_code == ErrorCode.NOT_ENOUGH_REPLICAS and rig.queue("a").state.end == end
+        assert rig.ctx.leadership.weak_wanted == {0}
+        assert row(await (await sent(rig, acks=1))).error_code == 0
+        rig.ctx.leadership.know(0, JournalView(1, 1, (1, 2, 3), (1, 2, 3), is_weak=True))
+        asked = await sent(rig)
+        path.replicated_to(path.journal.end)
+        assert row(await asked).error_code == 0
