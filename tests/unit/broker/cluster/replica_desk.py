@@ -1,5 +1,5 @@
-"""One broker's replica of journal 4, in the roles that a test gives it. Its storage is real, on simulated disks; what the
-broker around it would do is written down.
+"""One broker's replica of journal 4, in the roles that a test gives it. Its storage is real, on simulated disks; what
+the broker around it would do is written down.
 """
 
 from __future__ import annotations
@@ -255,13 +255,13 @@ class Desk:
         """The disk hangs from now on, in writes. It goes on when the event is set."""
         gate = threading.Event()
         self.loop._threaded_until = float("inf")
-        self.loop.threads.write.submit(gate.wait, 60)
+        self.loop.threads.write.submit(gate.wait, 20)
         return gate
 
     def hold_syncs(self) -> threading.Event:
         gate = threading.Event()
         for _ in range(SHARED_SYNCS):
-            self.loop.threads.sync.submit(gate.wait, 60)
+            self.loop.threads.sync.submit(gate.wait, 20)
         return gate
 
 
