@@ -125,7 +125,7 @@ async def test_a_sync_wakes_a_request_that_is_parked_already() -> None:
         await desk.produced()
         desk.asked(C)
         desk.asked(B, synced=end)
-        desk.leader.durable_wanted = desk.machine.leading().lines.durable_wanted  # nobody waits yet
+        await until(lambda: desk.state.path.journal.synced == desk.end)
         waits = one.park(peer, one.ask(desk.position(B, synced=end)))
         await until(lambda: one.is_parked(peer))
         del desk.cluster.live[3]
