@@ -316,9 +316,11 @@ class JournalReplica:
         if self.lease is not None:
             self.lease.confirm(self._ports.confirmed_ms())
         self._send(leader, leader.propose(view, now_ms))
-        if self.state.path.journal.synced < leader.sync_wanted(view, now_ms):
+        wanted = leader.sync_wanted(view, now_ms)
+        if self.state.path.journal.synced < wanted:
             self.state.loop.sync()
-            self._ports.has_news(self)
+        if leader.durable_end < wanted:
+            self._ports.has_news(self)  # a member has to sync, and may not know yet
 
     def admit_weak(self) -> None:
         """To be done before the first acks=all that does not wait for a sync."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from types import TracebackType
 
 from msgspec.structs import replace
@@ -99,6 +100,8 @@ class Desk:
         self.accepts = True
         self.restarts = 0
         self.leads_from: list[int] = []
+        self.tick_ms = 0  # that pass whenever somebody looks at the clock
+        self.on_news: Callable[[int], None] = lambda journal: None
         path_end, record = self.machine.end(), replace(RECORD, leader=None)
         assert path_end == 0
         self.replica = JournalReplica(ReplicaState.found(JOURNAL, self.store, record), self)
@@ -121,6 +124,7 @@ class Desk:
         return self.confirmed
 
     def now_ms(self) -> int:
+        self.time_ms += self.tick_ms
         return self.time_ms
 
     def wall_ms(self) -> int:
@@ -165,6 +169,7 @@ class Desk:
 
     def has_news(self, replica: JournalReplica) -> None:
         self.told.append("news")
+        self.on_news(replica.number)
 
     def leads(self, replica: JournalReplica) -> None:
         self.leads_from.append(self.end)
@@ -178,6 +183,7 @@ class Desk:
 
     def lost(self, replica: JournalReplica) -> None:
         self.told.append("lost")
+        self.on_news(replica.number)
 
     # -------------------------------------------------------------------------------------------- what storage tells
 
@@ -258,13 +264,13 @@ class Desk:
         """The disk hangs from now on, in writes. It goes on when the event is set."""
         gate = threading.Event()
         self.loop._threaded_until = float("inf")
-        self.loop.threads.write.submit(gate.wait, 60)
+        self.loop.threads.write.submit(gate.wait, 20)
         return gate
 
     def hold_syncs(self) -> threading.Event:
         gate = threading.Event()
         for _ in range(SHARED_SYNCS):
-            self.loop.threads.sync.submit(gate.wait, 60)
+            self.loop.threads.sync.submit(gate.wait, 20)
         return gate
 
 
