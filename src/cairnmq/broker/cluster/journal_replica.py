@@ -71,7 +71,7 @@ class JournalReplica:
         self._ports = ports
         self._kept: Kept | None = None
         self._began: asyncio.Event | None = None  # the head of the epoch that begins is written
-        self._published = -1
+        self._published: tuple[Member, int] | None = None  # in which life, and in which epoch, its end was told
         self._due = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._spawn(self._take_roles())
@@ -125,14 +125,17 @@ class JournalReplica:
                     log.error("journal %d: %s", self.number, self.state.trouble)
                 await asyncio.sleep(RETRY_SECONDS)
                 self._due.set()
+            except Exception:
+                log.exception("journal %d: its role could not be taken; trying again", self.number)
+                await asyncio.sleep(RETRY_SECONDS)
+                self._due.set()
 
     async def _take_role(self) -> None:
         if self.leader is not None:
             return
         state = self.state
         if isinstance(state.path, WritePath):
-            await state.store.follow(self.number, self._why_not())
-            state.history.extend(state.path.journal.end)
+            await self._step_down(state.path)
         kept, me = self._kept, self._ports.me()
         if kept is None or me is None:
             self.copying.stop()
@@ -154,18 +157,26 @@ class JournalReplica:
         if record.member(me.broker) == me:
             await self._ports.whole_again(self.number)
 
+    async def _step_down(self, path: WritePath) -> None:
+        """The head of the epoch may have been written after this replica gave up waiting for it."""
+        state, journal = self.state, path.journal
+        await state.store.follow(self.number, self._why_not())
+        if journal.epoch > state.history.last_epoch:
+            state.history.begin(journal.epoch, path.epoch_start)
+        state.history.extend(journal.end)
+
     def _why_not(self) -> str:
         leader = self._kept.record.leader if self._kept is not None else None
         return f"journal {self.number}: " + (f"broker {leader.broker} leads it" if leader else "it has no leader now")
 
     async def _publish(self, record: JournalRecord, me: Member) -> None:
         """The journal has no leader: tell how far this replica reaches (R21)."""
-        if self._published == record.epoch or record.member(me.broker) is None:
+        if self._published == (me, record.epoch) or record.member(me.broker) is None:
             return
         await self.state.loop.quiesce()
         end = PublishedEnd(record.epoch, self.state.history.last_epoch, self.state.history.end)
         if await self._ports.publish(self.number, end):
-            self._published = record.epoch
+            self._published = me, record.epoch
 
     # ----------------------------------------------------------------------------------------------------- leading
 

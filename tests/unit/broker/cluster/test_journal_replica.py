@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 
-from msgspec.structs import replace
+import pytest
 
-from unit.broker.cluster.replica_rig import ME, OTHER, THIRD, OneReplica, view
+from cairnmq.broker.cluster import journal_replica
+from cairnmq.replication.records import Member, PublishedEnd
+
+from unit.broker.cluster.replica_rig import ME, OTHER, THIRD, OneReplica, record, view
 from unit.broker.rig import scenario, until
 
 
@@ -39,4 +43,59 @@ async def test_the_end_of_one_proposal_is_not_taken_for_that_of_the_next(tmp_pat
     ports.looks[1].set_result(None)
     await until(lambda: not replica.leader.in_flight)
     assert replica.leader.members() == {ME, OTHER}
+    await one.close()
+
+
+@scenario
+async def test_each_life_tells_how_far_it_reaches(tmp_path: Path) -> None:
+    """A registration begins with no ends, and an election may wait for that of this replica."""
+    one = OneReplica(tmp_path)
+    one.see(record(None, 2, Member(1, 5), OTHER))
+    await until(lambda: one.ports.published)
+    one.ports.member = Member(1, 21)
+    one.replica.see(one.kept)
+    await until(lambda: len(one.ports.published) == 2)
+    assert one.ports.published == [PublishedEnd(2, 0, 0)] * 2
+    await one.close()
+
+
+@scenario
+async def test_a_head_that_was_written_too_late_is_of_its_own_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_replica, "HEAD_SECONDS", 0.05)
+    one = OneReplica(tmp_path)
+    loop = one.replica.state.loop
+    disk_moves = threading.Event()
+    loop.threads.write.submit(disk_moves.wait)
+    loop._threaded_until = float("inf")
+    one.see(record(ME, 5, ME, OTHER))
+    await until(lambda: one.ports.proposed)
+    proposal, made = one.ports.proposed[0]
+    assert proposal.record.leader is None and proposal.record.resigned == 1
+    one.see(proposal.record)
+    made.set_result(True)
+    disk_moves.set()
+    await until(lambda: one.ports.published)
+    end = one.replica.state.path.journal.end
+    assert end > 0 and one.ports.published == [PublishedEnd(5, 5, end)]
+    assert one.replica.state.history.starts() == [(5, 0)]
+    await one.close()
+
+
+@scenario
+async def test_what_nobody_foresaw_does_not_end_the_changes_of_roles(tmp_path: Path) -> None:
+    one = OneReplica(tmp_path)
+    publish, failures = one.ports.publish, 1
+
+    async def fail_once(journal: int, end: PublishedEnd) -> bool:
+        nonlocal failures
+        if failures:
+            failures -= 1
+            raise RuntimeError
+        return await publish(journal, end)
+
+    one.ports.publish = fail_once  # type: ignore[method-assign]
+    one.see(record(None, 2, Member(1, 5), OTHER))
+    await until(lambda: one.ports.published)
     await one.close()
