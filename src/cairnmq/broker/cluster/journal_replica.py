@@ -130,6 +130,10 @@ class JournalReplica:
                     log.error("journal %d: %s", self.number, self.state.trouble)
                 await asyncio.sleep(RETRY_SECONDS)
                 self._due.set()
+            except Exception:
+                log.exception("journal %d: its role could not be taken; trying again", self.number)
+                await asyncio.sleep(RETRY_SECONDS)
+                self._due.set()
 
     async def _take_role(self) -> None:
         if self.leader is not None:

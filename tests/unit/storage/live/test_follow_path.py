@@ -291,6 +291,18 @@ def test_demotion_gives_the_state_of_the_replicated_end(leading: Leading, follow
     assert queue.state.end == 5
 
 
+def test_an_epoch_whose_head_was_never_written_leaves_no_trace(leading: Leading, following: Following) -> None:
+    """The next leader may go on in the epoch before, which this replica has only in part."""
+    leading.put(sequence=0)
+    following.follow(leading, replicated=0)
+    leading.put(sequence=1)
+    path = elected(following, 6)
+    following.path = demoted(path, following.queues, 3, "its disk refused the head, and broker 2 leads")
+    assert following.path.journal.epoch == 4
+    following.follow(leading)
+    assert following.end == leading.end and following.queues[1].state.end == 2
+
+
 def test_election_fails_without_a_trace(leading: Leading, following: Following) -> None:
     leading.put(count=3, sequence=0)
     leading.put(count=2, queue=2)
