@@ -83,7 +83,7 @@ class FetchService:
         parts: list[list[FileRange]] = []
         has_news, room, view = False, request.max_bytes, self._view()
         # Who asks for more than usual has an entry that does not fit in less.
-        most = room if room > PIECE_BYTES else room // JOURNAL_PART
+        most = room if room > PIECE_BYTES or len(request.journals) == 1 else room // JOURNAL_PART
         for ask in request.journals:
             replica, asked = self._replicas.get(ask.journal), position_of(ask)
             reply = replica.asked(asked, view) if replica is not None and view is not None else None
