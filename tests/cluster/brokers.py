@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -198,20 +197,3 @@ class Cluster:
             "verify", *(str(broker.data) for broker in self.brokers.values()), "--metadata", self.metadata
         )
         assert done.returncode == 0, f"cairn verify:\n{done.stdout}{done.stderr}"
-
-    def journals(self) -> list[dict[str, object]]:
-        done = self.cairn("cluster", "journals", "--json", "-b", self.bootstrap)
-        assert done.returncode == 0, done.stderr
-        found = json.loads(done.stdout)
-        return list(found["journals"]) if isinstance(found, dict) else list(found)
-
-
-def until(condition: Callable[[], object], seconds: float, what: str) -> None:
-    """As `wait_until`, for a condition that fails while brokers are away."""
-
-    def holds() -> object:
-        with suppress(*FAILURES):
-            return condition()
-        return False
-
-    wait_until(holds, seconds, what)
