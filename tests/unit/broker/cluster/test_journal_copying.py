@@ -214,7 +214,8 @@ async def test_a_leader_that_knows_less_is_asked_again_when_the_metadata_are_rea
         await follows(desk, source, LED_BY_B)
         assert desk.copying.follower is not None
         before = desk.rereads
-        await desk.copying.replied(desk.copying.follower.position(), UnknownEpoch(), NOTHING)
+        assert not await desk.copying.replied(desk.copying.follower.position(), UnknownEpoch(), NOTHING)
+        await desk.copying.wait_for_leader()
         assert desk.rereads == before + 1 and desk.copying.follower is not None
 
 
