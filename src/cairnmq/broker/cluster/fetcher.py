@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 
 from cairnmq.broker.cluster.journal_copying import JournalCopying
 from cairnmq.broker.internal.journal_messages import ask_of, reply_of
@@ -36,10 +36,12 @@ class Fetcher:
         self._under_way = 0
         self._due = asyncio.Event()
         self._asking: asyncio.Task[None] | None = None
+        self._pauses: set[asyncio.Task[None]] = set()
 
     def follow(self, copying: JournalCopying) -> None:
         self._copyings[copying.number] = copying
         self._told.pop(copying.number, None)
+        copying.wake = self._due.set
         self._due.set()
 
     def unfollow(self, copying: JournalCopying) -> None:
@@ -56,9 +58,9 @@ class Fetcher:
         self._asking = asyncio.get_running_loop().create_task(self._run(link, before))
 
     async def close(self) -> None:
-        if self._asking is not None:
-            self._asking.cancel()
-            await asyncio.gather(self._asking, return_exceptions=True)
+        for task in (*self._pauses, *([self._asking] if self._asking is not None else ())):
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     async def _run(self, link: Link, before: asyncio.Task[None] | None) -> None:
         if before is not None:
@@ -121,23 +123,47 @@ class Fetcher:
             self._due.set()
 
     async def _take(self, asks: dict[int, FetchPosition], fetched: Fetched) -> None:
+        """What keeps one journal waiting does not keep the others: they are asked for meanwhile."""
         for told in fetched.journals:
             copying, reply = self._copyings.get(told.journal), reply_of(told)
             if copying is None or told.journal not in asks:
                 continue
-            copying.is_busy = True
+            copying.hold()
             try:
                 if isinstance(reply, NotLeader):  # or not yet
-                    await copying.wait_for_leader()
-                    continue
-                await copying.replied(asks[told.journal], reply, fetched.data(told.journal))
-                if copying.follower is not None:
+                    self._pause(copying, copying.wait_for_leader())
+                elif not await copying.replied(asks[told.journal], reply, fetched.data(told.journal)):
+                    self._pause(copying, copying.wait_for_leader())
+                elif copying.follower is not None:
                     copying.state.trouble = ""
-            except (Fault, OSError) as error:
-                self._note(copying, text_of(error))
+            except Exception as error:  # noqa: BLE001 - other journals go on
+                self._failed(copying, error)
+                self._pause(copying, asyncio.sleep(RETRY_SECONDS))
+            finally:
+                copying.release()
+
+    def _pause(self, copying: JournalCopying, wait: Coroutine[None, None, None]) -> None:
+        """It is asked for again when the wait is over."""
+
+        async def pause() -> None:
+            try:
+                await wait
+            except Exception as error:  # noqa: BLE001 - it is tried again
+                self._failed(copying, error)
                 await asyncio.sleep(RETRY_SECONDS)
             finally:
-                copying.is_busy = False
+                self._told.pop(copying.number, None)  # to be asked again, whatever was asked before
+                copying.release()
+
+        copying.hold()
+        task = asyncio.get_running_loop().create_task(pause())
+        self._pauses.add(task)
+        task.add_done_callback(self._pauses.discard)
+
+    def _failed(self, copying: JournalCopying, error: Exception) -> None:
+        if not isinstance(error, Fault | OSError):
+            log.error("journal %d: following broker %d failed", copying.number, self.leader, exc_info=error)
+        self._note(copying, text_of(error))
 
     def _note(self, copying: JournalCopying, trouble: str) -> None:
         """Said once: it is tried again without end."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from cairnmq.broker.cluster.replica_state import ReplicaState
@@ -17,6 +17,10 @@ from cairnmq.storage.api.serving import FollowPath, MustReopen
 log = logging.getLogger("cairnmq.broker")
 
 RETRY_SECONDS = 0.05
+
+
+def _nobody_asks() -> None:
+    """There is no link."""
 
 
 class CopyingPorts(Protocol):
@@ -34,20 +38,41 @@ class CopyingPorts(Protocol):
 
 
 class JournalCopying:
-    """`follower` is None while this replica follows nobody. `is_busy`: something is on its way to the disk, and what
-    would be asked for now would come twice."""
+    """`follower` is None while this replica follows nobody. `wake` is called when it may be asked for again; whoever
+    asks sets it."""
 
     def __init__(self, state: ReplicaState, ports: CopyingPorts) -> None:
         self.state = state
         self.follower: JournalFollower | None = None
-        self.is_busy = False
+        self.wake: Callable[[], None] = _nobody_asks
         self._ports = ports
         self._taking = asyncio.Lock()
+        self._held = 0
         self._out_in = -1  # the epoch in which this replica cannot go on by itself
 
     @property
     def number(self) -> int:
         return self.state.number
+
+    @property
+    def is_busy(self) -> bool:
+        """What it would ask for now may be wrong in a moment, or was refused a moment ago."""
+        return self._held > 0
+
+    def hold(self) -> None:
+        """Not to be asked for, until as many calls of `release`."""
+        self._held += 1
+
+    def release(self) -> None:
+        """By now it may follow another leader than the one whose reply was taken: that one's link must hear of it."""
+        self._held -= 1
+        if not self._held:
+            self.wake()
+
+    async def at_rest(self) -> None:
+        """Until what has arrived is taken to its end."""
+        async with self._taking:
+            pass
 
     def follow(self, record: JournalRecord, leader: Member, me: Member) -> None:
         """From here on."""
@@ -77,16 +102,16 @@ class JournalCopying:
         await self._ports.reread()
         await asyncio.sleep(RETRY_SECONDS)
 
-    async def replied(self, asked: FetchPosition, reply: FetchReply, data: memoryview) -> None:
+    async def replied(self, asked: FetchPosition, reply: FetchReply, data: memoryview) -> bool:
         """What the leader told, and its bytes from the own end on, which are free again when this returns. One at a
-        time: what a reply is about is known only when the one before has been taken."""
+        time: what a reply is about is known only when the one before has been taken. False: `wait_for_leader`."""
         async with self._taking:
-            await self._take(asked, reply, data)
+            return await self._take(asked, reply, data)
 
-    async def _take(self, asked: FetchPosition, reply: FetchReply, data: memoryview) -> None:
+    async def _take(self, asked: FetchPosition, reply: FetchReply, data: memoryview) -> bool:
         follower = self.follower
         if follower is None or asked.follower != follower.me:
-            return
+            return True
         step = follower.replied(asked, reply)
         if isinstance(step, Append) and isinstance(reply, Accepted):
             await self._append(follower, reply, data, step.sync)
@@ -94,8 +119,7 @@ class JournalCopying:
             await self._cut(follower, step.to)
         elif isinstance(step, Stop):
             self._stay_out(follower, step.reason)
-        elif isinstance(step, Reread):
-            await self.wait_for_leader()
+        return not isinstance(step, Reread)
 
     async def _append(self, follower: JournalFollower, reply: Accepted, data: memoryview, sync: bool) -> None:
         state = self.state

@@ -173,6 +173,7 @@ class JournalReplica:
         """The journal has no leader: tell how far this replica reaches (R21)."""
         if self._published == (me, record.epoch) or record.member(me.broker) is None:
             return
+        await self.copying.at_rest()
         await self.state.loop.quiesce()
         end = PublishedEnd(record.epoch, self.state.history.last_epoch, self.state.history.end)
         if await self._ports.publish(self.number, end):
@@ -183,6 +184,7 @@ class JournalReplica:
     async def _lead(self, elected: Kept, me: Member) -> None:
         """The head of the epoch's first segment is written at once; until then this broker does not lead."""
         self.copying.stop()
+        await self.copying.at_rest()
         state, epoch = self.state, elected.record.epoch
         path = await state.store.lead(self.number, epoch)
         if path is None:  # the journal has queues that the metadata here do not know yet

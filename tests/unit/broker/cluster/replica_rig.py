@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from cairnmq.broker.clocks import wall_ms
+from cairnmq.broker.cluster.fetchers import Fetchers
 from cairnmq.broker.cluster.journal_copying import JournalCopying
 from cairnmq.broker.cluster.journal_replica import JournalReplica
 from cairnmq.broker.cluster.replica_state import ReplicaState
@@ -39,7 +40,7 @@ class Ports:
     """The broker around a replica. A proposal waits until the test gives it an outcome, a look at the store too if
     `holds_looks`."""
 
-    def __init__(self) -> None:
+    def __init__(self, fetchers: Fetchers) -> None:
         self.settings = LeaderSettings()
         self.session_ms = 6000
         self.member: Member | None = ME
@@ -48,7 +49,8 @@ class Ports:
         self.published: list[PublishedEnd] = []
         self.looks: list[asyncio.Future[None]] = []
         self.holds_looks = False
-        self.follows: list[int] = []
+        self.on_look: Callable[[], None] = lambda: None
+        self.fetchers = fetchers
         self.losses = 0
 
     def me(self) -> Member | None:
@@ -76,6 +78,7 @@ class Ports:
         """Nothing was damaged."""
 
     async def reread(self) -> None:
+        self.on_look()
         if self.holds_looks:
             look: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self.looks.append(look)
@@ -94,10 +97,10 @@ class Ports:
         self.losses += 1
 
     def follow(self, copying: JournalCopying, leader: int) -> None:
-        self.follows.append(leader)
+        self.fetchers.follow(copying, leader)
 
     def unfollow(self, copying: JournalCopying) -> None:
-        """There are no links."""
+        self.fetchers.unfollow(copying)
 
     def must_restart(self) -> None:
         raise AssertionError
@@ -106,11 +109,11 @@ class Ports:
 class OneReplica:
     """Broker 1 has journal 4, which brokers 2 and 3 have too."""
 
-    def __init__(self, tmp_path: Path) -> None:
-        self.broker = Broker(1, tmp_path / "1", life=ME.broker_epoch, journals=[JOURNAL])
-        self.ports = Ports()
+    def __init__(self, tmp_path: Path, journal: int = JOURNAL, fetchers: Fetchers | None = None) -> None:
+        self.broker = Broker(1, tmp_path / str(journal), life=ME.broker_epoch, journals=[journal])
+        self.ports = Ports(fetchers or Fetchers(lambda journal: 0))
         self.kept = Kept(record(None, 1), 1)
-        state = ReplicaState.found(JOURNAL, self.broker.store, self.kept.record)
+        state = ReplicaState.found(journal, self.broker.store, self.kept.record)
         self.replica = JournalReplica(state, self.ports)
         self.broker.store.observe(self)
 

@@ -10,7 +10,6 @@ import pytest
 
 from cairnmq.broker.cluster import journal_replica
 from cairnmq.replication.records import Member, PublishedEnd
-
 from unit.broker.cluster.replica_rig import ME, OTHER, THIRD, OneReplica, record, view
 from unit.broker.rig import scenario, until
 
