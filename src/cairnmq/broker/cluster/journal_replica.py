@@ -198,6 +198,9 @@ class JournalReplica:
         except TimeoutError:
             await self._give_up(elected, me)
             raise Fault(f"journal {self.number}: elected, and the disk takes no writes") from None
+        except (Fault, OSError):  # the journal cannot be folded
+            await self._give_up(elected, me)
+            raise
         if path is None:  # the journal has queues that the metadata here do not know yet
             await self.copying.wait_for_leader()
             self._due.set()
