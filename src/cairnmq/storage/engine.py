@@ -266,9 +266,9 @@ class Engine:
         held = self.paths[journal].journal
         return epoch_starts(held), held.end
 
-    def file_ranges(self, journal: int, position: int, max_bytes: int) -> list[FileRange]:
-        """Bytes from `position` on, below the written end."""
-        return file_ranges(self.paths[journal].journal, position, max_bytes)
+    def file_ranges(self, journal: int, position: int, max_bytes: int, entry_bytes_max: int = 0) -> list[FileRange]:
+        """Bytes from `position` on, below the written end; an entry goes whole up to `entry_bytes_max`."""
+        return file_ranges(self.paths[journal].journal, position, max_bytes, entry_bytes_max)
 
     def note(self, journal: int, note: ReplicaNote) -> None:
         """Stores what this replica knows, as far as its disk has the journal. Blocks; on any thread, but not beside

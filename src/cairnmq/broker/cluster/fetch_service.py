@@ -20,7 +20,7 @@ from cairnmq.replication.records import ClusterView
 from cairnmq.storage.api.serving import Engine, FileRange
 from cairnmq.wire.internal import JournalAsk, JournalTold, NotLeader, ReplicaFetch
 
-JOURNAL_BYTES_MAX = 2 << 20
+JOURNAL_BYTES_MAX, ANSWER_BYTES_MAX = 2 << 20, 4 << 20  # but an entry that is larger goes whole
 RESEND_MS = 1_000
 
 
@@ -40,12 +40,10 @@ class FetchService:
         replicas: Mapping[int, JournalReplica],
         engine: Engine,
         view: Callable[[], ClusterView | None],
-        now_ms: Callable[[], int],
     ) -> None:
         self._replicas = replicas
         self._engine = engine
         self._view = view
-        self._now_ms = now_ms
         self._parked: dict[int, set[Peer]] = {}
         self._sent: WeakKeyDictionary[Peer, dict[int, _Sent]] = WeakKeyDictionary()
 
@@ -81,31 +79,36 @@ class FetchService:
         sent_before = self._sent.setdefault(peer, {})
         told: list[JournalTold] = []
         parts: list[list[FileRange]] = []
-        has_news, room, view = False, request.max_bytes, self._view()
+        has_news, total, view = False, 0, self._view()
         for ask in request.journals:
             replica, asked = self._replicas.get(ask.journal), position_of(ask)
             reply = replica.asked(asked, view) if replica is not None and view is not None else None
             ranges: list[FileRange] = []
             if isinstance(reply, Accepted):
                 sent = sent_before.setdefault(ask.journal, _Sent())
-                ranges = self._ranges(ask.journal, asked, sent, min(room, JOURNAL_BYTES_MAX))
+                ranges = self._ranges(ask.journal, asked, sent, total, request.max_bytes, reply.sent_ms)
                 if reply.sync and asked.end > sent.sync_told:
                     sent.sync_told, has_news = asked.end, True
                 has_news = has_news or bool(ranges)
             else:
                 has_news = True
             size = sum(each.size for each in ranges)
-            room -= size
+            total += size
             told.append(told_of(ask.journal, reply or NotLeader(replica.epoch if replica is not None else 0), size))
             parts.append(ranges)
         return Answer(told, parts), has_news
 
-    def _ranges(self, journal: int, asked: FetchPosition, sent: _Sent, room: int) -> list[FileRange]:
-        """None while what was sent before is still on its way: this request was made before it arrived."""
-        now_ms = self._now_ms()
+    def _ranges(
+        self, journal: int, asked: FetchPosition, sent: _Sent, total: int, max_bytes: int, now_ms: int
+    ) -> list[FileRange]:
+        """None while what was sent before is still on its way: this request was made before it arrived. `total`: bytes
+        of other journals in the same response. `now_ms`: the time that the follower echoes; a clock that is read later
+        would make its next request look older than this response."""
         if asked.echo_ms < sent.at_ms and asked.end < sent.end and now_ms - sent.at_ms < RESEND_MS:
             return []
-        ranges = self._engine.file_ranges(journal, asked.end, room) if room > 0 else []
+        room = max_bytes - total
+        most = min(room, ANSWER_BYTES_MAX - total, JOURNAL_BYTES_MAX)
+        ranges = self._engine.file_ranges(journal, asked.end, most, room) if most > 0 else []
         if ranges:
             sent.at_ms, sent.end = now_ms, asked.end + sum(each.size for each in ranges)
         return ranges

@@ -15,12 +15,11 @@ from cairnmq.broker.internal.link import Fetched, Link, LinkClosed, RequestFaile
 from cairnmq.errors import Fault
 from cairnmq.os_errors import text_of
 from cairnmq.replication.messages import FetchPosition
-from cairnmq.wire.internal import NotLeader, ReplicaFetch
+from cairnmq.wire.internal import RAW_BYTES_MAX, NotLeader, ReplicaFetch
 
 log = logging.getLogger("cairnmq.broker")
 
 WAIT_MS = 500
-MAX_BYTES = 4 << 20
 UNDER_WAY_MAX = 2
 RETRY_SECONDS = 0.2
 
@@ -109,7 +108,9 @@ class Fetcher:
     async def _exchange(self, link: Link, asks: dict[int, FetchPosition]) -> None:
         try:
             request = ReplicaFetch(
-                WAIT_MS, MAX_BYTES, [ask_of(number, asked, self._unsplit(number), 0) for number, asked in asks.items()]
+                WAIT_MS,
+                RAW_BYTES_MAX,
+                [ask_of(number, asked, self._unsplit(number), 0) for number, asked in asks.items()],
             )
             with await link.fetch(request) as fetched:
                 await self._take(asks, fetched)

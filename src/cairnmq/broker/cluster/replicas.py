@@ -71,7 +71,7 @@ class Replicas:
         self.wall_ms = wall_ms
         self.must_restart = must_restart
         self.by_journal: dict[int, JournalReplica] = {}
-        self.service = FetchService(self.by_journal, store.engine, self._seen_view, now_ms)
+        self.service = FetchService(self.by_journal, store.engine, self._seen_view)
         self.fetchers = Fetchers(self._unsplit)
         self._member: Member | None = None
         self._store = store

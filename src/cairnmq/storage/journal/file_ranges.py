@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from cairnmq.errors import Corrupt
 from cairnmq.storage.files.disk import File
+from cairnmq.storage.files.format import ENTRY_HEAD, ENTRY_SIZE
 from cairnmq.storage.journal.journal import Journal, JournalReader
 
 FIRST_ENTRY_BYTES = 4096  # read of a file to learn the epoch of its first entry
@@ -21,11 +22,15 @@ class FileRange(Struct, frozen=True):
     file: File | None = None
 
 
-def file_ranges(journal: Journal, position: int, max_bytes: int) -> list[FileRange]:
-    """The bytes from `position` on, across segments, below the written end. They never change while this broker
-    leads."""
+def file_ranges(journal: Journal, position: int, max_bytes: int, entry_bytes_max: int = 0) -> list[FileRange]:
+    """The bytes from `position` on, where an entry begins, across segments, below the written end. They never change
+    while this broker leads. So many at most; but an entry that is larger goes whole, up to `entry_bytes_max`: with a
+    part of it nobody can go on."""
     ranges: list[FileRange] = []
-    end = min(journal.end, position + max_bytes)
+    end = position + max_bytes
+    if end < journal.end and max_bytes < entry_bytes_max:
+        end = max(end, position + min(_entry_bytes(journal, position), entry_bytes_max))
+    end = min(journal.end, end)
     for segment in journal.segments:
         if segment.end <= position:
             continue
@@ -36,6 +41,12 @@ def file_ranges(journal: Journal, position: int, max_bytes: int) -> list[FileRan
         ranges.append(FileRange(file.fileno(), at, size, file))
         position += size
     return ranges
+
+
+def _entry_bytes(journal: Journal, position: int) -> int:
+    file, at = journal.locate(position)
+    _, _, _, length, *_ = ENTRY_HEAD.unpack(file.read(at, ENTRY_HEAD.size))
+    return ENTRY_SIZE + int(length)
 
 
 def epoch_starts(journal: Journal) -> list[tuple[int, int]]:

@@ -107,3 +107,15 @@ def test_what_does_not_read_back_is_named(leading: Leading) -> None:
     leading.disk.damage("0/00000000000000000000.jnl", 3)
     with pytest.raises(Corrupt, match="position 0 was written and cannot be read"):
         epoch_starts(leading.path.journal)
+
+
+def test_an_entry_that_is_larger_goes_whole() -> None:
+    """A follower that is given a part of it again and again never goes on."""
+    leading = Leading()
+    ends = [leading.put(count=count) for count in (1, 40, 1)]
+    journal, data = leading.path.journal, bytes(leading.content())
+    large = data[ends[0] : ends[1]]
+    assert read(file_ranges(journal, ends[0], 50, 1 << 20)) == large
+    assert read(file_ranges(journal, ends[0], len(large) + 9, 1 << 20)) == data[ends[0] : ends[1] + 9]
+    assert read(file_ranges(journal, ends[0], 50, 60)) == large[:60]
+    assert read(file_ranges(journal, ends[1], 50, 1 << 20)) == data[ends[1] :]
