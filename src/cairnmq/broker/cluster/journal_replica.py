@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Coroutine
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from msgspec.structs import replace
 
@@ -71,6 +71,7 @@ class JournalReplica:
         self._ports = ports
         self._kept: Kept | None = None
         self._began: asyncio.Event | None = None  # the head of the epoch that begins is written
+        self._elected: tuple[int, float] | None = None  # the epoch in which this broker is to lead, and since when
         self._published: tuple[Member, int] | None = None  # in which life, and in which epoch, its end was told
         self._due = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -186,18 +187,15 @@ class JournalReplica:
         self.copying.stop()
         await self.copying.at_rest()
         state, epoch = self.state, elected.record.epoch
-        path = await state.store.lead(self.number, epoch)
-        if path is None:  # the journal has queues that the metadata here do not know yet
-            await self.copying.wait_for_leader()
+        path = await self._promoted(elected, me)
+        if path is None:
             self._due.set()
             return
         start = path.journal.end
         try:
             await self._head_written()
         except TimeoutError:
-            record = replace(elected.record, leader=None, resigned=me.broker)
-            await self._ports.propose(Proposal(record, elected.revision, (me,)))
-            raise Fault(f"journal {self.number}: elected, and the disk takes no writes") from None
+            await self._give_back(elected, me)
         state.history.begin(epoch, start)
         state.history.extend(path.journal.end)
         kept = self._kept
@@ -222,6 +220,30 @@ class JournalReplica:
         self._ports.leads(self)
         state.loop.sync()
         self._advance()
+
+    async def _promoted(self, elected: Kept, me: Member) -> WritePath | None:
+        """None: not yet, since the journal has queues that the metadata here do not know, or takes nothing."""
+        epoch, now = elected.record.epoch, asyncio.get_running_loop().time()
+        if self._elected is None or self._elected[0] != epoch:
+            self._elected = epoch, now
+        failure = None
+        try:
+            path = await self.state.store.lead(self.number, epoch)
+        except Exception as error:  # noqa: BLE001 - raised below
+            path, failure = None, error
+        if path is None:
+            await self.copying.wait_for_leader()
+            if now - self._elected[1] > HEAD_SECONDS:
+                await self._give_back(elected, me)
+        if failure is not None:
+            raise failure
+        return path
+
+    async def _give_back(self, elected: Kept, me: Member) -> NoReturn:
+        """Another one is to lead, if there is one that can."""
+        record = replace(elected.record, leader=None, resigned=me.broker)
+        await self._ports.propose(Proposal(record, elected.revision, (me,)))
+        raise Fault(f"journal {self.number}: elected, and the disk takes no writes")
 
     async def _head_written(self) -> None:
         self._began = asyncio.Event()

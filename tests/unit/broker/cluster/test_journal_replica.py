@@ -98,3 +98,21 @@ async def test_what_nobody_foresaw_does_not_end_the_changes_of_roles(tmp_path: P
     one.see(record(None, 2, Member(1, 5), OTHER))
     await until(lambda: one.ports.published)
     await one.close()
+
+
+@scenario
+async def test_one_that_is_elected_and_cannot_lead_gives_it_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody else would be elected: its session is alive."""
+    monkeypatch.setattr(journal_replica, "HEAD_SECONDS", 0.05)
+    one = OneReplica(tmp_path)
+    one.replica.state.path.refuse("the disk is full")
+    one.see(record(ME, 5, ME, OTHER))
+    await until(lambda: one.ports.proposed)
+    proposal, made = one.ports.proposed[0]
+    assert (proposal.record.leader, proposal.record.resigned, proposal.expect) == (None, 1, one.kept.revision)
+    made.set_result(True)
+    one.replica.state.path.resume()
+    await until(lambda: one.replica.leader)
+    await one.close()
