@@ -211,6 +211,8 @@ class Replicas:
                     self._judge_disk(replica, view)
                 except Fault as fault:
                     log.warning("journal %d: %s", replica.number, fault)
+                except Exception:
+                    log.exception("journal %d: a look at it failed; trying again", replica.number)
 
     def _judge_disk(self, replica: JournalReplica, view: ClusterView) -> None:
         """A leader whose disk refuses writes gives up, if another member can lead (R13)."""
