@@ -14,6 +14,7 @@ from typing import NoReturn, Protocol
 
 from msgspec.structs import replace
 
+from cairnmq.broker.cluster.disk_watch import DiskWatch
 from cairnmq.broker.cluster.journal_copying import CopyingPorts, JournalCopying
 from cairnmq.broker.cluster.replica_state import ReplicaState
 from cairnmq.errors import Fault
@@ -66,7 +67,7 @@ class JournalReplica:
         self.leader: JournalLeader | None = None
         self.lease: Lease | None = None
         self.is_ready = False  # nothing of earlier epochs can be taken back any more
-        self.stopped_at: float | None = None  # since when the disk refuses what this leader writes
+        self.disk = DiskWatch(ports.settings.lag_max_ms / 2000)
         self.epoch = 0  # the latest that was seen
         self._ports = ports
         self._kept: Kept | None = None
