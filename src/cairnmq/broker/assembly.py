@@ -85,6 +85,7 @@ def assemble(
         wall=wall,
         transactions_refused=None if joined is None else TRANSACTIONS_REFUSED,
         want_slots=slots_wanted.set,
+        may_answer=None if joined is None else leadership.may_answer_alone,
     )
     cluster = None
     if joined is None:

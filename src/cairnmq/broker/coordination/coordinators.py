@@ -49,7 +49,8 @@ def _nobody_can() -> None:
 
 class Coordinators:
     """`transactions_refused`: why there are no transactions here. `want_slots`: called whenever somebody asks for a
-    coordinator before there are slots."""
+    coordinator before there are slots. `may_answer`: of a cluster, whether nobody else can coordinate what is in a
+    journal by now (R18); a process that stood still would tell offsets that are long outdated."""
 
     def __init__(
         self,
@@ -63,6 +64,7 @@ class Coordinators:
         wall: Callable[[], int],
         transactions_refused: str | None = None,
         want_slots: Callable[[], None] = _nobody_can,
+        may_answer: Callable[[int], bool] | None = None,
     ) -> None:
         self.transactions_refused = transactions_refused
         self._around = Surroundings(topics, store, self.end_offsets, steady, wall)
@@ -70,6 +72,7 @@ class Coordinators:
         self._purges = purges
         self._node_id = node_id
         self._want_slots = want_slots
+        self._may_answer = may_answer
         self._loaded: dict[int, JournalCoordinator] = {}
         self._damaged: set[int] = set()
         self._sole: JournalCoordinator | None = None  # has all slots: nothing needs to be looked up
@@ -86,7 +89,8 @@ class Coordinators:
         one = JournalCoordinator.load(journal, epoch, keyed, self._around, lambda: self._others(journal))
         self._loaded[journal] = one
         slots = topics.image.slots
-        self._sole = one if slots is not None and set(slots.cycle) == {journal} else None
+        if self._may_answer is None:
+            self._sole = one if slots is not None and set(slots.cycle) == {journal} else None
         self.group_bytes.count_again()
         self._purges.add(journal, one.purge)
         if self._running:
@@ -169,6 +173,8 @@ class Coordinators:
         journal = self.place(key)
         if journal is None:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if self._may_answer is not None and journal in self._loaded and not self._may_answer(journal):
+            return ErrorCode.NOT_COORDINATOR
         return self._loaded.get(journal) or self._missing(journal)
 
     def _missing(self, journal: int) -> ErrorCode:
