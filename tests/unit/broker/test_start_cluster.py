@@ -11,7 +11,7 @@ import pytest
 from cairnmq.broker.options import Address
 from cairnmq.broker.start_errors import CannotServe
 from cairnmq.errors import Outdated
-from cairnmq.storage.recovery.clean_stop import NAME as CLEAN_STOP
+from cairnmq.storage.recovery.clean_stop import CLEAN_STOP
 from unit.broker.cluster.rig import OneBroker, cluster
 from unit.broker.rig import scenario, until
 

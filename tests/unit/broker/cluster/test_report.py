@@ -40,13 +40,21 @@ async def test_a_follower_tells_what_the_metadata_say_and_its_own_trouble(tmp_pa
         journal = await rig.journal()
         leader = await rig.leader(journal)
         follower = rig.followers(journal)[0]
-        other = rig.followers(journal)[1]
-        follower.replica(journal).state.trouble = "it cannot go on"
-        await rig.drop(other.number)
-        await until(lambda: len(follower.record(journal).isr) == 2)
+        copying = follower.replica(journal).copying
+        assert copying.follower is not None
+        copying._stay_out(copying.follower, "its disk is lost")
         (described,) = [one for one in follower.node.report().journals if one.journal == journal]
-        assert described.led_here is None and described.trouble == "it cannot go on"
-        assert described.offline == [other.number]
+        assert described.led_here is None and "its disk is lost" in str(described.trouble)
         assert described.leader is not None and described.leader.node_id == leader.number
-        (away,) = [one for one in follower.node.report().brokers if not one.is_live]
-        assert away.node_id == other.number
+
+
+@scenario
+async def test_a_broker_that_is_away_is_still_described(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as rig:
+        journal = await rig.journal()
+        gone, one = rig.followers(journal)
+        await rig.drop(gone.number)
+        await until(lambda: len(one.record(journal).isr) == 2)
+        (described,) = [each for each in one.node.report().journals if each.journal == journal]
+        assert described.offline == [gone.number]
+        assert [each.node_id for each in one.node.report().brokers if not each.is_live] == [gone.number]
