@@ -69,6 +69,6 @@ async def test_journals_without_slots_have_no_coordinator() -> None:
         told.image.slots = Slots(3, 1, (9,))
         led = LedCoordinators(cast(Any, told), cast(Any, told), desk.store)
         await desk.lead(replace(RECORD, isr=(RECORD.isr[0],)))
-        assert desk.replica.is_ready
+        await until(lambda: desk.replica.is_ready)
         led.look(desk.replica)
         assert not told.told
