@@ -41,6 +41,7 @@ async def test_they_are_loaded_once_ready_and_with_slots() -> None:
         assert not told.told, "what earlier leaders wrote may still be taken back"
         desk.asked(B)
         desk.asked(C)
+        await until(lambda: desk.replica.is_settled)
         told.image.slots = None
         led.look(desk.replica)
         assert not told.told, "there is nothing to coordinate yet"
@@ -58,6 +59,7 @@ async def test_they_are_loaded_once_ready_and_with_slots() -> None:
         assert len(told.told) == 2
         desk.asked(B)
         desk.asked(C)
+        await until(lambda: desk.replica.is_settled)
         led.look(desk.replica)
         assert told.told[2:] == [("lead", JOURNAL, 22)]
 
