@@ -101,6 +101,7 @@ def assemble(
         leadership=leadership,
         elections=NoElections(node.node_id) if cluster is None else cluster.elections,
         cluster_report=None if cluster is None else cluster.report,
+        catch_up=None if cluster is None else cluster.catch_up,
         router=router,
         clock=wall,
         metrics=Metrics(),
