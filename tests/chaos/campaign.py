@@ -24,6 +24,7 @@ from chaos.power_cuts import power_cuts
 from chaos.promises import LINES
 from chaos.transform import transform
 from cluster.faults import besiege
+from cluster.power_cuts import power_cuts as cluster_cuts
 from damage.table import damage_tables
 
 MINUTES = 5.0
@@ -47,6 +48,7 @@ EPISODES: dict[str, Episode] = {
     **{f"transform:{client}": partial(transform, client=client) for client in CLIENTS},
     "cluster": besiege,
     "cluster-java": partial(besiege, program="java"),
+    "cluster-cuts": cluster_cuts,
     DAMAGE: damage,
 }
 
