@@ -23,8 +23,8 @@ from chaos.exactly_once import CLIENTS
 from chaos.power_cuts import power_cuts
 from chaos.promises import LINES
 from chaos.transform import transform
+from cluster.cuts import power_cuts as cluster_cuts
 from cluster.faults import besiege
-from cluster.power_cuts import power_cuts as cluster_cuts
 from damage.table import damage_tables
 
 MINUTES = 5.0

@@ -112,7 +112,6 @@ class CutWorld:
             self._count(burst)
             if burst.problems or left:
                 raise Broken(f"{burst.ledger.line.name}: {left} records were never answered; {burst.problems}")
-            burst.ledger.refused = True
         self.bursts = []
 
     def _count(self, burst: Burst) -> None:
