@@ -95,6 +95,12 @@ class CutWorld:
         rows = self.cluster.told()
         return {place: rows[place].leader_epoch for place in self.places}
 
+    def fails_over(self) -> None:
+        """Writers live on meanwhile. Libraries send again what a former leader refused after it was stored, so that of
+        producers that are not idempotent records may come twice, and change places."""
+        for ledger in self.ledgers:
+            ledger.refused = ledger.refused or ledger.alone
+
     def lose_burst(self) -> None:
         """Its answers will not come."""
         for burst in self.bursts:

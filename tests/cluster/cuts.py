@@ -7,19 +7,21 @@ machine that does too: then it is cut with them.
 from __future__ import annotations
 
 import signal
+import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from random import Random
 
 import psutil
 
+from broker_process import wait_until
 from chaos.forgetful_mount import ForgetfulMount, forgetful_mount
 from chaos.promises import Line
 from cluster.brokers import BROKERS, Cluster, Rows
-from cluster.cut_world import CutWorld
+from cluster.cut_world import GOES_ON_SECONDS, CutWorld
 from cluster.lines import LINES
 from crash.ledger import Place
 
@@ -62,6 +64,7 @@ class PowerCuts:
             "all brokers at rest": self.all_idle,
             "one, and then all": self.staggered,
             "two, and then the third": self.staggered_two,
+            "all that are in sync": self.in_sync,
             "all while leaders change": self.changing,
             "all while they stop": self.stopping,
         }
@@ -70,8 +73,9 @@ class PowerCuts:
 
     def cut(self, nodes: Collection[int]) -> None:
         """At once. What their readers and writers know is kept; their disks forget."""
-        now = time.monotonic()
-        self.first = self.first or now
+        self.first = self.first or time.monotonic()
+        if self.world is not None and len(nodes) < BROKERS:
+            self.world.fails_over()
         self._end(nodes)
         self.powered -= {*nodes}
         risked = [self.disks.of[node].cut(self.rng.getrandbits(32)) for node in nodes]
@@ -186,15 +190,43 @@ class PowerCuts:
         self.pause()
         self.cut([last])
 
+    def in_sync(self, world: CutWorld) -> None:
+        """The third keeps its power. It follows, but while nobody can change the metadata it does not join; and it
+        may have taken what the others then lose for replicated. Its process has to start again."""
+        third, *members = self.some(BROKERS)
+        world.fails_over()
+        self.cluster.links.isolate(third)
+        wait_until(lambda: self._is_behind(third), GOES_ON_SECONDS, f"broker {third} to leave all ISRs")
+        with self._locked_metadata():
+            self.cluster.links.heal()
+            self.pause(3.0)
+            self.cut(members)
+
+    def _is_behind(self, node: int) -> bool:
+        rows = self.cluster.told(node % BROKERS + 1)
+        return all(node not in row.isr_nodes for row in rows.values())
+
+    @contextmanager
+    def _locked_metadata(self) -> Iterator[None]:
+        with closing(sqlite3.connect(self.disks.metadata.place / "cluster.db", GOES_ON_SECONDS)) as db:
+            db.isolation_level = None
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            finally:
+                db.execute("ROLLBACK")
+
     def changing(self, world: CutWorld) -> None:
         """Its process is gone, not its power; meanwhile others come to lead."""
         self.first = time.monotonic()
+        world.fails_over()
         self.cluster.kill(self.cluster.leader(self.rng.choice(world.places)))
         self.pause()
         self.all(world)
 
     def stopping(self, world: CutWorld) -> None:
         self.first = time.monotonic()
+        world.fails_over()
         for node in self.some(self.rng.randint(1, BROKERS)):
             process = self.cluster.brokers[node].process
             assert process is not None
@@ -215,6 +247,9 @@ class PowerCuts:
             world.stop_looking()
         self.start()
         self.cluster.wait_in_sync()
+        for broker in self.cluster.brokers.values():  # one may have started again by itself
+            broker.wait_ready()
+            assert broker.process is not None and broker.pid == broker.process.pid
         if world.bursts:
             world.end_burst()
         world.judge(self.lost)
