@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeAlias
@@ -213,9 +213,8 @@ class Cluster:
             answer = client.ask(MetadataRequest(topics=[], allow_auto_topic_creation=False), MetadataResponse)
         return answer.controller_id
 
-    def verify(self) -> None:
+    def verify(self, nodes: Iterable[int] = ()) -> None:
         """While no broker runs: each directory alone, and the replicas against each other."""
-        done = self.cairn(
-            "verify", *(str(broker.data) for broker in self.brokers.values()), "--metadata", self.metadata
-        )
+        directories = [str(self.brokers[node].data) for node in nodes or self.brokers]
+        done = self.cairn("verify", *directories, "--metadata", self.metadata)
         assert done.returncode == 0, f"cairn verify:\n{done.stdout}{done.stderr}"

@@ -125,6 +125,12 @@ class PowerCuts:
         for node in nodes:
             self.cluster.brokers[node].wait_ready()
 
+    def verify_each(self) -> None:
+        """What a disk has left is a whole directory of a broker. That replicas are equal is not to be asked now."""
+        if self.rng.random() < 0.3:
+            self.cluster.verify(self.some(1))
+            self.tally["verify runs"] += 1
+
     def cut_starts(self) -> None:
         """While they recover."""
         while self.rng.random() < 0.3:
@@ -133,6 +139,7 @@ class PowerCuts:
                 broker.launch()
             time.sleep(self.rng.uniform(0.0, 4.0))
             self.cut([*self.cluster.brokers])
+            self.verify_each()
             self.tally["power cuts during a start"] += 1
 
     def pause(self, most: float = 1.5) -> None:
@@ -166,6 +173,7 @@ class PowerCuts:
 
     def all(self, world: CutWorld) -> None:
         self.cut([*self.cluster.brokers])
+        self.verify_each()
         self.cut_starts()
 
     def all_late(self, world: CutWorld) -> None:
