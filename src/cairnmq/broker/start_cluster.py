@@ -80,6 +80,11 @@ async def open_shared_metadata(
     owner = read_owner(directories.journal_disk())
     thread = ThreadPoolExecutor(1, thread_name_prefix="metadata")
     stack.callback(thread.shutdown)
+    if owner is not None and not await loop.run_in_executor(thread, os.path.exists, path):
+        raise CannotServe(
+            f"--data {options.data} belongs to the cluster {owner.cluster_id}, and --metadata sqlite:{path} does not "
+            f"exist. Name the file that the brokers of that cluster share; nothing was changed."
+        )
     try:
         store = await loop.run_in_executor(thread, lambda: SqliteStore(path, shared=True))
     except (OSError, Unreachable) as error:

@@ -21,6 +21,7 @@ from cairnmq.broker.cluster.hosted_journals import HostedJournals
 from cairnmq.broker.cluster.led_coordinators import LedCoordinators
 from cairnmq.broker.cluster.metadata_changes import MetadataChanges
 from cairnmq.broker.cluster.metadata_loop import MetadataLoop
+from cairnmq.broker.cluster.removals import Removals
 from cairnmq.broker.cluster.replicas import Replicas
 from cairnmq.broker.cluster.report import report_of
 from cairnmq.broker.coordination.coordinators import Coordinators
@@ -100,6 +101,7 @@ class ClusterNode:
         )
         self._dialer = Dialer(self.identity, secret, self._replicas.fetchers.linked, self._refused)
         self._listener = InternalListener(self.identity, secret, self._replicas.service.serve)
+        self._removals = Removals(settings.session_ms)
         self._joined = joined
         self._cluster_id = cluster_id
         self._member = joined.member  # the latest life
@@ -206,8 +208,8 @@ class ClusterNode:
         """The session has ended, and this process lives. Another life begins, which has all that this one had."""
         self._replicas.became(None)
         store, entry, former = self._joined.store, self._joined.entry, self._member.broker_epoch
-        damaged = {number for number, replica in self._replicas.by_journal.items() if replica.state.is_damaged}
-        self._member = await self._catalog.call(lambda: store.register(entry, former, damaged))
+        # What it lacked at the start stays noted there until it is repaired, and it has been running since.
+        self._member = await self._catalog.call(lambda: store.register(entry, former, ()))
         hosting = self._store.engine.hosting
         assert hosting is not None
         hosting.registered(Leader(self._member.broker, self._member.broker_epoch))
@@ -217,7 +219,8 @@ class ClusterNode:
     def _refused(self, broker: int) -> None:
         """Nobody listens at its address: it is dead, and its session need not end by itself (R35)."""
         cluster = self._loop.cluster
-        if broker in cluster.view.live:
+        life = cluster.view.live.get(broker)
+        if life is not None and self._removals.may_remove(broker, life, self._now_ms()):
             log.warning("broker %d refuses connections: it is taken for dead", broker)
             self._spawn(self._remove(broker, cluster))
 

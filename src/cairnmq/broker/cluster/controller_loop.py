@@ -68,6 +68,9 @@ class ControllerLoop:
             except (Fault, OSError) as error:
                 log.warning("controller: %s", error)
                 await asyncio.sleep(LOOK_SECONDS)
+            except Exception:
+                log.exception("controller: a look at the metadata failed; trying again")
+                await asyncio.sleep(LOOK_SECONDS)
 
     async def _look(self) -> None:
         ports = self._ports

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
+from cairnmq.broker.cluster.disk_watch import DiskWatch
 from cairnmq.broker.cluster.journal_copying import CopyingPorts, JournalCopying
 from cairnmq.broker.cluster.replica_state import ReplicaState
 from cairnmq.errors import Fault
@@ -70,7 +71,7 @@ class JournalReplica:
         self.lease: Lease | None = None
         self.is_ready = False  # all of earlier epochs is replicated
         self.is_settled = False  # and durable: nothing of it can be taken back any more
-        self.stopped_at: float | None = None  # since when the disk refuses what this leader writes
+        self.disk = DiskWatch(ports.settings.lag_max_ms / 2000)
         self.epoch = 0  # the latest that was seen
         self._ports = ports
         self._kept: Kept | None = None
@@ -198,6 +199,9 @@ class JournalReplica:
         except TimeoutError:
             await self._give_up(elected, me)
             raise Fault(f"journal {self.number}: elected, and the disk takes no writes") from None
+        except (Fault, OSError):  # the journal cannot be folded
+            await self._give_up(elected, me)
+            raise
         if path is None:  # the journal has queues that the metadata here do not know yet
             await self.copying.wait_for_leader()
             self._due.set()

@@ -45,7 +45,7 @@ class MetadataLoop:
         self._clock = clock
         self._look_seconds = look_seconds
         self._callbacks: list[OnChange] = []
-        self._told = self.cluster
+        self._told = self.cluster, catalog.image.slots
         self._renew_at_ms = 0
         self._task: asyncio.Task[None] | None = None
 
@@ -129,9 +129,10 @@ class MetadataLoop:
         self._renew_at_ms = 0
 
     def _tell(self) -> None:
-        image = self.cluster
-        if image is self._told:
+        """Slots count too: they may lie in journals that were there before."""
+        (before, slots_before), (image, slots) = self._told, (self.cluster, self._catalog.image.slots)
+        if image is before and slots == slots_before:
             return
-        self._told = image
+        self._told = image, slots
         for callback in self._callbacks:
             callback(image)

@@ -57,11 +57,6 @@ class ReplicaState:
         return self.store.engine.split[self.number]
 
     @property
-    def is_damaged(self) -> bool:
-        """The own disk lacks bytes that it has had."""
-        return self.store.engine.scans[self.number].damage is not None
-
-    @property
     def told_trouble(self) -> str | None:
         """None: all is well."""
         return self.trouble or self.path.stopped or None

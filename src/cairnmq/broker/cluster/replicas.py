@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("cairnmq.broker")
 
 LOOK_SECONDS = 0.1
-HANG_SECONDS = 1.0  # a disk that refuses for so long costs the leadership
 
 
 class Metadata(Protocol):
@@ -214,18 +213,17 @@ class Replicas:
                     self._coordinators.look(replica)  # slots may be new, in journals that were there
                 except Fault as fault:
                     log.warning("journal %d: %s", replica.number, fault)
+                except Exception:
+                    log.exception("journal %d: a look at it failed; trying again", replica.number)
 
     def _judge_disk(self, replica: JournalReplica, view: ClusterView) -> None:
-        """A leader whose disk refuses writes gives up, if another member can lead (R13)."""
+        """A leader whose disk refuses, or hangs, gives up if another member can lead (R13)."""
         path, leader = replica.state.path, replica.leader
-        if leader is None or not isinstance(path, WritePath) or path.stopped is None:
-            replica.stopped_at = None
+        if leader is None or not isinstance(path, WritePath):
+            replica.disk.rests()
             return
-        now = asyncio.get_running_loop().time()
-        if replica.stopped_at is None:
-            replica.stopped_at = now
         others = [one for one in leader.record.isr if one != leader.me]
-        if now - replica.stopped_at >= HANG_SECONDS and any(map(view.is_live, others)):
+        if replica.disk.fails(path, asyncio.get_running_loop().time()) and any(map(view.is_live, others)):
             replica.resign()
 
 

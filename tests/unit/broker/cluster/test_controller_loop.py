@@ -25,6 +25,7 @@ class Ports:
         self.revision = 1
         self.last_epoch = 20
         self.refusals = 0
+        self.failures = 0
         self.decided: list[Proposal] = []
         self.time_ms = 0
 
@@ -56,7 +57,9 @@ class Ports:
         return True
 
     async def reread(self) -> None:
-        return None
+        if self.failures:
+            self.failures -= 1
+            raise RuntimeError("nobody foresaw this")
 
 
 async def until(true: Callable[[], bool]) -> None:
@@ -98,6 +101,17 @@ def test_what_was_refused_is_decided_again() -> None:
     async def scene(loop: ControllerLoop) -> None:
         await until(lambda: bool(ports.decided))
         assert ports.refusals == 0 and len(ports.decided) == 1
+
+    run(ports, scene)
+
+
+def test_what_nobody_foresaw_does_not_end_its_turn() -> None:
+    ports = Ports()
+    ports.failures, ports.live = 1, {1: 11}
+
+    async def scene(loop: ControllerLoop) -> None:
+        await until(lambda: bool(ports.decided))
+        assert ports.failures == 0
 
     run(ports, scene)
 

@@ -358,3 +358,31 @@ async def test_a_topic_is_deleted_while_the_journal_moves() -> None:
 def test_moved_is_a_fault_with_its_reason() -> None:
     assert isinstance(Moved(), Fault) and "another broker" in str(Moved())
     assert OffsetErrors([OK]).unless_stored(MOVED).errors == [MOVED]
+
+
+def test_one_that_others_may_have_replaced_tells_nothing() -> None:
+    """It stood still for longer than its session: what it holds may be outdated, and it does not know yet."""
+
+    async def scene() -> None:
+        leased = {0, 1}
+        cluster = Cluster(may_serve=leased.__contains__)
+        for journal in (0, 1):
+            cluster.lead(journal)
+        group, other = cluster.id_in(0), cluster.id_in(1)
+        leased.remove(0)
+        assert cluster.coordinators.of_group(group) is ErrorCode.NOT_COORDINATOR
+        assert cluster.coordinators.of_transaction(group) is ErrorCode.NOT_COORDINATOR
+        assert isinstance(cluster.coordinators.of_group(other), Coordinator)
+        leased.add(0)
+        assert isinstance(cluster.coordinators.of_group(group), Coordinator)
+
+    asyncio.run(scene())
+
+
+def test_one_journal_for_all_is_leased_too() -> None:
+    async def scene() -> None:
+        cluster = Cluster([0], may_serve=lambda journal: False)
+        cluster.lead(0)
+        assert cluster.coordinators.of_group("g") is ErrorCode.NOT_COORDINATOR
+
+    asyncio.run(scene())

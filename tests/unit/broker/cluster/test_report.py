@@ -1,0 +1,60 @@
+"""What each broker says of the cluster: all of the metadata, and more of what it leads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from unit.broker.cluster.rig import cluster
+from unit.broker.rig import scenario, until
+
+
+@scenario
+async def test_a_leader_tells_how_far_its_followers_are(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as rig:
+        journal = await rig.journal()
+        leader = await rig.leader(journal)
+        await rig.produce(leader, b"a")
+        end = leader.end(journal)
+        await until(lambda: leader.replica(journal).leader.durable_end == end)  # type: ignore[union-attr]
+        report = leader.node.report()
+        assert (report.node_id, report.metadata_away_ms) == (leader.number, -1)
+        assert report.cluster_id and report.controller_id in (1, 2, 3)
+        assert [(one.node_id, one.is_live, one.is_stopping, one.damaged) for one in report.brokers] == [
+            (number, True, False, []) for number in (1, 2, 3)
+        ]
+        assert [one.session_age_ms >= 0 for one in report.brokers] == [
+            number == leader.number for number in (1, 2, 3)
+        ], "of others it does not know"
+        (described,) = [one for one in report.journals if one.journal == journal]
+        assert described.leader is not None and described.leader.node_id == leader.number
+        assert sorted(one.node_id for one in described.isr) == [1, 2, 3] and not described.offline
+        led = described.led_here
+        assert led is not None and led.is_ready and (led.end, led.synced, led.durable_end) == (end, end, end)
+        assert led.unsplit_bytes == led.end - led.split_end
+        assert [(one.is_in_sync, one.end, one.synced) for one in led.replicas] == 3 * [(True, end, end)]
+
+
+@scenario
+async def test_a_follower_tells_what_the_metadata_say_and_its_own_trouble(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as rig:
+        journal = await rig.journal()
+        leader = await rig.leader(journal)
+        follower = rig.followers(journal)[0]
+        copying = follower.replica(journal).copying
+        assert copying.follower is not None
+        copying._stay_out(copying.follower, "its disk is lost")
+        (described,) = [one for one in follower.node.report().journals if one.journal == journal]
+        assert described.led_here is None and "its disk is lost" in str(described.trouble)
+        assert described.leader is not None and described.leader.node_id == leader.number
+
+
+@scenario
+async def test_a_broker_that_is_away_is_still_described(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as rig:
+        journal = await rig.journal()
+        gone, one = rig.followers(journal)
+        await rig.drop(gone.number)
+        await until(lambda: len(one.record(journal).isr) == 2)
+        (described,) = [each for each in one.node.report().journals if each.journal == journal]
+        assert described.offline == [gone.number]
+        assert [each.node_id for each in one.node.report().brokers if not each.is_live] == [gone.number]

@@ -1,0 +1,145 @@
+"""Starts in a cluster that must be refused before anything changes, and what a clean stop is worth."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from cairnmq.broker.options import Address
+from cairnmq.broker.start_errors import CannotServe
+from cairnmq.errors import Outdated
+from cairnmq.storage.recovery.clean_stop import CLEAN_STOP
+from unit.broker.cluster.rig import OneBroker, cluster
+from unit.broker.rig import scenario, until
+
+
+async def refused(one: OneBroker, match: str, kind: type[Exception] = CannotServe) -> None:
+    with pytest.raises(kind, match=match):
+        await one.start()
+    await one.stop()
+
+
+@scenario
+async def test_a_directory_with_metadata_of_its_own_is_refused(tmp_path: Path) -> None:
+    one = OneBroker(1, tmp_path)
+    one.data.mkdir()
+    (one.data / "meta.db").write_bytes(b"of a broker that is alone")
+    await refused(one, "metadata of a broker that is alone")
+    assert not one.metadata.exists(), "the shared file was not made"
+
+
+async def one_life(directory: Path, *, acknowledged: bytes = b"") -> int:
+    """A broker that is alone in its cluster, and stops cleanly. Its epoch."""
+    async with cluster(directory, 1) as rig:
+        if acknowledged:
+            journal = await rig.journal(factor=1)
+            await rig.produce(await rig.leader(journal), acknowledged)
+        epoch = rig[1].node.identity().broker_epoch
+        await rig.stop(1)
+        return epoch
+
+
+@scenario
+async def test_a_file_of_another_cluster_is_refused(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        await one_life(tmp_path / name)
+    one = OneBroker(1, tmp_path / "a")
+    one.metadata = tmp_path / "b" / "cluster.db"
+    before = one.metadata.read_bytes()
+    await refused(one, "belongs to the cluster")
+    assert one.metadata.read_bytes() == before
+
+
+@scenario
+async def test_a_file_that_does_not_exist_is_not_made_for_a_broker_of_a_cluster(tmp_path: Path) -> None:
+    await one_life(tmp_path)
+    one = OneBroker(1, tmp_path)
+    one.metadata = tmp_path / "misspelt.db"
+    await refused(one, "does not exist")
+    assert not one.metadata.exists()
+
+
+@scenario
+async def test_a_file_that_cannot_be_opened_says_why(tmp_path: Path) -> None:
+    one = OneBroker(1, tmp_path)
+    one.metadata = tmp_path / "missing" / "cluster.db"
+    await refused(one, "cluster.db")
+    one = OneBroker(1, tmp_path)
+    one.metadata.write_bytes(b"no database" * 1000)
+    with pytest.raises(Exception, match="cluster.db"):
+        await one.start()
+    await one.stop()
+
+
+@scenario
+async def test_metadata_that_are_older_than_the_records_are_refused(tmp_path: Path) -> None:
+    await one_life(tmp_path, acknowledged=b"a")
+    one = OneBroker(1, tmp_path)
+    older = tmp_path / "older"
+    shutil.copy(one.metadata, older)
+    for _ in range(3):
+        await one_life(tmp_path)
+    journals = sorted((tmp_path / "broker1" / "journal").rglob("*"))
+    contents = [path.read_bytes() for path in journals if path.is_file() and "owner" not in path.name]
+    shutil.copy(older, one.metadata)
+    await refused(one, "older than the records", Outdated)
+    after = [path.read_bytes() for path in journals if path.is_file() and "owner" not in path.name]
+    assert after == contents, "nothing was changed"
+
+
+@scenario
+async def test_each_life_has_a_higher_epoch_and_records_stay(tmp_path: Path) -> None:
+    epochs = [await one_life(tmp_path, acknowledged=b"a")] + [await one_life(tmp_path) for _ in range(2)]
+    assert epochs == sorted(set(epochs))
+    async with cluster(tmp_path, 1) as rig:
+        assert rig[1].was_clean and rig.queue(rig[1]).high_watermark == 1
+
+
+@scenario
+async def test_a_clean_stop_counts_only_for_the_life_that_wrote_it(tmp_path: Path) -> None:
+    """A marker that outlived another life says nothing of what that one wrote."""
+    await one_life(tmp_path, acknowledged=b"a")
+    data = tmp_path / "broker1"
+    kept = (data / CLEAN_STOP).read_bytes()
+    async with cluster(tmp_path, 1) as rig:
+        assert rig[1].node._loop.cluster.view.brokers[1].clean, "the stop before was clean"
+        assert not (data / CLEAN_STOP).exists(), "gone before anything is appended"
+        await rig.drop(1)
+    (data / CLEAN_STOP).write_bytes(kept)
+    async with cluster(tmp_path, 1) as rig:
+        assert not rig[1].node._loop.cluster.view.brokers[1].clean
+
+
+@scenario
+async def test_a_killed_broker_is_not_clean(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 1) as rig:
+        await rig.drop(1)
+    async with cluster(tmp_path, 1) as rig:
+        assert not rig[1].was_clean and not rig[1].node._loop.cluster.view.brokers[1].clean
+
+
+@scenario
+async def test_the_address_for_brokers_may_be_another_one_than_it_listens_at(tmp_path: Path) -> None:
+    one = OneBroker(1, tmp_path, cairn_internal_advertise="10.1.2.3:7000")
+    async with AsyncExitStack() as stack:
+        shared = await one.open_metadata(stack, Address("127.0.0.1", 5))
+    assert (shared.entry.internal_host, shared.entry.internal_port) == ("10.1.2.3", 7000)
+    assert (shared.entry.host, shared.entry.port) == ("127.0.0.1", 9001)
+
+
+@scenario
+async def test_a_broker_joins_with_the_journals_that_the_metadata_give_it(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as rig:
+        journal = await rig.journal()
+        alone = await rig.create("alone", factor=1)
+        (only,) = {number for _, _, number in alone.places()}
+        owner = await rig.leader(only)
+        other = next(one for one in rig.brokers.values() if one is not owner)
+        await rig.stop(other.number)
+        again = await rig.start(other.number)
+        assert journal in again.store.engine.paths and only not in again.store.engine.paths
+        await until(lambda: len(again.record(journal).isr) == 3)
