@@ -23,6 +23,7 @@ from chaos.exactly_once import CLIENTS
 from chaos.power_cuts import power_cuts
 from chaos.promises import LINES
 from chaos.transform import transform
+from cluster.cuts import power_cuts as cluster_cuts
 from cluster.faults import besiege
 from damage.table import damage_tables
 
@@ -47,6 +48,7 @@ EPISODES: dict[str, Episode] = {
     **{f"transform:{client}": partial(transform, client=client) for client in CLIENTS},
     "cluster": besiege,
     "cluster-java": partial(besiege, program="java"),
+    "cluster-cuts": cluster_cuts,
     DAMAGE: damage,
 }
 

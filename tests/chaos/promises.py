@@ -145,7 +145,7 @@ class Promises(Ledger):
             firsts = list(dict.fromkeys(numbers))
             if firsts != sorted(firsts) and not self.refused:
                 found.append(f"{place}: records are out of order")
-        elif any(one >= next_one for one, next_one in zip(numbers, numbers[1:], strict=False)):
+        elif not self.refused and any(one >= next_one for one, next_one in zip(numbers, numbers[1:], strict=False)):
             found.append(f"{place}: records are doubled or out of order")
         return found
 
@@ -157,12 +157,16 @@ class Promises(Ledger):
         lost = [offset for offset in owed.records if offset >= start and offset not in at]
         if lost:
             found.append(f"{place}: {len(lost)} records lost that were promised, offsets {min(lost)} to {max(lost)}")
-        with self.lock:
-            told = dict(self.acked[place]) | {offset: stamp.number for offset, stamp in self.seen[place].items()}
+        told = self.told(place) | owed.records
         moved = [offset for offset, number in told.items() if offset in at and at[offset] != number]
         if moved:
             found.append(f"{place}: {len(moved)} records are not what was told, first offset {min(moved)}")
         return found
+
+    def told(self, place: Place) -> dict[int, int]:
+        """What is at each offset if anything is: it was acknowledged there, or read."""
+        with self.lock:
+            return dict(self.acked[place]) | {offset: stamp.number for offset, stamp in self.seen[place].items()}
 
     def settle(self, place: Place, end: int) -> int:
         """After a judged loss: what lay behind the end is nobody's any more; returns how many acknowledged ones."""

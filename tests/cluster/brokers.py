@@ -6,9 +6,10 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeAlias
 
 from broker_process import CAIRN, STOP_SECONDS, Broker, fixed_port, wait_until
 from cairnmq.wire.messages import MetadataRequest, MetadataResponse
@@ -32,14 +33,23 @@ WIRE_SECONDS = 5.0
 FAILURES = (AssertionError, OSError)
 """What a question ends with while a broker is away."""
 
+Rows: TypeAlias = dict[Place, MetadataResponse.MetadataResponsePartition]
+
 
 class Cluster:
     """Node ids count from 1. All share one metadata file, and reach one another through `links` alone."""
 
-    def __init__(self, directory: Path, *, settings: Mapping[str, str] | None = None, brokers: int = BROKERS) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        settings: Mapping[str, str] | None = None,
+        brokers: int = BROKERS,
+        metadata: Path | None = None,
+    ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
-        self.metadata = f"sqlite:{directory / 'cluster.db'}"
+        self.metadata = f"sqlite:{metadata or directory / 'cluster.db'}"
         self.links = Links(self._pids)
         self.brokers: dict[int, Broker] = {}
         for node in range(1, brokers + 1):
@@ -162,7 +172,7 @@ class Cluster:
             if row.leader_id < 0 or sorted(row.isr_nodes) != sorted(row.replica_nodes)
         ]
 
-    def described(self, node: int | None = None) -> dict[Place, MetadataResponse.MetadataTopic.MetadataPartition]:
+    def described(self, node: int | None = None) -> Rows:
         """All partitions as a broker tells them."""
         chosen = node or self.running[0]
         with WireClient(f"127.0.0.1:{self.brokers[chosen].port}", WIRE_SECONDS) as client:
@@ -170,6 +180,18 @@ class Cluster:
         return {
             Place(topic.name or "", row.partition_index): row for topic in answer.topics for row in topic.partitions
         }
+
+    def told(self, node: int | None = None) -> Rows:
+        """The same, once it answers."""
+        found: Rows = {}
+
+        def answers() -> bool:
+            with suppress(*FAILURES):
+                found.update(self.described(node))
+            return bool(found)
+
+        wait_until(answers, SYNC_SECONDS, "what a broker knows of its partitions")
+        return found
 
     def leader(self, place: Place) -> int:
         """Waits until there is one."""
@@ -191,9 +213,8 @@ class Cluster:
             answer = client.ask(MetadataRequest(topics=[], allow_auto_topic_creation=False), MetadataResponse)
         return answer.controller_id
 
-    def verify(self) -> None:
+    def verify(self, nodes: Iterable[int] = ()) -> None:
         """While no broker runs: each directory alone, and the replicas against each other."""
-        done = self.cairn(
-            "verify", *(str(broker.data) for broker in self.brokers.values()), "--metadata", self.metadata
-        )
+        directories = [str(self.brokers[node].data) for node in nodes or self.brokers]
+        done = self.cairn("verify", *directories, "--metadata", self.metadata)
         assert done.returncode == 0, f"cairn verify:\n{done.stdout}{done.stderr}"
