@@ -65,10 +65,15 @@ class _Link:
         self._socket.close()
 
     @property
+    def is_owed(self) -> bool:
+        """Something was asked here that has no response yet."""
+        return bool(self._state.pending)
+
+    @property
     def usable(self) -> bool:
         """A broker that says something while it owes nothing has hung up, as it does with idle connections: what was
         sent here would be lost."""
-        if not self.broken and not self._state.pending:
+        if not self.broken and not self.is_owed:
             poll = select.poll()
             poll.register(self._socket, select.POLLIN)
             if poll.poll(0):
@@ -334,6 +339,15 @@ class Client:
 
     def _exchange(self, asks: Sequence[Ask], deadline: float) -> list[object]:
         """Sends every request before it waits for any answer. A failure is put where the answer would be."""
+        try:
+            return self._receive(asks, self._send(asks, deadline), deadline)
+        except BaseException:  # Ctrl-C: what other brokers still respond would be taken for later responses
+            for link in self._links.values():
+                if link.is_owed:
+                    link.close()
+            raise
+
+    def _send(self, asks: Sequence[Ask], deadline: float) -> list[tuple[_Link, int] | ClientError]:
         sent: list[tuple[_Link, int] | ClientError] = []
         for ask in asks:
             try:
@@ -341,6 +355,11 @@ class Client:
                 sent.append((link, link.send(ask, deadline)))
             except ClientError as error:
                 sent.append(error)
+        return sent
+
+    def _receive(
+        self, asks: Sequence[Ask], sent: Sequence[tuple[_Link, int] | ClientError], deadline: float
+    ) -> list[object]:
         results: list[object] = []
         for ask, underway in zip(asks, sent, strict=True):
             if isinstance(underway, ClientError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+import signal
 import socket
 import threading
 import time
@@ -15,7 +16,7 @@ from broker_process import wait_until
 from cairnmq.client import blocking
 from cairnmq.client.blocking import Client, parse_bootstrap
 from cairnmq.client.errors import ClientError, Disconnected, GaveUp, Unreachable
-from cairnmq.client.session import Ask
+from cairnmq.client.session import Ask, Plan
 from cairnmq.codec.records import Record, build_batch
 from cairnmq.errors import ErrorCode
 from cairnmq.wire.apis import SERVED
@@ -391,3 +392,33 @@ def test_a_broker_that_stands_still_does_not_get_all_the_time_for_what_any_broke
         three.silent.add(1)
         assert len(client.metadata(["t"]).nodes) == 3
         assert three.brokers[1].requests(MetadataRequest) and three.asked(MetadataRequest) >= 3
+
+
+def test_who_is_interrupted_while_several_are_asked_takes_no_late_response_for_another_one() -> None:
+    """`cairn consume -g` under Ctrl-C: what a second leader still had to send met the commit."""
+    own, asked = threading.get_ident(), threading.Event()
+
+    def script(node: int, request: Message, header: RequestHeader) -> Message | bytes:
+        if isinstance(request, MetadataRequest):
+            return metadata({}, {number: broker.port for number, broker in brokers.items()})
+        if node == 1:
+            asked.wait(60)  # so that the client waits for 1, and has not read the response of 2
+            signal.pthread_kill(own, signal.SIGINT)
+            return ScriptedBroker.NO_ANSWER
+        asked.set()
+        return DescribeClusterResponse(cluster_id=f"by-{node}")
+
+    def both() -> Plan[None]:
+        yield [Ask(1, DescribeClusterRequest()), Ask(2, DescribeClusterRequest())]
+
+    def one() -> Plan[object]:
+        (answer,) = yield [Ask(2, DescribeClusterRequest())]
+        return answer
+
+    brokers = {node: ScriptedBroker(partial(script, node)) for node in (1, 2)}
+    with brokers[1], brokers[2], Client.connect(brokers[1].bootstrap) as client:
+        assert len(client.metadata([]).nodes) == 2
+        with pytest.raises(KeyboardInterrupt):
+            client.run(both())
+        answer = client.run(one())
+        assert isinstance(answer, DescribeClusterResponse) and answer.cluster_id == "by-2"

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -182,9 +183,14 @@ func (p *program) run(ctx context.Context, a *ask) (any, error) {
 }
 
 // client is the one that admin questions go through.
+// seeds takes one address or several, as bootstrap.servers of other clients does.
+func seeds(bootstrap string) kgo.Opt {
+	return kgo.SeedBrokers(strings.Split(bootstrap, ",")...)
+}
+
 func (p *program) client(bootstrap string) (*kgo.Client, error) {
 	if p.clients[bootstrap] == nil {
-		made, err := kgo.NewClient(kgo.SeedBrokers(bootstrap), kgo.MetadataMinAge(10*time.Millisecond))
+		made, err := kgo.NewClient(seeds(bootstrap), kgo.MetadataMinAge(10*time.Millisecond))
 		if err != nil {
 			return nil, err
 		}

@@ -37,7 +37,7 @@ func (p *program) join(a *ask) error {
 	ctx, stop := context.WithCancel(context.Background())
 	m := &member{name: a.Member, stop: stop}
 	options := []kgo.Opt{
-		kgo.SeedBrokers(a.Bootstrap),
+		seeds(a.Bootstrap),
 		kgo.ConsumerGroup(a.Group),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.SessionTimeout(time.Duration(a.SessionMs) * time.Millisecond),

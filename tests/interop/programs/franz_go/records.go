@@ -38,7 +38,7 @@ func chosen() kgo.Partitioner {
 
 func produce(ctx context.Context, a *ask) (any, error) {
 	options := []kgo.Opt{
-		kgo.SeedBrokers(a.Bootstrap),
+		seeds(a.Bootstrap),
 		kgo.RequiredAcks(acks[a.Acks]),
 		kgo.ProducerBatchCompression(codecs[a.Codec]),
 		kgo.ProducerBatchMaxBytes(a.SizeMax),
@@ -151,7 +151,7 @@ func (p *program) read(ctx context.Context, a *ask) (any, error) {
 		return records, nil
 	}
 	client, err := kgo.NewClient(
-		kgo.SeedBrokers(a.Bootstrap),
+		seeds(a.Bootstrap),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{a.Topic: from}),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.FetchMaxPartitionBytes(a.SizeMax),
@@ -191,7 +191,7 @@ func (p *program) openReader(a *ask) error {
 		from = kgo.NewOffset().AtEnd()
 	}
 	client, err := kgo.NewClient(
-		kgo.SeedBrokers(a.Bootstrap),
+		seeds(a.Bootstrap),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{a.Topic: {a.Partition: from}}),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.FetchMaxWait(time.Duration(a.WaitMs)*time.Millisecond),

@@ -17,7 +17,7 @@ type transactions struct {
 
 func openTransactional(ctx context.Context, a *ask, options ...kgo.Opt) (*kgo.Client, error) {
 	return kgo.NewClient(append([]kgo.Opt{
-		kgo.SeedBrokers(a.Bootstrap),
+		seeds(a.Bootstrap),
 		kgo.TransactionalID(a.TransactionalID),
 		kgo.TransactionTimeout(time.Duration(a.TimeoutMs) * time.Millisecond),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
@@ -81,7 +81,7 @@ func readCommitted(ctx context.Context, a *ask) (any, error) {
 		level = kgo.ReadCommitted()
 	}
 	client, err := kgo.NewClient(
-		kgo.SeedBrokers(a.Bootstrap), kgo.ConsumeTopics(a.Topic), kgo.FetchIsolationLevel(level),
+		seeds(a.Bootstrap), kgo.ConsumeTopics(a.Topic), kgo.FetchIsolationLevel(level),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(200*time.Millisecond),
 		kgo.KeepControlRecords(), // the last one of a partition says that everything before it was seen or left out
 	)
@@ -134,7 +134,7 @@ func transform(a *ask) (any, error) {
 
 func transformOnce(ctx context.Context, a *ask) (int64, error) {
 	session, err := kgo.NewGroupTransactSession(
-		kgo.SeedBrokers(a.Bootstrap),
+		seeds(a.Bootstrap),
 		kgo.TransactionalID(a.TransactionalID),
 		kgo.TransactionTimeout(10*time.Second),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),

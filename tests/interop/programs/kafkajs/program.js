@@ -21,7 +21,7 @@ const connect = async (bootstrap, patient) => {
   const name = `${bootstrap} ${patient}`
   if (!clients.has(name)) {
     const kafka = new Kafka({
-      brokers: [bootstrap],
+      brokers: bootstrap.split(','),
       logLevel: logLevel.NOTHING,
       requestTimeout: MILLIS,
       retry: { initialRetryTime: 50, maxRetryTime: 300, retries: patient ? 60 : 4 },
