@@ -157,7 +157,15 @@ def _verify_directory(root: str, journal_dir: str | None, readers: Readers) -> I
                 yield Finding(file, str(error))
         elif not Path(file).exists():
             yield _without_metadata(root, file, journal_disk)
-        yield from check(RealDisk(root), journal_disk, queues, root=root, journal_root=journal_root, counters=counters)
+        yield from check(
+            RealDisk(root),
+            journal_disk,
+            queues,
+            root=root,
+            journal_root=journal_root,
+            counters=counters,
+            is_of_cluster=readers.shared is not None,
+        )
     finally:
         for one in held:
             one.close()
@@ -210,6 +218,7 @@ def check(
     root: str = "data",
     journal_root: str = "journal",
     counters: Counters | None = None,
+    is_of_cluster: bool = False,
 ) -> Iterator[Finding]:
     """Everything below one data directory. `queues`, `counters`: None when the metadata is not at hand."""
     try:
@@ -245,7 +254,7 @@ def check(
                 if mark is not None and mark.split > 0:
                     yield Finding(journal_root, f"is missing, but the checkpoint contains journal {number}")
                 continue
-            journal = JournalCheck(journal_disk, number, mark, journal_root)
+            journal = JournalCheck(journal_disk, number, mark, journal_root, is_of_cluster=is_of_cluster)
             journals.append(journal)
             if journal_disk.exists(unsynced_name(str(number))):
                 doubt = f"{journal_root}/{unsynced_name(str(number))}"
