@@ -26,13 +26,19 @@ QUICK_GROUPS = {"group.initial.rebalance.delay.ms": "0", "group.min.session.time
 QUICK_TIME_LIMITS = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "100"}
 
 
+@pytest.fixture(scope="session")
+def broker_kind() -> type[Broker]:
+    """What tests take for a broker; in tests/interop_cluster it is three of them."""
+    return Broker
+
+
 @pytest.fixture
-def make_broker(tmp_path: Path) -> Iterator[Callable[..., Broker]]:
+def make_broker(tmp_path: Path, broker_kind: type[Broker]) -> Iterator[Callable[..., Broker]]:
     """Makes brokers that end with the test; takes Broker's own arguments."""
     made: list[Broker] = []
 
     def make(**options: object) -> Broker:
-        broker = Broker(tmp_path / f"broker{len(made)}", **options)  # type: ignore[arg-type]
+        broker = broker_kind(tmp_path / f"broker{len(made)}", **options)  # type: ignore[arg-type]
         made.append(broker)
         LIVE.append(broker)
         return broker
@@ -42,9 +48,9 @@ def make_broker(tmp_path: Path) -> Iterator[Callable[..., Broker]]:
 
 
 @pytest.fixture(scope="session")
-def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+def shared_broker(tmp_path_factory: pytest.TempPathFactory, broker_kind: type[Broker]) -> Iterator[Broker]:
     """One broker for all tests that only need some broker; each uses topics of its own."""
-    broker = Broker(tmp_path_factory.mktemp("shared-broker"), settings={**QUICK_GROUPS, **QUICK_TIME_LIMITS})
+    broker = broker_kind(tmp_path_factory.mktemp("shared-broker"), settings={**QUICK_GROUPS, **QUICK_TIME_LIMITS})
     LIVE.append(broker)
     broker.start()
     yield broker

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import LoadScopeScheduling
 
-LONG_SUITES = {"apache_kafka", "browser", "fuzz", "load", "spark"}
+LONG_SUITES = {"apache_kafka", "browser", "fuzz", "interop_cluster", "load", "spark"}
 
 SHARED = {"apache_kafka", "spark"}
 """Suites whose tests share one large program (Apache Kafka, a Spark session): all of them run in one process."""
@@ -30,6 +30,7 @@ FIRST = [
     "cluster",
     "crash",
     "interop",
+    "interop_cluster",
     "chaos",
     "faults",
     "fuzz",

@@ -92,6 +92,12 @@ def unused_name(test: str) -> str:
     return f"{plain.strip('-')}-{os.getpid()}-{next(counter)}"
 
 
+@pytest.fixture(scope="session")
+def replicas() -> int:
+    """That a topic has unless somebody asks for another number."""
+    return 1
+
+
 @pytest.fixture
 def relayed(make_broker: Callable[..., Broker]) -> Iterator[tuple[Broker, Recorder]]:
     """A broker, and what its clients send it."""

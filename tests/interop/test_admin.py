@@ -113,6 +113,7 @@ def test_alter_configs(client: Client, new_topic: NewTopic) -> None:
     client.alter_configs(topic, {"max.message.bytes": "2000", "retention.ms": "1000000"})
     configs = client.topic_configs(topic)
     assert (configs["max.message.bytes"], configs["retention.ms"]) == ("2000", "1000000")
+    assert client.bounds(topic, 0) == (0, 1)  # whoever leads it has heard of them then
     with pytest.raises(Refused):
         client.produce(topic, [Sent(b"x" * 3000)])
     for wrong in ({"max.message.bites": "1"}, {"max.message.bytes": "many"}):

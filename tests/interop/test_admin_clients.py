@@ -203,9 +203,10 @@ def test_features_and_quorum(python: Any) -> None:
     assert partition["high_watermark"] == voter["log_end_offset"] > 0
 
 
-def test_the_cluster_and_its_topics(librdkafka: AdminClient, new_topic: Callable[..., str]) -> None:
+def test_the_cluster_and_its_topics(librdkafka: AdminClient, new_topic: Callable[..., str], replicas: int) -> None:
     cluster = librdkafka.describe_cluster(include_authorized_operations=True).result(SECONDS)
-    assert cluster.controller.id == cluster.nodes[0].id and cluster.authorized_operations
+    assert len(cluster.nodes) == replicas and cluster.authorized_operations
+    assert cluster.controller.id in {node.id for node in cluster.nodes}
     topic = new_topic(partitions=3)
     (described,) = librdkafka.describe_topics(TopicCollection([topic])).values()
-    assert [len(each.isr) for each in described.result(SECONDS).partitions] == [1, 1, 1]
+    assert [len(each.isr) for each in described.result(SECONDS).partitions] == [replicas] * 3

@@ -116,9 +116,9 @@ def test_a_closed_pipe_is_quiet(cairn: Shell, topic: str) -> None:
         consumer.wait()
 
 
-def test_the_life_of_a_topic(cairn: Shell, topic: str) -> None:
+def test_the_life_of_a_topic(cairn: Shell, topic: str, replicas: int) -> None:
     listed = {row["name"]: row for row in json.loads(cairn("topic", "list", "--json").out)}
-    assert listed[topic] == {"name": topic, "partitions": 3, "replicas": 1, "messages": 0, "bytes": 0}
+    assert listed[topic] == {"name": topic, "partitions": 3, "replicas": replicas, "messages": 0, "bytes": 0}
     assert f"{topic} " in cairn("topic", "list").out.decode()
     twice = cairn("topic", "create", topic, code=1).errors
     assert twice == f"cairn: Topic '{topic}' already exists (TOPIC_ALREADY_EXISTS)\n"

@@ -45,7 +45,7 @@ def test_settings_of_brokers(cairn: Shell) -> None:
         (row,) = [line.split() for line in cairn("config", "list").lines if line.startswith("message.max.bytes")]
         assert row == ["message.max.bytes", "2000000", "set", "for", "all", "brokers", "any", "time"]
         cairn("config", "set", "message.max.bytes=3000000", "--broker", "1")
-        (told,) = json.loads(cairn("config", "get", "message.max.bytes", "--json").out)
+        (told,) = json.loads(cairn("config", "get", "message.max.bytes", "--json", "--broker", "1").out)
         assert (told["value"], told["source"], told["dynamic"]) == ("3000000", "set for this broker", True)
         cairn("config", "unset", "message.max.bytes", "--broker", "1")
         assert cairn("config", "get", "message.max.bytes").lines == ["2000000"]
@@ -126,11 +126,11 @@ def test_disks(cairn: Shell, topic: str, shared_broker: Broker) -> None:
     assert str(shared_broker.data) in shown and topic in shown and "KiB" in shown
 
 
-def test_a_live_table_at_a_terminal(cairn: Shell, topic: str) -> None:
+def test_a_live_table_at_a_terminal(cairn: Shell, topic: str, replicas: int) -> None:
     with cairn.at_terminal("topic", "list", topic, "--watch", "0.1") as page:
         page.wait_for("\x1b[1mNAME")
         cairn("produce", topic, stdin=b"x\n" * 77)
-        page.wait_for(f"{topic}           3         1        77")
+        page.wait_for(f"{topic}           3         {replicas}        77")
         page.process.send_signal(signal.SIGINT)
         assert page.process.wait(SECONDS) == 130
     with cairn.at_terminal("topic", "list", topic, NO_COLOR="1") as page:

@@ -25,9 +25,9 @@ REFUSALS = (87, -1)  # INVALID_RECORD; aiokafka has no word for it
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+def broker(tmp_path_factory: pytest.TempPathFactory, broker_kind: type[Broker]) -> Iterator[Broker]:
     """Looks often for what can be compacted."""
-    made = Broker(tmp_path_factory.mktemp("compacted"), settings=SETTINGS)
+    made = broker_kind(tmp_path_factory.mktemp("compacted"), settings=SETTINGS)
     made.start()
     yield made
     made.close()

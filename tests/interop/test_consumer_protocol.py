@@ -41,9 +41,9 @@ NEEDS = ["consumer protocol"]
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+def broker(tmp_path_factory: pytest.TempPathFactory, broker_kind: type[Broker]) -> Iterator[Broker]:
     """Sessions and heartbeats are the broker's to set, so these tests have one of their own."""
-    made = Broker(tmp_path_factory.mktemp("consumer-protocol"), settings=QUICK)
+    made = broker_kind(tmp_path_factory.mktemp("consumer-protocol"), settings=QUICK)
     made.start()
     yield made
     made.close()

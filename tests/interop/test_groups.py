@@ -370,15 +370,18 @@ class Aging:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def aging(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aging | None]:
+def aging(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, broker_kind: type[Broker]
+) -> Iterator[Aging | None]:
     """Set up before the first test of this file, if the last one is to run at all."""
-    wanted = [item for item in request.session.items if getattr(item, "originalname", "") == "test_expired_offsets"]
+    mine = [item for item in request.session.items if item.path == request.path]
+    wanted = [item for item in mine if getattr(item, "originalname", "") == "test_expired_offsets"]
     if not wanted:
         yield None
         return
     settings = {**QUICK_GROUPS, "offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "200"}
     tested = [item.callspec.params["client"] for item in wanted]  # type: ignore[attr-defined]
-    broker = Broker(tmp_path_factory.mktemp("aging"), settings=settings)
+    broker = broker_kind(tmp_path_factory.mktemp("aging"), settings=settings)
     made = Aging()
     try:
         made.start(broker.start(), [name for name in tested if name not in PROGRAMS or shutil.which(PROGRAMS[name])])

@@ -21,7 +21,7 @@ from cairnmq.broker.memory_budget import Budget
 from cairnmq.broker.metrics import Metrics
 from cairnmq.broker.opened import OpenMetadata, OpenStorage
 from cairnmq.broker.requests.router import Router
-from cairnmq.broker.routes import build_router
+from cairnmq.broker.routes import ABOUT_TOPICS, build_router
 from cairnmq.broker.storage_loop.queue_sizes import LogSizes
 from cairnmq.broker.storage_loop.store import Store
 from cairnmq.settings.broker import BrokerConfig
@@ -93,6 +93,8 @@ def assemble(
     else:
         cluster = ClusterNode(joined, node.cluster_id, store, catalog, leadership, coordinators, slots_wanted, wall)
     router = build_router()
+    if cluster is not None:
+        router.delay(ABOUT_TOPICS, cluster.catch_up)
     ctx = Context(
         store=store,
         catalog=catalog,
@@ -100,6 +102,7 @@ def assemble(
         leadership=leadership,
         elections=NoElections(node.node_id) if cluster is None else cluster.elections,
         cluster_report=None if cluster is None else cluster.report,
+        catch_up=None if cluster is None else cluster.catch_up,
         router=router,
         clock=wall,
         metrics=Metrics(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
@@ -51,7 +51,8 @@ class Served(Protocol):
 
 class Context(Struct, frozen=True, eq=False, kw_only=True):
     """`clock` gives dates. `large_polls`: call these and parked fetches of many partitions respond now.
-    `cluster_report`: what this broker knows of the others; None on one node."""
+    `cluster_report`: what this broker knows of the others. `catch_up`: until it knows what the metadata say now. Both
+    are None on one node."""
 
     store: Store
     catalog: LiveCatalog
@@ -59,6 +60,7 @@ class Context(Struct, frozen=True, eq=False, kw_only=True):
     leadership: Leadership
     elections: Elections
     cluster_report: Callable[[], DescribeJournalsResponse] | None = None
+    catch_up: Callable[[], Awaitable[None]] | None = None
     router: Served
     clock: Callable[[], int]
     metrics: Metrics

@@ -37,6 +37,26 @@ from cairnmq.broker.handlers.produce import ProduceHandler
 from cairnmq.broker.requests.router import Router
 from cairnmq.wire import apis
 
+ABOUT_TOPICS = (
+    apis.METADATA,
+    apis.LIST_OFFSETS,
+    apis.DELETE_TOPICS,
+    apis.DELETE_RECORDS,
+    apis.CREATE_PARTITIONS,
+    apis.DESCRIBE_CONFIGS,
+    apis.ALTER_CONFIGS,
+    apis.INCREMENTAL_ALTER_CONFIGS,
+    apis.LIST_CONFIG_RESOURCES,
+    apis.DESCRIBE_CLIENT_QUOTAS,
+    apis.DESCRIBE_LOG_DIRS,
+    apis.DESCRIBE_PRODUCERS,
+    apis.DESCRIBE_TOPIC_PARTITIONS,
+    apis.ELECT_LEADERS,
+    apis.ALTER_PARTITION_REASSIGNMENTS,
+)
+"""Answered from the metadata. A client that made a topic at one broker may ask the next one at once. Requests that move
+records or offsets are not among them: their clients try again."""
+
 
 def build_router() -> Router:
     """Everything that is served, and therefore advertised if the key is Kafka's."""

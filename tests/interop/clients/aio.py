@@ -228,7 +228,11 @@ class AiokafkaClient:
 
     def create_topic(self, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
         async def ask(admin: AIOKafkaAdminClient) -> None:
-            response = await admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=dict(configs or {}))])
+            # It wants a number; one broker has as many replicas as it may have by default, and so have three.
+            replicas = len((await admin.describe_cluster())["brokers"])
+            response = await admin.create_topics(
+                [NewTopic(topic, partitions, replicas, topic_configs=dict(configs or {}))]
+            )
             for _, code, text in response.topic_errors:
                 check(code, text)
 

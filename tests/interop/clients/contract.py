@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, NamedTuple, Protocol
 
 Headers = tuple[tuple[str, bytes | None], ...]
+REPLICAS = -1
+"""Of topics that clients make: as many as the broker says, 1 on one node and 3 on three."""
 
 
 class Sent(NamedTuple):

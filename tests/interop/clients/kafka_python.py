@@ -16,7 +16,7 @@ with warnings.catch_warnings():
     from kafka.admin import ConfigResource, ConfigResourceType
     from kafka.errors import KafkaError
 
-from interop.clients.contract import Got, Refused, Sent
+from interop.clients.contract import REPLICAS, Got, Refused, Sent
 
 SECONDS = 60.0
 LOG_APPEND_TIME = 1
@@ -185,7 +185,7 @@ class KafkaPythonClient:
         return None if found is None else int(found.offset)
 
     def create_topic(self, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
-        new = {"num_partitions": partitions, "replication_factor": 1, "configs": dict(configs or {})}
+        new = {"num_partitions": partitions, "replication_factor": REPLICAS, "configs": dict(configs or {})}
         refuse_or(lambda: self.admin.create_topics({topic: new}))
 
     def delete_topic(self, topic: str) -> None:

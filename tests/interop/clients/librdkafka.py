@@ -28,7 +28,7 @@ from confluent_kafka.admin import (
     NewTopic,
 )
 
-from interop.clients.contract import Got, Refused, Sent
+from interop.clients.contract import REPLICAS, Got, Refused, Sent
 
 SECONDS = 60.0
 
@@ -197,7 +197,7 @@ class LibrdkafkaClient:
             consumer.close()
 
     def create_topic(self, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
-        new = NewTopic(topic, partitions, 1, config=dict(configs or {}))
+        new = NewTopic(topic, partitions, REPLICAS, config=dict(configs or {}))
         answer(self.admin.create_topics([new], request_timeout=SECONDS)[topic])
 
     def delete_topic(self, topic: str) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from interop.clients.contract import Got, Refused, Sent
+from interop.clients.contract import REPLICAS, Got, Refused, Sent
 
 PROGRAMS_DIR = Path(__file__).parents[3] / ".tools" / "bin"
 ANSWER_SECONDS = 150.0
@@ -199,7 +199,7 @@ class ProgramClient:
         return found
 
     def create_topic(self, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
-        self.ask("create_topic", topic=topic, partitions=partitions, configs=dict(configs or {}))
+        self.ask("create_topic", topic=topic, partitions=partitions, replicas=REPLICAS, configs=dict(configs or {}))
 
     def delete_topic(self, topic: str) -> None:
         self.ask("delete_topic", topic=topic)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 
 import pytest
 
 from cairnmq.broker.options import Address
 from cairnmq.broker.start_errors import CannotServe
-from cairnmq.errors import Outdated
+from cairnmq.errors import Corrupt, Fault, Outdated
+from cairnmq.metadata.catalog import Catalog
+from cairnmq.metadata.sqlite import SqliteStore
 from cairnmq.storage.recovery.clean_stop import CLEAN_STOP
 from unit.broker.cluster.rig import OneBroker, cluster
 from unit.broker.rig import scenario, until
@@ -23,12 +25,20 @@ async def refused(one: OneBroker, match: str, kind: type[Exception] = CannotServ
 
 
 @scenario
-async def test_a_directory_with_metadata_of_its_own_is_refused(tmp_path: Path) -> None:
-    one = OneBroker(1, tmp_path)
-    one.data.mkdir()
-    (one.data / "meta.db").write_bytes(b"of a broker that is alone")
-    await refused(one, "metadata of a broker that is alone")
-    assert not one.metadata.exists(), "the shared file was not made"
+async def test_metadata_of_a_broker_that_was_alone_move_into_an_empty_store_only(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 1):
+        second = OneBroker(2, tmp_path)
+        second.data.mkdir()
+        own = second.data / "meta.db"
+        with closing(SqliteStore(str(own))) as store:
+            catalog = Catalog(store, node_id=2)
+            catalog.load()
+            catalog.name_cluster()
+            catalog.close()
+        await refused(second, "only an empty store takes them over", Fault)
+        assert own.exists(), "and they are as they were"
+        own.write_bytes(b"no metadata at all")
+        await refused(second, "not a database", Corrupt)
 
 
 async def one_life(directory: Path, *, acknowledged: bytes = b"") -> int:

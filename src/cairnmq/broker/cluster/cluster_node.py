@@ -187,6 +187,10 @@ class ClusterNode:
 
     # ------------------------------------------------------------------------------------------- the metadata say
 
+    async def catch_up(self) -> None:
+        """Until this broker knows what the metadata say now."""
+        await self._loop.catch_up()
+
     async def _refresh(self) -> None:
         await self._catalog.refresh()
         self._changed(self._loop.cluster)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TypeVar
 
 from cairnmq.broker.cluster.cluster_store import ClusterStore
@@ -19,6 +20,7 @@ log = logging.getLogger("cairnmq.broker")
 T = TypeVar("T")
 
 LOOK_SECONDS = 0.05
+CATCH_UP_SECONDS = 0.5  # a store that is away keeps nobody waiting for longer
 
 OnChange = Callable[[ClusterImage], None]
 
@@ -48,6 +50,8 @@ class MetadataLoop:
         self._told = self.cluster, catalog.image.slots
         self._renew_at_ms = 0
         self._task: asyncio.Task[None] | None = None
+        self._folding = asyncio.Lock()
+        self._wanted: asyncio.Task[None] | None = None  # a look that has not begun
 
     @property
     def cluster(self) -> ClusterImage:
@@ -76,6 +80,10 @@ class MetadataLoop:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
+        if self._wanted is not None:
+            self._wanted.cancel()
+        async with self._folding:  # what has begun
+            self._wanted = None
 
     async def call(self, work: Callable[[], T]) -> T:
         """Any blocking call on the metadata thread. What it changed is told before it returns. Not to be called while
@@ -100,11 +108,27 @@ class MetadataLoop:
     async def _look(self) -> None:
         if self._clock() >= self._renew_at_ms:
             await self._renew()
+        await self._fold()
+
+    async def _fold(self) -> None:
         if await self._catalog.call(self.store.look):
             await self._catalog.refresh()
         else:
             await self._catalog.adopt()
         self._tell()
+
+    async def catch_up(self) -> None:
+        """What others have changed until now is known, unless the store is away. All who ask before a look begins share
+        it."""
+        if self._wanted is None:
+            self._wanted = asyncio.get_running_loop().create_task(self._look_once())
+        await asyncio.wait({self._wanted}, timeout=CATCH_UP_SECONDS)
+
+    async def _look_once(self) -> None:
+        async with self._folding:
+            self._wanted = None
+            with suppress(Fault):  # the loop says it
+                await self._fold()
 
     async def _renew(self) -> None:
         begun_ms = self._clock()

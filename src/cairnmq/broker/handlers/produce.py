@@ -12,6 +12,7 @@ from cairnmq.broker.requests.deadlines import Deadlines
 from cairnmq.broker.requests.produce_acks import ALL, ProduceAcks
 from cairnmq.broker.requests.queue_lookup import NO_PARTITION, find_queue, live_queues
 from cairnmq.broker.requests.reply import CloseConnection, Outcome, Reply
+from cairnmq.broker.requests.unknown_topics import UnknownTopics
 from cairnmq.codec.batch import CODEC_MASK, HEADER_SIZE, TRANSACTIONAL_BIT, BatchHeader, read_header
 from cairnmq.codec.compression import CodecMissing, Undecodable
 from cairnmq.errors import ErrorCode, Refusal
@@ -52,10 +53,11 @@ NO_TOPIC_ID = Refusal(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
 
 
 class ProduceHandler:
-    """Holds the time limits of one broker's requests."""
+    """Holds the time limits of one broker's requests, and those that wait for news of topics."""
 
     def __init__(self) -> None:
         self.deadlines = Deadlines()
+        self.unknown = UnknownTopics()
 
     def handle(self, ctx: Context, header: RequestHeader, frame: memoryview, position: int) -> Outcome:
         request, _ = decode(ProduceRequest, header.api_version, frame, position)
@@ -64,6 +66,10 @@ class ProduceHandler:
             return produce.refuse(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}; 0, 1 or -1 (all)")
         if request.transactional_id is not None and header.api_version >= EPOCH_PER_TRANSACTION_SINCE:
             return produce.enter(request.transactional_id)
+        catch_up = ctx.catch_up
+        if catch_up is not None and (produce.has_unknown or self.unknown.holds(produce.topics)):
+            self.unknown.wait(produce.topics(), catch_up, produce.begin_later)
+            return produce.reply
         return produce.begin()
 
 
@@ -71,13 +77,14 @@ class _Produce:
     """One request on its way: appended, then waiting for its journals, then answered."""
 
     __slots__ = (
-        "ctx", "version", "request", "queues", "terms", "reply", "acks", "keyless", "unnamed", "room",
+        "ctx", "version", "request", "has_unknown", "queues", "terms", "reply", "acks", "keyless", "unnamed", "room",
     )  # fmt: skip
 
     def __init__(self, ctx: Context, version: int, request: ProduceRequest, deadlines: Deadlines) -> None:
         self.ctx = ctx
         self.version = version
         self.request = request
+        self.has_unknown = False
         self.terms = ctx.leadership.terms
         self.queues = [self._queues_of(topic) for topic in request.topic_data]
         self.reply = Reply()
@@ -130,6 +137,14 @@ class _Produce:
 
         unpacking.run(self._queue_ids(), look, go_on)
         return self.reply
+
+    def begin_later(self) -> None:
+        self._resume(self.begin)
+
+    def topics(self) -> set[str | bytes]:
+        """As the request names them."""
+        by_id = self.version >= TOPIC_IDS_SINCE
+        return {topic.topic_id if by_id else topic.name for topic in self.request.topic_data}
 
     def _queue_ids(self) -> Counter[int]:
         return Counter(queue.queue_id for of_topic in self.queues for queue in of_topic if isinstance(queue, Queue))
@@ -206,11 +221,11 @@ class _Produce:
         if self.version >= TOPIC_IDS_SINCE:
             topic = image.topic_by_id(asked.topic_id)
             if topic is None:
-                refusal = NO_TOPIC_ID
+                refusal, self.has_unknown = NO_TOPIC_ID, True
         else:
             topic = image.topic(asked.name)
             if topic is None:
-                refusal = check_name(asked.name) or NO_PARTITION
+                refusal, self.has_unknown = check_name(asked.name) or NO_PARTITION, True
         return [find_queue(self.ctx, topic, data.index, refusal) for data in asked.partition_data]
 
     def _append(self) -> Outcome:

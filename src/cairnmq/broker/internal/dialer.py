@@ -49,9 +49,13 @@ class Dialer:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self.links: dict[int, Link] = {}
         self.trouble: dict[int, str] = {}  # why there is no link to a peer
+        self._is_closed = False
 
     def want(self, peers: Mapping[int, Address]) -> None:
-        """Links to these brokers, and to no others, with this broker's identity as it is now."""
+        """Links to these brokers, and to no others, with this broker's identity as it is now. None after `close`: the
+        metadata may still change."""
+        if self._is_closed:
+            return
         own = self._identity()
         for broker in [*self._tasks]:
             if peers.get(broker) != self._addresses[broker]:
@@ -65,7 +69,8 @@ class Dialer:
                 self._tasks[broker] = asyncio.get_running_loop().create_task(self._keep(broker, address))
 
     async def close(self) -> None:
-        """Closes all links."""
+        """Closes all links, for good."""
+        self._is_closed = True
         tasks = list(self._tasks.values())
         for broker in [*self._tasks]:
             self._drop(broker)

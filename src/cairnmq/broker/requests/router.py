@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from cairnmq.broker.requests.reply import AwaitedReply, Outcome, Response
+from cairnmq.broker.requests.reply import AwaitedReply, Outcome, Reply, Response
 from cairnmq.errors import ErrorCode
 from cairnmq.types import Buffer
 from cairnmq.wire.apis import API_VERSIONS, APIS, INTERNAL_FROM, SERVED, request_class
@@ -46,6 +48,31 @@ def as_handler(handler: Handler | AsyncHandler) -> Handler:
     return begin
 
 
+def _delayed(call: RawHandler, until: Callable[[], Awaitable[None]]) -> RawHandler:
+    async def respond(ctx: Context, header: RequestHeader, frame: memoryview, position: int) -> Response:
+        await until()
+        return await _respond(call(ctx, header, frame, position))
+
+    def begin(ctx: Context, header: RequestHeader, frame: memoryview, position: int) -> Outcome:
+        # The connection receives more into what the frame is a part of.
+        return AwaitedReply(respond(ctx, header, memoryview(bytes(frame)), position))
+
+    return begin
+
+
+async def _respond(outcome: Outcome) -> Response:
+    """What a handler responds, now or later."""
+    if not isinstance(outcome, Reply):
+        return outcome
+    if not outcome.done:
+        done = asyncio.get_running_loop().create_future()
+        outcome.deliver = lambda reply: done.set_result(None)
+        await done
+    if outcome.failure is not None:
+        raise outcome.failure
+    return outcome.response
+
+
 class Router:
     """Filled once at start, read by every connection."""
 
@@ -69,6 +96,11 @@ class Router:
         api = APIS[key]
         low, high = SERVED[key] if key < INTERNAL_FROM else (api.min, api.max)
         self.routes[key] = Route(key, api.name, low, max(low, api.min), high, handler)
+
+    def delay(self, keys: Iterable[int], until: Callable[[], Awaitable[None]]) -> None:
+        """Requests of these keys are read when `until` has ended, which begins when they come."""
+        for key in keys:
+            self.routes[key] = replace(self.routes[key], call=_delayed(self.routes[key].call, until))
 
     def unsupported_api_versions(self) -> list[Buffer]:
         """KIP-511: a too new ApiVersions gets a response in version 0, naming the range of ApiVersions itself."""

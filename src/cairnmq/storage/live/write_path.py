@@ -80,7 +80,6 @@ class WritePath(JournalPath):
         self._unreplicated: deque[Write] = deque()  # written; always empty with one replica
         self._moved_end = 0  # behind the last fact that moved a log start, of whatever queue
         self.epoch_start = journal.end
-        self._epoch_before = journal.epoch
         self._elected_ms: int | None = None
         self._epoch_before = journal.epoch  # of the entry before
 
@@ -385,8 +384,6 @@ class WritePath(JournalPath):
             journal.taken_back(staged.group)
             undo([staged])
         assert journal.staged_end == journal.end
-        if journal.end == self.epoch_start:  # not even the head of the epoch was written
-            journal.epoch = journal.synced_file.epoch = self._epoch_before
         undo(reversed(self._unreplicated))
         self._unreplicated.clear()
         self.lines.led_elsewhere()

@@ -130,7 +130,7 @@ func createTopic(ctx context.Context, admin *kadm.Client, a *ask) error {
 	for name, value := range a.Configs {
 		configs[name] = kadm.StringPtr(value)
 	}
-	_, err := admin.CreateTopic(ctx, partitions, 1, configs, a.Topic)
+	_, err := admin.CreateTopic(ctx, partitions, a.Replicas, configs, a.Topic)
 	return err
 }
 

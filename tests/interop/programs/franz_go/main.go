@@ -38,6 +38,7 @@ type ask struct {
 	Records     []sent            `json:"records"`
 	Configs     map[string]string `json:"configs"`
 	Total       int               `json:"total"`
+	Replicas    int16             `json:"replicas"`
 	Before      int64             `json:"before"`
 	Group       string            `json:"group"`
 	Member      string            `json:"member"`

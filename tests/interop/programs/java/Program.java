@@ -335,7 +335,7 @@ public final class Program {
     }
 
     private Object createTopic(JsonNode ask) throws Exception {
-        NewTopic wanted = new NewTopic(topic(ask), ask.get("partitions").asInt(), (short) 1);
+        NewTopic wanted = new NewTopic(topic(ask), ask.get("partitions").asInt(), (short) ask.get("replicas").asInt());
         wanted.configs(JSON.convertValue(ask.get("configs"), JSON.getTypeFactory()
             .constructMapType(HashMap.class, String.class, String.class)));
         admin(ask).createTopics(List.of(wanted)).all().get();

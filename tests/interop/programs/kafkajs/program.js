@@ -87,7 +87,7 @@ const OPS = {
   // It answers false where the broker said that the topic exists.
   create_topic: async (ask, { admin }) => {
     const configEntries = Object.entries(ask.configs).map(([name, value]) => config(name, value))
-    const topic = { topic: ask.topic, numPartitions: ask.partitions, replicationFactor: 1, configEntries }
+    const topic = { topic: ask.topic, numPartitions: ask.partitions, replicationFactor: ask.replicas, configEntries }
     if (!(await admin.createTopics({ topics: [topic], waitForLeaders: true }))) {
       throw Object.assign(new Error('the topic exists'), { code: 36 })
     }

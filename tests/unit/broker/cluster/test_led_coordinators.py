@@ -41,6 +41,7 @@ async def test_they_are_loaded_once_ready_and_with_slots() -> None:
         assert not told.told, "what earlier leaders wrote may still be taken back"
         desk.asked(B)
         desk.asked(C)
+        await until(lambda: desk.replica.is_settled)
         told.image.slots = None
         led.look(desk.replica)
         assert not told.told, "there is nothing to coordinate yet"
@@ -58,6 +59,7 @@ async def test_they_are_loaded_once_ready_and_with_slots() -> None:
         assert len(told.told) == 2
         desk.asked(B)
         desk.asked(C)
+        await until(lambda: desk.replica.is_settled)
         led.look(desk.replica)
         assert told.told[2:] == [("lead", JOURNAL, 22)]
 
@@ -69,6 +71,6 @@ async def test_journals_without_slots_have_no_coordinator() -> None:
         told.image.slots = Slots(3, 1, (9,))
         led = LedCoordinators(cast(Any, told), cast(Any, told), desk.store)
         await desk.lead(replace(RECORD, isr=(RECORD.isr[0],)))
-        assert desk.replica.is_ready
+        await until(lambda: desk.replica.is_ready)
         led.look(desk.replica)
         assert not told.told

@@ -78,6 +78,27 @@ async def test_what_another_broker_changes_is_told(tmp_path: Path) -> None:
 
 
 @scenario
+async def test_who_catches_up_knows_what_others_changed_before(tmp_path: Path) -> None:
+    async with watched(tmp_path) as one:
+        two = await one.catalog.call(lambda: one.machines.broker(2))
+        await one.loop.close()  # it does not look by itself
+        looks, look = 0, one.store.look
+
+        def counted() -> None:
+            nonlocal looks
+            looks += 1
+            look()
+
+        one.store.look = counted  # type: ignore[method-assign]
+        for number in range(3):
+            await one.catalog.call(lambda number=number: two.made(f"t{number}", factor=2))  # type: ignore[misc]
+            assert one.catalog.image.topic(f"t{number}") is None
+            await asyncio.gather(*(one.loop.catch_up() for _ in range(50)))
+            assert one.catalog.image.topic(f"t{number}") is not None
+            assert looks == number + 1, "one look for all that came before it began"
+
+
+@scenario
 async def test_an_own_change_is_told_before_the_call_returns(tmp_path: Path) -> None:
     async with watched(tmp_path) as one:
         assert await one.loop.call(one.cluster.elect_controller)

@@ -29,7 +29,7 @@ async def test_what_was_noted_is_known_again() -> None:
     state = found(LED, ReplicaNote(150, 90, 20))
     assert state.known == KnownEnds(150, 90, 20)
     assert state.history.starts() == [(20, 0)] and state.history.end == state.path.journal.end
-    assert not state.is_damaged and state.told_trouble is None and state.split_end == 0
+    assert state.told_trouble is None and state.split_end == 0
     state.store.loops.close()
 
 

@@ -306,6 +306,31 @@ async def test_pipelined_batches_keep_their_order(tmp_path: Path) -> None:
 
 
 @scenario
+async def test_batches_for_a_topic_that_another_broker_has_just_made_keep_their_order(tmp_path: Path) -> None:
+    """The first was refused while the topic was unknown and the next taken: whoever is new may begin anywhere."""
+    async with open_rig(tmp_path) as rig:
+        looks = 0
+
+        async def catch_up() -> None:
+            nonlocal looks
+            looks += 1
+            if looks == 1:
+                await rig.create("a")
+                asked.append(asyncio.ensure_future(send(rig, numbered(3))))  # finds the topic, and others before it
+                await asyncio.sleep(0)
+
+        rig.ctx = replace(rig.ctx, catch_up=catch_up)
+        asked = [asyncio.ensure_future(send(rig, numbered(sequence))) for sequence in range(3)]
+        await asyncio.gather(*asked)
+        assert [each.result() for each in asked] == [(0, sequence) for sequence in range(4)]
+        assert await send(rig, numbered(4)) == (0, 4) and looks == 2, "what is known costs no look"
+        assert (await rig.produce("none", batch(b"x"))).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        with pytest.raises(CloseConnection):
+            await rig.produce("none", batch(b"x"), acks=0)
+        assert looks == 4
+
+
+@scenario
 async def test_producers_are_told_apart_by_partition_and_id(tmp_path: Path) -> None:
     async with open_rig(tmp_path) as rig:
         await rig.create("a", partitions=2)

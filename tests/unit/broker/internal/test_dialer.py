@@ -78,6 +78,9 @@ async def test_each_peer_gets_a_link() -> None:
     await asyncio.sleep(0)
     assert all(link.closed.done() for _, link in dialing.opened)
     assert dialing.dialer.links == {} and dialing.refused == []
+    dialing.dialer.want(wanted)
+    await asyncio.sleep(0.05)
+    assert len(dialing.opened) == 2, "a closed one opens none, whatever the metadata say then"
     for listener, _ in listeners:
         await listener.close()
 

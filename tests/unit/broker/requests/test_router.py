@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from cairnmq.broker.requests.reply import AwaitedReply
+from cairnmq.broker.requests.reply import AwaitedReply, Reply
 from cairnmq.broker.requests.router import Router, as_handler
 from cairnmq.broker.routes import build_router
-from cairnmq.wire.apis import METADATA, PRODUCE, SERVED
+from cairnmq.wire.apis import FETCH, LIST_OFFSETS, METADATA, PRODUCE, SERVED
 
 
 def test_the_table_serves_exactly_what_is_promised() -> None:
@@ -31,6 +31,44 @@ def test_a_key_has_one_handler() -> None:
 
 def test_two_brokers_share_no_state() -> None:
     assert build_router().routes[METADATA].call.__self__ is not build_router().routes[METADATA].call.__self__  # type: ignore[attr-defined]
+
+
+def test_delayed_requests_see_what_came_meanwhile() -> None:
+    known: list[bytes] = []
+    parked = Reply()
+
+    async def until() -> None:
+        await asyncio.sleep(0)
+        known.append(b"news")
+
+    async def answer_later(ctx: Any, header: Any, request: Any) -> Any:
+        await asyncio.sleep(0)
+        return [*known]
+
+    async def ask(key: int) -> Any:
+        nothing: Any = None
+        frame = bytearray(b"request")
+        reply = router.routes[key].call(nothing, nothing, memoryview(frame), 3)
+        frame[:] = b"another"  # what the connection receives next
+        assert isinstance(reply, AwaitedReply) and reply._work is not None
+        asyncio.get_running_loop().call_later(0.01, lambda: parked.open and parked.complete([b"at last"]))
+        return await reply._work
+
+    router = Router()
+    router.add_raw(METADATA, lambda ctx, header, frame, position: [*known, bytes(frame[position:])])
+    router.add_raw(LIST_OFFSETS, lambda ctx, header, frame, position: AwaitedReply(answer_later(ctx, header, frame)))
+    router.add_raw(FETCH, lambda ctx, header, frame, position: parked)
+    at_once = router.routes[FETCH].call
+    router.delay([METADATA, LIST_OFFSETS], until)
+    assert router.routes[FETCH].call is at_once
+    assert asyncio.run(ask(METADATA)) == [b"news", b"uest"]
+    assert asyncio.run(ask(LIST_OFFSETS)) == [b"news", b"news"]
+    router.delay([FETCH], until)
+    assert asyncio.run(ask(FETCH)) == [b"at last"], "one that is parked, too"
+    parked = Reply()
+    parked.fail(ValueError("of the handler"))
+    with pytest.raises(ValueError, match="of the handler"):
+        asyncio.run(ask(FETCH))
 
 
 def test_a_coroutine_function_becomes_a_reply() -> None:
