@@ -164,7 +164,7 @@ def _verify_directory(root: str, journal_dir: str | None, readers: Readers) -> I
             root=root,
             journal_root=journal_root,
             counters=counters,
-            is_of_cluster=readers.shared is not None,
+            in_cluster=readers.shared is not None,
         )
     finally:
         for one in held:
@@ -218,7 +218,7 @@ def check(
     root: str = "data",
     journal_root: str = "journal",
     counters: Counters | None = None,
-    is_of_cluster: bool = False,
+    in_cluster: bool = False,
 ) -> Iterator[Finding]:
     """Everything below one data directory. `queues`, `counters`: None when the metadata is not at hand."""
     try:
@@ -254,8 +254,7 @@ def check(
                 if mark is not None and mark.split > 0:
                     yield Finding(journal_root, f"is missing, but the checkpoint contains journal {number}")
                 continue
-            journal = JournalCheck(journal_disk, number, mark, journal_root, is_of_cluster=is_of_cluster)
-            journals.append(journal)
+            journals.append(journal := JournalCheck(journal_disk, number, mark, journal_root, in_cluster=in_cluster))
             if journal_disk.exists(unsynced_name(str(number))):
                 doubt = f"{journal_root}/{unsynced_name(str(number))}"
                 yield note(doubt, "a sync failed; the next start rewrites the journal from the checkpoint")
