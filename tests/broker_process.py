@@ -162,7 +162,9 @@ class Broker:
             raise AssertionError(f"no end {seconds:g} s after SIGTERM\n{self.log_tail()}") from None
 
     def tree(self) -> list[psutil.Process]:
-        """The root and all below it, root first."""
+        """The root and all below it, root first. None once the root has ended: its number may be another's by now."""
+        if not self.running:
+            return []
         try:
             root = psutil.Process(self.pid)
             return [root, *root.children(recursive=True)]

@@ -54,7 +54,10 @@ class Unsplit(Struct, frozen=True, gc=False):
 class JournalCheck:
     """`findings` walks the journal once; the fields are filled when it has ended."""
 
-    def __init__(self, disk: Disk, number: int, mark: JournalMark | None, root: str) -> None:
+    def __init__(
+        self, disk: Disk, number: int, mark: JournalMark | None, root: str, *, in_cluster: bool = False
+    ) -> None:
+        """`in_cluster`: known otherwise than by a replica's note, which a young journal has not got yet."""
         self.number = number
         self.mark = mark
         self.root = root
@@ -72,7 +75,7 @@ class JournalCheck:
         self._split_seen = self._split == 0
         self._epoch = self._synced = 0
         self._leader: int | None = None
-        self._is_copied = disk.exists(replica_name(number))
+        self._is_copied = in_cluster or disk.exists(replica_name(number))
 
     def findings(self) -> Iterator[Finding]:
         reader, split = self.reader, self._split

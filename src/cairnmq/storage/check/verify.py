@@ -157,7 +157,15 @@ def _verify_directory(root: str, journal_dir: str | None, readers: Readers) -> I
                 yield Finding(file, str(error))
         elif not Path(file).exists():
             yield _without_metadata(root, file, journal_disk)
-        yield from check(RealDisk(root), journal_disk, queues, root=root, journal_root=journal_root, counters=counters)
+        yield from check(
+            RealDisk(root),
+            journal_disk,
+            queues,
+            root=root,
+            journal_root=journal_root,
+            counters=counters,
+            in_cluster=readers.shared is not None,
+        )
     finally:
         for one in held:
             one.close()
@@ -210,6 +218,7 @@ def check(
     root: str = "data",
     journal_root: str = "journal",
     counters: Counters | None = None,
+    in_cluster: bool = False,
 ) -> Iterator[Finding]:
     """Everything below one data directory. `queues`, `counters`: None when the metadata is not at hand."""
     try:
@@ -245,8 +254,7 @@ def check(
                 if mark is not None and mark.split > 0:
                     yield Finding(journal_root, f"is missing, but the checkpoint contains journal {number}")
                 continue
-            journal = JournalCheck(journal_disk, number, mark, journal_root)
-            journals.append(journal)
+            journals.append(journal := JournalCheck(journal_disk, number, mark, journal_root, in_cluster=in_cluster))
             if journal_disk.exists(unsynced_name(str(number))):
                 doubt = f"{journal_root}/{unsynced_name(str(number))}"
                 yield note(doubt, "a sync failed; the next start rewrites the journal from the checkpoint")

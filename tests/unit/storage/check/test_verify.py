@@ -410,5 +410,9 @@ def test_a_followers_file_may_go_on_without_a_head(data: Path) -> None:
     cut(first, middle)
     (first.parent / f"{middle:020d}.jnl").write_bytes(content[middle:])
     assert [line for line in findings(data) if "no segment head" in line]
+    (data / "meta.db").rename(shared := data.parent / "cluster.db")
+    told = list(verify([str(data)], None, read_queues, metadata=str(shared)))
+    assert not [line for line in told if "no segment head" in line], "a journal that is young has no note yet"
+    shared.rename(data / "meta.db")
     disk.replace("0/replica.json", sealed_json.seal(ReplicaNote()))
     assert findings(data) == []
