@@ -336,18 +336,14 @@ class Client:
         except StopIteration as done:
             result: T = done.value
             return result
-
-    def _exchange(self, asks: Sequence[Ask], deadline: float) -> list[object]:
-        """Sends every request before it waits for any answer. A failure is put where the answer would be."""
-        try:
-            return self._receive(asks, self._send(asks, deadline), deadline)
         except BaseException:  # Ctrl-C: what other brokers still respond would be taken for later responses
             for link in self._links.values():
                 if link.is_owed:
                     link.close()
             raise
 
-    def _send(self, asks: Sequence[Ask], deadline: float) -> list[tuple[_Link, int] | ClientError]:
+    def _exchange(self, asks: Sequence[Ask], deadline: float) -> list[object]:
+        """Sends every request before it waits for any answer. A failure is put where the answer would be."""
         sent: list[tuple[_Link, int] | ClientError] = []
         for ask in asks:
             try:
@@ -355,11 +351,6 @@ class Client:
                 sent.append((link, link.send(ask, deadline)))
             except ClientError as error:
                 sent.append(error)
-        return sent
-
-    def _receive(
-        self, asks: Sequence[Ask], sent: Sequence[tuple[_Link, int] | ClientError], deadline: float
-    ) -> list[object]:
         results: list[object] = []
         for ask, underway in zip(asks, sent, strict=True):
             if isinstance(underway, ClientError):
