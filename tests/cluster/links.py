@@ -126,7 +126,8 @@ class Door:
 def _abort(writer: asyncio.StreamWriter) -> None:
     """Resets the connection at once."""
     connection = writer.get_extra_info("socket")
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    with suppress(OSError):  # it was closed meanwhile
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()
 
 

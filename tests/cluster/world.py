@@ -30,7 +30,7 @@ MEMBERS = 2
 
 LIBRARIES: dict[str, type[LibrdkafkaWriter | AiokafkaWriter]] = {"rdk": LibrdkafkaWriter, "aio": AiokafkaWriter}
 MANNERS = (
-    Manner("rdk-idempotent", idempotent=True),
+    Manner("rdk-idempotent", idempotent=True, may_begin_anew=True),
     Manner("rdk-plain"),
     Manner("rdk-acks-1", acks="1"),
     Manner("aio-idempotent", idempotent=True),

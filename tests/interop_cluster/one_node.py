@@ -22,6 +22,7 @@ FILES = {
 
 ONE_NODE = {
     "test_admin_clients.py::test_a_replica_stays_where_it_is": ONE_DISK,
+    "test_admin_clients.py::test_features_and_quorum": "one voter, which knows the end of its own journal",
     "test_admin_clients.py::test_log_dirs_tell_sizes": ONE_DISK,
     "test_admin_clients.py::test_nothing_is_reassigned": "assignments to the one broker, and to one that is not there",
     "test_cli.py::test_cluster_info_and_health": "shows the one broker; tests/cluster has health of three",
