@@ -14,8 +14,8 @@ async def test_what_is_acknowledged_is_on_every_broker(tmp_path: Path) -> None:
     async with cluster(tmp_path) as rig:
         journal = await rig.journal()
         leader = await rig.leader(journal)
-        await rig.produce(leader, b"a", b"b")
-        assert b"b" in await rig.equal(journal)
+        await rig.produce(leader, b"before", b"after")
+        assert b"after" in await rig.equal(journal)
         for one in rig.followers(journal):
             await until(lambda one=one: rig.queue(one).high_watermark == 2)
 
@@ -25,14 +25,14 @@ async def test_a_dropped_leader_is_missed_before_its_session_ends(tmp_path: Path
     async with cluster(tmp_path, cairn_session_ms="600000") as rig:
         journal = await rig.journal()
         first = await rig.leader(journal)
-        await rig.produce(first, b"a")
+        await rig.produce(first, b"before")
         await rig.drop(first.number)
         second = await rig.leader(journal)
-        await rig.produce(second, b"b")
+        await rig.produce(second, b"after")
         again = await rig.start(first.number)
         await until(lambda: len(again.record(journal).isr) == 3)
         content = await rig.equal(journal)
-        assert content.index(b"a") < content.index(b"b")
+        assert content.index(b"before") < content.index(b"after")
 
 
 @scenario
@@ -40,11 +40,11 @@ async def test_a_broker_that_stops_hands_over_first_and_comes_back_clean(tmp_pat
     async with cluster(tmp_path) as rig:
         journal = await rig.journal()
         first = await rig.leader(journal)
-        await rig.produce(first, b"a")
+        await rig.produce(first, b"before")
         await first.broker.hand_over()
         second = await rig.leader(journal, but=[first.number])
         assert journal not in first.leadership.led
-        await rig.produce(second, b"b")
+        await rig.produce(second, b"after")
         await rig.stop(first.number)
         again = await rig.start(first.number)
         assert again.was_clean and again.node._loop.cluster.view.brokers[again.number].clean
@@ -57,7 +57,7 @@ async def test_the_last_broker_stops_without_waiting_for_anybody(tmp_path: Path)
     async with cluster(tmp_path, 1) as rig:
         journal = await rig.journal(factor=1)
         only = await rig.leader(journal)
-        await rig.produce(only, b"a")
+        await rig.produce(only, b"before")
         assert not only.node._to_hand_over()
         await rig.stop(1)
         again = await rig.start(1)
@@ -72,7 +72,7 @@ async def test_a_session_that_ended_is_followed_by_another_life(tmp_path: Path) 
     async with cluster(tmp_path) as rig:
         journal = await rig.journal()
         first = await rig.leader(journal)
-        await rig.produce(first, b"a")
+        await rig.produce(first, b"before")
         life = first.node.identity().broker_epoch
         other = rig.followers(journal)[0]
         await other.node._metadata.remove_dead(first.number, other.node._loop.cluster)  # a false alarm
@@ -82,10 +82,10 @@ async def test_a_session_that_ended_is_followed_by_another_life(tmp_path: Path) 
         member = first.record(journal).member(first.number)
         await until(lambda: any(one.broker_epoch == later for one in first.record(journal).isr))
         leader = await rig.leader(journal)
-        await rig.produce(leader, b"b")
+        await rig.produce(leader, b"after")
         assert member is not None and len(leader.record(journal).isr) == 3
         content = await rig.equal(journal)
-        assert content.index(b"a") < content.index(b"b")
+        assert content.index(b"before") < content.index(b"after")
         hosting = first.store.engine.hosting
         assert hosting is not None and hosting.member.broker_epoch == later
 

@@ -31,12 +31,12 @@ async def test_a_leader_whose_disk_refuses_gives_up(tmp_path: Path, monkeypatch:
     async with cluster(tmp_path, replica_lag_time_max_ms="1000") as rig:
         journal = await rig.journal()
         leader = await rig.leader(journal)
-        await rig.produce(leader, b"a")
+        await rig.produce(leader, b"before")
         leader.store.loops[journal]._rewriting = True  # nothing makes it writable again by itself
         leader.replica(journal).state.path.refuse("the disk is full")
         second = await rig.leader(journal, but=[leader.number])
         assert second.record(journal).resigned == leader.number
-        await rig.produce(second, b"b")
+        await rig.produce(second, b"after")
 
 
 @scenario
@@ -52,7 +52,7 @@ async def test_the_only_member_keeps_the_leadership_whatever_its_disk_says(
         await asyncio.sleep(0.4)
         assert leader.is_ready(journal) and leader.record(journal).resigned is None
         replica.state.path.resume()
-        await rig.produce(leader, b"a")
+        await rig.produce(leader, b"before")
 
 
 @scenario
@@ -69,10 +69,10 @@ async def test_every_broker_knows_who_leads_and_who_is_away(tmp_path: Path) -> N
         for one in rig.brokers.values():
             await until(lambda one=one: one.leadership.view(journal).offline == (gone.number,))
             await until(lambda one=one: gone.number not in one.leadership.view(journal).isr)
-        await rig.produce(leader, b"a")
+        await rig.produce(leader, b"before")
         await rig.start(gone.number)
         await until(lambda: len(leader.leadership.view(journal).isr) == 3)
-        assert b"a" in await rig.equal(journal)
+        assert b"before" in await rig.equal(journal)
 
 
 @scenario
@@ -119,7 +119,7 @@ async def test_what_is_known_is_noted_at_the_end(tmp_path: Path) -> None:
     async with cluster(tmp_path) as rig:
         journal = await rig.journal()
         leader = await rig.leader(journal)
-        await rig.produce(leader, b"a")
+        await rig.produce(leader, b"before")
         follower = rig.followers(journal)[0]
         await until(lambda: rig.queue(follower).high_watermark == 1)
         known = follower.replica(journal).state.known
