@@ -6,7 +6,7 @@ A leader's path gets its bytes from handlers, a follower's from its leader (`app
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import cached_property
 from typing import Protocol
 
@@ -89,8 +89,17 @@ class ReplicaLoop(JournalLoop):
 
     async def note(self, work: Callable[[], None]) -> None:
         """Stores something beside the journal, never beside a cut."""
+        await self._in_turn(self._note(work))
+
+    async def _note(self, work: Callable[[], None]) -> None:
         async with self._noting:
-            await asyncio.shield(self._loop.run_in_executor(self.threads.sync, work))
+            await self._loop.run_in_executor(self.threads.sync, work)
+
+    async def _in_turn(self, turn: Coroutine[None, None, None]) -> None:
+        """The turn is over when its work is, also if nobody waits for it any more: a thread goes on with it."""
+        task = asyncio.ensure_future(turn)
+        task.add_done_callback(_hear)
+        await asyncio.shield(task)
 
     # ----------------------------------------------------------------------------------------------------- following
 
@@ -123,6 +132,9 @@ class ReplicaLoop(JournalLoop):
 
     async def cut(self, position: int, epoch: int, in_epoch: int) -> None:
         """See `FollowPath.cut`. Waits for what is under way, and keeps all else waiting."""
+        await self._in_turn(self._cut(position, epoch, in_epoch))
+
+    async def _cut(self, position: int, epoch: int, in_epoch: int) -> None:
         async with self._noting:
             while self._writing or self._syncing:
                 self._over.clear()
@@ -132,7 +144,7 @@ class ReplicaLoop(JournalLoop):
             self._writing = self._syncing = True
             work = self._loop.run_in_executor(self.threads.write, path.cut, position, epoch, in_epoch)
             work.add_done_callback(self._cut_over)
-            await asyncio.shield(work)
+            await work
 
     def _cut_over(self, done: asyncio.Future[None]) -> None:
         self._writing = self._syncing = False
@@ -140,3 +152,9 @@ class ReplicaLoop(JournalLoop):
         self.room.unprepare_if_full()
         if done.exception() is None:
             self.plan_sync()
+
+
+def _hear(task: asyncio.Task[None]) -> None:
+    """Else asyncio logs a failure that nobody waits for as an error of its own."""
+    if not task.cancelled():
+        task.exception()
