@@ -7,7 +7,7 @@ a broker died.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -210,18 +210,43 @@ def _problems(
             yield f"broker {broker} does not answer: {silent[broker]}"
     for broker, registered in sorted(view.brokers.items()):
         if registered.damaged:
-            numbers = names("journal", sorted(registered.damaged))
-            yield f"broker {broker} lost bytes of {numbers} and copies them from others"
+            yield from _lost_bytes(view, broker, registered.damaged)
     if newest.controller not in view.live:
         yield "the cluster has no controller: leaders that die are not replaced until one is elected"
     for broker, one in sorted(told.items()):
         if one.store_trouble:
             yield f"broker {broker} cannot reach the metadata store: {one.store_trouble}"
-        yield from (f"broker {broker}, journal {number}: {why}" for number, why in sorted(one.stopped.items()))
+        yield from _stopped(broker, one.stopped)
     waiting = [row.journal for row in journals if row.leader >= 0 and not row.ready]
     if waiting:
         yield f"{names('journal', waiting)}: the new leader waits for replicas that are in sync"
-    yield from _out_of_sync(view, journals)
+    yield from _out_of_sync(journals, {(broker, number) for broker, one in told.items() for number in one.stopped})
+
+
+def _lost_bytes(view: ClusterView, broker: int, damaged: Iterable[int]) -> Iterable[str]:
+    """Only an in-sync replica without damage has what others lost."""
+    grouped: dict[bool, list[int]] = {}
+    for number in sorted(damaged):
+        kept = view.journals.get(number)
+        sources = [
+            member.broker
+            for member in (kept.record.isr if kept is not None else ())
+            if (entry := view.brokers.get(member.broker)) is not None and number not in entry.damaged
+        ]
+        grouped.setdefault(bool(sources), []).append(number)
+    for has_source, numbers in sorted(grouped.items()):
+        where = names("journal", numbers)
+        how = "and copies them from others" if has_source else "and no other replica in sync has them"
+        yield f"broker {broker} lost bytes of {where} {how}"
+
+
+def _stopped(broker: int, stopped: Mapping[int, str]) -> Iterable[str]:
+    """One sentence for all journals with the same reason."""
+    grouped: dict[str, list[int]] = {}
+    for number, why in sorted(stopped.items()):
+        grouped.setdefault(why.removeprefix(f"journal {number}: "), []).append(number)
+    for why, numbers in grouped.items():
+        yield f"broker {broker}, {names('journal', numbers)}: {why}"
 
 
 def _without_leader(view: ClusterView, journals: Sequence[JournalRow]) -> Iterable[str]:
@@ -238,6 +263,16 @@ def _waits_for(view: ClusterView, record: JournalRecord) -> str:
     if any(view.is_live(member) for member in record.isr):
         return "an election is under way"
     away = [member.broker for member in record.isr if view.present(member.broker) is None]
+    hurt = [
+        member.broker
+        for member in record.isr
+        if (entry := view.brokers.get(member.broker)) is not None and record.journal in entry.damaged
+    ]
+    if not away and len(hurt) == len(record.isr):
+        return (
+            f"{names('broker', hurt)}, in sync, lost bytes of it, and nobody else has them. Restore the disk, "
+            "or see `cairn cluster elect --unclean J`"
+        )
     if not away:
         return "all in-sync replicas have restarted, and the one that reaches furthest is being elected"
     waits = f"waiting for {names('broker', away)}, in sync and down"
@@ -246,23 +281,31 @@ def _waits_for(view: ClusterView, record: JournalRecord) -> str:
     return f"{waits}. Start it, or see `cairn cluster elect --unclean J`"
 
 
-def _out_of_sync(view: ClusterView, journals: Sequence[JournalRow]) -> Iterable[str]:
-    """Of journals with a leader: of the others it was said what they wait for."""
-    grouped: dict[tuple[int, bool], list[JournalRow]] = {}
+def _out_of_sync(journals: Sequence[JournalRow], stopped: Collection[tuple[int, int]]) -> Iterable[str]:
+    """Of journals with a leader: of the others it was said what they wait for. Replicas that are `stopped` (broker,
+    journal) do not catch up."""
+    grouped: dict[tuple[int, str], list[JournalRow]] = {}
     for row in journals:
         for replica in row.replicas:
             if row.leader >= 0 and not replica.in_sync:
-                grouped.setdefault((replica.broker, replica.live), []).append(row)
-    for (broker, live), rows in sorted(grouped.items()):
+                can = replica.live and (replica.broker, row.journal) not in stopped
+                how = "; it catches up" if can else ""
+                grouped.setdefault((replica.broker, how), []).append(row)
+    for (broker, how), rows in sorted(grouped.items()):
         lags = [lag for row in rows if (one := row.replica(broker)) and (lag := one.lag_bytes) is not None]
-        how = ("; it catches up" + (f", {sum(lags):,} bytes behind" if sum(lags) else "")) if live else ""
-        where = names("journal", [row.journal for row in rows])
-        yield f"broker {broker} is not in sync: {where}, {_copies(rows)}{how}"
+        behind = f", {sum(lags):,} bytes behind" if how and sum(lags) else ""
+        yield f"broker {broker} is not in sync: {_left(rows)}{how}{behind}"
 
 
-def _copies(rows: Sequence[JournalRow]) -> str:
-    least = min(rows, key=lambda row: row.in_sync)
-    return f"{least.in_sync} of {len(least.replicas)} replicas left"
+def _left(rows: Sequence[JournalRow]) -> str:
+    """The journals by what they have left: `journals 1-6, 2 of 3 replicas left; journal 7, 1 of 2 replicas left`."""
+    grouped: dict[tuple[int, int], list[int]] = {}
+    for row in rows:
+        grouped.setdefault((row.in_sync, len(row.replicas)), []).append(row.journal)
+    return "; ".join(
+        f"{names('journal', numbers)}, {in_sync} of {replicas} replicas left"
+        for (in_sync, replicas), numbers in sorted(grouped.items())
+    )
 
 
 def _notes(brokers: Sequence[BrokerRow], journals: Sequence[JournalRow]) -> Iterable[str]:

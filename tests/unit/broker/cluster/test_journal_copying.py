@@ -8,6 +8,7 @@ import errno
 import pytest
 from msgspec.structs import replace
 
+from cairnmq.broker.cluster.journal_copying import OUT
 from cairnmq.errors import Fault
 from cairnmq.replication.history import EpochEnd
 from cairnmq.replication.messages import Diverging, Gone, UnknownEpoch
@@ -162,7 +163,7 @@ async def test_a_cut_takes_what_was_synced_with_it_whoever_is_followed_by_then()
 
 
 @scenario
-async def test_below_what_is_in_queue_logs_it_stays_out_until_another_epoch() -> None:
+async def test_below_what_is_in_queue_logs_it_stays_out_until_another_epoch(caplog: pytest.LogCaptureFixture) -> None:
     async with Desk() as desk:
         source = Source()
         source.put(2)
@@ -172,7 +173,7 @@ async def test_below_what_is_in_queue_logs_it_stays_out_until_another_epoch() ->
         desk.machine.engine.split[JOURNAL] = end
         await parted(desk, end - 10)
         assert desk.end == end and desk.copying.follower is None
-        assert "from position" in desk.state.trouble and desk.told[-1] == "follows nobody"
+        assert desk.state.trouble == OUT and "from position" in caplog.text and desk.told[-1] == "follows nobody"
         desk.replica.see(desk.cluster.kept)
         desk.see(replace(LED_BY_B, isr=(B, C)))
         await asyncio.sleep(0.01)
@@ -181,7 +182,7 @@ async def test_below_what_is_in_queue_logs_it_stays_out_until_another_epoch() ->
 
 
 @scenario
-async def test_a_cut_below_what_is_folded_starts_the_process_again() -> None:
+async def test_a_cut_below_what_is_folded_starts_the_process_again(caplog: pytest.LogCaptureFixture) -> None:
     """After an election among members that all lost power: what is replicated does not count, what is durable does."""
     async with Desk() as desk:
         source = Source()
@@ -190,7 +191,9 @@ async def test_a_cut_below_what_is_folded_starts_the_process_again() -> None:
         await fed(desk, source, replicated=1 << 40)
         end = desk.end
         await parted(desk, end - 10)
-        assert not desk.restarts and "lacks replicated bytes" in desk.state.trouble, "its leader is wrong"
+        assert not desk.restarts and desk.state.trouble == OUT and "lacks replicated bytes" in caplog.text, (
+            "its leader is wrong"
+        )
         await follows(desk, source, replace(LED_BY_B, epoch=22, recovered=22))
         await parted(desk, end - 10)
         assert desk.restarts == 1 and desk.copying.follower is None
@@ -198,13 +201,14 @@ async def test_a_cut_below_what_is_folded_starts_the_process_again() -> None:
 
 
 @scenario
-async def test_what_the_leader_has_no_more_is_said() -> None:
+async def test_what_the_leader_has_no_more_is_said(caplog: pytest.LogCaptureFixture) -> None:
     async with Desk() as desk:
         source = Source()
         await follows(desk, source, LED_BY_B)
         assert desk.copying.follower is not None
         await desk.copying.replied(desk.copying.follower.position(), Gone(500), NOTHING)
-        assert desk.copying.follower is None and "gone on the leader" in desk.state.trouble
+        assert desk.copying.follower is None and desk.state.trouble == OUT
+        assert "gone on the leader" in caplog.text
 
 
 @scenario
