@@ -218,3 +218,4 @@ class Cluster:
         directories = [str(self.brokers[node].data) for node in nodes or self.brokers]
         done = self.cairn("verify", *directories, "--metadata", self.metadata)
         assert done.returncode == 0, f"cairn verify:\n{done.stdout}{done.stderr}"
+        assert len(directories) == 1 or "replicas: compared " in done.stderr, done.stderr

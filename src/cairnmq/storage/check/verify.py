@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from cairnmq.errors import Corrupt, Fault, Locked, Lost, TooNew
 from cairnmq.os_errors import text_of
-from cairnmq.storage.check.comparison import compare
+from cairnmq.storage.check.comparison import compare, extent
 from cairnmq.storage.check.finding import Finding, note
 from cairnmq.storage.check.journal_check import JournalCheck, Run, Unsplit
 from cairnmq.storage.check.pack_check import check_packs
@@ -121,6 +121,7 @@ def _compare(roots: list[str], queues: set[int] | None) -> Iterator[Finding]:
                     pass  # the disk may be read only
                 replicas.append(Replica(root, journal_root, RealDisk(root), RealDisk(journal_root)))
         yield from compare(replicas, queues)
+        yield extent(replicas)
     finally:
         for replica in replicas:
             replica.close()
@@ -152,7 +153,10 @@ def _verify_directory(root: str, journal_dir: str | None, readers: Readers) -> I
                 named = readers.queues(file)
                 queues = {row[0]: QueueIdentity(*row) for row in named}
                 counters = readers.counters(file) if readers.counters is not None else None
-                yield from _wrong_journals(root, journal_root, readers, has_topics=bool(queues))
+                wrong = list(_wrong_journals(root, journal_root, readers, has_topics=bool(queues)))
+                yield from wrong
+                if wrong and readers.shared is not None:
+                    return  # another cluster's: held against these metadata, all of it would seem wrong
             except Fault as error:
                 yield Finding(file, str(error))
         elif not Path(file).exists():
