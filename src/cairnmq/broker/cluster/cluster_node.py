@@ -31,7 +31,7 @@ from cairnmq.broker.leadership import Leadership
 from cairnmq.broker.live_catalog import LiveCatalog
 from cairnmq.broker.options import Address
 from cairnmq.broker.storage_loop.store import Store
-from cairnmq.errors import Fault
+from cairnmq.errors import Fault, Refusal
 from cairnmq.metadata.cluster_image import ClusterImage
 from cairnmq.metadata.cluster_records import BrokerEntry
 from cairnmq.metadata.machine_clock import boot_ms
@@ -108,6 +108,7 @@ class ClusterNode:
         self._store = store
         self._catalog = catalog
         self._leadership = leadership
+        self._coordinators = coordinators
         self._slots_wanted = slots_wanted
         self._now_ms = now_ms
         self.must_restart: Callable[[], None] = _nobody_can
@@ -241,7 +242,9 @@ class ClusterNode:
             if self._catalog.image.slots is not None:
                 continue
             try:
-                await self._catalog.make_slots()
+                made = await self._catalog.make_slots()
             except Fault as fault:
                 log.warning("slots of coordinators could not be made: %s", fault)
+            else:
+                self._coordinators.tell_slots(made.message if isinstance(made, Refusal) else "")
             await asyncio.sleep(SLOTS_SECONDS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cairnmq.broker.coordination.coordinator import Coordinator
+from cairnmq.errors import ErrorCode
 from unit.broker.cluster.rig import OneBroker, cluster
 from unit.broker.rig import scenario, until
 
@@ -88,6 +89,20 @@ async def test_a_session_that_ended_is_followed_by_another_life(tmp_path: Path) 
         assert content.index(b"before") < content.index(b"after")
         hosting = first.store.engine.hosting
         assert hosting is not None and hosting.member.broker_epoch == later
+
+
+@scenario
+async def test_too_few_brokers_for_coordinators_are_told_to_who_asks(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 1, 2) as rig:
+        coordinators = rig[1].broker.ctx.coordinators
+        assert coordinators.find("group") is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        text = "consumer groups begin when 3 brokers have been live together"
+        await until(lambda: text in coordinators.why(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        assert coordinators.why(ErrorCode.COORDINATOR_NOT_AVAILABLE).endswith("live now: 1, 2")
+        await rig.start(3)
+        coordinators.find("group")
+        await until(lambda: rig[1].catalog.image.slots is not None)
+        await until(lambda: text not in coordinators.why(ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
 
 @scenario
