@@ -15,6 +15,7 @@ from broker_process import wait_until
 from chaos.onlookers import Onlooker
 from chaos.promises import Line
 from cluster.brokers import Cluster
+from cluster.epoch_watch import EpochWatch
 from cluster.lines import Event, Replicated
 from crash.ledger import Place
 from crash.load import Committer, Load
@@ -40,12 +41,23 @@ class Burst(Load):
     ledger: Replicated
 
     def __init__(self, bootstrap: str, ledger: Replicated, rate: int) -> None:
+        self.epochs = 0
+        self.since = dict(ledger.sent)
         settings: dict[str, str | int] = {"acks": ledger.line.acks}
-        if ledger.alone:
-            settings |= {"retries": 0}
+        settings |= {"retries": 0} if ledger.alone else EpochWatch.settings
         super().__init__(
-            bootstrap, list(ledger.sent), rate=rate, idempotent=not ledger.alone, ledger=ledger, settings=settings
+            bootstrap,
+            list(ledger.sent),
+            rate=rate,
+            idempotent=not ledger.alone,
+            ledger=ledger,
+            settings=settings,
+            logger=EpochWatch(self.epoch_begun),
         )
+
+    def epoch_begun(self) -> None:
+        self.epochs += 1
+        self.ledger.epoch_begun(self.since)
 
     def delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is None or not self.ledger.alone:
@@ -123,6 +135,7 @@ class CutWorld:
     def _count(self, burst: Burst) -> None:
         self.tally["records acknowledged"] += burst.acked_count
         self.tally[f"records acknowledged: {burst.ledger.line.name}"] += burst.acked_count
+        self.tally["epochs that a producer began by itself"] += burst.epochs
 
     def look_on(self, positions: dict[Place, int]) -> None:
         self.onlooker = Onlooker(self.cluster.bootstrap, list(self.ledgers), positions)
