@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TypeAlias
 
 from broker_process import CAIRN, STOP_SECONDS, Broker, fixed_port, wait_until
+from cairnmq.metadata.cluster_records import JOURNALS, decode_journal
+from cairnmq.metadata.topics import TOPICS, decode_topic
 from cairnmq.wire.messages import MetadataRequest, MetadataResponse
 from cluster.links import Links
 from conftest import QUICK_GROUPS
@@ -192,6 +195,17 @@ class Cluster:
 
         wait_until(answers, SYNC_SECONDS, "what a broker knows of its partitions")
         return found
+
+    def stored_isr(self) -> dict[Place, set[int]]:
+        """As the metadata have it at this moment: what a broker tells may be older, by as much as it stands still."""
+        with closing(sqlite3.connect(self.metadata.removeprefix("sqlite:"), SYNC_SECONDS)) as db:
+            rows = dict(db.execute("SELECT key, value FROM entries"))
+        records = [decode_journal(value) for key, value in rows.items() if key.startswith(JOURNALS)]
+        isr = {record.journal: {member.broker for member in record.isr} for record in records}
+        topics = [decode_topic(value) for key, value in rows.items() if key.startswith(TOPICS)]
+        return {
+            Place(topic.name, partition): isr[journal] for topic in topics for partition, _, journal in topic.places()
+        }
 
     def leader(self, place: Place) -> int:
         """Waits until there is one."""

@@ -20,14 +20,12 @@ import psutil
 from broker_process import wait_until
 from chaos.forgetful_mount import ForgetfulMount, forgetful_mount
 from chaos.promises import Line
-from cluster.brokers import BROKERS, Cluster, Rows
+from cluster.brokers import BROKERS, Cluster
 from cluster.cut_world import GOES_ON_SECONDS, CutWorld
 from cluster.lines import LINES
 from crash.ledger import Place
 
 ROUNDS = 10
-KNOWN_SECONDS = 0.3
-"""After which a broker's metadata are not older than a cut."""
 
 
 class Disks:
@@ -104,12 +102,9 @@ class PowerCuts:
         world = self.world
         if world is None:
             return
-        rows: Rows = {}
-        if self.powered:
-            time.sleep(KNOWN_SECONDS)
-            rows = self.cluster.told(min(self.powered))
+        isr = self.cluster.stored_isr() if self.powered else {}
         for place in world.places:
-            if not self.powered & {*(rows[place].isr_nodes if place in rows else ())}:
+            if not self.powered & isr.get(place, set()):
                 self.lost.setdefault(place, self.first)
         if self.lost:
             world.lose_burst()
