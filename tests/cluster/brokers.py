@@ -15,7 +15,12 @@ from typing import TypeAlias
 from broker_process import CAIRN, STOP_SECONDS, Broker, fixed_port, wait_until
 from cairnmq.metadata.cluster_records import JOURNALS, decode_journal
 from cairnmq.metadata.topics import TOPICS, decode_topic
-from cairnmq.wire.messages import MetadataRequest, MetadataResponse
+from cairnmq.wire.messages import (
+    DescribeJournalsRequest,
+    DescribeJournalsResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
 from cluster.links import Links
 from conftest import QUICK_GROUPS
 from crash.ledger import Place
@@ -226,6 +231,11 @@ class Cluster:
         with WireClient(f"127.0.0.1:{self.brokers[self.running[0]].port}", WIRE_SECONDS) as client:
             answer = client.ask(MetadataRequest(topics=[], allow_auto_topic_creation=False), MetadataResponse)
         return answer.controller_id
+
+    def report(self, node: int) -> DescribeJournalsResponse:
+        """What a broker knows of the others and of the metadata."""
+        with WireClient(f"127.0.0.1:{self.brokers[node].port}", WIRE_SECONDS) as client:
+            return client.ask(DescribeJournalsRequest(), DescribeJournalsResponse)
 
     def verify(self, nodes: Iterable[int] = ()) -> None:
         """While no broker runs: each directory alone, and the replicas against each other."""
