@@ -10,7 +10,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Coroutine
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 from msgspec import Struct
 
@@ -45,6 +45,7 @@ from cairnmq.wire.messages import DescribeJournalsResponse
 log = logging.getLogger("cairnmq.broker")
 
 HAND_OVER_SECONDS = 10.0
+COPY_SECONDS = 2.0  # for followers that are slow: then what acks=1 promised is what the table says
 LOOK_SECONDS = 0.02
 SLOTS_SECONDS = 0.5
 
@@ -130,17 +131,28 @@ class ClusterNode:
         self._changed(self._loop.cluster)
 
     async def hand_over(self) -> None:
-        """Before a stop: others lead what this broker leads, if there is anybody (R12)."""
+        """Before a stop: others lead what this broker leads, if there is anybody (R12). What was acknowledged with
+        acks=1 is copied first, and no more is acknowledged."""
         if not self._to_hand_over():
             return
         log.info("handing over leadership of %d journals", len(self._to_hand_over()))
+        self._leadership.is_leaving = True
         try:
             async with asyncio.timeout(HAND_OVER_SECONDS):
+                await self._copied()
                 await self._metadata.stopping()
                 while self._to_hand_over():  # noqa: ASYNC110 - the metadata or an own step may end it
                     await asyncio.sleep(LOOK_SECONDS)
         except (TimeoutError, Fault):
             log.warning("leadership of %d journals could not be handed over", len(self._to_hand_over()))
+
+    async def _copied(self) -> None:
+        """Until every in-sync replica has what is written now."""
+        ends = self._replicas.written_ends()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(COPY_SECONDS):
+                while self._replicas.lack(ends) & {*self._to_hand_over()}:  # noqa: ASYNC110 - as below
+                    await asyncio.sleep(LOOK_SECONDS)
 
     def _to_hand_over(self) -> list[int]:
         """Journals that this broker leads and another one can lead, which is not on its way down itself."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+
+import pytest
 
 from cairnmq.broker.coordination.coordinator import Coordinator
 from cairnmq.errors import ErrorCode
@@ -51,6 +54,44 @@ async def test_a_broker_that_stops_hands_over_first_and_comes_back_clean(tmp_pat
         assert again.was_clean and again.node._loop.cluster.view.brokers[again.number].clean
         await until(lambda: len(second.record(journal).isr) == 3)
         await rig.equal(journal)
+
+
+@scenario
+async def test_what_acks_1_promised_is_copied_before_another_broker_leads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cairnmq.broker.cluster.cluster_node.COPY_SECONDS", 300.0)
+    monkeypatch.setattr("cairnmq.broker.cluster.cluster_node.HAND_OVER_SECONDS", 300.0)
+    async with cluster(tmp_path, replica_lag_time_max_ms="300000") as rig:
+        journal = await rig.journal()
+        first = await rig.leader(journal)
+        far, near = rig.followers(journal)
+        await far.node._dialer.close()  # it copies no more, and does not look dead
+        await rig.produce(first, b"acknowledged by one", acks=1)
+        handing_over = asyncio.ensure_future(first.broker.hand_over())
+        await until(lambda: first.leadership.is_leaving)
+        await asyncio.sleep(0.3)
+        assert first.replicas.lack(first.replicas.written_ends()) == {journal}
+        assert not near.node._loop.cluster.view.brokers[first.number].stopping and journal in first.leadership.led
+        # The one that has not got it is found dead, so that it cannot lead.
+        await rig.drop(far.number)
+        await near.node._metadata.remove_dead(far.number, near.node._loop.cluster)
+        await handing_over
+        second = await rig.leader(journal)
+        assert second is near and journal not in first.leadership.led
+        assert b"acknowledged by one" in second.bytes_of(journal)
+
+
+@scenario
+async def test_followers_that_do_not_copy_delay_a_stop_for_a_moment_only(tmp_path: Path) -> None:
+    async with cluster(tmp_path, replica_lag_time_max_ms="300000") as rig:
+        journal = await rig.journal()
+        first = await rig.leader(journal)
+        far, _ = rig.followers(journal)
+        await far.node._dialer.close()  # it copies no more, and does not look dead
+        await rig.produce(first, b"acknowledged by one", acks=1)
+        await first.broker.hand_over()
+        assert first.node._loop.cluster.view.brokers[first.number].stopping
 
 
 @scenario
