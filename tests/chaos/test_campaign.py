@@ -83,7 +83,7 @@ def test_a_reader_that_is_given_aborted_records_is_found(tmp_path: Path) -> None
 
 def test_an_acknowledged_record_that_is_missing_is_found_by_a_trial(tmp_path: Path) -> None:
     """With nothing damaged: it was never stored."""
-    stock = deepcopy(stocks()["clean"])
+    stock = deepcopy(stocks(("clean",))["clean"])
     place = Place("plain", 0)
     stock.records[place][stock.ends[place]] = Record(1, b"key", b"value")
     verdict = Trial(stock, 1, tmp_path / "trial", Counter()).run(unhurt=True)

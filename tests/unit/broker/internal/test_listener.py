@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import threading
 
 import pytest
 
@@ -158,4 +157,4 @@ async def test_a_broker_that_cannot_accept_tries_again(
 async def test_its_thread_starts_with_the_first_cold_read() -> None:
     async with open_bench() as bench:
         await (await bench.link()).fetch(fetch())
-        assert not [thread for thread in threading.enumerate() if thread.name.startswith("internal-read")]
+        assert not bench.listener._readers._threads
