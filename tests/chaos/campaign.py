@@ -105,9 +105,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
     parser.add_argument("--seed", type=int, help="the first seed; later episodes count on from it")
     parser.add_argument("--minutes", type=float, help="no episode begins later (5); 0: one of each kind")
-    parser.add_argument(
-        "--faults", type=int, help="of cluster and cuts: go on until there were so many"
-    )
+    parser.add_argument("--faults", type=int, help="of cluster and cuts: go on until there were so many")
     parser.add_argument("--trials", type=int, help=f"of damage alone: how many ({TRIALS:,}, or as --minutes allows)")
     parser.add_argument(
         "--file", help="of damage alone: only in files of this kind (journal, segment, ..., as the table says)"

@@ -43,6 +43,18 @@ def test_the_first_live_member_leads_under_a_new_epoch_and_the_isr_stays() -> No
     )
 
 
+def test_all_journals_of_a_dead_leader_move_at_once() -> None:
+    """In one transaction, under one new epoch. Partitions are no part of it, however many there are."""
+    led = {
+        number: Kept(replace(RECORD, journal=number, leader=A if number % 2 else B), 40 + number)
+        for number in range(1, 9)
+    }
+    seen = replace(view(RECORD, live=(B, C)), journals=led)
+    proposals = decide(seen, ControllerMemory(), 0)
+    assert [(one.record.journal, one.expect) for one in proposals] == [(1, 41), (3, 43), (5, 45), (7, 47)]
+    assert {(one.record.leader, one.record.epoch, one.new_epoch) for one in proposals} == {(B, 31, 31)}
+
+
 def test_who_resigned_leads_again_only_if_nobody_else_can() -> None:
     resigned = replace(RECORD, leader=None, resigned=1)
     assert _leader(due(view(resigned, live=(A, C)))) == C
