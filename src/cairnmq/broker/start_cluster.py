@@ -20,11 +20,12 @@ from cairnmq import __version__, kernels
 from cairnmq.broker import logs
 from cairnmq.broker.cluster.cluster_store import ClusterStore
 from cairnmq.broker.data_directories import DataDirectories
+from cairnmq.broker.directory_owner import METADATA_FILE, MOVED, refuse_new_store, refuse_other_cluster
 from cairnmq.broker.live_catalog import all_queue_specs
 from cairnmq.broker.opened import OpenMetadata, OpenStorage
 from cairnmq.broker.options import Address, ServeOptions, parse_address
 from cairnmq.broker.start_errors import CannotServe
-from cairnmq.broker.start_metadata import BESIDE_METADATA, METADATA_FILE
+from cairnmq.broker.start_metadata import BESIDE_METADATA
 from cairnmq.broker.start_report import tell_scans
 from cairnmq.broker.start_storage import arm_fault_point, engine_config
 from cairnmq.errors import Refusal, Unreachable
@@ -52,8 +53,6 @@ from cairnmq.types import Counters
 
 log = logging.getLogger("cairnmq.broker")
 
-MOVED = ".moved"
-
 
 class SharedMetadata(Struct, frozen=True, eq=False):
     """Open, with what this broker registers as."""
@@ -77,14 +76,12 @@ async def open_shared_metadata(
     path = options.shared_metadata
     assert path is not None
     loop = asyncio.get_running_loop()
-    owner = read_owner(directories.journal_disk())
+    journal_disk = directories.journal_disk()
+    read_owner(journal_disk)  # before anything is opened: of a newer version nothing is touched
     thread = ThreadPoolExecutor(1, thread_name_prefix="metadata")
     stack.callback(thread.shutdown)
-    if owner is not None and not await loop.run_in_executor(thread, os.path.exists, path):
-        raise CannotServe(
-            f"--data {options.data} belongs to the cluster {owner.cluster_id}, and --metadata sqlite:{path} does not "
-            f"exist. Name the file that the brokers of that cluster share; nothing was changed."
-        )
+    if not await loop.run_in_executor(thread, os.path.exists, path):
+        refuse_new_store(options.data, options.metadata, journal_disk, directories.data_disk())
     try:
         store = await loop.run_in_executor(thread, lambda: SqliteStore(path, shared=True))
     except (OSError, Unreachable) as error:
@@ -98,14 +95,9 @@ async def open_shared_metadata(
     if isinstance(config, Refusal):
         raise CannotServe(config.message)
     logs.set_level(config.cairn_log_level)
-    if owner is not None and owner.cluster_id != catalog.cluster_id:
-        raise CannotServe(
-            f"--data {options.data} belongs to the cluster {owner.cluster_id}, and --metadata sqlite:{path} is "
-            f"{f'that of {catalog.cluster_id}' if catalog.cluster_id else 'new'}. Give the directory and the file that "
-            f"belong together; nothing was changed."
-        )
+    refuse_other_cluster(options.data, options.metadata, journal_disk, catalog.cluster_id)
     await loop.run_in_executor(thread, catalog.name_cluster)
-    witness = OwnerWitness(directories.journal_disk(), catalog.cluster_id, options.node_id, secrets.token_hex(16))
+    witness = OwnerWitness(journal_disk, catalog.cluster_id, options.node_id, secrets.token_hex(16), in_cluster=True)
     settings = cluster_config(config)
     if settings.internal_advertise is not None:
         internal = parse_address(settings.internal_advertise)

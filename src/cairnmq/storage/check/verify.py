@@ -18,7 +18,7 @@ from cairnmq.storage.check.finding import Finding, note
 from cairnmq.storage.check.journal_check import JournalCheck, Run, Unsplit
 from cairnmq.storage.check.pack_check import check_packs
 from cairnmq.storage.check.queue_check import QueueCheck
-from cairnmq.storage.check.replica import Replica, is_replica
+from cairnmq.storage.check.replica import Replica
 from cairnmq.storage.checkpoint.checkpoint import (
     CheckpointImage,
     checkpoint_name,
@@ -48,7 +48,7 @@ from cairnmq.storage.files.format import (
 )
 from cairnmq.storage.journal.directories import find_foreign, find_journals
 from cairnmq.storage.queue.producers import BATCHES_KEPT
-from cairnmq.storage.recovery.owner import OWNER_FILE, check_owner, read_owner
+from cairnmq.storage.recovery.owner import OWNER_FILE, check_owner, is_replica, read_owner
 from cairnmq.storage.recovery.salvage import find_begun, find_unfinished
 from cairnmq.storage.recovery.stale_checkpoint import signs_of_a_later
 from cairnmq.storage.recovery.witness import Seen, older
