@@ -125,3 +125,24 @@ def test_a_directory_of_a_cluster_is_not_started_without_its_metadata(make: Make
     assert (code, files(broker.data)) == (2, before) and "--accept-loss is for a broker that is alone" in said
     again = make(1, name="node1").start()
     assert cairn(again, "consume", "orders", "-o", "start", "-e") == "a\n"
+
+
+def test_directories_of_other_brokers_are_refused(make: Make) -> None:
+    """Before anything is written: put back right, all is as it was."""
+    names = ("node1", "node2", "node3")
+    brokers = [make(node, name=name).start() for node, name in enumerate(names, 1)]
+    cairn(brokers[0], "topic", "create", "orders", "-r", "3")
+    cairn(brokers[0], "produce", "orders", said="a\n")
+    for broker in brokers:
+        assert broker.stop() == 0
+    before = [files(broker.data) for broker in brokers]
+    for node, name in ((7, "node1"), (1, "node2"), (2, "node3"), (3, "node1")):
+        owner = names.index(name) + 1
+        assert f"is that of broker {owner}: use --node-id {owner}" in refused(make(node, name=name))
+    assert [files(broker.data) for broker in brokers] == before
+    for broker in brokers:
+        broker.launch()
+    for broker in brokers:
+        broker.wait_ready()
+    assert cairn(brokers[0], "consume", "orders", "-o", "start", "-e") == "a\n"
+    cairn(brokers[0], "cluster", "health")

@@ -6,7 +6,10 @@ anything is written. All of this only reads.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from cairnmq.broker.start_errors import CannotServe
+from cairnmq.metadata.cluster_records import BrokerEntry
 from cairnmq.storage.api.start import RealDisk, is_replica, read_owner
 
 METADATA_FILE = "meta.db"
@@ -36,6 +39,29 @@ def refuse_new_store(data: str, store: str, journal_disk: RealDisk, data_disk: R
             f"--data {data} belongs to the cluster {owner.cluster_id}, and --metadata {store} does not exist. "
             f"Name the metadata that the brokers of that cluster share; nothing was changed."
         )
+
+
+def refuse_other_broker(
+    data: str, node_id: int, journal_disk: RealDisk, brokers: Mapping[int, BrokerEntry], *, was_alone: bool
+) -> None:
+    """The directory of another broker of the cluster. Who was alone may have got another id at any time, and brings it
+    along."""
+    owner = read_owner(journal_disk)
+    if owner is None:
+        return
+    whose = [broker for broker, entry in sorted(brokers.items()) if owner.directory in _directories(entry)]
+    if not whose and not was_alone:
+        whose = list(owner.nodes)
+    if whose and node_id not in whose:
+        raise CannotServe(
+            f"--data {data} is that of broker {whose[-1]}: use --node-id {whose[-1]}, or give the directory of broker "
+            f"{node_id}; nothing was changed."
+        )
+
+
+def _directories(entry: BrokerEntry) -> set[str]:
+    """Of now and of before. Those of early versions have no names."""
+    return {entry.directory_id, *(former.directory for former in entry.record.former)} - {""}
 
 
 def refuse_other_cluster(data: str, store: str, journal_disk: RealDisk, cluster_id: str) -> None:

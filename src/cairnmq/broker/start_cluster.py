@@ -20,7 +20,13 @@ from cairnmq import __version__, kernels
 from cairnmq.broker import logs
 from cairnmq.broker.cluster.cluster_store import ClusterStore
 from cairnmq.broker.data_directories import DataDirectories
-from cairnmq.broker.directory_owner import METADATA_FILE, MOVED, refuse_new_store, refuse_other_cluster
+from cairnmq.broker.directory_owner import (
+    METADATA_FILE,
+    MOVED,
+    refuse_new_store,
+    refuse_other_broker,
+    refuse_other_cluster,
+)
 from cairnmq.broker.live_catalog import all_queue_specs
 from cairnmq.broker.opened import OpenMetadata, OpenStorage
 from cairnmq.broker.options import Address, ServeOptions, parse_address
@@ -76,12 +82,13 @@ async def open_shared_metadata(
     path = options.shared_metadata
     assert path is not None
     loop = asyncio.get_running_loop()
-    journal_disk = directories.journal_disk()
+    journal_disk, data_disk = directories.journal_disk(), directories.data_disk()
     read_owner(journal_disk)  # before anything is opened: of a newer version nothing is touched
+    was_alone = data_disk.exists(METADATA_FILE)
     thread = ThreadPoolExecutor(1, thread_name_prefix="metadata")
     stack.callback(thread.shutdown)
     if not await loop.run_in_executor(thread, os.path.exists, path):
-        refuse_new_store(options.data, options.metadata, journal_disk, directories.data_disk())
+        refuse_new_store(options.data, options.metadata, journal_disk, data_disk)
     try:
         store = await loop.run_in_executor(thread, lambda: SqliteStore(path, shared=True))
     except (OSError, Unreachable) as error:
@@ -96,22 +103,32 @@ async def open_shared_metadata(
         raise CannotServe(config.message)
     logs.set_level(config.cairn_log_level)
     refuse_other_cluster(options.data, options.metadata, journal_disk, catalog.cluster_id)
+    assert catalog.cluster is not None
+    brokers = catalog.cluster.brokers
+    refuse_other_broker(options.data, options.node_id, journal_disk, brokers, was_alone=was_alone)
     await loop.run_in_executor(thread, catalog.name_cluster)
     witness = OwnerWitness(journal_disk, catalog.cluster_id, options.node_id, secrets.token_hex(16), in_cluster=True)
     settings = cluster_config(config)
+    entry = _entry(options, settings, client, internal, witness.directory)
+    cluster_store = ClusterStore(store, options.node_id, settings.session_ms, catalog=catalog)
+    return SharedMetadata(OpenMetadata(catalog, thread, config, witness), cluster_store, settings, entry)
+
+
+def _entry(
+    options: ServeOptions, settings: ClusterConfig, client: Address, internal: Address, directory: str
+) -> BrokerEntry:
+    """Where this broker is found."""
     if settings.internal_advertise is not None:
         internal = parse_address(settings.internal_advertise)
-    entry = BrokerEntry(
+    return BrokerEntry(
         BrokerRecord(options.node_id, 0),
         client.host,
         client.port,
         internal.host,
         internal.port,
         options.rack,
-        witness.directory,
+        directory,
     )
-    cluster_store = ClusterStore(store, options.node_id, settings.session_ms, catalog=catalog)
-    return SharedMetadata(OpenMetadata(catalog, thread, config, witness), cluster_store, settings, entry)
 
 
 def _move_own(directories: DataDirectories, shared: SqliteStore, node_id: int) -> None:

@@ -50,6 +50,15 @@ class PublishedEnd(Struct, frozen=True, gc=False):
     end: int
 
 
+class FormerDirectory(Struct, frozen=True):
+    """A directory on which this broker lived from epoch `first` to `last`, and what it lacked in the end."""
+
+    directory: str
+    first: int
+    last: int
+    damaged: frozenset[int]
+
+
 class BrokerRecord(Struct, frozen=True):
     """A broker's registration. `clean`: this life has every byte that the one before (`previous`) had (R10)."""
 
@@ -60,6 +69,8 @@ class BrokerRecord(Struct, frozen=True):
     stopping: bool = False
     damaged: frozenset[int] = frozenset()  # journals that lack bytes which this disk has had (R6)
     ends: Mapping[int, PublishedEnd] = {}
+    since: int = 0  # the first of its lives in a row on this directory
+    former: tuple[FormerDirectory, ...] = ()  # other ones, the latest last
 
 
 class Kept(Struct, frozen=True):

@@ -10,10 +10,13 @@ from cairnmq.broker.directory_owner import (
     METADATA_FILE,
     MOVED,
     refuse_new_store,
+    refuse_other_broker,
     refuse_other_cluster,
     refuse_start_alone,
 )
 from cairnmq.broker.start_errors import CannotServe
+from cairnmq.metadata.cluster_records import BrokerEntry
+from cairnmq.replication.records import BrokerRecord, FormerDirectory
 from cairnmq.storage.files.disk import RealDisk
 from cairnmq.storage.files.format import journal_segment
 from cairnmq.storage.recovery.owner import Owner, write_owner
@@ -36,6 +39,10 @@ class Directory:
     def new_store(self) -> str:
         return said(lambda: refuse_new_store("D", "sqlite:c.db", *self.disks))
 
+    def other_broker(self, node_id: int, *brokers: BrokerEntry, was_alone: bool = False) -> str:
+        known = {each.record.broker: each for each in brokers}
+        return said(lambda: refuse_other_broker("D", node_id, self.disks[0], known, was_alone=was_alone))
+
     def other_cluster(self, cluster_id: str) -> str:
         return said(lambda: refuse_other_cluster("D", "sqlite:c.db", self.disks[0], cluster_id))
 
@@ -46,6 +53,11 @@ def said(call: object) -> str:
     except CannotServe as error:
         return str(error)
     return ""
+
+
+def entry(broker: int, directory: str, *former: str) -> BrokerEntry:
+    past = tuple(FormerDirectory(name, 1, 2, frozenset()) for name in former)
+    return BrokerEntry(BrokerRecord(broker, 5, former=past), "h", 1, "h", 2, None, directory)
 
 
 OF_A_CLUSTER = Owner("a", in_cluster=True)
@@ -84,3 +96,25 @@ def test_a_cluster_of_its_own(tmp_path: Path) -> None:
     assert owned.other_cluster("a") == ""
     assert "belongs to the cluster a, and --metadata sqlite:c.db is that of b" in owned.other_cluster("b")
     assert "is new" in owned.other_cluster("")
+
+
+def test_the_directory_of_another_broker(tmp_path: Path) -> None:
+    """By its name in the metadata, and by the ids that it was written under."""
+    assert Directory(tmp_path / "new").other_broker(7, entry(1, "a")) == ""
+    one = Directory(tmp_path / "one", Owner("c", nodes=(1,), directory="a"))
+    assert one.other_broker(1, entry(1, "a"), entry(7, "b")) == ""
+    assert "--data D is that of broker 1: use --node-id 1, or give the directory" in one.other_broker(7, entry(1, "a"))
+    assert "is that of broker 1" in one.other_broker(7), "the metadata do not know it"
+    assert "is that of broker 2" in one.other_broker(1, entry(1, "b"), entry(2, "a"))
+    assert one.other_broker(1, entry(1, "b")) == "" and one.other_broker(1, entry(1, "b", "a")) == ""
+    assert "is that of broker 2" in one.other_broker(1, entry(1, "b"), entry(2, "d", "a"))
+
+
+def test_a_node_that_was_alone_may_come_under_another_id(tmp_path: Path) -> None:
+    one = Directory(tmp_path / "one", Owner("c", nodes=(1,), directory="a"))
+    assert one.other_broker(7, was_alone=True) == ""
+    assert "is that of broker 1" in one.other_broker(7, entry(1, "a"), was_alone=True)
+
+
+def test_a_directory_of_an_early_version_has_no_name(tmp_path: Path) -> None:
+    assert Directory(tmp_path / "old", Owner("c")).other_broker(7, entry(1, "")) == ""

@@ -153,3 +153,24 @@ async def test_a_broker_joins_with_the_journals_that_the_metadata_give_it(tmp_pa
         again = await rig.start(other.number)
         assert journal in again.store.engine.paths and only not in again.store.engine.paths
         await until(lambda: len(again.record(journal).isr) == 3)
+
+
+@scenario
+async def test_a_disk_that_was_not_mounted_is_back(tmp_path: Path) -> None:
+    """Meanwhile the broker lacks what was there, and leads none of it. With the disk it lacks nothing."""
+    data, aside = tmp_path / "broker1", tmp_path / "aside"
+    async with cluster(tmp_path, 1) as rig:
+        journal = await rig.journal(factor=1)
+        await rig.produce(await rig.leader(journal), b"a")
+        await rig.stop(1)
+        data.rename(aside)
+        one = await rig.start(1)
+        assert journal in one.node._loop.cluster.view.brokers[1].damaged
+        await until(lambda: one.record(journal).leader is None)
+        await rig.stop(1)
+        shutil.rmtree(data)
+        aside.rename(data)
+        one = await rig.start(1)
+        assert not one.node._loop.cluster.view.brokers[1].damaged
+        assert await rig.leader(journal) is one
+        await until(lambda: rig.queue(one).high_watermark == 1)

@@ -33,7 +33,8 @@ from cairnmq.metadata.store import (
     Put,
     Session,
 )
-from cairnmq.replication.records import BrokerRecord, Member
+from cairnmq.replication.lives import first_life, life_elsewhere, next_life
+from cairnmq.replication.records import Member
 from cairnmq.types import Epoch, host_port
 
 _ATTEMPTS = 1000  # waits for the end of another session among them
@@ -73,7 +74,11 @@ class Registration:
             raise
 
     def _attempt(
-        self, entry: BrokerEntry, stopped_as: int, damaged: Collection[int], session: Session
+        self,
+        entry: BrokerEntry,
+        stopped_as: int,
+        damaged: Collection[int],
+        session: Session,
     ) -> tuple[Session, Member]:
         key, give_up_ms = live_key(self._node_id), self._clock() + 2 * self._session_ms
         for _ in range(_ATTEMPTS):
@@ -147,25 +152,17 @@ class Registration:
     def _life(
         self, entry: BrokerEntry, known: BrokerEntry | None, stopped_as: int, damaged: Collection[int]
     ) -> BrokerEntry:
-        """The registration of the next life. What an earlier life lacked stays noted until `repaired`; a directory that
-        nobody knows lacks everything."""
-        previous = 0 if known is None else known.record.broker_epoch
-        is_same = known is None or known.directory_id == entry.directory_id
-        lacking = set(damaged)
-        if known is not None:
-            lacking |= self._hosted() if not is_same else known.record.damaged
-        record = BrokerRecord(
-            self._node_id,
-            self._store.epoch + 1,
-            previous,
-            clean=is_same and stopped_as == previous != 0,
-            damaged=frozenset(lacking),
-        )
+        """The registration of the next life."""
+        epoch = self._store.epoch + 1
+        if known is None:
+            record = first_life(self._node_id, epoch, damaged)
+        elif known.directory_id == entry.directory_id:
+            record = next_life(known.record, epoch, stopped_as, damaged)
+        else:
+            journals = [decoded(each.key, each.value, decode_journal) for each in self._store.list(JOURNALS)]
+            left, directory = known.directory_id, entry.directory_id
+            record = life_elsewhere(known.record, epoch, damaged, journals, left=left, directory=directory)
         return replace(entry, record=record)
-
-    def _hosted(self) -> set[int]:
-        records = (decoded(each.key, each.value, decode_journal) for each in self._store.list(JOURNALS))
-        return {record.journal for record in records if self._node_id in record.replicas}
 
     def _operations(self, made: BrokerEntry, kept: Entry | None) -> list[Op | NextEpoch]:
         """All that goes with the `live` key. A controller that restarts is it no more."""
