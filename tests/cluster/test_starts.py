@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -146,3 +149,33 @@ def test_directories_of_other_brokers_are_refused(make: Make) -> None:
         broker.wait_ready()
     assert cairn(brokers[0], "consume", "orders", "-o", "start", "-e") == "a\n"
     cairn(brokers[0], "cluster", "health")
+
+
+def test_a_copy_of_a_directory_takes_the_id_over_once(make: Make) -> None:
+    """The broker whose id it is no more ends, and says who has it."""
+    first = make(1, name="node1").start()
+    cairn(first, "topic", "create", "orders")
+    cairn(first, "produce", "orders", said="a\n")
+    os.kill(first.pid, signal.SIGSTOP)
+    shutil.copytree(first.data, first.directory.parent / "copy" / "data")
+    os.kill(first.pid, signal.SIGCONT)
+    copy = make(1, name="copy").start()
+    code, said = ends(first)
+    assert code == 1 and f"another process took over broker id 1 at 127.0.0.1:{copy.port}" in said
+    assert cairn(copy, "consume", "orders", "-o", "start", "-e") == "a\n"
+    cairn(copy, "produce", "orders", said="b\n")
+    assert copy.running and "registered again" not in copy.log()
+    assert cairn(copy, "consume", "orders", "-o", "start", "-e") == "a\nb\n"
+
+
+def test_a_paused_broker_whose_id_was_taken_over_ends(make: Make) -> None:
+    """The other one waits until its session has ended, and says so."""
+    other = make(2).start()
+    first = make(1, name="node1").start()
+    os.kill(first.pid, signal.SIGSTOP)
+    new = make(1, name="another").start()
+    os.kill(first.pid, signal.SIGCONT)
+    code, said = ends(first)
+    assert code == 1 and f"another process took over broker id 1 at 127.0.0.1:{new.port}" in said
+    assert f"broker id 1 is held by a session of 127.0.0.1:{first.port}" in new.log()
+    assert other.running and new.running

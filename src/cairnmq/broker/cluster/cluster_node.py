@@ -31,7 +31,7 @@ from cairnmq.broker.leadership import Leadership
 from cairnmq.broker.live_catalog import LiveCatalog
 from cairnmq.broker.options import Address
 from cairnmq.broker.storage_loop.store import Store
-from cairnmq.errors import Fault, Refusal
+from cairnmq.errors import Fault, Refusal, TakenOver
 from cairnmq.metadata.cluster_image import ClusterImage
 from cairnmq.metadata.cluster_records import BrokerEntry
 from cairnmq.metadata.machine_clock import boot_ms
@@ -57,6 +57,10 @@ TRANSACTIONS_REFUSED = (
 
 def _nobody_can() -> None:
     raise Fault("this broker cannot start again by itself")
+
+
+def _nobody_stops(reason: str) -> None:
+    raise Fault(reason)
 
 
 class Joined(Struct, frozen=True, eq=False):
@@ -113,6 +117,7 @@ class ClusterNode:
         self._slots_wanted = slots_wanted
         self._now_ms = now_ms
         self.must_restart: Callable[[], None] = _nobody_can
+        self.must_stop: Callable[[str], None] = _nobody_stops
         self._controller: ControllerLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -226,7 +231,12 @@ class ClusterNode:
         self._replicas.became(None)
         store, entry, former = self._joined.store, self._joined.entry, self._member.broker_epoch
         # What it lacked at the start stays noted there until it is repaired, and it has been running since.
-        self._member = await self._catalog.call(lambda: store.register(entry, former, ()))
+        try:
+            self._member = await self._catalog.call(lambda: store.register(entry, former, ()))
+        except TakenOver as fault:
+            log.error("%s", fault)
+            self.must_stop(str(fault))
+            await asyncio.Event().wait()  # until `close`: there is nothing to look at any more
         hosting = self._store.engine.hosting
         assert hosting is not None
         hosting.registered(Leader(self._member.broker, self._member.broker_epoch))

@@ -120,7 +120,7 @@ class ClusterStore:
 
     def register(self, entry: BrokerEntry, stopped_as: int, damaged: Collection[int]) -> Member:
         """A new life of this broker; see `Registration`. Unreachable: perhaps later. Any other Fault: never."""
-        session, member = self._registration.make(entry, stopped_as, damaged)
+        session, member = self._registration.make(entry, stopped_as, damaged, self.me)
         former, self._session, self.me = self._session, session, member
         if former is not None:
             former.close()  # what it registered belongs to the new one by now

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 
 from msgspec.structs import replace
 
-from cairnmq.errors import Fault, Unreachable
+from cairnmq.errors import Fault, TakenOver, Unreachable
 from cairnmq.metadata.cluster_records import (
     CONTROLLER_KEY,
     JOURNALS,
@@ -58,16 +58,19 @@ class Registration:
         self._sleep = sleep
         self._doubt: tuple[InDoubt, Session, Member] | None = None
 
-    def make(self, entry: BrokerEntry, stopped_as: int, damaged: Collection[int]) -> tuple[Session, Member]:
+    def make(
+        self, entry: BrokerEntry, stopped_as: int, damaged: Collection[int], former: Member | None = None
+    ) -> tuple[Session, Member]:
         """A new life (R10). `stopped_as`: the life whose every byte this one has, or 0. `entry` needs no record. A
         directory that is known takes over what the process before has left, at once; another directory waits for the
-        end of that session. Unreachable: perhaps later. Any other Fault: never."""
+        end of that session. `former`: the life that this process had. Unreachable: perhaps later. Any other Fault:
+        never; TakenOver if another process has registered after `former`."""
         begun = self._begun()
         if begun is not None:
             return begun
         session = self._new_session()
         try:
-            return self._attempt(entry, stopped_as, damaged, session)
+            return self._attempt(entry, stopped_as, damaged, former, session)
         except BaseException:
             if self._doubt is None:
                 session.close()
@@ -78,6 +81,7 @@ class Registration:
         entry: BrokerEntry,
         stopped_as: int,
         damaged: Collection[int],
+        former: Member | None,
         session: Session,
     ) -> tuple[Session, Member]:
         key, give_up_ms = live_key(self._node_id), self._clock() + 2 * self._session_ms
@@ -85,6 +89,11 @@ class Registration:
             self._check_level(entry)
             kept, live = self._store.get(broker_key(self._node_id)), self._store.get(key)
             known = None if kept is None else decoded(kept.key, kept.value, decode_broker)
+            if former is not None and known is not None and known.record.broker_epoch != former.broker_epoch:
+                raise TakenOver(
+                    f"another process took over broker id {self._node_id} at {host_port(known.host, known.port)}, in "
+                    f"epoch {known.record.broker_epoch}: is its data directory a copy? This broker stops"
+                )
             if live is not None and known is not None and known.directory_id != entry.directory_id:
                 self._wait_for(known, session, give_up_ms)
                 continue

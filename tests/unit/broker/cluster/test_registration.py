@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from cairnmq.broker.cluster.cluster_store import Done, Refused
-from cairnmq.errors import Fault, Unreachable
+from cairnmq.errors import Fault, TakenOver, Unreachable
 from cairnmq.replication.records import Member
 from unit.broker.cluster.brokers import SESSION_MS, Machines, entry, journal, registered
 
@@ -111,3 +111,22 @@ def test_a_registration_in_doubt(machines: Machines, made: bool) -> None:
     assert one.register(stopped_as=1) == Member(1, 2)
     record = registered(one).record
     assert (record.previous, record.clean) == (1, True) and one.cluster.renew() is True
+
+
+def test_a_life_that_another_process_took_over_is_over(machines: Machines) -> None:
+    """The session ended, and somebody registered since: a copy of the directory, or another one."""
+    one, again = machines.broker(1), machines.broker(1)
+    assert one.cluster.renew() is False
+    with pytest.raises(TakenOver, match=r"another process took over broker id 1 at 127.0.0.1:9001, in epoch 2"):
+        one.register(stopped_as=1)
+    assert again.cluster.renew() is True and registered(again).record.broker_epoch == 2
+    assert len(machines.state.sessions) == 2, "that of the refused attempt is closed"
+
+
+def test_a_life_that_nobody_took_over_goes_on(machines: Machines) -> None:
+    """Also when its keys were removed, or its id was forgotten."""
+    one, two = machines.broker(1), machines.broker(2)
+    two.cluster.poll()
+    assert isinstance(two.cluster.remove_dead(1, two.cluster.cluster), Done)
+    assert one.cluster.renew() is False and one.register(stopped_as=1) == Member(1, 3)
+    assert one.register(stopped_as=3) == Member(1, 4), "again and again"
