@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 
 from msgspec.structs import replace
 
+from cairnmq.broker.cluster.session_wait import Obstacle, SessionWait
 from cairnmq.errors import Fault, TakenOver, Unreachable
 from cairnmq.metadata.cluster_records import (
     CONTROLLER_KEY,
@@ -84,7 +85,8 @@ class Registration:
         former: Member | None,
         session: Session,
     ) -> tuple[Session, Member]:
-        key, give_up_ms = live_key(self._node_id), self._clock() + 2 * self._session_ms
+        key = live_key(self._node_id)
+        waits: dict[str, SessionWait] = {}
         for _ in range(_ATTEMPTS):
             self._check_level(entry)
             kept, live = self._store.get(broker_key(self._node_id)), self._store.get(key)
@@ -94,8 +96,12 @@ class Registration:
                     f"another process took over broker id {self._node_id} at {host_port(known.host, known.port)}, in "
                     f"epoch {known.record.broker_epoch}: is its data directory a copy? This broker stops"
                 )
-            if live is not None and known is not None and known.directory_id != entry.directory_id:
-                self._wait_for(known, session, give_up_ms)
+            obstacle = self._obstacle(entry, known, live)
+            if obstacle is not None:
+                if obstacle.key not in waits:
+                    waits[obstacle.key] = self._wait(obstacle, session)
+                if waits[obstacle.key].is_over():
+                    raise Fault(obstacle.refusal)
                 continue
             made = self._life(entry, known, stopped_as, damaged)
             member = Member(self._node_id, made.record.broker_epoch)
@@ -144,19 +150,21 @@ class Registration:
         if not low <= level <= high:
             raise Fault(f"the cluster is at level {level}; this version knows levels {low} to {high}")
 
-    def _wait_for(self, known: BrokerEntry, session: Session, give_up_ms: int) -> None:
-        """Until the session of another directory ends. Those of the dead end only while somebody writes, so this renews
-        its own."""
-        if self._clock() >= give_up_ms:
-            where = host_port(known.host, known.port)
-            raise Fault(
-                f"broker id {self._node_id} is in use by a live broker at {where} with another data directory; "
-                "give this one another --node-id"
-            )
-        self._sleep(max(session.pace_ms, 1) / 1000)
-        alive = session.renew()
-        if isinstance(alive, Away):
-            raise Unreachable(alive.reason)
+    def _obstacle(self, entry: BrokerEntry, known: BrokerEntry | None, live: Entry | None) -> Obstacle | None:
+        """The id, while another directory has it."""
+        if live is None or known is None or known.directory_id == entry.directory_id:
+            return None
+        where = host_port(known.host, known.port)
+        return Obstacle(
+            live.key,
+            f"broker id {self._node_id} is held by a session of {where}, with another data directory",
+            f"broker id {self._node_id} is in use by a live broker at {where} with another data directory; "
+            f"give this one another --node-id",
+        )
+
+    def _wait(self, obstacle: Obstacle, session: Session) -> SessionWait:
+        patience_ms = 2 * self._session_ms
+        return SessionWait(self._store, obstacle, session, patience_ms, self._clock, self._sleep)
 
     def _life(
         self, entry: BrokerEntry, known: BrokerEntry | None, stopped_as: int, damaged: Collection[int]

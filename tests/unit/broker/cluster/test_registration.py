@@ -63,8 +63,10 @@ def test_another_directory_waits_for_the_session(machines: Machines) -> None:
 def test_another_directory_is_refused_while_a_live_broker_has_the_id(machines: Machines) -> None:
     one, again = machines.broker(1), machines.broker(1, registered=False)
     again.cluster._registration._sleep = lambda seconds: machines.pass_ms(int(seconds * 1000), one)
+    before_ms = machines.time.now_ms
     with pytest.raises(Fault, match=r"broker id 1 is in use by a live broker at 127.0.0.1:9001 with another data dir"):
         again.register(directory_id="other")
+    assert machines.time.now_ms - before_ms <= SESSION_MS, "its first renewal says that it lives"
     assert registered(one).directory_id == "d1" and one.cluster.renew() is True
     machines.pass_ms(SESSION_MS * 3, one)
     assert len(machines.state.sessions) == 1, "what was refused leaves no session"
