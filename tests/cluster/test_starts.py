@@ -169,7 +169,7 @@ def test_a_copy_of_a_directory_takes_the_id_over_once(make: Make) -> None:
 
 
 def test_a_paused_broker_whose_id_was_taken_over_ends(make: Make) -> None:
-    """The other one waits until its session has ended, and says so."""
+    """The other one waits until its session has ended."""
     other = make(2).start()
     first = make(1, name="node1").start()
     os.kill(first.pid, signal.SIGSTOP)
@@ -177,5 +177,23 @@ def test_a_paused_broker_whose_id_was_taken_over_ends(make: Make) -> None:
     os.kill(first.pid, signal.SIGCONT)
     code, said = ends(first)
     assert code == 1 and f"another process took over broker id 1 at 127.0.0.1:{new.port}" in said
-    assert f"broker id 1 is held by a session of 127.0.0.1:{first.port}" in new.log()
     assert other.running and new.running
+
+
+def test_an_id_that_a_live_broker_has(make: Make) -> None:
+    """The log says what the start waits for."""
+    first = make(1, name="node1").start()
+    another = make(1, name="another")
+    why = refused(another)
+    assert f"broker id 1 is in use by a live broker at 127.0.0.1:{first.port} with another data directory" in why
+    assert f"broker id 1 is held by a session of 127.0.0.1:{first.port}" in another.log()
+    assert not (another.data / "journal" / "owner.json").exists() and first.running
+
+
+def test_a_secret_that_others_do_not_have(make: Make) -> None:
+    first = make(1, cairn_cluster_secret="a secret of 1234").start()
+    assert "this broker has no cairn.cluster.secret, and broker 1 has one" in refused(make(2, name="node2"))
+    two = make(2, name="node2", cairn_cluster_secret="a secret of 1234").start()
+    assert two.stop() == first.stop() == 0
+    again = make(1, cairn_cluster_secret="a secret of 5678").start()
+    assert again.running, "nobody else lives: the secret may change"

@@ -56,6 +56,7 @@ from cairnmq.storage.api.start import (
     read_owner,
 )
 from cairnmq.types import Counters
+from cairnmq.wire.internal_handshake import proof_of_secret
 
 log = logging.getLogger("cairnmq.broker")
 
@@ -110,7 +111,8 @@ async def open_shared_metadata(
     witness = OwnerWitness(journal_disk, catalog.cluster_id, options.node_id, secrets.token_hex(16), in_cluster=True)
     settings = cluster_config(config)
     entry = _entry(options, settings, client, internal, witness.directory)
-    cluster_store = ClusterStore(store, options.node_id, settings.session_ms, catalog=catalog)
+    proof = proof_of_secret(settings.secret, catalog.cluster_id)
+    cluster_store = ClusterStore(store, options.node_id, settings.session_ms, catalog=catalog, proof=proof)
     return SharedMetadata(OpenMetadata(catalog, thread, config, witness), cluster_store, settings, entry)
 
 

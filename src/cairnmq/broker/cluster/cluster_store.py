@@ -63,7 +63,8 @@ Outcome: TypeAlias = Done | Refused | InDoubt
 
 class ClusterStore:
     """One broker's part of the cluster's keys. The catalog folds the store's changes, for topics and for brokers and
-    journals alike, so there is one watch. `clock` is that of the store's sessions."""
+    journals alike, so there is one watch. `clock` is that of the store's sessions, `proof` that of the brokers' secret.
+    """
 
     def __init__(
         self,
@@ -74,6 +75,7 @@ class ClusterStore:
         catalog: Catalog,
         clock: Callable[[], int] = boot_ms,
         sleep: Callable[[float], None] = time.sleep,
+        proof: bytes = b"",
     ) -> None:
         assert catalog.cluster is not None, "the catalog of one node"
         self.me: Member | None = None
@@ -81,7 +83,7 @@ class ClusterStore:
         self._catalog = catalog
         self._node_id = node_id
         self._session_ms = session_ms
-        self._registration = Registration(store, node_id, session_ms, clock, sleep)
+        self._registration = Registration(store, node_id, session_ms, clock, sleep, proof)
         self._session: Session | None = None
 
     @property

@@ -12,6 +12,8 @@ from cairnmq.metadata.cluster_records import (
     CONTROLLER_KEY,
     JOURNALS,
     LEVEL_KEY,
+    LIVE,
+    SECRET_KEY,
     BrokerEntry,
     broker_key,
     decode_broker,
@@ -19,6 +21,7 @@ from cairnmq.metadata.cluster_records import (
     decode_member,
     encode_broker,
     live_key,
+    number_of,
 )
 from cairnmq.metadata.decoding import decoded, number
 from cairnmq.metadata.store import (
@@ -42,7 +45,8 @@ _ATTEMPTS = 1000  # waits for the end of another session among them
 
 
 class Registration:
-    """Of one broker, again and again in the life of its process. `clock` is that of the store's sessions."""
+    """Of one broker, again and again in the life of its process. `clock` is that of the store's sessions. `proof`: of
+    the secret that it shares with the others; empty without one."""
 
     def __init__(
         self,
@@ -51,12 +55,14 @@ class Registration:
         session_ms: int,
         clock: Callable[[], int],
         sleep: Callable[[float], None],
+        proof: bytes = b"",
     ) -> None:
         self._store = store
         self._node_id = node_id
         self._session_ms = session_ms
         self._clock = clock
         self._sleep = sleep
+        self._proof = proof
         self._doubt: tuple[InDoubt, Session, Member] | None = None
 
     def make(
@@ -96,7 +102,8 @@ class Registration:
                     f"another process took over broker id {self._node_id} at {host_port(known.host, known.port)}, in "
                     f"epoch {known.record.broker_epoch}: is its data directory a copy? This broker stops"
                 )
-            obstacle = self._obstacle(entry, known, live)
+            secret = self._store.get(SECRET_KEY)
+            obstacle = self._same_id(entry, known, live) or self._other_secret(secret)
             if obstacle is not None:
                 if obstacle.key not in waits:
                     waits[obstacle.key] = self._wait(obstacle, session)
@@ -108,8 +115,8 @@ class Registration:
             answer = session.register(
                 key,
                 str(member.broker_epoch).encode(),
-                expect=ABSENT if live is None else live.revision,
-                also=self._operations(made, kept),
+                expect=_revision(live),
+                also=[*self._operations(made, kept), Put(SECRET_KEY, self._proof, _revision(secret))],
             )
             if isinstance(answer, InDoubt):
                 self._doubt = answer, session, member
@@ -150,7 +157,7 @@ class Registration:
         if not low <= level <= high:
             raise Fault(f"the cluster is at level {level}; this version knows levels {low} to {high}")
 
-    def _obstacle(self, entry: BrokerEntry, known: BrokerEntry | None, live: Entry | None) -> Obstacle | None:
+    def _same_id(self, entry: BrokerEntry, known: BrokerEntry | None, live: Entry | None) -> Obstacle | None:
         """The id, while another directory has it."""
         if live is None or known is None or known.directory_id == entry.directory_id:
             return None
@@ -160,6 +167,27 @@ class Registration:
             f"broker id {self._node_id} is held by a session of {where}, with another data directory",
             f"broker id {self._node_id} is in use by a live broker at {where} with another data directory; "
             f"give this one another --node-id",
+        )
+
+    def _other_secret(self, kept: Entry | None) -> Obstacle | None:
+        """A live broker with another secret: no link to it would ever open. The first of them all may bring a new
+        one."""
+        if kept is None or kept.value == self._proof:
+            return None
+        others = [one.key for one in self._store.list(LIVE) if one.key != live_key(self._node_id)]
+        if not others:
+            return None
+        other = f"broker {number_of(others[0])}"
+        if not self._proof:
+            told = f"this broker has no cairn.cluster.secret, and {other} has one"
+        elif not kept.value:
+            told = f"this broker has a cairn.cluster.secret, and {other} has none"
+        else:
+            told = f"this broker has another cairn.cluster.secret than {other}"
+        return Obstacle(
+            others[0],
+            told,
+            f"{told}. It must be the same on all brokers of a cluster; to change it, stop all of them first",
         )
 
     def _wait(self, obstacle: Obstacle, session: Session) -> SessionWait:
@@ -186,10 +214,15 @@ class Registration:
         controller, level = self._store.get(CONTROLLER_KEY), self._store.get(LEVEL_KEY)
         ops: list[Op | NextEpoch] = [
             NextEpoch(Epoch(made.record.broker_epoch)),
-            Put(broker_key(self._node_id), encode_broker(made), ABSENT if kept is None else kept.revision),
+            Put(broker_key(self._node_id), encode_broker(made), _revision(kept)),
         ]
         if level is None:
             ops.append(Put(LEVEL_KEY, str(made.level[1]).encode(), ABSENT))
         if controller is not None and decoded(controller.key, controller.value, decode_member).broker == self._node_id:
             ops.append(Delete(CONTROLLER_KEY, controller.revision))
         return ops
+
+
+def _revision(kept: Entry | None) -> int:
+    """That a change expects."""
+    return ABSENT if kept is None else kept.revision

@@ -8,6 +8,7 @@ import socket
 
 import pytest
 
+from cairnmq.broker.internal import listener
 from cairnmq.broker.internal.answer import Answer
 from cairnmq.broker.internal.link import LinkClosed
 from cairnmq.broker.internal.listener import InternalListener
@@ -115,6 +116,23 @@ async def test_strangers_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -
     notes = [line for line in caplog.messages if "internal connection" in line]
     assert 1 <= len(notes) < 15
     assert "malformed" in notes[0]
+
+
+@on_both_loops
+async def test_what_was_said_is_not_said_again_each_second(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that is refused tries without end."""
+    monkeypatch.setattr(listener, "_NOTE_SECONDS", 0.0)
+    monkeypatch.setattr(listener, "_SAME_NOTE_SECONDS", 3600.0)
+    caplog.set_level(logging.INFO)
+    async with open_bench() as bench:
+        for reason in ("closed: one", "closed: one", "closed: one", "closed: two"):
+            bench.listener._note("here:1", reason)
+    assert caplog.messages == [
+        "internal connection from here:1 closed: one",
+        "internal connection from here:1 closed: two (2 more since the last note)",
+    ]
 
 
 @on_both_loops
