@@ -20,6 +20,7 @@ from bench.many import MANY
 from bench.neighbour import NEIGHBOUR
 from bench.offsets import OFFSETS
 from bench.page import put
+from bench.replicas import REPLICAS_ROW
 from bench.restart import RESTART
 from bench.results import HOME, ROOT, Run, Store, say
 from bench.row import Row
@@ -51,6 +52,7 @@ ALL = (
     GROUPS,
     OFFSETS,
     COMPACTION,
+    REPLICAS_ROW,
     SPARK,
 )
 ROWS = {row.name: row for row in ALL}
