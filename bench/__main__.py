@@ -11,6 +11,7 @@ from bench.amplification import AMPLIFICATION
 from bench.burst import BURST
 from bench.compaction import COMPACTION
 from bench.durable import DURABLE
+from bench.failover import FAILOVER
 from bench.flat import FLAT
 from bench.goals import goal_table, summary
 from bench.groups import GROUPS
@@ -52,6 +53,7 @@ ALL = (
     GROUPS,
     OFFSETS,
     COMPACTION,
+    FAILOVER,
     REPLICAS_ROW,
     SPARK,
 )

@@ -1,0 +1,111 @@
+"""Row `failover`: kill -9 of the broker that leads most, again and again; how long does a partition stand still?"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from functools import partial
+from typing import cast
+
+from bench.clusters import CLUSTERS, QUICK_SESSION, Cluster, described
+from bench.goals import alone, over_point
+from bench.librdkafka import LoadFailed, create_topics
+from bench.probe import Probes, leader_of_most
+from bench.results import CAIRN, KAFKA, Points, Run, Store, say
+from bench.row import Row, beside
+from bench.servers import Servers
+from bench.table import Column, comparison
+
+REPLICAS = 3
+TOPIC = "probe"
+PROBED = 6  # ours has six journals, two led by each broker: a partition in each
+TOPIC_PARTITIONS = 1000
+PARTITIONS = {CAIRN: (10, 1000, 10_000), KAFKA: (10, 1000)}
+SETTLE_SECONDS = 2.0
+WATCH_SECONDS = 4.0  # after a kill: twice the session
+BACK_SECONDS = 60.0
+CALM_SECONDS = 0.5
+COLUMNS = (
+    Column("outage_p50_s", "outage p50 s"),
+    Column("outage_max_s", "outage max s"),
+    Column("kills", "kills", compared=False),
+    Column("in_sync_s", "s from a start until all is in sync", compared=False),
+    Column("create_s", "s to create the partitions", compared=False),
+)
+GOALS = (
+    over_point("outage after kill -9: p50, 10,000 over 10 partitions", "10,000", "10", "outage_p50_s", 1.3, 1.0),
+    *(
+        goal
+        for point in ("10", "1,000", "10,000")
+        for goal in (
+            alone(f"outage after kill -9, {point} partitions: p50", point, "outage_p50_s", 3.0, 1.5, " s"),
+            alone(f"outage after kill -9, {point} partitions: max", point, "outage_max_s", 5.0, 1.5, " s"),
+        )
+    ),
+)
+
+
+def create(cluster: Cluster, partitions: int) -> None:
+    create_topics(cluster.bootstrap, [TOPIC], PROBED, REPLICAS, min_insync_replicas="2")
+    left, number = partitions - PROBED, 0
+    while left > 0:
+        some = min(left, TOPIC_PARTITIONS)
+        create_topics(cluster.bootstrap, [f"more-{number}"], some, REPLICAS, min_insync_replicas="2")
+        left, number = left - some, number + 1
+    cluster.wait_in_sync()
+
+
+def outage_of_kill(cluster: Cluster, probes: Probes) -> tuple[float, float]:
+    """The outage, and how long it then took until all was in sync again."""
+    rows = next(iter(described(cluster.port, [TOPIC]).topics)).partitions
+    victim = leader_of_most(row.leader_id for row in rows)
+    begin = time.monotonic()
+    cluster.brokers[victim].kill()
+    time.sleep(WATCH_SECONDS)
+    while not probes.all_since(time.monotonic() - CALM_SECONDS):
+        if time.monotonic() - begin > BACK_SECONDS:
+            raise LoadFailed(f"{cluster.name}: a partition stands still {BACK_SECONDS:g} s after a kill")
+        time.sleep(CALM_SECONDS / 10)
+    outage = probes.longest(begin)
+    start = time.monotonic()
+    cluster.revive(victim)
+    in_sync = time.monotonic() - start
+    time.sleep(SETTLE_SECONDS)
+    say(f"{cluster.name}: broker {victim} killed, a partition stood still for {outage:.2f} s")
+    return outage, in_sync
+
+
+def run_failover(servers: Servers, name: str, partitions: int, kills: int) -> Points:
+    cluster = cast(Cluster, servers.get(name))
+    start = time.monotonic()
+    create(cluster, partitions)
+    created = time.monotonic() - start
+    with Probes(cluster.ports, TOPIC, PROBED) as probes:
+        time.sleep(SETTLE_SECONDS)
+        taken = [outage_of_kill(cluster, probes) for _ in range(kills)]
+    servers.end(name)
+    outages, in_sync = zip(*taken, strict=True)
+    values = {"outage_p50_s": statistics.median(outages), "outage_max_s": max(outages), "kills": float(kills)}
+    return {f"{partitions:,}": values | {"in_sync_s": statistics.median(in_sync), "create_s": created}}
+
+
+def measure(store: Store, _servers: Servers) -> None:
+    """One cluster at a time: what another one does at rest, with thousands of partitions, would count."""
+    kills = {CAIRN: 10, KAFKA: 3 if store.run.quick else 10}
+    with Servers("failover", settings=QUICK_SESSION, make=CLUSTERS) as servers:
+        for name, sizes in PARTITIONS.items():
+            for partitions in sizes:
+                act = partial(run_failover, servers, name, partitions, kills[name])
+                store.take(name, f"{partitions:,}", 1, act, partial(servers.get, name))
+
+
+def body(run: Run) -> str:
+    return comparison(run, "partitions", COLUMNS)
+
+
+def pictures(run: Run) -> dict[str, str]:
+    title = "Seconds that a partition stands still after kill -9 of its leader (median)"
+    return {"failover": beside(run, title, run.points(), "outage_p50_s")}
+
+
+FAILOVER = Row("failover", measure, body, pictures, GOALS)
