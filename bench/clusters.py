@@ -19,6 +19,7 @@ from cairnmq.wire.messages import MetadataRequest, MetadataResponse
 
 NODES = (1, 2, 3)
 LOOK_SECONDS = 0.5
+ASK_SECONDS = 60.0
 KAFKA_PROPERTIES = """
 process.roles=broker,controller
 node.id={node}
@@ -79,9 +80,20 @@ class Cluster:
             broker.kill()
 
     def revive(self, node: int) -> None:
-        """Returns when all replicas are in sync."""
+        """After a kill; returns when all replicas are in sync."""
         self.brokers[node].launch()
         self.brokers[node].wait_ready()
+        self.wait_in_sync()
+
+    def pause(self, node: int) -> None:
+        """SIGSTOP: it keeps its connections, and says nothing."""
+        for process in self.brokers[node].tree().processes():
+            process.suspend()
+
+    def resume(self, node: int) -> None:
+        """Returns when all replicas are in sync."""
+        for process in self.brokers[node].tree().processes():
+            process.resume()
         self.wait_in_sync()
 
     def wait_in_sync(self) -> None:
@@ -121,10 +133,10 @@ def kafka_cluster(directory: Path, settings: Mapping[str, str]) -> Cluster:
 CLUSTERS: dict[str, Maker] = {CAIRN: cairn_cluster, KAFKA: kafka_cluster}
 
 
-def described(port: int, topics: Iterable[str] | None = None) -> MetadataResponse:
+def described(port: int, topics: Iterable[str] | None = None, seconds: float = ASK_SECONDS) -> MetadataResponse:
     """What a broker knows of these topics; of all without them."""
     named = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
-    pipe = Pipe(port)
+    pipe = Pipe(port, seconds)
     try:
         known = pipe.ask(MetadataRequest(topics=named, allow_auto_topic_creation=False))
     finally:

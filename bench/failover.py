@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import cast
+
+from msgspec import Struct
 
 from bench.clusters import CLUSTERS, QUICK_SESSION, Cluster, described
 from bench.goals import alone, over_point
@@ -21,6 +24,7 @@ TOPIC = "probe"
 PROBED = 6  # ours has six journals, two led by each broker: a partition in each
 TOPIC_PARTITIONS = 1000
 PARTITIONS = {CAIRN: (10, 1000, 10_000), KAFKA: (10, 1000)}
+PAUSED_PARTITIONS = 1000
 SETTLE_SECONDS = 2.0
 WATCH_SECONDS = 4.0  # after a kill: twice the session
 BACK_SECONDS = 60.0
@@ -28,12 +32,14 @@ CALM_SECONDS = 0.5
 COLUMNS = (
     Column("outage_p50_s", "outage p50 s"),
     Column("outage_max_s", "outage max s"),
-    Column("kills", "kills", compared=False),
+    Column("faults", "kills or pauses", compared=False),
     Column("in_sync_s", "s from a start until all is in sync", compared=False),
     Column("create_s", "s to create the partitions", compared=False),
 )
 GOALS = (
     over_point("outage after kill -9: p50, 10,000 over 10 partitions", "10,000", "10", "outage_p50_s", 1.3, 1.0),
+    alone("outage of a paused broker, 1,000 partitions: p50", "1,000, paused", "outage_p50_s", 3.0, 3.0, " s"),
+    alone("outage of a paused broker, 1,000 partitions: max", "1,000, paused", "outage_max_s", 5.0, 5.0, " s"),
     *(
         goal
         for point in ("10", "1,000", "10,000")
@@ -43,6 +49,20 @@ GOALS = (
         )
     ),
 )
+
+
+class Fault(Struct, frozen=True):
+    done: str
+    begin: Callable[[Cluster, int], None]
+    end: Callable[[Cluster, int], None]
+
+
+KILL = Fault("killed", lambda cluster, node: cluster.brokers[node].kill(), Cluster.revive)
+PAUSE = Fault("paused", Cluster.pause, Cluster.resume)
+
+
+def point_of(partitions: int, fault: Fault) -> str:
+    return f"{partitions:,}" if fault is KILL else f"{partitions:,}, {fault.done}"
 
 
 def create(cluster: Cluster, partitions: int) -> None:
@@ -55,38 +75,38 @@ def create(cluster: Cluster, partitions: int) -> None:
     cluster.wait_in_sync()
 
 
-def outage_of_kill(cluster: Cluster, probes: Probes) -> tuple[float, float]:
+def outage_of(cluster: Cluster, probes: Probes, fault: Fault) -> tuple[float, float]:
     """The outage, and how long it then took until all was in sync again."""
     rows = next(iter(described(cluster.port, [TOPIC]).topics)).partitions
     victim = leader_of_most(row.leader_id for row in rows)
     begin = time.monotonic()
-    cluster.brokers[victim].kill()
+    fault.begin(cluster, victim)
     time.sleep(WATCH_SECONDS)
     while not probes.all_since(time.monotonic() - CALM_SECONDS):
         if time.monotonic() - begin > BACK_SECONDS:
-            raise LoadFailed(f"{cluster.name}: a partition stands still {BACK_SECONDS:g} s after a kill")
+            raise LoadFailed(f"{cluster.name}: a partition stands still, {BACK_SECONDS:g} s after a fault")
         time.sleep(CALM_SECONDS / 10)
     outage = probes.longest(begin)
     start = time.monotonic()
-    cluster.revive(victim)
+    fault.end(cluster, victim)
     in_sync = time.monotonic() - start
     time.sleep(SETTLE_SECONDS)
-    say(f"{cluster.name}: broker {victim} killed, a partition stood still for {outage:.2f} s")
+    say(f"{cluster.name}: broker {victim} {fault.done}, a partition stood still for {outage:.2f} s")
     return outage, in_sync
 
 
-def run_failover(servers: Servers, name: str, partitions: int, kills: int) -> Points:
+def run_failover(servers: Servers, name: str, partitions: int, fault: Fault, times: int) -> Points:
     cluster = cast(Cluster, servers.get(name))
     start = time.monotonic()
     create(cluster, partitions)
     created = time.monotonic() - start
     with Probes(cluster.ports, TOPIC, PROBED) as probes:
         time.sleep(SETTLE_SECONDS)
-        taken = [outage_of_kill(cluster, probes) for _ in range(kills)]
+        taken = [outage_of(cluster, probes, fault) for _ in range(times)]
     servers.end(name)
     outages, in_sync = zip(*taken, strict=True)
-    values = {"outage_p50_s": statistics.median(outages), "outage_max_s": max(outages), "kills": float(kills)}
-    return {f"{partitions:,}": values | {"in_sync_s": statistics.median(in_sync), "create_s": created}}
+    values = {"outage_p50_s": statistics.median(outages), "outage_max_s": max(outages), "faults": float(times)}
+    return {point_of(partitions, fault): values | {"in_sync_s": statistics.median(in_sync), "create_s": created}}
 
 
 def measure(store: Store, _servers: Servers) -> None:
@@ -94,9 +114,11 @@ def measure(store: Store, _servers: Servers) -> None:
     kills = {CAIRN: 10, KAFKA: 3 if store.run.quick else 10}
     with Servers("failover", settings=QUICK_SESSION, make=CLUSTERS) as servers:
         for name, sizes in PARTITIONS.items():
-            for partitions in sizes:
-                act = partial(run_failover, servers, name, partitions, kills[name])
-                store.take(name, f"{partitions:,}", 1, act, partial(servers.get, name))
+            wanted = [(partitions, KILL, kills[name]) for partitions in sizes]
+            wanted.append((PAUSED_PARTITIONS, PAUSE, 3 if store.run.quick else 5))
+            for partitions, fault, times in wanted:
+                act = partial(run_failover, servers, name, partitions, fault, times)
+                store.take(name, point_of(partitions, fault), 1, act, partial(servers.get, name))
 
 
 def body(run: Run) -> str:

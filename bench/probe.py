@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
 from bench.clusters import described
@@ -14,7 +15,8 @@ from cairnmq.codec.records import Record, build_batch
 from cairnmq.wire.messages import ProduceRequest, ProduceResponse
 
 PAUSE = 0.01  # between two records, and before the next try: as exact as an outage is
-SECONDS = 30.0
+PATIENCE = 0.5  # with a broker that says nothing: another one may lead by now
+REQUEST_MS = 30_000
 
 
 class Probe:
@@ -25,6 +27,7 @@ class Probe:
         self.acknowledged: list[float] = []
         self.lost = ""
         self._ports = ports
+        self._doors = deque(ports.values())
         self._topic = topic
         self._topic_id = bytes(16)
         self._leader: Pipe | None = None
@@ -56,25 +59,22 @@ class Probe:
             self._leader = None
 
     def _find_leader(self) -> Pipe | None:
-        """As the first broker that answers knows it; it may be one that is dead."""
-        for port in self._ports.values():
-            try:
-                known = described(port, [self._topic])
-            except (OSError, ClientError):
-                continue
-            topic = known.topics[0]
-            led_by = {row.partition_index: row.leader_id for row in topic.partitions}
-            self._topic_id = topic.topic_id
-            leader = led_by.get(self.partition, -1)
-            return Pipe(self._ports[leader], SECONDS) if leader in self._ports else None
-        return None
+        """As the broker knows it that answered last, or else the next one. It may be one that is dead."""
+        try:
+            topic = described(self._doors[0], [self._topic], PATIENCE).topics[0]
+        except (OSError, ClientError):
+            self._doors.rotate()
+            raise
+        self._topic_id = topic.topic_id
+        leader = next((row.leader_id for row in topic.partitions if row.partition_index == self.partition), -1)
+        return Pipe(self._ports[leader], PATIENCE) if leader in self._ports else None
 
     def _send(self, leader: Pipe) -> bool:
         """False: it is not the leader, or could not store it."""
         records = build_batch([Record(0, int(time.time() * 1000), None, b"probe")])
         row = ProduceRequest.PartitionProduceData(index=self.partition, records=records)
         data = ProduceRequest.TopicProduceData(name=self._topic, topic_id=self._topic_id, partition_data=[row])
-        answer = leader.ask(ProduceRequest(acks=-1, timeout_ms=int(SECONDS * 1000), topic_data=[data]))
+        answer = leader.ask(ProduceRequest(acks=-1, timeout_ms=REQUEST_MS, topic_data=[data]))
         assert isinstance(answer, ProduceResponse)
         stored = answer.responses[0].partition_responses[0]
         if stored.error_code:
