@@ -16,7 +16,7 @@ from bench.librdkafka import LoadFailed, create_topics
 from bench.probe import Probes, leader_of_most
 from bench.results import CAIRN, KAFKA, Points, Run, Store, say
 from bench.row import Row, beside
-from bench.servers import Servers
+from bench.servers import START_SECONDS, Servers
 from bench.table import Column, comparison
 
 REPLICAS = 3
@@ -75,6 +75,15 @@ def create(cluster: Cluster, partitions: int) -> None:
     cluster.wait_in_sync()
 
 
+def wait_for_all(probes: Probes, deadline: float) -> bool:
+    """Until every partition is served; False: time is up."""
+    while not probes.all_since(time.monotonic() - CALM_SECONDS):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(CALM_SECONDS / 10)
+    return True
+
+
 def outage_of(cluster: Cluster, probes: Probes, fault: Fault) -> tuple[float, float]:
     """The outage, and how long it then took until all was in sync again."""
     rows = next(iter(described(cluster.port, [TOPIC]).topics)).partitions
@@ -82,14 +91,14 @@ def outage_of(cluster: Cluster, probes: Probes, fault: Fault) -> tuple[float, fl
     begin = time.monotonic()
     fault.begin(cluster, victim)
     time.sleep(WATCH_SECONDS)
-    while not probes.all_since(time.monotonic() - CALM_SECONDS):
-        if time.monotonic() - begin > BACK_SECONDS:
-            raise LoadFailed(f"{cluster.name}: a partition stands still, {BACK_SECONDS:g} s after a fault")
-        time.sleep(CALM_SECONDS / 10)
+    if not wait_for_all(probes, begin + BACK_SECONDS):
+        say(f"WARNING: {cluster.name}: a partition still stands still, {BACK_SECONDS:g} s after a fault")
     outage = probes.longest(begin)
     start = time.monotonic()
     fault.end(cluster, victim)
     in_sync = time.monotonic() - start
+    if not wait_for_all(probes, start + START_SECONDS):
+        raise LoadFailed(f"{cluster.name}: a partition stands still although all replicas are in sync")
     time.sleep(SETTLE_SECONDS)
     say(f"{cluster.name}: broker {victim} {fault.done}, a partition stood still for {outage:.2f} s")
     return outage, in_sync

@@ -131,6 +131,10 @@ class KafkaServer(ApacheKafka):
     def prepare(self) -> None:
         self.format()
 
+    def wait_ready(self) -> None:
+        """After kill -9 it looks at all its partitions first."""
+        wait_until(self._is_up, START_SECONDS, "Kafka's port")
+
     def tree(self) -> Tree:
         return Tree(self.pid)
 
