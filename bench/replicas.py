@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 
+from msgspec.structs import replace
+
 from bench.clusters import CLUSTERS
 from bench.goals import alone, over_kafka
 from bench.load import Load, run_load
 from bench.picture import bars
 from bench.results import CAIRN, KAFKA, Points, Run, Store
 from bench.row import Row, rounds
-from bench.servers import Server, Servers, turns
+from bench.servers import BOTH, Server, Servers, turns
 from bench.sweep import PARTITIONS
 from bench.table import Column, comparison
 
@@ -59,13 +61,13 @@ def measure(store: Store, _servers: Servers) -> None:
 
     def warm_up(server: Server) -> None:
         """As the servers that are alone: the JVM compiles what runs often."""
-        run_load(server, load_of(server.name, 10, 200 if quick else 2000))
-        run_load(server, load_of(server.name, 1000, 50 if quick else 200))
+        run_load(server, replace(load_of(server.name, 10, 200 if quick else 2000), again=False))
+        run_load(server, replace(load_of(server.name, 1000, 50 if quick else 200), again=False))
 
     with Servers("replicas", warm_up, make=CLUSTERS) as servers:
         for number in rounds(store):
             for partitions in PARTITIONS:
-                for kind in turns(KINDS, number):
+                for kind in turns(KINDS if number == 1 else BOTH, number):  # the third is only shown beside
                     load = load_of(kind, partitions, megabytes[partitions])
                     act = partial(run_replicas, servers, kind, load)
                     store.take(kind, f"{partitions:,}", number, act, partial(servers.get, server_of(kind)))
