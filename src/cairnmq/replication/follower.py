@@ -18,6 +18,7 @@ from cairnmq.replication.messages import (
     FetchPosition,
     FetchReply,
     Gone,
+    Room,
 )
 from cairnmq.replication.records import JournalRecord, Member
 
@@ -71,6 +72,8 @@ class KnownEnds(Struct, frozen=True, gc=False):
         return KnownEnds(min(self.replicated, to), min(self.durable, to), self.epoch)
 
 
+NO_LIMITS = Room()
+
 FollowerStep: TypeAlias = Append | Cut | Ignore | Stop | Reread
 
 
@@ -89,12 +92,10 @@ class JournalFollower:
         self.known = known
         self.echo_ms = 0
 
-    def position(self) -> FetchPosition:
-        """The next request."""
-        history = self.history
-        return FetchPosition(
-            self.me, self.record.epoch, history.end, history.last_epoch, self.synced, echo_ms=self.echo_ms
-        )
+    def position(self, room: Room = NO_LIMITS) -> FetchPosition:
+        """The next request of a replica that has this `room` left."""
+        history, record = self.history, self.record
+        return FetchPosition(self.me, record.epoch, history.end, history.last_epoch, self.synced, self.echo_ms, room)
 
     def replied(self, asked: FetchPosition, reply: FetchReply) -> FollowerStep:
         """What the leader's reply to `asked` means. It is about the journal as it was then: a late reply means nothing,
@@ -107,7 +108,10 @@ class JournalFollower:
         if isinstance(reply, Diverging):
             return self._cut(self.history.cut_for(reply.known))
         if isinstance(reply, Gone):
-            return Stop(f"position {asked.end} is gone on the leader, whose journal begins at {reply.first}")
+            return Stop(
+                f"it was away for longer than journals are kept (cairn.journal.retention.bytes): it ends at "
+                f"{asked.end}, and the leader's journal begins at {reply.first}; replicas are not rebuilt yet"
+            )
         return Reread()
 
     def _is_about_now(self, asked: FetchPosition) -> bool:

@@ -65,6 +65,11 @@ class EpochHistory:
             return EpochEnd(0, self._starts[0] if self._starts else self.end)
         return EpochEnd(self._epochs[at - 1], self._starts[at] if at < len(self._starts) else self.end)
 
+    def reaches(self, epoch: int) -> bool:
+        """Whether this epoch, or one before it, is among those that are known: earlier ones were removed with the
+        beginning of the journal."""
+        return bool(self._epochs) and epoch >= self._epochs[0]
+
     def parting(self, last_epoch: int, end: int) -> EpochEnd | None:
         """A leader's question about a follower whose last entry is of `last_epoch` and ends at `end`: None if this
         journal begins with the follower's, else the last epoch that both may have, and its end here."""

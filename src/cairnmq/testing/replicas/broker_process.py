@@ -11,7 +11,7 @@ from cairnmq.replication.controller import ControllerMemory, decide
 from cairnmq.replication.follower import Append, Cut, JournalFollower, Reread, Stop
 from cairnmq.replication.leader import JournalLeader, LeaderSettings
 from cairnmq.replication.lease import Lease
-from cairnmq.replication.messages import Accepted, FetchPosition, FetchReply
+from cairnmq.replication.messages import Accepted, FetchPosition, FetchReply, Room
 from cairnmq.replication.records import ClusterView, JournalRecord, Kept, Member, Proposal, PublishedEnd
 from cairnmq.testing.replicas.judge import Acks, Broken, Judge
 from cairnmq.testing.replicas.machine import Machine, ModelEntry, ModelJournal
@@ -217,9 +217,14 @@ class BrokerProcess(Process):
             replicated_end=hosted.known.replicated,
             durable_end=hosted.known.durable,
             now_ms=now_ms,
-            settings=LeaderSettings(LAG_MAX_MS, prompt=self.shared.prompt),
+            first=hosted.disk.first,
+            settings=self.settings(),
         )
         self.moved(hosted)
+
+    def settings(self) -> LeaderSettings:
+        """Of a leader."""
+        return LeaderSettings(LAG_MAX_MS, prompt=self.shared.prompt)
 
     def stop_leading(self, hosted: Hosted) -> None:
         """Producers that wait hear that the outcome is unknown."""
@@ -377,7 +382,7 @@ class BrokerProcess(Process):
     def ask(self, hosted: Hosted, follower: JournalFollower) -> None:
         """The next request to the leader."""
         hosted.asked_ms = self.shared.schedule.now_ms
-        asked, leader = follower.position(), follower.record.leader
+        asked, leader = follower.position(self.room(hosted)), follower.record.leader
         assert leader is not None
         hosted.asked = asked
 
@@ -388,6 +393,14 @@ class BrokerProcess(Process):
 
         self.shared.network.send(self.id, leader.broker, arrive)
 
+    def room(self, hosted: Hosted) -> Room:
+        """What this replica has left."""
+        return Room(hosted.disk.checkpointed)
+
+    def entries_for(self, hosted: Hosted, asked: FetchPosition) -> list[ModelEntry]:
+        """What a follower gets."""
+        return hosted.disk.after(asked.end, FETCH_BATCH)
+
     def asked(self, journal: int, asked: FetchPosition, follower: BrokerProcess) -> None:
         """A follower's request: what it may have, and the bytes after its end."""
         hosted = self.hosted[journal]
@@ -395,7 +408,7 @@ class BrokerProcess(Process):
         if leader is None or self.view is None:
             return
         reply = leader.fetched(asked, self.view, self.shared.schedule.now_ms)
-        entries = hosted.disk.after(asked.end, FETCH_BATCH) if isinstance(reply, Accepted) else []
+        entries = self.entries_for(hosted, asked) if isinstance(reply, Accepted) else []
         if isinstance(reply, Accepted):
             if hosted.lease is not None and asked.echo_ms and leader.record.member(asked.follower.broker):
                 hosted.lease.confirm(asked.echo_ms)
@@ -415,20 +428,29 @@ class BrokerProcess(Process):
             return
         step = follower.replied(asked, reply)
         if isinstance(step, Append) and isinstance(reply, Accepted):
-            for entry in entries:
-                hosted.append(entry)
+            self.take(hosted, entries)
             follower.appended(reply)
+            hosted.disk.keep_from = reply.keep_from
             hosted.learn()
             if step.sync:
                 self.sync(hosted)
         elif isinstance(step, Cut):
             self.cut(hosted, follower, step.to)
         elif isinstance(step, Stop):
-            raise Broken(f"broker {self.id}, journal {journal}: {step.reason}")
+            self.stays_out(hosted, reply, step.reason)
         elif isinstance(step, Reread) and self.id not in self.shared.store.cut_off:
             self.see(self.shared.store.view(), self.shared.store.controller)
         if hosted.follower is follower and hosted.asked is asked and not isinstance(step, Reread):
             self.ask(hosted, follower)
+
+    def take(self, hosted: Hosted, entries: list[ModelEntry]) -> None:
+        """A follower appends."""
+        for entry in entries:
+            hosted.append(entry)
+
+    def stays_out(self, hosted: Hosted, reply: FetchReply, reason: str) -> None:
+        """This replica cannot go on by itself."""
+        raise Broken(f"broker {self.id}, journal {hosted.number}: {reason}")
 
     def cut(self, hosted: Hosted, follower: JournalFollower, to: int) -> None:
         """A sync under way says nothing about what is appended in the place of what was cut."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from random import Random
 
 from msgspec import Struct
@@ -20,12 +21,17 @@ class ModelEntry(Struct, frozen=True, gc=False):
 
 
 class ModelJournal:
-    """One replica's journal: entries, how many of them are synced, and the ends that its checkpoint knows."""
+    """One replica's journal: entries, how many of them are synced, and the ends that its checkpoint knows. The judge
+    remembers entries below `first`, the disk does not."""
 
     def __init__(self) -> None:
         self.entries: list[ModelEntry] = []
         self.synced = 0
         self.known = KnownEnds()  # in the last checkpoint
+        self.first = 0
+        self.split = 0
+        self.checkpointed = 0
+        self.keep_from = 0  # as the leader told last
 
     @property
     def end(self) -> int:
@@ -35,7 +41,7 @@ class ModelJournal:
     def history(self) -> EpochHistory:
         """As recovery finds it."""
         history = EpochHistory()
-        for entry in self.entries:
+        for entry in self.entries[self._index(self.first) :]:
             history.begin(entry.epoch, entry.start)
             history.extend(entry.end)
         return history
@@ -47,6 +53,7 @@ class ModelJournal:
 
     def cut(self, to: int) -> None:
         """Durable at once: see `cairnmq.replication.follower.Cut`."""
+        assert to >= self.split, "a cut of what is in queue logs"
         while self.entries and self.entries[-1].end > to:
             assert self.entries[-1].start >= to, "a cut within an entry"
             self.entries.pop()
@@ -55,8 +62,22 @@ class ModelJournal:
 
     def after(self, position: int, count: int) -> list[ModelEntry]:
         """Some entries from a position on."""
-        at = next((at for at, entry in enumerate(self.entries) if entry.start >= position), len(self.entries))
+        assert position >= self.first, "the journal does not go back so far"
+        at = self._index(position)
         return self.entries[at : at + count]
+
+    def _index(self, position: int) -> int:
+        return bisect_left(self.entries, position, key=lambda entry: entry.start)
+
+    def remove_below(self, position: int, segment_bytes: int) -> None:
+        """Whole files before the one that holds the byte before this position. Each epoch begins a file."""
+        before = 0
+        for entry in self.entries[self._index(self.first) :]:
+            if entry.start >= position:
+                break
+            if entry.payload == 0 or entry.start // segment_bytes != before:
+                self.first = entry.start
+            before = entry.start // segment_bytes
 
     def lose_power(self, random: Random) -> None:
         """Any beginning that has all that was synced may be left."""
@@ -64,8 +85,9 @@ class ModelJournal:
         del self.entries[random.randint(kept, len(self.entries)) :]
 
     def recover(self) -> None:
-        """Recovery syncs what it found."""
+        """Recovery syncs what it found, and splits again what no checkpoint knows."""
         self.synced = self.end
+        self.split = self.checkpointed
 
 
 class Machine:

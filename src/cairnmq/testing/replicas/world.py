@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from random import Random
 
@@ -56,7 +57,7 @@ class ReplicaWorld:
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
-        self.shape = shape = Shape.draw(self.random)
+        self.shape = shape = self._draw()
         self.schedule = Schedule(self.random)
         self.counts: Counter[str] = Counter()
         brokers = range(1, shape.brokers + 1)
@@ -77,6 +78,9 @@ class ReplicaWorld:
         self._payload = 0
         self._away: set[int] = set()  # machines that nobody starts yet
         self.store.on_isr_change = self._isr_changed
+
+    def _draw(self) -> Shape:
+        return Shape.draw(self.random)
 
     def run(self) -> None:
         """Faults in waves; between them everything may settle, and at the end it must."""
@@ -107,7 +111,11 @@ class ReplicaWorld:
         if unsettled:
             raise Broken(unsettled)
         for number, kept in self.store.journals.items():
-            self.shared.judge.at_rest(number, [self.machines[b].journals[number] for b in kept.record.replicas])
+            self.shared.judge.at_rest(number, [self.machines[b].journals[number] for b in self._whole(kept.record)])
+
+    def _whole(self, record: JournalRecord) -> list[int]:
+        """The replicas that must be equal when nothing goes wrong any more."""
+        return list(record.replicas)
 
     def _unsettled(self) -> str:
         for number, kept in self.store.journals.items():
@@ -115,9 +123,9 @@ class ReplicaWorld:
             if record.leader is None or not self.store.view().is_live(record.leader):
                 return f"journal {number} has no leader: {record}"
             in_sync = {member.broker for member in record.isr}
-            if in_sync != set(record.replicas):
+            if in_sync != set(self._whole(record)):
                 return f"the ISR of journal {number} is {in_sync} of {record.replicas}"
-            if len({self.machines[broker].journals[number].end for broker in record.replicas}) > 1:
+            if len({self.machines[broker].journals[number].end for broker in in_sync}) > 1:
                 return f"a replica of journal {number} does not catch up"
             hosted = self.shared.processes[record.leader.broker].hosted[number]
             if hosted.leader is None or hosted.leader.in_flight or hosted.leader.replicated_end < hosted.disk.end:
@@ -163,17 +171,28 @@ class ReplicaWorld:
         machine = self.machines[broker]
         for journal in machine.journals.values():
             journal.recover()
-        process = BrokerProcess(machine, self.shared)
+        process = self._process(machine)
         self.shared.processes[broker] = process
         process.start()
+
+    def _process(self, machine: Machine) -> BrokerProcess:
+        return BrokerProcess(machine, self.shared)
 
     def _strike(self) -> None:
         for _ in range(self.random.randint(1, 3)):
             self.schedule.after(self.random.randint(0, 4_000), self._strike_once)
 
     def _strike_once(self) -> None:
+        allowed = [kind for kind, wanted in self._kinds().items() if wanted]
+        if allowed:
+            kind = self.random.choice(allowed)
+            self.counts[kind.__name__.strip("_")] += 1
+            kind()
+
+    def _kinds(self) -> dict[Callable[[], None], bool]:
+        """Faults, and whether this world has them."""
         shape = self.shape
-        kinds = {
+        return {
             self._kill: shape.kills,
             self._lose_power: shape.power,
             self._pause: shape.pauses,
@@ -183,11 +202,6 @@ class ReplicaWorld:
             self._lose_all_power: shape.all_lose_power and shape.power,
             self._damage: shape.damage and not self.counts["damage"],
         }
-        allowed = [kind for kind, wanted in kinds.items() if wanted]
-        if allowed:
-            kind = self.random.choice(allowed)
-            self.counts[kind.__name__.strip("_")] += 1
-            kind()
 
     def _any(self) -> int:
         """Mostly a leader: it hurts more."""
