@@ -80,5 +80,17 @@ def _member(told: DescribeJournalsResponse.Member) -> Member:
 
 
 def _led(epoch: int, told: DescribeJournalsResponse.LedJournal) -> Led:
-    replicas = tuple(ReplicaTold(one.node_id, one.end, one.synced, one.lag_ms) for one in told.replicas)
+    replicas = tuple(
+        ReplicaTold(
+            one.node_id,
+            one.end,
+            one.synced,
+            one.lag_ms,
+            one.unsplit_bytes,
+            one.unsplit_percent,
+            one.free_bytes,
+            one.slows_producers,
+        )
+        for one in told.replicas
+    )
     return Led(epoch, told.end, told.replicated_end, told.durable_end, replicas, told.is_ready, told.unsplit_bytes)

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from cairnmq.client.session import Node
+from cairnmq.replication.follower_room import BACKLOG_MAX_PERCENT
 from cairnmq.replication.records import ClusterView, JournalRecord
 
 LIVE, STOPPING, SILENT, DOWN = "live", "stopping", "silent", "down"
@@ -24,6 +25,10 @@ class ReplicaTold(Struct, frozen=True, gc=False):
     end: int = -1
     synced: int = -1
     lag_ms: int = -1  # since it had everything; -1: nobody knows
+    unsplit_bytes: int = -1
+    unsplit_percent: int = -1  # of the most that may wait for its splitter
+    free_bytes: int = -1  # on the disk of its journals
+    slows_producers: bool = False  # they wait until it has room
 
 
 class Led(Struct, frozen=True):
@@ -58,6 +63,10 @@ class ReplicaRow(Struct, frozen=True):
     live: bool
     lag_bytes: int | None = None
     lag_ms: int | None = None
+    unsplit_bytes: int | None = None
+    unsplit_percent: int | None = None
+    free_bytes: int | None = None
+    slows_producers: bool = False
 
 
 class JournalRow(Struct, frozen=True):
@@ -161,8 +170,21 @@ def _replica_row(view: ClusterView, record: JournalRecord, broker: int, led: Led
     known = next((one for one in led.replicas if one.broker == broker), None) if led is not None else None
     if led is None or known is None or known.end < 0:
         return ReplicaRow(broker, in_sync, live)
-    lag_ms = known.lag_ms if known.lag_ms >= 0 else None
-    return ReplicaRow(broker, in_sync, live, max(0, led.end - known.end), lag_ms)
+    return ReplicaRow(
+        broker,
+        in_sync,
+        live,
+        max(0, led.end - known.end),
+        _known(known.lag_ms),
+        _known(known.unsplit_bytes),
+        _known(known.unsplit_percent),
+        _known(known.free_bytes),
+        known.slows_producers,
+    )
+
+
+def _known(number: int) -> int | None:
+    return number if number >= 0 else None
 
 
 def _broker_row(
@@ -220,6 +242,7 @@ def _problems(
     waiting = [row.journal for row in journals if row.leader >= 0 and not row.ready]
     if waiting:
         yield f"{names('journal', waiting)}: the new leader waits for replicas that are in sync"
+    yield from _slowed(journals)
     yield from _out_of_sync(journals, {(broker, number) for broker, one in told.items() for number in one.stopped})
 
 
@@ -247,6 +270,24 @@ def _stopped(broker: int, stopped: Mapping[int, str]) -> Iterable[str]:
         grouped.setdefault(why.removeprefix(f"journal {number}: "), []).append(number)
     for why, numbers in grouped.items():
         yield f"broker {broker}, {names('journal', numbers)}: {why}"
+
+
+def _slowed(journals: Sequence[JournalRow]) -> Iterable[str]:
+    """One sentence for each broker that producers wait for."""
+    slow: dict[int, list[tuple[JournalRow, ReplicaRow]]] = {}
+    for row in journals:
+        for replica in row.replicas:
+            if row.leader >= 0 and replica.slows_producers:
+                slow.setdefault(replica.broker, []).append((row, replica))
+    for broker, rows in sorted(slow.items()):
+        percent = max(replica.unsplit_percent or 0 for _, replica in rows)
+        free = min((replica.free_bytes for _, replica in rows if replica.free_bytes is not None), default=None)
+        why = f"its splitter is behind by {percent} % of the limit"
+        if percent < BACKLOG_MAX_PERCENT and free is not None:
+            why = f"its journal disk has {free:,} bytes left"
+        leaders = names("broker", sorted({row.leader for row, _ in rows}))
+        where = names("journal", [row.journal for row, _ in rows])
+        yield f"broker {broker} slows down producers of {leaders}: {why} ({where})"
 
 
 def _without_leader(view: ClusterView, journals: Sequence[JournalRow]) -> Iterable[str]:

@@ -109,8 +109,8 @@ class JournalFollower:
             return self._cut(self.history.cut_for(reply.known))
         if isinstance(reply, Gone):
             return Stop(
-                f"it was away for longer than journals are kept (cairn.journal.retention.bytes): it ends at "
-                f"{asked.end}, and the leader's journal begins at {reply.first}; replicas are not rebuilt yet"
+                f"position {asked.end} is gone on the leader, whose journal begins at {reply.first}: it was away for "
+                f"longer than journals are kept (cairn.journal.retention.bytes), and replicas are not rebuilt yet"
             )
         return Reread()
 

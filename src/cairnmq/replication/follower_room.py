@@ -22,11 +22,16 @@ FULL_PERCENT = 100
 """A follower with such a backlog takes no more bytes."""
 
 
+def is_behind(room: Room) -> bool:
+    """Its splitter is so far behind that producers are to wait."""
+    return room.backlog_percent >= BACKLOG_MAX_PERCENT
+
+
 class _Told(Struct, gc=False):
     """What one life of a broker told last."""
 
     member: Member
-    end: int
+    end_max: int  # it may have this much by now: the leader's own end then
     room: Room
     at_ms: int
     waited_since_ms: int | None = None  # since when producers wait for it
@@ -64,15 +69,15 @@ class FollowerRoom:
         told = self._told.get(broker)
         return told.room if told is not None else None
 
-    def count(self, asked: FetchPosition, now_ms: int) -> None:
-        """A request that passed every check."""
+    def count(self, asked: FetchPosition, end: int, now_ms: int) -> None:
+        """A request that passed every check. `end`: the leader's own, now."""
         broker = asked.follower.broker
         self._gone.discard(broker)
         told = self._told.get(broker)
         if told is None or told.member != asked.follower:
-            self._told[broker] = _Told(asked.follower, asked.end, asked.room, now_ms)
+            self._told[broker] = _Told(asked.follower, end, asked.room, now_ms)
             return
-        told.end, told.room, told.at_ms = asked.end, asked.room, now_ms
+        told.end_max, told.room, told.at_ms = end, asked.room, now_ms
         if not self.is_short(told.member):
             told.waited_since_ms = None
 
@@ -87,7 +92,7 @@ class FollowerRoom:
 
     def _needs_from(self, broker: int, first: int) -> int:
         told = self._told.get(broker)
-        if broker in self._gone or (told is not None and told.end < first):
+        if broker in self._gone or (told is not None and told.end_max < first):
             return ENDLESS
         return told.room.checkpointed if told is not None else 0
 
@@ -100,7 +105,7 @@ class FollowerRoom:
         told = self._told.get(member.broker)
         if told is None or told.member != member:
             return False
-        return told.room.backlog_percent >= BACKLOG_MAX_PERCENT or told.room.free_bytes < self._free_bytes_min
+        return is_behind(told.room) or told.room.free_bytes < self._free_bytes_min
 
     def short(self, members: Collection[Member]) -> list[Member]:
         """Producers wait for these."""

@@ -170,7 +170,7 @@ class JournalLeader:
         if parting is not None:
             return Diverging(parting)
         self._progress.count(asked, self.history.end, now_ms)
-        self.room.count(asked, now_ms)
+        self.room.count(asked, self.history.end, now_ms)
         self._advance()
         sync = asked.synced < self.sync_wanted(view, now_ms)
         keep_from = self.room.keep_from(self.record.replicas, self.me.broker, self.first)

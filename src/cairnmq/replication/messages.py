@@ -18,6 +18,7 @@ class Room(Struct, frozen=True, gc=False):
     checkpointed: int = 0  # what lies before it is in queue logs, for good
     backlog_percent: int = 0  # what waits for its splitter, of the most that may
     free_bytes: int = ENDLESS  # on the disk of its journals
+    backlog_bytes: int = 0  # what waits for its splitter
 
 
 class FetchPosition(Struct, frozen=True, gc=False):

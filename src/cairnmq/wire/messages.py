@@ -1799,6 +1799,10 @@ class DescribeJournalsResponse(Message, gc=False):
         end: int = -1
         synced: int = -1
         lag_ms: int = -1
+        unsplit_bytes: int = -1
+        unsplit_percent: int = -1
+        free_bytes: int = -1
+        slows_producers: bool = False
 
     throttle_time_ms: int = 0
     error_code: int = 0

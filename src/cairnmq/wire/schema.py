@@ -456,7 +456,8 @@ DescribeJournals 20001 0-0 0+
   Member: node_id:i32 broker_epoch:i64=-1
   LedJournal: is_ready:bool end:i64 synced:i64 replicated_end:i64 durable_end:i64 split_end:i64 unsplit_bytes:i64
     replicas:[ReplicaEnds]
-  ReplicaEnds: node_id:i32 is_in_sync:bool end:i64=-1 synced:i64=-1 lag_ms:i64=-1
+  ReplicaEnds: node_id:i32 is_in_sync:bool end:i64=-1 synced:i64=-1 lag_ms:i64=-1 unsplit_bytes:i64=-1
+    unsplit_percent:i32=-1 free_bytes:i64=-1 slows_producers:bool
 ElectUnclean 20002 0-0 0+
   > journals:[i32] timeout_ms:i32=60000
   < throttle_time_ms:i32 results:[ElectUncleanResult]

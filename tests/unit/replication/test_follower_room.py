@@ -18,7 +18,7 @@ def room() -> FollowerRoom:
 
 
 def tells(one: FollowerRoom, member: Member, end: int, left: Room, now_ms: int = 0) -> None:
-    one.count(FetchPosition(member, 5, end, 5, end, room=left), now_ms)
+    one.count(FetchPosition(member, 5, end, 5, end, room=left), end, now_ms)
 
 
 def test_the_slowest_replica_decides() -> None:

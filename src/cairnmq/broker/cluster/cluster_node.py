@@ -48,6 +48,7 @@ HAND_OVER_SECONDS = 10.0
 COPY_SECONDS = 2.0  # for followers that are slow: then what acks=1 promised is what the table says
 LOOK_SECONDS = 0.02
 SLOTS_SECONDS = 0.5
+SEGMENTS_LEFT = 2  # of journals: with less room on its disk a follower makes producers wait
 
 TRANSACTIONS_REFUSED = (
     "transactions over several brokers are not supported yet; use a producer without transactional.id, or a broker "
@@ -98,7 +99,9 @@ class ClusterNode:
             self._metadata,
             leadership,
             LedCoordinators(coordinators, catalog, store),
-            settings=LeaderSettings(settings.lag_max_ms),
+            settings=LeaderSettings(
+                settings.lag_max_ms, free_bytes_min=SEGMENTS_LEFT * store.engine.config.segment_bytes
+            ),
             session_ms=settings.session_ms,
             now_ms=now_ms,
             wall_ms=wall_ms,

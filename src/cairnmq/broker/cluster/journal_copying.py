@@ -149,6 +149,7 @@ class JournalCopying:
             return
         follower.appended(reply)
         state.known = follower.known
+        state.store.keep(self.number, reply.keep_from)
         state.store.advanced(path.replicated_to(state.known.replicated, state.known.durable, now_ms))
         if sync:
             loop.sync_soon()

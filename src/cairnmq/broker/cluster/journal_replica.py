@@ -109,6 +109,7 @@ class JournalReplica:
                 self._lose()
             else:
                 self._advance()
+                self._hold_producers(self.leader)
         self._due.set()
 
     def _lose(self) -> None:
@@ -117,6 +118,7 @@ class JournalReplica:
             return
         log.info("journal %d: no longer the leader (epoch %d)", self.number, self.leader.epoch)
         self.leader, self.lease, self.is_ready, self.is_settled = None, None, False, False
+        self.state.store.backlog.hold(self.number, [])
         self._ports.lost(self)
 
     async def _take_roles(self) -> None:
@@ -288,14 +290,26 @@ class JournalReplica:
         leader, path = self.leader, self.state.path
         if leader is None or not isinstance(path, WritePath):
             return None
-        leader.first = path.journal.start
+        self._tell_room(leader)
         leader.durable_wanted = max(leader.durable_wanted, path.lines.durable_wanted)
         reply = leader.fetched(asked, view, self._ports.now_ms())
         if isinstance(reply, Accepted):
             if self.lease is not None and asked.echo_ms and asked.follower in leader.record.isr:
                 self.lease.confirm(asked.echo_ms)
             self._advance()
+            self._hold_producers(leader)
         return reply
+
+    def _tell_room(self, leader: JournalLeader) -> None:
+        """What the core must know of the own storage, and of those who wait for others'."""
+        store = self.state.store
+        leader.first = self.state.path.journal.start
+        leader.room.checkpointed = store.engine.checkpointed[self.number]
+        leader.room.producers_wait = store.backlog.waits_for_followers(self.number)
+
+    def _hold_producers(self, leader: JournalLeader) -> None:
+        short = leader.room.short(leader.members())
+        self.state.store.backlog.hold(self.number, [member.broker for member in short])
 
     def _advance(self) -> None:
         """What the ends mean to storage: who waits is told, readers see more."""
@@ -323,6 +337,9 @@ class JournalReplica:
         now_ms = self._ports.now_ms()
         if self.lease is not None:
             self.lease.confirm(self._ports.confirmed_ms())
+        self._tell_room(leader)
+        me, store = leader.me.broker, self.state.store
+        store.keep(self.number, leader.room.needed_from(leader.record.replicas, me, leader.first))
         self._send(leader, leader.propose(view, now_ms))
         wanted = leader.sync_wanted(view, now_ms)
         if self.state.path.journal.synced < wanted:

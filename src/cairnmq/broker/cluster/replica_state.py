@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from cairnmq.replication.follower import KnownEnds
 from cairnmq.replication.history import EpochHistory
+from cairnmq.replication.messages import Room
 from cairnmq.replication.records import JournalRecord
 
 if TYPE_CHECKING:
@@ -55,6 +56,12 @@ class ReplicaState:
     def split_end(self) -> int:
         """Records before it are in queue logs."""
         return self.store.engine.split[self.number]
+
+    def room(self, free_bytes: int) -> Room:
+        """What this replica has left."""
+        engine, number = self.store.engine, self.number
+        backlog_bytes = self.path.journal.end - self.split_end
+        return Room(engine.checkpointed[number], engine.backlog_percent(number), free_bytes, backlog_bytes)
 
     @property
     def told_trouble(self) -> str | None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from cairnmq.broker.cluster.fetch_service import FetchService
 from cairnmq.broker.cluster.fetchers import Fetchers
+from cairnmq.broker.cluster.free_space import FreeSpace
 from cairnmq.broker.cluster.journal_copying import JournalCopying
 from cairnmq.broker.cluster.journal_replica import JournalReplica
 from cairnmq.broker.cluster.led_coordinators import LedCoordinators
@@ -22,6 +23,7 @@ from cairnmq.broker.leadership import NOBODY, JournalView, KnownBroker, Leadersh
 from cairnmq.errors import Fault
 from cairnmq.metadata.cluster_image import ClusterImage
 from cairnmq.replication.leader import LeaderSettings
+from cairnmq.replication.messages import Room
 from cairnmq.replication.records import ClusterView, JournalRecord, Member, Proposal, PublishedEnd
 from cairnmq.storage.api.serving import WritePath
 
@@ -71,7 +73,7 @@ class Replicas:
         self.must_restart = must_restart
         self.by_journal: dict[int, JournalReplica] = {}
         self.service = FetchService(self.by_journal, store.engine, self._seen_view)
-        self.fetchers = Fetchers(self._unsplit)
+        self.fetchers = Fetchers(self._room)
         self._member: Member | None = None
         self._store = store
         self._metadata = metadata
@@ -79,6 +81,7 @@ class Replicas:
         self._coordinators = coordinators
         self._cluster: ClusterImage | None = None
         self._notes = ReplicaNotes(self.by_journal)
+        self._free = FreeSpace(store.free_bytes)
         self._ticks: list[asyncio.Task[None]] = []
 
     # ---------------------------------------------------------------------------------------------------- its life
@@ -88,7 +91,7 @@ class Replicas:
         self._member = member
         self._store.observe(self)
         loop = asyncio.get_running_loop()
-        self._ticks = [loop.create_task(self._look_after()), loop.create_task(self._notes.run())]
+        self._ticks = [loop.create_task(run()) for run in (self._look_after, self._notes.run, self._free.run)]
 
     def became(self, member: Member | None) -> None:
         """The session has ended (None), or this broker has registered again."""
@@ -181,9 +184,8 @@ class Replicas:
         self._coordinators.lost(replica.number)
         self.service.wake(replica.number)
 
-    def _unsplit(self, journal: int) -> int:
-        state = self.by_journal[journal].state
-        return state.path.journal.end - state.split_end
+    def _room(self, journal: int) -> Room:
+        return self.by_journal[journal].state.room(self._free.bytes)
 
     def written_ends(self) -> dict[int, int]:
         """How far each journal that is led here is written."""
@@ -212,6 +214,7 @@ class Replicas:
             view = self._seen_view()
             if view is None:
                 continue
+            self.fetchers.look()
             for replica in list(self.by_journal.values()):
                 try:
                     replica.look_after(view)

@@ -6,6 +6,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from cairnmq.metadata.cluster_image import ClusterImage
+from cairnmq.replication.followers_progress import Progress
+from cairnmq.replication.leader import JournalLeader
+from cairnmq.replication.messages import ENDLESS
 from cairnmq.replication.records import Kept
 from cairnmq.wire.messages import DescribeJournalsResponse
 
@@ -83,14 +86,20 @@ def _led(replica: JournalReplica, replicas: Replicas) -> DescribeJournalsRespons
         durable_end=leader.durable_end,
         split_end=split,
         unsplit_bytes=journal.end - split,
-        replicas=[
-            Ends(
-                node_id=one.broker,
-                is_in_sync=leader.record.member(one.broker) is not None,
-                end=one.end,
-                synced=one.synced,
-                lag_ms=one.lag_ms,
-            )
-            for one in leader.progress(replicas.now_ms())
-        ],
+        replicas=[_ends(one, leader) for one in leader.progress(replicas.now_ms())],
     )
+
+
+def _ends(one: Progress, leader: JournalLeader) -> Ends:
+    ends = Ends(
+        node_id=one.broker,
+        is_in_sync=leader.record.member(one.broker) is not None,
+        end=one.end,
+        synced=one.synced,
+        lag_ms=one.lag_ms,
+        slows_producers=any(member.broker == one.broker for member in leader.room.short(leader.members())),
+    )
+    if one.room is not None:
+        ends.unsplit_bytes, ends.unsplit_percent = one.room.backlog_bytes, one.room.backlog_percent
+        ends.free_bytes = one.room.free_bytes if one.room.free_bytes < ENDLESS else -1
+    return ends

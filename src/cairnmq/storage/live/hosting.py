@@ -34,7 +34,7 @@ class Hosting:
         self.member = member
         self.next_queue = next_queue
         self.notes = notes
-        self._disk = disk
+        self.disk = disk
         self._paths = paths
         self._queues = queues
         self._keyed = keyed
@@ -51,13 +51,13 @@ class Hosting:
         """A new journal, to which nobody has written. Its directory is there, durably, when this returns."""
         assert number not in self._paths
         directory = str(number)
-        self._disk.make_dir(directory)
-        if numbered(self._disk.list(directory), JOURNAL_SUFFIX):
+        self.disk.make_dir(directory)
+        if numbered(self.disk.list(directory), JOURNAL_SUFFIX):
             raise MustReopen(number, "is new here by the metadata, and has files")
-        self._disk.sync_dir("")
-        self.notes[number] = ReplicaNoteFile(self._disk, number)
+        self.disk.sync_dir("")
+        self.notes[number] = ReplicaNoteFile(self.disk, number)
         journal = Journal(
-            self._disk,
+            self.disk,
             number,
             epoch=0,
             leader=self.member,

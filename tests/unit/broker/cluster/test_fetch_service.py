@@ -33,7 +33,7 @@ class Bench:
         return Peer(Hello("c", broker, 12, 1, DATA, 1, 1, bytes(16)), 1)
 
     def ask(self, position: FetchPosition | None = None) -> JournalAsk:
-        return ask_of(JOURNAL, position or self.desk.position(B), 0, 0)
+        return ask_of(JOURNAL, position or self.desk.position(B))
 
     def park(self, peer: Peer, *asks: JournalAsk, wait_ms: int = PATIENT_MS) -> asyncio.Future[Answer]:
         peer.begin(False)
@@ -147,7 +147,7 @@ async def test_the_loss_of_leadership_wakes_a_parked_request() -> None:
 @scenario
 async def test_what_it_does_not_lead_it_says_at_once() -> None:
     async with bench() as one:
-        unknown = ask_of(99, one.desk.position(B), 0, 0)
+        unknown = ask_of(99, one.desk.position(B))
         answer = await one.park(one.peer(), unknown, one.ask())
         assert [type(told.reply) for told in answer.told] == [NotLeader, AcceptedTold]
         assert answer.told[0].reply == NotLeader(0)
