@@ -13,6 +13,7 @@ from typing import Protocol
 from cairnmq.broker.storage_loop.journal_loop import JournalLoop
 from cairnmq.storage.api.serving import Copy, FollowPath, JournalRole, Write
 
+SYNC_PAUSE_SECONDS = 0.005  # between looks whether enough files are closed
 REWRITE_PAUSE_SECONDS = 0.05  # before a follower asks again for what could not be written
 
 
@@ -116,6 +117,9 @@ class ReplicaLoop(JournalLoop):
         for again, when the journal takes something (`path.stopped`)."""
         path = self.path
         assert isinstance(path, FollowPath) and not self._writing
+        while path.journal.files.are_many and not self._rewriting and path.stopped is None:
+            self.sync()  # of a leader after very many elections: each epoch is a file
+            await asyncio.sleep(SYNC_PAUSE_SECONDS)
         if self._rewriting or path.stopped is not None:
             path.failed(copy, "the journal takes nothing")
             await asyncio.sleep(REWRITE_PAUSE_SECONDS)

@@ -27,8 +27,9 @@ from cairnmq.storage.files.format import (
     journal_segment,
 )
 from cairnmq.storage.journal.directories import read_journal
-from cairnmq.storage.journal.journal import Journal, JournalReader, Segment, write_again
+from cairnmq.storage.journal.journal import Journal, JournalReader, write_again
 from cairnmq.storage.journal.replica_note import ReplicaNoteFile
+from cairnmq.storage.journal.segment_files import Segment, SegmentFiles
 from cairnmq.storage.live.follow_path import FollowPath
 from cairnmq.storage.live.journal_fold import EVERYTHING, JournalFold
 from cairnmq.storage.live.queue import Queue
@@ -338,8 +339,9 @@ def _journal(
 ) -> Journal:
     disk.make_dir(str(scan.number))
     _cut(disk, reader, scan)
+    files = SegmentFiles(disk, scan.number)
     segments = [
-        Segment(base, disk.open(journal_segment(scan.number, base)), _size(reader, index, scan.end), synced=True)
+        Segment(files, base, None, _size(reader, index, scan.end), synced=True)
         for index, base in enumerate(reader.bases)
         if base < scan.end
     ]
@@ -349,6 +351,7 @@ def _journal(
         epoch=epoch,
         leader=leader,
         seed=reader.find_seed() or seed,
+        files=files,
         segments=segments,
         end=scan.end,
         segment_bytes=segment_bytes,
