@@ -2,10 +2,10 @@
 
 An idempotent producer of librdkafka begins a new epoch when a batch is refused for its sequence because the one before
 it was refused: NOT_LEADER_OR_FOLLOWER or NOT_ENOUGH_REPLICAS, and by the time of the next one the leader takes batches
-(`rd_kafka_idemp_drain_epoch_bump`, "skipped sequence numbers"). In the new epoch all its partitions begin at sequence
-0, and what was not answered by then is sent again as new. Of another partition that may be stored: a leader that is
-demoted answers NOT_LEADER_OR_FOLLOWER to what it has written. Apache Kafka's brokers answer alike
-(github.com/confluentinc/librdkafka, issue 4953).
+(`rd_kafka_idemp_drain_epoch_bump`, "skipped sequence numbers"); also when a record times out. In the new epoch all its
+partitions begin at sequence 0, and what was not answered by then is sent again as new. Of another partition that may be
+stored: a leader that is demoted answers NOT_LEADER_OR_FOLLOWER to what it has written. Apache Kafka's brokers answer
+alike (github.com/confluentinc/librdkafka, issue 4953).
 """
 
 from __future__ import annotations
