@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from random import Random
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -195,15 +194,13 @@ class CutWorld:
         return logs
 
     def _end(self, consumer: Consumer, place: Place) -> int:
-        found: list[int] = []
-
-        def told() -> bool:
-            with suppress(KafkaException):  # a preferred leader may just be on its way back
-                found.append(consumer.get_watermark_offsets(TopicPartition(*place), ASK_SECONDS)[1])
-            return bool(found)
-
-        wait_until(told, GOES_ON_SECONDS, f"the end of {place}")
-        return found[0]
+        deadline = time.monotonic() + GOES_ON_SECONDS
+        while True:
+            try:
+                return int(consumer.get_watermark_offsets(TopicPartition(*place), ASK_SECONDS)[1])
+            except KafkaException as problem:  # a preferred leader may just be on its way back
+                if time.monotonic() > deadline:
+                    raise Broken(f"the end of {place} was not told for {GOES_ON_SECONDS:g} s: {problem}") from problem
 
     def _look_further(self, ends: dict[Place, int]) -> None:
         """A reader whose partitions lost nothing comes to the end by itself."""
