@@ -170,6 +170,13 @@ class Leadership:
         self.weak_wanted.add(journal)
         return False
 
+    @property
+    def told_controller(self) -> int:
+        """Whom clients send changes of topics to: the controller, or another live broker, which serves them as well.
+        Told of none, librdkafka waits until it asks for metadata again, which may be minutes."""
+        live = [each.node_id for each in self.brokers]
+        return next((node for node in (self.controller, self.node, *live) if node in live), NOBODY)
+
     def broker(self, node: int) -> KnownBroker | None:
         """A live broker by its id."""
         return next((each for each in self.brokers if each.node_id == node), None)

@@ -214,7 +214,7 @@ def answer(ctx: Context, caller: Caller, request: MetadataRequest, topics: list[
             for broker in broker_addresses(ctx, caller)
         ],
         cluster_id=ctx.node.cluster_id,
-        controller_id=ctx.leadership.controller,
+        controller_id=ctx.leadership.told_controller,
         topics=topics,
         cluster_authorized_operations=(
             _CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _UNKNOWN_OPERATIONS
