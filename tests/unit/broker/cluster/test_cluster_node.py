@@ -83,7 +83,10 @@ async def test_what_acks_1_promised_is_copied_before_another_broker_leads(
 
 
 @scenario
-async def test_followers_that_do_not_copy_delay_a_stop_for_a_moment_only(tmp_path: Path) -> None:
+async def test_followers_that_do_not_copy_delay_a_stop_for_a_moment_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cairnmq.broker.cluster.cluster_node.COPY_SECONDS", 0.1)
     async with cluster(tmp_path, replica_lag_time_max_ms="300000") as rig:
         journal = await rig.journal()
         first = await rig.leader(journal)
