@@ -35,6 +35,8 @@ class ScriptedCluster:
         self.leaders: dict[int, int] = {1: 1, 2: 2, 3: 3}
         self.isr: dict[int, list[int]] = {}
         self.behind: dict[tuple[int, int], int] = {}
+        self.ends: dict[tuple[int, int], tuple[int, int]] = {}  # (journal, broker) -> epoch, end: without a leader
+        self.damaged: dict[int, list[int]] = {}
         self.refusals: dict[int, tuple[int, str]] = {}
         self.elected: list[Message] = []
 
@@ -81,6 +83,7 @@ class ScriptedCluster:
                     port=port,
                     is_live=node not in self.down,
                     session_age_ms=-1 if node in self.down else 250,
+                    damaged=self.damaged.get(node, []),
                 )
                 for node, port in self.ports.items()
             ],
@@ -103,6 +106,11 @@ class ScriptedCluster:
             led_here=Answer.LedJournal(is_ready=True, end=END, replicated_end=END, durable_end=END, replicas=ends)
             if leader == number
             else None,
+            ends=[
+                Answer.ToldEnd(node_id=node, last_epoch=epoch, end=end)
+                for (where, node), (epoch, end) in self.ends.items()
+                if where == journal
+            ],
         )
 
     def _elect(self, request: ElectUncleanRequest) -> Message:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from cairnmq.client.session import Node
+from cairnmq.replication.controller import reach, unclean_winner
 from cairnmq.replication.follower_room import BACKLOG_MAX_PERCENT
 from cairnmq.replication.records import ClusterView, JournalRecord
 
@@ -67,6 +68,9 @@ class ReplicaRow(Struct, frozen=True):
     unsplit_percent: int | None = None
     free_bytes: int | None = None
     slows_producers: bool = False
+    last_epoch: int | None = None  # of its last entry, and how far it reaches: told while there is no leader
+    end: int | None = None
+    damaged: bool = False
 
 
 class JournalRow(Struct, frozen=True):
@@ -83,6 +87,7 @@ class JournalRow(Struct, frozen=True):
     ready: bool = True
     weak: bool = False
     unclean_epoch: int = 0
+    unclean_winner: int = -1  # who would lead if an unclean election were asked for
 
     @property
     def in_sync(self) -> int:
@@ -158,6 +163,7 @@ def _journal_row(view: ClusterView, record: JournalRecord, told: Mapping[int, To
         led.ready if led else True,
         record.weak,
         record.unclean,
+        -1 if (winner := unclean_winner(record, view)) is None else winner,
     )
 
 
@@ -169,7 +175,9 @@ def _replica_row(view: ClusterView, record: JournalRecord, broker: int, led: Led
         return ReplicaRow(broker, in_sync, live, 0, 0)
     known = next((one for one in led.replicas if one.broker == broker), None) if led is not None else None
     if led is None or known is None or known.end < 0:
-        return ReplicaRow(broker, in_sync, live)
+        last_epoch, end = reach(broker, record, view) or (None, None)
+        damaged = broker in view.brokers and record.journal in view.brokers[broker].damaged
+        return ReplicaRow(broker, in_sync, live, last_epoch=last_epoch, end=end, damaged=damaged)
     return ReplicaRow(
         broker,
         in_sync,

@@ -1778,6 +1778,7 @@ class DescribeJournalsResponse(Message, gc=False):
         unclean: int = 0
         trouble: str | None = None
         led_here: DescribeJournalsResponse.LedJournal | None = None
+        ends: list[DescribeJournalsResponse.ToldEnd] = []
 
     class Member(Struct, gc=False):
         node_id: int = 0
@@ -1792,6 +1793,11 @@ class DescribeJournalsResponse(Message, gc=False):
         split_end: int = 0
         unsplit_bytes: int = 0
         replicas: list[DescribeJournalsResponse.ReplicaEnds] = []
+
+    class ToldEnd(Struct, gc=False):
+        node_id: int = 0
+        last_epoch: int = -1
+        end: int = -1
 
     class ReplicaEnds(Struct, gc=False):
         node_id: int = 0

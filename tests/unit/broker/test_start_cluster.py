@@ -167,6 +167,12 @@ async def test_a_disk_that_was_not_mounted_is_back(tmp_path: Path) -> None:
         one = await rig.start(1)
         assert journal in one.node._loop.cluster.view.brokers[1].damaged
         await until(lambda: one.record(journal).leader is None)
+
+        def ends() -> list[tuple[int, int, int]]:
+            (row,) = [row for row in one.node.report().journals if row.journal == journal]
+            return [(told.node_id, told.last_epoch, told.end) for told in row.ends]
+
+        await until(lambda: ends() == [(1, 0, 0)])
         await rig.stop(1)
         shutil.rmtree(data)
         aside.rename(data)

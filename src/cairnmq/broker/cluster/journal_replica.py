@@ -48,6 +48,8 @@ class Ports(CopyingPorts, Protocol):
 
     def publish(self, journal: int, end: PublishedEnd) -> Awaitable[bool]: ...
 
+    def has_live_member(self, record: JournalRecord) -> bool: ...
+
     def whole_again(self, journal: int) -> Awaitable[None]: ...
 
     def has_news(self, replica: JournalReplica) -> None: ...
@@ -180,12 +182,16 @@ class JournalReplica:
         return f"journal {self.number}: " + (f"broker {leader.broker} leads it" if leader else "it has no leader now")
 
     async def _publish(self, record: JournalRecord, me: Member) -> None:
-        """The journal has no leader: tell how far this replica reaches (R21)."""
-        if self._published == (record.epoch, me) or record.member(me.broker) is None:
+        """The journal has no leader: tell how far this replica reaches (R21). Out of sync too while nobody in sync is
+        there: a person may have to choose. Not one that is damaged and was not cut there: it cannot lead."""
+        state = self.state
+        if self._published == (record.epoch, me) or state.store.engine.scans[self.number].damage is not None:
+            return
+        if record.member(me.broker) is None and self._ports.has_live_member(record):
             return
         await self.copying.idle()
-        await self.state.loop.quiesce()
-        end = PublishedEnd(record.epoch, self.state.history.last_epoch, self.state.history.end)
+        await state.loop.quiesce()
+        end = PublishedEnd(record.epoch, state.history.last_epoch, state.history.end)
         if await self._ports.publish(self.number, end):
             self._published = record.epoch, me
 

@@ -148,6 +148,11 @@ class Replicas:
     def publish(self, journal: int, end: PublishedEnd) -> Awaitable[bool]:
         return self._metadata.publish_end(journal, end)
 
+    def has_live_member(self, record: JournalRecord) -> bool:
+        """Whether a member of the ISR is there, in the life that the ISR names."""
+        view = self._seen_view()
+        return view is not None and any(map(view.is_live, record.isr))
+
     async def whole_again(self, journal: int) -> None:
         """The journal is in sync, so it lacks nothing that this disk once had."""
         member, cluster = self._member, self._cluster

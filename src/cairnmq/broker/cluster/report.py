@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from cairnmq.metadata.cluster_image import ClusterImage
+from cairnmq.replication.controller import reach
 from cairnmq.replication.followers_progress import Progress
 from cairnmq.replication.leader import JournalLeader
 from cairnmq.replication.messages import ENDLESS
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 Described: TypeAlias = DescribeJournalsResponse.DescribedJournal
 Member: TypeAlias = DescribeJournalsResponse.Member
 Ends: TypeAlias = DescribeJournalsResponse.ReplicaEnds
+ToldEnd: TypeAlias = DescribeJournalsResponse.ToldEnd
 
 
 def report_of(
@@ -70,6 +72,11 @@ def _journal(kept: Kept, cluster: ClusterImage, replica: JournalReplica | None, 
         unclean=record.unclean,
         trouble=replica.state.told_trouble if replica is not None else None,
         led_here=_led(replica, replicas) if replica is not None else None,
+        ends=[
+            ToldEnd(node_id=broker, last_epoch=end[0], end=end[1])
+            for broker in record.replicas
+            if (end := reach(broker, record, view)) is not None
+        ],
     )
 
 

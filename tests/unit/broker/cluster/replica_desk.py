@@ -159,6 +159,9 @@ class Desk:
         self.published.append(end)
         return True
 
+    def has_live_member(self, record: JournalRecord) -> bool:
+        return any(map(self.cluster.view().is_live, record.isr))
+
     async def whole_again(self, journal: int) -> None:
         self.told.append("whole")
 
