@@ -16,6 +16,8 @@ from cairnmq.wire.messages import (
     ElectLeadersResponse,
     ElectUncleanRequest,
     ElectUncleanResponse,
+    ForgetBrokerRequest,
+    ForgetBrokerResponse,
     Message,
 )
 from scripted_broker import ScriptedBroker, metadata
@@ -37,6 +39,7 @@ class ScriptedCluster:
         self.behind: dict[tuple[int, int], int] = {}
         self.ends: dict[tuple[int, int], tuple[int, int]] = {}  # (journal, broker) -> epoch, end: without a leader
         self.damaged: dict[int, list[int]] = {}
+        self.forgotten: list[int] = []
         self.refusals: dict[int, tuple[int, str]] = {}
         self.elected: list[Message] = []
 
@@ -54,6 +57,8 @@ class ScriptedCluster:
             return None if number in self.deaf else self.told_by(number)
         if isinstance(request, ElectUncleanRequest):
             return self._elect(request)
+        if isinstance(request, ForgetBrokerRequest):
+            return self._forget(request.broker_id)
         if isinstance(request, ElectLeadersRequest):
             self.elected.append(request)
             return self._preferred()
@@ -112,6 +117,12 @@ class ScriptedCluster:
                 if where == journal
             ],
         )
+
+    def _forget(self, broker: int) -> Message:
+        if broker in self.ports:
+            return ForgetBrokerResponse(error_code=42, error_message=f"broker {broker} is up; stop it first")
+        self.forgotten.append(broker)
+        return ForgetBrokerResponse()
 
     def _elect(self, request: ElectUncleanRequest) -> Message:
         self.elected.append(request)

@@ -234,7 +234,7 @@ def _problems(
     yield from _without_leader(view, journals)
     for broker in sorted({*view.brokers, *silent}):
         state = _state(view, broker, silent)
-        if state == DOWN:
+        if state == DOWN and _hosts(view, broker):
             yield f"broker {broker} is down"
         elif state == SILENT:
             yield f"broker {broker} does not answer: {silent[broker]}"
@@ -357,8 +357,15 @@ def _left(rows: Sequence[JournalRow]) -> str:
     )
 
 
+def _hosts(view: ClusterView, broker: int) -> bool:
+    return any(broker in kept.record.replicas for kept in view.journals.values())
+
+
 def _notes(brokers: Sequence[BrokerRow], journals: Sequence[JournalRow]) -> Iterable[str]:
     for broker in brokers:
+        if broker.state == DOWN and not broker.hosts:
+            number = broker.broker
+            yield f"broker {number} is down and has no replicas; `cairn cluster forget {number}` if it is gone for good"
         if broker.state == STOPPING:
             yield f"broker {broker.broker} is stopping; others take over what it leads"
     moved = [row.journal for row in journals if row.leader >= 0 and row.leader != row.preferred]

@@ -75,16 +75,18 @@ def preferred_due(view: ClusterView, memory: ControllerMemory, now_ms: int) -> P
     return due
 
 
-def elect_unclean(view: ClusterView, journal: int) -> Proposal | None:
+def elect_unclean(view: ClusterView, journal: int, wall_ms: int = 0) -> Proposal | None:
     """A person gives up what the live replicas may lack: one of them leads alone. None: nobody is live, or a member of
-    the ISR can lead without a loss."""
+    the ISR can lead without a loss. `wall_ms`: the date."""
     kept = view.journals[journal]
     record = kept.record
     best = unclean_winner(record, view)
     if best is None:
         return None
     winner, epoch = Member(best, view.brokers[best].broker_epoch), view.last_epoch + 1
-    record = replace(record, leader=winner, epoch=epoch, isr=(winner,), unclean=epoch, resigned=None)
+    record = replace(
+        record, leader=winner, epoch=epoch, isr=(winner,), unclean=epoch, unclean_ms=wall_ms, resigned=None
+    )
     return Proposal(record, kept.revision, registered=(winner,), new_epoch=epoch)
 
 

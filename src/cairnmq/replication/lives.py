@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from cairnmq.replication.records import BrokerRecord, FormerDirectory, JournalRecord
+from cairnmq.replication.records import BrokerRecord, ClusterView, FormerDirectory, JournalRecord
 
 FORMER_MAX = 4
 """So many directories are remembered, the latest."""
@@ -63,3 +63,14 @@ def _has_all(back: FormerDirectory, record: JournalRecord, broker: int) -> bool:
     """Whether the ISR names a life on that directory, which nobody noted as damaged there."""
     member = record.member(broker)
     return member is not None and back.first <= member.broker_epoch <= back.last and record.journal not in back.damaged
+
+
+def why_remembered(broker: int, view: ClusterView) -> str | None:
+    """Why a registered broker must not be forgotten; None if nobody would miss it."""
+    if broker in view.live:
+        return f"broker {broker} is up; stop it first"
+    hosted = sorted(number for number, kept in view.journals.items() if broker in kept.record.replicas)
+    if hosted:
+        numbers = ", ".join(map(str, hosted))
+        return f"broker {broker} is a replica of journal{'s' if len(hosted) > 1 else ''} {numbers}"
+    return None

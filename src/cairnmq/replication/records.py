@@ -27,6 +27,7 @@ class JournalRecord(Struct, frozen=True):
     weak: bool = False  # may hold records that were acknowledged before every member had synced them
     recovered: int = 0  # the last epoch whose leader was chosen among members that had all restarted
     unclean: int = 0  # the last epoch whose leader was not in the ISR: acknowledged records may be lost
+    unclean_ms: int = 0  # the date of that election
 
     def member(self, broker: int) -> Member | None:
         """The ISR's entry of a broker."""

@@ -1837,6 +1837,16 @@ class ElectUncleanResponse(Message, gc=False):
     results: list[ElectUncleanResponse.ElectUncleanResult] = []
 
 
+class ForgetBrokerRequest(Message, gc=False):
+    broker_id: int = 0
+
+
+class ForgetBrokerResponse(Message, gc=False):
+    throttle_time_ms: int = 0
+    error_code: int = 0
+    error_message: str | None = None
+
+
 class ConsumerProtocolSubscription(Message, gc=False):
     class TopicPartition(Struct, gc=False):
         topic: str = ""

@@ -464,6 +464,9 @@ ElectUnclean 20002 0-0 0+
   > journals:[i32] timeout_ms:i32=60000
   < throttle_time_ms:i32 results:[ElectUncleanResult]
   ElectUncleanResult: journal:i32 error_code:i16 error_message:str?=null
+ForgetBroker 20003 0-0 0+
+  > broker_id:i32
+  < throttle_time_ms:i32 error_code:i16 error_message:str?=null
 ConsumerProtocolSubscription - 0-3 never
   = topics:[str] user_data:bytes?=null owned_partitions:[TopicPartition]@1+ generation_id:i32@2+=-1
     rack_id:str?@3+=null

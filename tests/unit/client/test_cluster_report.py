@@ -227,3 +227,13 @@ def test_an_unclean_election_is_not_forgotten() -> None:
 def test_numbers_are_written_short() -> None:
     assert names("journal", [3]) == "journal 3"
     assert names("journal", [9, 1, 2, 5, 6, 7]) == "journals 1, 2, 5-7, 9"
+
+
+def test_a_broker_without_replicas_that_is_down_is_no_problem() -> None:
+    """Somebody tried it once; nothing waits for it."""
+    seen = view(journal(replicas=(1, 2), isr=(M1, M2)), down=(3,))
+    report = merge({1: one(seen), 2: one(seen)})
+    assert report.problems == ()
+    assert report.notes == ("broker 3 is down and has no replicas; `cairn cluster forget 3` if it is gone for good",)
+    hosting = view(journal(isr=(M1, M2)), down=(3,))
+    assert "broker 3 is down" in merge({1: one(hosting), 2: one(hosting)}).problems

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cairnmq.replication.lives import FORMER_MAX, first_life, life_elsewhere, next_life
-from cairnmq.replication.records import BrokerRecord, JournalRecord, Member
+from cairnmq.replication.lives import FORMER_MAX, first_life, life_elsewhere, next_life, why_remembered
+from cairnmq.replication.records import BrokerRecord, ClusterView, JournalRecord, Kept, Member
 
 
 def journal(number: int, *isr: Member, replicas: tuple[int, ...] = (1, 2)) -> JournalRecord:
@@ -57,3 +57,12 @@ def test_few_directories_are_remembered() -> None:
     for number in range(2, 10):
         record = moved(record, number, f"d{number - 1}", f"d{number}")
     assert [one.directory for one in record.former] == ["d5", "d6", "d7", "d8"] and len(record.former) == FORMER_MAX
+
+
+def test_who_may_be_forgotten() -> None:
+    brokers = {number: first_life(number, number, ()) for number in (1, 2, 3)}
+    journals = {number: Kept(journal(number, replicas=(1, 2)), 5) for number in (7, 8)}
+    view = ClusterView(9, 9, journals, brokers, {1: 1})
+    assert why_remembered(1, view) == "broker 1 is up; stop it first"
+    assert why_remembered(2, view) == "broker 2 is a replica of journals 7, 8"
+    assert why_remembered(3, view) is None

@@ -31,11 +31,12 @@ from cairnmq.broker.leadership import Leadership
 from cairnmq.broker.live_catalog import LiveCatalog
 from cairnmq.broker.options import Address
 from cairnmq.broker.storage_loop.store import Store
-from cairnmq.errors import Fault, Refusal, TakenOver
+from cairnmq.errors import ErrorCode, Fault, Refusal, TakenOver
 from cairnmq.metadata.cluster_image import ClusterImage
 from cairnmq.metadata.cluster_records import BrokerEntry
 from cairnmq.metadata.machine_clock import boot_ms
 from cairnmq.replication.leader import LeaderSettings
+from cairnmq.replication.lives import why_remembered
 from cairnmq.replication.records import Member
 from cairnmq.settings.cluster import ClusterConfig
 from cairnmq.storage.api.start import Leader
@@ -93,7 +94,7 @@ class ClusterNode:
         secret = settings.secret.encode() if settings.secret else None
         self._loop = MetadataLoop(joined.store, catalog, self._register_again)
         self._metadata = MetadataChanges(self._loop, joined.store, self._refresh)
-        self.elections = AskedElections(self._metadata)
+        self.elections = AskedElections(self._metadata, wall_ms)
         self._replicas = Replicas(
             store,
             self._metadata,
@@ -204,9 +205,23 @@ class ClusterNode:
             node_id=self._leadership.node,
             session_age_ms=now_ms - self._loop.confirmed_ms,
             away_ms=now_ms - away_ms if away_ms else -1,
+            wall_ms=self._replicas.wall_ms(),
         )
 
     # ------------------------------------------------------------------------------------------- the metadata say
+
+    async def forget(self, broker: int) -> Refusal | None:
+        """A person says that a broker will not come back."""
+        await self._metadata.reread()
+        view = self._metadata.view()
+        if broker not in view.brokers:
+            return Refusal(ErrorCode.RESOURCE_NOT_FOUND, f"broker {broker} is not registered")
+        if why := why_remembered(broker, view):
+            return Refusal(ErrorCode.INVALID_REQUEST, why)
+        if not await self._metadata.forget(broker):
+            return Refusal(ErrorCode.INVALID_REQUEST, f"broker {broker} has changed meanwhile; look again")
+        log.info("broker %d is forgotten, as a person asked", broker)
+        return None
 
     async def catch_up(self) -> None:
         """Until this broker knows what the metadata say now."""

@@ -29,6 +29,7 @@ from cairnmq.metadata.cluster_records import (
 from cairnmq.metadata.decoding import number
 from cairnmq.metadata.machine_clock import boot_ms
 from cairnmq.metadata.store import (
+    ABSENT,
     Away,
     Check,
     Conflict,
@@ -150,6 +151,21 @@ class ClusterStore:
             self._session.close()
             self._session = None
         self.me = None
+
+    def forget(self, broker: int) -> Outcome:
+        """The registration of a broker that is not up goes, at the revision that this image shows."""
+        image = self.cluster
+        if broker not in image.brokers:
+            return Refused(f"broker {broker} is not registered")
+        ops: list[Op | NextEpoch] = [
+            Delete(broker_key(broker), image.broker_revisions[broker]),
+            Check(live_key(broker), ABSENT),
+        ]
+        answer = self._catalog.transact(ops)
+        if isinstance(answer, Conflict):
+            self._catalog.refresh()
+            return Refused(f"{answer.key} has changed")
+        return _outcome(answer)
 
     # ------------------------------------------------------------------------------------------------- proposals
 

@@ -22,11 +22,22 @@ Member: TypeAlias = DescribeJournalsResponse.Member
 Ends: TypeAlias = DescribeJournalsResponse.ReplicaEnds
 ToldEnd: TypeAlias = DescribeJournalsResponse.ToldEnd
 
+UNCLEAN_TOLD_MS = 7 * 24 * 3600 * 1000
+"""So long everybody is told of an election that may have lost records. The log has it for ever."""
+
 
 def report_of(
-    cluster: ClusterImage, replicas: Replicas, *, cluster_id: str, node_id: int, session_age_ms: int, away_ms: int
+    cluster: ClusterImage,
+    replicas: Replicas,
+    *,
+    cluster_id: str,
+    node_id: int,
+    session_age_ms: int,
+    away_ms: int,
+    wall_ms: int,
 ) -> DescribeJournalsResponse:
-    """`session_age_ms`: since the store last confirmed this broker. `away_ms`: since when the store is away, or -1."""
+    """`session_age_ms`: since the store last confirmed this broker. `away_ms`: since when the store is away, or -1.
+    `wall_ms`: the date."""
     view = cluster.view
     brokers = [
         DescribeJournalsResponse.DescribedBroker(
@@ -50,13 +61,15 @@ def report_of(
         metadata_away_ms=away_ms,
         brokers=brokers,
         journals=[
-            _journal(kept, cluster, replicas.by_journal.get(number), replicas)
+            _journal(kept, cluster, replicas.by_journal.get(number), replicas, wall_ms)
             for number, kept in sorted(view.journals.items())
         ],
     )
 
 
-def _journal(kept: Kept, cluster: ClusterImage, replica: JournalReplica | None, replicas: Replicas) -> Described:
+def _journal(
+    kept: Kept, cluster: ClusterImage, replica: JournalReplica | None, replicas: Replicas, wall_ms: int
+) -> Described:
     record, view = kept.record, cluster.view
     leader = record.leader
     return Described(
@@ -69,7 +82,7 @@ def _journal(kept: Kept, cluster: ClusterImage, replica: JournalReplica | None, 
         resigned=-1 if record.resigned is None else record.resigned,
         is_weak=record.weak,
         recovered=record.recovered,
-        unclean=record.unclean,
+        unclean=record.unclean if wall_ms - record.unclean_ms < UNCLEAN_TOLD_MS else 0,
         trouble=replica.state.told_trouble if replica is not None else None,
         led_here=_led(replica, replicas) if replica is not None else None,
         ends=[

@@ -188,3 +188,27 @@ async def test_an_election_that_is_asked_for_moves_the_leadership(tmp_path: Path
         assert await third.node.elections.preferred(journal) is None, "any broker can be asked"
         await rig.leader(journal, but=[second.number])
         assert rig[first.number].is_ready(journal)
+
+
+@scenario
+async def test_a_broker_that_is_gone_for_good_is_forgotten(tmp_path: Path) -> None:
+    """Not while it is up, nor while it is a replica of something."""
+    async with cluster(tmp_path, 1, 2) as rig:
+        await rig.journal(factor=2)
+        await rig.start(3)
+        one = rig[1].node
+        journals = sorted(one._metadata.view().journals)
+
+        async def refusal(broker: int) -> str:
+            refused = await one.forget(broker)
+            return "" if refused is None else refused.message
+
+        assert await refusal(9) == "broker 9 is not registered"
+        assert await refusal(3) == "broker 3 is up; stop it first"
+        await rig.stop(3)
+        await rig.stop(2)
+        assert await refusal(2) == f"broker 2 is a replica of journals {', '.join(map(str, journals))}"
+        assert await refusal(3) == ""
+        assert set(one._metadata.view().brokers) == {1, 2}
+        await rig.start(3)
+        await until(lambda: 3 in one._metadata.view().brokers)
