@@ -62,12 +62,14 @@ log = logging.getLogger("cairnmq.broker")
 
 
 class SharedMetadata(Struct, frozen=True, eq=False):
-    """Open, with what this broker registers as."""
+    """Open, with what this broker registers as. `name`: as --metadata has it. `is_new`: the cluster begins here."""
 
     opened: OpenMetadata
     store: ClusterStore
     settings: ClusterConfig
     entry: BrokerEntry
+    name: str
+    is_new: bool
 
 
 async def open_shared_metadata(
@@ -107,13 +109,15 @@ async def open_shared_metadata(
     assert catalog.cluster is not None
     brokers = catalog.cluster.brokers
     refuse_other_broker(options.data, options.node_id, journal_disk, brokers, was_alone=was_alone)
+    is_new = not catalog.cluster_id
     await loop.run_in_executor(thread, catalog.name_cluster)
     witness = OwnerWitness(journal_disk, catalog.cluster_id, options.node_id, secrets.token_hex(16), in_cluster=True)
     settings = cluster_config(config)
     entry = _entry(options, settings, client, internal, witness.directory)
     proof = proof_of_secret(settings.secret, catalog.cluster_id)
     cluster_store = ClusterStore(store, options.node_id, settings.session_ms, catalog=catalog, proof=proof)
-    return SharedMetadata(OpenMetadata(catalog, thread, config, witness), cluster_store, settings, entry)
+    opened = OpenMetadata(catalog, thread, config, witness)
+    return SharedMetadata(opened, cluster_store, settings, entry, options.metadata, is_new)
 
 
 def _entry(
@@ -176,6 +180,11 @@ async def join_storage(
         node_id,
         joining.member.broker_epoch,
     )
+    cluster_id, where = shared.opened.catalog.cluster_id, shared.name
+    if shared.is_new:
+        log.info("new cluster %s in %s, with broker %d as its first", cluster_id, where, node_id)
+    else:
+        log.info("joined cluster %s of %s as broker %d", cluster_id, where, node_id)
     opened = OpenStorage(
         engine,
         None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
@@ -180,3 +181,14 @@ async def test_a_disk_that_was_not_mounted_is_back(tmp_path: Path) -> None:
         assert not one.node._loop.cluster.view.brokers[1].damaged
         assert await rig.leader(journal) is one
         await until(lambda: rig.queue(one).high_watermark == 1)
+
+
+@scenario
+async def test_a_start_says_which_cluster_it_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A misspelt path would begin a second one."""
+    caplog.set_level(logging.INFO, logger="cairnmq.broker")
+    async with cluster(tmp_path, 1) as rig:
+        name = rig[1].broker.ctx.node.cluster_id
+        assert f"new cluster {name} in sqlite:{tmp_path}/cluster.db, with broker 1 as its first" in caplog.text
+        await rig.start(2)
+        assert f"joined cluster {name} of sqlite:{tmp_path}/cluster.db as broker 2" in caplog.text
