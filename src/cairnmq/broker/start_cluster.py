@@ -250,7 +250,8 @@ class _Join:
         """Compares, registers, writes the witness; files are changed after that."""
         registration = _Registration(self._shared, joining)
         thread = self._shared.opened.thread
-        thread.submit(begin, registration, joining.known, self._shared.opened.witness.keep).result()
+        witness, name = self._shared.opened.witness, self._shared.name
+        thread.submit(begin, registration, joining.known, witness.keep, shared=name).result()
         self.member = registration.member
         assert self.member is not None
         return Leader(self.member.broker, self.member.broker_epoch)
