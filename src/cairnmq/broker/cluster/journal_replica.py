@@ -48,7 +48,7 @@ class Ports(CopyingPorts, Protocol):
 
     def publish(self, journal: int, end: PublishedEnd) -> Awaitable[bool]: ...
 
-    def has_live_member(self, record: JournalRecord) -> bool: ...
+    def seen_view(self) -> ClusterView | None: ...
 
     def whole_again(self, journal: int) -> Awaitable[None]: ...
 
@@ -187,7 +187,8 @@ class JournalReplica:
         state = self.state
         if self._published == (record.epoch, me) or state.store.engine.scans[self.number].damage is not None:
             return
-        if record.member(me.broker) is None and self._ports.has_live_member(record):
+        view = self._ports.seen_view()
+        if record.member(me.broker) is None and (view is None or any(map(view.is_live, record.isr))):
             return
         await self.copying.idle()
         await state.loop.quiesce()

@@ -72,7 +72,7 @@ class Replicas:
         self.wall_ms = wall_ms
         self.must_restart = must_restart
         self.by_journal: dict[int, JournalReplica] = {}
-        self.service = FetchService(self.by_journal, store.engine, self._seen_view)
+        self.service = FetchService(self.by_journal, store.engine, self.seen_view)
         self.fetchers = Fetchers(self._room)
         self._member: Member | None = None
         self._store = store
@@ -131,7 +131,8 @@ class Replicas:
         for journal, replica in self.by_journal.items():
             replica.see(journals.get(journal))
 
-    def _seen_view(self) -> ClusterView | None:
+    def seen_view(self) -> ClusterView | None:
+        """The cluster as this broker knows it."""
         return self._cluster.view if self._cluster is not None else None
 
     # ------------------------------------------------------------------------------------------ what replicas need
@@ -147,11 +148,6 @@ class Replicas:
 
     def publish(self, journal: int, end: PublishedEnd) -> Awaitable[bool]:
         return self._metadata.publish_end(journal, end)
-
-    def has_live_member(self, record: JournalRecord) -> bool:
-        """Whether a member of the ISR is there, in the life that the ISR names."""
-        view = self._seen_view()
-        return view is not None and any(map(view.is_live, record.isr))
 
     async def whole_again(self, journal: int) -> None:
         """The journal is in sync, so it lacks nothing that this disk once had."""
@@ -216,7 +212,7 @@ class Replicas:
     async def _look_after(self) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            view = self._seen_view()
+            view = self.seen_view()
             if view is None:
                 continue
             self.fetchers.look()

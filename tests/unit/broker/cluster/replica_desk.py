@@ -159,8 +159,8 @@ class Desk:
         self.published.append(end)
         return True
 
-    def has_live_member(self, record: JournalRecord) -> bool:
-        return any(map(self.cluster.view().is_live, record.isr))
+    def seen_view(self) -> ClusterView:
+        return self.cluster.view()
 
     async def whole_again(self, journal: int) -> None:
         self.told.append("whole")
