@@ -237,3 +237,16 @@ def test_a_broker_without_replicas_that_is_down_is_no_problem() -> None:
     assert report.notes == ("broker 3 is down and has no replicas; `cairn cluster forget 3` if it is gone for good",)
     hosting = view(journal(isr=(M1, M2)), down=(3,))
     assert "broker 3 is down" in merge({1: one(hosting), 2: one(hosting)}).problems
+
+
+def test_who_slows_down_whom() -> None:
+    slow = ReplicaTold(2, 900, 900, 0, 500, 93, 10_000, True)
+    full = ReplicaTold(3, 900, 900, 0, 500, 10, 4_096, True)
+    seen = view(journal(1), journal(2))
+    report = merge({1: one(seen, led={1: Led(20, 1000, 900, 900, (slow, full)), 2: Led(20, 1000, 900, 900, (slow,))})})
+    assert report.problems == (
+        "broker 2 slows down producers of broker 1: its splitter is behind by 93 % of the limit (journals 1, 2)",
+        "broker 3 slows down producers of broker 1: its journal disk has 4,096 bytes left (journal 1)",
+    )
+    row = report.journals[0].replica(2)
+    assert row is not None and (row.unsplit_bytes, row.unsplit_percent, row.free_bytes) == (500, 93, 10_000)

@@ -12,7 +12,8 @@ from cairnmq.broker.cluster.fetch_service import RESEND_MS, FetchService
 from cairnmq.broker.internal.answer import Answer
 from cairnmq.broker.internal.journal_messages import ask_of
 from cairnmq.broker.internal.peer import Peer
-from cairnmq.replication.messages import FetchPosition
+from cairnmq.replication.follower_room import BACKLOG_MAX_PERCENT, FULL_PERCENT
+from cairnmq.replication.messages import FetchPosition, Room
 from cairnmq.wire.internal import DATA, AcceptedTold, DivergingTold, Hello, JournalAsk, NotLeader, ReplicaFetch
 from unit.broker.cluster.replica_desk import JOURNAL, RECORD, B, C, Desk
 from unit.broker.rig import scenario, until
@@ -237,3 +238,31 @@ async def test_the_bytes_of_one_answer_are_bounded() -> None:
             await desk.produced()
         answer = await one.get(one.peer(), one.ask(before), max_bytes=100)
         assert answer.told[0].size == 100 and len(answer.checked(100)) == len(answer.parts[0])
+
+
+@scenario
+async def test_a_follower_whose_splitter_is_too_far_behind_gets_no_bytes() -> None:
+    async with bench() as one:
+        desk = one.desk
+        placed = desk.put()
+        await until(lambda: desk.end == placed.end)
+        behind = desk.position(B, placed.end - 60)
+        assert (await one.get(one.peer(), one.ask(replace(behind, end=0, last_epoch=0)))).told[0].size > 0
+        full = replace(behind, end=0, last_epoch=0, room=Room(backlog_percent=FULL_PERCENT))
+        answer = await one.get(one.peer(), one.ask(full))
+        assert answer.told[0].size == 0 and accepted(answer)
+
+
+@scenario
+async def test_producers_wait_while_a_follower_in_the_isr_has_too_little_room() -> None:
+    async with bench() as one:
+        desk = one.desk
+        backlog = desk.store.backlog
+        await one.get(one.peer(), one.ask(replace(desk.position(B), room=Room(backlog_percent=BACKLOG_MAX_PERCENT))))
+        assert backlog.holds_up({JOURNAL})
+        await one.get(one.peer(), one.ask(desk.position(B)))
+        assert not backlog.full
+        await one.get(one.peer(), one.ask(replace(desk.position(B), room=Room(backlog_percent=BACKLOG_MAX_PERCENT))))
+        assert backlog.full
+        desk.see(replace(RECORD, leader=C, epoch=99))
+        await until(lambda: not backlog.full)
