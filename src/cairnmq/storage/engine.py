@@ -196,7 +196,7 @@ class Engine:
         member = begin(Joining(found.known(), stopped_as, frozenset(scan.number for scan in found.damaged)))
         found.begin(tell)
         for scan in [scan for scan in found.damaged if has_others(scan.number)]:
-            found.cut_at_damage(scan, notes[scan.number])
+            found.cut_at_damage(scan, notes[scan.number], member.broker_epoch)
         found.cut_queues_short()
         segment_bytes = config.segment_bytes
         paths: dict[int, JournalRole] = {

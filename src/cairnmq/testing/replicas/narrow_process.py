@@ -28,6 +28,7 @@ class Narrow(Struct):
     split_bytes: int = AT_ONCE_BYTES  # in one step
     free_bytes: int = ENDLESS
     out: set[int] = set()  # journals of which this replica was told that its position is gone
+    given_up: set[int] = set()  # journals whose leader keeps less than this replica may need
     passed: set[tuple[int, int]] = set()  # (journal, replica): that one keeps less than this one may need
 
 
@@ -56,7 +57,7 @@ class NarrowProcess(BrokerProcess):
             disk.checkpointed = disk.split
             kept = max(min(disk.keep_from, disk.checkpointed), disk.checkpointed - self.narrow.retention)
             disk.remove_below(kept, SEGMENT_BYTES)
-            self.check_removed(hosted)
+        self.check_removed(hosted)
         if leader is not None:
             leader.first = disk.first
         self.short_for_ms(hosted)
@@ -70,23 +71,24 @@ class NarrowProcess(BrokerProcess):
         return 0
 
     def check_removed(self, hosted: Hosted) -> None:
-        """Only the limit, or that the leader keeps no more either, allows to remove what another replica may need."""
+        """Only the limit, or that a leader keeps no more either, allows to remove what another replica may need."""
         record = self.shared.store.journals[hosted.number].record
         allowed = hosted.disk.first <= hosted.disk.checkpointed - self.narrow.retention
         for process in map(self.shared.processes.__getitem__, record.replicas):
             assert isinstance(process, NarrowProcess)
             disk, passed = process.hosted[hosted.number].disk, process.narrow.passed
-            leader_too = record.leader is not None and (hosted.number, record.leader.broker) in passed
             place = hosted.number, self.id
             if hosted.disk.first < disk.checkpointed or not hosted.disk.first:
                 passed.discard(place)
-            elif place not in passed:
-                if not allowed and not leader_too:
-                    raise Broken(
-                        f"broker {self.id} keeps journal {place[0]} from {hosted.disk.first}; broker {process.id}"
-                        f" may need it from {disk.checkpointed}, and it is kept for {self.narrow.retention}"
-                    )
-                passed.add(place)
+                continue
+            if place not in passed and not allowed and hosted.number not in process.narrow.given_up:
+                raise Broken(
+                    f"broker {self.id} keeps journal {hosted.number} from {hosted.disk.first}; broker {process.id}"
+                    f" may need it from {disk.checkpointed}, and it is kept for {self.narrow.retention}"
+                )
+            passed.add(place)
+            if hosted.leader is not None:
+                process.narrow.given_up.add(hosted.number)
 
     def room(self, hosted: Hosted) -> Room:
         disk = hosted.disk

@@ -87,6 +87,8 @@ class NarrowWorld(ReplicaWorld):
         super()._isr_changed(before, after)
         if len(after.isr) < len(before.isr):
             self.counts["shrinks"] += 1
+        for member in after.isr:
+            self.narrow[member.broker].given_up.discard(after.journal)
         if not self.is_calm or self.schedule.now_ms < WARM_UP_MS:
             return
         if len(after.isr) < len(before.isr) and not self.stuck:
