@@ -12,6 +12,7 @@ from cairnmq.broker.cluster.journal_copying import OUT
 from cairnmq.errors import Fault
 from cairnmq.replication.history import EpochEnd
 from cairnmq.replication.messages import Diverging, Gone, UnknownEpoch
+from cairnmq.storage.journal.segment_files import OPEN_MAX
 from unit.broker.cluster.replica_desk import JOURNAL, RECORD, B, C, Desk, Source, fed, follows, is_equal
 from unit.broker.rig import scenario, until
 
@@ -252,3 +253,19 @@ async def test_a_sync_that_somebody_waits_for_follows_the_one_under_way_at_once(
         gate.set()
         await until(lambda: desk.state.path.journal.synced == desk.end)
         assert desk.copying.follower is not None and desk.copying.follower.position().synced == desk.end
+
+
+@scenario
+async def test_a_leader_of_very_many_elections_is_copied_with_few_files_open() -> None:
+    async with Desk() as desk:
+        source = Source()
+        for epoch in range(21, 101):
+            source.elected(epoch)
+        source.put(2)
+        await follows(desk, source, replace(LED_BY_B, epoch=source.epoch))
+        journal, most = desk.state.path.journal, 0
+        while desk.end < source.machine.end():
+            await fed(desk, source)
+            most = max(most, sum(segment._file is not None for segment in journal.segments))
+        assert is_equal(desk, source) and len(journal.segments) == 81
+        assert most <= 3 * OPEN_MAX + 1
