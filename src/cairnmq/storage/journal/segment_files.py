@@ -59,8 +59,7 @@ class Segment:
 
 
 class SegmentFiles:
-    """Files that are open and not the journal's last. `rolled` may be called on the thread that writes, all else on the
-    one that owns the journal, or while nothing else happens to it."""
+    """Files that are open and not the journal's last. On any thread: readers may be on several."""
 
     def __init__(self, disk: Disk, number: int) -> None:
         self._disk = disk
@@ -86,7 +85,10 @@ class SegmentFiles:
     def close_some(self) -> None:
         """The first that were opened, if they are synced: a file that is not must tell what became of its sync."""
         for _ in range(len(self._opened) - OPEN_MAX):
-            segment = self._opened.popleft()
+            try:
+                segment = self._opened.popleft()
+            except IndexError:
+                return  # another thread is at it, too
             if segment.is_idle:
                 segment.let_go()
             else:
