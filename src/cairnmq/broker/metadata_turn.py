@@ -76,7 +76,7 @@ class MetadataTurn:
             self._waiting.discard(task)
             return task.result()
         if is_begun := task not in self._waiting:
-            log.warning("metadata: a change takes longer than its client waits; it goes on")
+            log.warning("metadata: a change takes longer than its client waits; it continues")
         else:
             task.cancel()
         return limit.refusal(is_begun=is_begun)

@@ -157,10 +157,16 @@ class ClusterNode:
 
     async def _copied(self) -> None:
         """Until every in-sync replica has what is written now."""
-        ends = self._replicas.written_ends()
+        led = {number: each for number, each in self._replicas.by_journal.items() if each.leader is not None}
+        ends = {number: each.state.path.journal.end for number, each in led.items()}
+
+        def lacking() -> set[int]:
+            leaders = ((number, each.leader) for number, each in led.items())
+            return {number for number, leader in leaders if leader is not None and leader.replicated_end < ends[number]}
+
         with suppress(TimeoutError):
             async with asyncio.timeout(COPY_SECONDS):
-                while self._replicas.lack(ends) & {*self._to_hand_over()}:  # noqa: ASYNC110 - as below
+                while lacking() & {*self._to_hand_over()}:  # noqa: ASYNC110 - as below
                     await asyncio.sleep(LOOK_SECONDS)
 
     def _to_hand_over(self) -> list[int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol
 
 from cairnmq.broker.cluster.fetch_service import FetchService
@@ -187,15 +187,6 @@ class Replicas:
 
     def _room(self, journal: int) -> Room:
         return self.by_journal[journal].state.room(self._free.bytes)
-
-    def written_ends(self) -> dict[int, int]:
-        """How far each journal that is led here is written."""
-        return {number: each.state.path.journal.end for number, each in self.by_journal.items() if each.leader}
-
-    def lack(self, ends: Mapping[int, int]) -> set[int]:
-        """Journals led here of which a member has not as much."""
-        leaders = ((number, self.by_journal[number].leader) for number in ends)
-        return {number for number, leader in leaders if leader is not None and leader.replicated_end < ends[number]}
 
     # ------------------------------------------------------------------------------------------- what storage tells
 
