@@ -598,6 +598,7 @@ BUGS: dict[str, Plant] = {
 KNOWN = {
     "damaged_table_believed": 2,
     "doubt_forgotten_before_it_is_mended": 30,
+    "failed_import_leaves_the_queue_open": 45,
     "failed_journal_sync_forgotten": 11,
     "failed_write_is_not_cut_off": 7,
     "interval_never_synced": 20,
