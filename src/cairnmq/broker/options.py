@@ -89,7 +89,9 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
     def refusal(self, values: Mapping[str, str] | None = None) -> Refusal | None:
         """Why these options must not be served, if they must not. The server asks again after `with_settings`, with all
         settings: only they tell whether brokers have a secret."""
-        why = self._store_refusal() or self._loss_refusal() or self._exposure(values)
+        why = self._store_refusal() or self._exposure(values)
+        if why is None and values is not None:
+            why = self._loss_refusal()
         return Refusal(ErrorCode.INVALID_CONFIG, why) if why else None
 
     def _store_refusal(self) -> str | None:

@@ -12,7 +12,7 @@ from cairnmq.cli.terminal import agreed, error, note, write_json
 
 if TYPE_CHECKING:
     from cairnmq.client.blocking import Client
-    from cairnmq.client.cluster_report import ClusterReport, JournalRow, ReplicaRow
+    from cairnmq.client.cluster_report import ClusterReport, JournalRow, ReachRow
 
 
 def run_elect(arguments: argparse.Namespace) -> int:
@@ -98,16 +98,15 @@ def what_may_be_lost(report: ClusterReport, row: JournalRow) -> list[str]:
 
 def _who_would_lead(row: JournalRow) -> list[str]:
     """And how far each live replica reaches. Nothing if none has told."""
-    winner = row.replica(row.unclean_winner)
+    winner = next((each for each in row.reaches if each.broker == row.unclean_winner), None)
     if winner is None or winner.end is None:
         return []
     lines = [f"journal {row.journal} would be led by broker {winner.broker}, which {_reaches(winner)}."]
-    others = [replica for replica in row.replicas if replica.live and replica is not winner]
-    return lines + [f"  broker {replica.broker} {_reaches(replica)}." for replica in others]
+    return lines + [f"  broker {each.broker} {_reaches(each)}." for each in row.reaches if each is not winner]
 
 
-def _reaches(replica: ReplicaRow) -> str:
-    if replica.end is None:
+def _reaches(row: ReachRow) -> str:
+    if row.end is None:
         return "has not told how far it reaches"
-    lost = "has lost bytes and " if replica.damaged else ""
-    return f"{lost}reaches position {replica.end:,} (epoch {replica.last_epoch})"
+    lost = "has lost bytes and " if row.damaged else ""
+    return f"{lost}reaches position {row.end:,} (epoch {row.last_epoch})"

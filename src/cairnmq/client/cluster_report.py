@@ -68,9 +68,16 @@ class ReplicaRow(Struct, frozen=True):
     unsplit_percent: int | None = None
     free_bytes: int | None = None
     slows_producers: bool = False
-    last_epoch: int | None = None  # of its last entry, and how far it reaches: told while there is no leader
-    end: int | None = None
-    damaged: bool = False
+
+
+class ReachRow(Struct, frozen=True, gc=False):
+    """How far a live replica of a journal without a leader reaches, and the epoch of its last entry; None: it has not
+    told. `damaged`: it has lost bytes."""
+
+    broker: int
+    last_epoch: int | None
+    end: int | None
+    damaged: bool
 
 
 class JournalRow(Struct, frozen=True):
@@ -88,6 +95,7 @@ class JournalRow(Struct, frozen=True):
     weak: bool = False
     unclean_epoch: int = 0
     unclean_winner: int = -1  # who would lead if an unclean election were asked for
+    reaches: tuple[ReachRow, ...] = ()
 
     @property
     def in_sync(self) -> int:
@@ -164,7 +172,16 @@ def _journal_row(view: ClusterView, record: JournalRecord, told: Mapping[int, To
         record.weak,
         record.unclean,
         -1 if (winner := unclean_winner(record, view)) is None else winner,
+        () if record.leader is not None else tuple(_reaches(view, record)),
     )
+
+
+def _reaches(view: ClusterView, record: JournalRecord) -> Iterable[ReachRow]:
+    for broker in record.replicas:
+        registered = view.present(broker)
+        if registered is not None:
+            last_epoch, end = reach(broker, record, view) or (None, None)
+            yield ReachRow(broker, last_epoch, end, record.journal in registered.damaged)
 
 
 def _replica_row(view: ClusterView, record: JournalRecord, broker: int, led: Led | None) -> ReplicaRow:
@@ -175,9 +192,7 @@ def _replica_row(view: ClusterView, record: JournalRecord, broker: int, led: Led
         return ReplicaRow(broker, in_sync, live, 0, 0)
     known = next((one for one in led.replicas if one.broker == broker), None) if led is not None else None
     if led is None or known is None or known.end < 0:
-        last_epoch, end = reach(broker, record, view) or (None, None)
-        damaged = broker in view.brokers and record.journal in view.brokers[broker].damaged
-        return ReplicaRow(broker, in_sync, live, last_epoch=last_epoch, end=end, damaged=damaged)
+        return ReplicaRow(broker, in_sync, live)
     return ReplicaRow(
         broker,
         in_sync,

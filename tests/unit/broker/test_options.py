@@ -118,5 +118,6 @@ def test_only_plaintext_may_bypass_its_transport() -> None:
 
 
 def test_a_loss_is_accepted_by_a_broker_that_is_alone() -> None:
-    assert "--accept-loss is for a broker that is alone" in refused(ServeOptions(metadata="sqlite:m", accept_loss=True))
-    assert refused(ServeOptions(accept_loss=True)) == ""
+    made = ServeOptions(metadata="sqlite:m", accept_loss=True)
+    assert "--accept-loss is for a broker that is alone" in refused(made, {})
+    assert refused(ServeOptions(accept_loss=True), {}) == ""
