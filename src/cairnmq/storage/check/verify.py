@@ -144,35 +144,38 @@ def _verify_directory(root: str, journal_dir: str | None, readers: Readers) -> I
         held = []
         yield note(root, f"cannot be locked ({text_of(error)}); the results are valid only if no broker runs on it")
     try:
-        journal_disk = RealDisk(journal_root) if has_journals else None
-        queues: dict[int, QueueIdentity] | None = None
-        counters: Counters | None = None
-        file = readers.file(root)
-        if readers.queues is not None and Path(file).exists():
-            try:
-                named = readers.queues(file)
-                queues = {row[0]: QueueIdentity(*row) for row in named}
-                counters = readers.counters(file) if readers.counters is not None else None
-                wrong = list(_wrong_journals(root, journal_root, readers, has_topics=bool(queues)))
-                yield from wrong
-                if wrong and readers.shared is not None:
-                    return  # another cluster's: held against these metadata, all of it would seem wrong
-            except Fault as error:
-                yield Finding(file, str(error))
-        elif not Path(file).exists():
-            yield _without_metadata(root, file, journal_disk)
-        yield from check(
-            RealDisk(root),
-            journal_disk,
-            queues,
-            root=root,
-            journal_root=journal_root,
-            counters=counters,
-            in_cluster=readers.shared is not None,
-        )
+        yield from _verify_locked(root, journal_root, RealDisk(journal_root) if has_journals else None, readers)
     finally:
         for one in held:
             one.close()
+
+
+def _verify_locked(root: str, journal_root: str, journal_disk: Disk | None, readers: Readers) -> Iterator[Finding]:
+    queues: dict[int, QueueIdentity] | None = None
+    counters: Counters | None = None
+    file = readers.file(root)
+    if readers.queues is not None and Path(file).exists():
+        try:
+            named = readers.queues(file)
+            queues = {row[0]: QueueIdentity(*row) for row in named}
+            counters = readers.counters(file) if readers.counters is not None else None
+            wrong = list(_wrong_journals(root, journal_root, readers, has_topics=bool(queues)))
+            yield from wrong
+            if wrong and readers.shared is not None:
+                return  # another cluster's: held against these metadata, all of it would seem wrong
+        except Fault as error:
+            yield Finding(file, str(error))
+    elif not Path(file).exists():
+        yield _without_metadata(root, file, journal_disk)
+    yield from check(
+        RealDisk(root),
+        journal_disk,
+        queues,
+        root=root,
+        journal_root=journal_root,
+        counters=counters,
+        in_cluster=readers.shared is not None,
+    )
 
 
 def _wrong_journals(root: str, journal_root: str, readers: Readers, *, has_topics: bool) -> Iterator[Finding]:
