@@ -92,7 +92,6 @@ class Engine:
         self.epochs = {number: path.journal.epoch for number, path in paths.items()}  # under which each is led
         self.split = {number: scan.start for number, scan in scans.items()}
         self.checkpointed = dict(self.split)
-        self._keep_from: dict[int, int] = {}  # by journal, in a cluster: other replicas may need it from there on
         self.pack_set = PackSet(read_disk, image.packs)
         self.damages = DamageList(scan.damage for scan in scans.values() if scan.damage is not None)
         for place in self.pack_set.damages():
@@ -332,23 +331,10 @@ class Engine:
             self.checkpointed[number] = position
         for number in hosted:
             reach("journal-delete")
-            self._remove_segments(number)
-
-    def keep(self, journal: int, position: int) -> None:
-        """Other replicas may need the journal from here on; before the first call, all that is kept for them. OSError:
-        as in `on_checkpoint`."""
-        before, self._keep_from[journal] = self._keep_from.get(journal, 0), position
-        if position > before:
-            self._remove_segments(journal)
-
-    def _remove_segments(self, number: int) -> None:
-        """Alone, a broker keeps `retain_bytes` below its checkpoint. In a cluster that is the most that it keeps for
-        replicas that are away; and the byte before the position of each replica stays, which tells the epoch there."""
-        split = self.checkpointed[number]
-        kept = split - self.config.retain_bytes
-        if self.hosting is not None:
-            kept = max(kept, min(split, self._keep_from.get(number, 0))) - 1
-        self.paths[number].journal.remove_below(kept)
+            if self.hosting is not None:
+                self.hosting.remove_segments(number, self.checkpointed[number], self.config.retain_bytes)
+            else:
+                self.paths[number].journal.remove_below(self.checkpointed[number] - self.config.retain_bytes)
 
     def _go_by(self, published: Published) -> None:
         """The only way by which this broker learns where records are that it knew elsewhere: of a checkpoint that the
@@ -414,13 +400,6 @@ class Engine:
     def splittable(self, number: int) -> int:
         """How far the splitter may go: nothing is split before every in-sync replica has synced it."""
         return self.paths[number].splittable()
-
-    def backlog_percent(self, number: int) -> int:
-        """What waits for the splitter, of the most that may."""
-        path, config = self.paths[number], self.config
-        waiting = path.journal.end - self.split[number]
-        share = max(waiting / config.unsplit_bytes_max, path.unsplit_entries / config.unsplit_entries_max)
-        return int(100 * share)
 
     def full(self, path: JournalRole) -> bool:
         """Producers of this journal wait while the backlog is at its cap; of one that stopped, or that this broker does

@@ -111,7 +111,7 @@ class JournalReplica:
                 self._lose()
             else:
                 self._advance()
-                self._hold_producers(self.leader)
+                self.state.hold_producers(self.leader.room.short(self.leader.members()))
         self._due.set()
 
     def _lose(self) -> None:
@@ -304,7 +304,7 @@ class JournalReplica:
             if self.lease is not None and asked.echo_ms and asked.follower in leader.record.isr:
                 self.lease.confirm(asked.echo_ms)
             self._advance()
-            self._hold_producers(leader)
+            self.state.hold_producers(leader.room.short(leader.members()))
         return reply
 
     def _tell_room(self, leader: JournalLeader) -> None:
@@ -313,10 +313,6 @@ class JournalReplica:
         leader.first = self.state.path.journal.start
         leader.room.checkpointed = store.engine.checkpointed[self.number]
         leader.room.producers_wait = store.backlog.waits_for_followers(self.number)
-
-    def _hold_producers(self, leader: JournalLeader) -> None:
-        short = leader.room.short(leader.members())
-        self.state.store.backlog.hold(self.number, [member.broker for member in short])
 
     def _advance(self) -> None:
         """What the ends mean to storage: who waits is told, readers see more."""

@@ -3,7 +3,7 @@ as the metadata have them. `cairn cluster health` asks all brokers; here one tel
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cairnmq.broker.metrics import Exposition, Sample
 
@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from cairnmq.broker.context import Context
     from cairnmq.broker.leadership import JournalView
     from cairnmq.wire.messages import DescribeJournalsResponse
+
+    Row: TypeAlias = tuple[dict[str, str], int, DescribeJournalsResponse.ReplicaEnds]
 
 
 def cluster(ctx: Context) -> dict[str, Any] | None:
@@ -43,7 +45,11 @@ def cluster_metrics(ctx: Context, out: Exposition) -> None:
         "cairn_out_of_sync_replicas",
         [Sample(_missing(view), labels) for labels, view in views],
     )
-    told = [] if ctx.cluster_report is None else _told(ctx.cluster_report())
+    _replica_metrics([] if ctx.cluster_report is None else _told(ctx.cluster_report()), out)
+
+
+def _replica_metrics(told: list[Row], out: Exposition) -> None:
+    """What followers of led journals have told."""
     out.series("cairn_replica_lag_bytes", [Sample(behind, labels) for labels, behind, _ in told])
     lags = [(labels, one.lag_ms) for labels, _, one in told if one.lag_ms >= 0]
     out.series("cairn_replica_lag_seconds", [Sample(ms / 1000, labels) for labels, ms in lags])
@@ -59,7 +65,7 @@ def _missing(view: JournalView) -> int:
     return len(set(view.replicas) - set(view.isr) | set(view.offline))
 
 
-def _told(report: DescribeJournalsResponse) -> list[tuple[dict[str, str], int, DescribeJournalsResponse.ReplicaEnds]]:
+def _told(report: DescribeJournalsResponse) -> list[Row]:
     """Of each follower that has told how far it is: labels, bytes behind, and what it told."""
     return [
         ({**_of(row.journal), "replica": str(replica.node_id)}, max(0, row.led_here.end - replica.end), replica)

@@ -69,8 +69,10 @@ class JournalSides:
 
     def keep(self, journal: int, position: int) -> None:
         """Other replicas may need the journal from here on, as its leader says."""
+        engine = self.engine
+        assert engine.hosting is not None
         try:
-            self.engine.keep(journal, position)
+            engine.hosting.keep(journal, position, engine.checkpointed[journal], engine.config.retain_bytes)
         except OSError as error:
             log.error("journal %d: segments could not be removed: %s; trying again later", journal, text_of(error))
 

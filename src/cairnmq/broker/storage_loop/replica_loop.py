@@ -117,7 +117,7 @@ class ReplicaLoop(JournalLoop):
         for again, when the journal takes something (`path.stopped`)."""
         path = self.path
         assert isinstance(path, FollowPath) and not self._writing
-        while path.journal.files.are_many and not self._rewriting and path.stopped is None:
+        while path.journal.segments.are_many and not self._rewriting and path.stopped is None:
             self.sync()  # of a leader after very many elections: each epoch is a file
             await asyncio.sleep(SYNC_PAUSE_SECONDS)
         if self._rewriting or path.stopped is not None:

@@ -31,7 +31,8 @@ def file_ranges(journal: Journal, position: int, max_bytes: int) -> list[FileRan
     end = min(journal.end, position + max_bytes)
     if position >= end:
         return ranges
-    for segment in islice(journal.segments, journal.index_of(position), None):
+    journal.locate(position)  # a Fault, if it was removed
+    for segment in islice(journal.segments, journal.segments.index_of(position), None):
         if position >= end or len(ranges) == FILES_MAX:
             break
         file, size = segment.file, min(segment.end, end) - position

@@ -81,20 +81,17 @@ class Journal:
         epoch: int,
         leader: Leader,
         seed: int,
-        segments: list[Segment],
+        segments: Iterable[Segment],
         end: int,
         segment_bytes: int,
-        files: SegmentFiles | None = None,
     ) -> None:
-        """`segments`, of `files`, are what recovery kept, all synced; the first group begins a new one, so each has one
-        epoch."""
+        """`segments` are what recovery kept, all synced; the first group begins a new one, so each has one epoch."""
         self.disk = disk
         self.number = number
         self.epoch = epoch
         self.leader = leader
         self.seed = seed
-        self.segments = segments
-        self.files = files or SegmentFiles(disk, number)
+        self.segments = segments if isinstance(segments, SegmentFiles) else SegmentFiles(disk, number, segments)
         self.segment_bytes = segment_bytes
         self.reserve = Reserve(disk, str(number))
         self.synced_file = SyncedEndFile(disk, number, epoch, seed)
@@ -194,8 +191,8 @@ class Journal:
                 self.disk.remove(name)
                 raise
             if self.segments:
-                self.files.rolled(self.segments[-1])
-            self.segments.append(Segment(self.files, group.start, file, group.end - group.start, synced=False))
+                self.segments.rolled(self.segments[-1])
+            self.segments.append(Segment(self.segments, group.start, file, group.end - group.start, synced=False))
             return
         last = self.segments[-1]
         try:
@@ -317,7 +314,7 @@ class Journal:
     def synced_to(self, position: int) -> None:
         assert position <= self.end  # invariant 4
         self.synced = max(self.synced, position)
-        self.files.close_some()
+        self.segments.close_some()
 
     def taken_back(self, group: Group) -> None:
         """The group was not written: its positions, and those staged behind it, are given again."""
@@ -347,24 +344,16 @@ class Journal:
 
     def locate(self, position: int) -> tuple[File, int]:
         """The file holding `position`, and the place in it."""
-        segment = self.segments[self.index_of(position)]
-        return segment.file, position - segment.base
-
-    def index_of(self, position: int) -> int:
-        """Of the segment holding `position`."""
-        index = bisect_right(self.segments, position, key=_base) - 1
+        index = self.segments.index_of(position)
         if index < 0:
             raise Fault(f"journal {self.number} no longer holds position {position}")
-        return index
+        segment = self.segments[index]
+        return segment.file, position - segment.base
 
     def close(self) -> None:
         self.synced_file.close()
         for segment in self.segments:
             segment.close()
-
-
-def _base(segment: Segment) -> int:
-    return segment.base
 
 
 def write_again(disk: Disk, number: int, base: int, old: File, size: int, checked_from: int, seed: int) -> File:

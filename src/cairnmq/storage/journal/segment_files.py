@@ -4,7 +4,9 @@ replica may need them. So all but a few are closed when they are synced, and ope
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
+from collections.abc import Iterable
 
 from cairnmq.storage.files.disk import Disk, File
 from cairnmq.storage.files.format import journal_segment
@@ -58,13 +60,18 @@ class Segment:
             file.close()
 
 
-class SegmentFiles:
-    """Files that are open and not the journal's last. On any thread: readers may be on several."""
+class SegmentFiles(list[Segment]):
+    """Segments in order, and which of them but the last have open files. On any thread: readers may be on several."""
 
-    def __init__(self, disk: Disk, number: int) -> None:
+    def __init__(self, disk: Disk, number: int, segments: Iterable[Segment] = ()) -> None:
+        super().__init__(segments)
         self._disk = disk
         self._number = number
         self._opened: deque[Segment] = deque()
+
+    def index_of(self, position: int) -> int:
+        """Of the segment that holds it; -1: it lies before the first."""
+        return bisect_right(self, position, key=_base) - 1
 
     def open(self, segment: Segment) -> File:
         """For whoever reads there."""
@@ -93,3 +100,7 @@ class SegmentFiles:
                 segment.let_go()
             else:
                 self._opened.append(segment)
+
+
+def _base(segment: Segment) -> int:
+    return segment.base

@@ -40,6 +40,7 @@ class Hosting:
         self._keyed = keyed
         self._seed = seed
         self._segment_bytes = segment_bytes
+        self._keep_from: dict[int, int] = {}  # by journal: as its leader said last
 
     def registered(self, member: Leader) -> None:
         """This process has another life in the metadata from here on: its session had ended."""
@@ -94,6 +95,19 @@ class Hosting:
         self.next_queue = max(self.next_queue, next_queue)
         follows = [path for path in self._paths.values() if isinstance(path, FollowPath)]
         return [queue for path in follows for queue in path.knows_queues(self.next_queue, now_ms)]
+
+    def keep(self, number: int, position: int, split: int, retain_bytes: int) -> None:
+        """Other replicas may need the journal from this position on; before the first call, all that is kept for them.
+        `split`: of the checkpoint. OSError: as in `Engine.on_checkpoint`."""
+        before, self._keep_from[number] = self._keep_from.get(number, 0), position
+        if position > before:
+            self.remove_segments(number, split, retain_bytes)
+
+    def remove_segments(self, number: int, split: int, retain_bytes: int) -> None:
+        """`retain_bytes` below the checkpoint are the most that is kept for replicas that are away. The byte before the
+        position of each replica stays, which tells the epoch there."""
+        kept = max(split - retain_bytes, min(split, self._keep_from.get(number, 0))) - 1
+        self._paths[number].journal.remove_below(kept)
 
     def ends(self) -> dict[int, int]:
         """Where the journals end; empty unless all that was ever taken is on the disk."""

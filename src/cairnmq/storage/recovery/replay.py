@@ -339,9 +339,9 @@ def _journal(
 ) -> Journal:
     disk.make_dir(str(scan.number))
     _cut(disk, reader, scan)
-    files = SegmentFiles(disk, scan.number)
-    segments = [
-        Segment(files, base, None, _size(reader, index, scan.end), synced=True)
+    segments = SegmentFiles(disk, scan.number)
+    segments += [
+        Segment(segments, base, None, _size(reader, index, scan.end), synced=True)
         for index, base in enumerate(reader.bases)
         if base < scan.end
     ]
@@ -351,7 +351,6 @@ def _journal(
         epoch=epoch,
         leader=leader,
         seed=reader.find_seed() or seed,
-        files=files,
         segments=segments,
         end=scan.end,
         segment_bytes=segment_bytes,

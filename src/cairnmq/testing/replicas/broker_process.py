@@ -84,7 +84,35 @@ class Shared(Struct):
     prompt: bool  # leaders drop members whose session has ended at once
 
 
-class BrokerProcess(Process):
+class RoomyProcess(Process):
+    """What a process with room for everything does; `narrow_process.py` has one with too little."""
+
+    id: int
+    shared: Shared
+
+    def settings(self) -> LeaderSettings:
+        """Of a leader."""
+        return LeaderSettings(LAG_MAX_MS, prompt=self.shared.prompt)
+
+    def room(self, hosted: Hosted) -> Room:
+        """What this replica has left."""
+        return Room(hosted.disk.checkpointed)
+
+    def entries_for(self, hosted: Hosted, asked: FetchPosition) -> list[ModelEntry]:
+        """What a follower gets."""
+        return hosted.disk.after(asked.end, FETCH_BATCH)
+
+    def take(self, hosted: Hosted, entries: list[ModelEntry]) -> None:
+        """A follower appends."""
+        for entry in entries:
+            hosted.append(entry)
+
+    def stays_out(self, hosted: Hosted, reply: FetchReply, reason: str) -> None:
+        """This replica cannot go on by itself."""
+        raise Broken(f"broker {self.id}, journal {hosted.number}: {reason}")
+
+
+class BrokerProcess(RoomyProcess):
     """The shell of a broker: registers, watches the store, and takes the roles that the records say."""
 
     def __init__(self, machine: Machine, shared: Shared) -> None:
@@ -221,10 +249,6 @@ class BrokerProcess(Process):
             settings=self.settings(),
         )
         self.moved(hosted)
-
-    def settings(self) -> LeaderSettings:
-        """Of a leader."""
-        return LeaderSettings(LAG_MAX_MS, prompt=self.shared.prompt)
 
     def stop_leading(self, hosted: Hosted) -> None:
         """Producers that wait hear that the outcome is unknown."""
@@ -393,14 +417,6 @@ class BrokerProcess(Process):
 
         self.shared.network.send(self.id, leader.broker, arrive)
 
-    def room(self, hosted: Hosted) -> Room:
-        """What this replica has left."""
-        return Room(hosted.disk.checkpointed)
-
-    def entries_for(self, hosted: Hosted, asked: FetchPosition) -> list[ModelEntry]:
-        """What a follower gets."""
-        return hosted.disk.after(asked.end, FETCH_BATCH)
-
     def asked(self, journal: int, asked: FetchPosition, follower: BrokerProcess) -> None:
         """A follower's request: what it may have, and the bytes after its end."""
         hosted = self.hosted[journal]
@@ -442,15 +458,6 @@ class BrokerProcess(Process):
             self.see(self.shared.store.view(), self.shared.store.controller)
         if hosted.follower is follower and hosted.asked is asked and not isinstance(step, Reread):
             self.ask(hosted, follower)
-
-    def take(self, hosted: Hosted, entries: list[ModelEntry]) -> None:
-        """A follower appends."""
-        for entry in entries:
-            hosted.append(entry)
-
-    def stays_out(self, hosted: Hosted, reply: FetchReply, reason: str) -> None:
-        """This replica cannot go on by itself."""
-        raise Broken(f"broker {self.id}, journal {hosted.number}: {reason}")
 
     def cut(self, hosted: Hosted, follower: JournalFollower, to: int) -> None:
         """A sync under way says nothing about what is appended in the place of what was cut."""

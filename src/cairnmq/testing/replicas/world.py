@@ -52,7 +52,33 @@ class Shape(Struct, frozen=True):
         return cls(brokers, random.choice([1, 1, 2]), random.choice([1, 2]), acks, *flags)
 
 
-class ReplicaWorld:
+class WorldParts:
+    """What other worlds are made of, and choose."""
+
+    random: Random
+    shared: Shared
+    store: SimStore
+    machines: dict[int, Machine]
+
+    def _draw(self) -> Shape:
+        return Shape.draw(self.random)
+
+    def _whole(self, record: JournalRecord) -> list[int]:
+        """The replicas that must be equal when nothing goes wrong any more."""
+        return list(record.replicas)
+
+    def _process(self, machine: Machine) -> BrokerProcess:
+        return BrokerProcess(machine, self.shared)
+
+    def _any(self) -> int:
+        """Mostly a leader: it hurts more."""
+        leaders = [kept.record.leader.broker for kept in self.store.journals.values() if kept.record.leader]
+        if leaders and self.random.random() < 0.6:
+            return self.random.choice(leaders)
+        return self.random.choice(list(self.machines))
+
+
+class ReplicaWorld(WorldParts):
     """Make it, `run` it; `Broken` says what went wrong."""
 
     def __init__(self, seed: int) -> None:
@@ -78,9 +104,6 @@ class ReplicaWorld:
         self._payload = 0
         self._away: set[int] = set()  # machines that nobody starts yet
         self.store.on_isr_change = self._isr_changed
-
-    def _draw(self) -> Shape:
-        return Shape.draw(self.random)
 
     def run(self) -> None:
         """Faults in waves; between them everything may settle, and at the end it must."""
@@ -112,10 +135,6 @@ class ReplicaWorld:
             raise Broken(unsettled)
         for number, kept in self.store.journals.items():
             self.shared.judge.at_rest(number, [self.machines[b].journals[number] for b in self._whole(kept.record)])
-
-    def _whole(self, record: JournalRecord) -> list[int]:
-        """The replicas that must be equal when nothing goes wrong any more."""
-        return list(record.replicas)
 
     def _unsettled(self) -> str:
         for number, kept in self.store.journals.items():
@@ -175,9 +194,6 @@ class ReplicaWorld:
         self.shared.processes[broker] = process
         process.start()
 
-    def _process(self, machine: Machine) -> BrokerProcess:
-        return BrokerProcess(machine, self.shared)
-
     def _strike(self) -> None:
         for _ in range(self.random.randint(1, 3)):
             self.schedule.after(self.random.randint(0, 4_000), self._strike_once)
@@ -202,13 +218,6 @@ class ReplicaWorld:
             self._lose_all_power: shape.all_lose_power and shape.power,
             self._damage: shape.damage and not self.counts["damage"],
         }
-
-    def _any(self) -> int:
-        """Mostly a leader: it hurts more."""
-        leaders = [kept.record.leader.broker for kept in self.store.journals.values() if kept.record.leader]
-        if leaders and self.random.random() < 0.6:
-            return self.random.choice(leaders)
-        return self.random.choice(list(self.machines))
 
     def _end(self, broker: int) -> bool:
         process = self.shared.processes[broker]

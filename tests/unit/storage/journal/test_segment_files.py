@@ -61,10 +61,10 @@ def test_files_that_are_not_synced_stay_open() -> None:
         assert group is not None
         journal.write(group)
         journal.written(group)
-    journal.files.close_some()
-    assert open_files(journal) == 30 and journal.files.are_many
+    journal.segments.close_some()
+    assert open_files(journal) == 30 and journal.segments.are_many
     journal.synced_to(journal.sync())
-    assert open_files(journal) == OPEN_MAX + 1 and not journal.files.are_many
+    assert open_files(journal) == OPEN_MAX + 1 and not journal.segments.are_many
 
 
 def test_a_removed_file_is_not_held_open() -> None:
@@ -87,7 +87,7 @@ def copy(leader: Journal, follower: FollowPath) -> None:
         assert taken is not None and len(taken.groups) <= FILES_AT_ONCE
         follower.write(taken)
         follower.written(taken)
-        if own.files.are_many:
+        if own.segments.are_many:
             follower.synced_to(follower.sync())
 
 

@@ -376,6 +376,11 @@ def test_the_journal_is_kept_for_the_slowest_replica_and_no_further_than_the_lim
     machine = cluster.leader
     journal = machine.engine.paths[4].journal
 
+    def keep(position: int) -> None:
+        engine = machine.engine
+        assert engine.hosting is not None
+        engine.hosting.keep(4, position, engine.checkpointed[4], engine.config.retain_bytes)
+
     def more() -> int:
         for _ in range(30):
             machine.put(1, count=3)
@@ -387,13 +392,13 @@ def test_the_journal_is_kept_for_the_slowest_replica_and_no_further_than_the_lim
     machine.engine.config = replace(machine.engine.config, retain_bytes=1 << 20)
     first = more()
     assert journal.start == 0, "nobody has said that it is not needed"
-    machine.engine.keep(4, first)
+    keep(first)
     assert 0 < journal.start < first <= journal.segments[0].end, "the byte before it stays"
     kept, second = journal.start, more()
     assert journal.start == kept
-    machine.engine.keep(4, ENDLESS)
+    keep(ENDLESS)
     assert kept < journal.start < second <= machine.engine.checkpointed[4]
-    machine.engine.keep(4, 0)
+    keep(0)
     machine.engine.config = replace(machine.engine.config, retain_bytes=700)
     third = more()
     assert third - 700 - 2 * 600 < journal.start <= third - 700
