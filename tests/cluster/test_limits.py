@@ -101,6 +101,7 @@ def test_producers_wait_for_a_slow_follower_until_it_leaves(make_cluster: Callab
         writer.poll()
         return 3 not in cluster.told()[place].isr_nodes
 
+    writer.put(50)  # somebody has to wait: for a follower that holds up nobody there is time
     wait_until(left, SYNC_SECONDS, "the slow follower to leave the ISR")
     writer.flush()
     writer.put(2 * PIECE // RECORD)
