@@ -87,6 +87,15 @@ build_kafka_tool() {
   launcher kafka_streams "$java -Dorg.slf4j.simpleLogger.defaultLogLevel=warn Streams"
 }
 
+# Its server, for clusters over several machines: zookeeper FILE.
+toolchain_zookeeper() { need java default-jdk-headless && need mvn maven; }
+build_zookeeper() {
+  local lib=$tools/zookeeper/lib
+  copy_jars zookeeper "$lib"
+  launcher zookeeper "java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto -Xmx128m -cp '$lib/*' \
+    \$JVM_FLAGS org.apache.zookeeper.server.quorum.QuorumPeerMain"
+}
+
 toolchain_kafkajs() { need node nodejs npm && need_version node 18 && need npm npm; }
 build_kafkajs() {
   cp "$programs"/kafkajs/* "$tools/kafkajs"
@@ -146,7 +155,7 @@ fi
 # The status page is looked at in it.
 need chromium chromium || failed=1
 
-clients=(java kafka_tool kafkajs franz_go spark_4_2 notebook)
+clients=(java kafka_tool zookeeper kafkajs franz_go spark_4_2 notebook)
 for number in "${!clients[@]}"; do
   client "${clients[$number]}" $((number + 1))
 done

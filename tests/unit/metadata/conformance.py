@@ -50,6 +50,9 @@ class Harness(Protocol):
     def session(self, store: MetadataStore) -> Session:
         """A new live session."""
 
+    def look(self, store: MetadataStore) -> None:
+        """`store` looks, when it has been told whatever it is told of changes."""
+
     def pass_ms(self, ms: int, *renewed: Session) -> None:
         """Time goes by in a store that is written meanwhile, by a process that lives on; these sessions are renewed."""
 
@@ -355,15 +358,6 @@ class StoreConformance:
         store = harness.reopen(store)
         assert store.revision == second
 
-    def test_the_end_is_exact(self, harness: Harness, store: MetadataStore) -> None:
-        session, other = harness.session(store), harness.session(store)
-        harness.pass_ms(TIMEOUT_MS - 1, other)
-        assert session.live and session.renew() is True
-        harness.pass_ms(TIMEOUT_MS - 1, other)
-        assert session.live
-        harness.pass_ms(1, other)
-        assert not session.live and other.live
-
     def test_a_renewal_changes_no_revision_and_wakes_nobody(self, harness: Harness, store: MetadataStore) -> None:
         beside = harness.beside(store)
         session, far = harness.session(store), harness.session(beside)
@@ -381,27 +375,6 @@ class StoreConformance:
         assert woken == [] and drained(watch) == []
         assert (store.revision, beside.revision, store.list("k/")) == (before, before, listed)
         assert session.live and far.live
-
-    def test_a_session_knows_when_it_was_confirmed(self, harness: Harness, store: MetadataStore) -> None:
-        session = harness.session(store)
-        first = session.confirmed_ms
-        harness.pass_ms(100, session)
-        assert session.confirmed_ms == first + 100
-        with harness.away(store):
-            harness.stand_still(100)
-            assert isinstance(session.renew(), Away)
-        assert session.confirmed_ms == first + 100
-        assert session.renew() is True
-        assert session.confirmed_ms == first + 200
-
-    def test_the_shortest_session_sets_the_pace_of_all(self, store: MetadataStore) -> None:
-        long, short = store.session(TIMEOUT_MS), store.session(TIMEOUT_MS // 2)
-        assert not isinstance(long, Away) and not isinstance(short, Away)
-        assert long.renew() is True
-        assert long.pace_ms == short.pace_ms == TIMEOUT_MS // 6
-        short.close()
-        assert long.renew() is True
-        assert long.pace_ms == TIMEOUT_MS // 3
 
     def test_a_key_keeps_its_session_when_its_value_changes(self, harness: Harness, store: MetadataStore) -> None:
         session = harness.session(store)
@@ -503,7 +476,7 @@ class StoreConformance:
         woken: list[str] = []
         near, far = store.watch(store.revision, lambda: woken.append("now")), beside.watch(beside.revision)
         one, two = done(beside.put("k/a", b"1")), done(beside.put("k/a", b"2"))
-        store.look()
+        harness.look(store)
         assert woken
         three = done(store.put("k/b", b"3"))
         seen = [drained(near), drained(far)]
@@ -553,18 +526,6 @@ class StoreConformance:
         assert [entry.key for prefix in ("k/", "live/", "leaders/") for entry in store.list(prefix)] == ["k/a"]
         assert session.renew() is True
         assert done(store.put("k/a", b"2", before)) > before
-
-    def test_time_away_ends_no_session(self, harness: Harness, store: MetadataStore) -> None:
-        mine, far = harness.session(store), harness.session(harness.beside(store))
-        done(far.register("live/2", b"here"))
-        with harness.away(store):
-            harness.stand_still(3 * TIMEOUT_MS)
-            assert isinstance(mine.renew(), Away)
-        assert mine.renew() is True and far.live
-        harness.pass_ms(TIMEOUT_MS - 1, mine)
-        assert far.live and store.get("live/2") is not None
-        harness.pass_ms(1, mine)
-        assert not far.live and store.get("live/2") is None
 
     def test_a_session_that_had_ended_does_not_come_back_with_the_store(
         self, harness: Harness, store: MetadataStore
@@ -634,6 +595,52 @@ class StoreConformance:
         assert isinstance(store.resolve(answer) if isinstance(answer, InDoubt) else answer, Conflict | Away)
         entry = store.get("k/a")
         assert entry is not None and entry.revision == held
+
+
+class StoredSessionConformance(StoreConformance):
+    """Of stores that keep sessions themselves, by a clock that the test sets."""
+
+    def test_the_end_is_exact(self, harness: Harness, store: MetadataStore) -> None:
+        session, other = harness.session(store), harness.session(store)
+        harness.pass_ms(TIMEOUT_MS - 1, other)
+        assert session.live and session.renew() is True
+        harness.pass_ms(TIMEOUT_MS - 1, other)
+        assert session.live
+        harness.pass_ms(1, other)
+        assert not session.live and other.live
+
+    def test_a_session_knows_when_it_was_confirmed(self, harness: Harness, store: MetadataStore) -> None:
+        session = harness.session(store)
+        first = session.confirmed_ms
+        harness.pass_ms(100, session)
+        assert session.confirmed_ms == first + 100
+        with harness.away(store):
+            harness.stand_still(100)
+            assert isinstance(session.renew(), Away)
+        assert session.confirmed_ms == first + 100
+        assert session.renew() is True
+        assert session.confirmed_ms == first + 200
+
+    def test_the_shortest_session_sets_the_pace_of_all(self, store: MetadataStore) -> None:
+        long, short = store.session(TIMEOUT_MS), store.session(TIMEOUT_MS // 2)
+        assert not isinstance(long, Away) and not isinstance(short, Away)
+        assert long.renew() is True
+        assert long.pace_ms == short.pace_ms == TIMEOUT_MS // 6
+        short.close()
+        assert long.renew() is True
+        assert long.pace_ms == TIMEOUT_MS // 3
+
+    def test_time_away_ends_no_session(self, harness: Harness, store: MetadataStore) -> None:
+        mine, far = harness.session(store), harness.session(harness.beside(store))
+        done(far.register("live/2", b"here"))
+        with harness.away(store):
+            harness.stand_still(3 * TIMEOUT_MS)
+            assert isinstance(mine.renew(), Away)
+        assert mine.renew() is True and far.live
+        harness.pass_ms(TIMEOUT_MS - 1, mine)
+        assert far.live and store.get("live/2") is not None
+        harness.pass_ms(1, mine)
+        assert not far.live and store.get("live/2") is None
 
     def test_a_renewal_in_doubt_harms_nobody(self, harness: Harness, store: MetadataStore) -> None:
         session = harness.session(store)

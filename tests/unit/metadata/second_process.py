@@ -1,4 +1,4 @@
-"""A second process with the same metadata file: every call goes through a pipe, and its outcome comes back."""
+"""A second process with the same metadata: every call goes through a pipe, and its outcome comes back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import Any
 
 from cairnmq import errors
 from cairnmq.metadata.sqlite import SqliteStore
-from cairnmq.metadata.sqlite_session import SqliteSession, SqliteWatch
 from cairnmq.metadata.store import (
     ABSENT,
     Away,
@@ -24,6 +23,7 @@ from cairnmq.metadata.store import (
     InDoubt,
     Leadership,
     Made,
+    MetadataStore,
     NextEpoch,
     Op,
 )
@@ -55,6 +55,9 @@ class SecondProcess:
 
     def open(self, path: str, clock: Path, boot: int) -> SecondStore:
         return SecondStore(self, self.ask(0, "open", path, str(clock), boot))
+
+    def open_zookeeper(self, address: str, wait_ms: int) -> SecondStore:
+        return SecondStore(self, self.ask(0, "open_zookeeper", address, wait_ms))
 
     def ask(self, number: int, name: str, *values: object, **named: object) -> Any:
         self.tell(number, name, *values, **named)
@@ -211,6 +214,13 @@ def stop_inside(store: SqliteStore) -> int | Conflict | Away | InDoubt:
     return store._write(work)
 
 
+def open_zookeeper(address: str, wait_ms: int) -> MetadataStore:
+    from cairnmq.metadata.zookeeper import ZookeeperStore
+    from cairnmq.metadata.zookeeper_address import parse_zookeeper
+
+    return ZookeeperStore(parse_zookeeper(address), wait_ms=wait_ms)
+
+
 def serve() -> None:
     held: list[Any] = [None]
     while True:
@@ -224,6 +234,8 @@ def serve() -> None:
             if name == "open":
                 path, clock, boot = values
                 answer = SqliteStore(path, shared=True, wait_ms=WAIT_MS, clock=FileClock(Path(clock)), boot=boot)
+            elif name == "open_zookeeper":
+                answer = open_zookeeper(*values)
             elif name == "hold_lock":
                 thing._file._db.execute("BEGIN IMMEDIATE")
             elif name == "let_go":
@@ -233,7 +245,7 @@ def serve() -> None:
             else:
                 answer = getattr(thing, name)
                 answer = answer(*values, **named) if callable(answer) else answer
-            if isinstance(answer, SqliteStore | SqliteSession | SqliteWatch):
+            if any(hasattr(answer, method) for method in ("transact", "renew", "poll")):
                 held.append(answer)
                 answer = len(held) - 1
         except Exception as error:  # noqa: BLE001 - the test is to see it

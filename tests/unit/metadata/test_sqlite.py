@@ -18,7 +18,7 @@ import pytest
 
 from cairnmq.metadata.sqlite import SqliteStore
 from cairnmq.metadata.store import Away, Delete, MetadataStore, Put, Session
-from unit.metadata.conformance import TIMEOUT_MS, StoreConformance, done, given
+from unit.metadata.conformance import TIMEOUT_MS, StoredSessionConformance, done, given
 from unit.metadata.lost_response import lost_response
 from unit.metadata.second_process import WAIT_MS, FileClock, SecondProcess, SecondStore
 
@@ -61,6 +61,9 @@ class EmbeddedHarness:
         session = store.session(TIMEOUT_MS)
         assert not isinstance(session, Away)
         return session
+
+    def look(self, store: MetadataStore) -> None:
+        store.look()
 
     def pass_ms(self, ms: int, *renewed: Session) -> None:
         if self._keeper is None:
@@ -125,7 +128,7 @@ def second() -> Iterator[SecondProcess]:
         yield process
 
 
-class TestEmbedded(StoreConformance):
+class TestEmbedded(StoredSessionConformance):
     """The suite on a file that one process has."""
 
     @pytest.fixture
@@ -134,7 +137,7 @@ class TestEmbedded(StoreConformance):
             yield harness
 
 
-class TestShared(StoreConformance):
+class TestShared(StoredSessionConformance):
     """The suite on a file that two processes have."""
 
     @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from cairnmq.metadata.store import Away, Compacted, MetadataStore, Session, Watch
 from cairnmq.testing.memory_store import MemoryState, MemoryStore
-from unit.metadata.conformance import TIMEOUT_MS, StoreConformance, done
+from unit.metadata.conformance import TIMEOUT_MS, StoredSessionConformance, done
 
 
 class MemoryHarness:
@@ -33,6 +33,9 @@ class MemoryHarness:
         session = store.session(TIMEOUT_MS)
         assert not isinstance(session, Away)
         return session
+
+    def look(self, store: MetadataStore) -> None:
+        store.look()
 
     def pass_ms(self, ms: int, *renewed: Session) -> None:
         self._keeper = self._keeper or self.session(MemoryStore(self._state))
@@ -60,7 +63,7 @@ class MemoryHarness:
         store.loses = None
 
 
-class TestMemory(StoreConformance):
+class TestMemory(StoredSessionConformance):
     """The suite, with several processes on one state."""
 
     @pytest.fixture
