@@ -53,11 +53,11 @@ class Cluster:
         *,
         settings: Mapping[str, str] | None = None,
         brokers: int = BROKERS,
-        metadata: Path | None = None,
+        metadata: Path | str | None = None,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
-        self.metadata = f"sqlite:{metadata or directory / 'cluster.db'}"
+        self.metadata = metadata if isinstance(metadata, str) else f"sqlite:{metadata or directory / 'cluster.db'}"
         self.links = Links(self._pids)
         self.brokers: dict[int, Broker] = {}
         for node in range(1, brokers + 1):

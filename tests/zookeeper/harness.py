@@ -95,24 +95,29 @@ class ZookeeperHarness:
         """All servers are killed."""
         self.servers.kill()
         self.wait(lambda: isinstance(store.put("k/away", b""), Away), "the servers are gone")
-        yield
-        self.servers.launch()
-        self.wait_back(store)
-        self.servers.wait_ready()
+        try:
+            yield
+        finally:
+            self.servers.launch()
+            self.wait_back(store)
+            self.servers.wait_ready()
 
     @contextmanager
     def in_doubt(self, store: MetadataStore, *, made: bool) -> Iterator[None]:
         self.passages.loses = made
-        yield
-        self.passages.accept()
-        self.wait_back(store)
+        try:
+            yield
+        finally:
+            self.passages.accept()
+            self.wait_back(store)
 
     def wait_back(self, store: MetadataStore) -> None:
-        """Until it can be asked again, and its sessions are what they are."""
+        """Until it can be asked again, and its sessions too. Nothing is read that would end a doubt."""
+        assert isinstance(store, ZookeeperStore)
 
         def is_back() -> bool:
             away = [each for each in self._sessions if isinstance(each.renew(), Away)]
-            return store.revision >= 0 and not away
+            return store.nodes.fetch([]) == [] and not away
 
         self.wait(is_back, "the store and its sessions")
 

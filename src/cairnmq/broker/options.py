@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from cairnmq.errors import ErrorCode, Refusal
+from cairnmq.metadata.shared_place import FORMS, SharedPlace, shared_place
 from cairnmq.types import host_port
 
 PLAINTEXT = "PLAINTEXT"
@@ -65,7 +66,7 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
     insecure: bool = False
     node_id: int = 1
     rack: str | None = None
-    metadata: str = "sqlite"  # in the data directory; sqlite:PATH: a file that the brokers of this machine share
+    metadata: str = "sqlite"  # in the data directory; or what brokers share: sqlite:PATH, zookeeper://...
     internal: Address | None = None  # for the other brokers of a cluster; None: any free port of --listen's host
     config: str | None = None
     settings: tuple[tuple[str, str], ...] = ()  # --set, in order
@@ -81,10 +82,9 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
             return Refusal(ErrorCode.INVALID_CONFIG, str(error))
 
     @property
-    def shared_metadata(self) -> str | None:
-        """The metadata file that this broker shares with others; None: it is alone."""
-        store, colon, path = self.metadata.partition(":")
-        return path if store == "sqlite" and colon else None
+    def shared_place(self) -> SharedPlace | None:
+        """The metadata that this broker shares with others; None: it is alone. ValueError if that makes no sense."""
+        return shared_place(self.metadata)
 
     def refusal(self, values: Mapping[str, str] | None = None) -> Refusal | None:
         """Why these options must not be served, if they must not. The server asks again after `with_settings`, with all
@@ -95,18 +95,12 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
         return Refusal(ErrorCode.INVALID_CONFIG, why) if why else None
 
     def _store_refusal(self) -> str | None:
-        if self.metadata.startswith("zookeeper:"):
-            return (
-                f"metadata store {self.metadata}: only sqlite is supported, alone or as sqlite:PATH; "
-                "ZooKeeper comes with a later version"
-            )
-        if self.shared_metadata is None:
-            if self.metadata != "sqlite":
-                return f"metadata store {self.metadata}: only sqlite is supported, alone or as sqlite:PATH"
-            if self.internal is not None:
-                return f"--internal {self.internal} is for brokers of a cluster; add --metadata sqlite:PATH"
-        elif self.shared_metadata in ("", ":memory:") or self.shared_metadata.startswith("//"):
-            return f"--metadata {self.metadata} names no file; write sqlite:PATH, the same on each broker"
+        try:
+            is_alone = self.shared_place is None
+        except ValueError as error:
+            return str(error)
+        if is_alone and self.internal is not None:
+            return f"--internal {self.internal} is for brokers of a cluster; add --metadata {FORMS}"
         return None
 
     def _loss_refusal(self) -> str | None:

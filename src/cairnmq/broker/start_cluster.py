@@ -38,7 +38,9 @@ from cairnmq.errors import Refusal, Unreachable
 from cairnmq.metadata.catalog import Catalog
 from cairnmq.metadata.cluster_records import BrokerEntry
 from cairnmq.metadata.move import move_metadata
+from cairnmq.metadata.shared_store import open_shared
 from cairnmq.metadata.sqlite import SqliteStore
+from cairnmq.metadata.store import MetadataStore
 from cairnmq.replication.follower import KnownEnds
 from cairnmq.replication.records import BrokerRecord, Member
 from cairnmq.settings.broker import BrokerConfig
@@ -82,22 +84,22 @@ async def open_shared_metadata(
     internal: Address,
 ) -> SharedMetadata:
     """The file is made if it is not there; the first broker names the cluster. Nothing is registered yet."""
-    path = options.shared_metadata
-    assert path is not None
+    place = options.shared_place
+    assert place is not None
     loop = asyncio.get_running_loop()
     journal_disk, data_disk = directories.journal_disk(), directories.data_disk()
     read_owner(journal_disk)  # before anything is opened: of a newer version nothing is touched
     was_alone = data_disk.exists(METADATA_FILE)
     thread = ThreadPoolExecutor(1, thread_name_prefix="metadata")
     stack.callback(thread.shutdown)
-    if not await loop.run_in_executor(thread, os.path.exists, path):
-        refuse_new_store(options.data, options.metadata, journal_disk, data_disk)
+    if await loop.run_in_executor(thread, place.is_missing):
+        refuse_new_store(options.data, str(place), journal_disk, data_disk)
     try:
-        store = await loop.run_in_executor(thread, lambda: SqliteStore(path, shared=True))
+        store = await loop.run_in_executor(thread, open_shared, place)
     except (OSError, Unreachable) as error:
-        raise CannotServe(f"--metadata sqlite:{path}: {error}") from error
+        raise CannotServe(f"--metadata {place}: {error}") from error
     stack.push_async_callback(loop.run_in_executor, thread, store.close)
-    await loop.run_in_executor(thread, _move_own, directories, store, options.node_id)
+    await loop.run_in_executor(thread, _move_own, directories, store, str(place), options.node_id)
     catalog = Catalog(store, node_id=options.node_id, journals=(), in_cluster=True)
     await loop.run_in_executor(thread, catalog.load)
     stack.callback(catalog.close)
@@ -105,7 +107,7 @@ async def open_shared_metadata(
     if isinstance(config, Refusal):
         raise CannotServe(config.message)
     logs.set_level(config.cairn_log_level)
-    refuse_other_cluster(options.data, options.metadata, journal_disk, catalog.cluster_id)
+    refuse_other_cluster(options.data, str(place), journal_disk, catalog.cluster_id)
     assert catalog.cluster is not None
     brokers = catalog.cluster.brokers
     refuse_other_broker(options.data, options.node_id, journal_disk, brokers, was_alone=was_alone)
@@ -117,7 +119,7 @@ async def open_shared_metadata(
     proof = proof_of_secret(settings.secret, catalog.cluster_id)
     cluster_store = ClusterStore(store, options.node_id, settings.session_ms, catalog=catalog, proof=proof)
     opened = OpenMetadata(catalog, thread, config, witness)
-    return SharedMetadata(opened, cluster_store, settings, entry, options.metadata, is_new)
+    return SharedMetadata(opened, cluster_store, settings, entry, str(place), is_new)
 
 
 def _entry(
@@ -137,7 +139,7 @@ def _entry(
     )
 
 
-def _move_own(directories: DataDirectories, shared: SqliteStore, node_id: int) -> None:
+def _move_own(directories: DataDirectories, shared: MetadataStore, name: str, node_id: int) -> None:
     """A broker that was alone brings its metadata along, once, into a store that is empty."""
     disk = directories.data_disk()
     if not disk.exists(METADATA_FILE):
@@ -145,7 +147,7 @@ def _move_own(directories: DataDirectories, shared: SqliteStore, node_id: int) -
     journals = find_journals(directories.journal_disk(), ())
     with closing(SqliteStore(os.path.join(directories.data, METADATA_FILE))) as own:
         if move_metadata(own, shared, node_id, journals):
-            log.info("the metadata of this broker moved to %s; its topics keep one replica", shared.path)
+            log.info("the metadata of this broker moved to %s; its topics keep one replica", name)
     for name in (METADATA_FILE, *BESIDE_METADATA):
         if disk.exists(name):
             disk.rename(name, name + MOVED)

@@ -87,8 +87,8 @@ def _add_cluster(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--metadata",
         metavar="STORE",
-        help="sqlite (default: in the data directory), or sqlite:PATH, a file that the brokers of this machine share: "
-        "they are a cluster",
+        help="sqlite (default: in the data directory); or what the brokers of a cluster share: sqlite:PATH, a file on "
+        "their one machine, or zookeeper://HOST:PORT,HOST:PORT,HOST:PORT/PATH",
     )
     parser.add_argument(
         "--internal",

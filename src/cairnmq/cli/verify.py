@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from cairnmq.cli.arguments import examples
 from cairnmq.cli.terminal import UsageError, note, write_line
@@ -20,7 +23,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--journal-dir", metavar="J", help="where the journals are, if not in DIR/journal (only with a single DIR)"
     )
     parser.add_argument(
-        "--metadata", metavar="sqlite:PATH", help="the metadata that brokers share, as given to `cairn serve`"
+        "--metadata",
+        metavar="STORE",
+        help="the metadata that brokers share, as given to `cairn serve`: sqlite:PATH or zookeeper://HOST:PORT/PATH",
     )
     examples(
         parser,
@@ -37,18 +42,20 @@ def run(arguments: argparse.Namespace) -> int:
 
     if len(arguments.dirs) > 1 and arguments.journal_dir is not None:
         raise UsageError("--journal-dir holds the journals of one data directory: check them one by one")
-    metadata = shared_file(arguments.metadata)
     _all_different(arguments.dirs)
     findings = 0
-    for line in verify(arguments.dirs, arguments.journal_dir, read_queues, read_counters, read_cluster, metadata):
-        if line.startswith("note: "):  # what the next start repairs by itself
-            note(line)
-        else:
-            findings += 1
-            try:
-                write_line(line)
-            except BrokenPipeError:  # who reads has seen enough, but not that all is well
-                return 1
+    with shared_file(arguments.metadata) as (metadata, name):
+        for line in verify(arguments.dirs, arguments.journal_dir, read_queues, read_counters, read_cluster, metadata):
+            if metadata is not None:
+                line = line.replace(metadata, name)
+            if line.startswith("note: "):  # what the next start repairs by itself
+                note(line)
+            else:
+                findings += 1
+                try:
+                    write_line(line)
+                except BrokenPipeError:  # who reads has seen enough, but not that all is well
+                    return 1
     note(f"{findings} problem{'' if findings == 1 else 's'} found")
     return 1 if findings else 0
 
@@ -63,13 +70,29 @@ def _all_different(directories: list[str]) -> None:
         seen[path] = directory
 
 
-def shared_file(metadata: str | None) -> str | None:
-    """The path in `sqlite:PATH`."""
-    if metadata is None:
-        return None
-    kind, _, path = metadata.partition(":")
-    if kind != "sqlite" or not path:
-        raise UsageError(f"--metadata {metadata}: expected sqlite:PATH")
-    if not Path(path).is_file():
-        raise UsageError(f"--metadata {metadata}: there is no such file")
-    return path
+@contextmanager
+def shared_file(metadata: str | None) -> Iterator[tuple[str | None, str]]:
+    """A file with the metadata that brokers share, and its name for people; a copy, if they are in ZooKeeper."""
+    from cairnmq.metadata.shared_place import shared_place
+
+    try:
+        place = None if metadata is None else shared_place(metadata)
+    except ValueError as error:
+        raise UsageError(f"--metadata {metadata}: {error}") from error
+    if place is None:
+        if metadata is not None:
+            raise UsageError(f"--metadata {metadata}: expected sqlite:PATH or zookeeper://HOST:PORT/PATH")
+        yield None, ""
+    elif place.path is not None:
+        if not Path(place.path).is_file():
+            raise UsageError(f"--metadata {metadata}: there is no such file")
+        yield place.path, place.path
+    else:
+        from cairnmq.metadata.shared_store import open_shared
+        from cairnmq.metadata.store_copy import copy_store
+
+        with TemporaryDirectory(prefix="cairn-") as directory:
+            path = str(Path(directory) / "meta.db")
+            with closing(open_shared(place)) as store:
+                copy_store(store, path)
+            yield path, str(place)

@@ -163,7 +163,13 @@ class ZookeeperNodes:
         parents = ["/" + "/".join(levels[: count + 1]) for count in range(len(levels))]
         wanted = [*parents, self.path(tree.KEYS), self.path(tree.SESSIONS), self.path(tree.REV)]
         with self.using():
-            found = self._link.fetch([partial(_exists, path) for path in wanted])
+            *found, others = self._link.fetch(
+                [*(partial(_exists, path) for path in wanted), partial(_children, self.address.root)]
+            )
+            if foreign := sorted({*(others or ())} - {tree.KEYS, tree.SESSIONS, tree.REV}):
+                raise Fault(
+                    f"{self.address} has nodes of another program ({', '.join(foreign[:3])}): name another path"
+                )
             for path in (path for path, stat in zip(wanted, found, strict=True) if stat is None):
                 self._link.make([path], tree.encode_root(Root()) if path == wanted[-1] else b"")
 
