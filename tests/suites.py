@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import LoadScopeScheduling
 
-LONG_SUITES = {"apache_kafka", "browser", "fuzz", "interop_cluster", "load", "spark"}
+LONG_SUITES = {"apache_kafka", "browser", "fuzz", "interop_cluster", "load", "spark", "zookeeper"}
 
 SHARED = {"apache_kafka", "spark"}
 """Suites whose tests share one large program (Apache Kafka, a Spark session): all of them run in one process."""
@@ -28,6 +28,7 @@ FIRST = [
     "spark",
     "apache_kafka",
     "cluster",
+    "zookeeper",
     "crash",
     "interop",
     "interop_cluster",

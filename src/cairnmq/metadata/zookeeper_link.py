@@ -24,6 +24,7 @@ from kazoo.exceptions import (
     NodeExistsError,
     NoNodeError,
     RolledBackError,
+    RuntimeInconsistency,
     SessionExpiredError,
 )
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
@@ -130,8 +131,9 @@ class ZookeeperLink:
         """Connect. Unreachable: nobody answers."""
         self._client.start_async()
         if not self._up.wait(patience_ms / 1000):
+            why = self._why()
             self.close()
-            raise Unreachable(self._why())
+            raise Unreachable(why)
 
     def close(self) -> None:
         """End the session. On no thread of kazoo."""
@@ -193,7 +195,7 @@ class ZookeeperLink:
                 raise Fault(self._forbidden())
         unexpected = [each for each in results if isinstance(each, Exception) and not isinstance(each, _EXPECTED)]
         if unexpected:
-            raise Fault(f"{self._address}: {unexpected[0]!r}")
+            raise Fault(f"ZooKeeper refuses a change: {unexpected[0]!r}")
         return not any(isinstance(result, Exception) for result in results)
 
     def make(self, paths: Sequence[str], data: bytes = b"") -> None:
@@ -221,22 +223,23 @@ class ZookeeperLink:
         except _FORBIDDEN as error:
             raise Fault(self._forbidden()) from error
         except SessionExpiredError as error:
-            raise Unreachable(f"{self._address}: the session has ended") from error
+            raise Unreachable("ZooKeeper: the session has ended") from error
         except KazooTimeoutError as error:
-            raise Unreachable(f"{self._address}: no response within {self._wait:g} s") from error
+            raise Unreachable(f"ZooKeeper: no response within {self._wait:g} s") from error
         except (KazooException, OSError) as error:
             raise Unreachable(self._why()) from error
 
     def _why(self) -> str:
-        return f"{self._address} does not respond" + (f" ({self._told.warning})" if self._told.warning else "")
+        return "ZooKeeper does not respond" + (f" ({self._told.warning})" if self._told.warning else "")
 
     def _forbidden(self) -> str:
         user = "its user" if self._address.digest else "somebody without a name (digest=FILE names one)"
-        return f"{self._address}: ZooKeeper does not permit this to {user}"
+        return f"ZooKeeper does not permit this to {user}"
 
 
 _FORBIDDEN = (NoAuthError, InvalidACLError)
-_EXPECTED = (BadVersionError, NoNodeError, NodeExistsError, RolledBackError)
+# The last two are what ZooKeeper says of all operations before and after the one that failed.
+_EXPECTED = (BadVersionError, NoNodeError, NodeExistsError, RolledBackError, RuntimeInconsistency)
 
 
 def _digest(address: ZookeeperAddress) -> str | None:

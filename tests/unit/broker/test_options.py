@@ -6,6 +6,7 @@ import pytest
 
 from cairnmq.broker.options import PLAINTEXT, Address, ListenerSpec, ServeOptions, parse_address
 from cairnmq.errors import Refusal
+from cairnmq.metadata.shared_place import SharedPlace, shared_place
 
 
 @pytest.mark.parametrize(
@@ -66,11 +67,10 @@ def test_settings_that_cannot_be_served(name: str, value: str, why: str) -> None
     assert isinstance(made, Refusal) and why in made.message and made.message.startswith(name)
 
 
-def test_zookeeper_is_refused_until_it_exists() -> None:
+def test_kafkas_setting_names_zookeeper() -> None:
     made = ServeOptions().with_settings({"zookeeper.connect": "h:2181/x"})
     assert isinstance(made, ServeOptions) and made.metadata == "zookeeper://h:2181/x"
-    refusal = made.refusal()
-    assert refusal is not None and "only sqlite is supported" in refusal.message
+    assert refused(made) == "" and made.shared_place == shared_place("zookeeper://h:2181/x")
 
 
 def refused(options: ServeOptions, values: dict[str, str] | None = None) -> str:
@@ -80,9 +80,9 @@ def refused(options: ServeOptions, values: dict[str, str] | None = None) -> str:
 
 def test_a_shared_file_makes_a_cluster() -> None:
     made = ServeOptions(metadata="sqlite:/x/cluster.db", internal=Address("127.0.0.1", 0))
-    assert (made.shared_metadata, refused(made)) == ("/x/cluster.db", "")
-    assert (ServeOptions().shared_metadata, refused(ServeOptions())) == (None, "")
-    assert ServeOptions(metadata="sqlite:C:/x").shared_metadata == "C:/x"
+    assert (made.shared_place, refused(made)) == (SharedPlace("/x/cluster.db"), "")
+    assert (ServeOptions().shared_place, refused(ServeOptions())) == (None, "")
+    assert ServeOptions(metadata="sqlite:C:/x").shared_place == SharedPlace("C:/x")
 
 
 @pytest.mark.parametrize("metadata", ["sqlite:", "sqlite::memory:", "sqlite://host/x"])
@@ -90,11 +90,14 @@ def test_what_names_no_file(metadata: str) -> None:
     assert "names no file" in refused(ServeOptions(metadata=metadata))
 
 
-@pytest.mark.parametrize("metadata", ["zookeeper://h:2181", "etcd:x", "SQLITE"])
+@pytest.mark.parametrize("metadata", ["etcd:x", "SQLITE"])
 def test_stores_that_do_not_exist(metadata: str) -> None:
     made = ServeOptions(metadata=metadata)
-    assert made.shared_metadata is None and "only sqlite is supported" in refused(made)
-    assert ("later version" in refused(made)) == metadata.startswith("zookeeper")
+    assert "is unknown; there are sqlite, sqlite:PATH or zookeeper://" in refused(made)
+
+
+def test_an_address_that_is_none_is_refused() -> None:
+    assert "not HOST:PORT" in refused(ServeOptions(metadata="zookeeper://h:"))
 
 
 def test_an_internal_address_is_of_a_cluster() -> None:

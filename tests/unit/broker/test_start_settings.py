@@ -28,7 +28,7 @@ def test_settings_fill_what_no_flag_named(tmp_path: Path) -> None:
         (ServeOptions(), {"CAIRN_NONSENSE": "1"}, "CAIRN_NONSENSE"),
         (ServeOptions(listen=Address("0.0.0.0", 9092), given=frozenset({"listen"})), {}, "--insecure"),
         (ServeOptions(settings=(("listeners", "PLAINTEXT://10.1.2.3:9092"),)), {}, "--insecure"),
-        (ServeOptions(metadata="zookeeper://z:2181", given=frozenset({"metadata"})), {}, "sqlite"),
+        (ServeOptions(metadata="etcd:z", given=frozenset({"metadata"})), {}, "sqlite"),
     ],
 )
 def test_what_cannot_be_served(options: ServeOptions, environment: dict[str, str], words: str) -> None:

@@ -75,6 +75,9 @@ class SecondProcess:
             raise getattr(errors, failed, AssertionError)(answer)
         return answer
 
+    def pause(self) -> None:
+        self._child.send_signal(signal.SIGSTOP)
+
     def go_on(self) -> None:
         self._child.send_signal(signal.SIGCONT)
 

@@ -51,7 +51,6 @@ def test_layers() -> None:
         ("cairn.journals", "0"),
         ("cairn.journals", "17"),
         ("cairn.follower.read.max.lag.ms", "5"),
-        ("zookeeper.connect", "localhost:2181"),
         ("log.dirs", "/a,/b"),
         ("log.dirs", ""),
         ("listeners", "a:1,b:2"),

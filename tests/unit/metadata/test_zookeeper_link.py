@@ -1,0 +1,82 @@
+"""Connections to ZooKeeper that do not come about, or break: with whatever there is instead of a server.
+
+What a real server says is tested in tests/zookeeper.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from broker_process import fixed_port
+from cairnmq.errors import Fault, Unreachable
+from cairnmq.metadata.zookeeper_address import ZookeeperAddress
+from cairnmq.metadata.zookeeper_link import ZookeeperLink
+
+SESSION_MS = 2000
+
+
+def link(address: ZookeeperAddress) -> ZookeeperLink:
+    return ZookeeperLink(address, SESSION_MS, 100)
+
+
+def test_nobody_listens() -> None:
+    made = link(ZookeeperAddress((f"127.0.0.1:{fixed_port()}",), "/x"))
+    with pytest.raises(Unreachable, match="refused"):
+        made.start(300)
+    assert made.ended
+
+
+def test_somebody_listens_and_says_nothing() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        made = link(ZookeeperAddress((f"127.0.0.1:{server.getsockname()[1]}",)))
+        with pytest.raises(Unreachable, match="does not respond"):
+            made.start(300)
+
+
+def test_what_was_never_connected_is_not_waited_for() -> None:
+    made = link(ZookeeperAddress((f"127.0.0.1:{fixed_port()}",)))
+    with pytest.raises(Unreachable):
+        made.start(100)
+    begun = time.monotonic()
+    for _ in range(20):
+        with pytest.raises(Unreachable):
+            made.fetch([lambda client: client.exists_async("/x")])
+    assert time.monotonic() - begun < 20 * 0.1, "only the first is worth its patience"
+
+
+@pytest.mark.parametrize("text", ["", "user", "user:", ":password", "a:b\nc:d"])
+def test_a_digest_file_has_one_line_of_user_and_password(text: str, tmp_path: Path) -> None:
+    (tmp_path / "digest").write_text(text)
+    with pytest.raises(Fault, match="one line USER:PASSWORD"):
+        link(ZookeeperAddress(("127.0.0.1:1",), digest=str(tmp_path / "digest")))
+
+
+def test_files_that_are_not_there(tmp_path: Path) -> None:
+    missing = str(tmp_path / "none")
+    with pytest.raises(Fault, match="digest=.*none cannot be read"):
+        link(ZookeeperAddress(("127.0.0.1:1",), digest=missing))
+    with pytest.raises(Fault, match="TLS to ZooKeeper, .*none"):
+        link(ZookeeperAddress(("127.0.0.1:1",), tls=True, ca=missing))
+
+
+def test_files_that_are_no_certificates(tmp_path: Path) -> None:
+    (tmp_path / "x.pem").write_text("nothing")
+    with pytest.raises(Fault, match="TLS to ZooKeeper"):
+        link(ZookeeperAddress(("127.0.0.1:1",), tls=True, ca=str(tmp_path / "x.pem")))
+
+
+def test_kazoo_writes_no_log_of_its_own() -> None:
+    line = (
+        "from cairnmq.metadata.zookeeper_link import ZookeeperLink as L\n"
+        "from cairnmq.metadata.zookeeper_address import ZookeeperAddress as A\n"
+        f"made = L(A(('127.0.0.1:{fixed_port()}',)), 2000, 100)\n"
+        "try: made.start(500)\nexcept Exception as error: print(type(error).__name__)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True, check=True)
+    assert (done.stdout.strip(), done.stderr) == ("Unreachable", "")
