@@ -17,8 +17,8 @@ from cluster.world import World
 from zookeeper.passages import Passages
 from zookeeper.servers import Servers
 
-SETTINGS = {"cairn.session.ms": "4000"}
-PAUSE_SECONDS = 8.0  # more than a session
+SETTINGS = {"cairn.session.ms": "6000"}
+PAUSE_SECONDS = 12.0  # more than a session
 AWAY_SECONDS = 60.0
 ROOT = "/prod/cairn"
 

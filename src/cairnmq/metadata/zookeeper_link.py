@@ -56,11 +56,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
     def __init__(self, tls: ssl.SSLContext | None) -> None:
         super().__init__()
         self._tls = tls
-
-    def spawn(self, func: Callable[..., None], *args: object, **named: object) -> threading.Thread:
-        thread = threading.Thread(target=func, args=args, kwargs=named, name="zookeeper", daemon=True)
-        thread.start()
-        return thread
+        self.spawn = _start_thread
 
     def create_connection(
         self, address: tuple[str, int], hostname: str | None = None, timeout: float = CONNECT_SECONDS, **_: object
@@ -76,20 +72,27 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
             raise
 
 
-class _Told(logging.Handler):
-    """What kazoo says in its log and nowhere else: why a connection broke, and which time a session was granted."""
+def _start_thread(func: Callable[..., None], *args: object, **named: object) -> threading.Thread:
+    thread = threading.Thread(target=func, args=args, kwargs=named, name="zookeeper", daemon=True)
+    thread.start()
+    return thread
+
+
+class _Told:
+    """What kazoo says in its log and nowhere else: why a connection broke, and which time a session was granted. A
+    filter of that log, which lets nothing through."""
 
     def __init__(self) -> None:
-        super().__init__(_NOTES)
         self.warning = ""
         self.granted_ms = 0
 
-    def emit(self, record: logging.LogRecord) -> None:
+    def __call__(self, record: logging.LogRecord) -> bool:
         if record.levelno >= logging.WARNING:
             text = record.getMessage().removeprefix("Connection dropped: ").removeprefix("socket connection error: ")
             self.warning = self.warning if text == "Transition to CONNECTING" else text
         elif str(record.msg).startswith(_SESSION_BEGINS) and isinstance(record.args, tuple):
             self.granted_ms = int(str(record.args[2]))
+        return False
 
 
 class ZookeeperLink:
@@ -109,7 +112,7 @@ class ZookeeperLink:
         self._responds = True
         self._told = _Told()
         self._log = logging.Logger("kazoo", _NOTES)  # of its own: kazoo writes a line for each attempt to connect
-        self._log.addHandler(self._told)
+        self._log.addFilter(self._told)
         digest = _digest(address)
         self._client = KazooClient(
             hosts=address.hosts,
@@ -126,6 +129,11 @@ class ZookeeperLink:
     def granted_ms(self) -> int:
         """The time of its session. ZooKeeper has bounds, from 2 to 20 ticks as it is shipped."""
         return self._told.granted_ms or self._timeout_ms
+
+    @property
+    def connected(self) -> bool:
+        """Whether kazoo keeps the session alive now."""
+        return self._up.is_set()
 
     def start(self, patience_ms: int) -> None:
         """Connect. Unreachable: nobody answers."""

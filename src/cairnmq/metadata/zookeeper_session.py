@@ -128,7 +128,8 @@ class ZookeeperSession:
     def _watch(self) -> None:
         while not self._over.wait(self._timeout_ms / 20_000):
             silence_ms = self._nodes.clock() - max(self._renewed_ms, self._nodes.busy_until_ms)
-            if silence_ms > self._timeout_ms // 2 and not self._nodes.busy:
+            # Without a connection nobody keeps the session alive, and while ZooKeeper is away nobody else can lead.
+            if silence_ms > self._timeout_ms // 2 and not self._nodes.busy and self._link.connected:
                 log.error(
                     "the metadata session is ended: this process has not renewed it for %d ms, of %d; others may "
                     "lead now",

@@ -141,16 +141,13 @@ def replace_epoch(made: Plan, epoch: int) -> Plan:
 
 
 def _written(found: Found, ops: Sequence[Op], hold: tuple[str, str] | None) -> Plan:
-    root = found.root
-    writes = {key: Write(key, None, True) for key in root.dead(found.live)}
+    writes = {key: Write(key, None, True) for key in found.root.dead(found.live)}
     before = bool(writes)
-    root = _after(root, list(writes), {})
+    root = _after(found.root, list(writes), {})
     puts = {op.key: op for op in ops if isinstance(op, Put)}
     gone = [op.key for op in ops if isinstance(op, Delete) and found.revision(op.key) != ABSENT]
-    held = {key: root.held[key].session for key in puts if key in root.held}
-    if hold is not None:
-        held[hold[0]] = hold[1]
-    needs = frozenset([*held.values(), *(root.held[op.key].session for op in ops if op.expect and op.key in root.held)])
+    held = _sessions(root, puts) | dict([hold] if hold is not None else [])
+    needs = frozenset([*held.values(), *_sessions(root, [op.key for op in ops if op.expect]).values()])
     if not puts and not gone:
         return Plan(root, tuple(writes.values()), needs, same=not before)
     revision = root.revision + 1
@@ -159,6 +156,11 @@ def _written(found: Found, ops: Sequence[Op], hold: tuple[str, str] | None) -> P
         writes[key] = Write(key, encode_node(op.value, revision, held.get(key, "")), key in found.nodes)
     writes |= {key: Write(key, None, True) for key in gone}
     return Plan(root, tuple(writes.values()), needs)
+
+
+def _sessions(root: Root, keys: Iterable[str]) -> dict[str, str]:
+    """Of those keys that have one."""
+    return {key: root.held[key].session for key in keys if key in root.held}
 
 
 def _after(root: Root, keys: list[str], held: Mapping[str, Held]) -> Root:

@@ -96,6 +96,15 @@ def test_a_session_that_nobody_renews_ends_although_its_connection_lives(
     assert session.renew() is False and session.renew() is False
 
 
+def test_who_cannot_renew_because_zookeeper_is_away_loses_no_session(harness: ZookeeperHarness) -> None:
+    """Nobody keeps the session alive meanwhile, and nobody else can lead."""
+    store = harness.open()
+    session = harness.session(store)
+    with harness.away(store):
+        time.sleep(SESSION_MS / 1000)
+    assert session.renew() is True
+
+
 def test_a_call_that_takes_long_is_no_standstill(harness: ZookeeperHarness) -> None:
     store = harness.open()
     session = harness.session(store)
