@@ -81,6 +81,7 @@ class JournalReplica:
         self._published: tuple[int, Member] | None = None  # the epoch without a leader, and the life that told
         self._latest: Proposal | None = None
         self._due = asyncio.Event()
+        self._rereads = 0  # of the record, after changes that were proposed
         self._tasks: set[asyncio.Task[None]] = set()
         self._spawn(self._take_roles())
 
@@ -343,7 +344,8 @@ class JournalReplica:
         self._tell_room(leader)
         me, store = leader.me.broker, self.state.store
         store.keep(self.number, leader.room.needed_from(leader.record.replicas, me, leader.first))
-        self._send(leader, leader.propose(view, now_ms))
+        if not self._rereads:
+            self._send(leader, leader.propose(view, now_ms))
         wanted = leader.sync_wanted(view, now_ms)
         if self.state.path.journal.synced < wanted:
             self.state.loop.sync()
@@ -366,16 +368,29 @@ class JournalReplica:
             self._spawn(self._proposed(leader, proposal))
 
     async def _proposed(self, leader: JournalLeader, proposal: Proposal) -> None:
-        """Both sets of members count until it is known what became of it: that the record is read again says so."""
+        """Both sets of members count until it is known what became of it. What was certainly not made stops counting at
+        once, also while the store is away; but nothing else is proposed before the record is read again."""
+        is_refused = False
         try:
-            await self._ports.propose(proposal)
+            is_refused = not await self._ports.propose(proposal)
         except Fault as fault:
             log.warning("journal %d: a change of its record: %s", self.number, fault)
-        while self.leader is leader:
-            try:
-                await self._ports.reread()
-                break
-            except Fault:
-                await asyncio.sleep(RETRY_SECONDS)
+        self._rereads += 1
+        try:
+            if is_refused:
+                self._refused(leader, proposal)
+            while self.leader is leader:
+                try:
+                    await self._ports.reread()
+                    break
+                except Fault:
+                    await asyncio.sleep(RETRY_SECONDS)
+        finally:
+            self._rereads -= 1
+        self._refused(leader, proposal)
+
+    def _refused(self, leader: JournalLeader, proposal: Proposal) -> None:
         if self.leader is leader and self._latest is proposal and leader.in_flight:
             leader.refused()
+            self._advance()
+            self._ports.has_news(self)

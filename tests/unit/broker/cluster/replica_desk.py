@@ -97,7 +97,7 @@ class Desk:
         self.rereads = 0
         self.is_away = False  # the metadata store
         self.held: asyncio.Event | None = None  # proposals wait for it
-        self.accepts = True
+        self.accepts = True  # else proposals are certainly not made
         self.restarts = 0
         self.leads_from: list[int] = []
         self.tick_ms = 0  # that pass whenever somebody looks at the clock
@@ -146,7 +146,7 @@ class Desk:
         self.proposals.append(proposal)
         if self.held is not None:
             await self.held.wait()
-        if self.is_away:
+        if self.is_away and self.accepts:
             raise Fault("the store is away")
         kept = self.cluster.kept
         if not self.accepts or kept is None or kept.revision != proposal.expect:

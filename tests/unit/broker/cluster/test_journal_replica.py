@@ -290,6 +290,34 @@ async def test_the_end_of_one_change_is_not_that_of_the_next() -> None:
 
 
 @scenario
+async def test_a_shrink_that_the_store_could_not_take_does_not_hold_back_acknowledgements() -> None:
+    """The store is away, and stays so: the ISR is what it was, and what all its members have is replicated (R17)."""
+    async with Desk() as desk:
+        leader = await desk.lead()
+        for member in (B, C):
+            desk.asked(member)
+        desk.time_ms += desk.settings.lag_max_ms + 1
+        desk.asked(C)
+        desk.held = asyncio.Event()
+        await until(lambda: desk.replica.look_after(desk.cluster.view()) or leader.in_flight)
+        await desk.produced()
+        frozen = leader.replicated_end
+        for member in (B, C):
+            desk.asked(member)
+        assert desk.proposals[-1].record.isr == (A, C) and leader.replicated_end == frozen < desk.end
+        desk.is_away, desk.accepts = True, False
+        desk.held.set()
+        await until(lambda: leader.replicated_end == desk.end)
+        assert not leader.in_flight and leader.members() == {A, B, C}
+        count = len(desk.proposals)
+        desk.time_ms += desk.settings.lag_max_ms + 1
+        desk.replica.look_after(desk.cluster.view())
+        assert len(desk.proposals) == count, "the record has not been read since"
+        desk.is_away = False
+        await until(lambda: desk.replica.look_after(desk.cluster.view()) or len(desk.proposals) > count)
+
+
+@scenario
 async def test_leadership_that_ends_while_a_change_is_under_way_ends_both() -> None:
     async with Desk() as desk:
         leader = await desk.lead(replace(RECORD, isr=(A, B)))
