@@ -45,7 +45,7 @@ class Server:
 
     def configure(self, peers: Iterable[Server], lines: Mapping[str, str]) -> None:
         text = f"{COMMON}dataDir={self.directory / 'data'}\n"
-        text += "".join(f"{name}={value}\n" for name, value in lines.items())
+        text += "".join(f"{name}={value.replace('PORT', str(self.port))}\n" for name, value in lines.items())
         if "secureClientPort" not in lines:
             text += f"clientPort={self.port}\nclientPortAddress=127.0.0.1\n"
         peers = list(peers)
