@@ -86,6 +86,14 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
         """The metadata that this broker shares with others; None: it is alone. ValueError if that makes no sense."""
         return shared_place(self.metadata)
 
+    @property
+    def in_cluster(self) -> bool:
+        """Whether it shares its metadata, as far as that makes sense; `refusal` says what does not."""
+        try:
+            return self.shared_place is not None
+        except ValueError:
+            return False
+
     def refusal(self, values: Mapping[str, str] | None = None) -> Refusal | None:
         """Why these options must not be served, if they must not. The server asks again after `with_settings`, with all
         settings: only they tell whether brokers have a secret."""

@@ -235,7 +235,7 @@ def _limits(config: BrokerConfig) -> Limits:
 def _bind_internal(stack: AsyncExitStack, options: ServeOptions) -> socket.socket | None:
     """For the other brokers of a cluster. It listens from the start: a broker whose port refuses connections is taken
     for dead, and this one registers before it serves."""
-    if options.shared_place is None:
+    if not options.in_cluster:
         return None
     bound = _bind(options.internal or Address(options.listen.host, 0), "other brokers", "--internal")
     stack.callback(bound.close)

@@ -32,7 +32,7 @@ def settle(options: ServeOptions, environment: Mapping[str, str]) -> tuple[Serve
         environment=environment,
         sets=options.settings,
         flags=flags,
-        in_cluster=options.shared_place is not None,
+        in_cluster=options.in_cluster,
     )
     if isinstance(loaded, Refusal):
         raise BadUsage(loaded.message)

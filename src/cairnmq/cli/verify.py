@@ -73,16 +73,16 @@ def _all_different(directories: list[str]) -> None:
 @contextmanager
 def shared_file(metadata: str | None) -> Iterator[tuple[str | None, str]]:
     """A file with the metadata that brokers share, and its name for people; a copy, if they are in ZooKeeper."""
-    from cairnmq.metadata.shared_place import shared_place
+    from cairnmq.metadata.shared_place import FORMS, shared_place
 
     try:
         place = None if metadata is None else shared_place(metadata)
     except ValueError as error:
-        raise UsageError(f"--metadata {metadata}: {error}") from error
-    if place is None:
-        if metadata is not None:
-            raise UsageError(f"--metadata {metadata}: expected sqlite:PATH or zookeeper://HOST:PORT/PATH")
+        raise UsageError(f"--metadata {metadata}: expected {FORMS}; {error}") from error
+    if metadata is None:
         yield None, ""
+    elif place is None:
+        raise UsageError(f"--metadata {metadata}: expected {FORMS}")
     elif place.path is not None:
         if not Path(place.path).is_file():
             raise UsageError(f"--metadata {metadata}: there is no such file")
