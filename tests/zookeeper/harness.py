@@ -22,7 +22,7 @@ from zookeeper.servers import Servers
 SECONDS = 60.0  # only a failure uses it up
 WAIT_MS = 1000
 SESSION_MS = 4000  # a server that starts slowly finds the sessions alive
-SHORTER = TIMEOUT_MS / SESSION_MS
+SHORTER = TIMEOUT_MS / (SESSION_MS / 2)  # after half of the time the watchdog ends what nobody renews
 
 _numbers = count(1)
 

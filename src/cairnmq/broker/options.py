@@ -113,7 +113,7 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
 
     def _loss_refusal(self) -> str | None:
         """In a cluster a start decides nothing about what is lost: other replicas may have it."""
-        if self.accept_loss and self.shared_metadata is not None:
+        if self.accept_loss and self.in_cluster:
             return (
                 "--accept-loss is for a broker that is alone; start without it: other replicas have what this one "
                 "lacks. For a journal that stays without a leader see `cairn cluster elect --unclean J`"

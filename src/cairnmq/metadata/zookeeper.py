@@ -228,6 +228,9 @@ class ZookeeperStore:
         self._sessions.append(session)
         return session
 
+    def held_until_ms(self, key: str) -> None:
+        """ZooKeeper tells nobody when a session would end."""
+
     def register(self, session: str, put: Put, also: Sequence[Op | NextEpoch]) -> int | Conflict | Away | InDoubt:
         """Set a session's key."""
         ops = [put, *also]
