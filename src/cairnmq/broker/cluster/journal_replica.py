@@ -370,27 +370,24 @@ class JournalReplica:
     async def _proposed(self, leader: JournalLeader, proposal: Proposal) -> None:
         """Both sets of members count until it is known what became of it. What was certainly not made stops counting at
         once, also while the store is away; but nothing else is proposed before the record is read again."""
-        is_refused = False
+        is_refused = is_read = False
         try:
             is_refused = not await self._ports.propose(proposal)
         except Fault as fault:
             log.warning("journal %d: a change of its record: %s", self.number, fault)
         self._rereads += 1
         try:
-            if is_refused:
-                self._refused(leader, proposal)
             while self.leader is leader:
+                if (is_refused or is_read) and self._latest is proposal and leader.in_flight:
+                    leader.refused()
+                    self._advance()
+                    self._ports.has_news(self)
+                if is_read:
+                    break
                 try:
                     await self._ports.reread()
-                    break
+                    is_read = True
                 except Fault:
                     await asyncio.sleep(RETRY_SECONDS)
         finally:
             self._rereads -= 1
-        self._refused(leader, proposal)
-
-    def _refused(self, leader: JournalLeader, proposal: Proposal) -> None:
-        if self.leader is leader and self._latest is proposal and leader.in_flight:
-            leader.refused()
-            self._advance()
-            self._ports.has_news(self)
