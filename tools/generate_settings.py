@@ -57,7 +57,7 @@ def values_of(setting: Setting) -> str:
 
 def _nothing_else(setting: Setting, limit: Callable[..., str | None]) -> bool:
     """Whether the limit refuses all samples of other values."""
-    samples: list[object] = [*setting.choices] or [True, 1, 2, 5, "text", ("item",)]
+    samples: list[object] = [*setting.choices] or [True, 1, 2, 5, "text", "a text of some length", ("item",)]
     return all(limit(sample) is not None for sample in samples if str(sample).lower() != setting.default)
 
 
