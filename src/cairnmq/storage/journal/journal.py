@@ -336,7 +336,7 @@ class Journal:
         while len(self.segments) > 1 and self.segments[1].base <= position and self.segments[1].name_synced:
             self.disk.remove(journal_segment(self.number, self.segments[0].base))
             gone = self.segments.pop(0)
-            gone.let_go()
+            gone.removed()
             removed += gone.size
         return removed
 

@@ -17,7 +17,7 @@ OPEN_MAX = 8  # of one journal, besides those that are being written or synced
 class Segment:
     """One file of the journal. Only the last one grows."""
 
-    __slots__ = ("base", "size", "synced_size", "name_synced", "cut", "has_asked", "_file", "_files")
+    __slots__ = ("base", "size", "synced_size", "name_synced", "cut", "is_gone", "has_asked", "_file", "_files")
 
     def __init__(self, files: SegmentFiles, base: int, file: File | None, size: int, *, synced: bool) -> None:
         """Without `file` it is opened when it is asked for."""
@@ -26,6 +26,7 @@ class Segment:
         self.synced_size = size if synced else 0
         self.name_synced = synced
         self.cut = False  # a failed write was cut off, and that is not synced
+        self.is_gone = False  # removed: no sync comes any more
         self.has_asked = False  # for the next one to be made in advance
         self._file = file
         self._files = files
@@ -47,12 +48,17 @@ class Segment:
 
     @property
     def is_idle(self) -> bool:
-        """All of it is on disk, its name too."""
-        return self.synced_size >= self.size and self.name_synced and not self.cut
+        """No sync has to look at it: all of it is on disk, its name too, or the journal has it no more."""
+        return self.is_gone or (self.synced_size >= self.size and self.name_synced and not self.cut)
 
     def let_go(self) -> None:
         """It closes when the last one who reads from it lets go, too."""
         self._file = None
+
+    def removed(self) -> None:
+        """The journal has it no more, whether it was synced or not."""
+        self.is_gone = True
+        self.let_go()
 
     def close(self) -> None:
         file, self._file = self._file, None

@@ -20,7 +20,7 @@ def truncate(journal: Journal, position: int) -> None:
     with noting_unsynced(journal.disk, directory):
         while journal.segments and journal.segments[-1].base >= position:
             last = journal.segments.pop()
-            last.let_go()
+            last.removed()
             journal.end = journal.staged_end = last.base
             journal.disk.remove(journal_segment(journal.number, last.base))
             journal.disk.sync_dir(directory)

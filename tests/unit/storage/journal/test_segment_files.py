@@ -16,6 +16,7 @@ from cairnmq.storage.files.format import Leader
 from cairnmq.storage.journal.file_ranges import FILES_MAX, epoch_starts, file_ranges
 from cairnmq.storage.journal.journal import Journal, JournalReader
 from cairnmq.storage.journal.segment_files import OPEN_MAX
+from cairnmq.storage.journal.truncation import truncate
 from cairnmq.storage.live.follow_path import FILES_AT_ONCE, FollowPath
 from cairnmq.storage.live.journal_fold import JournalFold
 from cairnmq.testing.sim_disk import SimDisk
@@ -29,12 +30,16 @@ def journal_on(disk: RealDisk | SimDisk) -> Journal:
     return Journal(disk, 0, epoch=0, leader=Leader(1, 1), seed=7, segments=[], end=0, segment_bytes=1 << 20)  # type: ignore[arg-type]
 
 
-def begin(journal: Journal, epoch: int) -> None:
+def begin_unsynced(journal: Journal, epoch: int) -> None:
     journal.begin_epoch(epoch, NOW)
     group = journal.take()
     assert group is not None
     journal.write(group)
     journal.written(group)
+
+
+def begin(journal: Journal, epoch: int) -> None:
+    begin_unsynced(journal, epoch)
     journal.synced_to(journal.sync())
 
 
@@ -56,11 +61,7 @@ def test_synced_files_are_closed_and_opened_again_for_readers() -> None:
 def test_files_that_are_not_synced_stay_open() -> None:
     journal = journal_on(SimDisk(Random(1)))
     for epoch in range(1, 31):
-        journal.begin_epoch(epoch, NOW)
-        group = journal.take()
-        assert group is not None
-        journal.write(group)
-        journal.written(group)
+        begin_unsynced(journal, epoch)
     journal.segments.close_some()
     assert open_files(journal) == 30 and journal.segments.are_many
     journal.synced_to(journal.sync())
@@ -74,6 +75,20 @@ def test_a_removed_file_is_not_held_open() -> None:
     first = journal.segments[0]
     assert journal.remove_below(journal.segments[1].base) == first.size
     assert first._file is None
+
+
+def test_files_that_a_cut_removed_before_they_were_synced_do_not_count() -> None:
+    journal = journal_on(SimDisk(Random(1)))
+    begin(journal, 1)
+    keep, cut = journal.end, []
+    for epoch in range(2, 62, 3):
+        for later in range(3):
+            begin_unsynced(journal, epoch + later)
+        cut += journal.segments[1:]
+        truncate(journal, keep)
+        journal.synced_to(journal.sync())
+        assert not journal.segments.are_many
+    assert len(cut) == 60 and not any(segment._file for segment in cut)
 
 
 def copy(leader: Journal, follower: FollowPath) -> None:
