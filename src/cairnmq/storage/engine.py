@@ -194,8 +194,7 @@ class Engine:
         stopped_as = found.stop.epoch if found.stop is not None and is_clean else 0
         member = begin(Joining(found.known(), stopped_as, frozenset(scan.number for scan in found.damaged)))
         found.begin(tell)
-        for scan in [scan for scan in found.damaged if has_others(scan.number)]:
-            found.cut_at_damage(scan, notes[scan.number], member.broker_epoch)
+        found.cut_damaged(notes, has_others, member.broker_epoch)
         found.cut_queues_short()
         segment_bytes = config.segment_bytes
         paths: dict[int, JournalRole] = {

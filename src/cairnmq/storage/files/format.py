@@ -570,6 +570,7 @@ DELETED_SUFFIX = "-deleted"
 UNFINISHED = ".new"  # ends the name of a file that is being written; whole, it takes the name without
 # Made when a sync failed: written bytes may be gone although they read well, until they were written again.
 UNSYNCED = "doubt"
+TO_CUT = "cut" + UNFINISHED  # in a journal's directory, while a start cuts it at damage
 SYNCED_FILE = "synced"
 
 

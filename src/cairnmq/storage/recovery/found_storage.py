@@ -13,7 +13,7 @@ from cairnmq.storage.journal.replica_note import ReplicaNote, ReplicaNoteFile
 from cairnmq.storage.journal.synced_end import SyncedEndFile
 from cairnmq.storage.live.queue import Queue
 from cairnmq.storage.recovery.clean_stop import forget_clean_stop, read_clean_stop
-from cairnmq.storage.recovery.cut_bytes import keep_aside
+from cairnmq.storage.recovery.cut_bytes import is_being_cut, keep_aside, will_cut
 from cairnmq.storage.recovery.own_epochs import led_here
 from cairnmq.storage.recovery.owner import Homes
 from cairnmq.storage.recovery.replay import (
@@ -100,15 +100,25 @@ class FoundStorage:
         for scan in self.damaged:
             cut_short(self.queues.values(), scan, Homes(self.journal_disk))
 
-    def cut_at_damage(self, scan: Scan, note: ReplicaNoteFile, epoch: int) -> None:
-        """Other replicas have what is behind it (R6); it is kept in `lost/EPOCH`. What says that this disk had it goes
-        before the bytes do, durably: they are copied again, and may not be synced then."""
+    def cut_damaged(self, notes: Mapping[int, ReplicaNoteFile], has_others: Callable[[int], bool], epoch: int) -> None:
+        """Those that other replicas have, too (R6). What is behind the damage is kept in `lost/EPOCH`, also if a start
+        before this one was stopped on the way."""
+        for number, (scan, reader) in self.journals.items():
+            if scan.damage is None and is_being_cut(self.journal_disk, number):
+                keep_aside(self.journal_disk, reader, scan.end, epoch)
+        for scan in [scan for scan in self.damaged if has_others(scan.number)]:
+            self._cut_at_damage(scan, notes[scan.number], epoch)
+
+    def _cut_at_damage(self, scan: Scan, note: ReplicaNoteFile, epoch: int) -> None:
+        """What says that this disk had the bytes goes before they do, durably: they are copied again, and may not be
+        synced then."""
         reader = self.journals[scan.number][1]
-        keep_aside(self.journal_disk, reader, scan.end, epoch)
+        will_cut(self.journal_disk, scan.number)
         note.cut(scan.end, scan.last_epoch)
         synced = SyncedEndFile(self.journal_disk, scan.number, scan.epoch, reader.find_seed())
         synced.lower(scan.end)
         synced.close()
+        keep_aside(self.journal_disk, reader, scan.end, epoch)
         scan.damage, scan.behind = None, None
         self.damaged.remove(scan)
 

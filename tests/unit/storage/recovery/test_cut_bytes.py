@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 from random import Random
 
 import pytest
 
+from cairnmq.storage.files.disk import Unreadable
+from cairnmq.storage.files.format import TO_CUT
 from cairnmq.storage.files.set_aside import LOST
 from cairnmq.storage.journal.journal import JournalReader
 from cairnmq.storage.recovery.cut_bytes import keep_aside
-from cairnmq.testing.sim_disk import SimCrash, SimDisk
+from cairnmq.testing.sim_disk import SimCrash, SimDisk, SimFile
 from unit.storage.cluster_harness import Cluster, Machine, content
 
 
@@ -46,6 +49,13 @@ def kept(disk: SimDisk, machine: Machine) -> bytes:
     return b"".join(part for _, part in sorted(files(disk, f"{LOST}/{machine.life}/4").items()))
 
 
+def in_order(disk: SimDisk) -> bytes:
+    """What all starts have kept, by position: one may have gone on with what another one began."""
+    lives = sorted(map(int, disk.list(LOST)))
+    parts = [(name, life, part) for life in lives for name, part in files(disk, f"{LOST}/{life}/4").items()]
+    return b"".join(part for _, _, part in sorted(parts))
+
+
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.6, 0.9])
 def test_they_are_kept_to_the_last_byte(share: float) -> None:
     cluster, at = damaged(share)
@@ -59,9 +69,10 @@ def test_they_are_kept_to_the_last_byte(share: float) -> None:
     assert content(machine.engine, 4, 0) == content(cluster.leader.engine, 4, 0)
 
 
+@pytest.mark.parametrize("share", [0.0, 0.4])
 @pytest.mark.parametrize("power", [False, True])
-def test_a_start_that_is_stopped_in_the_middle_loses_none_of_them(power: bool) -> None:
-    cluster, _ = damaged(0.4)
+def test_a_start_that_is_stopped_in_the_middle_loses_none_of_them(power: bool, share: float) -> None:
+    cluster, _ = damaged(share)
     machine = cluster.machines[1]
     before = whole(machine.disks[0])
     original = (machine.disks[0].kill(), machine.disks[1].kill())
@@ -80,7 +91,8 @@ def test_a_start_that_is_stopped_in_the_middle_loses_none_of_them(power: bool) -
         machine.disks = (first, second)
         machine.start(has_others=True)
         disk = machine.disks[0]
-        lost = b"".join(part for life in disk.list(LOST) for part in files(disk, f"{LOST}/{life}/4").values())
+        lost = in_order(disk)
+        assert not disk.exists(f"4/{TO_CUT}"), "a tail that is torn later is not kept"
         end = machine.end()
         for position in range(end, len(before), 50):
             assert before[position : position + 50] in lost, f"stopped in operation {operation}: {position} is missing"
@@ -98,3 +110,28 @@ def test_a_full_disk_keeps_nothing_and_goes_on(caplog: pytest.LogCaptureFixture)
     keep_aside(disk, reader, at, 99)
     assert "could not be kept" in caplog.text and whole(disk) == before
     assert not any(part for part in files(disk, f"{LOST}/99/4").values())
+
+
+def test_the_files_behind_one_that_does_not_read_are_kept(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster, at = damaged(0.3)
+    disk = cluster.machines[1].disks[0].kill()
+    reader = JournalReader(disk, 4)
+    bad = max(base for base in reader.bases if base < at)
+    behind = {name: data for name, data in files(disk, "4").items() if int(name[:20]) >= at}
+    original = SimFile.read
+
+    def read_file(file: SimFile, position: int, size: int) -> bytes:
+        if file.name == f"4/{bad:020d}.jnl":
+            raise Unreadable(errno.EIO, "Input/output error", file.name)
+        return original(file, position, size)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SimFile, "read", read_file)
+        keep_aside(disk, reader, at, 99)
+    assert len(behind) > 1
+    assert files(disk, f"{LOST}/99/4") == behind
+    first = int(min(behind)[:20])
+    assert f"{first - at} bytes from position {at} on are damaged, and could not be kept" in caplog.text
+    assert f"bytes from position {first} on are damaged, and kept" in caplog.text
