@@ -39,6 +39,7 @@ from cairnmq.replication.leader import LeaderSettings
 from cairnmq.replication.lives import why_remembered
 from cairnmq.replication.records import Member
 from cairnmq.settings.cluster import ClusterConfig
+from cairnmq.storage.api.serving import SEGMENTS_LEFT
 from cairnmq.storage.api.start import Leader
 from cairnmq.wire.internal_handshake import Identity
 from cairnmq.wire.messages import DescribeJournalsResponse
@@ -49,7 +50,6 @@ HAND_OVER_SECONDS = 10.0
 COPY_SECONDS = 2.0  # for followers that are slow: then what acks=1 promised is what the table says
 LOOK_SECONDS = 0.02
 SLOTS_SECONDS = 0.5
-SEGMENTS_LEFT = 2  # of journals: with less room on its disk a follower makes producers wait
 
 TRANSACTIONS_REFUSED = (
     "transactions over several brokers are not supported yet; use a producer without transactional.id, or a broker "

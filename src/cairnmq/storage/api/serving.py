@@ -17,6 +17,7 @@ from cairnmq.storage.journal.journal import Journal
 from cairnmq.storage.journal.replica_note import ReplicaNote
 from cairnmq.storage.live.ack_policy import AckPoint
 from cairnmq.storage.live.follow_path import Copy, FollowPath, JournalRole, MustReopen
+from cairnmq.storage.live.hosting import SEGMENTS_LEFT
 from cairnmq.storage.live.queue import Queue
 from cairnmq.storage.live.reads import Batches, Reads
 from cairnmq.storage.live.time_lookup import find_record, newest_in_tail
@@ -56,6 +57,7 @@ __all__ = [
     "Reads",
     "RefusedRecords",
     "ReplicaNote",
+    "SEGMENTS_LEFT",
     "SMALL",
     "Span",
     "ResponseArena",

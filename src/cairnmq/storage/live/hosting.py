@@ -12,6 +12,8 @@ from cairnmq.storage.live.queue import Queue
 from cairnmq.storage.live.unreplicated import Keyeds
 from cairnmq.storage.live.write_path import WritePath
 
+SEGMENTS_LEFT = 2  # of journals: with less room on its disk a follower makes producers wait
+
 
 class Hosting:
     """`paths` are the engine's, and change here. `member`: this broker, in the life in which it leads next.
@@ -105,9 +107,12 @@ class Hosting:
 
     def remove_segments(self, number: int, split: int, retain_bytes: int) -> None:
         """`retain_bytes` below the checkpoint are the most that is kept for replicas that are away. The byte before the
-        position of each replica stays, which tells the epoch there."""
-        kept = max(split - retain_bytes, min(split, self._keep_from.get(number, 0))) - 1
-        self._paths[number].journal.remove_below(kept)
+        position of each replica stays, which tells the epoch there. A disk that is nearly full keeps nothing for
+        others: soon producers would wait for its room."""
+        kept = split
+        if self.disk.free_bytes() >= (SEGMENTS_LEFT + 1) * self._segment_bytes:
+            kept = max(split - retain_bytes, min(split, self._keep_from.get(number, 0)))
+        self._paths[number].journal.remove_below(kept - 1)
 
     def ends(self) -> dict[int, int]:
         """Where the journals end; empty unless all that was ever taken is on the disk."""

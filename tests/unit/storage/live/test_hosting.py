@@ -402,3 +402,29 @@ def test_the_journal_is_kept_for_the_slowest_replica_and_no_further_than_the_lim
     machine.engine.config = replace(machine.engine.config, retain_bytes=700)
     third = more()
     assert third - 700 - 2 * 600 < journal.start <= third - 700
+
+
+def test_a_disk_that_is_nearly_full_keeps_no_journal_for_others(cluster: Cluster) -> None:
+    machine = cluster.leader
+    journal, disk = machine.engine.paths[4].journal, machine.disks[0]
+    machine.engine.config = replace(machine.engine.config, retain_bytes=1 << 20)
+
+    def more(free: int) -> int:
+        for _ in range(30):
+            machine.put(1, count=3)
+        cluster.spread()
+        machine.split()
+        disk.capacity = 1 << 30
+        disk.capacity -= disk.free_bytes() - free
+        machine.checkpoint()
+        disk.capacity = None
+        return machine.engine.checkpointed[4]
+
+    enough = 3 * machine.engine.config.segment_bytes
+    more(enough)
+    assert journal.start == 0, "nobody has said that it is not needed"
+    at = more(enough - 1)
+    assert 0 < journal.start < at <= journal.segments[0].end
+    kept = journal.start
+    more(enough)
+    assert journal.start == kept
