@@ -1,4 +1,4 @@
-"""DescribeCluster: the live brokers, and who decides about leaders."""
+"""DescribeCluster: the live brokers, and the one that Metadata names as controller, too."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def handle(ctx: Context, header: RequestHeader, request: DescribeClusterRequest)
     return DescribeClusterResponse(
         endpoint_type=_BROKERS,
         cluster_id=ctx.node.cluster_id,
-        controller_id=ctx.leadership.controller,
+        controller_id=ctx.leadership.told_controller,
         brokers=[
             DescribeClusterResponse.DescribeClusterBroker(
                 broker_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack

@@ -40,6 +40,9 @@ async def test_three_brokers(tmp_path: Path) -> None:
         rig.join_cluster()
         answer = await rig.ask(KEY, 1, DescribeClusterRequest())
         assert answer.controller_id == 2
+        rig.ctx.leadership.know_brokers(rig.ctx.leadership.brokers, -1)
+        told = await rig.ask(KEY, 1, DescribeClusterRequest())
+        assert told.controller_id == 1, "nobody is elected; as Metadata has it"
         assert [(b.broker_id, b.host, b.port, b.rack) for b in answer.brokers] == [
             (1, "127.0.0.1", 9092, "rack-1"),
             (2, "second", 9192, "rack-2"),
