@@ -121,8 +121,8 @@ class JournalReplica:
             return
         log.info("journal %d: no longer the leader (epoch %d)", self.number, self.leader.epoch)
         self.leader, self.lease, self.is_ready, self.is_settled = None, None, False, False
-        self.state.store.backlog.hold(self.number, [])
         self._ports.lost(self)
+        self.state.hold_producers([])  # they go on at once, and must see that it does not lead
 
     async def _take_roles(self) -> None:
         while True:

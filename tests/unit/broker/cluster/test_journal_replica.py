@@ -16,7 +16,7 @@ from cairnmq.storage.files.damage import Place
 from cairnmq.storage.live.follow_path import FollowPath
 from cairnmq.storage.live.write_path import WritePath
 from cairnmq.testing.sim_disk import SimDisk
-from unit.broker.cluster.replica_desk import RECORD, A, B, C, Desk, Source, fed, follows
+from unit.broker.cluster.replica_desk import JOURNAL, RECORD, A, B, C, Desk, Source, fed, follows
 from unit.broker.rig import scenario, until
 
 LEADERLESS = replace(RECORD, leader=None, epoch=21)
@@ -196,6 +196,17 @@ async def test_who_waits_hears_at_once_that_it_leads_no_more() -> None:
         assert answers == [False]
         await until(lambda: "follows 2" in desk.told)
         assert desk.is_true() and desk.end == placed.end, "what is written stays until its leader says so"
+
+
+@scenario
+async def test_producers_that_wait_for_followers_go_on_when_it_is_known_that_it_leads_no_more() -> None:
+    async with Desk() as desk:
+        await desk.lead()
+        desk.state.hold_producers([B])
+        desk.store.backlog.when_room(lambda: desk.told.append("resumed"), [JOURNAL])
+        assert desk.store.backlog.waits_for_followers(JOURNAL)
+        desk.see(LED_BY_B)
+        assert desk.told[-2:] == ["lost", "resumed"]
 
 
 @scenario
