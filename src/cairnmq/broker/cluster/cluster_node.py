@@ -31,7 +31,7 @@ from cairnmq.broker.leadership import Leadership
 from cairnmq.broker.live_catalog import LiveCatalog
 from cairnmq.broker.options import Address
 from cairnmq.broker.storage_loop.store import Store
-from cairnmq.errors import ErrorCode, Fault, Refusal, TakenOver
+from cairnmq.errors import ErrorCode, Fault, Refusal, Unreachable
 from cairnmq.metadata.cluster_image import ClusterImage
 from cairnmq.metadata.cluster_records import BrokerEntry
 from cairnmq.metadata.machine_clock import boot_ms
@@ -141,11 +141,12 @@ class ClusterNode:
 
     async def hand_over(self) -> None:
         """Before a stop: others lead what this broker leads, if there is anybody (R12). What was acknowledged with
-        acks=1 is copied first, and no more is acknowledged."""
+        acks=1 is copied first, and no more is acknowledged. Also if nobody can lead now: another broker of the ISR that
+        was stopped shortly before may be started, and elected, while clients are still served here."""
+        self._leadership.is_leaving = True
         if not self._to_hand_over():
             return
         log.info("handing over leadership of %d journals", len(self._to_hand_over()))
-        self._leadership.is_leaving = True
         try:
             async with asyncio.timeout(HAND_OVER_SECONDS):
                 await self._copied()
@@ -257,7 +258,9 @@ class ClusterNode:
         # What it lacked at the start stays noted there until it is repaired, and it has been running since.
         try:
             self._member = await self._catalog.call(lambda: store.register(entry, former, ()))
-        except TakenOver as fault:
+        except Unreachable:
+            raise
+        except Fault as fault:  # as at a start: another process is this broker, or others have another secret
             log.error("%s", fault)
             self.must_stop(str(fault))
             await asyncio.Event().wait()  # until `close`: there is nothing to look at any more

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cairnmq.broker.coordination.coordinator import Coordinator
-from cairnmq.errors import ErrorCode
+from cairnmq.errors import ErrorCode, Unreachable
+from cairnmq.metadata.cluster_records import SECRET_KEY
+from cairnmq.metadata.store import Put
+from cairnmq.replication.records import Member
 from unit.broker.cluster.rig import OneBroker, cluster
 from unit.broker.rig import scenario, until
 
@@ -99,12 +103,30 @@ async def test_followers_that_do_not_copy_delay_a_stop_for_a_moment_only(
 
 
 @scenario
+async def test_one_that_stops_after_the_others_acknowledges_nothing_alone(tmp_path: Path) -> None:
+    """Those that stopped before it may be started, and elected, while its clients still have connections."""
+    async with cluster(tmp_path, 1, 2, replica_lag_time_max_ms="300000") as rig:
+        journal = await rig.journal(factor=2)
+        last = await rig.leader(journal)
+        (first,) = rig.followers(journal)
+        await until(lambda: len(last.record(journal).isr) == 2)
+        await first.node._metadata.stopping()
+        await until(lambda: last.node._loop.cluster.view.brokers[first.number].stopping)
+        assert not last.node._to_hand_over() and last.leadership.may_acknowledge_alone(journal)
+        await last.broker.hand_over()
+        assert journal in last.leadership.led and len(last.record(journal).isr) == 2
+        assert not last.leadership.may_acknowledge_alone(journal)
+
+
+@scenario
 async def test_the_last_broker_stops_without_waiting_for_anybody(tmp_path: Path) -> None:
     async with cluster(tmp_path, 1) as rig:
         journal = await rig.journal(factor=1)
         only = await rig.leader(journal)
         await rig.produce(only, b"before")
         assert not only.node._to_hand_over()
+        await only.broker.hand_over()
+        assert only.leadership.may_acknowledge_alone(journal), "there is nobody else who could lead"
         await rig.stop(1)
         again = await rig.start(1)
         assert again.was_clean
@@ -134,6 +156,34 @@ async def test_a_session_that_ended_is_followed_by_another_life(tmp_path: Path) 
         assert content.index(b"before") < content.index(b"after")
         hosting = first.store.engine.hosting
         assert hosting is not None and hosting.member.broker_epoch == later
+
+
+@scenario
+async def test_a_session_that_ended_while_the_others_got_another_secret_ends_the_process(tmp_path: Path) -> None:
+    """As a start would be refused. A store that is away is no such reason."""
+    async with cluster(tmp_path, 1, 2) as rig:
+        one, other = rig[1], rig[2]
+        store = other.shared.store._store
+
+        def another_secret() -> None:
+            kept = store.get(SECRET_KEY)
+            assert kept is not None
+            assert isinstance(store.transact([Put(SECRET_KEY, b"of another secret", kept.revision)]), int)
+
+        await other.node._loop.call(another_secret)
+        register, away = one.shared.store.register, list[str]()
+
+        def first_away(*arguments: Any) -> Member:
+            one.shared.store.register = register  # type: ignore[method-assign]
+            away.append("once")
+            raise Unreachable("the store does not respond")
+
+        one.shared.store.register = first_away  # type: ignore[method-assign]
+        await other.node._metadata.remove_dead(1, other.node._loop.cluster)  # a false alarm
+        await until(lambda: one.stop_reasons)
+        assert away == ["once"] and len(one.stop_reasons) == 1
+        assert "this broker has no cairn.cluster.secret, and broker 2 has one" in one.stop_reasons[0]
+        assert "secret" not in one.node._loop.away, "the store itself responds"
 
 
 @scenario
