@@ -6,9 +6,8 @@ anything is written. All of this only reads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from cairnmq.broker.start_errors import CannotServe
+from cairnmq.metadata.cluster_image import ClusterImage
 from cairnmq.metadata.cluster_records import BrokerEntry
 from cairnmq.storage.api.start import RealDisk, is_replica, read_owner
 
@@ -42,21 +41,35 @@ def refuse_new_store(data: str, store: str, journal_disk: RealDisk, data_disk: R
 
 
 def refuse_other_broker(
-    data: str, node_id: int, journal_disk: RealDisk, brokers: Mapping[int, BrokerEntry], *, was_alone: bool
+    data: str, node_id: int, journal_disk: RealDisk, cluster: ClusterImage, *, was_alone: bool
 ) -> None:
-    """The directory of another broker of the cluster. Who was alone may have got another id at any time, and brings it
-    along."""
+    """The directory of another broker of the cluster. Who was alone may come under any id, but only one: from the start
+    that moved its metadata on, its journals wait for the first life of that id."""
     owner = read_owner(journal_disk)
     if owner is None:
         return
-    whose = [broker for broker, entry in sorted(brokers.items()) if owner.directory in _directories(entry)]
-    if not whose and not was_alone:
-        whose = list(owner.nodes)
+    brokers = sorted(cluster.brokers.items())
+    whose = [broker for broker, entry in brokers if owner.directory in _directories(entry)]
+    if not whose:
+        whose = _never_registered(cluster) if was_alone else list(owner.nodes)
     if whose and node_id not in whose:
         raise CannotServe(
             f"--data {data} is that of broker {whose[-1]}: use --node-id {whose[-1]}, or give the directory of broker "
             f"{node_id}; nothing was changed."
         )
+
+
+def was_alone(journal_disk: RealDisk, data_disk: RealDisk) -> bool:
+    """Also if its metadata have moved already, and the start that did it ended before it was registered."""
+    owner = read_owner(journal_disk)
+    is_between = data_disk.exists(METADATA_FILE + MOVED) and (owner is None or not owner.in_cluster)
+    return data_disk.exists(METADATA_FILE) or is_between
+
+
+def _never_registered(cluster: ClusterImage) -> list[int]:
+    """Whose journals moved into the cluster, and have had no leader in it."""
+    members = (member for kept in cluster.view.journals.values() for member in kept.record.isr)
+    return sorted({member.broker for member in members if not member.broker_epoch})
 
 
 def _directories(entry: BrokerEntry) -> set[str]:

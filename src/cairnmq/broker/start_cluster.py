@@ -26,6 +26,7 @@ from cairnmq.broker.directory_owner import (
     refuse_new_store,
     refuse_other_broker,
     refuse_other_cluster,
+    was_alone,
 )
 from cairnmq.broker.live_catalog import all_queue_specs
 from cairnmq.broker.opened import OpenMetadata, OpenStorage
@@ -89,7 +90,7 @@ async def open_shared_metadata(
     loop = asyncio.get_running_loop()
     journal_disk, data_disk = directories.journal_disk(), directories.data_disk()
     read_owner(journal_disk)  # before anything is opened: of a newer version nothing is touched
-    was_alone = data_disk.exists(METADATA_FILE)
+    is_from_alone = was_alone(journal_disk, data_disk)
     thread = ThreadPoolExecutor(1, thread_name_prefix="metadata")
     stack.callback(thread.shutdown)
     if await loop.run_in_executor(thread, place.is_missing):
@@ -109,8 +110,7 @@ async def open_shared_metadata(
     logs.set_level(config.cairn_log_level)
     refuse_other_cluster(options.data, str(place), journal_disk, catalog.cluster_id)
     assert catalog.cluster is not None
-    brokers = catalog.cluster.brokers
-    refuse_other_broker(options.data, options.node_id, journal_disk, brokers, was_alone=was_alone)
+    refuse_other_broker(options.data, options.node_id, journal_disk, catalog.cluster, was_alone=is_from_alone)
     is_new = not catalog.cluster_id
     await loop.run_in_executor(thread, catalog.name_cluster)
     witness = OwnerWitness(journal_disk, catalog.cluster_id, options.node_id, secrets.token_hex(16), in_cluster=True)

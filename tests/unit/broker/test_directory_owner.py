@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from cairnmq.broker.directory_owner import (
     METADATA_FILE,
@@ -13,13 +14,17 @@ from cairnmq.broker.directory_owner import (
     refuse_other_broker,
     refuse_other_cluster,
     refuse_start_alone,
+    was_alone,
 )
 from cairnmq.broker.start_errors import CannotServe
+from cairnmq.metadata.cluster_image import ClusterImage
 from cairnmq.metadata.cluster_records import BrokerEntry
-from cairnmq.replication.records import BrokerRecord, FormerDirectory
+from cairnmq.replication.records import BrokerRecord, ClusterView, FormerDirectory, JournalRecord, Kept, Member
 from cairnmq.storage.files.disk import RealDisk
 from cairnmq.storage.files.format import journal_segment
 from cairnmq.storage.recovery.owner import Owner, write_owner
+
+NEW = ClusterImage()
 
 
 class Directory:
@@ -39,9 +44,14 @@ class Directory:
     def new_store(self) -> str:
         return said(lambda: refuse_new_store("D", "sqlite:c.db", *self.disks))
 
-    def other_broker(self, node_id: int, *brokers: BrokerEntry, was_alone: bool = False) -> str:
-        known = {each.record.broker: each for each in brokers}
-        return said(lambda: refuse_other_broker("D", node_id, self.disks[0], known, was_alone=was_alone))
+    def was_alone(self) -> bool:
+        return was_alone(*self.disks)
+
+    def other_broker(
+        self, node_id: int, *brokers: BrokerEntry, was_alone: bool = False, cluster: ClusterImage = NEW
+    ) -> str:
+        image = replace(cluster, brokers={each.record.broker: each for each in brokers})
+        return said(lambda: refuse_other_broker("D", node_id, self.disks[0], image, was_alone=was_alone))
 
     def other_cluster(self, cluster_id: str) -> str:
         return said(lambda: refuse_other_cluster("D", "sqlite:c.db", self.disks[0], cluster_id))
@@ -114,6 +124,34 @@ def test_a_node_that_was_alone_may_come_under_another_id(tmp_path: Path) -> None
     one = Directory(tmp_path / "one", Owner("c", nodes=(1,), directory="a"))
     assert one.other_broker(7, was_alone=True) == ""
     assert "is that of broker 1" in one.other_broker(7, entry(1, "a"), was_alone=True)
+
+
+def test_a_node_was_alone_until_its_first_start_in_a_cluster_is_registered(tmp_path: Path) -> None:
+    """Its metadata move before."""
+    one = Directory(tmp_path / "one", Owner("c", nodes=(1,)))
+    assert not one.was_alone() and not Directory(tmp_path / "new").was_alone()
+    own = one.path / METADATA_FILE
+    own.write_bytes(b"")
+    assert one.was_alone()
+    own.rename(one.path / (METADATA_FILE + MOVED))
+    assert one.was_alone()
+    write_owner(one.disks[0], Owner("c", nodes=(1, 7), in_cluster=True))
+    assert not one.was_alone()
+
+
+def test_journals_that_moved_wait_for_the_id_that_they_moved_under(tmp_path: Path) -> None:
+    one = Directory(tmp_path / "one", Owner("c", nodes=(1,), directory="a"))
+
+    def moved(*members: Member) -> ClusterImage:
+        record = JournalRecord(3, tuple(each.broker for each in members), None, 9, members)
+        return ClusterImage(ClusterView(1, 9, {3: Kept(record, 1)}, {}, {}))
+
+    waiting = moved(Member(7, 0))
+    assert one.other_broker(7, was_alone=True, cluster=waiting) == ""
+    for other in (1, 8):
+        assert "is that of broker 7: use --node-id 7" in one.other_broker(other, was_alone=True, cluster=waiting)
+    assert one.other_broker(1, cluster=waiting) == "", "it has lived in the cluster, and they are not its journals"
+    assert one.other_broker(8, was_alone=True, cluster=moved(Member(7, 4))) == ""
 
 
 def test_a_directory_of_an_early_version_has_no_name(tmp_path: Path) -> None:

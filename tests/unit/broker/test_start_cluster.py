@@ -16,7 +16,7 @@ from cairnmq.metadata.catalog import Catalog
 from cairnmq.metadata.sqlite import SqliteStore
 from cairnmq.storage.recovery.clean_stop import CLEAN_STOP
 from unit.broker.cluster.rig import OneBroker, cluster
-from unit.broker.rig import scenario, until
+from unit.broker.rig import batch, open_rig, scenario, until
 
 
 async def refused(one: OneBroker, match: str, kind: type[Exception] = CannotServe) -> None:
@@ -40,6 +40,28 @@ async def test_metadata_of_a_broker_that_was_alone_move_into_an_empty_store_only
         assert own.exists(), "and they are as they were"
         own.write_bytes(b"no metadata at all")
         await refused(second, "not a database", Corrupt)
+
+
+@scenario
+async def test_a_first_start_in_a_cluster_that_was_killed_goes_on_under_the_same_id(tmp_path: Path) -> None:
+    """The metadata had moved, and nothing else had been done."""
+    async with open_rig(tmp_path, journals=(0, 1)) as alone:
+        await alone.create("t")
+        assert (await alone.produce("t", batch(b"before"))).error_code == 0
+    one = OneBroker(5, tmp_path)
+    (tmp_path / "data").rename(one.data)
+    async with AsyncExitStack() as stack:
+        await one.open_metadata(stack, Address("127.0.0.1", 5))
+    assert (one.data / "meta.db.moved").exists()
+    for other in (1, 7):
+        wrong = OneBroker(other, tmp_path)
+        wrong.data = one.data
+        await refused(wrong, "is that of broker 5: use --node-id 5")
+    await one.start()
+    await until(lambda: len(one.leadership.led) == 2)
+    topic = one.catalog.image.topic("t")
+    await until(lambda: one.store.queues[topic.queue_id(0)].high_watermark == 1)
+    await one.stop()
 
 
 async def one_life(directory: Path, *, acknowledged: bytes = b"") -> int:
