@@ -16,13 +16,34 @@ TRY_SECONDS = 120.0  # only a failure uses it up
 
 def writers(metadata: Path) -> set[int]:
     """Process ids; one at most, or none."""
-    inode = str(os.stat(f"{metadata}-shm").st_ino)
+    return {pid for pid, start in _write_locks(Path(f"{metadata}-shm")) if start == WRITER}
+
+
+def holders(metadata: Path) -> set[int]:
+    """Whoever keeps others from writing, or from opening the file, in any way."""
+    return {pid for file in (metadata, Path(f"{metadata}-shm")) for pid, _ in _write_locks(file)}
+
+
+def _write_locks(file: Path) -> Iterator[tuple[int, str]]:
+    """Process id and first byte of each."""
+    inode = str(file.stat().st_ino)
     rows = (line.split() for line in LOCKS.read_text().splitlines())
-    return {
-        int(pid)
-        for _, kind, _, mode, pid, file, start, *_ in (row for row in rows if "->" not in row)
-        if (kind, mode, start) == ("POSIX", "WRITE", WRITER) and file.rpartition(":")[2] == inode
-    }
+    for _, kind, _, mode, pid, place, start, *_ in (row for row in rows if "->" not in row):
+        if (kind, mode) == ("POSIX", "WRITE") and place.rpartition(":")[2] == inode:
+            yield int(pid), start
+
+
+def stop_outside(pid: int, metadata: Path) -> None:
+    """SIGSTOP while it holds no lock, which would keep all others away."""
+    deadline = time.monotonic() + TRY_SECONDS
+    while True:
+        os.kill(pid, signal.SIGSTOP)
+        _wait_stopped(pid, deadline)
+        if pid not in holders(metadata):
+            return
+        os.kill(pid, signal.SIGCONT)
+        assert time.monotonic() < deadline, f"process {pid} holds a lock all the time"
+        time.sleep(0.01)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from broker_process import CAIRN, START_SECONDS, Broker, fixed_port
+from cluster.metadata_lock import stop_outside
 from conftest import LIVE, QUICK_GROUPS
 
 COMMAND_SECONDS = 120
@@ -156,7 +157,7 @@ def test_a_copy_of_a_directory_takes_the_id_over_once(make: Make) -> None:
     first = make(1, name="node1").start()
     cairn(first, "topic", "create", "orders")
     cairn(first, "produce", "orders", said="a\n")
-    os.kill(first.pid, signal.SIGSTOP)
+    stop_outside(first.pid, first.directory.parent / "cluster.db")
     shutil.copytree(first.data, first.directory.parent / "copy" / "data")
     os.kill(first.pid, signal.SIGCONT)
     copy = make(1, name="copy").start()
@@ -168,11 +169,11 @@ def test_a_copy_of_a_directory_takes_the_id_over_once(make: Make) -> None:
     assert cairn(copy, "consume", "orders", "-o", "start", "-e") == "a\nb\n"
 
 
-def test_a_paused_broker_whose_id_was_taken_over_ends(make: Make) -> None:
+def test_a_paused_broker_whose_id_was_taken_over_ends(make: Make, tmp_path: Path) -> None:
     """The other one waits until its session has ended."""
     other = make(2).start()
     first = make(1, name="node1").start()
-    os.kill(first.pid, signal.SIGSTOP)
+    stop_outside(first.pid, tmp_path / "cluster.db")
     new = make(1, name="another").start()
     os.kill(first.pid, signal.SIGCONT)
     code, said = ends(first)
