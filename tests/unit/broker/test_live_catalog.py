@@ -313,7 +313,9 @@ async def test_slots_of_a_cluster(tmp_path: Path) -> None:
     catalogs = [machines.broker(number, registered=False).catalog for number in (4, 5)]
     refusal = catalogs[0].make_slots_replicated(CONFIG)
     assert isinstance(refusal, Refusal) and refusal.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert "when 3 brokers are live (offsets.topic.replication.factor); 2 are" in refusal.message
+    assert (
+        "when 3 brokers have been live together (offsets.topic.replication.factor); live now: 1, 2" in refusal.message
+    )
     machines.broker(3)
     slots = catalogs[0].make_slots_replicated(CONFIG)
     assert isinstance(slots, Slots) and slots == catalogs[1].make_slots_replicated(CONFIG)
