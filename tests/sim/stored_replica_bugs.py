@@ -183,6 +183,16 @@ def promotion_folds_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(follow_path, "_stage_again", lambda write, entry, queue, now_ms: None)
 
 
+def head_of_an_epoch_waits_for_a_record(patch: pytest.MonkeyPatch) -> None:
+    """It is staged with the first group: without producers nothing of earlier epochs ever counts."""
+
+    def begin_epoch(journal: Journal, epoch: int, now_ms: int) -> None:
+        journal.epoch = journal.synced_file.epoch = epoch
+        journal.begin_segment()
+
+    patch.setattr(Journal, "begin_epoch", begin_epoch)
+
+
 def sync_outlives_a_cut(patch: pytest.MonkeyPatch) -> None:
     cut = Life.cut
 

@@ -31,6 +31,7 @@ FOUND = {
     "cut_last_entry_is_written": 2,
     "promotion_folds_without_undo": 2,
     "promotion_folds_nothing": 2,
+    "head_of_an_epoch_waits_for_a_record": 1,
     "sync_outlives_a_cut": 4,
 }
 

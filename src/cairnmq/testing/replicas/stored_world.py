@@ -204,7 +204,8 @@ class StoredWorld:
         self.counts["promotions"] += 1
         life.learn()
         start = life.promote(kept.record.epoch)
-        if life.history.last_epoch < kept.record.epoch or life.path.journal.end == start:
+        journal = life.path.journal
+        if life.history.last_epoch < kept.record.epoch or journal.end == start < journal.staged_end:
             self.end(life.me.broker, power=False)  # the disk did not take the head
             return
         life.leader = JournalLeader(
@@ -353,6 +354,8 @@ class StoredWorld:
         leader = led_by.leader if led_by is not None else None
         if leader is None or len(self.lives) < len(BROKERS) or len(record.isr) < len(BROKERS) or leader.in_flight:
             return False
+        if not leader.ready:
+            return False  # nobody knows yet that all of earlier epochs counts: coordinators wait for it
         ends = {life.path.journal.end for life in self.lives.values()}
         journals = [life.path.journal for life in self.lives.values()]
         return len(ends) == 1 and all(j.durable_end == j.replicated_end == j.end for j in journals)
