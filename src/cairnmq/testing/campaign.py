@@ -7,6 +7,7 @@ import logging
 import sys
 import time
 
+from cairnmq.testing.replicas.lease_world import LeaseWorld
 from cairnmq.testing.replicas.narrow_world import NarrowWorld
 from cairnmq.testing.replicas.stored_world import StoredWorld
 from cairnmq.testing.replicas.world import ReplicaWorld
@@ -50,6 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
             total.add(run_seed(seed, steps=options.steps, trace=options.trace, world=world))
             for cluster in range(seed * CLUSTERS, (seed + 1) * CLUSTERS):
                 ReplicaWorld(cluster).run()
+                LeaseWorld(cluster).run()
                 NarrowWorld(cluster).run()
                 StoredWorld(cluster).run()
                 clusters += 1

@@ -126,7 +126,7 @@ class BrokerProcess(RoomyProcess):
         self.memory = ControllerMemory()
         self.deciding = False
         self.registering = False
-        self.renewed_ms = 0
+        self.renewed_ms = 0  # when the store was asked that said last that this life goes on
         self.hosted = {number: Hosted(number, disk) for number, disk in machine.journals.items()}
 
     def start(self) -> None:
@@ -139,7 +139,7 @@ class BrokerProcess(RoomyProcess):
         if self.registering:
             return
         self.registering = True
-        self.me = None
+        self.me, self.renewed_ms = None, self.now_ms()
         store, given = self.shared.store, list[Member]()
         for hosted in self.hosted.values():
             self.stop_leading(hosted)
@@ -159,7 +159,6 @@ class BrokerProcess(RoomyProcess):
             return
         self.machine.clean = 0
         self.me = given[-1]
-        self.renewed_ms = self.shared.schedule.now_ms
         self.shared.store.watchers[self.id] = self.watched
         if self.id not in self.shared.store.cut_off:
             self.shared.store.reachable(self.id)
@@ -188,7 +187,7 @@ class BrokerProcess(RoomyProcess):
             return
         for hosted in self.hosted.values():
             if hosted.lease is not None:
-                hosted.lease.confirm(self.shared.schedule.now_ms)
+                hosted.lease.confirm(self.now_ms())
 
     # ----------------------------------------------------------------------------------------------- the store says
 
@@ -230,7 +229,6 @@ class BrokerProcess(RoomyProcess):
 
     def lead(self, hosted: Hosted, kept: Kept, me: Member) -> None:
         """The head of the epoch's first segment is written at once."""
-        now_ms = self.shared.schedule.now_ms
         epoch, start = kept.record.epoch, hosted.disk.end
         self.shared.judge.led_by(hosted.number, epoch, self)
         hosted.follower = None
@@ -244,7 +242,7 @@ class BrokerProcess(RoomyProcess):
             synced=hosted.disk.synced,
             replicated_end=hosted.known.replicated,
             durable_end=hosted.known.durable,
-            now_ms=now_ms,
+            now_ms=self.now_ms(),
             first=hosted.disk.first,
             settings=self.settings(),
         )
@@ -302,10 +300,10 @@ class BrokerProcess(RoomyProcess):
         """A leader's proposals, a follower's requests, and syncs."""
         schedule = self.shared.schedule
         if hosted.leader is not None:
-            proposal = hosted.leader.propose(view, schedule.now_ms)
+            proposal = hosted.leader.propose(view, self.now_ms())
             if proposal is not None:
                 self.propose(hosted, hosted.leader, proposal)
-            if hosted.disk.synced < hosted.leader.sync_wanted(view, schedule.now_ms):
+            if hosted.disk.synced < hosted.leader.sync_wanted(view, self.now_ms()):
                 self.sync(hosted)
         elif hosted.follower is not None:
             if schedule.now_ms - hosted.asked_ms >= FETCH_PATIENCE_MS:
@@ -390,8 +388,7 @@ class BrokerProcess(RoomyProcess):
         one = Waiting(payload, hosted.disk.end, acks, told)
         leader.written()
         if acks is Acks.ONE:
-            alone = leader.members() == {leader.me}
-            if hosted.lease is not None and (alone or hosted.lease.holds(self.shared.schedule.now_ms)):
+            if self.may_answer_alone(hosted, leader):
                 self.shared.judge.told(hosted.number, payload, one.end, acks, [leader.me])
                 told(True)
             else:
@@ -402,6 +399,11 @@ class BrokerProcess(RoomyProcess):
                 leader.durable_wanted = one.end
                 self.sync(hosted)
         self.moved(hosted)
+
+    def may_answer_alone(self, hosted: Hosted, leader: JournalLeader) -> bool:
+        """acks=1: nobody else can be leading now, or the harm is bounded by the lease (R18)."""
+        alone = leader.members() == {leader.me}
+        return hosted.lease is not None and (alone or hosted.lease.holds(self.now_ms()))
 
     def ask(self, hosted: Hosted, follower: JournalFollower) -> None:
         """The next request to the leader."""
@@ -423,7 +425,7 @@ class BrokerProcess(RoomyProcess):
         leader = hosted.leader
         if leader is None or self.view is None:
             return
-        reply = leader.fetched(asked, self.view, self.shared.schedule.now_ms)
+        reply = leader.fetched(asked, self.view, self.now_ms())
         entries = self.entries_for(hosted, asked) if isinstance(reply, Accepted) else []
         if isinstance(reply, Accepted):
             if hosted.lease is not None and asked.echo_ms and leader.record.member(asked.follower.broker):

@@ -34,6 +34,10 @@ class Process:
         for step in postponed:
             self.guarded(step)()
 
+    def now_ms(self) -> int:
+        """By a clock that goes on while the machine is suspended, as CLOCK_BOOTTIME does."""
+        return self._schedule.now_ms
+
     def later(self, delay_ms: int, step: Callable[[], None]) -> None:
         """In this process, unless it dies before."""
         self._schedule.after(delay_ms, self.guarded(step))

@@ -49,6 +49,7 @@ class SimStore:
         self.journals = {record.journal: Kept(record, 1) for record in journals}
         self.brokers: dict[int, BrokerRecord] = {}
         self.sessions: dict[int, _Session] = {}
+        self.heard_ms: dict[Member, int] = {}  # when each life was last told that it goes on
         self.controller: Member | None = None
         self.cut_off: set[int] = set()  # brokers that cannot reach the store
         self.watchers: dict[int, Callable[[ClusterView, Member | None], None]] = {}
@@ -127,7 +128,7 @@ class SimStore:
         session = self.sessions.get(member.broker)
         if session is None or session.member != member:
             return False
-        session.heard_ms = self.schedule.now_ms
+        session.heard_ms = self.heard_ms[member] = self.schedule.now_ms
         return True
 
     def register(self, broker: int, marker: int, damaged: frozenset[int], given: list[Member]) -> bool:
@@ -140,6 +141,7 @@ class SimStore:
             broker, member.broker_epoch, previous, clean=marker == previous != 0, damaged=damaged
         )
         self.sessions[broker] = _Session(member, self.schedule.now_ms)
+        self.heard_ms[member] = self.schedule.now_ms
         if self.controller is not None and self.controller.broker == broker:
             self.controller = None
         given.append(member)

@@ -70,6 +70,10 @@ class WorldParts:
     def _process(self, machine: Machine) -> BrokerProcess:
         return BrokerProcess(machine, self.shared)
 
+    def _takes_requests(self, process: BrokerProcess) -> bool:
+        """Whether producers send it any."""
+        return process.alive and not process.paused
+
     def _any(self) -> int:
         """Mostly a leader: it hurts more."""
         leaders = [kept.record.leader.broker for kept in self.store.journals.values() if kept.record.leader]
@@ -168,14 +172,15 @@ class ReplicaWorld(WorldParts):
         believers = [
             process
             for process in self.shared.processes.values()
-            if process.alive and not process.paused and journal in process.hosted
+            if self._takes_requests(process) and journal in process.hosted
             and process.hosted[journal].leader is not None
         ]  # fmt: skip
         if not believers:
             return
         self._payload += 1
         process = self.random.choice(believers)
-        process.produce(journal, self._payload, self.random.choice(self.shape.acks), partial(self._told, process.id))
+        acks, told = self.random.choice(self.shape.acks), partial(self._told, process.id)
+        process.guarded(partial(process.produce, journal, self._payload, acks, told))()
 
     def _told(self, leader: int, stored: bool) -> None:
         self.counts["acknowledged" if stored else "not acknowledged"] += 1
