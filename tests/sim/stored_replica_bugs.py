@@ -7,11 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from cairnmq.errors import Refusal
+from cairnmq.storage.files.format import StartMoved
 from cairnmq.storage.journal import copied_entries
 from cairnmq.storage.journal.journal import Journal
 from cairnmq.storage.journal.synced_end import SyncedEndFile
 from cairnmq.storage.live import follow_path, unreplicated
-from cairnmq.storage.live.ack_policy import REPLICATED, WRITTEN
+from cairnmq.storage.live.ack_policy import REPLICATED, WRITTEN, AckPoint
 from cairnmq.storage.live.follow_path import FollowPath
 from cairnmq.storage.live.journal_fold import JournalFold
 from cairnmq.storage.live.journal_path import JournalPath
@@ -72,6 +73,29 @@ def acks_1_is_visible_when_written(patch: pytest.MonkeyPatch) -> None:
         return advanced
 
     patch.setattr(WritePath, "written", eager)
+
+
+def moved_start_counts_when_written(patch: pytest.MonkeyPatch) -> None:
+    """A later leader may not have it: the log start would fall."""
+    written = WritePath.written
+
+    def eager(path: WritePath, write: Write) -> list[Queue]:
+        for queue, fact, _ in write.facts:
+            if isinstance(fact, StartMoved) and queue is not None:
+                queue.move_start(fact.offset)
+        return written(path, write)
+
+    patch.setattr(WritePath, "written", eager)
+
+
+def moved_start_is_told_when_written(patch: pytest.MonkeyPatch) -> None:
+    stage_start = WritePath.stage_start
+
+    def hasty(path: WritePath, *what: object) -> AckPoint | Refusal:
+        point = stage_start(path, *what)  # type: ignore[arg-type]
+        return point if isinstance(point, Refusal) else AckPoint(point.journal, WRITTEN, point.end)
+
+    patch.setattr(WritePath, "stage_start", hasty)
 
 
 def undo_is_dropped_at_the_write(patch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,8 @@ FOUND = {
     "cut_is_not_synced": 99,
     "cut_keeps_the_synced_end": 18,
     "acks_1_is_visible_when_written": 3,
+    "moved_start_counts_when_written": 4,
+    "moved_start_is_told_when_written": 2,
     "undo_is_dropped_at_the_write": 4,
     "undo_forgets_producers": 4,
     "undo_goes_oldest_first": 4,

@@ -145,9 +145,16 @@ class StoredClients:
         assert isinstance(life.path, WritePath)
         queue = self._queue_of(life)
         if queue.high_watermark > queue.log_start:
-            point = life.path.stage_start(queue, self.random.randint(queue.log_start, queue.high_watermark), NOW)
-            if not isinstance(point, Refusal):
-                self._staged(life, point, durable=False)
+            offset = self.random.randint(queue.log_start, queue.high_watermark)
+            point = life.path.stage_start(queue, offset, NOW)
+            if isinstance(point, Refusal):
+                return
+
+            def answered() -> None:
+                demand(queue.log_start >= offset, life.me, "tells that", queue.queue_id, "begins at", offset)
+                self.judge.began_at(queue.queue_id, offset)
+
+            self._staged(life, point, answered, durable=False)
 
     def put_keyed(self) -> None:
         """Facts of a coordinator."""

@@ -32,6 +32,7 @@ class StoredJudge:
         self.durable = 0
         self.told: list[Told] = []
         self.durable_entries: set[tuple[int, int]] = set()  # (epoch, end) of those that must be durable to be seen
+        self._starts: dict[int, int] = {}  # by queue: where somebody was told that it begins
         self._noted: dict[int, int] = {}  # by broker: up to where its replicated part was compared
 
     def started(self, broker: int, life: Life) -> None:
@@ -41,6 +42,10 @@ class StoredJudge:
     def was_cut(self, broker: int, to: int) -> None:
         """It knows less from now on."""
         self._noted[broker] = min(self._noted[broker], to)
+
+    def began_at(self, queue_id: int, offset: int) -> None:
+        """Somebody was told that nothing before this offset is there any more, whatever happens."""
+        self._starts[queue_id] = max(offset, self._starts.get(queue_id, 0))
 
     def lost_power(self, broker: int, synced: int) -> None:
         """The machine has what was synced, and any part of the rest."""
@@ -129,6 +134,9 @@ class StoredJudge:
         demand(content[: len(self.truth)] == self.truth, "what was replicated is not what there is")
         for life in lives:
             self.check_states(life)
+            for number, queue in life.queues.items():
+                start, promised = queue.log_start, self._starts.get(number, 0)
+                demand(start >= promised, life.me, "queue", number, "begins at", start, "again, not at", promised)
             entries = life.entries()
         for told in self.told:
             if told.level is not WRITTEN or told.epoch == epoch:  # nobody else has led since
