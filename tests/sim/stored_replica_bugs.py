@@ -98,6 +98,31 @@ def moved_start_is_told_when_written(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(WritePath, "stage_start", hasty)
 
 
+def follower_moves_log_starts(patch: pytest.MonkeyPatch) -> None:
+    """By its own retention, in live state."""
+
+    def stage_start(path: FollowPath, queue: Queue, offset: int, now_ms: int) -> AckPoint:
+        queue.move_start(offset)
+        return AckPoint(path.journal.number, REPLICATED, path.journal.end)
+
+    patch.setattr(FollowPath, "stage_start", stage_start)
+
+
+def follower_writes_its_own_log_starts(patch: pytest.MonkeyPatch) -> None:
+    """Into its journal, under the epoch of the leader that it follows."""
+
+    def stage_start(path: FollowPath, queue: Queue, offset: int, now_ms: int) -> AckPoint:
+        journal = path.journal
+        end = journal.stage_facts(queue.queue_id, [StartMoved(offset)], now_ms)
+        group = journal.take()
+        assert group is not None
+        journal.write(group)
+        journal.written(group)
+        return AckPoint(journal.number, REPLICATED, end)
+
+    patch.setattr(FollowPath, "stage_start", stage_start)
+
+
 def undo_is_dropped_at_the_write(patch: pytest.MonkeyPatch) -> None:
     step_down = WritePath.step_down
 

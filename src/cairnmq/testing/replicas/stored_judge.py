@@ -72,6 +72,8 @@ class StoredJudge:
             and journal.synced <= journal.end,
             "broker", broker, "has its positions out of order",
         )  # fmt: skip
+        if isinstance(life.path, FollowPath):
+            demand(journal.staged_end == life.history.end, "broker", broker, "has entries of its own")
         demand(noted <= journal.replicated_end, "broker", broker, "lost what it knew to be replicated")
         if life.epoch < kept.record.recovered:
             self._noted[broker] = journal.replicated_end  # it follows a leader whose bytes are gone

@@ -340,6 +340,7 @@ class Life:
 
     def checkpoint(self) -> None:
         """As the splitter makes it: what it may split, and the state of each queue there."""
+        self.propose_starts()
         machine, limit = self.machine, self.path.splittable()
         if limit <= self.split:
             return
@@ -360,6 +361,12 @@ class Life:
         self.learn()
         known = self.known
         self.note.put(ReplicaNote(known.replicated, known.durable, known.epoch), journal.synced)
+
+    def propose_starts(self) -> None:
+        """Retention is looked at on every replica. What one proposes that follows must come to nothing."""
+        if isinstance(self.path, FollowPath):
+            for queue in self.queues.values():
+                self.path.stage_start(queue, queue.high_watermark, NOW)
 
 
 def _row(number: int, state: QueueState) -> QueueRow:
