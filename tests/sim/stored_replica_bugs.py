@@ -98,6 +98,18 @@ def moved_start_is_told_when_written(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(WritePath, "stage_start", hasty)
 
 
+def moved_start_of_an_earlier_leader_is_told_at_once(patch: pytest.MonkeyPatch) -> None:
+    """It counts, and not all have it on disk."""
+    elected = WritePath.elected
+
+    def forgetful(*what: object, **more: object) -> WritePath:
+        path = elected(*what, **more)  # type: ignore[arg-type]
+        path._moved_end = 0
+        return path
+
+    patch.setattr(WritePath, "elected", forgetful)
+
+
 def follower_moves_log_starts(patch: pytest.MonkeyPatch) -> None:
     """By its own retention, in live state."""
 

@@ -20,6 +20,7 @@ FOUND = {
     "acks_1_is_visible_when_written": 3,
     "moved_start_counts_when_written": 4,
     "moved_start_is_told_when_written": 2,
+    "moved_start_of_an_earlier_leader_is_told_at_once": 6,
     "follower_moves_log_starts": 2,
     "follower_writes_its_own_log_starts": 0,
     "undo_is_dropped_at_the_write": 4,

@@ -101,6 +101,7 @@ class WritePath(JournalPath):
         path = cls(journal, keyed=keyed, waiting=waiting)
         path.unsplit_entries = unsplit_entries
         path._unreplicated.append(unreplicated)
+        path._moved_end = journal.end  # by earlier leaders: whoever asks again waits until all of theirs is durable
         journal.begin_epoch(epoch, now_ms)
         path._elected_ms = now_ms
         path._sync_by(now_ms)

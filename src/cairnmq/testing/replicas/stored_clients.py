@@ -18,7 +18,7 @@ from cairnmq.storage.live.queue import Queue
 from cairnmq.storage.live.write_path import WritePath
 from cairnmq.testing.oracle import demand
 from cairnmq.testing.replicas.stored_judge import StoredJudge, Told
-from cairnmq.testing.replicas.stored_replica import NOW, Life
+from cairnmq.testing.replicas.stored_replica import NOW, Life, tip_of
 from cairnmq.testing.sim_clients import records_of
 
 
@@ -138,23 +138,29 @@ class StoredClients:
         self._staged(life, point, answered, durable=queue.state.end > before)
 
     def move_start(self) -> None:
-        """DeleteRecords."""
+        """DeleteRecords; of what is gone already too, as from a client that heard nothing the first time."""
         life = self.leading()
         if life is None or not life.queues:
             return
-        assert isinstance(life.path, WritePath)
         queue = self._queue_of(life)
         if queue.high_watermark > queue.log_start:
             offset = self.random.randint(queue.log_start, queue.high_watermark)
-            point = life.path.stage_start(queue, offset, NOW)
-            if isinstance(point, Refusal):
-                return
+            self._move_start_to(life, queue, queue.log_start)
+            self._move_start_to(life, queue, offset)
 
-            def answered() -> None:
-                demand(queue.log_start >= offset, life.me, "tells that", queue.queue_id, "begins at", offset)
-                self.judge.began_at(queue.queue_id, offset)
+    def _move_start_to(self, life: Life, queue: Queue, offset: int) -> None:
+        assert isinstance(life.path, WritePath)
+        point = life.path.stage_start(queue, offset, NOW)
+        if isinstance(point, Refusal):
+            return
 
-            self._staged(life, point, answered, durable=False)
+        def answered() -> None:
+            durable = life.path.journal.durable_end
+            start = tip_of(life.entries(), durable, durable, {queue.queue_id}).states[queue.queue_id].log_start
+            demand(min(start, queue.log_start) >= offset, life.me, "tells that", queue.queue_id, "begins at", offset)
+            self.judge.began_at(queue.queue_id, offset)
+
+        self._staged(life, point, answered, durable=False)
 
     def put_keyed(self) -> None:
         """Facts of a coordinator."""

@@ -10,6 +10,7 @@ from cairnmq.errors import Corrupt, Fault
 from cairnmq.storage.batches.markers import Marker
 from cairnmq.storage.files.format import Keyed, StartMoved
 from cairnmq.storage.live import follow_path
+from cairnmq.storage.live.ack_policy import DURABLE, AckPoint
 from cairnmq.storage.live.follow_path import FollowPath, demoted
 from cairnmq.storage.live.write_path import WritePath
 from unit.storage.replica_harness import NOW, Following, Leading, batch
@@ -256,6 +257,18 @@ def test_election_counts_batches_of_deleted_queues(leading: Leading, following: 
     assert path.unsplit_entries == 0
     path.replicated_to(leading.end)
     assert path.unsplit_entries == 2
+
+
+def test_start_that_an_earlier_leader_moved_is_told_once_it_is_durable(leading: Leading, following: Following) -> None:
+    """Until then a power loss of all may take it back."""
+    leading.put(count=3)
+    moved = leading.path.stage_fact(leading.queues[1], StartMoved(2), NOW)
+    leading.write()
+    following.follow(leading)
+    path, queue = elected(following, 6), following.queues[1]
+    assert queue.log_start == 2
+    point = path.stage_start(queue, 2, NOW)
+    assert isinstance(point, AckPoint) and point.level is DURABLE and point.end == moved
 
 
 def test_cut_that_the_disk_refused_is_made_again(leading: Leading, following: Following) -> None:
