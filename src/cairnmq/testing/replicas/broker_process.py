@@ -85,7 +85,8 @@ class Shared(Struct):
 
 
 class RoomyProcess(Process):
-    """What a process with room for everything does; `narrow_process.py` has one with too little."""
+    """What a process with room for everything does, and other worlds choose; `narrow_process.py` has one with too
+    little."""
 
     id: int
     shared: Shared
@@ -110,6 +111,11 @@ class RoomyProcess(Process):
     def stays_out(self, hosted: Hosted, reply: FetchReply, reason: str) -> None:
         """This replica cannot go on by itself."""
         raise Broken(f"broker {self.id}, journal {hosted.number}: {reason}")
+
+    def may_answer_alone(self, hosted: Hosted, leader: JournalLeader) -> bool:
+        """acks=1: nobody else can be leading now, or the harm is bounded by the lease (R18)."""
+        alone = leader.members() == {leader.me}
+        return hosted.lease is not None and (alone or hosted.lease.holds(self.now_ms()))
 
 
 class BrokerProcess(RoomyProcess):
@@ -399,11 +405,6 @@ class BrokerProcess(RoomyProcess):
                 leader.durable_wanted = one.end
                 self.sync(hosted)
         self.moved(hosted)
-
-    def may_answer_alone(self, hosted: Hosted, leader: JournalLeader) -> bool:
-        """acks=1: nobody else can be leading now, or the harm is bounded by the lease (R18)."""
-        alone = leader.members() == {leader.me}
-        return hosted.lease is not None and (alone or hosted.lease.holds(self.now_ms()))
 
     def ask(self, hosted: Hosted, follower: JournalFollower) -> None:
         """The next request to the leader."""
