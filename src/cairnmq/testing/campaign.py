@@ -7,6 +7,7 @@ import logging
 import sys
 import time
 
+from cairnmq.testing.replicas.group_world import GroupWorld
 from cairnmq.testing.replicas.lease_world import LeaseWorld
 from cairnmq.testing.replicas.narrow_world import NarrowWorld
 from cairnmq.testing.replicas.stored_world import StoredWorld
@@ -52,6 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
             for cluster in range(seed * CLUSTERS, (seed + 1) * CLUSTERS):
                 ReplicaWorld(cluster).run()
                 LeaseWorld(cluster).run()
+                GroupWorld(cluster).run()
                 NarrowWorld(cluster).run()
                 StoredWorld(cluster).run()
                 clusters += 1

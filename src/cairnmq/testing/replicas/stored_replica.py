@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from random import Random
 
 from msgspec import Struct
@@ -48,9 +48,9 @@ NOW = 1000  # of all that is stored: replicas differ in nothing else
 class Topics:
     """Queue ids as the metadata give them out."""
 
-    def __init__(self) -> None:
+    def __init__(self, slots: int = 0) -> None:
         self.specs: dict[int, QueueSpec] = {}
-        self.next_queue = 1  # the next id to be given
+        self.next_queue = 1 + slots  # the next id to be given; the first ones are those of coordinators
 
     def add(self, config: LogConfig) -> None:
         """A topic of one partition."""
@@ -118,6 +118,7 @@ class Life:
         self.taken: Write | None = None  # on its way to the disk
         self.syncing: int | None = None  # what the sync under way covers
         self.late: list[tuple[FetchPosition, FetchReply, bytes]] = []
+        self.on_lost: Callable[[], None] = lambda: None  # told first when it leads no more
         self.failing = 0  # operations of the next write that the disk refuses
         self.known: KnownEnds
         self.note: ReplicaNoteFile
@@ -193,6 +194,7 @@ class Life:
     def stop_leading(self) -> None:
         """Another one leads, or nobody."""
         assert self.leader is not None and isinstance(self.path, WritePath)
+        self.on_lost()
         self.write_on()
         self.learn()
         self.leader = None

@@ -34,6 +34,8 @@ SETTLE_ROUNDS = 400
 class StoredWorld:
     """Make it, `run` it; a Violation says what went wrong."""
 
+    slots = 0  # of coordinators
+
     def __init__(self, seed: int) -> None:
         self.random = random = Random(seed)
         self.counts: Counter[str] = Counter()
@@ -42,7 +44,7 @@ class StoredWorld:
         self.power = random.choice((0, 0.5, 0.9))  # how often a machine that dies loses power
         self.zombies = random.random() < 0.7
         self.refusals = random.choice((0.02, 0.02, 0.15))  # of a disk, now and then
-        self.topics = Topics()
+        self.topics = Topics(self.slots)
         self.topics.add(LogConfig(flush=self.flushes[0]))
         segment_bytes = random.choice((250, 900, 4_000))
         self.machines = {broker: StoredReplica(broker, segment_bytes, random) for broker in BROKERS}
@@ -50,6 +52,7 @@ class StoredWorld:
         self.memory = ControllerMemory()
         self.store = StoredStore(BROKERS, weak=self.flushes != ["commit"])
         self.judge = StoredJudge()
+        self.more: list[tuple[float, Callable[[], None]]] = []  # that another world does, and how often
         self.clients = StoredClients(random, self.lives, self.judge, self.counts)
         for broker in BROKERS:
             self.start(broker)
@@ -74,6 +77,7 @@ class StoredWorld:
             (0.8 if self.zombies else 0, self._expire),
             (0.3 * self.power, self._lose_all_power),
             (15, self._restart),
+            *self.more,
         ]
         weights = [weight for weight, _ in actions]
         for _ in range(steps):
