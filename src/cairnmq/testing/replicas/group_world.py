@@ -73,6 +73,7 @@ class GroupWorld(StoredWorld):
         for broker, life in self.lives.items():
             leader = life.leader
             if leader is not None and broker not in self.desks and leader.durable_end > leader.start:
+                life.learn_queues()  # slots among them
                 self._open(broker, life)
 
     def _open(self, broker: int, life: Life) -> None:
