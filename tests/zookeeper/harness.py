@@ -81,6 +81,16 @@ class ZookeeperHarness:
             self._renew(kept)
         if ms >= TIMEOUT_MS:
             self._until(lambda: not any(each.live for each in self._sessions if each not in kept), kept)
+            self._until_heard(kept)
+
+    def _until_heard(self, kept: list[Session]) -> None:
+        """A session's owner may know that it has ended before ZooKeeper does, and before other processes do."""
+        with self.asked() as client:
+            self._until(lambda: len(client.get_children(f"{self.path}/sessions")) == len(kept), kept)
+        for store in self._stores:
+            with suppress(Unreachable):
+                store.get("live/nobody")  # a synced read: word of all changes comes before its response
+                store.look()
 
     def stand_still(self, ms: int) -> None:
         """Owners ask for their sessions, and are told that ZooKeeper is away."""
