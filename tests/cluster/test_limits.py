@@ -155,7 +155,11 @@ def test_journals_are_kept_for_a_broker_that_is_away_and_not_for_ever(make_clust
         lambda: journal_bytes(cluster, 1) < 2 * RETENTION, SYNC_SECONDS, "no more to be kept than the limit says"
     )
     cluster.revive(3)
-    wait_until(lambda: "gone on the leader" in cluster.health()[1], SYNC_SECONDS, "health to say that it is too late")
+    wait_until(
+        lambda: "this replica is too far behind" in cluster.health()[1],
+        SYNC_SECONDS,
+        "health to say that it is too late",
+    )
     assert 3 not in cluster.told(1)[place].isr_nodes
     writer.put(5)
     writer.flush()
