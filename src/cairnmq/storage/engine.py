@@ -97,6 +97,9 @@ class Engine:
         for place in self.pack_set.damages():
             self.damages.add(place)
         self.serial = image.serial  # of the checkpoint that this broker goes by
+        self.pins: dict[int, int] = {}  # by journal: another replica needs it from here on, for now
+        self._rewrites: dict[int, int] = {}  # how often the segments of a queue were replaced
+        self._pack_rewrites = 0  # how often packs were
         self._resume = Resume(dict(self.split), serial=self.serial)
         # segments that a power loss may have left, all or some, until the splitter has opened the log
         self._left_over = {
@@ -259,9 +262,13 @@ class Engine:
         return path
 
     def histories(self, journal: int) -> tuple[list[tuple[int, int]], int]:
-        """Each epoch with its first position, and where the journal ends. Blocks."""
+        """Each epoch with its first position, and where the journal ends. Blocks. Of one without files, as after an
+        install, the checkpoint tells the epoch of its last entry."""
         held = self.paths[journal].journal
-        return epoch_starts(held), held.end
+        starts = epoch_starts(held)
+        if not starts and held.end:
+            starts = [(self.scans[journal].epoch, held.end)]
+        return starts, held.end
 
     def file_ranges(self, journal: int, position: int, max_bytes: int) -> list[FileRange]:
         """Bytes from `position` on, below the written end."""
@@ -331,13 +338,17 @@ class Engine:
             self.checkpointed[number] = position
         for number, position in hosted.items():
             reach("journal-delete")
-            self.paths[number].journal.remove_below(position - self.config.retain_bytes)
+            floor = position - self.config.retain_bytes
+            self.paths[number].journal.remove_below(min(floor, self.pins.get(number, floor)))
 
     def _go_by(self, published: Published) -> None:
         """The only way by which this broker learns where records are that it knew elsewhere: of a checkpoint that the
         splitter reports, and of one that it finds on the read disk."""
+        if not set(self.pack_set.numbers).issubset(published.packs):
+            self._pack_rewrites += 1
         self.pack_set.replace(published.packs)
         for place in published.moved:
+            self._rewrites[place.queue_id] = self._rewrites.get(place.queue_id, 0) + 1
             if place.segments_from == NO_SEGMENTS:
                 self._left_over.pop(place.queue_id, None)
             queue = self.queues.get(place.queue_id)
@@ -389,6 +400,13 @@ class Engine:
             queue.reader = None
             for base in numbered([file.rpartition("/")[2]], TXN_INDEX):
                 queue.row_sums = {b: known for b, known in (queue.row_sums or {}).items() if b != base}
+
+    def rewrites(self, queue: Queue) -> int:
+        """Of a compacted queue: grows whenever stored records of it may have gone. 0: none ever do before the log start
+        moves."""
+        if not queue.config.compact:
+            return 0
+        return 1 + self._rewrites.get(queue.queue_id, 0) + self._pack_rewrites
 
     def resume(self) -> Resume:
         """What a successor of a splitter that died alone must know."""
