@@ -18,6 +18,7 @@ from cairnmq.storage.files.damage import DamageList
 from cairnmq.storage.files.disk import Disk
 from cairnmq.storage.files.fault_point import reach
 from cairnmq.storage.files.format import NO_SEGMENTS, Leader, numbered
+from cairnmq.storage.install.installed import Replaced, put_in_place
 from cairnmq.storage.journal.directories import find_journals
 from cairnmq.storage.journal.file_ranges import FileRange, epoch_starts, file_ranges
 from cairnmq.storage.journal.replica_note import ReplicaNote, ReplicaNoteFile
@@ -88,6 +89,7 @@ class Engine:
         self.config = config
         self.epoch = epoch  # of this start
         self.hosting = hosting  # None: one node, which leads all of its journals
+        self.installed: list[int] = []  # journals that this start has put in place
         self.was_clean = was_clean  # the process before stopped in order, and nothing is missing of its journals
         self.epochs = {number: path.journal.epoch for number, path in paths.items()}  # under which each is led
         self.split = {number: scan.start for number, scan in scans.items()}
@@ -177,6 +179,7 @@ class Engine:
         config: EngineConfig,
         now_ms: int,
         has_others: Callable[[int], bool] = lambda journal: False,
+        slots: Callable[[int], Collection[int]] = lambda journal: (),
         progress: Progress | None = None,
         tell: Tell | None = None,
     ) -> Engine:
@@ -184,7 +187,11 @@ class Engine:
         files of others are left alone. What is folded is what `floor` says of a journal's note. `begin` registers the
         broker, in the life that it returns. A journal that is damaged is cut there if it `has_others`: replicas from
         which it is copied again. Else it takes nothing. That is asked after `begin`.
-        `next_queue`: `specs` has all queues with smaller ids that exist."""
+        `next_queue`: `specs` has all queues with smaller ids that exist. `slots`: of coordinators, in a journal. An
+        install that is whole is put in place before anything is read."""
+        specs = list(specs)
+        hosted = {number: _belongs(number, specs, slots) for number in journals}
+        installed = put_in_place(journal_disk, read_disk, hosted)
         image = load_checkpoint(read_disk)
         refuse_unfinished(journal_disk, image)
         queues = live_queues(specs, image)
@@ -220,9 +227,11 @@ class Engine:
             segment_bytes=segment_bytes,
         )
         epoch = member.broker_epoch
-        return cls(
+        engine = cls(
             read_disk, image, queues, paths, found.keyed, found.scans, config, epoch, hosting, was_clean=is_clean
         )
+        engine.installed = installed
+        return engine
 
     def end(self) -> None:
         """The last step of a stop: if nothing is in journals alone, that is noted down for the next start. In a cluster
@@ -431,3 +440,7 @@ class Engine:
         """None: nobody knows, since the journal is damaged where that epoch went on."""
         found = queue.state.epoch_end(epoch, self.epochs.get(queue.journal, 0), queue.end)
         return None if queue.cut_short and found[1] in (-1, queue.end) else found
+
+
+def _belongs(journal: int, specs: Iterable[QueueSpec], slots: Callable[[int], Collection[int]]) -> Replaced:
+    return Replaced([spec for spec in specs if spec.journal == journal], slots(journal))

@@ -7,7 +7,7 @@ step. So no order of the steps before matters to a crash, but that the checkpoin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Mapping
 
 from msgspec import Struct
 
@@ -32,6 +32,7 @@ from cairnmq.storage.journal.synced_end import synced_name
 from cairnmq.storage.packs.pack import PackReader, PackWriter
 from cairnmq.storage.packs.pack_set import PackSet
 from cairnmq.storage.queue.spec import QueueSpec
+from cairnmq.storage.recovery.clean_stop import CleanStop, read_clean_stop, write_clean_stop
 
 
 class Replaced(Struct, frozen=True):
@@ -41,13 +42,15 @@ class Replaced(Struct, frozen=True):
     slots: Collection[int]
 
 
-def put_in_place(journal_disk: Disk, read_disk: Disk, belongs: Callable[[int], Replaced]) -> list[int]:
-    """The journals that were installed. What is left of an install that was not completed is removed."""
+def put_in_place(journal_disk: Disk, read_disk: Disk, hosted: Mapping[int, Replaced]) -> list[int]:
+    """The journals that were installed. What is left of an install that was not completed, or of a journal that is not
+    hosted any more, is removed."""
     done = []
     for journal in found_installs(read_disk):
-        staged = read_install(read_disk, journal)
-        if staged is not None and _Installed(journal_disk, read_disk, journal, staged, belongs(journal)).put():
-            done.append(journal)
+        staged, belongs = read_install(read_disk, journal), hosted.get(journal)
+        if staged is not None and belongs is not None:
+            if _Installed(journal_disk, read_disk, journal, staged, belongs).put():
+                done.append(journal)
         remove_install(read_disk, journal)
     return done
 
@@ -74,6 +77,7 @@ class _Installed:
             kept = self._packs_without_queues()
             self._remove_journal()
             reach("install-journal-removed")
+            self._keep_clean()
             self._publish(kept)
         reach("install-published")
         self._tidy()
@@ -140,6 +144,14 @@ class _Installed:
                 disk.remove(name)
         disk.sync_dir(directory)
         disk.sync_dir("")
+
+    def _keep_clean(self) -> None:
+        """The process before may have stopped in order, to come back with this. Nothing of other journals is missing,
+        and of this one this replica was no member."""
+        stop = read_clean_stop(self._disk)
+        if stop is not None and self._journal in stop.ends:
+            ends = {**stop.ends, self._journal: self._staged.marks[self._journal].split}
+            write_clean_stop(self._disk, CleanStop(stop.epoch, ends))
 
     def _publish(self, kept: list[int]) -> None:
         staged, image = self._staged, self._image

@@ -16,14 +16,14 @@ from cairnmq.storage.install.staged_install import StagedInstall
 from cairnmq.testing.sim_disk import SimDisk
 from unit.storage.cluster_harness import JOURNALS, Cluster, Machine
 
-SLOTS = (1,)  # the harness puts facts under queue id 1
+SLOTS = (1,)  # `Machine.fact` puts facts there
 
 
-def belongs_to(machine: Machine) -> Callable[[int], Replaced]:
-    def belongs(journal: int) -> Replaced:
-        return Replaced([spec for spec in machine.specs.values() if spec.journal == journal], SLOTS)
-
-    return belongs
+def hosted_by(machine: Machine) -> dict[int, Replaced]:
+    return {
+        journal: Replaced([spec for spec in machine.specs.values() if spec.journal == journal], SLOTS)
+        for journal in JOURNALS
+    }
 
 
 def snapshot_of(leader: Machine, journal: int = 4) -> Snapshot:

@@ -16,8 +16,8 @@ from cairnmq.storage.packs.pack_set import PackSet
 from unit.storage.cluster_harness import JOURNALS, Cluster, Machine
 from unit.storage.install.install_harness import (
     advance,
-    belongs_to,
     busy_cluster,
+    hosted_by,
     install,
     left_at_each_step,
     snapshot_of,
@@ -28,7 +28,7 @@ from unit.storage.replica_harness import NOW
 
 
 def put(machine: Machine) -> list[int]:
-    return put_in_place(*machine.disks, belongs_to(machine))
+    return put_in_place(*machine.disks, hosted_by(machine))
 
 
 def test_a_wiped_replica_gets_all_of_a_journal() -> None:
@@ -50,6 +50,15 @@ def test_a_wiped_replica_gets_all_of_a_journal() -> None:
         assert away.engine.queues[queue].state == leader.engine.queues[queue].state
     assert away.engine.keyed == leader.engine.keyed
     assert found_installs(away.disks[1]) == [] and away.disks[1].list(INSTALLS) == []
+
+
+def catch_up(cluster: Cluster, machine: Machine) -> None:
+    """It has everything, and all of it counts."""
+    for journal in JOURNALS:
+        while machine.copy(cluster.leader, journal):
+            pass
+        machine.sync(journal)
+        machine.following(journal).replicated_to(machine.end(journal), machine.end(journal), NOW)
 
 
 def lagging(model: Model = "auto") -> tuple[Cluster, Machine]:
@@ -187,10 +196,7 @@ def test_a_stop_at_any_step_is_made_good_by_the_next_start(is_power: bool, journ
         put(away)
         away.start()
         assert away.end() == load_checkpoint(away.disks[1]).marks[4].split == cluster.leader.engine.checkpointed[4]
-        for journal in JOURNALS:
-            while away.copy(cluster.leader, journal):
-                pass
-            away.following(journal).replicated_to(away.end(journal), away.end(journal), NOW)
+        catch_up(cluster, away)
         same(cluster, away, (1, 2))
 
 
@@ -214,3 +220,57 @@ def test_a_stop_while_it_is_received_leaves_all_of_it_or_nothing(is_power: bool)
             assert put(away) == [4]
             away.start()
     assert outcomes == {(), (4,)}
+
+
+def test_a_journal_that_is_not_hosted_any_more_is_not_installed() -> None:
+    cluster, away = lagging()
+    install(cluster.leader, away)
+    before = load_checkpoint(away.disks[1]).marks
+    assert put_in_place(*away.disks, {}) == [] and found_installs(away.disks[1]) == []
+    assert load_checkpoint(away.disks[1]).marks == before
+
+
+def test_a_stop_in_order_before_it_still_counts() -> None:
+    cluster, away = lagging()
+    for journal in JOURNALS:
+        away.sync(journal)
+    install(cluster.leader, away)
+    away.engine.end()
+    away.disks = (away.disks[0].kill(), away.disks[1].kill())
+    away.start()
+    assert away.engine.installed == [4] and away.engine.was_clean
+    assert away.joinings[-1].stopped_as == away.life - 10
+
+
+def test_a_wiped_data_directory() -> None:
+    cluster = busy_cluster()
+    cluster.leader.engine.pins.clear()
+    away = cluster.machines[2]  # has followed all the time, and removed what it has split
+    catch_up(cluster, away)
+    away.split()
+    away.checkpoint()
+    assert away.engine.paths[4].journal.start > 0
+    wipe(away, journals=False, data=True)
+    away.start(has_others=True)
+    assert away.joinings[-1].damaged == {4, 9} and [away.end(journal) for journal in JOURNALS] == [0, 0]
+    for journal in JOURNALS:
+        install(cluster.leader, away, journal)
+    assert put(away) == list(JOURNALS)
+    away.start(has_others=True)
+    assert not away.joinings[-1].damaged
+    catch_up(cluster, away)
+    same(cluster, away)
+
+
+def test_a_wiped_data_directory_without_other_replicas_takes_nothing() -> None:
+    cluster = busy_cluster()
+    away = cluster.machines[2]
+    catch_up(cluster, away)
+    away.split()
+    away.checkpoint()
+    held = away.disks[0].list("4")
+    wipe(away, journals=False, data=True)
+    away.start()
+    assert away.joinings[-1].damaged == {4, 9}
+    assert "segments or checkpoints are missing" in (away.following().stopped or "")
+    assert set(away.disks[0].list("4")) >= set(held)
