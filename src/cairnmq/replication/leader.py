@@ -156,11 +156,11 @@ class JournalLeader:
             return UnknownEpoch()
         if registered.broker_epoch > asked.follower.broker_epoch:
             return StaleBroker()
+        if asked.end < self.first:  # whatever the follower has there, nothing here tells whether it is the same
+            return Gone(self.first)
         parting = self.history.parting(asked.last_epoch, asked.end)
         if parting is not None:
             return Diverging(parting)
-        if asked.end < self.first:
-            return Gone(self.first)
         self._progress.count(asked, self.history.end, now_ms)
         self._advance()
         sync = asked.synced < self.sync_wanted(view, now_ms)
