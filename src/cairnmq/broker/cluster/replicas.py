@@ -13,16 +13,20 @@ from typing import TYPE_CHECKING, Protocol
 
 from cairnmq.broker.cluster.fetch_service import FetchService
 from cairnmq.broker.cluster.fetchers import Fetchers
+from cairnmq.broker.cluster.install_service import InstallService
+from cairnmq.broker.cluster.installer import Installer, Wanted
 from cairnmq.broker.cluster.journal_copying import JournalCopying
 from cairnmq.broker.cluster.journal_replica import JournalReplica
 from cairnmq.broker.cluster.led_coordinators import LedCoordinators
 from cairnmq.broker.cluster.replica_notes import ReplicaNotes
 from cairnmq.broker.cluster.replica_state import ReplicaState
+from cairnmq.broker.internal.link import Link
 from cairnmq.broker.leadership import NOBODY, JournalView, KnownBroker, Leadership
 from cairnmq.errors import Fault
 from cairnmq.metadata.cluster_image import ClusterImage
 from cairnmq.replication.leader import LeaderSettings
 from cairnmq.replication.records import ClusterView, JournalRecord, Member, Proposal, PublishedEnd
+from cairnmq.settings.broker import BrokerConfig
 from cairnmq.storage.api.serving import WritePath
 
 if TYPE_CHECKING:
@@ -63,6 +67,8 @@ class Replicas:
         now_ms: Callable[[], int],
         wall_ms: Callable[[], int],
         must_restart: Callable[[], None],
+        install_link: Callable[[int], Link | None],
+        config: Callable[[], BrokerConfig],
     ) -> None:
         self.settings = settings
         self.session_ms = session_ms
@@ -72,6 +78,17 @@ class Replicas:
         self.by_journal: dict[int, JournalReplica] = {}
         self.service = FetchService(self.by_journal, store.engine, self._seen_view)
         self.fetchers = Fetchers(self._unsplit)
+        self.install_link = install_link
+        self.installer = Installer(
+            store, self, rate=lambda: config().follower_replication_throttled_rate, now_ms=now_ms
+        )
+        self.installs = InstallService(
+            self.by_journal,
+            store,
+            rate=lambda: config().leader_replication_throttled_rate,
+            checkpoint_ms=lambda: config().cairn_checkpoint_interval_ms,
+            now_ms=now_ms,
+        )
         self._member: Member | None = None
         self._store = store
         self._metadata = metadata
@@ -100,6 +117,7 @@ class Replicas:
         for task in self._ticks:
             task.cancel()
         await asyncio.gather(*self._ticks, return_exceptions=True)
+        await self.installer.close()
         await self.fetchers.close()
         for replica in self.by_journal.values():
             await replica.close()
@@ -163,6 +181,13 @@ class Replicas:
     def unfollow(self, copying: JournalCopying) -> None:
         self.fetchers.unfollow(copying)
 
+    def install(self, copying: JournalCopying, me: Member, record: JournalRecord) -> None:
+        assert record.leader is not None
+        self.installer.want(Wanted(copying, me, record.epoch, record.leader.broker))
+
+    def end_install(self, journal: int) -> Awaitable[None]:
+        return self.installer.end(journal)
+
     def has_news(self, replica: JournalReplica) -> None:
         self.service.wake(replica.number)
 
@@ -203,6 +228,7 @@ class Replicas:
             view = self._seen_view()
             if view is None:
                 continue
+            self.installs.expire()
             for replica in list(self.by_journal.values()):
                 try:
                     replica.look_after(view)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from bisect import bisect_left
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 
 from msgspec import Struct
@@ -17,16 +18,21 @@ ATTEMPTS = 5
 
 
 class Snapshot(Struct, frozen=True):
-    """As of `mark`. `pieces`: rows and facts as frames of a checkpoint. `ends`: by queue that has records, in the order
-    of the ids, the offset behind them."""
+    """As of `mark`. `pieces`: rows and facts as frames of a checkpoint. `order`: ids of queues that have records."""
 
     mark: JournalMark
     pieces: list[bytes]
     rows: dict[int, QueueRow]
+    order: list[int]
 
-    def queues_from(self, queue_id: int) -> list[int]:
+    @property
+    def records(self) -> int:
+        """Offsets of all queues, from their log starts on."""
+        return sum(self.rows[each].end - self.rows[each].log_start for each in self.order)
+
+    def queues_from(self, queue_id: int) -> Sequence[int]:
         """Queues with records, from this one on."""
-        return sorted(each for each, row in self.rows.items() if each >= queue_id and row.log_start < row.end)
+        return self.order[bisect_left(self.order, queue_id) :]
 
 
 def take_snapshot(disk: Disk, journal: int, queues: Collection[int], slots: Collection[int]) -> Snapshot:
@@ -38,7 +44,8 @@ def take_snapshot(disk: Disk, journal: int, queues: Collection[int], slots: Coll
     part = CheckpointImage()
     part.queues = {queue_id: row for queue_id, row in image.queues.items() if queue_id in queues}
     part.keyed = {place: row for place, row in image.keyed.items() if row.queue_id in slots}
-    return Snapshot(mark, [checkpoint_frame(PART, rows) for rows in parts_of(part)], part.queues)
+    order = sorted(queue_id for queue_id, row in part.queues.items() if row.log_start < row.end)
+    return Snapshot(mark, [checkpoint_frame(PART, rows) for rows in parts_of(part)], part.queues, order)
 
 
 def _loaded(disk: Disk) -> CheckpointImage:

@@ -12,9 +12,10 @@ from msgspec import Struct
 
 from cairnmq.errors import Corrupt, ErrorCode, Refusal
 from cairnmq.storage.batches.batch_run import NotCached
-from cairnmq.storage.files.format import Aborted, QueueRow
+from cairnmq.storage.files.format import Aborted, QueueRow, txn_index_bytes
 from cairnmq.storage.live.queue import Queue
 from cairnmq.storage.live.reads import Batches, Reads
+from cairnmq.storage.segments.txn_index import parse
 from cairnmq.types import Buffer
 
 
@@ -32,6 +33,16 @@ class Run(Struct, frozen=True):
     size: int = 0
     is_last: bool = False
     aborted: Sequence[Aborted] = ()
+
+
+def aborted_bytes(run: Run) -> bytes:
+    """In the form of a `.txnindex`."""
+    return txn_index_bytes(run.aborted)
+
+
+def read_aborted(data: bytes, name: str) -> list[Aborted]:
+    """Of these bytes, checked. `name`: for a message."""
+    return list(parse(data, name))
 
 
 class SnapshotSource(Protocol):

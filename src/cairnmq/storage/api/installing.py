@@ -1,0 +1,19 @@
+"""What a broker uses to give a journal with all records of its queues to another replica, and to take it over."""
+
+from __future__ import annotations
+
+from cairnmq.storage.files.format import JournalMark
+from cairnmq.storage.install.snapshot import Snapshot, take_snapshot
+from cairnmq.storage.install.snapshot_reads import Run, aborted_bytes, read_aborted, read_run
+from cairnmq.storage.install.staged_install import StagedInstall
+
+__all__ = [
+    "JournalMark",
+    "Run",
+    "Snapshot",
+    "StagedInstall",
+    "aborted_bytes",
+    "read_aborted",
+    "read_run",
+    "take_snapshot",
+]
