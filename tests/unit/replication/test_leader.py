@@ -6,7 +6,15 @@ from msgspec.structs import replace
 
 from cairnmq.replication.history import EpochEnd, EpochHistory
 from cairnmq.replication.leader import JournalLeader, LeaderSettings
-from cairnmq.replication.messages import Accepted, Diverging, FencedEpoch, FetchPosition, StaleBroker, UnknownEpoch
+from cairnmq.replication.messages import (
+    Accepted,
+    Diverging,
+    FencedEpoch,
+    FetchPosition,
+    Gone,
+    StaleBroker,
+    UnknownEpoch,
+)
 from cairnmq.replication.records import BrokerRecord, ClusterView, JournalRecord, Kept, Member
 
 ME, B, C = Member(1, 11), Member(2, 12), Member(3, 13)
@@ -195,3 +203,12 @@ def test_a_producer_that_waits_for_a_sync_makes_followers_sync() -> None:
     one.durable_wanted = 150
     assert asks(one, B, 150, 120) == Accepted(90, 80, sync=True, sent_ms=10)
     assert asks(one, C, 150, 150) == Accepted(150, 120, sync=False, sent_ms=10)
+
+
+def test_what_is_before_the_own_beginning_is_gone_whatever_epoch_it_is_of() -> None:
+    one = leader()
+    one.first = 60
+    assert asks(one, B, 59, 59) == Gone(60)
+    old = FetchPosition(B, 5, 30, 2, 30)
+    assert one.fetched(old, cluster(), 10) == Gone(60), "its epochs say nothing about what is not here"
+    assert isinstance(asks(one, B, 60, 60), Accepted)

@@ -177,7 +177,11 @@ class JournalCopying:
     async def _cut(self, follower: JournalFollower, to: int) -> None:
         state = self.state
         if to < state.split_end:
-            self._install(follower, f"its queue logs have records from position {to} on that the leader lacks")
+            why = f"its queue logs have records from position {to} on that the leader lacks"
+            if follower.record.unclean > follower.known.epoch:  # a person has given them up
+                self._install(follower, why)
+            else:
+                self._stay_out(follower, why)
             return
         before = max((epoch for epoch, start in state.history.starts() if start < to), default=0)
         log.warning(

@@ -168,6 +168,13 @@ class Desk:
     def unfollow(self, copying: JournalCopying) -> None:
         self.told.append("follows nobody")
 
+    def install(self, copying: JournalCopying, me: Member, record: JournalRecord) -> None:
+        self.told.append(f"is installed from {record.leader.broker if record.leader else None}")
+
+    async def end_install(self, journal: int) -> None:
+        await asyncio.sleep(0)
+        self.told.append("is not installed")
+
     def has_news(self, replica: JournalReplica) -> None:
         self.told.append("news")
         self.on_news(replica.number)
