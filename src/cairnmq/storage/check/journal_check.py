@@ -83,7 +83,10 @@ class JournalCheck:
         if self.mark is not None and self.mark.seed:
             reader.seed = self.mark.seed
         if not reader.bases:
-            if split > 0:
+            if split > 0 and self._is_copied and reader.synced_end() <= split:
+                self.end = split  # as after an install; the next start copies on from there
+                yield note(place, f"no segments; it goes on at position {split}, where the checkpoint is")
+            elif split > 0:
                 self.damaged = True
                 yield Finding(place, f"no segments, but the checkpoint is at position {split}")
             elif known := reader.synced_end():

@@ -8,7 +8,7 @@ from functools import partial
 from msgspec import Struct
 
 from cairnmq.replication.controller import ControllerMemory, decide
-from cairnmq.replication.follower import Append, Cut, JournalFollower, Reread, Stop
+from cairnmq.replication.follower import Append, Cut, Install, JournalFollower, Reread, Stop
 from cairnmq.replication.leader import JournalLeader, LeaderSettings
 from cairnmq.replication.lease import Lease
 from cairnmq.replication.messages import Accepted, FetchPosition, FetchReply
@@ -423,12 +423,18 @@ class BrokerProcess(Process):
                 self.sync(hosted)
         elif isinstance(step, Cut):
             self.cut(hosted, follower, step.to)
+        elif isinstance(step, Install):
+            self.install(hosted, follower)
         elif isinstance(step, Stop):
             raise Broken(f"broker {self.id}, journal {journal}: {step.reason}")
         elif isinstance(step, Reread) and self.id not in self.shared.store.cut_off:
             self.see(self.shared.store.view(), self.shared.store.controller)
         if hosted.follower is follower and hosted.asked is asked and not isinstance(step, Reread):
             self.ask(hosted, follower)
+
+    def install(self, hosted: Hosted, follower: JournalFollower) -> None:
+        """Nothing is gone here: journals are kept whole."""
+        raise Broken(f"broker {self.id}, journal {hosted.number}: position {hosted.disk.end} is gone on the leader")
 
     def cut(self, hosted: Hosted, follower: JournalFollower, to: int) -> None:
         """A sync under way says nothing about what is appended in the place of what was cut."""

@@ -20,12 +20,16 @@ class ModelEntry(Struct, frozen=True, gc=False):
 
 
 class ModelJournal:
-    """One replica's journal: entries, how many of them are synced, and the ends that its checkpoint knows."""
+    """One replica's journal: entries, how many of them are synced, and the ends that its checkpoint knows. What is
+    below `split` is in queue logs too; the journal's own files begin at `first`. `staged`: an install that is whole,
+    as the entries below its position."""
 
     def __init__(self) -> None:
         self.entries: list[ModelEntry] = []
         self.synced = 0
         self.known = KnownEnds()  # in the last checkpoint
+        self.first = self.split = 0
+        self.staged: list[ModelEntry] | None = None
 
     @property
     def end(self) -> int:
@@ -33,11 +37,14 @@ class ModelJournal:
         return self.entries[-1].end if self.entries else 0
 
     def history(self) -> EpochHistory:
-        """As recovery finds it."""
+        """As recovery finds it: of the files. Without any, the checkpoint tells the epoch of the last entry."""
         history = EpochHistory()
         for entry in self.entries:
-            history.begin(entry.epoch, entry.start)
-            history.extend(entry.end)
+            if entry.end > self.first:
+                history.begin(entry.epoch, entry.start)
+                history.extend(entry.end)
+        if self.entries and not history.end:
+            history.begin(self.entries[-1].epoch, self.end)
         return history
 
     def append(self, entry: ModelEntry) -> None:
@@ -64,7 +71,28 @@ class ModelJournal:
         del self.entries[random.randint(kept, len(self.entries)) :]
 
     def recover(self) -> None:
-        """Recovery syncs what it found."""
+        """An install that is whole is put in place. Recovery syncs what it found."""
+        if self.staged is not None:
+            self.entries, self.staged, self.known = self.staged, None, KnownEnds()
+            self.first = self.split = self.end
+        self.synced = self.end
+
+    def retain(self, first: int, split: int) -> None:
+        """More is in queue logs, and so less in the journal."""
+        self.split = max(self.split, split)
+        self.first = max(self.first, min(first, self.split))
+
+    def lose_journal(self) -> None:
+        """Its disk; queue logs are on another one."""
+        self.entries = [entry for entry in self.entries if entry.end <= self.split]
+        self.first, self.known, self.synced, self.staged = self.split, KnownEnds(), self.end, None
+
+    def lose_queue_logs(self) -> None:
+        """What is left of the journal means nothing without them, unless all of it is there."""
+        self.staged = None
+        if self.first:
+            self.entries, self.known = [], KnownEnds()
+        self.first = self.split = 0
         self.synced = self.end
 
 

@@ -163,9 +163,13 @@ class ReplicaWorld:
         machine = self.machines[broker]
         for journal in machine.journals.values():
             journal.recover()
-        process = BrokerProcess(machine, self.shared)
+        process = self.process_on(machine)
         self.shared.processes[broker] = process
         process.start()
+
+    def process_on(self, machine: Machine) -> BrokerProcess:
+        """A new one."""
+        return BrokerProcess(machine, self.shared)
 
     def _strike(self) -> None:
         for _ in range(self.random.randint(1, 3)):

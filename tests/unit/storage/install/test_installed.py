@@ -7,11 +7,13 @@ from collections.abc import Sequence
 import pytest
 
 from cairnmq.settings.topic import Model
+from cairnmq.storage.check.journal_check import JournalCheck
 from cairnmq.storage.checkpoint.checkpoint import load_checkpoint
-from cairnmq.storage.files.format import INSTALLS, PACK_SUFFIX, PACKS, numbered, pack_name
+from cairnmq.storage.files.format import INSTALLS, PACK_SUFFIX, PACKS, SyncedEnd, numbered, pack_name
 from cairnmq.storage.install.install_files import found_installs, install_directory, rows_name
 from cairnmq.storage.install.installed import put_in_place
 from cairnmq.storage.journal.replica_note import read_replica_note
+from cairnmq.storage.journal.synced_end import synced_name
 from cairnmq.storage.packs.pack_set import PackSet
 from unit.storage.cluster_harness import JOURNALS, Cluster, Machine
 from unit.storage.install.install_harness import (
@@ -274,3 +276,15 @@ def test_a_wiped_data_directory_without_other_replicas_takes_nothing() -> None:
     assert away.joinings[-1].damaged == {4, 9}
     assert "segments or checkpoints are missing" in (away.following().stopped or "")
     assert set(away.disks[0].list("4")) >= set(held)
+
+
+def test_a_journal_without_files_is_no_damage_to_verify() -> None:
+    cluster, away = lagging()
+    install(cluster.leader, away)
+    assert put(away) == [4]
+    mark = load_checkpoint(away.disks[1]).marks[4]
+    told = list(JournalCheck(away.disks[0], 4, mark, "j").findings())
+    assert [each.is_note for each in told] == [True] and f"goes on at position {mark.split}" in told[0].text
+    away.disks[0].open_in_place(synced_name(4)).write_at(0, SyncedEnd(4, 5, mark.seed, mark.split + 1).sealed())
+    told = list(JournalCheck(away.disks[0], 4, mark, "j").findings())
+    assert not told[0].is_note, "its disk had more"
