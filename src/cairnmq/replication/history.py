@@ -33,6 +33,11 @@ class EpochHistory:
         """Of the last entry; 0 of an empty journal."""
         return self._epochs[-1] if self._epochs else 0
 
+    def reaches(self, epoch: int) -> bool:
+        """Whether this tells anything of that epoch: journals lose their beginnings, and with them what epochs those
+        were of."""
+        return bool(self._epochs) and self._epochs[0] <= epoch
+
     def starts(self) -> list[tuple[int, int]]:
         """Every epoch with its first position."""
         return list(zip(self._epochs, self._starts, strict=True))

@@ -156,7 +156,8 @@ class JournalLeader:
             return UnknownEpoch()
         if registered.broker_epoch > asked.follower.broker_epoch:
             return StaleBroker()
-        if asked.end < self.first:  # whatever the follower has there, nothing here tells whether it is the same
+        # Whatever the follower has there, nothing here tells whether it is the same.
+        if asked.end < self.first or (self.first and not self.history.reaches(asked.last_epoch)):
             return Gone(self.first)
         parting = self.history.parting(asked.last_epoch, asked.end)
         if parting is not None:

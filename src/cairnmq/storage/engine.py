@@ -271,12 +271,12 @@ class Engine:
         return path
 
     def histories(self, journal: int) -> tuple[list[tuple[int, int]], int]:
-        """Each epoch with its first position, and where the journal ends. Blocks. Of one without files, as after an
-        install, the checkpoint tells the epoch of its last entry."""
-        held = self.paths[journal].journal
+        """Each epoch with its first position, and where the journal ends. Blocks. Where the files begin at the
+        checkpoint, that tells the epoch of the entry before them, whose last byte is known to be of it."""
+        held, mark = self.paths[journal].journal, self.image.marks.get(journal)
         starts = epoch_starts(held)
-        if not starts and held.end:
-            starts = [(self.scans[journal].epoch, held.end)]
+        if mark is not None and mark.split and held.start == mark.split and (not starts or mark.epoch < starts[0][0]):
+            starts.insert(0, (mark.epoch, mark.split - 1))
         return starts, held.end
 
     def file_ranges(self, journal: int, position: int, max_bytes: int) -> list[FileRange]:

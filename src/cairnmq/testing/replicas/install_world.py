@@ -8,7 +8,7 @@ from cairnmq.replication.follower import JournalFollower
 from cairnmq.replication.messages import FetchPosition
 from cairnmq.replication.records import Kept
 from cairnmq.testing.replicas.broker_process import BrokerProcess, Hosted
-from cairnmq.testing.replicas.judge import Broken
+from cairnmq.testing.replicas.judge import Acks, Broken
 from cairnmq.testing.replicas.machine import Machine, ModelEntry
 from cairnmq.testing.replicas.world import ReplicaWorld
 
@@ -120,7 +120,8 @@ class InstallWorld(ReplicaWorld):
     def __init__(self, seed: int) -> None:
         self.installs = Random(~seed)
         super().__init__(seed)
-        self.wipes = self.installs.random() < 0.8
+        # after a wipe a person would have to decide whether what was never synced elsewhere may be lost
+        self.wipes = Acks.INTERVAL not in self.shape.acks and self.installs.random() < 0.8
 
     def process_on(self, machine: Machine) -> BrokerProcess:
         return InstallingProcess(machine, self)
@@ -141,6 +142,13 @@ class InstallWorld(ReplicaWorld):
         else:
             super()._strike_once()
 
+    def _damage(self) -> None:
+        """It does not ask whether others have lost theirs."""
+        if self.wipes:
+            self.wipe()
+        else:
+            super()._damage()
+
     def wipe(self) -> None:
         """A broker loses one disk or both, and starts on empty ones. Not one whose records nobody else may have."""
         broker = self.installs.choice(list(self.machines))
@@ -148,7 +156,7 @@ class InstallWorld(ReplicaWorld):
         for number in machine.journals:
             record = self.store.journals[number].record
             others = [member.broker for member in record.isr if member.broker != broker]
-            if not any(number not in self.machines[other].damaged for other in others):
+            if len(others) < 2 or any(number in self.machines[other].damaged for other in others):
                 return
         self.counts["wipes"] += 1
         self._end(broker)

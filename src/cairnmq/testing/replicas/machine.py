@@ -37,14 +37,16 @@ class ModelJournal:
         return self.entries[-1].end if self.entries else 0
 
     def history(self) -> EpochHistory:
-        """As recovery finds it: of the files. Without any, the checkpoint tells the epoch of the last entry."""
+        """As recovery finds it: of the files. Where they begin at the checkpoint, that tells the epoch before them."""
         history = EpochHistory()
+        before = [entry for entry in self.entries if entry.end <= self.first == self.split]
+        if before:
+            history.begin(before[-1].epoch, self.first - 1)
+            history.extend(self.first)
         for entry in self.entries:
             if entry.end > self.first:
                 history.begin(entry.epoch, entry.start)
                 history.extend(entry.end)
-        if self.entries and not history.end:
-            history.begin(self.entries[-1].epoch, self.end)
         return history
 
     def append(self, entry: ModelEntry) -> None:
