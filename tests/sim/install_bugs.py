@@ -37,19 +37,6 @@ def the_snapshot_is_taken_at_the_end_of_the_journal(patch: pytest.MonkeyPatch) -
     patch.setattr(InstallingProcess, "snapshot", snapshot)
 
 
-def a_lost_disk_is_not_registered(patch: pytest.MonkeyPatch) -> None:
-    """So an empty replica may be elected when all have restarted."""
-    wipe = InstallWorld.wipe
-
-    def silent(world: InstallWorld) -> None:
-        before = {broker: set(machine.damaged) for broker, machine in world.machines.items()}
-        wipe(world)
-        for broker, machine in world.machines.items():
-            machine.damaged = before[broker]
-
-    patch.setattr(InstallWorld, "wipe", silent)
-
-
 def the_clean_stop_survives_the_disk(patch: pytest.MonkeyPatch) -> None:
     """The emptied replica keeps its place in the ISR."""
     wipe = InstallWorld.wipe

@@ -7,6 +7,7 @@ import logging
 import sys
 import time
 
+from cairnmq.testing.replicas.install_world import InstallWorld
 from cairnmq.testing.replicas.stored_world import StoredWorld
 from cairnmq.testing.replicas.world import ReplicaWorld
 from cairnmq.testing.sim_coordinators import CoordinatorWorld
@@ -49,6 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
             total.add(run_seed(seed, steps=options.steps, trace=options.trace, world=world))
             for cluster in range(seed * CLUSTERS, (seed + 1) * CLUSTERS):
                 ReplicaWorld(cluster).run()
+                InstallWorld(cluster).run()
                 StoredWorld(cluster).run()
                 clusters += 1
         except Exception:

@@ -111,7 +111,7 @@ class InstallingProcess(BrokerProcess):
             return
         hosted.disk.staged = entries
         self.world.counts["installs"] += 1
-        self.later(self.world.installs.choice([5, 50, 500]), lambda: self.world.restart(self))
+        self.later(self.world.installs.choice([5, 50, 500, 4_000]), lambda: self.world.restart(self))
 
 
 class InstallWorld(ReplicaWorld):
