@@ -36,6 +36,7 @@ LINK_SECONDS = 20.0
 LOOK_SECONDS = 0.1
 RETRY_SECONDS = 2.0
 TOLD_SECONDS = 10.0
+TOGETHER_SECONDS = 15.0  # that one which is whole waits for others; its leader holds the journal for longer
 
 
 class InstallPorts(Protocol):
@@ -56,7 +57,7 @@ class Wanted(Struct, frozen=True):
 
 
 class Installer:
-    """`rate`: bytes per second. As long as anything of an install is on the disk, its replica follows and leads
+    """`rate`: bytes per second. Journals that are whole within a short time share one start. As long as anything of an install is on the disk, its replica follows and leads
     nothing: what it took meanwhile would be lost with the next start."""
 
     def __init__(
@@ -70,6 +71,8 @@ class Installer:
         self._task: asyncio.Task[None] | None = None
         self._current: int | None = None  # the journal that is taken over now
         self._throttle = Throttle()
+        self._whole: dict[int, StagedInstall] = {}
+        self._restart: asyncio.TimerHandle | None = None
         self.steps: InstallSteps | None = None
         self.bytes_taken = 0
 
@@ -85,16 +88,19 @@ class Installer:
         self._go_on()
 
     def _go_on(self) -> None:
-        if self._task is None and self._wanted:
-            wanted = next(iter(self._wanted.values()))
+        if self._task is not None:
+            return
+        wanted = next((each for number, each in self._wanted.items() if number not in self._whole), None)
+        if wanted is not None:
             self._current = wanted.copying.number
             self._task = asyncio.get_running_loop().create_task(self._run(wanted))
             self._task.add_done_callback(self._over)
+        elif self._whole:
+            self._ports.must_restart()
 
     def _over(self, task: asyncio.Task[None]) -> None:
         self._task = self._current = None
-        if task.cancelled() or task.exception() is not None:
-            self._go_on()
+        self._go_on()
 
     async def end(self, journal: int) -> None:
         """Its record has another epoch. Nothing is left of it on return."""
@@ -102,12 +108,17 @@ class Installer:
         if task is not None and self._current == journal:
             task.cancel()
             await asyncio.wait([task])
+        whole = self._whole.pop(journal, None)
+        if whole is not None:
+            await _on_thread(whole.abandon)
         if wanted is not None:
             wanted.copying.state.installing = ""
 
     async def close(self) -> None:
         """What is not whole goes."""
         self._wanted.clear()
+        if self._restart is not None:
+            self._restart.cancel()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -139,9 +150,11 @@ class Installer:
             raise
         finally:
             self.steps = None
+        self._whole[state.number] = staged
         state.installing = "taken over; the broker starts again with it"
         log.warning("journal %d: %s", state.number, state.installing)
-        self._ports.must_restart()
+        if self._restart is None:
+            self._restart = asyncio.get_running_loop().call_later(TOGETHER_SECONDS, self._ports.must_restart)
 
     async def _take(self, wanted: Wanted, steps: InstallSteps) -> None:
         state, loop, told_at = wanted.copying.state, asyncio.get_running_loop(), 0.0
