@@ -57,8 +57,9 @@ class Wanted(Struct, frozen=True):
 
 
 class Installer:
-    """`rate`: bytes per second. Journals that are whole within a short time share one start. As long as anything of an install is on the disk, its replica follows and leads
-    nothing: what it took meanwhile would be lost with the next start."""
+    """`rate`: bytes per second. Journals that are whole within a short time share one start. As long as anything of an
+    install is on the disk, its replica follows and leads nothing: what it took meanwhile would be lost with the next
+    start."""
 
     def __init__(
         self, store: Store, ports: InstallPorts, *, rate: Callable[[], int], now_ms: Callable[[], int]
@@ -73,6 +74,7 @@ class Installer:
         self._throttle = Throttle()
         self._whole: dict[int, StagedInstall] = {}
         self._restart: asyncio.TimerHandle | None = None
+        self._is_closed = False
         self.steps: InstallSteps | None = None
         self.bytes_taken = 0
 
@@ -88,7 +90,7 @@ class Installer:
         self._go_on()
 
     def _go_on(self) -> None:
-        if self._task is not None:
+        if self._task is not None or self._is_closed:
             return
         wanted = next((each for number, each in self._wanted.items() if number not in self._whole), None)
         if wanted is not None:
@@ -111,17 +113,23 @@ class Installer:
         whole = self._whole.pop(journal, None)
         if whole is not None:
             await _on_thread(whole.abandon)
+        if not self._whole:
+            self._cancel_restart()
         if wanted is not None:
             wanted.copying.state.installing = ""
 
     async def close(self) -> None:
         """What is not whole goes."""
-        self._wanted.clear()
-        if self._restart is not None:
-            self._restart.cancel()
+        self._is_closed = True
+        self._cancel_restart()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
+
+    def _cancel_restart(self) -> None:
+        if self._restart is not None:
+            self._restart.cancel()
+            self._restart = None
 
     async def _run(self, wanted: Wanted) -> None:
         """Until it is done; then the broker is about to start again."""
