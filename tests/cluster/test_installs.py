@@ -77,3 +77,35 @@ def firsts_of(directory: Path) -> dict[str, int]:
         for each in directory.iterdir()
         if each.is_dir()
     }
+
+
+LATER = [pytest.param(point, marks=pytest.mark.long) for point in ("install-complete", "install-packs-moved")]
+
+
+@pytest.mark.parametrize("point", ["", "install-journal-removed", *LATER])
+def test_a_broker_that_dies_meanwhile_begins_again(point: str, make_cluster: Callable[..., Cluster]) -> None:
+    """While it receives, or at a step of the start that puts it in place."""
+    cluster = make_cluster(settings=LITTLE_KEPT, direct=True)
+    broker = cluster.brokers[3]
+    world = World(cluster, Counter(), [manner for manner in MANNERS if not manner.weak])
+    with world.lived_in():
+        world.goes_on(300)
+        cluster.kill(3)
+        world.goes_on(300)
+        wait_until(lambda: removed(cluster), SYNC_SECONDS, "a journal that begins later")
+        wipe_both(broker.data)
+        broker.settings |= {"cairn.fault.point": point} if point else {"follower.replication.throttled.rate": "500"}
+        cluster.revive(3)
+        if point:
+            wait_until(lambda: not broker.running, SYNC_SECONDS, f"its death at {point}")
+        else:
+            wait_until(lambda: list((broker.data / "installs").glob("*/*.pack")), SYNC_SECONDS, "some of an install")
+        cluster.kill(3)
+        del broker.settings["cairn.fault.point" if point else "follower.replication.throttled.rate"]
+        world.goes_on(50)
+        cluster.revive(3)
+        cluster.wait_in_sync()
+        world.goes_on()
+    assert installs(cluster, 3) > 0
+    cluster.stop()
+    cluster.verify()

@@ -77,6 +77,9 @@ METRICS: dict[str, Metric] = {
     "cairn_replica_lag_seconds": Metric(
         "gauge", CLUSTER, "Time since a replica had all of a journal that this broker leads.", ("journal", "replica")
     ),
+    "cairn_install_progress_ratio": Metric(
+        "gauge", CLUSTER, "Share of the records that are there, of a journal that is taken over.", ("journal",)
+    ),
     "cairn_journal_end_bytes": Metric("gauge", STORAGE, "End position of a journal.", ("journal",)),
     "cairn_journal_size_bytes": Metric("gauge", STORAGE, "Size of a journal on disk.", ("journal",)),
     "cairn_split_lag_bytes": Metric(

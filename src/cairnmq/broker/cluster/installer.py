@@ -83,6 +83,14 @@ class Installer:
         """Brokers to which links are needed."""
         return {wanted.leader for wanted in self._wanted.values()}
 
+    def shares(self) -> dict[int, float]:
+        """Of each journal that is wanted, how much is there: 0 to 1."""
+        current = self._current if self.steps is not None else None
+        return {
+            number: 1.0 if number in self._whole else self.steps.share if self.steps and number == current else 0.0
+            for number in self._wanted
+        }
+
     def want(self, wanted: Wanted) -> None:
         """Until it is done, or `end`."""
         self._wanted[wanted.copying.number] = wanted

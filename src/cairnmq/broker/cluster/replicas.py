@@ -229,6 +229,7 @@ class Replicas:
             if view is None:
                 continue
             self.installs.expire()
+            self._leadership.installs = self.installer.shares()
             for replica in list(self.by_journal.values()):
                 try:
                     replica.look_after(view)

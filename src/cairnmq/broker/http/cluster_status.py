@@ -43,6 +43,8 @@ def cluster_metrics(ctx: Context, out: Exposition) -> None:
         "cairn_out_of_sync_replicas",
         [Sample(_missing(view), labels) for labels, view in views],
     )
+    installs = [Sample(share, _of(journal)) for journal, share in leadership.installs.items()]
+    out.series("cairn_install_progress_ratio", installs)
     lags = [] if ctx.cluster_report is None else _lags(ctx.cluster_report())
     out.series("cairn_replica_lag_bytes", [Sample(behind, labels) for labels, behind, _ in lags])
     out.series("cairn_replica_lag_seconds", [Sample(ms / 1000, labels) for labels, _, ms in lags if ms >= 0])
