@@ -43,7 +43,7 @@ def nothing(data: Path) -> None:
 
 
 def installs(cluster: Cluster, node: int) -> int:
-    return cluster.brokers[node].log().count("goes on as it was taken over from its leader")
+    return cluster.brokers[node].log().count("continues with what was taken over from its leader")
 
 
 @pytest.mark.parametrize("wipe", [wipe_journals, wipe_data, wipe_both, nothing])

@@ -154,8 +154,8 @@ async def join_storage(
     engine = await asyncio.to_thread(joining.run)
     seconds = clock() - started
     assert joining.member is not None
-    for journal in engine.installed:
-        log.info("journal %d: goes on as it was taken over from its leader", journal)
+    for journal in engine.hosting.installed if engine.hosting is not None else ():
+        log.info("journal %d: continues with what was taken over from its leader", journal)
     log.info(
         "cairn %s (%s): recovered %d %s in %.3f s%s, registered as broker %d under epoch %d",
         __version__,

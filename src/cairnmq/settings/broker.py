@@ -116,8 +116,6 @@ class BrokerConfig(Struct, frozen=True, kw_only=True):
     cairn_journal_retention_bytes: int = 0
     cairn_unsplit_bytes_max: int = 1024**3
     cairn_unsplit_entries_max: int = 1_000_000
-    leader_replication_throttled_rate: int = 2**63 - 1
-    follower_replication_throttled_rate: int = 64 * 1024**2
     cairn_split_enable: bool = True
     cairn_reserve_bytes: int = 4 * 1024 * 1024
     cairn_checkpoint_interval_ms: int = 5000

@@ -89,7 +89,6 @@ class Engine:
         self.config = config
         self.epoch = epoch  # of this start
         self.hosting = hosting  # None: one node, which leads all of its journals
-        self.installed: list[int] = []  # journals that this start has put in place
         self.was_clean = was_clean  # the process before stopped in order, and nothing is missing of its journals
         self.epochs = {number: path.journal.epoch for number, path in paths.items()}  # under which each is led
         self.split = {number: scan.start for number, scan in scans.items()}
@@ -99,9 +98,6 @@ class Engine:
         for place in self.pack_set.damages():
             self.damages.add(place)
         self.serial = image.serial  # of the checkpoint that this broker goes by
-        self.pins: dict[int, int] = {}  # by journal: another replica needs it from here on, for now
-        self._rewrites: dict[int, int] = {}  # how often the segments of a queue were replaced
-        self._pack_rewrites = 0  # how often packs were
         self._resume = Resume(dict(self.split), serial=self.serial)
         # segments that a power loss may have left, all or some, until the splitter has opened the log
         self._left_over = {
@@ -190,8 +186,7 @@ class Engine:
         `next_queue`: `specs` has all queues with smaller ids that exist. `slots`: of coordinators, in a journal. An
         install that is whole is put in place before anything is read."""
         specs = list(specs)
-        hosted = {number: _belongs(number, specs, slots) for number in journals}
-        installed = put_in_place(journal_disk, read_disk, hosted)
+        installed = put_in_place(journal_disk, read_disk, _belongs(journals, specs, slots))
         image = load_checkpoint(read_disk)
         refuse_unfinished(journal_disk, image)
         queues = live_queues(specs, image)
@@ -225,13 +220,12 @@ class Engine:
             next_queue=next_queue,
             seed=seed,
             segment_bytes=segment_bytes,
+            installed=installed,
         )
         epoch = member.broker_epoch
-        engine = cls(
+        return cls(
             read_disk, image, queues, paths, found.keyed, found.scans, config, epoch, hosting, was_clean=is_clean
         )
-        engine.installed = installed
-        return engine
 
     def end(self) -> None:
         """The last step of a stop: if nothing is in journals alone, that is noted down for the next start. In a cluster
@@ -348,16 +342,17 @@ class Engine:
         for number, position in hosted.items():
             reach("journal-delete")
             floor = position - self.config.retain_bytes
-            self.paths[number].journal.remove_below(min(floor, self.pins.get(number, floor)))
+            pins = self.hosting.pins if self.hosting is not None else {}
+            self.paths[number].journal.remove_below(min(floor, pins.get(number, floor)))
 
     def _go_by(self, published: Published) -> None:
         """The only way by which this broker learns where records are that it knew elsewhere: of a checkpoint that the
         splitter reports, and of one that it finds on the read disk."""
-        if not set(self.pack_set.numbers).issubset(published.packs):
-            self._pack_rewrites += 1
+        if self.hosting is not None:
+            are_packs = not set(self.pack_set.numbers).issubset(published.packs)
+            self.hosting.replaced((place.queue_id for place in published.moved), are_packs=are_packs)
         self.pack_set.replace(published.packs)
         for place in published.moved:
-            self._rewrites[place.queue_id] = self._rewrites.get(place.queue_id, 0) + 1
             if place.segments_from == NO_SEGMENTS:
                 self._left_over.pop(place.queue_id, None)
             queue = self.queues.get(place.queue_id)
@@ -410,13 +405,6 @@ class Engine:
             for base in numbered([file.rpartition("/")[2]], TXN_INDEX):
                 queue.row_sums = {b: known for b, known in (queue.row_sums or {}).items() if b != base}
 
-    def rewrites(self, queue: Queue) -> int:
-        """Of a compacted queue: grows whenever stored records of it may have gone. 0: none ever do before the log start
-        moves."""
-        if not queue.config.compact:
-            return 0
-        return 1 + self._rewrites.get(queue.queue_id, 0) + self._pack_rewrites
-
     def resume(self) -> Resume:
         """What a successor of a splitter that died alone must know."""
         return self._resume.copy()
@@ -442,5 +430,7 @@ class Engine:
         return None if queue.cut_short and found[1] in (-1, queue.end) else found
 
 
-def _belongs(journal: int, specs: Iterable[QueueSpec], slots: Callable[[int], Collection[int]]) -> Replaced:
-    return Replaced([spec for spec in specs if spec.journal == journal], slots(journal))
+def _belongs(
+    journals: Collection[int], specs: Collection[QueueSpec], slots: Callable[[int], Collection[int]]
+) -> dict[int, Replaced]:
+    return {each: Replaced([spec for spec in specs if spec.journal == each], slots(each)) for each in journals}

@@ -20,7 +20,7 @@ from cairnmq.broker.internal.peer import Peer
 from cairnmq.errors import Fault
 from cairnmq.os_errors import text_of
 from cairnmq.replication.throttle import Throttle
-from cairnmq.storage.api.installing import Run, Snapshot, aborted_bytes, read_run, take_snapshot
+from cairnmq.storage.api.installing import Hosting, Run, Snapshot, aborted_bytes, read_run, take_snapshot
 from cairnmq.storage.api.serving import Queue, ReadFailure
 from cairnmq.wire.internal import (
     INSTALL_RUNS_MAX,
@@ -78,6 +78,12 @@ class InstallService:
         self._numbers = itertools.count(1)
         self._throttle = Throttle()
 
+    @property
+    def _hosting(self) -> Hosting:
+        hosting = self._store.engine.hosting
+        assert hosting is not None
+        return hosting
+
     async def serve(self, peer: Peer, ask: InstallAsk) -> InstallAnswer:
         """A follower's step."""
         try:
@@ -113,7 +119,7 @@ class InstallService:
         """The journal is held before the checkpoint is read, so that it is there from the checkpoint on."""
         engine, journal = self._store.engine, ask.journal
         number = next(self._numbers)
-        engine.pins[journal] = min(engine.pins.get(journal, 1 << 62), engine.checkpointed[journal])
+        self._hosting.pins[journal] = min(self._hosting.pins.get(journal, 1 << 62), engine.checkpointed[journal])
         try:
             queues = {queue_id for queue_id, queue in self._store.queues.items() if queue.spec.journal == journal}
             slots = self._store.slots
@@ -141,7 +147,7 @@ class InstallService:
     def _pin(self, journal: int) -> None:
         """The journal is kept from the oldest snapshot on that somebody takes over."""
         held = [given.snapshot.mark.split for given in self._given.values() if given.journal == journal]
-        pins = self._store.engine.pins
+        pins = self._hosting.pins
         if held:
             pins[journal] = min(held)
         else:
@@ -187,14 +193,15 @@ class InstallService:
     async def _read(self, queue: Queue, snapshot: Snapshot, offset: int, room: int) -> Run:
         row = snapshot.rows[queue.queue_id]
         for _ in range(LOADS_MAX):
-            found = read_run(self._store.engine, queue, row, offset, room, cached=True)
+            rewrites = self._hosting.rewrites(queue)
+            found = read_run(self._store.engine.reads, queue, row, offset, room, cached=True, rewrites=rewrites)
             if isinstance(found, Run):
                 return found
             loaded: asyncio.Future[list[ReadFailure | None]] = asyncio.get_running_loop().create_future()
             self._store.cold_reads.load([found], loaded.set_result)
             for failure in await loaded:
                 if failure is not None:
-                    raise Fault(f"queue {queue.queue_id} at offset {offset} does not read back: {failure}")
+                    raise Fault(f"queue {queue.queue_id} at offset {offset} cannot be read: {failure}")
         raise Fault(f"queue {queue.queue_id} at offset {offset}: the disk did not give it in time")
 
     async def _settled(self) -> None:
@@ -211,7 +218,7 @@ class InstallService:
         told: list[InstallRun] = []
         parts: list[memoryview] = []
         for queue, run in runs:
-            if queue is not None and self._store.engine.rewrites(queue) != run.rewrites:
+            if queue is not None and self._hosting.rewrites(queue) != run.rewrites:
                 # What was read may lack a tombstone of what the follower has. It asks again, from the log start on.
                 if run.queue_id == ask.queue and ask.offset:
                     told.append(InstallRun(run.queue_id, run.offset, run.offset, run.log_start, run.rewrites + 1))

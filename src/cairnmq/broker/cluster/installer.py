@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
@@ -19,7 +19,7 @@ from cairnmq.broker.internal.link import Link, LinkClosed, RequestFailed
 from cairnmq.broker.internal.received import Installed
 from cairnmq.errors import Fault
 from cairnmq.os_errors import text_of
-from cairnmq.replication.records import Member
+from cairnmq.replication.records import JournalRecord, Member
 from cairnmq.replication.throttle import Throttle
 from cairnmq.storage.api.installing import StagedInstall
 from cairnmq.wire.internal import InstallAsk
@@ -39,14 +39,6 @@ TOLD_SECONDS = 10.0
 TOGETHER_SECONDS = 15.0  # that one which is whole waits for others; its leader holds the journal for longer
 
 
-class InstallPorts(Protocol):
-    """What it needs of the broker around it."""
-
-    def install_link(self, broker: int) -> Link | None: ...
-
-    def must_restart(self) -> None: ...
-
-
 class Wanted(Struct, frozen=True):
     """A replica, and whom it follows."""
 
@@ -62,10 +54,17 @@ class Installer:
     start."""
 
     def __init__(
-        self, store: Store, ports: InstallPorts, *, rate: Callable[[], int], now_ms: Callable[[], int]
+        self,
+        store: Store,
+        *,
+        link_to: Callable[[int], Link | None],
+        must_restart: Callable[[], None],
+        rate: Callable[[], int],
+        now_ms: Callable[[], int],
     ) -> None:
         self._store = store
-        self._ports = ports
+        self._link_to = link_to
+        self._must_restart = must_restart
         self._rate = rate
         self._now_ms = now_ms
         self._wanted: dict[int, Wanted] = {}
@@ -91,10 +90,11 @@ class Installer:
             for number in self._wanted
         }
 
-    def want(self, wanted: Wanted) -> None:
+    def want(self, copying: JournalCopying, me: Member, record: JournalRecord) -> None:
         """Until it is done, or `end`."""
-        self._wanted[wanted.copying.number] = wanted
-        wanted.copying.state.installing = "waiting to be taken over from its leader"
+        assert record.leader is not None
+        self._wanted[copying.number] = Wanted(copying, me, record.epoch, record.leader.broker)
+        copying.state.installing = "waiting to be taken over from its leader"
         self._go_on()
 
     def _go_on(self) -> None:
@@ -106,7 +106,7 @@ class Installer:
             self._task = asyncio.get_running_loop().create_task(self._run(wanted))
             self._task.add_done_callback(self._over)
         elif self._whole:
-            self._ports.must_restart()
+            self._must_restart()
 
     def _over(self, task: asyncio.Task[None]) -> None:
         self._task = self._current = None
@@ -170,7 +170,7 @@ class Installer:
         state.installing = "taken over; the broker starts again with it"
         log.warning("journal %d: %s", state.number, state.installing)
         if self._restart is None:
-            self._restart = asyncio.get_running_loop().call_later(TOGETHER_SECONDS, self._ports.must_restart)
+            self._restart = asyncio.get_running_loop().call_later(TOGETHER_SECONDS, self._must_restart)
 
     async def _take(self, wanted: Wanted, steps: InstallSteps) -> None:
         state, loop, told_at = wanted.copying.state, asyncio.get_running_loop(), 0.0
@@ -197,7 +197,7 @@ class Installer:
         loop = asyncio.get_running_loop()
         until = loop.time() + LINK_SECONDS
         while loop.time() < until:
-            link = self._ports.install_link(wanted.leader)
+            link = self._link_to(wanted.leader)
             if link is not None:
                 try:
                     return await link.install(ask, PATIENCE_SECONDS)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from cairnmq.broker.cluster.fetch_service import FetchService
 from cairnmq.broker.cluster.fetchers import Fetchers
 from cairnmq.broker.cluster.install_service import InstallService
-from cairnmq.broker.cluster.installer import Installer, Wanted
+from cairnmq.broker.cluster.installer import Installer
 from cairnmq.broker.cluster.journal_copying import JournalCopying
 from cairnmq.broker.cluster.journal_replica import JournalReplica
 from cairnmq.broker.cluster.led_coordinators import LedCoordinators
@@ -27,6 +27,7 @@ from cairnmq.metadata.cluster_image import ClusterImage
 from cairnmq.replication.leader import LeaderSettings
 from cairnmq.replication.records import ClusterView, JournalRecord, Member, Proposal, PublishedEnd
 from cairnmq.settings.broker import BrokerConfig
+from cairnmq.settings.cluster import FOLLOWER, LEADER, throttled_rate
 from cairnmq.storage.api.serving import WritePath
 
 if TYPE_CHECKING:
@@ -78,14 +79,18 @@ class Replicas:
         self.by_journal: dict[int, JournalReplica] = {}
         self.service = FetchService(self.by_journal, store.engine, self._seen_view)
         self.fetchers = Fetchers(self._unsplit)
-        self.install_link = install_link
         self.installer = Installer(
-            store, self, rate=lambda: config().follower_replication_throttled_rate, now_ms=now_ms
+            store,
+            link_to=install_link,
+            must_restart=must_restart,
+            rate=lambda: throttled_rate(config(), FOLLOWER),
+            now_ms=now_ms,
         )
+        self.install, self.end_install = self.installer.want, self.installer.end
         self.installs = InstallService(
             self.by_journal,
             store,
-            rate=lambda: config().leader_replication_throttled_rate,
+            rate=lambda: throttled_rate(config(), LEADER),
             checkpoint_ms=lambda: config().cairn_checkpoint_interval_ms,
             now_ms=now_ms,
         )
@@ -180,13 +185,6 @@ class Replicas:
 
     def unfollow(self, copying: JournalCopying) -> None:
         self.fetchers.unfollow(copying)
-
-    def install(self, copying: JournalCopying, me: Member, record: JournalRecord) -> None:
-        assert record.leader is not None
-        self.installer.want(Wanted(copying, me, record.epoch, record.leader.broker))
-
-    def end_install(self, journal: int) -> Awaitable[None]:
-        return self.installer.end(journal)
 
     def has_news(self, replica: JournalReplica) -> None:
         self.service.wake(replica.number)

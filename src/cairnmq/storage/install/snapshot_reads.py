@@ -6,7 +6,6 @@ Meanwhile retention may move a log start, a topic may be deleted, and compaction
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from msgspec import Struct
 
@@ -45,24 +44,15 @@ def read_aborted(data: bytes, name: str) -> list[Aborted]:
     return list(parse(data, name))
 
 
-class SnapshotSource(Protocol):
-    """A leader's storage."""
-
-    @property
-    def reads(self) -> Reads: ...
-
-    def rewrites(self, queue: Queue) -> int: ...
-
-
 def read_run(
-    source: SnapshotSource, queue: Queue, row: QueueRow, offset: int, max_bytes: int, *, cached: bool
+    reads: Reads, queue: Queue, row: QueueRow, offset: int, max_bytes: int, *, cached: bool, rewrites: int
 ) -> Run | NotCached:
-    """From `offset` on, or from where the queue begins by now. At least one batch, whatever `max_bytes` says.
-    `NotCached` only if `cached`; damage is raised."""
-    rewrites, first = source.rewrites(queue), max(offset, queue.log_start)
+    """`rewrites`: as it is now. From `offset` on, or from where the queue begins by now. At least one batch, whatever
+    `max_bytes` says. `NotCached` only if `cached`; damage is raised."""
+    first = max(offset, queue.log_start)
     found = Batches([], 0, first)
     if first < row.end:
-        read = source.reads.read(queue, first, max_bytes, whole=True, cached=cached)
+        read = reads.read(queue, first, max_bytes, whole=True, cached=cached)
         if isinstance(read, NotCached):
             return read
         if isinstance(read, Refusal):
@@ -75,7 +65,7 @@ def read_run(
     is_last = found.next_offset >= row.end
     aborted: Sequence[Aborted] = ()
     if is_last and queue.log_start < row.end:
-        rows = source.reads.aborted(queue, queue.log_start, row.end, cached=cached)
+        rows = reads.aborted(queue, queue.log_start, row.end, cached=cached)
         if isinstance(rows, NotCached):
             return rows
         aborted = rows

@@ -68,7 +68,7 @@ class StagedInstall:
         """Rows and facts, as a frame of the leader's checkpoint."""
         read = read_checkpoint_frame(memoryview(frame), 0)
         if read is None or read[2] != len(frame):
-            raise Corrupt(f"journal {self.journal}: rows of an install do not read back")
+            raise Corrupt(f"journal {self.journal}: rows of an install are damaged")
         rows = read[1]
         queues = [
             replace(row, homes=PACKED, packed_bytes=0, aborted=(), compaction=NOT_COMPACTED, row_sums=())
@@ -189,7 +189,7 @@ def _entries(queue_id: int, data: bytes, offset: int, end: int) -> Iterator[Entr
     """Each batch below `end`, checked to its last bit."""
     size, _, is_damaged, _ = sound_batches(data, len(data), offset, end, -1)
     if is_damaged or (not size and offset < end):
-        raise Corrupt(f"queue {queue_id}: batches of an install at offset {offset} do not read back")
+        raise Corrupt(f"queue {queue_id}: batches of an install at offset {offset} are damaged")
     view, at = memoryview(data), 0
     while at + HEADER_SIZE <= size:
         length = offset_and_size(view, at)[1]

@@ -84,6 +84,10 @@ class Shared(Struct):
     prompt: bool  # leaders drop members whose session has ended at once
 
 
+def _nothing_is_gone(hosted: Hosted, follower: JournalFollower) -> None:
+    raise Broken(f"broker {follower.me.broker}, journal {hosted.number}: its position is gone on the leader")
+
+
 class BrokerProcess(Process):
     """The shell of a broker: registers, watches the store, and takes the roles that the records say."""
 
@@ -99,6 +103,7 @@ class BrokerProcess(Process):
         self.deciding = False
         self.registering = False
         self.renewed_ms = 0
+        self.on_gone: Callable[[Hosted, JournalFollower], None] = _nothing_is_gone
         self.hosted = {number: Hosted(number, disk) for number, disk in machine.journals.items()}
 
     def start(self) -> None:
@@ -424,17 +429,13 @@ class BrokerProcess(Process):
         elif isinstance(step, Cut):
             self.cut(hosted, follower, step.to)
         elif isinstance(step, Install):
-            self.install(hosted, follower)
+            self.on_gone(hosted, follower)
         elif isinstance(step, Stop):
             raise Broken(f"broker {self.id}, journal {journal}: {step.reason}")
         elif isinstance(step, Reread) and self.id not in self.shared.store.cut_off:
             self.see(self.shared.store.view(), self.shared.store.controller)
         if hosted.follower is follower and hosted.asked is asked and not isinstance(step, Reread):
             self.ask(hosted, follower)
-
-    def install(self, hosted: Hosted, follower: JournalFollower) -> None:
-        """Nothing is gone here: journals are kept whole."""
-        raise Broken(f"broker {self.id}, journal {hosted.number}: position {hosted.disk.end} is gone on the leader")
 
     def cut(self, hosted: Hosted, follower: JournalFollower, to: int) -> None:
         """A sync under way says nothing about what is appended in the place of what was cut."""

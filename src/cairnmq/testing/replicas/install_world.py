@@ -26,6 +26,7 @@ class InstallingProcess(BrokerProcess):
         self.world = world
         self.holds: dict[tuple[int, int], tuple[int, int]] = {}  # journal, follower -> position, until when
         self.installing: dict[int, int] = {}  # journal -> epoch
+        self.on_gone = self.install
 
     # ------------------------------------------------------------------------------------------------------ a leader
 
@@ -120,11 +121,9 @@ class InstallWorld(ReplicaWorld):
     def __init__(self, seed: int) -> None:
         self.installs = Random(~seed)
         super().__init__(seed)
+        self.process_on = lambda machine: InstallingProcess(machine, self)
         # after a wipe a person would have to decide whether what was never synced elsewhere may be lost
         self.wipes = Acks.INTERVAL not in self.shape.acks and self.installs.random() < 0.8
-
-    def process_on(self, machine: Machine) -> BrokerProcess:
-        return InstallingProcess(machine, self)
 
     def restart(self, process: InstallingProcess) -> None:
         """In order, as after SIGTERM."""

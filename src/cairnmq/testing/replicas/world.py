@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from random import Random
 
@@ -74,6 +75,7 @@ class ReplicaWorld:
         self.machines = {
             broker: Machine(broker, [n for n, ids in enumerate(replicas) if broker in ids]) for broker in brokers
         }
+        self.process_on: Callable[[Machine], BrokerProcess] = lambda machine: BrokerProcess(machine, self.shared)
         self._payload = 0
         self._away: set[int] = set()  # machines that nobody starts yet
         self.store.on_isr_change = self._isr_changed
@@ -166,10 +168,6 @@ class ReplicaWorld:
         process = self.process_on(machine)
         self.shared.processes[broker] = process
         process.start()
-
-    def process_on(self, machine: Machine) -> BrokerProcess:
-        """A new one."""
-        return BrokerProcess(machine, self.shared)
 
     def _strike(self) -> None:
         for _ in range(self.random.randint(1, 3)):

@@ -95,7 +95,7 @@ async def test_a_batch_comes_whole_however_little_is_asked_for() -> None:
 @scenario
 async def test_the_journal_is_held_from_the_checkpoint_on_for_a_time() -> None:
     async with bench() as one:
-        begun, pins = await one.begin(), one.desk.store.engine.pins
+        begun, pins = await one.begin(), one.desk.store.engine.hosting.pins
         assert pins == {JOURNAL: begun.split}
         one.desk.time_ms += HELD_MS
         one.service.expire()
@@ -114,7 +114,7 @@ async def test_a_hold_that_would_fill_the_disk_is_let_go(monkeypatch: pytest.Mon
     async with bench() as one:
         await one.begin()
         one.service.expire()
-        assert not one.desk.store.engine.pins
+        assert not one.desk.store.engine.hosting.pins
 
 
 @scenario
@@ -135,7 +135,7 @@ async def test_who_does_not_lead_refuses_and_a_leadership_that_ends_lets_go() ->
         one.desk.see(replace(RECORD, leader=None, epoch=RECORD.epoch + 1))
         assert isinstance(await one.told(install=begun.install), InstallRefused)
         one.service.expire()
-        assert not one.desk.store.engine.pins
+        assert not one.desk.store.engine.hosting.pins
 
 
 @scenario

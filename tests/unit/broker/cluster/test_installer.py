@@ -62,7 +62,7 @@ async def test_a_replica_that_lost_its_place_comes_back(tmp_path: Path, wiped: t
             assert any("starts again" in (each.state.told_trouble or "") for each in one.replicas.by_journal.values())
             await rig.stop(away)
             one = await rig.start(away)
-            installed += one.store.engine.installed
+            installed += one.store.engine.hosting.installed
         await until(lambda: len(leader.record(journal).isr) == 3)
         await rig.produce(leader, b"after")
         await until(lambda: one.end(journal) == leader.end(journal))

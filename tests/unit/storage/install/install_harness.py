@@ -42,7 +42,15 @@ def stage(
     for queue_id in snapshot.queues_from(0):
         offset, is_last = snapshot.rows[queue_id].log_start, False
         while not is_last:
-            run = read_run(engine, engine.queues[queue_id], snapshot.rows[queue_id], offset, piece, cached=False)
+            run = read_run(
+                engine.reads,
+                engine.queues[queue_id],
+                snapshot.rows[queue_id],
+                offset,
+                piece,
+                cached=False,
+                rewrites=engine.hosting.rewrites(engine.queues[queue_id]),
+            )
             assert isinstance(run, Run)
             if run.size:
                 data = b"".join(map(bytes, run.buffers))

@@ -66,7 +66,7 @@ def catch_up(cluster: Cluster, machine: Machine) -> None:
 def lagging(model: Model = "auto") -> tuple[Cluster, Machine]:
     """Machine 3 had split half of it, and was away then. What it lacks of journal 9 is still there."""
     cluster = busy_cluster(3, model)
-    cluster.leader.engine.pins[9] = 0
+    cluster.leader.engine.hosting.pins[9] = 0
     cluster.spread()
     away = cluster.machines[3]
     away.split()
@@ -240,13 +240,13 @@ def test_a_stop_in_order_before_it_still_counts() -> None:
     away.engine.end()
     away.disks = (away.disks[0].kill(), away.disks[1].kill())
     away.start()
-    assert away.engine.installed == [4] and away.engine.was_clean
+    assert away.engine.hosting.installed == [4] and away.engine.was_clean
     assert away.joinings[-1].stopped_as == away.life - 10
 
 
 def test_a_wiped_data_directory() -> None:
     cluster = busy_cluster()
-    cluster.leader.engine.pins.clear()
+    cluster.leader.engine.hosting.pins.clear()
     away = cluster.machines[2]  # has followed all the time, and removed what it has split
     catch_up(cluster, away)
     away.split()
@@ -284,7 +284,7 @@ def test_a_journal_without_files_is_no_damage_to_verify() -> None:
     assert put(away) == [4]
     mark = load_checkpoint(away.disks[1]).marks[4]
     told = list(JournalCheck(away.disks[0], 4, mark, "j").findings())
-    assert [each.is_note for each in told] == [True] and f"goes on at position {mark.split}" in told[0].text
+    assert [each.is_note for each in told] == [True] and f"continues at position {mark.split}" in told[0].text
     away.disks[0].open_in_place(synced_name(4)).write_at(0, SyncedEnd(4, 5, mark.seed, mark.split + 1).sealed())
     told = list(JournalCheck(away.disks[0], 4, mark, "j").findings())
     assert not told[0].is_note, "its disk had more"

@@ -21,7 +21,15 @@ def leader() -> Machine:
 
 def run_of(leader: Machine, snapshot: Snapshot, offset: int, size: int = 1 << 20) -> Run:
     engine = leader.engine
-    run = read_run(engine, engine.queues[1], snapshot.rows[1], offset, size, cached=False)
+    run = read_run(
+        engine.reads,
+        engine.queues[1],
+        snapshot.rows[1],
+        offset,
+        size,
+        cached=False,
+        rewrites=engine.hosting.rewrites(engine.queues[1]),
+    )
     assert isinstance(run, Run)
     return run
 
@@ -59,7 +67,9 @@ def test_a_log_start_that_moves_moves_the_next_run(leader: Machine) -> None:
 def test_a_read_that_would_wait_says_so(leader: Machine) -> None:
     snapshot = snapshot_of(leader)
     leader.engine.read_disk.cold = 1.0  # type: ignore[attr-defined]  # a simulated one
-    found = read_run(leader.engine, leader.engine.queues[1], snapshot.rows[1], 0, 1 << 20, cached=True)
+    found = read_run(
+        leader.engine.reads, leader.engine.queues[1], snapshot.rows[1], 0, 1 << 20, cached=True, rewrites=0
+    )
     assert isinstance(found, NotCached)
 
 
@@ -68,7 +78,7 @@ def test_records_that_are_lost_are_no_end(leader: Machine) -> None:
     queue = leader.engine.queues[1]
     row = replace(snapshot.rows[1], end=queue.end + 3)
     with pytest.raises(Corrupt):
-        read_run(leader.engine, queue, row, queue.end, 100, cached=False)
+        read_run(leader.engine.reads, queue, row, queue.end, 100, cached=False, rewrites=0)
 
 
 def test_a_compacted_queue_tells_when_records_may_have_gone(leader: Machine) -> None:
