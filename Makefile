@@ -11,6 +11,7 @@ BUILD_INPUTS := pyproject.toml setup.py tools/setup_venv.sh $(KERNELS)
 SEED ?=
 MINUTES ?=
 TRIALS ?=
+FAULTS ?=
 FRAMES ?=
 ARGS ?=
 WORKERS ?= logical
@@ -70,10 +71,10 @@ fmt: $(VENV)/.stamp-dev ## formats the code
 sim: $(VENV)/.stamp-dev ## crash campaign on the simulated disk, 5 minutes or MINUTES=; SEED= alone replays one
 	@$(BIN)/python -m cairnmq.testing.campaign $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-chaos: $(VENV)/.stamp-dev ## kills, power cuts, failing disks, transactions, damage; SEED=, MINUTES=, TRIALS=, KINDS=kills,bank,...
+chaos: $(VENV)/.stamp-dev ## kills, power cuts, failing disks, transactions, damage; SEED=, MINUTES=, TRIALS=, FAULTS=, KINDS=kills,bank,...
 	@tools/setup_system.sh
 	@tools/setup_clients.sh
-	@PYTHONPATH=tests $(BIN)/python -m chaos $(if $(MINUTES),--minutes $(MINUTES)) $(if $(TRIALS),--trials $(TRIALS)) $(if $(SEED),--seed $(SEED)) $(if $(KINDS),--kinds $(KINDS)) $(ARGS)
+	@PYTHONPATH=tests $(BIN)/python -m chaos $(if $(MINUTES),--minutes $(MINUTES)) $(if $(TRIALS),--trials $(TRIALS)) $(if $(FAULTS),--faults $(FAULTS)) $(if $(SEED),--seed $(SEED)) $(if $(KINDS),--kinds $(KINDS)) $(ARGS)
 
 fuzz: $(VENV)/.stamp-dev ## mutated requests, hostile clients, overload; SEED= and FRAMES= (100,000)
 	@FUZZ_FRAMES=$(or $(FRAMES),100000) FUZZ_SEED=$(SEED) $(BIN)/python -m pytest -s tests/fuzz

@@ -11,6 +11,7 @@ from bench.amplification import AMPLIFICATION
 from bench.burst import BURST
 from bench.compaction import COMPACTION
 from bench.durable import DURABLE
+from bench.failover import FAILOVER
 from bench.flat import FLAT
 from bench.goals import goal_table, summary
 from bench.groups import GROUPS
@@ -20,6 +21,7 @@ from bench.many import MANY
 from bench.neighbour import NEIGHBOUR
 from bench.offsets import OFFSETS
 from bench.page import put
+from bench.replicas import REPLICAS_ROW
 from bench.restart import RESTART
 from bench.results import HOME, ROOT, Run, Store, say
 from bench.row import Row
@@ -51,6 +53,8 @@ ALL = (
     GROUPS,
     OFFSETS,
     COMPACTION,
+    FAILOVER,
+    REPLICAS_ROW,
     SPARK,
 )
 ROWS = {row.name: row for row in ALL}

@@ -44,12 +44,12 @@ class Errors:
             raise LoadFailed(f"{left} records not delivered, {len(self.seen)} failed: {self.seen[:3]}")
 
 
-def create_topics(bootstrap: str, names: Sequence[str], partitions: int, **config: str) -> None:
+def create_topics(bootstrap: str, names: Sequence[str], partitions: int, replicas: int = 1, /, **config: str) -> None:
     """`flush_messages="1"` stands for the setting flush.messages."""
     named = {key.replace("_", "."): value for key, value in config.items()}
     admin = AdminClient({"bootstrap.servers": bootstrap})  # held: without it the answers never come
     made = admin.create_topics(
-        [NewTopic(name, partitions, 1, config=named) for name in names],
+        [NewTopic(name, partitions, replicas, config=named) for name in names],
         operation_timeout=SECONDS,
         request_timeout=SECONDS,
     )

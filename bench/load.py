@@ -27,7 +27,8 @@ SAMPLE_SECONDS = 0.25
 
 
 class Load(Struct, frozen=True):
-    """`again`: the same once more, now that no partition is new. `watched`: the backlog is looked at meanwhile."""
+    """`again`: the same once more, now that no partition is new. `watched`: the backlog is looked at meanwhile.
+    `replicas`: of each partition, in a cluster."""
 
     partitions: int
     megabytes: int
@@ -38,6 +39,7 @@ class Load(Struct, frozen=True):
     again: bool = False
     consume: bool = False
     watched: bool = False
+    replicas: int = 1
 
     @property
     def records(self) -> int:
@@ -51,7 +53,7 @@ class Load(Struct, frozen=True):
 def run_load(server: Server, load: Load) -> Values:
     """Produces, waits until the server is quiet, reads if asked to, deletes the topic."""
     topic = f"load-{load.partitions}-{uuid.uuid4().hex[:8]}"
-    create_topics(server.bootstrap, [topic], load.partitions, **load.topic_config)
+    create_topics(server.bootstrap, [topic], load.partitions, load.replicas, **load.topic_config)
     time.sleep(1)
     values = produce_load(server, topic, load)
     check_stored(server, topic, load)
@@ -103,9 +105,9 @@ def produce_load(server: Server, topic: str, load: Load, *, settles: bool = True
 def timed(server: Server, load: Load, send: Callable[[], None], *, settles: bool = True) -> Values:
     """CPU is read when the server is quiet again: what it put off is paid for too."""
     tree = server.tree()
-    cpu, start = tree.cpu(), time.monotonic()
+    cpu, start, own = tree.cpu(), time.monotonic(), time.process_time()
     send()
-    end = time.monotonic()
+    end, own = time.monotonic(), time.process_time() - own
     pss = tree.pss_mb()
     calm = rest(server) if settles else Calm.begin(end, tree.cpu())
     seconds, gigabytes = end - start, load.records * load.size / 1e9
@@ -113,6 +115,7 @@ def timed(server: Server, load: Load, send: Callable[[], None], *, settles: bool
         "produce_mb_s": gigabytes * 1000 / seconds,
         "produce_msg_s": load.records / seconds,
         "produce_cpu_s_gb": (calm.cpu - cpu) / gigabytes,
+        "client_cpu_s_gb": own / gigabytes,
         "pss_mb": pss,
         "quiet_s": calm.since - end,
     }

@@ -8,7 +8,7 @@ import re
 import shutil
 import time
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -76,12 +76,12 @@ class Server(Protocol):
 
 
 class CairnServer:
-    def __init__(self, directory: Path, settings: Mapping[str, str]) -> None:
+    def __init__(self, directory: Path, settings: Mapping[str, str], flags: Sequence[str] = ()) -> None:
         self.name = CAIRN
         self.directory = directory
         self.port = fixed_port()
         self.bootstrap = f"127.0.0.1:{self.port}"
-        self.broker = Broker(directory, port=self.port, settings=settings)
+        self.broker = Broker(directory, port=self.port, settings=settings, flags=flags)
         self.data = self.broker.data
 
     def prepare(self) -> None:
@@ -121,15 +121,19 @@ class CairnServer:
 
 
 class KafkaServer(ApacheKafka):
-    def __init__(self, directory: Path, settings: Mapping[str, str]) -> None:
+    def __init__(self, directory: Path, settings: Mapping[str, str], properties: str = KAFKA_PROPERTIES) -> None:
         more = "".join(f"{key}={value}\n" for key, value in settings.items())
-        super().__init__(directory, properties=KAFKA_PROPERTIES + more, jvm=KAFKA_JVM)
+        super().__init__(directory, properties=properties + more, jvm=KAFKA_JVM)
         self.name = KAFKA
         self.directory = directory
         self.data = self.logs
 
     def prepare(self) -> None:
         self.format()
+
+    def wait_ready(self) -> None:
+        """After kill -9 it looks at all its partitions first."""
+        wait_until(self._is_up, START_SECONDS, "Kafka's port")
 
     def tree(self) -> Tree:
         return Tree(self.pid)
@@ -148,7 +152,8 @@ class KafkaServer(ApacheKafka):
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
-MAKE: dict[str, Callable[[Path, Mapping[str, str]], Server]] = {CAIRN: CairnServer, KAFKA: KafkaServer}
+Maker = Callable[[Path, Mapping[str, str]], Server]
+MAKE: dict[str, Maker] = {CAIRN: CairnServer, KAFKA: KafkaServer}
 
 # Equal durability: neither syncs anything before it answers, or both sync everything, what they keep of groups and
 # transactions included.
@@ -167,11 +172,13 @@ class Servers:
         row: str,
         warm_up: Callable[[Server], None] | None = None,
         settings: Mapping[str, Mapping[str, str]] | None = None,
+        make: Mapping[str, Maker] = MAKE,
     ) -> None:
         """`settings`: by server, beside its defaults."""
         self.row = row
         self.warm_up = warm_up
         self.settings = settings or {}
+        self.make = make
         self.running: dict[str, Server] = {}
         self.count = 0
 
@@ -192,7 +199,7 @@ class Servers:
         self.count += 1
         directory = HOME / "work" / f"{self.row}-{name.replace(' ', '-').lower()}-{self.count}"
         shutil.rmtree(directory, ignore_errors=True)
-        self.running[name] = MAKE[name](directory, self.settings.get(name, {}))
+        self.running[name] = self.make[name](directory, self.settings.get(name, {}))
         return self.running[name]
 
     def end(self, name: str) -> None:

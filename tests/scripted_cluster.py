@@ -16,6 +16,8 @@ from cairnmq.wire.messages import (
     ElectLeadersResponse,
     ElectUncleanRequest,
     ElectUncleanResponse,
+    ForgetBrokerRequest,
+    ForgetBrokerResponse,
     Message,
 )
 from scripted_broker import ScriptedBroker, metadata
@@ -35,6 +37,9 @@ class ScriptedCluster:
         self.leaders: dict[int, int] = {1: 1, 2: 2, 3: 3}
         self.isr: dict[int, list[int]] = {}
         self.behind: dict[tuple[int, int], int] = {}
+        self.ends: dict[tuple[int, int], tuple[int, int]] = {}  # (journal, broker) -> epoch, end: without a leader
+        self.damaged: dict[int, list[int]] = {}
+        self.forgotten: list[int] = []
         self.refusals: dict[int, tuple[int, str]] = {}
         self.elected: list[Message] = []
 
@@ -52,6 +57,8 @@ class ScriptedCluster:
             return None if number in self.deaf else self.told_by(number)
         if isinstance(request, ElectUncleanRequest):
             return self._elect(request)
+        if isinstance(request, ForgetBrokerRequest):
+            return self._forget(request.broker_id)
         if isinstance(request, ElectLeadersRequest):
             self.elected.append(request)
             return self._preferred()
@@ -81,6 +88,7 @@ class ScriptedCluster:
                     port=port,
                     is_live=node not in self.down,
                     session_age_ms=-1 if node in self.down else 250,
+                    damaged=self.damaged.get(node, []),
                 )
                 for node, port in self.ports.items()
             ],
@@ -103,7 +111,18 @@ class ScriptedCluster:
             led_here=Answer.LedJournal(is_ready=True, end=END, replicated_end=END, durable_end=END, replicas=ends)
             if leader == number
             else None,
+            ends=[
+                Answer.ToldEnd(node_id=node, last_epoch=epoch, end=end)
+                for (where, node), (epoch, end) in self.ends.items()
+                if where == journal
+            ],
         )
+
+    def _forget(self, broker: int) -> Message:
+        if broker in self.ports:
+            return ForgetBrokerResponse(error_code=42, error_message=f"broker {broker} is up; stop it first")
+        self.forgotten.append(broker)
+        return ForgetBrokerResponse()
 
     def _elect(self, request: ElectUncleanRequest) -> Message:
         self.elected.append(request)

@@ -146,6 +146,10 @@ class Unreachable(Fault):
     """The metadata store cannot be read now; later perhaps."""
 
 
+class TakenOver(Fault):
+    """Another process is this broker now: this one must end."""
+
+
 class TooNew(Fault):
     """Files of a later version: not to be read, cut or put aside by this one."""
 

@@ -93,10 +93,19 @@ def damages_alone(seed: int, options: argparse.Namespace) -> int:
     return 1 if broken else 0
 
 
+def goes_on(options: argparse.Namespace, number: int, kinds: int, seconds: float, total: Counter[str]) -> bool:
+    """Whether another episode begins. One that does is finished."""
+    if options.faults is not None:
+        return total["faults"] + total["power cuts"] < options.faults
+    minutes = MINUTES if options.minutes is None else options.minutes
+    return number < kinds if minutes == 0 else seconds < minutes * 60
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
     parser.add_argument("--seed", type=int, help="the first seed; later episodes count on from it")
     parser.add_argument("--minutes", type=float, help="no episode begins later (5); 0: one of each kind")
+    parser.add_argument("--faults", type=int, help="of cluster and cuts: go on until there were so many")
     parser.add_argument("--trials", type=int, help=f"of damage alone: how many ({TRIALS:,}, or as --minutes allows)")
     parser.add_argument(
         "--file", help="of damage alone: only in files of this kind (journal, segment, ..., as the table says)"
@@ -114,8 +123,7 @@ def main(arguments: list[str] | None = None) -> int:
     total: Counter[str] = Counter()
     started = time.monotonic()
     number = 0
-    minutes = MINUTES if options.minutes is None else options.minutes
-    while number < len(names) if minutes == 0 else time.monotonic() - started < minutes * 60:
+    while goes_on(options, number, len(names), time.monotonic() - started, total):
         name = names[number % len(names)]
         tally: Counter[str] = Counter()
         run_episode(name, seed + number, tally)

@@ -27,6 +27,8 @@ TABLES: dict[str, Callable[[Counter[str]], str]] = {
     "counts": table,
     "counts under transactions": table,
     "counts of damages": damage_tables,
+    "counts of a cluster": table,
+    "counts of power cuts of a cluster": table,
 }
 
 

@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import count as count_from
@@ -33,12 +33,12 @@ KEPT = 20  # failed trials whose files stay
 
 
 @cache
-def stocks() -> dict[str, Stock]:
+def stocks(names: Sequence[str] = NAMES) -> dict[str, Stock]:
     """Made at the same time, and gone when the process ends. Each is well as long as nothing is damaged."""
     root = Path(tempfile.mkdtemp(prefix="chaos-damage-stocks-"))
     atexit.register(shutil.rmtree, root, ignore_errors=True)
-    with ThreadPoolExecutor(len(NAMES)) as pool:
-        made = {stock.name: stock for stock in pool.map(lambda name: build(root / name, name), NAMES)}
+    with ThreadPoolExecutor(len(names)) as pool:
+        made = {stock.name: stock for stock in pool.map(lambda name: build(root / name, name), names)}
     for name, stock in made.items():
         directory = root / f"{name}-unhurt"
         trial = Trial(stock, 0, directory, Counter())

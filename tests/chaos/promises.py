@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from crash.ledger import Ledger, Place
@@ -70,6 +71,9 @@ class Owed(NamedTuple):
 class Promises(Ledger):
     """The ledger of one line. `retried`: plain producers send again what was not answered, so numbers may repeat.
 
+    `again`: how many more copies there may be of a number, because an idempotent producer began a new epoch before it
+    was answered (cluster/epoch_watch.py).
+
     `refused`: writes were answered with errors. librdkafka makes its next request before it has the answer to the one
     under way, and sends it when that one is refused, so that a plain producer's records may change places.
     """
@@ -79,6 +83,7 @@ class Promises(Ledger):
         self.line = line
         self.retried = retried
         self.refused = False
+        self.again: dict[Place, Counter[int]] = defaultdict(Counter)
         self.acked_at: dict[Place, dict[int, float]] = defaultdict(dict)
         self.seen: dict[Place, dict[int, Stamp]] = defaultdict(dict)
         self.trim_tried: dict[Place, int] = defaultdict(int)
@@ -93,6 +98,13 @@ class Promises(Ledger):
                 self.problems.append(f"{place}: offset {offset} acknowledged for {before} and for {number}")
             super().note(place, offset, number)
             self.acked_at[place][offset] = time.monotonic()
+
+    def epoch_begun(self, since: Mapping[Place, int]) -> None:
+        """By the producer of all numbers from these on."""
+        with self.lock:
+            for place, first in since.items():
+                answered = set(self.acked[place].values())
+                self.again[place].update(number for number in range(first, self.sent[place]) if number not in answered)
 
     def saw(self, place: Place, offset: int, number: int) -> None:
         """A consumer got it."""
@@ -137,6 +149,7 @@ class Promises(Ledger):
         found += self._misplaced(place, start, dict(zip(offsets, numbers, strict=True)), owed)
         if any(number >= self.sent[place] for number in numbers):
             found.append(f"{place}: holds numbers that were never sent")
+        numbers = self._without_copies(place, numbers)
         if self.idempotent:
             first = 0 if start == 0 else numbers[0] if numbers else 0
             if numbers != list(range(first, first + len(numbers))):
@@ -148,6 +161,17 @@ class Promises(Ledger):
         elif not self.refused and any(one >= next_one for one, next_one in zip(numbers, numbers[1:], strict=False)):
             found.append(f"{place}: records are doubled or out of order")
         return found
+
+    def _without_copies(self, place: Place, numbers: list[int]) -> list[int]:
+        """Without those behind the first one that may be there."""
+        left, met, kept = Counter(self.again[place]), set[int](), list[int]()
+        for number in numbers:
+            if number in met and left[number]:
+                left[number] -= 1
+            else:
+                kept.append(number)
+            met.add(number)
+        return kept
 
     def _misplaced(self, place: Place, start: int, at: dict[int, int], owed: Owed) -> list[str]:
         found = []

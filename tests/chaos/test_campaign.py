@@ -6,6 +6,7 @@ About six minutes of it, one of them in `make test`; `make chaos` goes on for as
 from __future__ import annotations
 
 import time
+from argparse import Namespace
 from collections import Counter
 from copy import deepcopy
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 
 from chaos.attacks import Siege
 from chaos.bank import audit, open_bank
-from chaos.campaign import EPISODES, chosen, keep
+from chaos.campaign import EPISODES, chosen, goes_on, keep
 from chaos.counts import PAGE, TABLES, marks, put
 from chaos.damages import seeds, stocks
 from chaos.exactly_once import CLIENTS, Stage
@@ -83,11 +84,22 @@ def test_a_reader_that_is_given_aborted_records_is_found(tmp_path: Path) -> None
 
 def test_an_acknowledged_record_that_is_missing_is_found_by_a_trial(tmp_path: Path) -> None:
     """With nothing damaged: it was never stored."""
-    stock = deepcopy(stocks()["clean"])
+    stock = deepcopy(stocks(("clean",))["clean"])
     place = Place("plain", 0)
     stock.records[place][stock.ends[place]] = Record(1, b"key", b"value")
     verdict = Trial(stock, 1, tmp_path / "trial", Counter()).run(unhurt=True)
     assert any(finding.startswith("silent loss: plain-0: 1 ack") for finding in verdict.findings), verdict.findings
+
+
+def test_episodes_by_number_by_time_or_by_faults() -> None:
+    def begins(number: int, seconds: float, *, minutes: float | None = None, faults: int | None = None) -> bool:
+        counts = Counter({"faults": 150, "power cuts": 49, "kill -9": 1000})
+        return goes_on(Namespace(minutes=minutes, faults=faults), number, 3, seconds, counts)
+
+    assert begins(2, 9999, minutes=0) and not begins(3, 0, minutes=0)
+    assert begins(9, 299) and not begins(9, 300)
+    assert begins(9, 599, minutes=10) and not begins(9, 600, minutes=10)
+    assert begins(9, 9999, faults=200) and not begins(0, 0, faults=199)
 
 
 def test_trials_by_number_or_by_time() -> None:

@@ -95,6 +95,26 @@ def test_order_without_idempotence() -> None:
     assert findings(made, log(0, 2, 1, 3)) == "", "what was refused comes behind what was sent next"
 
 
+@pytest.mark.parametrize("retried", [True, False])
+def test_an_epoch_excuses_a_copy_of_what_was_not_answered(retried: bool) -> None:
+    made = Promises(LINES["all-commit"], retried=retried)
+    made.sent[PLACE] = 10
+    for number in range(4):
+        made.note(PLACE, number, number)
+    made.epoch_begun({PLACE: 2})
+    for found, is_kept in (
+        ((0, 1, 2, 3, 4, 5, 4, 5, 6), True),
+        ((0, 1, 2, 3, 4, 5, 4, 5, 4), False),
+        ((0, 1, 2, 3, 4, 3, 5), False),  # answered before
+        ((0, 1, 2, 3, 5, 4, 5), False),
+    ):
+        assert (findings(made, log(*found)) == "") == is_kept, found
+    made.epoch_begun({PLACE: 2})
+    assert findings(made, log(0, 1, 2, 3, 4, 5, 4, 5, 4)) == ""
+    made.sent[PLACE] = 20
+    assert findings(made, log(*range(12), 11)) != "", "sent later"
+
+
 def test_deleted_records_stay_deleted() -> None:
     made = promises("all-commit")
     made.trim_tried[PLACE], made.trim_confirmed[PLACE] = 20, 10

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TypeAlias
 
 from broker_process import CAIRN, STOP_SECONDS, Broker, fixed_port, wait_until
-from cairnmq.wire.messages import MetadataRequest, MetadataResponse
+from cairnmq.metadata.cluster_records import JOURNALS, decode_journal
+from cairnmq.metadata.topics import TOPICS, decode_topic
+from cairnmq.wire.messages import (
+    DescribeJournalsRequest,
+    DescribeJournalsResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
 from cluster.links import Links
 from conftest import QUICK_GROUPS
 from crash.ledger import Place
@@ -195,6 +203,17 @@ class Cluster:
         wait_until(answers, SYNC_SECONDS, "what a broker knows of its partitions")
         return found
 
+    def stored_isr(self) -> dict[Place, set[int]]:
+        """As the metadata have it at this moment: what a broker tells may be older, by as much as it stands still."""
+        with closing(sqlite3.connect(self.metadata.removeprefix("sqlite:"), SYNC_SECONDS)) as db:
+            rows = dict(db.execute("SELECT key, value FROM entries"))
+        records = [decode_journal(value) for key, value in rows.items() if key.startswith(JOURNALS)]
+        isr = {record.journal: {member.broker for member in record.isr} for record in records}
+        topics = [decode_topic(value) for key, value in rows.items() if key.startswith(TOPICS)]
+        return {
+            Place(topic.name, partition): isr[journal] for topic in topics for partition, _, journal in topic.places()
+        }
+
     def leader(self, place: Place) -> int:
         """Waits until there is one."""
         found = -1
@@ -215,8 +234,14 @@ class Cluster:
             answer = client.ask(MetadataRequest(topics=[], allow_auto_topic_creation=False), MetadataResponse)
         return answer.controller_id
 
+    def report(self, node: int) -> DescribeJournalsResponse:
+        """What a broker knows of the others and of the metadata."""
+        with WireClient(f"127.0.0.1:{self.brokers[node].port}", WIRE_SECONDS) as client:
+            return client.ask(DescribeJournalsRequest(), DescribeJournalsResponse)
+
     def verify(self, nodes: Iterable[int] = ()) -> None:
         """While no broker runs: each directory alone, and the replicas against each other."""
         directories = [str(self.brokers[node].data) for node in nodes or self.brokers]
         done = self.cairn("verify", *directories, "--metadata", self.metadata)
         assert done.returncode == 0, f"cairn verify:\n{done.stdout}{done.stderr}"
+        assert len(directories) == 1 or "replicas: compared " in done.stderr, done.stderr

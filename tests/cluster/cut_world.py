@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from random import Random
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -15,6 +14,7 @@ from broker_process import wait_until
 from chaos.onlookers import Onlooker
 from chaos.promises import Line
 from cluster.brokers import Cluster
+from cluster.epoch_watch import EpochWatch
 from cluster.lines import Event, Replicated
 from crash.ledger import Place
 from crash.load import Committer, Load
@@ -40,12 +40,23 @@ class Burst(Load):
     ledger: Replicated
 
     def __init__(self, bootstrap: str, ledger: Replicated, rate: int) -> None:
+        self.epochs = 0
+        self.since = dict(ledger.sent)
         settings: dict[str, str | int] = {"acks": ledger.line.acks}
-        if ledger.alone:
-            settings |= {"retries": 0}
+        settings |= {"retries": 0} if ledger.alone else EpochWatch.settings
         super().__init__(
-            bootstrap, list(ledger.sent), rate=rate, idempotent=not ledger.alone, ledger=ledger, settings=settings
+            bootstrap,
+            list(ledger.sent),
+            rate=rate,
+            idempotent=not ledger.alone,
+            ledger=ledger,
+            settings=settings,
+            logger=EpochWatch(self.epoch_begun),
         )
+
+    def epoch_begun(self) -> None:
+        self.epochs += 1
+        self.ledger.epoch_begun(self.since)
 
     def delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is None or not self.ledger.alone:
@@ -123,6 +134,7 @@ class CutWorld:
     def _count(self, burst: Burst) -> None:
         self.tally["records acknowledged"] += burst.acked_count
         self.tally[f"records acknowledged: {burst.ledger.line.name}"] += burst.acked_count
+        self.tally["epochs that a producer began by itself"] += burst.epochs
 
     def look_on(self, positions: dict[Place, int]) -> None:
         self.onlooker = Onlooker(self.cluster.bootstrap, list(self.ledgers), positions)
@@ -182,15 +194,13 @@ class CutWorld:
         return logs
 
     def _end(self, consumer: Consumer, place: Place) -> int:
-        found: list[int] = []
-
-        def told() -> bool:
-            with suppress(KafkaException):  # a preferred leader may just be on its way back
-                found.append(consumer.get_watermark_offsets(TopicPartition(*place), ASK_SECONDS)[1])
-            return bool(found)
-
-        wait_until(told, GOES_ON_SECONDS, f"the end of {place}")
-        return found[0]
+        deadline = time.monotonic() + GOES_ON_SECONDS
+        while True:
+            try:
+                return int(consumer.get_watermark_offsets(TopicPartition(*place), ASK_SECONDS)[1])
+            except KafkaException as problem:  # a preferred leader may just be on its way back
+                if time.monotonic() > deadline:
+                    raise Broken(f"the end of {place} was not told for {GOES_ON_SECONDS:g} s: {problem}") from problem
 
     def _look_further(self, ends: dict[Place, int]) -> None:
         """A reader whose partitions lost nothing comes to the end by itself."""

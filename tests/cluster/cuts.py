@@ -20,14 +20,12 @@ import psutil
 from broker_process import wait_until
 from chaos.forgetful_mount import ForgetfulMount, forgetful_mount
 from chaos.promises import Line
-from cluster.brokers import BROKERS, Cluster, Rows
+from cluster.brokers import BROKERS, Cluster
 from cluster.cut_world import GOES_ON_SECONDS, CutWorld
 from cluster.lines import LINES
 from crash.ledger import Place
 
 ROUNDS = 10
-KNOWN_SECONDS = 0.3
-"""After which a broker's metadata are not older than a cut."""
 
 
 class Disks:
@@ -104,12 +102,9 @@ class PowerCuts:
         world = self.world
         if world is None:
             return
-        rows: Rows = {}
-        if self.powered:
-            time.sleep(KNOWN_SECONDS)
-            rows = self.cluster.told(min(self.powered))
+        isr = self.cluster.stored_isr() if self.powered else {}
         for place in world.places:
-            if not self.powered & {*(rows[place].isr_nodes if place in rows else ())}:
+            if not self.powered & isr.get(place, set()):
                 self.lost.setdefault(place, self.first)
         if self.lost:
             world.lose_burst()
@@ -203,16 +198,29 @@ class PowerCuts:
         may have taken what the others then lose for replicated. Its process has to start again."""
         third, *members = self.some(BROKERS)
         world.fails_over()
-        self.cluster.links.isolate(third)
-        wait_until(lambda: self._is_behind(third), GOES_ON_SECONDS, f"broker {third} to leave all ISRs")
+        while not self._falls_behind(third):
+            self.cluster.wait_in_sync()
         with self._locked_metadata():
             self.cluster.links.heal()
             self.pause(3.0)
             self.cut(members)
 
-    def _is_behind(self, node: int) -> bool:
-        rows = self.cluster.told(node % BROKERS + 1)
-        return all(node not in row.isr_nodes for row in rows.values())
+    def _falls_behind(self, node: int) -> bool:
+        """Cut off, it leaves all ISRs. False: on a machine that stands still the sessions of the others may end, then
+        it stays as the only one in sync; the network is whole again."""
+
+        def is_over() -> bool:
+            nonlocal behind
+            isr = self.cluster.stored_isr().values()
+            behind = all(node not in members for members in isr)
+            return behind or any(members == {node} for members in isr)
+
+        behind = False
+        self.cluster.links.isolate(node)
+        wait_until(is_over, GOES_ON_SECONDS, f"broker {node} to leave all ISRs")
+        if not behind:
+            self.cluster.links.heal()
+        return behind
 
     @contextmanager
     def _locked_metadata(self) -> Iterator[None]:

@@ -32,6 +32,8 @@ def test_what_is_wrong_is_found(make_cluster: Callable[..., Cluster]) -> None:
         world.history.sends = [each for each in world.history.sends if each.writer != "nobody"]
         world.history.commits = [each for each in world.history.commits if each.offset < 1_000_000]
         world.judge([])
+        told = cluster.described()
+        assert cluster.stored_isr() == {place: {*row.isr_nodes} for place, row in told.items()}, "all are in sync"
     cluster.stop()
     cluster.verify()
     journal = min((cluster.brokers[2].data / "journal").glob("*/*.jnl"))

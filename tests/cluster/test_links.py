@@ -13,7 +13,7 @@ import pytest
 from broker_process import fixed_port
 from cluster.links import STRANGER, Links
 
-SECONDS = 20.0
+SECONDS = 60.0  # only a failure uses it up
 QUIET_SECONDS = 0.3
 
 
@@ -188,7 +188,8 @@ def test_reset_breaks_what_is_connected(scene: Scene) -> None:
 def test_a_broker_that_does_not_listen_breaks_the_connection(scene: Scene) -> None:
     scene.shouter.socket.shutdown(socket.SHUT_RDWR)
     scene.shouter.socket.close()
-    with closing(scene.connect()) as connection, pytest.raises(OSError):
+    # Perhaps before the connection is seen to be there.
+    with pytest.raises((ConnectionResetError, BrokenPipeError)), closing(scene.connect()) as connection:
         connection.sendall(b"a")
         assert connection.recv(1), "an end is no reset"
         raise AssertionError("it is served")

@@ -30,7 +30,7 @@ MEMBERS = 2
 
 LIBRARIES: dict[str, type[LibrdkafkaWriter | AiokafkaWriter]] = {"rdk": LibrdkafkaWriter, "aio": AiokafkaWriter}
 MANNERS = (
-    Manner("rdk-idempotent", idempotent=True, may_begin_anew=True),
+    Manner("rdk-idempotent", idempotent=True),
     Manner("rdk-plain"),
     Manner("rdk-acks-1", acks="1"),
     Manner("aio-idempotent", idempotent=True),
@@ -191,6 +191,7 @@ class World:
         for writer in self.writers:
             self.tally[f"records acknowledged: {writer.manner.name}"] += writer.acked
             self.tally["records acknowledged"] += writer.acked
+            self.tally["epochs that a producer began by itself"] += writer.notes.epochs
         last = max(read.asked for read in self.history.reads if read.snapshot)
         self.tally["records checked"] += sum(len(read.records) for read in self.history.reads if read.asked >= last)
         self.tally["records read meanwhile"] += sum(reader.records for reader in (*self.followers, *self.members))

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from aiokafka import AIOKafkaProducer, errors
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from cluster.epoch_watch import EpochWatch
 from crash.ledger import Place
 from crash.load import RETRY
 from history.events import History, Result, Send
@@ -33,7 +34,6 @@ class Manner(NamedTuple):
     name: str
     acks: str = "all"
     idempotent: bool = False
-    may_begin_anew: bool = False  # gives up its sequences after a fault, and sends again what may be stored
     retried: bool = False
 
     @property
@@ -64,21 +64,21 @@ class Notes:
         """Whose order counts; another name from when late requests of the one before may still come."""
         self.acked = 0
         self.failed = 0
+        self.epochs = 0
+        """That its library began by itself."""
         self.errors: Counter[str] = Counter()
         """In the order in which they came first."""
         self.numbers = dict.fromkeys(places, 0)
-
-    @property
-    def is_plain(self) -> bool:
-        """A record may be there twice. librdkafka's idempotent producer was seen to begin a new epoch after faults, and
-        to send again what was on its way; why is open (docs/roadmap.md)."""
-        return not self.manner.idempotent or self.manner.may_begin_anew
 
     def send(self, place: Place) -> Send:
         number = self.numbers[place]
         self.numbers[place] = number + 1
         value = f"{self.manner.name}-{number}{PADDING}"
-        return self.history.send(self.writer, place, value, weak=self.manner.weak, plain=self.is_plain)
+        return self.history.send(self.writer, place, value, weak=self.manner.weak, plain=not self.manner.idempotent)
+
+    def epoch_begun(self) -> None:
+        self.epochs += 1
+        self.history.begin_epoch(self.writer)
 
     def told(self, send: Send, offset: int | None, error: object = None) -> None:
         """An error says nothing of whether it is there: an earlier try may have come through."""
@@ -114,7 +114,8 @@ class LibrdkafkaWriter:
             "error_cb": self.broke,
             **RETRY,
         }
-        self.producer = Producer(settings)
+        watch = EpochWatch(self.notes.epoch_begun) if manner.idempotent else None
+        self.producer = Producer({**settings, **(EpochWatch.settings if watch else {})}, logger=watch)
         self.thread = threading.Thread(target=self.run, name=manner.name, daemon=True)
         self.thread.start()
 

@@ -30,7 +30,9 @@ class Load:
         idempotent: bool,
         ledger: Ledger | None = None,
         settings: Mapping[str, str | int] | None = None,
+        logger: object = None,
     ) -> None:
+        """`logger`: hears librdkafka's log as far as the settings ask for it."""
         self.places = places
         self.rate = rate
         self.ledger = ledger if ledger is not None else Ledger(idempotent)
@@ -52,7 +54,8 @@ class Load:
                 "error_cb": self.failed,
                 **RETRY,
                 **(settings or {}),
-            }
+            },
+            logger=logger,
         )
         self.thread = threading.Thread(target=self.run, name="load", daemon=True)
         self.thread.start()

@@ -6,9 +6,10 @@ all of its transaction, and for every reader alike.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from enum import Enum, StrEnum
+from math import inf
 from typing import NamedTuple
 
 from crash.ledger import Place
@@ -66,6 +67,7 @@ def findings(history: History) -> list[Finding]:
         checker.zombies,
         checker.contents,
         checker.offsets,
+        checker.copied_offsets,
         checker.streams,
         checker.losses,
         checker.vanished,
@@ -93,6 +95,9 @@ class Checker:
             if send.transaction is not None:
                 self.sends_of[send.transaction.name].append(send)
         self.fences = self._fences()
+        self.epochs: dict[str, list[int]] = defaultdict(list)
+        for epoch in history.epochs:
+            self.epochs[epoch.writer].append(epoch.asked)
         self.leaderships: dict[Place, list[Leadership]] = defaultdict(list)
         for told in history.leaderships:
             self.leaderships[told.place].append(told)
@@ -173,6 +178,13 @@ class Checker:
         read = self.last.get((place, True))
         return () if read is None else read.records
 
+    def copies_allowed(self, send: Send) -> float:
+        """How often it may be there: once more for each epoch that began before it was answered."""
+        if send.plain:
+            return inf
+        answered = inf if send.answered is None else send.answered
+        return 1 + sum(send.asked < began < answered for began in self.epochs[send.writer])
+
     # Records
 
     def zombies(self) -> Iterator[Finding]:
@@ -228,8 +240,17 @@ class Checker:
                     what = f"{read.place} offset {seen.offset} was told as {before} and read as {seen.value}"
                     yield Finding(Kind.INCONSISTENT_OFFSET, what)
                 acked = self.sent.get((read.place, seen.value))
-                if acked is not None and not acked.plain and acked.offset not in (None, seen.offset):
+                if acked is not None and self.copies_allowed(acked) == 1 and acked.offset not in (None, seen.offset):
                     what = f"{read.place}: {seen.value} was acknowledged at {acked.offset} and read at {seen.offset}"
+                    yield Finding(Kind.INCONSISTENT_OFFSET, what)
+
+    def copied_offsets(self) -> Iterator[Finding]:
+        """Of a record that came again, the copy that was acknowledged is there."""
+        for send in self.history.sends:
+            if send.offset is not None and 1 < self.copies_allowed(send) < inf:
+                found = [seen.offset for seen in self.committed_log(send.place) if seen.value == send.value]
+                if found and send.offset not in found:
+                    what = f"{send.place}: {send.value} was acknowledged at {send.offset} and is at {found}"
                     yield Finding(Kind.INCONSISTENT_OFFSET, what)
 
     def whole_streams(self) -> Iterator[tuple[str, Place, list[Seen]]]:
@@ -250,20 +271,20 @@ class Checker:
     def streams(self) -> Iterator[Finding]:
         """Once, by ascending offsets, and each writer's records as it sent them."""
         for name, place, records in self.whole_streams():
-            values: set[str] = set()
+            times: Counter[str] = Counter()
             latest = -1
             newest: dict[str, Send] = {}
             for seen in records:
                 what = f"{place} offset {seen.offset}: {seen.value} by {name}"
                 send = self.sent.get((place, seen.value))
-                if seen.value in values and (send is None or not send.plain):
+                if times[seen.value] >= (1 if send is None else self.copies_allowed(send)):
                     yield Finding(Kind.DOUBLED, what)
                     continue
                 if seen.offset <= latest:
                     yield Finding(Kind.REORDERED, f"{what}, behind offset {latest}")
                 latest = max(latest, seen.offset)
-                is_first = seen.value not in values
-                values.add(seen.value)
+                times[seen.value] += 1
+                is_first = times[seen.value] == 1
                 if send is None or send.plain or not is_first:
                     continue
                 before = newest.get(send.writer)

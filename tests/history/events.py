@@ -61,6 +61,7 @@ class Send(Event):
 
     `weak`: acks=1, so that a new leader need not have it. `plain`: by a producer that is not idempotent. It may be
     there more than once, and change places: libraries send again what a former leader refused after it was stored.
+    Of others only an `EpochBegun` can excuse another copy.
     """
 
     writer: str
@@ -70,6 +71,13 @@ class Send(Event):
     offset: int | None = None
     weak: bool = False
     plain: bool = False
+
+
+@dataclass(kw_only=True)
+class EpochBegun(Event):
+    """An idempotent producer began a new epoch by itself: of what was not answered by then another copy may come."""
+
+    writer: str
 
 
 class Seen(NamedTuple):
@@ -136,6 +144,7 @@ class History:
     sessions: list[Session] = field(default_factory=list)
     transactions: list[Transaction] = field(default_factory=list)
     sends: list[Send] = field(default_factory=list)
+    epochs: list[EpochBegun] = field(default_factory=list)
     reads: list[Read] = field(default_factory=list)
     commits: list[Commit] = field(default_factory=list)
     positions: list[Position] = field(default_factory=list)
@@ -181,6 +190,10 @@ class History:
             )
             self.sends.append(send)
             return send
+
+    def begin_epoch(self, writer: str) -> None:
+        with self.lock:
+            self.epochs.append(EpochBegun(next(self.clock), writer=writer))
 
     def commit(self, group: str, place: Place, offset: int, transaction: Transaction | None = None) -> Commit:
         with self.lock:

@@ -109,6 +109,76 @@ def test_plain_records_may_change_places() -> None:
         assert kinds(closed(model)) == (set() if plain else {Kind.REORDERED})
 
 
+# Epochs that a producer begins by itself
+
+
+def copied(model: Model, times: int = 1) -> str:
+    """Sent, stored, and stored again as many times; the last copy is acknowledged."""
+    history, log = model.history, model.logs[FIRST]
+    send = history.send("idempotent", FIRST, model.name("value"))
+    log.append(send)
+    for _ in range(times):
+        history.begin_epoch("idempotent")
+        log.append(send)
+    history.answer(send, Result.ACKED, len(log) - 1)
+    return send.value
+
+
+def test_a_copy_of_what_was_not_answered_when_an_epoch_began_is_excused() -> None:
+    model = Model()
+    sent(model)
+    copied(model)
+    copied(model, 2)
+    assert not kinds(closed(model))
+
+
+def test_one_epoch_excuses_one_copy() -> None:
+    model = Model()
+    copied(model)
+    model.logs[FIRST].append(model.logs[FIRST][-1])
+    assert kinds(closed(model)) == {Kind.DOUBLED}
+
+
+@pytest.mark.parametrize("when", ["before it was sent", "after it was answered", "of another writer"])
+def test_other_epochs_excuse_nothing(when: str) -> None:
+    model = Model()
+    history, log = model.history, model.logs[FIRST]
+    if when == "before it was sent":
+        history.begin_epoch("idempotent")
+    send = history.send("idempotent", FIRST, "value")
+    if when == "of another writer":
+        history.begin_epoch("another")
+    log += [send, send]
+    history.answer(send, Result.ACKED, 1)
+    if when == "after it was answered":
+        history.begin_epoch("idempotent")
+    assert kinds(closed(model)) == {Kind.DOUBLED, Kind.INCONSISTENT_OFFSET}
+
+
+def test_the_copy_that_was_acknowledged_is_there() -> None:
+    model = Model()
+    copied(model)
+    model.history.sends[-1].offset = 7
+    assert kinds(closed(model)) == {Kind.INCONSISTENT_OFFSET}
+
+
+def test_an_epoch_excuses_no_other_order() -> None:
+    model = Model()
+    history, log = model.history, model.logs[FIRST]
+    first, second = (history.send("idempotent", FIRST, value) for value in ("first", "second"))
+    history.begin_epoch("idempotent")
+    log += [second, first, second]
+    for send, offset in ((first, 1), (second, 2)):
+        history.answer(send, Result.ACKED, offset)
+    assert kinds(closed(model)) == {Kind.REORDERED}
+
+
+def test_an_epoch_excuses_no_loss() -> None:
+    model = Model()
+    lose(model, copied(model))
+    assert Kind.LOST in kinds(closed(model))
+
+
 # Members of groups
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 import pytest
 from msgspec.structs import replace
 
-from cairnmq.errors import Fault
 from cairnmq.storage.batches.markers import Marker, check_marker
 from cairnmq.storage.checkpoint.checkpoint import CheckpointImage, CheckpointLog, load_checkpoint
 from cairnmq.storage.checkpoint.split_report import Published, QueuePlace, Resume, Round
@@ -27,9 +26,9 @@ from cairnmq.storage.segments.queue_reader import QueueReader
 from cairnmq.storage.splitter.checkpointing import Checkpointing
 from cairnmq.storage.splitter.split_queue import SplitQueue
 from cairnmq.storage.splitter.split_queues import SplitQueues
-from cairnmq.testing.oracle import Violation
 from cairnmq.testing.sim_machine import Tally
 from cairnmq.testing.sim_transactions import TransactionWorld
+from sim.planted import find
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 SEEDS = 60
@@ -205,12 +204,17 @@ BUGS: dict[str, Plant] = {
 }
 
 
+KNOWN = {
+    "checkpoint_found_without_aborted": 6,
+    "demotion_forgets_aborted": 6,
+    "failed_write_keeps_its_markers": 13,
+    "reader_knows_only_old_files": 13,
+    "rows_of_aborted_not_cut": 3,
+}
+"""Which seed finds a bug, where it is not one of the first."""
+
+
 @pytest.mark.parametrize("bug", BUGS)
 def test_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     BUGS[bug](monkeypatch)
-    for seed in range(SEEDS):
-        try:
-            TransactionWorld(seed).run(STEPS)
-        except (Violation, Fault, AssertionError, FileNotFoundError):
-            return
-    pytest.fail(f"{SEEDS} seeds did not find it")
+    find(lambda seed: TransactionWorld(seed).run(STEPS), SEEDS, KNOWN.get(bug))

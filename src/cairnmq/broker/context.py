@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 
 from cairnmq.broker.options import Address, ListenerSpec
-from cairnmq.errors import ErrorCode
+from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.types import Caller
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ class Served(Protocol):
 
 class Context(Struct, frozen=True, eq=False, kw_only=True):
     """`clock` gives dates. `large_polls`: call these and parked fetches of many partitions respond now.
-    `cluster_report`: what this broker knows of the others. `catch_up`: until it knows what the metadata say now. Both
-    are None on one node."""
+    `cluster_report`: what this broker knows of the others. `catch_up`: until it knows what the metadata say now.
+    `forget_broker`: ends the registration of one that is gone. All three are None on one node."""
 
     store: Store
     catalog: LiveCatalog
@@ -61,6 +61,7 @@ class Context(Struct, frozen=True, eq=False, kw_only=True):
     elections: Elections
     cluster_report: Callable[[], DescribeJournalsResponse] | None = None
     catch_up: Callable[[], Awaitable[None]] | None = None
+    forget_broker: Callable[[int], Awaitable[Refusal | None]] | None = None
     router: Served
     clock: Callable[[], int]
     metrics: Metrics

@@ -80,6 +80,7 @@ class Leadership:
 
     `version` grows when brokers, leaders, epochs or replicas change, `isr_version` when an ISR does, and `terms` when
     this broker begins or ceases to lead. `on_lost`: each is called when it ceases; whoever is parked looks again.
+    `is_leaving`: this broker is on its way down, and others are to lead what it leads.
     """
 
     __slots__ = (
@@ -88,6 +89,7 @@ class Leadership:
         "brokers",
         "controller",
         "is_cluster",
+        "is_leaving",
         "isr_version",
         "led",
         "node",
@@ -102,6 +104,7 @@ class Leadership:
     def __init__(self, node: int, *, is_cluster: bool = True) -> None:
         self.node = node
         self.is_cluster = is_cluster
+        self.is_leaving = False
         self.brokers: tuple[KnownBroker, ...] = ()
         self.controller = NOBODY
         self.version = self.isr_version = self.terms = 0
@@ -151,9 +154,14 @@ class Leadership:
         return len(self.view(journal).isr)
 
     def may_answer_alone(self, journal: int) -> bool:
-        """Whether acks=1 and acks=0 may be answered: no other broker can lead the journal now (R18)."""
+        """Whether coordinators may answer from memory: no other broker can lead the journal now (R18)."""
         lease = self._leases.get(journal)
         return lease is not None and lease()
+
+    def may_acknowledge_alone(self, journal: int) -> bool:
+        """The same for acks=1 and acks=0. A broker that hands over may not: its followers turn to the next leader
+        before it hears of that, and what they have not copied until then is lost."""
+        return self.may_answer_alone(journal) and not (self.is_leaving and self.in_sync(journal) > 1)
 
     def admits_unsynced(self, journal: int) -> bool:
         """Whether acks=all may be answered before a sync. An election after a power loss believes journals without the
@@ -163,6 +171,13 @@ class Leadership:
             return True
         self.weak_wanted.add(journal)
         return False
+
+    @property
+    def told_controller(self) -> int:
+        """Whom clients send changes of topics to: the controller, or another live broker, which serves them as well.
+        Told of none, librdkafka waits until it asks for metadata again, which may be minutes."""
+        live = [each.node_id for each in self.brokers]
+        return next((node for node in (self.controller, self.node, *live) if node in live), NOBODY)
 
     def broker(self, node: int) -> KnownBroker | None:
         """A live broker by its id."""

@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from cairnmq.broker.coordination.offset_purge import OffsetPurges
+from cairnmq.broker.metadata_turn import MetadataTurn
 from cairnmq.broker.opened import OpenMetadata
 from cairnmq.broker.storage_loop.store import Store
 from cairnmq.errors import Corrupt, ErrorCode, Refusal
@@ -172,7 +173,7 @@ class LiveCatalog:
         self._folded = Folded(self.image, self.cluster)  # `image` and `cluster` are what is read
         self._clock = clock
         self._on_config = on_config
-        self._turn = asyncio.Lock()
+        self.turn = MetadataTurn()
         self._producer_ids = iter(range(0))
         self._owner = metadata.witness
         self._counters = self._owner.kept  # what storage knows by now; None: it should be told again
@@ -221,12 +222,13 @@ class LiveCatalog:
         return None if topic is None else topic.name
 
     async def close(self) -> None:
+        await self.turn.close()
         if self._keep_later is not None:
             self._keep_later.cancel()
             self._keep()
 
     async def create_topic(self, request: CreateTopic, *, validate_only: bool = False) -> Topic | Refusal:
-        async with self._turn:
+        async with self.turn:
             now_ms, config = self._clock(), self.config
             count = len(request.assignments) or (
                 config.num_partitions if request.partitions < 0 else request.partitions
@@ -241,7 +243,7 @@ class LiveCatalog:
 
     async def delete_topic(self, topic: Topic) -> Refusal | None:
         """By id: a topic of the same name that was made meanwhile is not meant."""
-        async with self._turn:
+        async with self.turn:
             config = self.config
             deleted = await self._call(lambda: self._catalog.delete_topic_by_id(topic.topic_id, broker=config))
             await self._adopt(topic)
@@ -258,7 +260,7 @@ class LiveCatalog:
         assignments: Sequence[Sequence[int]] | None = None,
         validate_only: bool = False,
     ) -> Topic | Refusal:
-        async with self._turn:
+        async with self.turn:
             before, config = self.image.topic(name), self.config
             if before is not None and (refusal := self.queues.too_many(count - before.count, config)):
                 return refusal
@@ -274,7 +276,7 @@ class LiveCatalog:
         self, name: str, changes: Sequence[ConfigChange], *, whole: bool = False, validate_only: bool = False
     ) -> Refusal | None:
         """`whole`: settings that are not named go back to their defaults."""
-        async with self._turn:
+        async with self.turn:
             config = self.config
             topic = await self._call(
                 lambda: self._catalog.alter_configs(
@@ -292,7 +294,7 @@ class LiveCatalog:
         whole: bool = False,
         validate_only: bool = False,
     ) -> Refusal | None:
-        async with self._turn:
+        async with self.turn:
             config = self.config
             altered = await self._call(
                 lambda: self._catalog.alter_broker_configs(
@@ -308,7 +310,7 @@ class LiveCatalog:
     async def alter_group_configs(
         self, group: str, changes: Sequence[ConfigChange], *, whole: bool = False, validate_only: bool = False
     ) -> Refusal | None:
-        async with self._turn:
+        async with self.turn:
             config = self.config
             refusal = await self._call(
                 lambda: self._catalog.alter_group_configs(
@@ -321,14 +323,14 @@ class LiveCatalog:
     async def alter_quotas(
         self, changes: Sequence[QuotaChange], *, validate_only: bool = False
     ) -> list[Refusal | None]:
-        async with self._turn:
+        async with self.turn:
             answers = await self._call(lambda: self._catalog.alter_quotas(changes, validate_only=validate_only))
             await self._adopt()
             return answers
 
     async def make_slots(self) -> Slots | Refusal:
         """Of a cluster: made when a coordinator is first asked for, and enough brokers are live."""
-        async with self._turn:
+        async with self.turn:
             config = self.config
             slots = await self._call(lambda: self._catalog.make_slots_replicated(config))
             await self._adopt()
@@ -358,7 +360,7 @@ class LiveCatalog:
         if self.image is self._folded.image and self._is_settled:
             self.cluster = self._folded.cluster
         else:
-            async with self._turn:
+            async with self.turn:
                 await self._adopt()
 
     async def _adopt(self, own: Topic | None = None) -> None:
@@ -411,7 +413,7 @@ class LiveCatalog:
         """Numbers come in blocks, so that a new producer rarely waits for the metadata store."""
         producer_id = next(self._producer_ids, None)
         if producer_id is None:
-            async with self._turn:
+            async with self.turn:
                 producer_id = next(self._producer_ids, None)
                 if producer_id is None:
                     self._producer_ids = iter(await self._call(lambda: self._catalog.producer_id_block(_PRODUCER_IDS)))

@@ -80,6 +80,25 @@ METRICS: dict[str, Metric] = {
     "cairn_install_progress_ratio": Metric(
         "gauge", CLUSTER, "Share of the records that are there, of a journal that is taken over.", ("journal",)
     ),
+    "cairn_replica_backlog_ratio": Metric(
+        "gauge",
+        CLUSTER,
+        "What waits for the splitter of a replica, of the most that may, in a journal that this broker leads. From 0.9 "
+        "on producers wait for an in-sync replica.",
+        ("journal", "replica"),
+    ),
+    "cairn_replica_free_bytes": Metric(
+        "gauge",
+        CLUSTER,
+        "Room on the journal disk of a replica of a journal that this broker leads.",
+        ("journal", "replica"),
+    ),
+    "cairn_replica_slows_producers": Metric(
+        "gauge",
+        CLUSTER,
+        "Whether producers of a journal that this broker leads wait for a replica with too little room.",
+        ("journal", "replica"),
+    ),
     "cairn_journal_end_bytes": Metric("gauge", STORAGE, "End position of a journal.", ("journal",)),
     "cairn_journal_size_bytes": Metric("gauge", STORAGE, "Size of a journal on disk.", ("journal",)),
     "cairn_split_lag_bytes": Metric(

@@ -90,6 +90,8 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
         """Why these options must not be served, if they must not. The server asks again after `with_settings`, with all
         settings: only they tell whether brokers have a secret."""
         why = self._store_refusal() or self._exposure(values)
+        if why is None and values is not None:
+            why = self._loss_refusal()
         return Refusal(ErrorCode.INVALID_CONFIG, why) if why else None
 
     def _store_refusal(self) -> str | None:
@@ -105,6 +107,15 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
                 return f"--internal {self.internal} is for brokers of a cluster; add --metadata sqlite:PATH"
         elif self.shared_metadata in ("", ":memory:") or self.shared_metadata.startswith("//"):
             return f"--metadata {self.metadata} names no file; write sqlite:PATH, the same on each broker"
+        return None
+
+    def _loss_refusal(self) -> str | None:
+        """In a cluster a start decides nothing about what is lost: other replicas may have it."""
+        if self.accept_loss and self.shared_metadata is not None:
+            return (
+                "--accept-loss is for a broker that is alone; start without it: other replicas have what this one "
+                "lacks. For a journal that stays without a leader see `cairn cluster elect --unclean J`"
+            )
         return None
 
     def _exposure(self, values: Mapping[str, str] | None) -> str | None:

@@ -27,6 +27,7 @@ from cairnmq.broker.handlers import (
     quotas,
     reassignments,
     records,
+    registrations,
     topics,
     transaction_states,
     transactions,
@@ -115,4 +116,5 @@ def build_router() -> Router:
     router.add(apis.KEEP_OFFSETS, kept_offsets.handle)
     router.add(apis.DESCRIBE_JOURNALS, journals.handle)
     router.add(apis.ELECT_UNCLEAN, elections.elect_unclean)
+    router.add(apis.FORGET_BROKER, registrations.forget)
     return router

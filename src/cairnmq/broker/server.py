@@ -82,6 +82,7 @@ async def serve(options: ServeOptions) -> bool:
     process is to begin again: a replica must go back to its checkpoint."""
     options, start_config = settle(options, os.environ)
     stopping, begin_again = asyncio.Event(), asyncio.Event()
+    failed: list[str] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     async with AsyncExitStack() as stack:
@@ -102,6 +103,7 @@ async def serve(options: ServeOptions) -> bool:
         broker = await open_broker(stack, options, start_config, locks, bound, internal, progress)
         if broker.cluster is not None:
             broker.cluster.must_restart = _all_of(begin_again.set, stopping.set)
+            broker.cluster.must_stop = _end_with(failed, stopping)
         ctx = broker.ctx
         connections = ConnectionSet(
             ctx, broker.router, _limits(ctx.config), lambda: connections_max(ctx.config, files), http_address
@@ -122,6 +124,8 @@ async def serve(options: ServeOptions) -> bool:
         await broker.hand_over()
         ctx.coordinators.drain()
         await close_all(listeners, connections, _DRAIN_SECONDS)
+    if failed:
+        raise CannotServe(failed[0])
     return begin_again.is_set()
 
 
@@ -193,6 +197,14 @@ def _all_of(*calls: Callable[[], None]) -> Callable[[], None]:
             each()
 
     return call
+
+
+def _end_with(failed: list[str], stopping: asyncio.Event) -> Callable[[str], None]:
+    def end(reason: str) -> None:
+        failed.append(reason)
+        stopping.set()
+
+    return end
 
 
 def _take_over(config: BrokerConfig) -> None:

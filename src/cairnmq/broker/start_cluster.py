@@ -20,11 +20,18 @@ from cairnmq import __version__, kernels
 from cairnmq.broker import logs
 from cairnmq.broker.cluster.cluster_store import ClusterStore
 from cairnmq.broker.data_directories import DataDirectories
+from cairnmq.broker.directory_owner import (
+    METADATA_FILE,
+    MOVED,
+    refuse_new_store,
+    refuse_other_broker,
+    refuse_other_cluster,
+)
 from cairnmq.broker.live_catalog import all_queue_specs
 from cairnmq.broker.opened import OpenMetadata, OpenStorage
 from cairnmq.broker.options import Address, ServeOptions, parse_address
 from cairnmq.broker.start_errors import CannotServe
-from cairnmq.broker.start_metadata import BESIDE_METADATA, METADATA_FILE
+from cairnmq.broker.start_metadata import BESIDE_METADATA
 from cairnmq.broker.start_report import tell_scans
 from cairnmq.broker.start_storage import arm_fault_point, engine_config
 from cairnmq.errors import Refusal, Unreachable
@@ -49,19 +56,20 @@ from cairnmq.storage.api.start import (
     read_owner,
 )
 from cairnmq.types import Counters
+from cairnmq.wire.internal_handshake import proof_of_secret
 
 log = logging.getLogger("cairnmq.broker")
 
-MOVED = ".moved"
-
 
 class SharedMetadata(Struct, frozen=True, eq=False):
-    """Open, with what this broker registers as."""
+    """Open, with what this broker registers as. `name`: as --metadata has it. `is_new`: the cluster begins here."""
 
     opened: OpenMetadata
     store: ClusterStore
     settings: ClusterConfig
     entry: BrokerEntry
+    name: str
+    is_new: bool
 
 
 async def open_shared_metadata(
@@ -77,14 +85,13 @@ async def open_shared_metadata(
     path = options.shared_metadata
     assert path is not None
     loop = asyncio.get_running_loop()
-    owner = read_owner(directories.journal_disk())
+    journal_disk, data_disk = directories.journal_disk(), directories.data_disk()
+    read_owner(journal_disk)  # before anything is opened: of a newer version nothing is touched
+    was_alone = data_disk.exists(METADATA_FILE)
     thread = ThreadPoolExecutor(1, thread_name_prefix="metadata")
     stack.callback(thread.shutdown)
-    if owner is not None and not await loop.run_in_executor(thread, os.path.exists, path):
-        raise CannotServe(
-            f"--data {options.data} belongs to the cluster {owner.cluster_id}, and --metadata sqlite:{path} does not "
-            f"exist. Name the file that the brokers of that cluster share; nothing was changed."
-        )
+    if not await loop.run_in_executor(thread, os.path.exists, path):
+        refuse_new_store(options.data, options.metadata, journal_disk, data_disk)
     try:
         store = await loop.run_in_executor(thread, lambda: SqliteStore(path, shared=True))
     except (OSError, Unreachable) as error:
@@ -98,28 +105,36 @@ async def open_shared_metadata(
     if isinstance(config, Refusal):
         raise CannotServe(config.message)
     logs.set_level(config.cairn_log_level)
-    if owner is not None and owner.cluster_id != catalog.cluster_id:
-        raise CannotServe(
-            f"--data {options.data} belongs to the cluster {owner.cluster_id}, and --metadata sqlite:{path} is "
-            f"{f'that of {catalog.cluster_id}' if catalog.cluster_id else 'new'}. Give the directory and the file that "
-            f"belong together; nothing was changed."
-        )
+    refuse_other_cluster(options.data, options.metadata, journal_disk, catalog.cluster_id)
+    assert catalog.cluster is not None
+    brokers = catalog.cluster.brokers
+    refuse_other_broker(options.data, options.node_id, journal_disk, brokers, was_alone=was_alone)
+    is_new = not catalog.cluster_id
     await loop.run_in_executor(thread, catalog.name_cluster)
-    witness = OwnerWitness(directories.journal_disk(), catalog.cluster_id, options.node_id, secrets.token_hex(16))
+    witness = OwnerWitness(journal_disk, catalog.cluster_id, options.node_id, secrets.token_hex(16), in_cluster=True)
     settings = cluster_config(config)
+    entry = _entry(options, settings, client, internal, witness.directory)
+    proof = proof_of_secret(settings.secret, catalog.cluster_id)
+    cluster_store = ClusterStore(store, options.node_id, settings.session_ms, catalog=catalog, proof=proof)
+    opened = OpenMetadata(catalog, thread, config, witness)
+    return SharedMetadata(opened, cluster_store, settings, entry, options.metadata, is_new)
+
+
+def _entry(
+    options: ServeOptions, settings: ClusterConfig, client: Address, internal: Address, directory: str
+) -> BrokerEntry:
+    """Where this broker is found."""
     if settings.internal_advertise is not None:
         internal = parse_address(settings.internal_advertise)
-    entry = BrokerEntry(
+    return BrokerEntry(
         BrokerRecord(options.node_id, 0),
         client.host,
         client.port,
         internal.host,
         internal.port,
         options.rack,
-        witness.directory,
+        directory,
     )
-    cluster_store = ClusterStore(store, options.node_id, settings.session_ms, catalog=catalog)
-    return SharedMetadata(OpenMetadata(catalog, thread, config, witness), cluster_store, settings, entry)
 
 
 def _move_own(directories: DataDirectories, shared: SqliteStore, node_id: int) -> None:
@@ -167,6 +182,11 @@ async def join_storage(
         node_id,
         joining.member.broker_epoch,
     )
+    cluster_id, where = shared.opened.catalog.cluster_id, shared.name
+    if shared.is_new:
+        log.info("new cluster %s in %s, with broker %d as its first", cluster_id, where, node_id)
+    else:
+        log.info("joined cluster %s of %s as broker %d", cluster_id, where, node_id)
     opened = OpenStorage(
         engine,
         None,
@@ -240,7 +260,8 @@ class _Join:
         """Compares, registers, writes the witness; files are changed after that."""
         registration = _Registration(self._shared, joining)
         thread = self._shared.opened.thread
-        thread.submit(begin, registration, joining.known, self._shared.opened.witness.keep).result()
+        witness, name = self._shared.opened.witness, self._shared.name
+        thread.submit(begin, registration, joining.known, witness.keep, shared=name).result()
         self.member = registration.member
         assert self.member is not None
         return Leader(self.member.broker, self.member.broker_epoch)

@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack, closing, contextmanager
 
 from cairnmq.broker import logs
 from cairnmq.broker.data_directories import DataDirectories
+from cairnmq.broker.directory_owner import METADATA_FILE, refuse_start_alone
 from cairnmq.broker.found_metadata import FoundMetadata
 from cairnmq.broker.opened import OpenMetadata
 from cairnmq.broker.options import ServeOptions
@@ -30,7 +31,6 @@ from cairnmq.storage.api.start import (
     read_owner,
 )
 
-METADATA_FILE = "meta.db"
 BESIDE_METADATA = tuple(METADATA_FILE + suffix for suffix in ("-wal", "-shm", "-journal"))  # SQLite's
 
 
@@ -44,6 +44,7 @@ async def open_metadata(
     """Nothing is decided on them yet: until then they can be put back as they were found."""
     loop = asyncio.get_running_loop()
     owner = read_owner(directories.journal_disk())  # before anything is opened: of a newer version nothing is touched
+    refuse_start_alone(options.data, directories.journal_disk(), directories.data_disk())
     found = FoundMetadata(options.data, METADATA_FILE)
     await asyncio.to_thread(found.keep)
     stack.callback(found.put_back)  # when the metadata are closed, unless a decision was made on them

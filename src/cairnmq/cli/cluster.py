@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cairnmq.cli.arguments import add_connection, add_json, connect, examples, natural
 from cairnmq.cli.cluster_elect import run_elect
+from cairnmq.cli.cluster_forget import run_forget
 from cairnmq.cli.cluster_health import error_name, run_health
 from cairnmq.cli.cluster_tables import find_report, run_brokers, run_journals
 from cairnmq.cli.live import add_watch, watched
@@ -97,7 +98,16 @@ def _journal_actions(actions: Any) -> list[argparse.ArgumentParser]:
     elect.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     examples(elect, "cairn cluster elect", "cairn cluster elect --unclean 3", "cairn cluster elect --unclean 3 --yes")
     elect.set_defaults(run=run_elect)
-    return [brokers, journals, elect]
+    forget = actions.add_parser(
+        "forget",
+        help="forget a broker that is gone for good and has no replicas",
+        description="Ends the registration of a broker that will not come back. Refused while it is up, or a replica "
+        "of a journal.",
+    )
+    forget.add_argument("broker", type=natural, metavar="BROKER")
+    examples(forget, "cairn cluster forget 4")
+    forget.set_defaults(run=run_forget)
+    return [brokers, journals, elect, forget]
 
 
 def run_info(arguments: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ from cairnmq.cli.terminal import agreed, error, note, write_json
 
 if TYPE_CHECKING:
     from cairnmq.client.blocking import Client
-    from cairnmq.client.cluster_report import ClusterReport, JournalRow
+    from cairnmq.client.cluster_report import ClusterReport, JournalRow, ReachRow
 
 
 def run_elect(arguments: argparse.Namespace) -> int:
@@ -84,12 +84,29 @@ def what_may_be_lost(report: ClusterReport, row: JournalRow) -> list[str]:
 
     up = [replica.broker for replica in row.replicas if replica.live]
     down = [replica.broker for replica in row.replicas if not replica.live]
-    lines = [f"journal {row.journal} would be led by one of: {names('broker', up)}."]
+    lines = _who_would_lead(row) or [f"journal {row.journal} would be led by one of: {names('broker', up)}."]
     if any(replica.in_sync for replica in row.replicas):
         lines.append("  An in-sync replica is up: wait, it will be elected by itself and nothing is lost.")
     if down:
-        lines.append(f"  Records that only {names('broker', down)} has are lost, also acknowledged ones,")
+        have = "has" if len(down) == 1 else "have"
+        lines.append(f"  Records that only {names('broker', down)} {have} are lost, also acknowledged ones,")
         lines.append("  and offsets may be given to other records. What the returning broker has more is deleted.")
     else:
         lines.append("  Records that the new leader does not have are lost, also acknowledged ones.")
     return lines
+
+
+def _who_would_lead(row: JournalRow) -> list[str]:
+    """And how far each live replica reaches. Nothing if none has told."""
+    winner = next((each for each in row.reaches if each.broker == row.unclean_winner), None)
+    if winner is None or winner.end is None:
+        return []
+    lines = [f"journal {row.journal} would be led by broker {winner.broker}, which {_reaches(winner)}."]
+    return lines + [f"  broker {each.broker} {_reaches(each)}." for each in row.reaches if each is not winner]
+
+
+def _reaches(row: ReachRow) -> str:
+    if row.end is None:
+        return "has not told how far it reaches"
+    lost = "has lost bytes and " if row.damaged else ""
+    return f"{lost}reaches position {row.end:,} (epoch {row.last_epoch})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
 from cairnmq.cli.arguments import examples
@@ -37,6 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     if len(arguments.dirs) > 1 and arguments.journal_dir is not None:
         raise UsageError("--journal-dir holds the journals of one data directory: check them one by one")
     metadata = shared_file(arguments.metadata)
+    _all_different(arguments.dirs)
     findings = 0
     for line in verify(arguments.dirs, arguments.journal_dir, read_queues, read_counters, read_cluster, metadata):
         if line.startswith("note: "):  # what the next start repairs by itself
@@ -49,6 +51,16 @@ def run(arguments: argparse.Namespace) -> int:
                 return 1
     note(f"{findings} problem{'' if findings == 1 else 's'} found")
     return 1 if findings else 0
+
+
+def _all_different(directories: list[str]) -> None:
+    """A replica is never wrong when it is compared with itself."""
+    seen: dict[str, str] = {}
+    for directory in directories:
+        path = os.path.realpath(directory)
+        if path in seen:
+            raise UsageError(f"{seen[path]} and {directory} are the same directory: give each replica once")
+        seen[path] = directory
 
 
 def shared_file(metadata: str | None) -> str | None:

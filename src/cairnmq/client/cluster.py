@@ -21,6 +21,8 @@ from cairnmq.wire.messages import (
     DescribeLogDirsResponse,
     ElectUncleanRequest,
     ElectUncleanResponse,
+    ForgetBrokerRequest,
+    ForgetBrokerResponse,
 )
 
 
@@ -85,3 +87,10 @@ def elect_unclean(session: Session, journals: Iterable[int], timeout_ms: int) ->
         row.journal: Refused(row.error_code, f"journal {row.journal}", row.error_message) if row.error_code else None
         for row in answer.results
     }
+
+
+def forget_broker(session: Session, broker: int) -> Plan[None]:
+    """Refused while the broker is up, or a replica of a journal."""
+    answer = yield from session.ask(None, ForgetBrokerRequest(broker_id=broker), ForgetBrokerResponse)
+    if answer.error_code:
+        raise Refused(answer.error_code, f"broker {broker}", answer.error_message)

@@ -8,7 +8,7 @@ from cairnmq.client.cluster import describe_journals
 from cairnmq.client.cluster_report import Led, ReplicaTold, Told
 from cairnmq.client.errors import ClientError
 from cairnmq.client.session import Node, Plan, Session
-from cairnmq.replication.records import BrokerRecord, ClusterView, JournalRecord, Kept, Member
+from cairnmq.replication.records import BrokerRecord, ClusterView, JournalRecord, Kept, Member, PublishedEnd
 from cairnmq.wire.messages import DescribeJournalsResponse
 
 
@@ -53,12 +53,26 @@ def _view(answer: DescribeJournalsResponse) -> ClusterView:
         journals={row.journal: Kept(_record(row), answer.metadata_revision) for row in answer.journals},
         brokers={
             row.node_id: BrokerRecord(
-                row.node_id, row.broker_epoch, stopping=row.is_stopping, damaged=frozenset(row.damaged)
+                row.node_id,
+                row.broker_epoch,
+                stopping=row.is_stopping,
+                damaged=frozenset(row.damaged),
+                ends=_ends(answer, row.node_id),
             )
             for row in answer.brokers
         },
         live={row.node_id: row.broker_epoch for row in answer.brokers if row.is_live},
     )
+
+
+def _ends(answer: DescribeJournalsResponse, broker: int) -> dict[int, PublishedEnd]:
+    """How far a broker reaches in journals without a leader."""
+    return {
+        row.journal: PublishedEnd(row.epoch, told.last_epoch, told.end)
+        for row in answer.journals
+        for told in row.ends
+        if told.node_id == broker
+    }
 
 
 def _record(row: DescribeJournalsResponse.DescribedJournal) -> JournalRecord:
@@ -80,5 +94,17 @@ def _member(told: DescribeJournalsResponse.Member) -> Member:
 
 
 def _led(epoch: int, told: DescribeJournalsResponse.LedJournal) -> Led:
-    replicas = tuple(ReplicaTold(one.node_id, one.end, one.synced, one.lag_ms) for one in told.replicas)
+    replicas = tuple(
+        ReplicaTold(
+            one.node_id,
+            one.end,
+            one.synced,
+            one.lag_ms,
+            one.unsplit_bytes,
+            one.unsplit_percent,
+            one.free_bytes,
+            one.slows_producers,
+        )
+        for one in told.replicas
+    )
     return Led(epoch, told.end, told.replicated_end, told.durable_end, replicas, told.is_ready, told.unsplit_bytes)

@@ -7,11 +7,13 @@ a broker died.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
 from cairnmq.client.session import Node
+from cairnmq.replication.controller import reach, unclean_winner
+from cairnmq.replication.follower_room import BACKLOG_MAX_PERCENT
 from cairnmq.replication.records import ClusterView, JournalRecord
 
 LIVE, STOPPING, SILENT, DOWN = "live", "stopping", "silent", "down"
@@ -24,6 +26,10 @@ class ReplicaTold(Struct, frozen=True, gc=False):
     end: int = -1
     synced: int = -1
     lag_ms: int = -1  # since it had everything; -1: nobody knows
+    unsplit_bytes: int = -1
+    unsplit_percent: int = -1  # of the most that may wait for its splitter
+    free_bytes: int = -1  # on the disk of its journals
+    slows_producers: bool = False  # they wait until it has room
 
 
 class Led(Struct, frozen=True):
@@ -58,6 +64,20 @@ class ReplicaRow(Struct, frozen=True):
     live: bool
     lag_bytes: int | None = None
     lag_ms: int | None = None
+    unsplit_bytes: int | None = None
+    unsplit_percent: int | None = None
+    free_bytes: int | None = None
+    slows_producers: bool = False
+
+
+class ReachRow(Struct, frozen=True, gc=False):
+    """How far a live replica of a journal without a leader reaches, and the epoch of its last entry; None: it has not
+    told. `damaged`: it has lost bytes."""
+
+    broker: int
+    last_epoch: int | None
+    end: int | None
+    damaged: bool
 
 
 class JournalRow(Struct, frozen=True):
@@ -74,6 +94,8 @@ class JournalRow(Struct, frozen=True):
     ready: bool = True
     weak: bool = False
     unclean_epoch: int = 0
+    unclean_winner: int = -1  # who would lead if an unclean election were asked for
+    reaches: tuple[ReachRow, ...] = ()
 
     @property
     def in_sync(self) -> int:
@@ -149,7 +171,17 @@ def _journal_row(view: ClusterView, record: JournalRecord, told: Mapping[int, To
         led.ready if led else True,
         record.weak,
         record.unclean,
+        -1 if (winner := unclean_winner(record, view)) is None else winner,
+        () if record.leader is not None else tuple(_reaches(view, record)),
     )
+
+
+def _reaches(view: ClusterView, record: JournalRecord) -> Iterable[ReachRow]:
+    for broker in record.replicas:
+        registered = view.present(broker)
+        if registered is not None:
+            last_epoch, end = reach(broker, record, view) or (None, None)
+            yield ReachRow(broker, last_epoch, end, record.journal in registered.damaged)
 
 
 def _replica_row(view: ClusterView, record: JournalRecord, broker: int, led: Led | None) -> ReplicaRow:
@@ -161,8 +193,21 @@ def _replica_row(view: ClusterView, record: JournalRecord, broker: int, led: Led
     known = next((one for one in led.replicas if one.broker == broker), None) if led is not None else None
     if led is None or known is None or known.end < 0:
         return ReplicaRow(broker, in_sync, live)
-    lag_ms = known.lag_ms if known.lag_ms >= 0 else None
-    return ReplicaRow(broker, in_sync, live, max(0, led.end - known.end), lag_ms)
+    return ReplicaRow(
+        broker,
+        in_sync,
+        live,
+        max(0, led.end - known.end),
+        _known(known.lag_ms),
+        _known(known.unsplit_bytes),
+        _known(known.unsplit_percent),
+        _known(known.free_bytes),
+        known.slows_producers,
+    )
+
+
+def _known(number: int) -> int | None:
+    return number if number >= 0 else None
 
 
 def _broker_row(
@@ -204,24 +249,68 @@ def _problems(
     yield from _without_leader(view, journals)
     for broker in sorted({*view.brokers, *silent}):
         state = _state(view, broker, silent)
-        if state == DOWN:
+        if state == DOWN and _hosts(view, broker):
             yield f"broker {broker} is down"
         elif state == SILENT:
             yield f"broker {broker} does not answer: {silent[broker]}"
     for broker, registered in sorted(view.brokers.items()):
         if registered.damaged:
-            numbers = names("journal", sorted(registered.damaged))
-            yield f"broker {broker} lost bytes of {numbers} and copies them from others"
+            yield from _lost_bytes(view, broker, registered.damaged)
     if newest.controller not in view.live:
         yield "the cluster has no controller: leaders that die are not replaced until one is elected"
     for broker, one in sorted(told.items()):
         if one.store_trouble:
             yield f"broker {broker} cannot reach the metadata store: {one.store_trouble}"
-        yield from (f"broker {broker}, journal {number}: {why}" for number, why in sorted(one.stopped.items()))
+        yield from _stopped(broker, one.stopped)
     waiting = [row.journal for row in journals if row.leader >= 0 and not row.ready]
     if waiting:
         yield f"{names('journal', waiting)}: the new leader waits for replicas that are in sync"
-    yield from _out_of_sync(view, journals)
+    yield from _slowed(journals)
+    yield from _out_of_sync(journals, {(broker, number) for broker, one in told.items() for number in one.stopped})
+
+
+def _lost_bytes(view: ClusterView, broker: int, damaged: Iterable[int]) -> Iterable[str]:
+    """Only an in-sync replica without damage has what others lost."""
+    grouped: dict[bool, list[int]] = {}
+    for number in sorted(damaged):
+        kept = view.journals.get(number)
+        sources = [
+            member.broker
+            for member in (kept.record.isr if kept is not None else ())
+            if (entry := view.brokers.get(member.broker)) is not None and number not in entry.damaged
+        ]
+        grouped.setdefault(bool(sources), []).append(number)
+    for has_source, numbers in sorted(grouped.items()):
+        where = names("journal", numbers)
+        how = "and copies them from others" if has_source else "and no other replica in sync has them"
+        yield f"broker {broker} lost bytes of {where} {how}"
+
+
+def _stopped(broker: int, stopped: Mapping[int, str]) -> Iterable[str]:
+    """One sentence for all journals with the same reason."""
+    grouped: dict[str, list[int]] = {}
+    for number, why in sorted(stopped.items()):
+        grouped.setdefault(why.removeprefix(f"journal {number}: "), []).append(number)
+    for why, numbers in grouped.items():
+        yield f"broker {broker}, {names('journal', numbers)}: {why}"
+
+
+def _slowed(journals: Sequence[JournalRow]) -> Iterable[str]:
+    """One sentence for each broker that producers wait for."""
+    slow: dict[int, list[tuple[JournalRow, ReplicaRow]]] = {}
+    for row in journals:
+        for replica in row.replicas:
+            if row.leader >= 0 and replica.slows_producers:
+                slow.setdefault(replica.broker, []).append((row, replica))
+    for broker, rows in sorted(slow.items()):
+        percent = max(replica.unsplit_percent or 0 for _, replica in rows)
+        free = min((replica.free_bytes for _, replica in rows if replica.free_bytes is not None), default=None)
+        why = f"its splitter is behind by {percent} % of the limit"
+        if percent < BACKLOG_MAX_PERCENT and free is not None:
+            why = f"its journal disk has {free:,} bytes left"
+        leaders = names("broker", sorted({row.leader for row, _ in rows}))
+        where = names("journal", [row.journal for row, _ in rows])
+        yield f"broker {broker} slows down producers of {leaders}: {why} ({where})"
 
 
 def _without_leader(view: ClusterView, journals: Sequence[JournalRow]) -> Iterable[str]:
@@ -238,6 +327,16 @@ def _waits_for(view: ClusterView, record: JournalRecord) -> str:
     if any(view.is_live(member) for member in record.isr):
         return "an election is under way"
     away = [member.broker for member in record.isr if view.present(member.broker) is None]
+    hurt = [
+        member.broker
+        for member in record.isr
+        if (entry := view.brokers.get(member.broker)) is not None and record.journal in entry.damaged
+    ]
+    if not away and len(hurt) == len(record.isr):
+        return (
+            f"{names('broker', hurt)}, in sync, lost bytes of it, and nobody else has them. Restore the disk, "
+            "or see `cairn cluster elect --unclean J`"
+        )
     if not away:
         return "all in-sync replicas have restarted, and the one that reaches furthest is being elected"
     waits = f"waiting for {names('broker', away)}, in sync and down"
@@ -246,27 +345,42 @@ def _waits_for(view: ClusterView, record: JournalRecord) -> str:
     return f"{waits}. Start it, or see `cairn cluster elect --unclean J`"
 
 
-def _out_of_sync(view: ClusterView, journals: Sequence[JournalRow]) -> Iterable[str]:
-    """Of journals with a leader: of the others it was said what they wait for."""
-    grouped: dict[tuple[int, bool], list[JournalRow]] = {}
+def _out_of_sync(journals: Sequence[JournalRow], stopped: Collection[tuple[int, int]]) -> Iterable[str]:
+    """Of journals with a leader: of the others it was said what they wait for. Replicas that are `stopped` (broker,
+    journal) do not catch up."""
+    grouped: dict[tuple[int, str], list[JournalRow]] = {}
     for row in journals:
         for replica in row.replicas:
             if row.leader >= 0 and not replica.in_sync:
-                grouped.setdefault((replica.broker, replica.live), []).append(row)
-    for (broker, live), rows in sorted(grouped.items()):
+                can = replica.live and (replica.broker, row.journal) not in stopped
+                how = "; it catches up" if can else ""
+                grouped.setdefault((replica.broker, how), []).append(row)
+    for (broker, how), rows in sorted(grouped.items()):
         lags = [lag for row in rows if (one := row.replica(broker)) and (lag := one.lag_bytes) is not None]
-        how = ("; it catches up" + (f", {sum(lags):,} bytes behind" if sum(lags) else "")) if live else ""
-        where = names("journal", [row.journal for row in rows])
-        yield f"broker {broker} is not in sync: {where}, {_copies(rows)}{how}"
+        behind = f", {sum(lags):,} bytes behind" if how and sum(lags) else ""
+        yield f"broker {broker} is not in sync: {_left(rows)}{how}{behind}"
 
 
-def _copies(rows: Sequence[JournalRow]) -> str:
-    least = min(rows, key=lambda row: row.in_sync)
-    return f"{least.in_sync} of {len(least.replicas)} replicas left"
+def _left(rows: Sequence[JournalRow]) -> str:
+    """The journals by what they have left: `journals 1-6, 2 of 3 replicas left; journal 7, 1 of 2 replicas left`."""
+    grouped: dict[tuple[int, int], list[int]] = {}
+    for row in rows:
+        grouped.setdefault((row.in_sync, len(row.replicas)), []).append(row.journal)
+    return "; ".join(
+        f"{names('journal', numbers)}, {in_sync} of {replicas} replicas left"
+        for (in_sync, replicas), numbers in sorted(grouped.items())
+    )
+
+
+def _hosts(view: ClusterView, broker: int) -> bool:
+    return any(broker in kept.record.replicas for kept in view.journals.values())
 
 
 def _notes(brokers: Sequence[BrokerRow], journals: Sequence[JournalRow]) -> Iterable[str]:
     for broker in brokers:
+        if broker.state == DOWN and not broker.hosts:
+            number = broker.broker
+            yield f"broker {number} is down and has no replicas; `cairn cluster forget {number}` if it is gone for good"
         if broker.state == STOPPING:
             yield f"broker {broker.broker} is stopping; others take over what it leads"
     moved = [row.journal for row in journals if row.leader >= 0 and row.leader != row.preferred]

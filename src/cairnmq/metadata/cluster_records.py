@@ -18,6 +18,10 @@ CONTROLLER = "controller"
 CONTROLLER_KEY = leader_key(CONTROLLER)
 NEXT_JOURNAL = "ids/next-journal"
 LEVEL_KEY = "cluster-level"
+SECRET_KEY = "cluster-secret"
+"""What the secret of the brokers makes of the cluster's id; empty if they have none. Each registration writes it, so of
+two at the same time with different secrets one is made again."""
+
 LEVEL = 1
 """Of a cluster that this version begins: nobody writes what is newer."""
 

@@ -58,7 +58,7 @@ def choose_assigned(cluster: ClusterImage, assignments: Sequence[Sequence[int]])
     up = {member.broker for member in cluster.live_members()}
     for replicas in missing:
         if not up.issuperset(replicas):
-            return _refused(replicas, f"live brokers are {_listed(up)}")
+            return _refused(replicas, f"the live ones are {_listed(up)}")
         if len(cluster.view.journals) + len(missing) > HAND_MADE_MAX:
             return _refused(replicas, f"that needs another journal, and a cluster has at most {HAND_MADE_MAX}")
     made = list(zip(range(cluster.next_journal, cluster.next_journal + len(missing)), missing, strict=True))
@@ -112,7 +112,7 @@ def _check_assignments(cluster: ClusterImage, wanted: Sequence[tuple[int, ...]])
             return _refused(replicas, "one of them is named twice")
         unknown = set(replicas) - set(cluster.brokers)
         if unknown:
-            return _refused(replicas, f"there is no broker {_listed(unknown)}")
+            return _refused(replicas, f"there is no {_listed(unknown)}")
         if len(replicas) != len(wanted[0]):
             return _refused(replicas, "all partitions of a topic have the same number of replicas")
     return None
@@ -127,9 +127,10 @@ def _too_few(factor: int, live: Sequence[int]) -> Refusal:
     if factor < 1:
         why = f"Replication factor {factor} is not possible; the minimum is 1"
     else:
-        why = f"Replication factor {factor} needs {factor} live brokers; live are {_listed(live)}"
+        why = f"Replication factor {factor} needs {factor} live brokers; live: {_listed(live)}"
     return Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, why)
 
 
 def _listed(brokers: Iterable[int]) -> str:
-    return ", ".join(map(str, sorted(brokers))) or "none"
+    numbers = sorted(brokers)
+    return f"broker{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}" if numbers else "none"

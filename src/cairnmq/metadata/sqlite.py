@@ -118,6 +118,11 @@ class SqliteStore:
         self._own.append(session)
         return session
 
+    def held_until_ms(self, key: str) -> int | None:
+        """When the session ends that a key belongs to."""
+        with self._file.faults():
+            return self._sessions.deadline_of(key)
+
     @property
     def epoch(self) -> Epoch:
         """The last epoch that was given, 0 if none was."""

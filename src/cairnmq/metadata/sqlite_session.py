@@ -38,6 +38,11 @@ class SessionRows:
         """Whether a session is alive."""
         return bool(self._file.rows("SELECT 1 FROM sessions WHERE id = ?", number))
 
+    def deadline_of(self, key: str) -> int | None:
+        """Of the session that a key belongs to."""
+        query = "SELECT deadline FROM sessions WHERE id = (SELECT session FROM entries WHERE key = ?)"
+        return next((int(deadline_ms) for (deadline_ms,) in self._file.rows(query, key)), None)
+
     def verify(self) -> None:
         """Every row against its checksum."""
         for _ in self._rows():

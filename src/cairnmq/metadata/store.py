@@ -196,6 +196,10 @@ class MetadataStore(Protocol):
     def session(self, timeout_ms: int) -> Session | Away:
         """A new session that ends when it is not renewed in time."""
 
+    def held_until_ms(self, key: str) -> int | None:
+        """When the session ends that a key belongs to, if it is not renewed until then, by the store's clock. None: it
+        belongs to none, or the store does not tell."""
+
     @property
     def epoch(self) -> Epoch:
         """The last epoch that was given, 0 if none was."""

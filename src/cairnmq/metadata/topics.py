@@ -148,8 +148,11 @@ def make_slots_replicated(image: Image, places: ClusterPlaces, factor: int) -> t
         return ()
     choice = choose(places.image, factor, bytes(1), places.led)
     if isinstance(choice, Refusal):
-        live = len(places.image.live_members())
-        why = f"Coordinators are placed when {factor} brokers are live (offsets.topic.replication.factor); {live} are"
+        live = ", ".join(str(member.broker) for member in places.image.live_members())
+        why = (
+            f"consumer groups begin when {factor} brokers have been live together "
+            f"(offsets.topic.replication.factor); live now: {live}"
+        )
         return Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, why)
     return *choice.ops, *make_slots(image, choice.cycle)
 

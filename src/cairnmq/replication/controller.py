@@ -75,21 +75,35 @@ def preferred_due(view: ClusterView, memory: ControllerMemory, now_ms: int) -> P
     return due
 
 
-def elect_unclean(view: ClusterView, journal: int) -> Proposal | None:
-    """A person gives up what the live replicas may lack: the one that reaches furthest of those that have told, else
-    the first live one, leads alone. None: nobody is live, or a member of the ISR can lead without a loss."""
+def elect_unclean(view: ClusterView, journal: int, wall_ms: int = 0) -> Proposal | None:
+    """A person gives up what the live replicas may lack: one of them leads alone. None: nobody is live, or a member of
+    the ISR can lead without a loss. `wall_ms`: the date."""
     kept = view.journals[journal]
     record = kept.record
-    if candidates(record, view):
+    best = unclean_winner(record, view)
+    if best is None:
         return None
-    live = [broker for broker in record.replicas if view.present(broker) is not None]
-    if not live:
-        return None
-    told = {broker: end for broker in live if (end := _told(broker, record, view)) is not None}
-    best = max(told, key=lambda broker: (*told[broker], -record.replicas.index(broker))) if told else live[0]
     winner, epoch = Member(best, view.brokers[best].broker_epoch), view.last_epoch + 1
-    record = replace(record, leader=winner, epoch=epoch, isr=(winner,), unclean=epoch, resigned=None)
+    record = replace(
+        record, leader=winner, epoch=epoch, isr=(winner,), unclean=epoch, unclean_ms=wall_ms, resigned=None
+    )
     return Proposal(record, kept.revision, registered=(winner,), new_epoch=epoch)
+
+
+def unclean_winner(record: JournalRecord, view: ClusterView) -> int | None:
+    """The live replica that reaches furthest, also if it has lost bytes: those that it has count. The first one if none
+    has told how far it reaches."""
+    live = [broker for broker in record.replicas if view.present(broker) is not None]
+    if not live or candidates(record, view):
+        return None
+    return max(live, key=lambda broker: (*(reach(broker, record, view) or (-1, -1)), -record.replicas.index(broker)))
+
+
+def reach(broker: int, record: JournalRecord, view: ClusterView) -> tuple[int, int] | None:
+    """Epoch of the last entry and end of a live replica, as it has told since the journal has no leader."""
+    registered = view.present(broker)
+    end = registered.ends.get(record.journal) if registered is not None else None
+    return (end.last_epoch, end.end) if end is not None and end.of_epoch == record.epoch else None
 
 
 def may_lead(member: Member, record: JournalRecord, view: ClusterView) -> bool:
@@ -165,11 +179,11 @@ def _recover(kept: Kept, view: ClusterView, epoch: int, waited_ms: int) -> Propo
 
 
 def _told(broker: int, record: JournalRecord, view: ClusterView) -> tuple[int, int] | None:
-    registered = view.present(broker)
+    """Of a replica that lacks nothing which its disk has had (R6)."""
+    registered = view.brokers.get(broker)
     if registered is None or record.journal in registered.damaged:
         return None
-    end = registered.ends.get(record.journal)
-    return (end.last_epoch, end.end) if end is not None and end.of_epoch == record.epoch else None
+    return reach(broker, record, view)
 
 
 def _lives(brokers: Iterable[int], view: ClusterView) -> tuple[Member, ...]:

@@ -18,6 +18,7 @@ from cairnmq.replication.messages import (
     FetchPosition,
     FetchReply,
     Gone,
+    Room,
 )
 from cairnmq.replication.records import JournalRecord, Member
 
@@ -78,6 +79,8 @@ class KnownEnds(Struct, frozen=True, gc=False):
         return KnownEnds(min(self.replicated, to), min(self.durable, to), self.epoch)
 
 
+NO_LIMITS = Room()
+
 FollowerStep: TypeAlias = Append | Cut | Ignore | Install | Stop | Reread
 
 
@@ -96,12 +99,10 @@ class JournalFollower:
         self.known = known
         self.echo_ms = 0
 
-    def position(self) -> FetchPosition:
-        """The next request."""
-        history = self.history
-        return FetchPosition(
-            self.me, self.record.epoch, history.end, history.last_epoch, self.synced, echo_ms=self.echo_ms
-        )
+    def position(self, room: Room = NO_LIMITS) -> FetchPosition:
+        """The next request of a replica that has this `room` left."""
+        history, record = self.history, self.record
+        return FetchPosition(self.me, record.epoch, history.end, history.last_epoch, self.synced, self.echo_ms, room)
 
     def replied(self, asked: FetchPosition, reply: FetchReply) -> FollowerStep:
         """What the leader's reply to `asked` means. It is about the journal as it was then: a late reply means nothing,

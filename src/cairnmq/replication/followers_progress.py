@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from cairnmq.replication.messages import FetchPosition
+from cairnmq.replication.messages import FetchPosition, Room
 from cairnmq.replication.records import Member
 
 
@@ -26,6 +26,7 @@ class Progress(Struct, frozen=True):
     end: int = -1
     synced: int = -1
     lag_ms: int = -1
+    room: Room | None = None
 
 
 class FollowersProgress:
@@ -67,10 +68,10 @@ class FollowersProgress:
         known.end, known.asked_ms, known.asked_end = asked.end, now_ms, end
         known.synced = max(known.synced, asked.synced)
 
-    def of(self, broker: int, end: int, now_ms: int) -> Progress:
-        """Of a replica, while the leader is at `end`."""
+    def of(self, broker: int, end: int, now_ms: int, room: Room | None = None) -> Progress:
+        """Of a replica, while the leader is at `end`. `room`: what it has left."""
         follower = self._followers.get(broker)
         if follower is None:
             return Progress(broker)
         lag_ms = 0 if follower.end >= end else max(0, now_ms - follower.caught_up_ms)
-        return Progress(broker, follower.end, follower.synced, lag_ms)
+        return Progress(broker, follower.end, follower.synced, lag_ms, room)

@@ -33,11 +33,6 @@ class EpochHistory:
         """Of the last entry; 0 of an empty journal."""
         return self._epochs[-1] if self._epochs else 0
 
-    def reaches(self, epoch: int) -> bool:
-        """Whether this tells anything of that epoch: journals lose their beginnings, and with them what epochs those
-        were of."""
-        return bool(self._epochs) and self._epochs[0] <= epoch
-
     def starts(self) -> list[tuple[int, int]]:
         """Every epoch with its first position."""
         return list(zip(self._epochs, self._starts, strict=True))
@@ -69,6 +64,11 @@ class EpochHistory:
         if not at:
             return EpochEnd(0, self._starts[0] if self._starts else self.end)
         return EpochEnd(self._epochs[at - 1], self._starts[at] if at < len(self._starts) else self.end)
+
+    def reaches(self, epoch: int) -> bool:
+        """Whether this epoch, or one before it, is among those that are known: earlier ones were removed with the
+        beginning of the journal."""
+        return bool(self._epochs) and epoch >= self._epochs[0]
 
     def parting(self, last_epoch: int, end: int) -> EpochEnd | None:
         """A leader's question about a follower whose last entry is of `last_epoch` and ends at `end`: None if this

@@ -9,6 +9,8 @@ Two ends follow from the members' own (R1). The *replicated end*: every member o
   end stands still until the outcome is known (R11). So what was acknowledged without a sync does not come to depend on
   the page cache of the last replica.
 - Members are lives of brokers. The position of an earlier life never counts for a later one (R9).
+
+Followers with too little room slow producers down, and leave when they do so for too long (`room`).
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
+from cairnmq.replication.follower_room import FollowerRoom
 from cairnmq.replication.followers_progress import Follower, FollowersProgress, Progress
 from cairnmq.replication.history import EpochHistory
 from cairnmq.replication.messages import (
@@ -32,10 +35,12 @@ from cairnmq.replication.records import ClusterView, JournalRecord, Kept, Member
 
 
 class LeaderSettings(Struct, frozen=True):
-    """How patient a leader is. `prompt`: a member whose session has ended leaves without waiting for the lag time."""
+    """How patient a leader is. `prompt`: a member whose session has ended leaves without waiting for the lag time.
+    `free_bytes_min`: with less on its disk a follower slows producers down."""
 
     lag_max_ms: int = 10_000
     prompt: bool = True
+    free_bytes_min: int = 0
 
 
 class JournalLeader:
@@ -55,6 +60,7 @@ class JournalLeader:
         "kept",
         "me",
         "replicated_end",
+        "room",
         "start",
         "synced",
     )
@@ -83,6 +89,7 @@ class JournalLeader:
         self.replicated_end = replicated_end
         self.durable_end = durable_end
         self.durable_wanted = 0  # somebody waits until the durable end is here
+        self.room = FollowerRoom(settings.lag_max_ms, settings.free_bytes_min)
         self._settings = settings
         self._progress = FollowersProgress(now_ms)
         self._proposed: JournalRecord | None = None  # sent, and its outcome is not known
@@ -158,29 +165,35 @@ class JournalLeader:
             return StaleBroker()
         # Whatever the follower has there, nothing here tells whether it is the same.
         if asked.end < self.first or (self.first and not self.history.reaches(asked.last_epoch)):
+            self.room.gone(asked.follower.broker)
             return Gone(self.first)
         parting = self.history.parting(asked.last_epoch, asked.end)
         if parting is not None:
             return Diverging(parting)
         self._progress.count(asked, self.history.end, now_ms)
+        self.room.count(asked, self.history.end, now_ms)
         self._advance()
         sync = asked.synced < self.sync_wanted(view, now_ms)
-        return Accepted(self.replicated_end, self.durable_end, sync, now_ms)
+        keep_from = self.room.keep_from(self.record.replicas, self.me.broker, self.first)
+        return Accepted(self.replicated_end, self.durable_end, sync, now_ms, keep_from)
 
     def _safe_end(self) -> int:
         """All that may have been acknowledged by this leader or an earlier one."""
         return max(self.replicated_end, self.start)
 
     def sync_wanted(self, view: ClusterView, now_ms: int) -> int:
-        """How far the own disk and the followers' should be synced at once: for producers that wait, and for a member
-        that is about to leave."""
-        return max(self.durable_wanted, self._safe_end() if self._leaving(view, now_ms) else 0)
+        """How far the own disk and the followers' should be synced at once: for producers that wait, for a member that
+        is about to leave, and for splitters that others wait for: they split what everybody has synced."""
+        hurried = self.room.producers_wait or self._leaving(view, now_ms)
+        return max(self.durable_wanted, self._safe_end() if hurried else 0)
 
     def progress(self, now_ms: int) -> list[Progress]:
         """How far each replica is."""
         own = Progress(self.me.broker, self.history.end, self.synced, 0)
         return [
-            own if broker == self.me.broker else self._progress.of(broker, self.history.end, now_ms)
+            own
+            if broker == self.me.broker
+            else self._progress.of(broker, self.history.end, now_ms, self.room.of(broker))
             for broker in self.record.replicas
         ]
 
@@ -197,6 +210,7 @@ class JournalLeader:
             and (
                 _is_stale(member, view)
                 or self._lags(member, now_ms)
+                or member in self.room.overdue
                 or (self._settings.prompt and _is_gone(member, view))
             )
         ]
@@ -205,6 +219,7 @@ class JournalLeader:
         """The change to send now, if there is one; call it now and then. None is sent while one is under way."""
         if self._proposed is not None:
             return None
+        self.room.look(self.members(), now_ms)
         leaving = self._leaving(view, now_ms)
         if leaving:
             return self._shrink(leaving, view)
@@ -215,19 +230,21 @@ class JournalLeader:
         return None
 
     def _may_join(self, follower: Follower, view: ClusterView, now_ms: int) -> bool:
-        """It must not pull back either end, nor lack the beginning of this epoch (R9)."""
+        """It must not pull back either end, nor lack the beginning of this epoch (R9), nor make producers wait."""
         return (
             self.record.member(follower.member.broker) is None
             and view.is_live(follower.member)
             and follower.end >= max(self.start, self.replicated_end)
             and follower.synced >= self.durable_end
             and not self._lags(follower.member, now_ms)
+            and not self.room.is_short(follower.member)
         )
 
     def _shrink(self, leaving: list[Member], view: ClusterView) -> Proposal | None:
         """All at once: one that lags could not wait for another that lags to sync."""
         record = self.record.without(leaving)
-        if record.isr == (self.me,) and record.resigned is None and any(map(view.is_live, leaving)):
+        silent = [member for member in leaving if member not in self.room.heard_short]
+        if record.isr == (self.me,) and record.resigned is None and any(map(view.is_live, silent)):
             # It may be this broker that nobody reaches. Somebody else tries once, before one replica has to do.
             return self._send(replace(self.record, leader=None, resigned=self.me.broker), (self.me,))
         safe = self._safe_end()

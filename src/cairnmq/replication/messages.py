@@ -9,6 +9,17 @@ from msgspec import Struct
 from cairnmq.replication.history import EpochEnd
 from cairnmq.replication.records import Member
 
+ENDLESS = (1 << 63) - 1
+
+
+class Room(Struct, frozen=True, gc=False):
+    """What a replica has left, and which part of the journal it may still need."""
+
+    checkpointed: int = 0  # what lies before it is in queue logs, for good
+    backlog_percent: int = 0  # what waits for its splitter, of the most that may
+    free_bytes: int = ENDLESS  # on the disk of its journals
+    backlog_bytes: int = 0  # what waits for its splitter
+
 
 class FetchPosition(Struct, frozen=True, gc=False):
     """A follower asks for what comes after its own end."""
@@ -19,6 +30,7 @@ class FetchPosition(Struct, frozen=True, gc=False):
     last_epoch: int  # of its last entry
     synced: int
     echo_ms: int = 0  # when the leader sent the response that this request follows
+    room: Room = Room()
 
 
 class Accepted(Struct, frozen=True, gc=False):
@@ -28,6 +40,7 @@ class Accepted(Struct, frozen=True, gc=False):
     durable_end: int
     sync: bool  # somebody waits for the follower's sync: sync at once, and tell
     sent_ms: int
+    keep_from: int = 0  # some replica may still need the journal from here on
 
 
 class Diverging(Struct, frozen=True, gc=False):

@@ -27,6 +27,7 @@ class JournalRecord(Struct, frozen=True):
     weak: bool = False  # may hold records that were acknowledged before every member had synced them
     recovered: int = 0  # the last epoch whose leader was chosen among members that had all restarted
     unclean: int = 0  # the last epoch whose leader was not in the ISR: acknowledged records may be lost
+    unclean_ms: int = 0  # the date of that election
 
     def member(self, broker: int) -> Member | None:
         """The ISR's entry of a broker."""
@@ -50,6 +51,15 @@ class PublishedEnd(Struct, frozen=True, gc=False):
     end: int
 
 
+class FormerDirectory(Struct, frozen=True):
+    """A directory on which this broker lived from epoch `first` to `last`, and what it lacked in the end."""
+
+    directory: str
+    first: int
+    last: int
+    damaged: frozenset[int]
+
+
 class BrokerRecord(Struct, frozen=True):
     """A broker's registration. `clean`: this life has every byte that the one before (`previous`) had (R10)."""
 
@@ -60,6 +70,8 @@ class BrokerRecord(Struct, frozen=True):
     stopping: bool = False
     damaged: frozenset[int] = frozenset()  # journals that lack bytes which this disk has had (R6)
     ends: Mapping[int, PublishedEnd] = {}
+    since: int = 0  # the first of its lives in a row on this directory
+    former: tuple[FormerDirectory, ...] = ()  # other ones, the latest last
 
 
 class Kept(Struct, frozen=True):

@@ -157,7 +157,8 @@ _ROWS = (
     _row("cairn.journal.segment.bytes", _LONG, 256 * 1024 * 1024, "Size at which a journal starts a new segment file.",
          low=64 * 1024),
     _row("cairn.journal.retention.bytes", _LONG, 0,
-         "Journal bytes before the checkpoint that are kept.", low=0, dynamic=True),
+         "Journal bytes before the checkpoint that are kept. In a cluster (default 2 GiB) the most that is kept for "
+         "replicas that are behind or away.", low=0, dynamic=True),
     _row("cairn.unsplit.bytes.max", _LONG, 1024**3,
          "Bytes the splitter may lag behind the journals before producers are delayed.",
          low=64 * 1024, dynamic=True),

@@ -200,7 +200,7 @@ class Engine:
         member = begin(Joining(found.known(), stopped_as, frozenset(scan.number for scan in found.damaged)))
         found.begin(tell)
         for scan in [scan for scan in found.damaged if has_others(scan.number)]:
-            found.cut_at_damage(scan, notes[scan.number])
+            found.cut_at_damage(scan, notes[scan.number], member.broker_epoch)
         found.cut_queues_short()
         segment_bytes = config.segment_bytes
         paths: dict[int, JournalRole] = {
@@ -339,11 +339,12 @@ class Engine:
         for number, position in hosted.items():
             assert self.checkpointed[number] <= position <= self.split[number]  # invariant 1
             self.checkpointed[number] = position
-        for number, position in hosted.items():
+        for number in hosted:
             reach("journal-delete")
-            floor = position - self.config.retain_bytes
-            pins = self.hosting.pins if self.hosting is not None else {}
-            self.paths[number].journal.remove_below(min(floor, pins.get(number, floor)))
+            if self.hosting is not None:
+                self.hosting.remove_segments(number, self.checkpointed[number], self.config.retain_bytes)
+            else:
+                self.paths[number].journal.remove_below(self.checkpointed[number] - self.config.retain_bytes)
 
     def _go_by(self, published: Published) -> None:
         """The only way by which this broker learns where records are that it knew elsewhere: of a checkpoint that the

@@ -8,6 +8,7 @@ import sys
 import time
 
 from cairnmq.testing.replicas.install_world import InstallWorld
+from cairnmq.testing.replicas.narrow_world import NarrowWorld
 from cairnmq.testing.replicas.stored_world import StoredWorld
 from cairnmq.testing.replicas.world import ReplicaWorld
 from cairnmq.testing.sim_coordinators import CoordinatorWorld
@@ -51,6 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
             for cluster in range(seed * CLUSTERS, (seed + 1) * CLUSTERS):
                 ReplicaWorld(cluster).run()
                 InstallWorld(cluster).run()
+                NarrowWorld(cluster).run()
                 StoredWorld(cluster).run()
                 clusters += 1
         except Exception:
@@ -67,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
             told = spent
             print(so_far, flush=True)
     print(", ".join(f"{getattr(total, field)} {field.replace('_', ' ')}" for field in total.__struct_fields__))
-    print(f"{clusters} clusters of replicas, {clusters} with real storage")
+    print(f"{clusters} clusters of replicas, {clusters} short of room, {clusters} with real storage")
     print(f"{so_far}, no violation")
     return 0
 

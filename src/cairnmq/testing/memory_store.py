@@ -66,6 +66,11 @@ class MemoryState:
         entry, session = self._entries.get(key, (None, 0))
         return entry if not session or session in self.sessions else None
 
+    def deadline_of(self, key: str) -> int | None:
+        """Of the session that it belongs to."""
+        row = self.sessions.get(self._entries[key][1]) if key in self._entries else None
+        return None if row is None else row.deadline_ms
+
     def below(self, prefix: str) -> list[Entry]:
         """One level."""
         keys = sorted(key for key in self._entries if key.startswith(prefix) and "/" not in key[len(prefix) :])
@@ -195,6 +200,10 @@ class MemoryStore:
             return Away(number.reason)
         self.own.append(MemorySession(self, number, timeout_ms, sent_ms))
         return self.own[-1]
+
+    def held_until_ms(self, key: str) -> int | None:
+        """When the session ends that a key belongs to."""
+        return self.state.deadline_of(key)
 
     def next_epoch(self, above: int = 0) -> Epoch | Away:
         """One more than any epoch before, and than `above`."""

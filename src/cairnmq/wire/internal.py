@@ -30,7 +30,8 @@ TEXT_MAX = 1024
 DATA, CONTROL, INSTALL = "data", "control", "install"
 PURPOSES = (DATA, CONTROL, INSTALL)
 
-Natural: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+NATURAL_MAX = (1 << 63) - 1
+Natural: TypeAlias = Annotated[int, Meta(ge=0, le=NATURAL_MAX)]
 BrokerId: TypeAlias = Annotated[int, Meta(ge=-1, le=(1 << 31) - 1)]
 Text: TypeAlias = Annotated[str, Meta(max_length=TEXT_MAX)]
 Nonce: TypeAlias = Annotated[bytes, Meta(min_length=16, max_length=64)]
@@ -106,7 +107,7 @@ class Failed(Struct, frozen=True, array_like=True):
 
 
 class JournalAsk(Struct, frozen=True, array_like=True, gc=False):
-    """One journal's `FetchPosition`, and how full the follower is."""
+    """One journal's `FetchPosition`."""
 
     journal: Natural
     follower: BrokerId
@@ -117,7 +118,9 @@ class JournalAsk(Struct, frozen=True, array_like=True, gc=False):
     synced: Natural
     echo_ms: Natural = 0
     split_backlog_bytes: Natural = 0
-    free_bytes: Natural = 0
+    free_bytes: Natural = NATURAL_MAX
+    split_backlog_percent: Natural = 0
+    checkpointed: Natural = 0
 
 
 class ReplicaFetch(Struct, frozen=True, array_like=True):
@@ -135,6 +138,7 @@ class AcceptedTold(Struct, frozen=True, array_like=True, tag=0, gc=False):
     durable_end: Natural
     sync: bool
     sent_ms: Natural
+    keep_from: Natural = 0
 
 
 class DivergingTold(Struct, frozen=True, array_like=True, tag=1, gc=False):

@@ -74,6 +74,14 @@ def common_version(one: Identity | Hello, other: Identity | Hello) -> int:
     return version
 
 
+def proof_of_secret(secret: str | None, cluster_id: str) -> bytes:
+    """What brokers compare in the metadata of their cluster; empty without a secret. Whoever reads it cannot connect
+    with it."""
+    if not secret:
+        return b""
+    return hmac.digest(secret.encode(), b"cairn cluster " + cluster_id.encode(), hashlib.sha256).hex().encode()
+
+
 def _proof(secret: bytes | None, role: bytes, hellos: list[bytes]) -> bytes:
     if secret is None:
         return b""

@@ -1778,6 +1778,7 @@ class DescribeJournalsResponse(Message, gc=False):
         unclean: int = 0
         trouble: str | None = None
         led_here: DescribeJournalsResponse.LedJournal | None = None
+        ends: list[DescribeJournalsResponse.ToldEnd] = []
 
     class Member(Struct, gc=False):
         node_id: int = 0
@@ -1793,12 +1794,21 @@ class DescribeJournalsResponse(Message, gc=False):
         unsplit_bytes: int = 0
         replicas: list[DescribeJournalsResponse.ReplicaEnds] = []
 
+    class ToldEnd(Struct, gc=False):
+        node_id: int = 0
+        last_epoch: int = -1
+        end: int = -1
+
     class ReplicaEnds(Struct, gc=False):
         node_id: int = 0
         is_in_sync: bool = False
         end: int = -1
         synced: int = -1
         lag_ms: int = -1
+        unsplit_bytes: int = -1
+        unsplit_percent: int = -1
+        free_bytes: int = -1
+        slows_producers: bool = False
 
     throttle_time_ms: int = 0
     error_code: int = 0
@@ -1825,6 +1835,16 @@ class ElectUncleanResponse(Message, gc=False):
 
     throttle_time_ms: int = 0
     results: list[ElectUncleanResponse.ElectUncleanResult] = []
+
+
+class ForgetBrokerRequest(Message, gc=False):
+    broker_id: int = 0
+
+
+class ForgetBrokerResponse(Message, gc=False):
+    throttle_time_ms: int = 0
+    error_code: int = 0
+    error_message: str | None = None
 
 
 class ConsumerProtocolSubscription(Message, gc=False):

@@ -445,7 +445,7 @@ KeepOffsets 20000 0-0 0+
   < throttle_time_ms:i32 topics:[KeptTopicResult]
   KeptTopicResult: topic_id:uuid partitions:[KeptPartitionResult]
   KeptPartitionResult: index:i32 error_code:i16 error_message:str?=null log_start_offset:i64=-1 end_offset:i64=-1
-DescribeJournals 20001 0-0 0+
+DescribeJournals 20001 0-1 0+
   > journals:[i32]?=null
   < throttle_time_ms:i32 error_code:i16 error_message:str?=null cluster_id:str node_id:i32=-1 controller_id:i32=-1
     metadata_revision:i64=-1 metadata_away_ms:i64=-1 brokers:[DescribedBroker] journals:[DescribedJournal]
@@ -453,14 +453,20 @@ DescribeJournals 20001 0-0 0+
     session_age_ms:i64=-1 is_stopping:bool damaged:[i32]
   DescribedJournal: journal:i32 epoch:i32=-1 leader:Member?=null replicas:[i32] isr:[Member] offline:[i32]
     resigned:i32=-1 is_weak:bool recovered:i32 unclean:i32 trouble:str?=null led_here:LedJournal?=null
+    ends:[ToldEnd]@1+
   Member: node_id:i32 broker_epoch:i64=-1
   LedJournal: is_ready:bool end:i64 synced:i64 replicated_end:i64 durable_end:i64 split_end:i64 unsplit_bytes:i64
     replicas:[ReplicaEnds]
-  ReplicaEnds: node_id:i32 is_in_sync:bool end:i64=-1 synced:i64=-1 lag_ms:i64=-1
+  ToldEnd: node_id:i32 last_epoch:i32=-1 end:i64=-1
+  ReplicaEnds: node_id:i32 is_in_sync:bool end:i64=-1 synced:i64=-1 lag_ms:i64=-1 unsplit_bytes:i64=-1
+    unsplit_percent:i32=-1 free_bytes:i64=-1 slows_producers:bool
 ElectUnclean 20002 0-0 0+
   > journals:[i32] timeout_ms:i32=60000
   < throttle_time_ms:i32 results:[ElectUncleanResult]
   ElectUncleanResult: journal:i32 error_code:i16 error_message:str?=null
+ForgetBroker 20003 0-0 0+
+  > broker_id:i32
+  < throttle_time_ms:i32 error_code:i16 error_message:str?=null
 ConsumerProtocolSubscription - 0-3 never
   = topics:[str] user_data:bytes?=null owned_partitions:[TopicPartition]@1+ generation_id:i32@2+=-1
     rack_id:str?@3+=null

@@ -41,6 +41,28 @@ def test_what_is_not_led_here_names_the_leader() -> None:
     assert not leadership.is_ready(0) and not leadership.may_answer_alone(0)
 
 
+def test_a_leader_that_hands_over_acknowledges_nothing_alone() -> None:
+    leadership = Leadership(1)
+    for journal, in_sync in ((4, (2, 1)), (5, (1,))):
+        leadership.know(journal, JournalView(1, 6, (1, 2), in_sync))
+        leadership.lead(journal, 6, lambda: True)
+        assert leadership.may_acknowledge_alone(journal)
+    leadership.is_leaving = True
+    assert not leadership.may_acknowledge_alone(4) and leadership.may_answer_alone(4)
+    assert leadership.may_acknowledge_alone(5), "nobody else can lead it"
+    leadership.lost(5)
+    assert not leadership.may_acknowledge_alone(5)
+
+
+def test_clients_are_told_a_controller_while_there_is_none() -> None:
+    """Any broker serves what they send there; told of none, librdkafka waits for minutes."""
+    leadership = Leadership(1)
+    assert leadership.told_controller == -1, "nobody is known yet"
+    for brokers, controller, told in (([OWN, OTHER], 2, 2), ([OWN, OTHER], -1, 1), ([OWN], 2, 1), ([OTHER], -1, 2)):
+        leadership.know_brokers(brokers, controller)
+        assert (leadership.told_controller, leadership.controller) == (told, controller)
+
+
 def test_the_term_of_a_leader() -> None:
     leadership, holds, woken = Leadership(1), [True], list[int]()
     leadership.on_lost.add(lambda: woken.append(1))

@@ -115,3 +115,9 @@ def test_only_plaintext_may_bypass_its_transport() -> None:
     protocols = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
     allowed = [ListenerSpec("any", protocol, place, place).may_bypass_transport for protocol in protocols]
     assert allowed == [True, False, False, False]
+
+
+def test_a_loss_is_accepted_by_a_broker_that_is_alone() -> None:
+    made = ServeOptions(metadata="sqlite:m", accept_loss=True)
+    assert "--accept-loss is for a broker that is alone" in refused(made, {})
+    assert refused(ServeOptions(accept_loss=True), {}) == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
@@ -96,7 +97,7 @@ async def test_metadata_that_are_older_than_the_records_are_refused(tmp_path: Pa
     journals = sorted((tmp_path / "broker1" / "journal").rglob("*"))
     contents = [path.read_bytes() for path in journals if path.is_file() and "owner" not in path.name]
     shutil.copy(older, one.metadata)
-    await refused(one, "older than the records", Outdated)
+    await refused(one, "older than the records of this broker(?s:.*)Stop all brokers and restore", Outdated)
     after = [path.read_bytes() for path in journals if path.is_file() and "owner" not in path.name]
     assert after == contents, "nothing was changed"
 
@@ -153,3 +154,41 @@ async def test_a_broker_joins_with_the_journals_that_the_metadata_give_it(tmp_pa
         again = await rig.start(other.number)
         assert journal in again.store.engine.paths and only not in again.store.engine.paths
         await until(lambda: len(again.record(journal).isr) == 3)
+
+
+@scenario
+async def test_a_disk_that_was_not_mounted_is_back(tmp_path: Path) -> None:
+    """Meanwhile the broker lacks what was there, and leads none of it. With the disk it lacks nothing."""
+    data, aside = tmp_path / "broker1", tmp_path / "aside"
+    async with cluster(tmp_path, 1) as rig:
+        journal = await rig.journal(factor=1)
+        await rig.produce(await rig.leader(journal), b"a")
+        await rig.stop(1)
+        data.rename(aside)
+        one = await rig.start(1)
+        assert journal in one.node._loop.cluster.view.brokers[1].damaged
+        await until(lambda: one.record(journal).leader is None)
+
+        def ends() -> list[tuple[int, int, int]]:
+            (row,) = [row for row in one.node.report().journals if row.journal == journal]
+            return [(told.node_id, told.last_epoch, told.end) for told in row.ends]
+
+        await until(lambda: ends() == [(1, 0, 0)])
+        await rig.stop(1)
+        shutil.rmtree(data)
+        aside.rename(data)
+        one = await rig.start(1)
+        assert not one.node._loop.cluster.view.brokers[1].damaged
+        assert await rig.leader(journal) is one
+        await until(lambda: rig.queue(one).high_watermark == 1)
+
+
+@scenario
+async def test_a_start_says_which_cluster_it_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A misspelt path would begin a second one."""
+    caplog.set_level(logging.INFO, logger="cairnmq.broker")
+    async with cluster(tmp_path, 1) as rig:
+        name = rig[1].broker.ctx.node.cluster_id
+        assert f"new cluster {name} in sqlite:{tmp_path}/cluster.db, with broker 1 as its first" in caplog.text
+        await rig.start(2)
+        assert f"joined cluster {name} of sqlite:{tmp_path}/cluster.db as broker 2" in caplog.text

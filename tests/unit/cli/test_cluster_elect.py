@@ -50,6 +50,21 @@ def test_unclean_says_what_may_be_lost_and_does_nothing_by_itself(capsys: pytest
     assert cluster.elected == []
 
 
+def test_unclean_names_who_would_lead(capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = leaderless()
+    cluster.ends, cluster.damaged = {(3, 1): (20, 9000), (3, 2): (20, 0)}, {2: [3]}
+    assert elect(cluster, "--unclean", "3") == 1
+    said = capsys.readouterr().err
+    assert "journal 3 would be led by broker 1, which reaches position 9,000 (epoch 20)." in said
+    assert "  broker 2 has lost bytes and reaches position 0 (epoch 20)." in said
+    del cluster.ends[3, 2]
+    assert elect(cluster, "--unclean", "3") == 1
+    assert "  broker 2 has not told how far it reaches." in capsys.readouterr().err
+    cluster.down = {2, 3}
+    assert elect(cluster, "--unclean", "3") == 1
+    assert "Records that only brokers 2, 3 have are lost" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("yes\n", 0), ("n\n", 1), ("", 1), ("\n", 1)])
 def test_unclean_asks(answer: str, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = leaderless()

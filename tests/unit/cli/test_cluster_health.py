@@ -65,5 +65,9 @@ def test_as_json(capsys: pytest.CaptureFixture[str]) -> None:
         "live": True,
         "lag_bytes": 0,
         "lag_ms": 50,
+        "unsplit_bytes": None,
+        "unsplit_percent": None,
+        "free_bytes": None,
+        "slows_producers": False,
     }
     assert told["if_it_died_now"][0]["moves"] == [1]

@@ -250,6 +250,12 @@ def test_several_directories_are_verified_each(tmp_path: Path, capsys: pytest.Ca
     assert "2 problems found" in said.err
 
 
+def test_a_directory_is_not_compared_with_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    assert main(["verify", str(tmp_path / "a"), str(tmp_path / "c"), str(tmp_path / "b")]) == 2
+    assert f"{tmp_path}/a and {tmp_path}/b are the same directory" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("metadata", "text"),
     [

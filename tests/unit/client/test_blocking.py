@@ -12,7 +12,7 @@ from functools import partial
 
 import pytest
 
-from broker_process import wait_until
+from broker_process import fixed_port, wait_until
 from cairnmq.client import blocking
 from cairnmq.client.blocking import Client, parse_bootstrap
 from cairnmq.client.errors import ClientError, Disconnected, GaveUp, Unreachable
@@ -36,19 +36,13 @@ from cairnmq.wire.messages import (
 from scripted_broker import Clock, ScriptedBroker, metadata, topic_id
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def offsets_answer(offset: int) -> ListOffsetsResponse:
     row = ListOffsetsResponse.ListOffsetsPartitionResponse(partition_index=0, offset=offset)
     return ListOffsetsResponse(topics=[ListOffsetsResponse.ListOffsetsTopicResponse(name="t", partitions=[row])])
 
 
 def test_an_unreachable_broker_is_a_sentence_with_advice() -> None:
-    port = free_port()
+    port = fixed_port()
     with pytest.raises(Unreachable) as raised:
         Client.connect(f"127.0.0.1:{port}")
     advice = "is `cairn serve` running? For another address use -b HOST:PORT"
@@ -58,10 +52,10 @@ def test_an_unreachable_broker_is_a_sentence_with_advice() -> None:
 
 def test_every_bootstrap_address_is_tried() -> None:
     with ScriptedBroker(lambda request, header: metadata({}, {})) as broker:
-        Client.connect(f"127.0.0.1:{free_port()}, {broker.bootstrap}").close()
+        Client.connect(f"127.0.0.1:{fixed_port()}, {broker.bootstrap}").close()
         assert broker.connections == 1
     with pytest.raises(Unreachable, match=r"127.0.0.1:\d+: connection refused; cannot reach 127.0.0.1:\d+"):
-        Client.connect(f"127.0.0.1:{free_port()},127.0.0.1:{free_port()}")
+        Client.connect(f"127.0.0.1:{fixed_port()},127.0.0.1:{fixed_port()}")
 
 
 def test_an_address_that_accepts_and_is_silent_leaves_time_for_the_others() -> None:
@@ -120,7 +114,7 @@ def test_the_bootstrap_connection_serves_the_node_with_the_same_address() -> Non
 
 def test_an_advertised_address_that_is_not_reachable_names_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocking, "time", Clock())
-    port = free_port()
+    port = fixed_port()
     with ScriptedBroker(lambda request, header: metadata({"t": [4]}, {4: port})) as broker:
         with Client.connect(broker.bootstrap, timeout=60) as client:
             with pytest.raises(GaveUp, match=f"127.0.0.1:{port}.*node 4 advertises this address.*gave up after 60 s"):
@@ -206,7 +200,7 @@ def test_metadata_is_asked_for_again_when_the_broker_restarts() -> None:
 
 
 def test_a_broker_that_is_away_is_waited_for_by_who_wants_to() -> None:
-    port = free_port()
+    port = fixed_port()
     with pytest.raises(GaveUp, match=f"cannot reach 127.0.0.1:{port}: connection refused; .* gave up after 0.3 s"):
         Client.connect(f"127.0.0.1:{port}", timeout=10, patience=0.3, wait=True)
 

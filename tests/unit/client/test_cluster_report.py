@@ -161,7 +161,9 @@ def test_journals_with_one_reason_have_one_sentence() -> None:
 def test_trouble_of_single_brokers() -> None:
     seen = view(journal(1))
     told = {1: one(seen, controller=-1), 2: one(seen, stopped={1: "disk full"}, store_trouble="locked for 3 s")}
-    told[2] = Told(view(journal(1), revision=4), NODES, stopped={1: "disk full"}, store_trouble="locked for 3 s")
+    told[2] = Told(
+        view(journal(1), revision=4), NODES, stopped={1: "journal 1: disk full"}, store_trouble="locked for 3 s"
+    )
     assert merge(told).problems == (
         "the cluster has no controller: leaders that die are not replaced until one is elected",
         "broker 2 cannot reach the metadata store: locked for 3 s",
@@ -176,10 +178,45 @@ def test_a_leader_that_waits_for_others() -> None:
 
 
 def test_a_disk_that_lost_bytes() -> None:
-    seen = view(journal(1))
+    seen = view(journal(1), journal(2))
     brokers = {**seen.brokers, 3: BrokerRecord(3, 13, damaged=frozenset({2, 1}))}
     report = merge({1: one(ClusterView(5, 30, seen.journals, brokers, seen.live))})
     assert report.problems == ("broker 3 lost bytes of journals 1, 2 and copies them from others",)
+
+
+def test_bytes_that_nobody_else_has_are_not_copied() -> None:
+    """Of journal 1 broker 3 is the only replica; of journal 2 another one is in sync."""
+    lone = journal(1, None, isr=(M3,), replicas=(3,))
+    seen = view(lone, journal(2, M1, isr=(M1, M3)), b3=23)
+    brokers = {**seen.brokers, 3: BrokerRecord(3, 23, damaged=frozenset({1, 2}))}
+    report = merge({1: one(ClusterView(5, 30, seen.journals, brokers, {**seen.live, 3: 23}))})
+    assert report.problems[:3] == (
+        "journal 1: no leader; broker 3, in sync, lost bytes of it, and nobody else has them. Restore the disk, "
+        "or see `cairn cluster elect --unclean J`",
+        "broker 3 lost bytes of journal 1 and no other replica in sync has them",
+        "broker 3 lost bytes of journal 2 and copies them from others",
+    )
+
+
+def test_a_replica_that_stays_out_does_not_catch_up() -> None:
+    seen = view(*(journal(number, M1, isr=(M1, M3)) for number in (1, 2, 3)))
+    told = {
+        1: one(seen, led={1: led({2: 400, 3: 1000})}),
+        2: one(seen, stopped={1: "too far behind", 2: "too far behind"}),
+    }
+    assert merge(told).problems == (
+        "broker 2, journals 1, 2: too far behind",
+        "broker 2 is not in sync: journals 1, 2, 2 of 3 replicas left",
+        "broker 2 is not in sync: journal 3, 2 of 3 replicas left; it catches up",
+    )
+
+
+def test_replicas_that_are_left_are_counted_by_journal() -> None:
+    seen = view(journal(1, M1, isr=(M1, M3)), journal(2, M1, isr=(M1,), replicas=(1, 2)), down=(2,))
+    assert merge({1: one(seen)}).problems == (
+        "broker 2 is down",
+        "broker 2 is not in sync: journal 2, 1 of 2 replicas left; journal 1, 2 of 3 replicas left",
+    )
 
 
 def test_an_unclean_election_is_not_forgotten() -> None:
@@ -190,3 +227,26 @@ def test_an_unclean_election_is_not_forgotten() -> None:
 def test_numbers_are_written_short() -> None:
     assert names("journal", [3]) == "journal 3"
     assert names("journal", [9, 1, 2, 5, 6, 7]) == "journals 1, 2, 5-7, 9"
+
+
+def test_a_broker_without_replicas_that_is_down_is_no_problem() -> None:
+    """Somebody tried it once; nothing waits for it."""
+    seen = view(journal(replicas=(1, 2), isr=(M1, M2)), down=(3,))
+    report = merge({1: one(seen), 2: one(seen)})
+    assert report.problems == ()
+    assert report.notes == ("broker 3 is down and has no replicas; `cairn cluster forget 3` if it is gone for good",)
+    hosting = view(journal(isr=(M1, M2)), down=(3,))
+    assert "broker 3 is down" in merge({1: one(hosting), 2: one(hosting)}).problems
+
+
+def test_who_slows_down_whom() -> None:
+    slow = ReplicaTold(2, 900, 900, 0, 500, 93, 10_000, True)
+    full = ReplicaTold(3, 900, 900, 0, 500, 10, 4_096, True)
+    seen = view(journal(1), journal(2))
+    report = merge({1: one(seen, led={1: Led(20, 1000, 900, 900, (slow, full)), 2: Led(20, 1000, 900, 900, (slow,))})})
+    assert report.problems == (
+        "broker 2 slows down producers of broker 1: its splitter is behind by 93 % of the limit (journals 1, 2)",
+        "broker 3 slows down producers of broker 1: its journal disk has 4,096 bytes left (journal 1)",
+    )
+    row = report.journals[0].replica(2)
+    assert row is not None and (row.unsplit_bytes, row.unsplit_percent, row.free_bytes) == (500, 93, 10_000)

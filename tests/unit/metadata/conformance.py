@@ -288,6 +288,19 @@ class StoreConformance:
         assert session.renew() is False
         assert not session.live
 
+    def test_a_key_tells_until_when_it_is_held(self, harness: Harness, store: MetadataStore) -> None:
+        """A store that cannot tell says nothing."""
+        session, other = harness.session(store), harness.session(store)
+        done(session.register("brokers/1", b"here"))
+        done(store.put("topics/a", b"a"))
+        before = store.held_until_ms("brokers/1")
+        harness.pass_ms(TIMEOUT_MS // 2, other)
+        unrenewed = store.held_until_ms("brokers/1")
+        assert session.renew() is True
+        after = store.held_until_ms("brokers/1")
+        assert (before, unrenewed, after) == (None, None, None) or (before == unrenewed and after > unrenewed)  # type: ignore[operator]
+        assert store.held_until_ms("topics/a") is None and store.held_until_ms("absent") is None
+
     def test_an_ended_session_registers_nothing(self, harness: Harness, store: MetadataStore) -> None:
         session = harness.session(store)
         session.close()

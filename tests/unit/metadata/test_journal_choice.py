@@ -78,7 +78,7 @@ def test_factors_side_by_side() -> None:
         assert factor_of(image, Topic("t", ID, (QueueRange(1, 5, cycle),))) == factor
 
 
-@pytest.mark.parametrize(("factor", "says"), [(4, "needs 4 live brokers; live are 1, 3"), (0, "the minimum is 1")])
+@pytest.mark.parametrize(("factor", "says"), [(4, "needs 4 live brokers; live: brokers 1, 3"), (0, "the minimum is 1")])
 def test_a_factor_that_cannot_be(factor: int, says: str) -> None:
     refusal = refused(choose(cluster(1, 3, dead=[2]), factor, ID, led=2))
     assert refusal.code == ErrorCode.INVALID_REPLICATION_FACTOR and says in refusal.message
@@ -137,7 +137,7 @@ def test_the_order_of_replicas_says_who_leads() -> None:
         ([[]], "there are none"),
         ([[1, 1]], "one of them is named twice"),
         ([[1, 8]], "there is no broker 8"),
-        ([[1, 4]], "live brokers are 1, 2, 3"),
+        ([[1, 4]], "the live ones are brokers 1, 2, 3"),
         ([[1, 2], [3]], "all partitions of a topic have the same number of replicas"),
     ],
 )

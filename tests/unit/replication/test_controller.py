@@ -13,6 +13,8 @@ from cairnmq.replication.controller import (
     elect_preferred,
     elect_unclean,
     preferred_due,
+    reach,
+    unclean_winner,
 )
 from cairnmq.replication.records import BrokerRecord, ClusterView, JournalRecord, Kept, Member, Proposal, PublishedEnd
 
@@ -41,6 +43,18 @@ def test_the_first_live_member_leads_under_a_new_epoch_and_the_isr_stays() -> No
     assert due(view(RECORD, live=(B, C))) == Proposal(
         replace(RECORD, leader=B, epoch=31), 44, registered=(B,), new_epoch=31
     )
+
+
+def test_all_journals_of_a_dead_leader_move_at_once() -> None:
+    """In one transaction, under one new epoch. Partitions are no part of it, however many there are."""
+    led = {
+        number: Kept(replace(RECORD, journal=number, leader=A if number % 2 else B), 40 + number)
+        for number in range(1, 9)
+    }
+    seen = replace(view(RECORD, live=(B, C)), journals=led)
+    proposals = decide(seen, ControllerMemory(), 0)
+    assert [(one.record.journal, one.expect) for one in proposals] == [(1, 41), (3, 43), (5, 45), (7, 47)]
+    assert {(one.record.leader, one.record.epoch, one.new_epoch) for one in proposals} == {(B, 31, 31)}
 
 
 def test_who_resigned_leads_again_only_if_nobody_else_can() -> None:
@@ -80,6 +94,28 @@ def test_an_unclean_election_takes_who_reaches_furthest_and_marks_the_record() -
     assert proposal.record.isr == (Member(2, 26),) and proposal.new_epoch == 31
     only_c = elect_unclean(view(lost, live=(C,)), 7)
     assert only_c is not None and only_c.record.leader == C
+
+
+def damaged(number: int, last_epoch: int, end: int) -> BrokerRecord:
+    """A broker that lost bytes of journal 7, and reaches so far."""
+    lost = frozenset({7})
+    return BrokerRecord(number, 20 + number, damaged=lost, ends={7: PublishedEnd(25, last_epoch, end)})
+
+
+def test_an_unclean_election_counts_what_damaged_replicas_still_have() -> None:
+    lost = replace(RECORD, leader=None, epoch=25)
+    lives = Member(1, 21), Member(2, 22), Member(3, 23)
+    brokers = damaged(1, 0, 0), damaged(2, 20, 500), damaged(3, 20, 9000)
+    assert decide(view(lost, *brokers, live=lives), ControllerMemory(), 0) == [], "nobody leads by itself"
+    proposal = elect_unclean(view(lost, *brokers, live=lives), 7)
+    assert proposal is not None and proposal.record.leader == Member(3, 23)
+    later = damaged(1, 0, 0), damaged(2, 24, 500), damaged(3, 20, 9000)
+    assert unclean_winner(lost, view(lost, *later, live=lives)) == 2, "the last epoch counts first"
+    silent = BrokerRecord(1, 21, damaged=frozenset({7}))
+    assert unclean_winner(lost, view(lost, silent, damaged(3, 0, 0), live=(lives[0], lives[2]))) == 3
+    former = damaged(3, 20, 9000)
+    former = replace(former, ends={7: PublishedEnd(24, 20, 9000)})
+    assert reach(3, lost, view(lost, former, live=lives)) is None, "told in another epoch"
 
 
 def test_a_later_life_is_not_a_candidate_unless_it_stopped_cleanly() -> None:

@@ -12,6 +12,7 @@ from cairnmq.replication.messages import (
     FencedEpoch,
     FetchPosition,
     Gone,
+    Room,
     StaleBroker,
     UnknownEpoch,
 )
@@ -212,3 +213,56 @@ def test_what_is_before_the_own_beginning_is_gone_whatever_epoch_it_is_of() -> N
     old = FetchPosition(B, 5, 30, 2, 30)
     assert one.fetched(old, cluster(), 10) == Gone(60), "its epochs say nothing about what is not here"
     assert isinstance(asks(one, B, 60, 60), Accepted)
+
+
+def tells(one: JournalLeader, follower: Member, room: Room, now_ms: int) -> object:
+    return one.fetched(FetchPosition(follower, 5, 150, 5, 150, room=room), cluster(one.record), now_ms)
+
+
+def test_answers_say_from_where_on_the_journal_is_kept() -> None:
+    one = leader()
+    one.room.checkpointed = 85
+    for follower, checkpointed, kept in ((B, 60, 0), (C, 70, 60)):
+        accepted = tells(one, follower, Room(checkpointed), 10)
+        assert isinstance(accepted, Accepted) and accepted.keep_from == kept
+
+
+def test_a_follower_before_the_journal_is_gone() -> None:
+    one = leader()
+    one.first = 120
+    assert asks(one, B, 110, 110) == Gone(120)
+    one.history = EpochHistory([(5, 120)], 150)  # as a start finds it
+    asked = FetchPosition(B, 5, 130, 3, 130)
+    assert one.fetched(asked, cluster(), 10) == Gone(120), "nobody knows where its last epoch ended"
+
+
+def test_a_follower_without_room_leaves_without_a_resignation() -> None:
+    record = replace(RECORD, isr=(ME, B))
+    one = leader(record)
+    one.room.producers_wait = True
+    short = Room(0, 95)
+    for now_ms in (0, 600, 1_200):
+        tells(one, B, short, now_ms)
+        proposal = one.propose(cluster(record), now_ms)
+    assert proposal is not None and proposal.record.isr == (ME,) and proposal.record.leader == ME
+
+
+def test_a_follower_without_room_does_not_join() -> None:
+    record = replace(RECORD, isr=(ME, B))
+    one = leader(record)
+    tells(one, B, Room(), 10)
+    tells(one, C, Room(0, 95), 10)
+    assert one.propose(cluster(record), 10) is None
+    tells(one, C, Room(0, 50), 20)
+    proposal = one.propose(cluster(record), 20)
+    assert proposal is not None and proposal.record.isr == (ME, B, C)
+
+
+def test_syncs_are_wanted_while_producers_wait_for_splitters() -> None:
+    one = leader(written=150)
+    one.synced = 120
+    for member in (B, C):
+        asks(one, member, 150, 120)
+    assert one.sync_wanted(cluster(), 10) == 0
+    one.room.producers_wait = True
+    assert one.sync_wanted(cluster(), 10) == 150

@@ -164,8 +164,10 @@ class Machine:
 
 
 def content(engine: Engine, journal: int, position: int, size: int = 1 << 20) -> bytes:
-    ranges = engine.file_ranges(journal, position, size)
-    return b"".join(each.file.read(each.offset, each.size) for each in ranges if each.file is not None)
+    data = b""
+    while ranges := engine.file_ranges(journal, position + len(data), size - len(data)):
+        data += b"".join(each.file.read(each.offset, each.size) for each in ranges if each.file is not None)
+    return data
 
 
 class Cluster:

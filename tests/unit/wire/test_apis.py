@@ -87,7 +87,7 @@ def test_only_produce_is_offered_below_what_is_decoded() -> None:
 
 def test_what_is_our_own_is_never_offered() -> None:
     own = [api.name for key, api in APIS.items() if key >= INTERNAL_FROM]
-    assert own == ["KeepOffsets", "DescribeJournals", "ElectUnclean"]
+    assert own == ["KeepOffsets", "DescribeJournals", "ElectUnclean", "ForgetBroker"]
     assert all(key < INTERNAL_FROM for key in SERVED)
 
 

@@ -32,18 +32,18 @@ from cairnmq.wire.internal import (
 from cairnmq.wire.primitives import Malformed
 
 HELLO = Hello("c", 1, 2, 3, "data", 1, 1, bytes(16), 4)
-ASK = JournalAsk(1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
+ASK = JournalAsk(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
 # A change of these bytes is a new version of the messages.
 GOLDEN: list[tuple[Struct, str]] = [
     (HELLO, "99a163010203a4646174610101c4100000000000000000000000000000000004"),
     (Prove(b"p"), "91c40170"),
     (Welcome(1, b"p"), "9201c40170"),
     (Failed(3, "no"), "9203a26e6f"),
-    (ReplicaFetch(500, 1024, [ASK]), "93cd01f4cd0400919a0102030405060708090a"),
+    (ReplicaFetch(500, 1024, [ASK]), "93cd01f4cd0400919c0102030405060708090a0b0c"),
     (
         ReplicaFetched(
             [
-                JournalTold(1, AcceptedTold(1, 2, True, 3), 4),
+                JournalTold(1, AcceptedTold(1, 2, True, 3, 4), 4),
                 JournalTold(2, DivergingTold(5, 6)),
                 JournalTold(3, GoneTold(7)),
                 JournalTold(4, FencedTold(8)),
@@ -52,7 +52,7 @@ GOLDEN: list[tuple[Struct, str]] = [
                 JournalTold(7, NotLeader(9)),
             ]
         ),
-        "919793019500" + "0102c30304" + "9302930105060093039202070093049203080093059104009306910500930792060900",
+        "919793019600" + "0102c3030404" + "9302930105060093039202070093049203080093059104009306910500930792060900",
     ),
 ]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from cairnmq.wire.internal import DATA, Failed, Failure, Hello, Prove, Welcome, decode, encode
-from cairnmq.wire.internal_handshake import NONCE_BYTES, Accepting, Connecting, Identity, LinkRefused
+from cairnmq.wire.internal_handshake import NONCE_BYTES, Accepting, Connecting, Identity, LinkRefused, proof_of_secret
 
 ONE, TWO = Identity("cluster-a", 1, 11), Identity("cluster-a", 2, 22)
 SECRET, OTHER = b"0123456789abcdef", b"0123456789abcdeF"
@@ -173,3 +173,12 @@ def test_a_changed_bit_anywhere_is_noticed(data: st.DataObject) -> None:
         proof = here.greeted(spoiled(greeting, target == 1))
         there.proved(spoiled(proof, target == 2))
         here.welcomed(spoiled(there.welcome(), target == 3))
+
+
+def test_what_the_metadata_know_of_a_secret() -> None:
+    """Equal for the same secret of the same cluster, and no proof of a link."""
+    proof = proof_of_secret("0123456789abcdef", "cluster-a")
+    assert proof == proof_of_secret("0123456789abcdef", "cluster-a") != b""
+    others = [proof_of_secret("0123456789abcdeF", "cluster-a"), proof_of_secret("0123456789abcdef", "cluster-b")]
+    assert proof not in others and b"0123456789abcdef" not in proof
+    assert proof_of_secret(None, "cluster-a") == proof_of_secret("", "cluster-a") == b""

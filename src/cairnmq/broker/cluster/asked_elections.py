@@ -19,8 +19,9 @@ ATTEMPTS = 5  # others may be given the epoch that an election was to have
 class AskedElections:
     """Any broker may make them: a proposal counts only if the record is still the one that it was made for."""
 
-    def __init__(self, metadata: MetadataChanges) -> None:
+    def __init__(self, metadata: MetadataChanges, wall_ms: Callable[[], int]) -> None:
         self._metadata = metadata
+        self._wall_ms = wall_ms
 
     async def preferred(self, journal: int) -> Refusal | None:
         """The first replica, if it is in sync."""
@@ -28,7 +29,7 @@ class AskedElections:
 
     async def unclean(self, journal: int) -> Refusal | None:
         """A person accepts a loss."""
-        return await self._elect(journal, _unclean)
+        return await self._elect(journal, lambda view, number: _unclean(view, number, self._wall_ms()))
 
     async def _elect(self, journal: int, decide: Callable[[ClusterView, int], Proposal | Refusal]) -> Refusal | None:
         for _ in range(ATTEMPTS):
@@ -53,8 +54,8 @@ def _preferred(view: ClusterView, journal: int) -> Proposal | Refusal:
     return elect_preferred(view, journal) or Refusal(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, why)
 
 
-def _unclean(view: ClusterView, journal: int) -> Proposal | Refusal:
-    proposal = elect_unclean(view, journal)
+def _unclean(view: ClusterView, journal: int, wall_ms: int) -> Proposal | Refusal:
+    proposal = elect_unclean(view, journal, wall_ms)
     if proposal is None:
         why = f"a replica of journal {journal} that has everything can lead, or no replica is live"
         return Refusal(ErrorCode.ELECTION_NOT_NEEDED, why)

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Coroutine
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 from msgspec import Struct
 
@@ -32,11 +32,12 @@ from cairnmq.broker.leadership import Leadership
 from cairnmq.broker.live_catalog import LiveCatalog
 from cairnmq.broker.options import Address
 from cairnmq.broker.storage_loop.store import Store
-from cairnmq.errors import Fault
+from cairnmq.errors import ErrorCode, Fault, Refusal, TakenOver
 from cairnmq.metadata.cluster_image import ClusterImage
 from cairnmq.metadata.cluster_records import BrokerEntry
 from cairnmq.metadata.machine_clock import boot_ms
 from cairnmq.replication.leader import LeaderSettings
+from cairnmq.replication.lives import why_remembered
 from cairnmq.replication.records import Member
 from cairnmq.settings.cluster import ClusterConfig
 from cairnmq.storage.api.start import Leader
@@ -47,8 +48,10 @@ from cairnmq.wire.messages import DescribeJournalsResponse
 log = logging.getLogger("cairnmq.broker")
 
 HAND_OVER_SECONDS = 10.0
+COPY_SECONDS = 2.0  # for followers that are slow: then what acks=1 promised is what the table says
 LOOK_SECONDS = 0.02
 SLOTS_SECONDS = 0.5
+SEGMENTS_LEFT = 2  # of journals: with less room on its disk a follower makes producers wait
 
 TRANSACTIONS_REFUSED = (
     "transactions over several brokers are not supported yet; use a producer without transactional.id, or a broker "
@@ -62,6 +65,10 @@ def _no_news(*_: object) -> None:
 
 def _nobody_can() -> None:
     raise Fault("this broker cannot start again by itself")
+
+
+def _nobody_stops(reason: str) -> None:
+    raise Fault(reason)
 
 
 class Joined(Struct, frozen=True, eq=False):
@@ -93,13 +100,15 @@ class ClusterNode:
         secret = settings.secret.encode() if settings.secret else None
         self._loop = MetadataLoop(joined.store, catalog, self._register_again)
         self._metadata = MetadataChanges(self._loop, joined.store, self._refresh)
-        self.elections = AskedElections(self._metadata)
+        self.elections = AskedElections(self._metadata, wall_ms)
         self._replicas = Replicas(
             store,
             self._metadata,
             leadership,
             LedCoordinators(coordinators, catalog, store),
-            settings=LeaderSettings(settings.lag_max_ms),
+            settings=LeaderSettings(
+                settings.lag_max_ms, free_bytes_min=SEGMENTS_LEFT * store.engine.config.segment_bytes
+            ),
             session_ms=settings.session_ms,
             now_ms=now_ms,
             wall_ms=wall_ms,
@@ -119,9 +128,11 @@ class ClusterNode:
         self._store = store
         self._catalog = catalog
         self._leadership = leadership
+        self._coordinators = coordinators
         self._slots_wanted = slots_wanted
         self._now_ms = now_ms
         self.must_restart: Callable[[], None] = _nobody_can
+        self.must_stop: Callable[[str], None] = _nobody_stops
         self._controller: ControllerLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -140,17 +151,34 @@ class ClusterNode:
         self._changed(self._loop.cluster)
 
     async def hand_over(self) -> None:
-        """Before a stop: others lead what this broker leads, if there is anybody (R12)."""
+        """Before a stop: others lead what this broker leads, if there is anybody (R12). What was acknowledged with
+        acks=1 is copied first, and no more is acknowledged."""
         if not self._to_hand_over():
             return
         log.info("handing over leadership of %d journals", len(self._to_hand_over()))
+        self._leadership.is_leaving = True
         try:
             async with asyncio.timeout(HAND_OVER_SECONDS):
+                await self._copied()
                 await self._metadata.stopping()
                 while self._to_hand_over():  # noqa: ASYNC110 - the metadata or an own step may end it
                     await asyncio.sleep(LOOK_SECONDS)
         except (TimeoutError, Fault):
             log.warning("leadership of %d journals could not be handed over", len(self._to_hand_over()))
+
+    async def _copied(self) -> None:
+        """Until every in-sync replica has what is written now."""
+        led = {number: each for number, each in self._replicas.by_journal.items() if each.leader is not None}
+        ends = {number: each.state.path.journal.end for number, each in led.items()}
+
+        def lacking() -> set[int]:
+            leaders = ((number, each.leader) for number, each in led.items())
+            return {number for number, leader in leaders if leader is not None and leader.replicated_end < ends[number]}
+
+        with suppress(TimeoutError):
+            async with asyncio.timeout(COPY_SECONDS):
+                while lacking() & {*self._to_hand_over()}:  # noqa: ASYNC110 - as below
+                    await asyncio.sleep(LOOK_SECONDS)
 
     def _to_hand_over(self) -> list[int]:
         """Journals that this broker leads and another one can lead, which is not on its way down itself."""
@@ -195,9 +223,23 @@ class ClusterNode:
             node_id=self._leadership.node,
             session_age_ms=now_ms - self._loop.confirmed_ms,
             away_ms=now_ms - away_ms if away_ms else -1,
+            wall_ms=self._replicas.wall_ms(),
         )
 
     # ------------------------------------------------------------------------------------------- the metadata say
+
+    async def forget(self, broker: int) -> Refusal | None:
+        """A person says that a broker will not come back."""
+        await self._metadata.reread()
+        view = self._metadata.view()
+        if broker not in view.brokers:
+            return Refusal(ErrorCode.RESOURCE_NOT_FOUND, f"broker {broker} is not registered")
+        if why := why_remembered(broker, view):
+            return Refusal(ErrorCode.INVALID_REQUEST, why)
+        if not await self._metadata.forget(broker):
+            return Refusal(ErrorCode.INVALID_REQUEST, f"broker {broker} has changed meanwhile; look again")
+        log.info("broker %d is forgotten, as a person asked", broker)
+        return None
 
     async def catch_up(self) -> None:
         """Until this broker knows what the metadata say now."""
@@ -237,7 +279,12 @@ class ClusterNode:
         self._replicas.became(None)
         store, entry, former = self._joined.store, self._joined.entry, self._member.broker_epoch
         # What it lacked at the start stays noted there until it is repaired, and it has been running since.
-        self._member = await self._catalog.call(lambda: store.register(entry, former, ()))
+        try:
+            self._member = await self._catalog.call(lambda: store.register(entry, former, ()))
+        except TakenOver as fault:
+            log.error("%s", fault)
+            self.must_stop(str(fault))
+            await asyncio.Event().wait()  # until `close`: there is nothing to look at any more
         hosting = self._store.engine.hosting
         assert hosting is not None
         hosting.registered(Leader(self._member.broker, self._member.broker_epoch))
@@ -265,7 +312,9 @@ class ClusterNode:
             if self._catalog.image.slots is not None:
                 continue
             try:
-                await self._catalog.make_slots()
+                made = await self._catalog.make_slots()
             except Fault as fault:
                 log.warning("slots of coordinators could not be made: %s", fault)
+            else:
+                self._coordinators.tell_slots(made.message if isinstance(made, Refusal) else "")
             await asyncio.sleep(SLOTS_SECONDS)

@@ -29,6 +29,7 @@ from cairnmq.metadata.cluster_records import (
 from cairnmq.metadata.decoding import number
 from cairnmq.metadata.machine_clock import boot_ms
 from cairnmq.metadata.store import (
+    ABSENT,
     Away,
     Check,
     Conflict,
@@ -63,7 +64,8 @@ Outcome: TypeAlias = Done | Refused | InDoubt
 
 class ClusterStore:
     """One broker's part of the cluster's keys. The catalog folds the store's changes, for topics and for brokers and
-    journals alike, so there is one watch. `clock` is that of the store's sessions."""
+    journals alike, so there is one watch. `clock` is that of the store's sessions, `proof` that of the brokers' secret.
+    """
 
     def __init__(
         self,
@@ -74,6 +76,7 @@ class ClusterStore:
         catalog: Catalog,
         clock: Callable[[], int] = boot_ms,
         sleep: Callable[[float], None] = time.sleep,
+        proof: bytes = b"",
     ) -> None:
         assert catalog.cluster is not None, "the catalog of one node"
         self.me: Member | None = None
@@ -81,7 +84,7 @@ class ClusterStore:
         self._catalog = catalog
         self._node_id = node_id
         self._session_ms = session_ms
-        self._registration = Registration(store, node_id, session_ms, clock, sleep)
+        self._registration = Registration(store, node_id, session_ms, clock, sleep, proof)
         self._session: Session | None = None
 
     @property
@@ -120,7 +123,7 @@ class ClusterStore:
 
     def register(self, entry: BrokerEntry, stopped_as: int, damaged: Collection[int]) -> Member:
         """A new life of this broker; see `Registration`. Unreachable: perhaps later. Any other Fault: never."""
-        session, member = self._registration.make(entry, stopped_as, damaged)
+        session, member = self._registration.make(entry, stopped_as, damaged, self.me)
         former, self._session, self.me = self._session, session, member
         if former is not None:
             former.close()  # what it registered belongs to the new one by now
@@ -148,6 +151,21 @@ class ClusterStore:
             self._session.close()
             self._session = None
         self.me = None
+
+    def forget(self, broker: int) -> Outcome:
+        """The registration of a broker that is not up goes, at the revision that this image shows."""
+        image = self.cluster
+        if broker not in image.brokers:
+            return Refused(f"broker {broker} is not registered")
+        ops: list[Op | NextEpoch] = [
+            Delete(broker_key(broker), image.broker_revisions[broker]),
+            Check(live_key(broker), ABSENT),
+        ]
+        answer = self._catalog.transact(ops)
+        if isinstance(answer, Conflict):
+            self._catalog.refresh()
+            return Refused(f"{answer.key} has changed")
+        return _outcome(answer)
 
     # ------------------------------------------------------------------------------------------------- proposals
 

@@ -16,6 +16,7 @@ from cairnmq.broker.cluster.journal_replica import JournalReplica
 from cairnmq.broker.internal.answer import Answer
 from cairnmq.broker.internal.journal_messages import position_of, told_of
 from cairnmq.broker.internal.peer import Parked, Peer
+from cairnmq.replication.follower_room import FULL_PERCENT
 from cairnmq.replication.messages import Accepted, FetchPosition
 from cairnmq.replication.records import ClusterView
 from cairnmq.storage.api.serving import Engine, FileRange
@@ -105,10 +106,12 @@ class FetchService:
         return Answer(told, parts), has_news
 
     def _ranges(self, journal: int, asked: FetchPosition, sent: _Sent, now_ms: int, room: int) -> list[FileRange]:
-        """None while what was sent before is still on its way: this request was made before it arrived."""
+        """None while what was sent before is still on its way, as this request was made before it arrived, and none for
+        a follower whose splitter is too far behind."""
         if asked.echo_ms < sent.at_ms and asked.end < sent.end and now_ms - sent.at_ms < RESEND_MS:
             return []
-        ranges = self._engine.file_ranges(journal, asked.end, room) if room > 0 else []
+        takes = room > 0 and asked.room.backlog_percent < FULL_PERCENT
+        ranges = self._engine.file_ranges(journal, asked.end, room) if takes else []
         if ranges:
             sent.at_ms, sent.end = now_ms, asked.end + sum(each.size for each in ranges)
         return ranges

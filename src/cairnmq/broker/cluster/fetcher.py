@@ -15,7 +15,8 @@ from cairnmq.broker.internal.link import Link, LinkClosed, RequestFailed
 from cairnmq.broker.internal.received import Fetched
 from cairnmq.errors import Fault
 from cairnmq.os_errors import text_of
-from cairnmq.replication.messages import FetchPosition
+from cairnmq.replication.follower_room import is_behind
+from cairnmq.replication.messages import FetchPosition, Room
 from cairnmq.wire.internal import NotLeader, ReplicaFetch
 
 log = logging.getLogger("cairnmq.broker")
@@ -26,11 +27,11 @@ RETRY_SECONDS = 0.2
 
 
 class Fetcher:
-    """Works while there is a link to the leader (`use`). `unsplit`: bytes of a journal that are not split yet."""
+    """Works while there is a link to the leader (`use`). `room`: what the own replica of a journal has left."""
 
-    def __init__(self, leader: int, unsplit: Callable[[int], int]) -> None:
+    def __init__(self, leader: int, room: Callable[[int], Room]) -> None:
         self.leader = leader
-        self._unsplit = unsplit
+        self._room = room
         self._copyings: dict[int, JournalCopying] = {}
         self._told: dict[int, FetchPosition] = {}  # journal -> what was asked last
         self._exchanges: set[asyncio.Task[None]] = set()
@@ -50,6 +51,11 @@ class Fetcher:
     def progressed(self, journal: int) -> None:
         """It has synced more."""
         if journal in self._copyings:
+            self._due.set()
+
+    def look(self) -> None:
+        """Now and then: producers may wait until the leader hears that there is room again."""
+        if any(is_behind(asked.room) for asked in self._told.values()):
             self._due.set()
 
     def use(self, link: Link) -> None:
@@ -94,7 +100,7 @@ class Fetcher:
 
     def _asks(self) -> dict[int, FetchPosition]:
         return {
-            number: copying.follower.position()
+            number: copying.follower.position(self._room(number))
             for number, copying in self._copyings.items()
             if copying.follower is not None and not copying.is_busy
         }
@@ -102,15 +108,15 @@ class Fetcher:
     def _has_news(self, asks: dict[int, FetchPosition]) -> bool:
         def differs(number: int, asked: FetchPosition) -> bool:
             told = self._told.get(number)
-            return told is None or (told.epoch, told.end, told.synced) != (asked.epoch, asked.end, asked.synced)
+            if told is None or is_behind(told.room) != is_behind(asked.room):
+                return True
+            return (told.epoch, told.end, told.synced) != (asked.epoch, asked.end, asked.synced)
 
         return any(differs(number, asked) for number, asked in asks.items())
 
     def _request(self, asks: dict[int, FetchPosition]) -> ReplicaFetch:
         max_bytes = max(self._copyings[number].piece_bytes for number in asks)
-        return ReplicaFetch(
-            WAIT_MS, max_bytes, [ask_of(number, asked, self._unsplit(number), 0) for number, asked in asks.items()]
-        )
+        return ReplicaFetch(WAIT_MS, max_bytes, [ask_of(number, asked) for number, asked in asks.items()])
 
     async def _exchange(self, link: Link, asks: dict[int, FetchPosition], request: ReplicaFetch) -> None:
         try:

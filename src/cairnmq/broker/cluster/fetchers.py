@@ -8,13 +8,14 @@ from collections.abc import Callable
 from cairnmq.broker.cluster.fetcher import Fetcher
 from cairnmq.broker.cluster.journal_copying import JournalCopying
 from cairnmq.broker.internal.link import Link
+from cairnmq.replication.messages import Room
 
 
 class Fetchers:
-    """`unsplit` tells how much of a journal is not in queue logs yet."""
+    """`room` tells what the own replica of a journal has left."""
 
-    def __init__(self, unsplit: Callable[[int], int]) -> None:
-        self._unsplit = unsplit
+    def __init__(self, room: Callable[[int], Room]) -> None:
+        self._room = room
         self._links: dict[int, Link] = {}
         self._of: dict[int, Fetcher] = {}
 
@@ -30,7 +31,7 @@ class Fetchers:
             if broker != leader:
                 fetcher.unfollow(copying)
         if leader not in self._of:
-            fetcher = self._of[leader] = Fetcher(leader, self._unsplit)
+            fetcher = self._of[leader] = Fetcher(leader, self._room)
             link = self._links.get(leader)
             if link is not None:
                 fetcher.use(link)
@@ -45,6 +46,11 @@ class Fetchers:
         """A replica has synced more."""
         for fetcher in self._of.values():
             fetcher.progressed(journal)
+
+    def look(self) -> None:
+        """Now and then."""
+        for fetcher in self._of.values():
+            fetcher.look()
 
     async def close(self) -> None:
         """What has arrived is taken to its end."""

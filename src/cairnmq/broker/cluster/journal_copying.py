@@ -20,6 +20,7 @@ log = logging.getLogger("cairnmq.broker")
 RETRY_SECONDS = 0.05
 PIECE_BYTES = 4 << 20  # asked for at once, unless an entry is larger
 PIECE_BYTES_MAX = RAW_BYTES_MAX
+OUT = "this replica is too far behind, or parts from its leader, and must be rebuilt, which a later version does"
 
 
 def _nobody_asks() -> None:
@@ -170,6 +171,7 @@ class JournalCopying:
             return
         follower.appended(reply)
         state.known = follower.known
+        state.store.keep(self.number, reply.keep_from)
         state.store.advanced(path.replicated_to(state.known.replicated, state.known.durable, now_ms))
         if sync:
             loop.sync_soon()
@@ -205,7 +207,7 @@ class JournalCopying:
             self.follower.was_cut(to)
 
     def _stay_out(self, follower: JournalFollower, reason: str) -> None:
-        self.state.trouble = f"journal {self.number}: this replica cannot go on by itself: {reason}"
-        log.error("%s", self.state.trouble)
+        self.state.trouble = OUT
+        log.error("journal %d: %s: %s", self.number, OUT, reason)
         self._out_in = follower.record.epoch
         self.stop()

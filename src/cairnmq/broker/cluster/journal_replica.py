@@ -48,6 +48,8 @@ class Ports(CopyingPorts, Protocol):
 
     def publish(self, journal: int, end: PublishedEnd) -> Awaitable[bool]: ...
 
+    def seen_view(self) -> ClusterView | None: ...
+
     def whole_again(self, journal: int) -> Awaitable[None]: ...
 
     def has_news(self, replica: JournalReplica) -> None: ...
@@ -109,6 +111,7 @@ class JournalReplica:
                 self._lose()
             else:
                 self._advance()
+                self.state.hold_producers(self.leader.room.short(self.leader.members()))
         self._due.set()
 
     def _lose(self) -> None:
@@ -117,6 +120,7 @@ class JournalReplica:
             return
         log.info("journal %d: no longer the leader (epoch %d)", self.number, self.leader.epoch)
         self.leader, self.lease, self.is_ready, self.is_settled = None, None, False, False
+        self.state.store.backlog.hold(self.number, [])
         self._ports.lost(self)
 
     async def _take_roles(self) -> None:
@@ -180,12 +184,17 @@ class JournalReplica:
         return f"journal {self.number}: " + (f"broker {leader.broker} leads it" if leader else "it has no leader now")
 
     async def _publish(self, record: JournalRecord, me: Member) -> None:
-        """The journal has no leader: tell how far this replica reaches (R21)."""
-        if self._published == (record.epoch, me) or record.member(me.broker) is None:
+        """The journal has no leader: tell how far this replica reaches (R21). Out of sync too while nobody in sync is
+        there: a person may have to choose. Not one that is damaged and was not cut there: it cannot lead."""
+        state = self.state
+        if self._published == (record.epoch, me) or state.store.engine.scans[self.number].damage is not None:
+            return
+        view = self._ports.seen_view()
+        if record.member(me.broker) is None and (view is None or any(map(view.is_live, record.isr))):
             return
         await self.copying.idle()
-        await self.state.loop.quiesce()
-        end = PublishedEnd(record.epoch, self.state.history.last_epoch, self.state.history.end)
+        await state.loop.quiesce()
+        end = PublishedEnd(record.epoch, state.history.last_epoch, state.history.end)
         if await self._ports.publish(self.number, end):
             self._published = record.epoch, me
 
@@ -290,14 +299,22 @@ class JournalReplica:
         leader, path = self.leader, self.state.path
         if leader is None or not isinstance(path, WritePath):
             return None
-        leader.first = path.journal.start
+        self._tell_room(leader)
         leader.durable_wanted = max(leader.durable_wanted, path.lines.durable_wanted)
         reply = leader.fetched(asked, view, self._ports.now_ms())
         if isinstance(reply, Accepted):
             if self.lease is not None and asked.echo_ms and asked.follower in leader.record.isr:
                 self.lease.confirm(asked.echo_ms)
             self._advance()
+            self.state.hold_producers(leader.room.short(leader.members()))
         return reply
+
+    def _tell_room(self, leader: JournalLeader) -> None:
+        """What the core must know of the own storage, and of those who wait for others'."""
+        store = self.state.store
+        leader.first = self.state.path.journal.start
+        leader.room.checkpointed = store.engine.checkpointed[self.number]
+        leader.room.producers_wait = store.backlog.waits_for_followers(self.number)
 
     def _advance(self) -> None:
         """What the ends mean to storage: who waits is told, readers see more."""
@@ -325,6 +342,9 @@ class JournalReplica:
         now_ms = self._ports.now_ms()
         if self.lease is not None:
             self.lease.confirm(self._ports.confirmed_ms())
+        self._tell_room(leader)
+        me, store = leader.me.broker, self.state.store
+        store.keep(self.number, leader.room.needed_from(leader.record.replicas, me, leader.first))
         self._send(leader, leader.propose(view, now_ms))
         wanted = leader.sync_wanted(view, now_ms)
         if self.state.path.journal.synced < wanted:

@@ -65,6 +65,9 @@ class MetadataChanges:
     async def stopping(self) -> bool:
         return await self._told(await self._loop.call(self._store.stopping))
 
+    async def forget(self, broker: int) -> bool:
+        return await self._told(await self._loop.call(lambda: self._store.forget(broker)))
+
     async def remove_dead(self, broker: int, cluster: ClusterImage) -> bool:
         return await self._told(await self._loop.call(lambda: self._store.remove_dead(broker, cluster)))
 

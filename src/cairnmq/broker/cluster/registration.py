@@ -6,11 +6,14 @@ from collections.abc import Callable, Collection
 
 from msgspec.structs import replace
 
-from cairnmq.errors import Fault, Unreachable
+from cairnmq.broker.cluster.session_wait import Obstacle, SessionWait
+from cairnmq.errors import Fault, TakenOver, Unreachable
 from cairnmq.metadata.cluster_records import (
     CONTROLLER_KEY,
     JOURNALS,
     LEVEL_KEY,
+    LIVE,
+    SECRET_KEY,
     BrokerEntry,
     broker_key,
     decode_broker,
@@ -18,6 +21,7 @@ from cairnmq.metadata.cluster_records import (
     decode_member,
     encode_broker,
     live_key,
+    number_of,
 )
 from cairnmq.metadata.decoding import decoded, number
 from cairnmq.metadata.store import (
@@ -33,14 +37,16 @@ from cairnmq.metadata.store import (
     Put,
     Session,
 )
-from cairnmq.replication.records import BrokerRecord, Member
+from cairnmq.replication.lives import first_life, life_elsewhere, next_life
+from cairnmq.replication.records import Member
 from cairnmq.types import Epoch, host_port
 
 _ATTEMPTS = 1000  # waits for the end of another session among them
 
 
 class Registration:
-    """Of one broker, again and again in the life of its process. `clock` is that of the store's sessions."""
+    """Of one broker, again and again in the life of its process. `clock` is that of the store's sessions. `proof`: of
+    the secret that it shares with the others; empty without one."""
 
     def __init__(
         self,
@@ -49,47 +55,68 @@ class Registration:
         session_ms: int,
         clock: Callable[[], int],
         sleep: Callable[[float], None],
+        proof: bytes = b"",
     ) -> None:
         self._store = store
         self._node_id = node_id
         self._session_ms = session_ms
         self._clock = clock
         self._sleep = sleep
+        self._proof = proof
         self._doubt: tuple[InDoubt, Session, Member] | None = None
 
-    def make(self, entry: BrokerEntry, stopped_as: int, damaged: Collection[int]) -> tuple[Session, Member]:
+    def make(
+        self, entry: BrokerEntry, stopped_as: int, damaged: Collection[int], former: Member | None = None
+    ) -> tuple[Session, Member]:
         """A new life (R10). `stopped_as`: the life whose every byte this one has, or 0. `entry` needs no record. A
         directory that is known takes over what the process before has left, at once; another directory waits for the
-        end of that session. Unreachable: perhaps later. Any other Fault: never."""
+        end of that session. `former`: the life that this process had. Unreachable: perhaps later. Any other Fault:
+        never; TakenOver if another process has registered after `former`."""
         begun = self._begun()
         if begun is not None:
             return begun
         session = self._new_session()
         try:
-            return self._attempt(entry, stopped_as, damaged, session)
+            return self._attempt(entry, stopped_as, damaged, former, session)
         except BaseException:
             if self._doubt is None:
                 session.close()
             raise
 
     def _attempt(
-        self, entry: BrokerEntry, stopped_as: int, damaged: Collection[int], session: Session
+        self,
+        entry: BrokerEntry,
+        stopped_as: int,
+        damaged: Collection[int],
+        former: Member | None,
+        session: Session,
     ) -> tuple[Session, Member]:
-        key, give_up_ms = live_key(self._node_id), self._clock() + 2 * self._session_ms
+        key = live_key(self._node_id)
+        waits: dict[str, SessionWait] = {}
         for _ in range(_ATTEMPTS):
             self._check_level(entry)
             kept, live = self._store.get(broker_key(self._node_id)), self._store.get(key)
             known = None if kept is None else decoded(kept.key, kept.value, decode_broker)
-            if live is not None and known is not None and known.directory_id != entry.directory_id:
-                self._wait_for(known, session, give_up_ms)
+            if former is not None and known is not None and known.record.broker_epoch != former.broker_epoch:
+                raise TakenOver(
+                    f"another process took over broker id {self._node_id} at {host_port(known.host, known.port)}, in "
+                    f"epoch {known.record.broker_epoch}: is its data directory a copy? This broker stops"
+                )
+            secret = self._store.get(SECRET_KEY)
+            obstacle = self._same_id(entry, known, live) or self._other_secret(secret)
+            if obstacle is not None:
+                if obstacle.key not in waits:
+                    waits[obstacle.key] = self._wait(obstacle, session)
+                if waits[obstacle.key].is_over():
+                    raise Fault(obstacle.refusal)
                 continue
             made = self._life(entry, known, stopped_as, damaged)
             member = Member(self._node_id, made.record.broker_epoch)
             answer = session.register(
                 key,
                 str(member.broker_epoch).encode(),
-                expect=ABSENT if live is None else live.revision,
-                also=self._operations(made, kept),
+                expect=_revision(live),
+                also=[*self._operations(made, kept), Put(SECRET_KEY, self._proof, _revision(secret))],
             )
             if isinstance(answer, InDoubt):
                 self._doubt = answer, session, member
@@ -130,52 +157,72 @@ class Registration:
         if not low <= level <= high:
             raise Fault(f"the cluster is at level {level}; this version knows levels {low} to {high}")
 
-    def _wait_for(self, known: BrokerEntry, session: Session, give_up_ms: int) -> None:
-        """Until the session of another directory ends. Those of the dead end only while somebody writes, so this renews
-        its own."""
-        if self._clock() >= give_up_ms:
-            where = host_port(known.host, known.port)
-            raise Fault(
-                f"broker id {self._node_id} is in use by a live broker at {where} with another data directory; "
-                "give this one another --node-id"
-            )
-        self._sleep(max(session.pace_ms, 1) / 1000)
-        alive = session.renew()
-        if isinstance(alive, Away):
-            raise Unreachable(alive.reason)
+    def _same_id(self, entry: BrokerEntry, known: BrokerEntry | None, live: Entry | None) -> Obstacle | None:
+        """The id, while another directory has it."""
+        if live is None or known is None or known.directory_id == entry.directory_id:
+            return None
+        where = host_port(known.host, known.port)
+        return Obstacle(
+            live.key,
+            f"broker id {self._node_id} is held by a session of {where}, with another data directory",
+            f"broker id {self._node_id} is in use by a live broker at {where} with another data directory; "
+            f"give this one another --node-id",
+        )
+
+    def _other_secret(self, kept: Entry | None) -> Obstacle | None:
+        """A live broker with another secret: no link to it would ever open. The first of them all may bring a new
+        one."""
+        if kept is None or kept.value == self._proof:
+            return None
+        others = [one.key for one in self._store.list(LIVE) if one.key != live_key(self._node_id)]
+        if not others:
+            return None
+        other = f"broker {number_of(others[0])}"
+        if not self._proof:
+            told = f"this broker has no cairn.cluster.secret, and {other} has one"
+        elif not kept.value:
+            told = f"this broker has a cairn.cluster.secret, and {other} has none"
+        else:
+            told = f"this broker has another cairn.cluster.secret than {other}"
+        return Obstacle(
+            others[0],
+            told,
+            f"{told}. It must be the same on all brokers of a cluster; to change it, stop all of them first",
+        )
+
+    def _wait(self, obstacle: Obstacle, session: Session) -> SessionWait:
+        patience_ms = 2 * self._session_ms
+        return SessionWait(self._store, obstacle, session, patience_ms, self._clock, self._sleep)
 
     def _life(
         self, entry: BrokerEntry, known: BrokerEntry | None, stopped_as: int, damaged: Collection[int]
     ) -> BrokerEntry:
-        """The registration of the next life. What an earlier life lacked stays noted until `repaired`; a directory that
-        nobody knows lacks everything."""
-        previous = 0 if known is None else known.record.broker_epoch
-        is_same = known is None or known.directory_id == entry.directory_id
-        lacking = set(damaged)
-        if known is not None:
-            lacking |= self._hosted() if not is_same else known.record.damaged
-        record = BrokerRecord(
-            self._node_id,
-            self._store.epoch + 1,
-            previous,
-            clean=is_same and stopped_as == previous != 0,
-            damaged=frozenset(lacking),
-        )
+        """The registration of the next life."""
+        epoch = self._store.epoch + 1
+        if known is None:
+            record = first_life(self._node_id, epoch, damaged)
+        elif known.directory_id == entry.directory_id:
+            record = next_life(known.record, epoch, stopped_as, damaged)
+        else:
+            journals = [decoded(each.key, each.value, decode_journal) for each in self._store.list(JOURNALS)]
+            left, directory = known.directory_id, entry.directory_id
+            record = life_elsewhere(known.record, epoch, damaged, journals, left=left, directory=directory)
         return replace(entry, record=record)
-
-    def _hosted(self) -> set[int]:
-        records = (decoded(each.key, each.value, decode_journal) for each in self._store.list(JOURNALS))
-        return {record.journal for record in records if self._node_id in record.replicas}
 
     def _operations(self, made: BrokerEntry, kept: Entry | None) -> list[Op | NextEpoch]:
         """All that goes with the `live` key. A controller that restarts is it no more."""
         controller, level = self._store.get(CONTROLLER_KEY), self._store.get(LEVEL_KEY)
         ops: list[Op | NextEpoch] = [
             NextEpoch(Epoch(made.record.broker_epoch)),
-            Put(broker_key(self._node_id), encode_broker(made), ABSENT if kept is None else kept.revision),
+            Put(broker_key(self._node_id), encode_broker(made), _revision(kept)),
         ]
         if level is None:
             ops.append(Put(LEVEL_KEY, str(made.level[1]).encode(), ABSENT))
         if controller is not None and decoded(controller.key, controller.value, decode_member).broker == self._node_id:
             ops.append(Delete(CONTROLLER_KEY, controller.revision))
         return ops
+
+
+def _revision(kept: Entry | None) -> int:
+    """That a change expects."""
+    return ABSENT if kept is None else kept.revision

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cairnmq.replication.follower import KnownEnds
 from cairnmq.replication.history import EpochHistory
-from cairnmq.replication.records import JournalRecord
+from cairnmq.replication.messages import Room
+from cairnmq.replication.records import JournalRecord, Member
 
 if TYPE_CHECKING:
     from cairnmq.broker.storage_loop.replica_loop import ReplicaLoop
@@ -56,6 +58,17 @@ class ReplicaState:
     def split_end(self) -> int:
         """Records before it are in queue logs."""
         return self.store.engine.split[self.number]
+
+    def room(self, free_bytes: int) -> Room:
+        """What this replica has left."""
+        engine, path = self.store.engine, self.path
+        config, backlog_bytes = engine.config, path.journal.end - self.split_end
+        share = max(backlog_bytes / config.unsplit_bytes_max, path.unsplit_entries / config.unsplit_entries_max)
+        return Room(engine.checkpointed[self.number], int(100 * share), free_bytes, backlog_bytes)
+
+    def hold_producers(self, short: Sequence[Member]) -> None:
+        """They wait for these followers; none: for nobody."""
+        self.store.backlog.hold(self.number, [member.broker for member in short])
 
     @property
     def told_trouble(self) -> str | None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from cairnmq.broker.cluster.fetch_service import FetchService
 from cairnmq.broker.cluster.fetchers import Fetchers
+from cairnmq.broker.cluster.free_space import FreeSpace
 from cairnmq.broker.cluster.install_service import InstallService
 from cairnmq.broker.cluster.installer import Installer
 from cairnmq.broker.cluster.journal_copying import JournalCopying
@@ -25,6 +26,7 @@ from cairnmq.broker.leadership import NOBODY, JournalView, KnownBroker, Leadersh
 from cairnmq.errors import Fault
 from cairnmq.metadata.cluster_image import ClusterImage
 from cairnmq.replication.leader import LeaderSettings
+from cairnmq.replication.messages import Room
 from cairnmq.replication.records import ClusterView, JournalRecord, Member, Proposal, PublishedEnd
 from cairnmq.settings.broker import BrokerConfig
 from cairnmq.settings.cluster import FOLLOWER, LEADER, throttled_rate
@@ -77,8 +79,8 @@ class Replicas:
         self.wall_ms = wall_ms
         self.must_restart = must_restart
         self.by_journal: dict[int, JournalReplica] = {}
-        self.service = FetchService(self.by_journal, store.engine, self._seen_view)
-        self.fetchers = Fetchers(self._unsplit)
+        self.service = FetchService(self.by_journal, store.engine, self.seen_view)
+        self.fetchers = Fetchers(self._room)
         self.installer = Installer(
             store,
             link_to=install_link,
@@ -101,6 +103,7 @@ class Replicas:
         self._coordinators = coordinators
         self._cluster: ClusterImage | None = None
         self._notes = ReplicaNotes(self.by_journal)
+        self._free = FreeSpace(store.free_bytes)
         self._ticks: list[asyncio.Task[None]] = []
 
     # ---------------------------------------------------------------------------------------------------- its life
@@ -110,7 +113,7 @@ class Replicas:
         self._member = member
         self._store.observe(self)
         loop = asyncio.get_running_loop()
-        self._ticks = [loop.create_task(self._look_after()), loop.create_task(self._notes.run())]
+        self._ticks = [loop.create_task(run()) for run in (self._look_after, self._notes.run, self._free.run)]
 
     def became(self, member: Member | None) -> None:
         """The session has ended (None), or this broker has registered again."""
@@ -151,7 +154,8 @@ class Replicas:
         for journal, replica in self.by_journal.items():
             replica.see(journals.get(journal))
 
-    def _seen_view(self) -> ClusterView | None:
+    def seen_view(self) -> ClusterView | None:
+        """The cluster as this broker knows it."""
         return self._cluster.view if self._cluster is not None else None
 
     # ------------------------------------------------------------------------------------------ what replicas need
@@ -204,9 +208,8 @@ class Replicas:
         self._coordinators.lost(replica.number)
         self.service.wake(replica.number)
 
-    def _unsplit(self, journal: int) -> int:
-        state = self.by_journal[journal].state
-        return state.path.journal.end - state.split_end
+    def _room(self, journal: int) -> Room:
+        return self.by_journal[journal].state.room(self._free.bytes)
 
     # ------------------------------------------------------------------------------------------- what storage tells
 
@@ -223,11 +226,12 @@ class Replicas:
     async def _look_after(self) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            view = self._seen_view()
+            view = self.seen_view()
             if view is None:
                 continue
             self.installs.expire()
             self._leadership.installs = self.installer.shares()
+            self.fetchers.look()
             for replica in list(self.by_journal.values()):
                 try:
                     replica.look_after(view)

@@ -6,6 +6,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from cairnmq.metadata.cluster_image import ClusterImage
+from cairnmq.replication.controller import reach
+from cairnmq.replication.followers_progress import Progress
+from cairnmq.replication.leader import JournalLeader
+from cairnmq.replication.messages import ENDLESS
 from cairnmq.replication.records import Kept
 from cairnmq.wire.messages import DescribeJournalsResponse
 
@@ -16,12 +20,24 @@ if TYPE_CHECKING:
 Described: TypeAlias = DescribeJournalsResponse.DescribedJournal
 Member: TypeAlias = DescribeJournalsResponse.Member
 Ends: TypeAlias = DescribeJournalsResponse.ReplicaEnds
+ToldEnd: TypeAlias = DescribeJournalsResponse.ToldEnd
+
+UNCLEAN_TOLD_MS = 7 * 24 * 3600 * 1000
+"""So long everybody is told of an election that may have lost records. The log has it for ever."""
 
 
 def report_of(
-    cluster: ClusterImage, replicas: Replicas, *, cluster_id: str, node_id: int, session_age_ms: int, away_ms: int
+    cluster: ClusterImage,
+    replicas: Replicas,
+    *,
+    cluster_id: str,
+    node_id: int,
+    session_age_ms: int,
+    away_ms: int,
+    wall_ms: int,
 ) -> DescribeJournalsResponse:
-    """`session_age_ms`: since the store last confirmed this broker. `away_ms`: since when the store is away, or -1."""
+    """`session_age_ms`: since the store last confirmed this broker. `away_ms`: since when the store is away, or -1.
+    `wall_ms`: the date."""
     view = cluster.view
     brokers = [
         DescribeJournalsResponse.DescribedBroker(
@@ -45,13 +61,15 @@ def report_of(
         metadata_away_ms=away_ms,
         brokers=brokers,
         journals=[
-            _journal(kept, cluster, replicas.by_journal.get(number), replicas)
+            _journal(kept, cluster, replicas.by_journal.get(number), replicas, wall_ms)
             for number, kept in sorted(view.journals.items())
         ],
     )
 
 
-def _journal(kept: Kept, cluster: ClusterImage, replica: JournalReplica | None, replicas: Replicas) -> Described:
+def _journal(
+    kept: Kept, cluster: ClusterImage, replica: JournalReplica | None, replicas: Replicas, wall_ms: int
+) -> Described:
     record, view = kept.record, cluster.view
     leader = record.leader
     return Described(
@@ -64,9 +82,14 @@ def _journal(kept: Kept, cluster: ClusterImage, replica: JournalReplica | None, 
         resigned=-1 if record.resigned is None else record.resigned,
         is_weak=record.weak,
         recovered=record.recovered,
-        unclean=record.unclean,
+        unclean=record.unclean if wall_ms - record.unclean_ms < UNCLEAN_TOLD_MS else 0,
         trouble=replica.state.told_trouble if replica is not None else None,
         led_here=_led(replica, replicas) if replica is not None else None,
+        ends=[
+            ToldEnd(node_id=broker, last_epoch=end[0], end=end[1])
+            for broker in record.replicas
+            if (end := reach(broker, record, view)) is not None
+        ],
     )
 
 
@@ -83,14 +106,20 @@ def _led(replica: JournalReplica, replicas: Replicas) -> DescribeJournalsRespons
         durable_end=leader.durable_end,
         split_end=split,
         unsplit_bytes=journal.end - split,
-        replicas=[
-            Ends(
-                node_id=one.broker,
-                is_in_sync=leader.record.member(one.broker) is not None,
-                end=one.end,
-                synced=one.synced,
-                lag_ms=one.lag_ms,
-            )
-            for one in leader.progress(replicas.now_ms())
-        ],
+        replicas=[_ends(one, leader) for one in leader.progress(replicas.now_ms())],
     )
+
+
+def _ends(one: Progress, leader: JournalLeader) -> Ends:
+    ends = Ends(
+        node_id=one.broker,
+        is_in_sync=leader.record.member(one.broker) is not None,
+        end=one.end,
+        synced=one.synced,
+        lag_ms=one.lag_ms,
+        slows_producers=any(member.broker == one.broker for member in leader.room.short(leader.members())),
+    )
+    if one.room is not None:
+        ends.unsplit_bytes, ends.unsplit_percent = one.room.backlog_bytes, one.room.backlog_percent
+        ends.free_bytes = one.room.free_bytes if one.room.free_bytes < ENDLESS else -1
+    return ends

@@ -7,6 +7,7 @@ facts make is loaded when it is led, and dropped when it is not any more.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
@@ -20,6 +21,8 @@ from cairnmq.errors import ErrorCode, Fault
 from cairnmq.groups.groups import Listed
 from cairnmq.transactions.messages import Filter
 from cairnmq.transactions.record import TransactionRecord
+
+log = logging.getLogger("cairnmq.broker")
 
 _WHY = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: "groups, offsets and transactions of this journal are being loaded",
@@ -77,6 +80,7 @@ class Coordinators:
         self._damaged: set[int] = set()
         self._sole: JournalCoordinator | None = None  # has all slots: nothing needs to be looked up
         self._running = False
+        self._slots_refused = ""
         self.group_bytes = Tally(topics.config.cairn_group_bytes_max, self._held_bytes)
 
     # ------------------------------------------------------------------------------------------------------ journals
@@ -192,8 +196,16 @@ class Coordinators:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return self._places.leader_of(journal) or ErrorCode.COORDINATOR_NOT_AVAILABLE
 
+    def tell_slots(self, refused: str) -> None:
+        """Why slots cannot be made; empty once they are."""
+        if refused and refused != self._slots_refused:
+            log.warning("consumer groups and transactions cannot begin: %s", refused)
+        self._slots_refused = refused
+
     def why(self, code: ErrorCode) -> str:
         """In words, for answers that have room for them."""
+        if code is ErrorCode.COORDINATOR_NOT_AVAILABLE and self._slots_refused:
+            return self._slots_refused
         if code is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED and self.transactions_refused is not None:
             return self.transactions_refused
         if code is ErrorCode.COORDINATOR_NOT_AVAILABLE and self._damaged:

@@ -5,10 +5,12 @@ Leaders are those of journals, so an election for one partition moves all that s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
 from cairnmq.broker.leadership import NOBODY
+from cairnmq.broker.metadata_turn import TimeLimit
 from cairnmq.broker.requests.queue_lookup import NO_PARTITION
 from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.metadata.image import Topic
@@ -40,12 +42,13 @@ async def handle(ctx: Context, header: RequestHeader, request: ElectLeadersReque
         results = _results(asked or (), lambda topic, partition: _UNKNOWN_KIND)
         return ElectLeadersResponse(error_code=_UNKNOWN_KIND.code, replica_election_results=results)
     if asked is None:
-        return ElectLeadersResponse(replica_election_results=await _elect_all(ctx) if kind == _PREFERRED else [])
+        results = await _elect_all(ctx, TimeLimit(request.timeout_ms)) if kind == _PREFERRED else []
+        return ElectLeadersResponse(replica_election_results=results)
     image = ctx.catalog.image
     named = (_journal(image.topic(each.topic), partition) for each in asked for partition in each.partitions)
     journals = dict.fromkeys(journal for journal in named if journal is not None)
     if kind == _PREFERRED:
-        outcomes = await _elect(ctx, journals)
+        outcomes = await _elect(ctx, journals, TimeLimit(request.timeout_ms))
     else:
         outcomes = {journal: _why_not_unclean(ctx, journal) for journal in journals}
 
@@ -70,15 +73,26 @@ def _journal(topic: Topic | None, partition: int) -> int | None:
     return None if topic is None else topic.journal_of(partition)
 
 
-async def _elect(ctx: Context, journals: Iterable[int]) -> Outcomes:
-    return {journal: await ctx.elections.preferred(journal) for journal in journals}
+async def _elect(ctx: Context, journals: Iterable[int], limit: TimeLimit) -> Outcomes:
+    return {journal: await _in_time(ctx.elections.preferred, journal, limit) for journal in journals}
 
 
-async def _elect_all(ctx: Context) -> list[Result]:
+async def _in_time(elect: Callable[[int], Awaitable[Refusal | None]], journal: int, limit: TimeLimit) -> Refusal | None:
+    """A change that is on its way is seen in the metadata, whatever became of it."""
+    if not limit.left:
+        return limit.refusal(is_begun=False)
+    try:
+        async with asyncio.timeout(limit.left):
+            return await elect(journal)
+    except TimeoutError:
+        return limit.refusal(is_begun=True)
+
+
+async def _elect_all(ctx: Context, limit: TimeLimit) -> list[Result]:
     """Asked for all partitions, Kafka names only those whose leader changed or could not change."""
     views = ctx.leadership.views.items()
     outcomes = await _elect(
-        ctx, [journal for journal, view in views if view.replicas and view.leader != view.replicas[0]]
+        ctx, [journal for journal, view in views if view.replicas and view.leader != view.replicas[0]], limit
     )
     changed = {journal for journal, refusal in outcomes.items() if refusal is None or refusal.code != _NOT_NEEDED}
     results = []
@@ -113,12 +127,12 @@ def _told(partition: int, refusal: Refusal | None) -> Elected:
 
 async def elect_unclean(ctx: Context, header: RequestHeader, request: ElectUncleanRequest) -> ElectUncleanResponse:
     """Of a person who was told what may be lost. One after another: each is a decision of its own."""
-    results = []
+    results, limit = [], TimeLimit(request.timeout_ms)
     for journal in dict.fromkeys(request.journals):
         if journal not in ctx.leadership.views:
             refusal: Refusal | None = Refusal(ErrorCode.RESOURCE_NOT_FOUND, "there is no such journal")
         else:
-            refusal = await ctx.elections.unclean(journal)
+            refusal = await _in_time(ctx.elections.unclean, journal, limit)
         code, why = (ErrorCode.NONE, None) if refusal is None else (refusal.code, refusal.message)
         results.append(ElectUncleanResponse.ElectUncleanResult(journal=journal, error_code=code, error_message=why))
     return ElectUncleanResponse(results=results)

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from cairnmq.broker.leadership import NOBODY, JournalView, Leadership
+from cairnmq.broker.metadata_turn import TimeLimit
 from cairnmq.broker.requests.brokers import broker_addresses
 from cairnmq.broker.requests.reply import AwaitedReply, Outcome
 from cairnmq.errors import ErrorCode, Fault, Refusal
@@ -49,6 +50,7 @@ _CACHED_REQUEST_BYTES = 4096
 _CACHED_BYTES = 32 * 1024 * 1024
 _DESCRIBED_PARTITIONS_MAX = 2000
 _CREATED_MAX = 100
+_CREATE_MS = 10_000  # the request says no time; who asks for metadata asks again
 _ISR_AGE_MS = 1000
 TURN_ITEMS = 4000  # so many topics and partitions are answered before others get a turn of the loop
 _FEW_TOPICS = 10
@@ -158,7 +160,9 @@ class MetadataHandler:
     ) -> list[Buffer]:
         version = header.api_version
         refused: dict[str, ErrorCode] = {}
-        for name, code in zip(names, await asyncio.gather(*(_create(ctx, name) for name in names)), strict=True):
+        limit = TimeLimit(_CREATE_MS)
+        codes = await asyncio.gather(*(_create(ctx, name, limit) for name in names))
+        for name, code in zip(names, codes, strict=True):
             if code:
                 refused[name] = code
         if _is_large(ctx.catalog.image, request):
@@ -188,10 +192,12 @@ def _to_create(ctx: Context, version: int, request: MetadataRequest) -> list[str
     return list(missing)
 
 
-async def _create(ctx: Context, name: str) -> ErrorCode:
+async def _create(ctx: Context, name: str, limit: TimeLimit) -> ErrorCode:
     try:
-        created = await ctx.catalog.create_topic(CreateTopic(name=name))
+        created = await ctx.catalog.turn.within(limit, lambda: ctx.catalog.create_topic(CreateTopic(name=name)))
     except Fault:
+        return ErrorCode.LEADER_NOT_AVAILABLE
+    if isinstance(created, Refusal) and created.code == ErrorCode.REQUEST_TIMED_OUT:
         return ErrorCode.LEADER_NOT_AVAILABLE
     # Two clients may ask for the same new topic at once; the second finds it made.
     if isinstance(created, Refusal) and created.code != ErrorCode.TOPIC_ALREADY_EXISTS:
@@ -208,7 +214,7 @@ def answer(ctx: Context, caller: Caller, request: MetadataRequest, topics: list[
             for broker in broker_addresses(ctx, caller)
         ],
         cluster_id=ctx.node.cluster_id,
-        controller_id=ctx.leadership.controller,
+        controller_id=ctx.leadership.told_controller,
         topics=topics,
         cluster_authorized_operations=(
             _CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _UNKNOWN_OPERATIONS

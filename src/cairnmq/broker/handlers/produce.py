@@ -165,8 +165,10 @@ class _Produce:
         """At the backlog's cap producers wait, in order, and are never refused."""
         backlog = self.ctx.store.backlog
         if backlog.full:
-            backlog.when_room(lambda: self._resume(self._append))
-            return self.reply
+            journals = {queue.journal for of_topic in self.queues for queue in of_topic if isinstance(queue, Queue)}
+            if backlog.holds_up(journals):
+                backlog.when_room(lambda: self._resume(self._append), journals)
+                return self.reply
         return self._append()
 
     def enter(self, transactional_id: str) -> Outcome:

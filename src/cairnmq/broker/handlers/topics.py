@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
+from cairnmq.broker.metadata_turn import TimeLimit
 from cairnmq.errors import ErrorCode, Fault, Refusal
 from cairnmq.metadata.image import Topic
 from cairnmq.metadata.topics import CreateTopic
@@ -42,13 +44,16 @@ async def create(ctx: Context, header: RequestHeader, request: CreateTopicsReque
     for name in named:
         if named[name] > 1:
             results.append(Created(name=name, error_code=_TWICE.code, error_message=_TWICE.message, configs=[]))
+    limit = TimeLimit(request.timeout_ms)
     for asked in request.topics:
         if named[asked.name] == 1:
-            results.append(await _create(ctx, asked, request.validate_only))
+            results.append(await _create(ctx, asked, request.validate_only, limit))
     return CreateTopicsResponse(topics=results)
 
 
-async def _create(ctx: Context, asked: CreateTopicsRequest.CreatableTopic, validate_only: bool) -> Created:
+async def _create(
+    ctx: Context, asked: CreateTopicsRequest.CreatableTopic, validate_only: bool, limit: TimeLimit
+) -> Created:
     wanted = CreateTopic(
         name=asked.name,
         partitions=asked.num_partitions,
@@ -61,7 +66,9 @@ async def _create(ctx: Context, asked: CreateTopicsRequest.CreatableTopic, valid
         topic: Topic | Refusal = (
             Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a partition is assigned twice")
             if twice
-            else await ctx.catalog.create_topic(wanted, validate_only=validate_only)
+            else await ctx.catalog.turn.within(
+                limit, lambda: ctx.catalog.create_topic(wanted, validate_only=validate_only)
+            )
         )
     except Fault as fault:
         topic = _stopped(fault)
@@ -100,10 +107,13 @@ async def delete(ctx: Context, header: RequestHeader, request: DeleteTopicsReque
     else:
         asked = [(topic.name, topic.topic_id) for topic in request.topics]
     named = Counter(_resolved(ctx, name, topic_id) for name, topic_id in asked)
-    results = []
+    results, limit = [], TimeLimit(request.timeout_ms)
     for name, topic_id in asked:
         twice = named[_resolved(ctx, name, topic_id)] > 1
-        results.append(await _delete(ctx, name, topic_id, _TWICE if twice else None, header.api_version))
+        refusal = _TWICE if twice else None
+        if refusal is None and (name is None) == (topic_id == _NO_ID):
+            refusal = Refusal(ErrorCode.INVALID_REQUEST, "give either the name or the id of the topic")
+        results.append(await _delete(ctx, name, topic_id, refusal, header.api_version, limit))
     return DeleteTopicsResponse(responses=results)
 
 
@@ -113,10 +123,10 @@ def _resolved(ctx: Context, name: str | None, topic_id: bytes) -> tuple[str | No
     return (name, topic_id) if topic is None else (topic.name, topic.topic_id)
 
 
-async def _delete(ctx: Context, name: str | None, topic_id: bytes, refusal: Refusal | None, version: int) -> Deleted:
+async def _delete(
+    ctx: Context, name: str | None, topic_id: bytes, refusal: Refusal | None, version: int, limit: TimeLimit
+) -> Deleted:
     topic = ctx.catalog.image.topic(name) if name is not None else ctx.catalog.image.topic_by_id(topic_id)
-    if refusal is None and (name is None) == (topic_id == _NO_ID):
-        refusal = Refusal(ErrorCode.INVALID_REQUEST, "give either the name or the id of the topic")
     if refusal is None and topic is None:
         if name is None:
             refusal = Refusal(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
@@ -124,7 +134,8 @@ async def _delete(ctx: Context, name: str | None, topic_id: bytes, refusal: Refu
             refusal = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist")
     if refusal is None and topic is not None:
         try:
-            refusal = await ctx.catalog.delete_topic(topic)
+            doomed = topic
+            refusal = await ctx.catalog.turn.within(limit, lambda: ctx.catalog.delete_topic(doomed))
         except Fault as fault:
             refusal = _stopped(fault)
     if refusal is None:
@@ -138,17 +149,18 @@ async def _delete(ctx: Context, name: str | None, topic_id: bytes, refusal: Refu
 
 async def grow(ctx: Context, header: RequestHeader, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     named = Counter(topic.name for topic in request.topics)
-    results = []
+    results, limit = [], TimeLimit(request.timeout_ms)
     for asked in request.topics:
         assignments = None if asked.assignments is None else [each.broker_ids for each in asked.assignments]
+        change = partial(
+            ctx.catalog.add_partitions,
+            asked.name,
+            asked.count,
+            assignments=assignments,
+            validate_only=request.validate_only,
+        )
         try:
-            topic = (
-                _TWICE
-                if named[asked.name] > 1
-                else await ctx.catalog.add_partitions(
-                    asked.name, asked.count, assignments=assignments, validate_only=request.validate_only
-                )
-            )
+            topic = _TWICE if named[asked.name] > 1 else await ctx.catalog.turn.within(limit, change)
         except Fault as fault:
             topic = _stopped(fault)
         if isinstance(topic, Refusal):

@@ -3,7 +3,7 @@ as the metadata have them. `cairn cluster health` asks all brokers; here one tel
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cairnmq.broker.metrics import Exposition, Sample
 
@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from cairnmq.broker.context import Context
     from cairnmq.broker.leadership import JournalView
     from cairnmq.wire.messages import DescribeJournalsResponse
+
+    Row: TypeAlias = tuple[dict[str, str], int, DescribeJournalsResponse.ReplicaEnds]
 
 
 def cluster(ctx: Context) -> dict[str, Any] | None:
@@ -45,9 +47,19 @@ def cluster_metrics(ctx: Context, out: Exposition) -> None:
     )
     installs = [Sample(share, _of(journal)) for journal, share in leadership.installs.items()]
     out.series("cairn_install_progress_ratio", installs)
-    lags = [] if ctx.cluster_report is None else _lags(ctx.cluster_report())
-    out.series("cairn_replica_lag_bytes", [Sample(behind, labels) for labels, behind, _ in lags])
-    out.series("cairn_replica_lag_seconds", [Sample(ms / 1000, labels) for labels, _, ms in lags if ms >= 0])
+    _replica_metrics([] if ctx.cluster_report is None else _told(ctx.cluster_report()), out)
+
+
+def _replica_metrics(told: list[Row], out: Exposition) -> None:
+    """What followers of led journals have told."""
+    out.series("cairn_replica_lag_bytes", [Sample(behind, labels) for labels, behind, _ in told])
+    lags = [(labels, one.lag_ms) for labels, _, one in told if one.lag_ms >= 0]
+    out.series("cairn_replica_lag_seconds", [Sample(ms / 1000, labels) for labels, ms in lags])
+    backlogs = [(labels, one.unsplit_percent) for labels, _, one in told if one.unsplit_percent >= 0]
+    out.series("cairn_replica_backlog_ratio", [Sample(percent / 100, labels) for labels, percent in backlogs])
+    free = [(labels, one.free_bytes) for labels, _, one in told if one.free_bytes >= 0]
+    out.series("cairn_replica_free_bytes", [Sample(left, labels) for labels, left in free])
+    out.series("cairn_replica_slows_producers", [Sample(one.slows_producers, labels) for labels, _, one in told])
 
 
 def _missing(view: JournalView) -> int:
@@ -55,10 +67,10 @@ def _missing(view: JournalView) -> int:
     return len(set(view.replicas) - set(view.isr) | set(view.offline))
 
 
-def _lags(report: DescribeJournalsResponse) -> list[tuple[dict[str, str], int, int]]:
-    """Of each follower that has told how far it is: labels, bytes and milliseconds behind."""
+def _told(report: DescribeJournalsResponse) -> list[Row]:
+    """Of each follower that has told how far it is: labels, bytes behind, and what it told."""
     return [
-        ({**_of(row.journal), "replica": str(replica.node_id)}, max(0, row.led_here.end - replica.end), replica.lag_ms)
+        ({**_of(row.journal), "replica": str(replica.node_id)}, max(0, row.led_here.end - replica.end), replica)
         for row in report.journals
         if row.led_here is not None
         for replica in row.led_here.replicas

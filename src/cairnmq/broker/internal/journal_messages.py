@@ -12,6 +12,7 @@ from cairnmq.replication.messages import (
     FetchPosition,
     FetchReply,
     Gone,
+    Room,
     StaleBroker,
     UnknownEpoch,
 )
@@ -30,8 +31,9 @@ from cairnmq.wire.internal import (
 )
 
 
-def ask_of(journal: int, position: FetchPosition, split_backlog_bytes: int, free_bytes: int) -> JournalAsk:
+def ask_of(journal: int, position: FetchPosition) -> JournalAsk:
     """A follower's question about one journal."""
+    room = position.room
     return JournalAsk(
         journal,
         position.follower.broker,
@@ -41,15 +43,18 @@ def ask_of(journal: int, position: FetchPosition, split_backlog_bytes: int, free
         position.last_epoch,
         position.synced,
         position.echo_ms,
-        split_backlog_bytes,
-        free_bytes,
+        room.backlog_bytes,
+        room.free_bytes,
+        room.backlog_percent,
+        room.checkpointed,
     )
 
 
 def position_of(ask: JournalAsk) -> FetchPosition:
     """What the leader's core is asked."""
     follower = Member(ask.follower, ask.follower_epoch)
-    return FetchPosition(follower, ask.epoch, ask.end, ask.last_epoch, ask.synced, ask.echo_ms)
+    room = Room(ask.checkpointed, ask.split_backlog_percent, ask.free_bytes, ask.split_backlog_bytes)
+    return FetchPosition(follower, ask.epoch, ask.end, ask.last_epoch, ask.synced, ask.echo_ms, room)
 
 
 def told_of(journal: int, reply: FetchReply | NotLeader, size: int = 0) -> JournalTold:
@@ -59,8 +64,8 @@ def told_of(journal: int, reply: FetchReply | NotLeader, size: int = 0) -> Journ
 
 def _told(reply: FetchReply | NotLeader) -> Told:
     match reply:
-        case Accepted(replicated_end, durable_end, sync, sent_ms):
-            return AcceptedTold(replicated_end, durable_end, sync, sent_ms)
+        case Accepted(replicated_end, durable_end, sync, sent_ms, keep_from):
+            return AcceptedTold(replicated_end, durable_end, sync, sent_ms, keep_from)
         case Diverging(known):
             return DivergingTold(known.epoch, known.end)
         case Gone(first):
@@ -80,8 +85,8 @@ def reply_of(told: JournalTold) -> FetchReply | NotLeader:
     """What the follower's core hears; NotLeader is for its shell."""
     reply = told.reply
     match reply:
-        case AcceptedTold(replicated_end, durable_end, sync, sent_ms):
-            return Accepted(replicated_end, durable_end, sync, sent_ms)
+        case AcceptedTold(replicated_end, durable_end, sync, sent_ms, keep_from):
+            return Accepted(replicated_end, durable_end, sync, sent_ms, keep_from)
         case DivergingTold(epoch, end):
             return Diverging(EpochEnd(epoch, end))
         case GoneTold(first):

@@ -21,7 +21,7 @@ _BACKLOG = 128
 _ACCEPTED_AT_ONCE = 16
 CONNECTIONS_MAX = 256
 _PAUSE_SECONDS = 0.5  # without descriptors nothing can be accepted, and the loop would say so without end
-_NOTE_SECONDS = 1.0
+_NOTE_SECONDS, _SAME_NOTE_SECONDS = 1.0, 60.0
 
 
 class InternalListener:
@@ -46,7 +46,7 @@ class InternalListener:
         )
         self._listening: socket.socket | None = None
         self._pause: asyncio.TimerHandle | None = None
-        self._noted_at = 0.0
+        self._noted_at, self._noted = 0.0, ""
         self._unnoted = 0
 
     async def open(self, bound_socket: socket.socket) -> None:
@@ -92,13 +92,13 @@ class InternalListener:
     def _connected(self, sock: socket.socket, address: str) -> None:
         if len(self._connections) >= self._connections_max:
             sock.close()
-            self._note(f"internal connection from {address} refused: {self._connections_max} are open")
+            self._note(address, f"refused: {self._connections_max} are open")
             return
         try:
             self._connections.add(ServedLink(sock, address, self._serving))
         except OSError as error:
             sock.close()
-            self._note(f"internal connection from {address} closed: {reason_of(error)}")
+            self._note(address, f"closed: {reason_of(error)}")
 
     def _rest(self, error: OSError) -> None:
         assert self._listening is not None
@@ -112,13 +112,15 @@ class InternalListener:
         if link.peer is not None:
             log.info("link of broker %d from %s closed: %s", link.peer.broker, link.address, reason)
         else:
-            self._note(f"internal connection from {link.address} closed: {reason}")
+            self._note(link.address, f"closed: {reason}")
 
-    def _note(self, text: str) -> None:
-        """Into the log, one per second at most: a stranger must not fill the disk with it."""
+    def _note(self, address: str, text: str) -> None:
+        """Into the log, one per second at most: a stranger must not fill the disk with it. The same as before: one per
+        minute, since whoever is refused tries again without end."""
         now = asyncio.get_running_loop().time()
-        if now - self._noted_at < _NOTE_SECONDS:
+        if now - self._noted_at < (_SAME_NOTE_SECONDS if text == self._noted else _NOTE_SECONDS):
             self._unnoted += 1
             return
-        log.info("%s%s", text, f" ({self._unnoted} more since the last note)" if self._unnoted else "")
-        self._noted_at, self._unnoted = now, 0
+        more = f" ({self._unnoted} more since the last note)" if self._unnoted else ""
+        log.info("internal connection from %s %s%s", address, text, more)
+        self._noted_at, self._noted, self._unnoted = now, text, 0

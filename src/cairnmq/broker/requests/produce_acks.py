@@ -24,7 +24,7 @@ PartitionResponse: TypeAlias = ProduceResponse.PartitionProduceResponse
 HINTS_SINCE = 10
 ALL = -1  # acks
 NOT_MARKED = "the journal is being marked as one that acknowledges records before they are synced; try again"
-NO_LEASE = "another broker may lead it by now: this one has not reached the metadata store for too long"
+NO_LEASE = "another broker may lead it by now: this one stops, or has not reached the metadata store for too long"
 
 
 class _Wait:
@@ -67,7 +67,7 @@ class ProduceAcks:
         for a topic that does not want several replicas."""
         leadership = self.ctx.leadership
         if self.request.acks != ALL:
-            if leadership.is_cluster and not leadership.may_answer_alone(queue.journal):
+            if leadership.is_cluster and not leadership.may_acknowledge_alone(queue.journal):
                 return Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, NO_LEASE)
             return None
         wanted, in_sync = queue.config.min_insync_replicas, leadership.in_sync(queue.journal)
@@ -160,7 +160,7 @@ class ProduceAcks:
     def _look_again(self, wait: _Wait) -> None:
         """Stored as its producer wants it. But the ISR may have shrunk meanwhile, or the lease be over."""
         leadership, journal = self.ctx.leadership, wait.point.journal
-        if self.request.acks != ALL and not leadership.may_answer_alone(journal):
+        if self.request.acks != ALL and not leadership.may_acknowledge_alone(journal):
             wait.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER, NO_LEASE)
             self._is_lost = not self.request.acks
         for response, wanted in wait.min_in_sync or ():

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
 from functools import partial
 
 from cairnmq.broker.storage_loop.backlog import Backlog
 from cairnmq.broker.storage_loop.journal_loops import JournalLoops
 from cairnmq.broker.storage_loop.replica_loop import JournalObserver
 from cairnmq.broker.storage_loop.splitter_control import SplitterControl
+from cairnmq.os_errors import text_of
 from cairnmq.settings.broker import BrokerConfig
 from cairnmq.storage.api.serving import Engine, FollowPath, Queue, ReplicaNote, WritePath
+
+log = logging.getLogger(__name__)
 
 
 class JournalSides:
@@ -22,6 +28,7 @@ class JournalSides:
     backlog: Backlog
     clock: Callable[[], int]
     _config: BrokerConfig
+    _cold: Executor
 
     def observe(self, observer: JournalObserver) -> None:
         """It drives the journals, those of now and those that are hosted later."""
@@ -59,6 +66,21 @@ class JournalSides:
     async def note(self, journal: int, note: ReplicaNote) -> None:
         """Stores what this replica knows of the journal, as far as its own disk has it; durable on return."""
         await self.loops[journal].note(partial(self.engine.note, journal, note))
+
+    def keep(self, journal: int, position: int) -> None:
+        """Other replicas may need the journal from here on, as its leader says."""
+        engine = self.engine
+        assert engine.hosting is not None
+        try:
+            engine.hosting.keep(journal, position, engine.checkpointed[journal], engine.config.retain_bytes)
+        except OSError as error:
+            log.error("journal %d: segments could not be removed: %s; trying again later", journal, text_of(error))
+
+    async def free_bytes(self) -> int:
+        """On the disk of the journals."""
+        assert self.engine.hosting is not None
+        disk = self.engine.hosting.disk
+        return await asyncio.get_running_loop().run_in_executor(self._cold, disk.free_bytes)
 
     def advanced(self, queues: Iterable[Queue]) -> None:
         """Other replicas have more: these queues have more to show, and more may be split."""

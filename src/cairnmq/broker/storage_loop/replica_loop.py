@@ -6,13 +6,14 @@ A leader's path gets its bytes from handlers, a follower's from its leader (`app
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import cached_property
 from typing import Protocol
 
 from cairnmq.broker.storage_loop.journal_loop import JournalLoop
 from cairnmq.storage.api.serving import Copy, FollowPath, JournalRole, Write
 
+SYNC_PAUSE_SECONDS = 0.005  # between looks whether enough files are closed
 REWRITE_PAUSE_SECONDS = 0.05  # before a follower asks again for what could not be written
 
 
@@ -89,8 +90,17 @@ class ReplicaLoop(JournalLoop):
 
     async def note(self, work: Callable[[], None]) -> None:
         """Stores something beside the journal, never beside a cut."""
+        await self._in_turn(self._note(work))
+
+    async def _note(self, work: Callable[[], None]) -> None:
         async with self._noting:
-            await asyncio.shield(self._loop.run_in_executor(self.threads.sync, work))
+            await self._loop.run_in_executor(self.threads.sync, work)
+
+    async def _in_turn(self, turn: Coroutine[None, None, None]) -> None:
+        """The turn is over when its work is, also if nobody waits for it any more: a thread goes on with it."""
+        task = asyncio.ensure_future(turn)
+        task.add_done_callback(_hear)
+        await asyncio.shield(task)
 
     # ----------------------------------------------------------------------------------------------------- following
 
@@ -107,6 +117,9 @@ class ReplicaLoop(JournalLoop):
         for again, when the journal takes something (`path.stopped`)."""
         path = self.path
         assert isinstance(path, FollowPath) and not self._writing
+        while path.journal.segments.are_many and not self._rewriting and path.stopped is None:
+            self.sync()  # of a leader after very many elections: each epoch is a file
+            await asyncio.sleep(SYNC_PAUSE_SECONDS)
         if self._rewriting or path.stopped is not None:
             path.failed(copy, "the journal takes nothing")
             await asyncio.sleep(REWRITE_PAUSE_SECONDS)
@@ -123,6 +136,9 @@ class ReplicaLoop(JournalLoop):
 
     async def cut(self, position: int, epoch: int, in_epoch: int) -> None:
         """See `FollowPath.cut`. Waits for what is under way, and keeps all else waiting."""
+        await self._in_turn(self._cut(position, epoch, in_epoch))
+
+    async def _cut(self, position: int, epoch: int, in_epoch: int) -> None:
         async with self._noting:
             while self._writing or self._syncing:
                 self._over.clear()
@@ -132,7 +148,7 @@ class ReplicaLoop(JournalLoop):
             self._writing = self._syncing = True
             work = self._loop.run_in_executor(self.threads.write, path.cut, position, epoch, in_epoch)
             work.add_done_callback(self._cut_over)
-            await asyncio.shield(work)
+            await work
 
     def _cut_over(self, done: asyncio.Future[None]) -> None:
         self._writing = self._syncing = False
@@ -140,3 +156,9 @@ class ReplicaLoop(JournalLoop):
         self.room.unprepare_if_full()
         if done.exception() is None:
             self.plan_sync()
+
+
+def _hear(task: asyncio.Task[None]) -> None:
+    """Else asyncio logs a failure that nobody waits for as an error of its own."""
+    if not task.cancelled():
+        task.exception()

@@ -11,7 +11,7 @@ from cairnmq.storage.journal.directories import find_foreign, find_journals
 from cairnmq.storage.journal.replica_note import ReplicaNote
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.recovery.lost_disk import Loss, accept, accepted, find_loss, find_metadata_loss
-from cairnmq.storage.recovery.owner import OwnerWitness, check_owner, read_owner
+from cairnmq.storage.recovery.owner import OwnerWitness, check_owner, is_replica, read_owner
 from cairnmq.storage.recovery.replay import Progress, Scan
 from cairnmq.storage.recovery.witness import Known, begin, witness_fact
 
@@ -40,6 +40,7 @@ __all__ = [
     "find_metadata_loss",
     "find_foreign",
     "find_journals",
+    "is_replica",
     "lock_all",
     "put_aside",
     "reach",

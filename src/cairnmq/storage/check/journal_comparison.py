@@ -17,9 +17,9 @@ PIECE_BYTES = 1 << 20
 def compare_journals(number: int, replicas: Sequence[Replica]) -> Iterator[Finding]:
     """Of replicas that all host it. One that differs once is left out from there on; one that is short is damaged, and
     its own check says so."""
-    limit = min(replica.replicated_end(number) for replica in replicas)
+    limit = common_end(number, replicas)
     left = [replica for replica in replicas if replica.journals[number].bases]
-    position = min((replica.journals[number].bases[0] for replica in left), default=limit)
+    position = first_base(number, replicas)
     while position < limit:
         here = [replica for replica in left if _holds(replica.journals[number], position)]
         following = min([limit, position + PIECE_BYTES, *_bounds(left, number, position)])
@@ -34,6 +34,17 @@ def compare_journals(number: int, replicas: Sequence[Replica]) -> Iterator[Findi
         gone = [here[at].root for at in (*odd, *wanting)]
         left = [replica for replica in left if replica.root not in gone]
         position = following
+
+
+def common_end(number: int, replicas: Sequence[Replica]) -> int:
+    """Up to here all of them must be equal."""
+    return min(replica.replicated_end(number) for replica in replicas)
+
+
+def first_base(number: int, replicas: Sequence[Replica]) -> int:
+    """The first position that one of them still has; the common end if none has any."""
+    bases = [replica.journals[number].bases[0] for replica in replicas if replica.journals[number].bases]
+    return min(bases, default=common_end(number, replicas))
 
 
 def _holds(reader: JournalReader, position: int) -> bool:

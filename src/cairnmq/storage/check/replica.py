@@ -85,11 +85,6 @@ def replicated_end(journal_disk: Disk, journal: int, mark: JournalMark | None) -
     return max(read_replica_note(journal_disk, journal).replicated, mark.split if mark is not None else 0)
 
 
-def is_replica(journal_disk: Disk) -> bool:
-    """Whether these journals are those of a broker in a cluster: its metadata lie elsewhere."""
-    return any(journal_disk.exists(replica_name(number)) for number in find_journals(journal_disk, ()))
-
-
 def odd_ones(said: Sequence[T]) -> tuple[list[int], list[int]]:
     """Which of several say what most do, or what the first does; and which say something else."""
     if not said:

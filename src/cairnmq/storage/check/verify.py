@@ -13,12 +13,12 @@ from msgspec import Struct
 
 from cairnmq.errors import Corrupt, Fault, Locked, Lost, TooNew
 from cairnmq.os_errors import text_of
-from cairnmq.storage.check.comparison import compare
+from cairnmq.storage.check.comparison import compare, extent
 from cairnmq.storage.check.finding import Finding, note
 from cairnmq.storage.check.journal_check import JournalCheck, Run, Unsplit
 from cairnmq.storage.check.pack_check import check_packs
 from cairnmq.storage.check.queue_check import QueueCheck
-from cairnmq.storage.check.replica import Replica, is_replica
+from cairnmq.storage.check.replica import Replica
 from cairnmq.storage.checkpoint.checkpoint import (
     CheckpointImage,
     checkpoint_name,
@@ -48,7 +48,7 @@ from cairnmq.storage.files.format import (
 )
 from cairnmq.storage.journal.directories import find_foreign, find_journals
 from cairnmq.storage.queue.producers import BATCHES_KEPT
-from cairnmq.storage.recovery.owner import OWNER_FILE, check_owner, read_owner
+from cairnmq.storage.recovery.owner import OWNER_FILE, check_owner, is_replica, read_owner
 from cairnmq.storage.recovery.salvage import find_begun, find_unfinished
 from cairnmq.storage.recovery.stale_checkpoint import signs_of_a_later
 from cairnmq.storage.recovery.witness import Seen, older
@@ -121,6 +121,7 @@ def _compare(roots: list[str], queues: set[int] | None) -> Iterator[Finding]:
                     pass  # the disk may be read only
                 replicas.append(Replica(root, journal_root, RealDisk(root), RealDisk(journal_root)))
         yield from compare(replicas, queues)
+        yield extent(replicas)
     finally:
         for replica in replicas:
             replica.close()
@@ -143,32 +144,38 @@ def _verify_directory(root: str, journal_dir: str | None, readers: Readers) -> I
         held = []
         yield note(root, f"cannot be locked ({text_of(error)}); the results are valid only if no broker runs on it")
     try:
-        journal_disk = RealDisk(journal_root) if has_journals else None
-        queues: dict[int, QueueIdentity] | None = None
-        counters: Counters | None = None
-        file = readers.file(root)
-        if readers.queues is not None and Path(file).exists():
-            try:
-                named = readers.queues(file)
-                queues = {row[0]: QueueIdentity(*row) for row in named}
-                counters = readers.counters(file) if readers.counters is not None else None
-                yield from _wrong_journals(root, journal_root, readers, has_topics=bool(queues))
-            except Fault as error:
-                yield Finding(file, str(error))
-        elif not Path(file).exists():
-            yield _without_metadata(root, file, journal_disk)
-        yield from check(
-            RealDisk(root),
-            journal_disk,
-            queues,
-            root=root,
-            journal_root=journal_root,
-            counters=counters,
-            in_cluster=readers.shared is not None,
-        )
+        yield from _verify_locked(root, journal_root, RealDisk(journal_root) if has_journals else None, readers)
     finally:
         for one in held:
             one.close()
+
+
+def _verify_locked(root: str, journal_root: str, journal_disk: Disk | None, readers: Readers) -> Iterator[Finding]:
+    queues: dict[int, QueueIdentity] | None = None
+    counters: Counters | None = None
+    file = readers.file(root)
+    if readers.queues is not None and Path(file).exists():
+        try:
+            named = readers.queues(file)
+            queues = {row[0]: QueueIdentity(*row) for row in named}
+            counters = readers.counters(file) if readers.counters is not None else None
+            wrong = list(_wrong_journals(root, journal_root, readers, has_topics=bool(queues)))
+            yield from wrong
+            if wrong and readers.shared is not None:
+                return  # another cluster's: held against these metadata, all of it would seem wrong
+        except Fault as error:
+            yield Finding(file, str(error))
+    elif not Path(file).exists():
+        yield _without_metadata(root, file, journal_disk)
+    yield from check(
+        RealDisk(root),
+        journal_disk,
+        queues,
+        root=root,
+        journal_root=journal_root,
+        counters=counters,
+        in_cluster=readers.shared is not None,
+    )
 
 
 def _wrong_journals(root: str, journal_root: str, readers: Readers, *, has_topics: bool) -> Iterator[Finding]:

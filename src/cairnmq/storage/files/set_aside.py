@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cairnmq.storage.files.disk import Disk
+from cairnmq.storage.files.disk import Disk, File
 
 LOST = "lost"
+COPY_BYTES = 1 << 20
 
 
 def put_aside(disk: Disk, names: Sequence[str], where: object) -> list[str]:
@@ -27,6 +28,27 @@ def put_aside(disk: Disk, names: Sequence[str], where: object) -> list[str]:
         disk.sync_dir(f"{aside}/{directory}".rstrip("/"))
         disk.sync_dir(directory)
     return targets
+
+
+def copy_aside(disk: Disk, file: File, position: int, name: str, where: object) -> str:
+    """The end of a file, from `position` on, to `lost/WHERE/NAME`, durable on return: the file is to be cut there, and
+    goes on being used. Returns the new name. OSError: nothing is left there."""
+    directory = f"{LOST}/{where}/{name.rpartition('/')[0]}".rstrip("/")
+    disk.make_dir(directory)
+    target = _free_name(disk, f"{LOST}/{where}/{name}")
+    copy = disk.create(target)
+    try:
+        while data := file.read(position, COPY_BYTES):
+            position += copy.append([data])
+        copy.sync()
+    except OSError:
+        disk.remove(target)
+        raise
+    finally:
+        copy.close()
+    for one in ("", LOST, f"{LOST}/{where}", directory):
+        disk.sync_dir(one)
+    return target
 
 
 def _free_name(disk: Disk, name: str) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 from msgspec import Struct
 
 from cairnmq.errors import Corrupt
 from cairnmq.storage.files.disk import File
 from cairnmq.storage.journal.journal import Journal, JournalReader
 
+FILES_MAX = 8  # that the bytes for one follower come from
 FIRST_ENTRY_BYTES = 4096  # read of a file to learn the epoch of its first entry
 
 
@@ -22,18 +25,18 @@ class FileRange(Struct, frozen=True):
 
 
 def file_ranges(journal: Journal, position: int, max_bytes: int) -> list[FileRange]:
-    """The bytes from `position` on, across segments, below the written end. They never change while this broker
-    leads."""
+    """The bytes from `position` on, below the written end, across some segments: each is a file that is held open. They
+    never change while this broker leads."""
     ranges: list[FileRange] = []
     end = min(journal.end, position + max_bytes)
-    for segment in journal.segments:
-        if segment.end <= position:
-            continue
-        if position >= end:
+    if position >= end:
+        return ranges
+    journal.locate(position)  # a Fault, if it was removed
+    for segment in islice(journal.segments, journal.segments.index_of(position), None):
+        if position >= end or len(ranges) == FILES_MAX:
             break
-        file, at = journal.locate(position)
-        size = min(segment.end, end) - position
-        ranges.append(FileRange(file.fileno(), at, size, file))
+        file, size = segment.file, min(segment.end, end) - position
+        ranges.append(FileRange(file.fileno(), position - segment.base, size, file))
         position += size
     return ranges
 

@@ -48,6 +48,7 @@ from cairnmq.storage.files.format import (
 )
 from cairnmq.storage.files.reserve import Reserve
 from cairnmq.storage.journal import entries
+from cairnmq.storage.journal.segment_files import OPEN_MAX, Segment, SegmentFiles
 from cairnmq.storage.journal.synced_end import SyncedEndFile, read_synced_end
 from cairnmq.types import Buffer
 
@@ -58,25 +59,6 @@ SCAN_BYTES = 4 << 20
 NEXT = "next" + UNFINISHED
 ROOM_SEGMENTS = 4  # a disk with less room than for so many does not get files that are only to be filled
 RUN_ENTRIES = 256  # scanned at a time: whoever stops early has not paid for a whole chunk
-
-
-class Segment:
-    """One file of the journal. Only the last one grows."""
-
-    __slots__ = ("base", "size", "file", "synced_size", "name_synced", "cut", "has_asked")
-
-    def __init__(self, base: int, file: File, size: int, *, synced: bool) -> None:
-        self.base = base
-        self.file = file
-        self.size = size
-        self.synced_size = size if synced else 0
-        self.name_synced = synced
-        self.cut = False  # a failed write was cut off, and that is not synced
-        self.has_asked = False  # for the next one to be made in advance
-
-    @property
-    def end(self) -> int:
-        return self.base + self.size
 
 
 class Group(Struct):
@@ -99,7 +81,7 @@ class Journal:
         epoch: int,
         leader: Leader,
         seed: int,
-        segments: list[Segment],
+        segments: Iterable[Segment],
         end: int,
         segment_bytes: int,
     ) -> None:
@@ -109,7 +91,7 @@ class Journal:
         self.epoch = epoch
         self.leader = leader
         self.seed = seed
-        self.segments = segments
+        self.segments = segments if isinstance(segments, SegmentFiles) else SegmentFiles(disk, number, segments)
         self.segment_bytes = segment_bytes
         self.reserve = Reserve(disk, str(number))
         self.synced_file = SyncedEndFile(disk, number, epoch, seed)
@@ -208,7 +190,9 @@ class Journal:
                 file.close()
                 self.disk.remove(name)
                 raise
-            self.segments.append(Segment(group.start, file, group.end - group.start, synced=False))
+            if self.segments:
+                self.segments.rolled(self.segments[-1])
+            self.segments.append(Segment(self.segments, group.start, file, group.end - group.start, synced=False))
             return
         last = self.segments[-1]
         try:
@@ -330,6 +314,7 @@ class Journal:
     def synced_to(self, position: int) -> None:
         assert position <= self.end  # invariant 4
         self.synced = max(self.synced, position)
+        self.segments.close_some()
 
     def taken_back(self, group: Group) -> None:
         """The group was not written: its positions, and those staged behind it, are given again."""
@@ -350,14 +335,16 @@ class Journal:
         removed = 0
         while len(self.segments) > 1 and self.segments[1].base <= position and self.segments[1].name_synced:
             self.disk.remove(journal_segment(self.number, self.segments[0].base))
-            removed += self.segments.pop(0).size
+            gone = self.segments.pop(0)
+            gone.let_go()
+            removed += gone.size
         return removed
 
     # --------------------------------------------------------------------------------------------------- reading
 
     def locate(self, position: int) -> tuple[File, int]:
         """The file holding `position`, and the place in it."""
-        index = bisect_right(self.segments, position, key=_base) - 1
+        index = self.segments.index_of(position)
         if index < 0:
             raise Fault(f"journal {self.number} no longer holds position {position}")
         segment = self.segments[index]
@@ -366,11 +353,7 @@ class Journal:
     def close(self) -> None:
         self.synced_file.close()
         for segment in self.segments:
-            segment.file.close()
-
-
-def _base(segment: Segment) -> int:
-    return segment.base
+            segment.close()
 
 
 def write_again(disk: Disk, number: int, base: int, old: File, size: int, checked_from: int, seed: int) -> File:
@@ -425,9 +408,12 @@ class JournalReader:
             self.file(self.bases[-1])
 
     def file(self, base: int) -> File:
-        if base not in self._open:
-            self._open[base] = self.disk.open(journal_segment(self.number, base))
-        return self._open[base]
+        file = self._open.get(base)
+        if file is None:
+            file = self._open[base] = self.disk.open(journal_segment(self.number, base))
+            if len(self._open) > OPEN_MAX:
+                del self._open[next(one for one in self._open if one != base and one not in self.bases[-1:])]
+        return file
 
     def end(self) -> int:
         return self.bases[-1] + self.file(self.bases[-1]).size() if self.bases else 0

@@ -19,7 +19,8 @@ def truncate(journal: Journal, position: int) -> None:
     journal.synced_file.lower(synced)
     with noting_unsynced(journal.disk, directory):
         while journal.segments and journal.segments[-1].base >= position:
-            last = journal.segments.pop()  # its file closes when the last one who sends from it lets go
+            last = journal.segments.pop()
+            last.let_go()
             journal.end = journal.staged_end = last.base
             journal.disk.remove(journal_segment(journal.number, last.base))
             journal.disk.sync_dir(directory)

@@ -29,6 +29,7 @@ from cairnmq.storage.live.queue import Queue, show_durable
 from cairnmq.storage.live.unreplicated import Staged, Write, undo
 from cairnmq.storage.live.write_path import WritePath
 
+FILES_AT_ONCE = 8  # that are written, and stay open, before a sync lets them be closed
 SYNC_WITHIN_MS = 500  # unless the leader asks for it
 UNFOLDED_BYTES_MAX = 16 << 20  # entries that wait in memory to be folded; beyond that they are read again
 
@@ -110,6 +111,7 @@ class FollowPath(LedElsewhere, JournalPath):
         )
         if not runs:
             return None
+        del runs[FILES_AT_ONCE:]
         groups = [(journal.stage_copied(run.view, begins=run.begins), run.epoch) for run in runs]
         return Copy(groups, [entry for run in runs for entry in run.entries], now_ms)
 

@@ -41,12 +41,13 @@ class Hosting:
         self.member = member
         self.next_queue = next_queue
         self.notes = notes
-        self._disk = disk
+        self.disk = disk
         self._paths = paths
         self._queues = queues
         self._keyed = keyed
         self._seed = seed
         self._segment_bytes = segment_bytes
+        self._keep_from: dict[int, int] = {}  # by journal: as its leader said last
 
     def registered(self, member: Leader) -> None:
         """This process has another life in the metadata from here on: its session had ended."""
@@ -58,13 +59,13 @@ class Hosting:
         """A new journal, to which nobody has written. Its directory is there, durably, when this returns."""
         assert number not in self._paths
         directory = str(number)
-        self._disk.make_dir(directory)
-        if numbered(self._disk.list(directory), JOURNAL_SUFFIX):
+        self.disk.make_dir(directory)
+        if numbered(self.disk.list(directory), JOURNAL_SUFFIX):
             raise MustReopen(number, "is new here by the metadata, and has files")
-        self._disk.sync_dir("")
-        self.notes[number] = ReplicaNoteFile(self._disk, number)
+        self.disk.sync_dir("")
+        self.notes[number] = ReplicaNoteFile(self.disk, number)
         journal = Journal(
-            self._disk,
+            self.disk,
             number,
             epoch=0,
             leader=self.member,
@@ -112,6 +113,20 @@ class Hosting:
         """Of a compacted queue: grows whenever stored records of it may have gone. 0: none ever do before the log start
         moves."""
         return 1 + self._replaced.get(queue.queue_id, 0) + self._packs_replaced if queue.config.compact else 0
+
+    def keep(self, number: int, position: int, split: int, retain_bytes: int) -> None:
+        """Other replicas may need the journal from this position on; before the first call, all that is kept for them.
+        `split`: of the checkpoint. OSError: as in `Engine.on_checkpoint`."""
+        before, self._keep_from[number] = self._keep_from.get(number, 0), position
+        if position > before:
+            self.remove_segments(number, split, retain_bytes)
+
+    def remove_segments(self, number: int, split: int, retain_bytes: int) -> None:
+        """`retain_bytes` below the checkpoint are the most that is kept for replicas that are away. The byte before the
+        position of each replica stays, which tells the epoch there."""
+        kept = max(split - retain_bytes, min(split, self._keep_from.get(number, 0)))
+        kept = min(kept, self.pins.get(number, kept)) - 1
+        self._paths[number].journal.remove_below(kept)
 
     def ends(self) -> dict[int, int]:
         """Where the journals end; empty unless all that was ever taken is on the disk."""

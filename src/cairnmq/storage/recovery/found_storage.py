@@ -13,6 +13,7 @@ from cairnmq.storage.journal.replica_note import ReplicaNote, ReplicaNoteFile
 from cairnmq.storage.journal.synced_end import SyncedEndFile
 from cairnmq.storage.live.queue import Queue
 from cairnmq.storage.recovery.clean_stop import forget_clean_stop, read_clean_stop
+from cairnmq.storage.recovery.cut_bytes import keep_aside
 from cairnmq.storage.recovery.own_epochs import led_here
 from cairnmq.storage.recovery.owner import Homes
 from cairnmq.storage.recovery.replay import (
@@ -99,10 +100,11 @@ class FoundStorage:
         for scan in self.damaged:
             cut_short(self.queues.values(), scan, Homes(self.journal_disk))
 
-    def cut_at_damage(self, scan: Scan, note: ReplicaNoteFile) -> None:
-        """Other replicas have what is behind it (R6). What says that this disk had it goes before the bytes do,
-        durably: they are copied again, and may not be synced then."""
+    def cut_at_damage(self, scan: Scan, note: ReplicaNoteFile, epoch: int) -> None:
+        """Other replicas have what is behind it (R6); it is kept in `lost/EPOCH`. What says that this disk had it goes
+        before the bytes do, durably: they are copied again, and may not be synced then."""
         reader = self.journals[scan.number][1]
+        keep_aside(self.journal_disk, reader, scan.end, epoch)
         note.cut(scan.end, scan.last_epoch)
         synced = SyncedEndFile(self.journal_disk, scan.number, scan.epoch, reader.find_seed())
         synced.lower(scan.end)

@@ -19,6 +19,7 @@ from cairnmq.storage.files import sealed_json
 from cairnmq.storage.files.disk import Disk, Unreadable
 from cairnmq.storage.files.format import CHECKPOINT_SUFFIX, CHECKPOINTS, FORMAT, numbered
 from cairnmq.storage.journal.directories import find_journals, leaders
+from cairnmq.storage.journal.replica_note import replica_name
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.types import Counters
 
@@ -38,6 +39,7 @@ class Owner(Struct, frozen=True):
     nodes: tuple[int, ...] = ()  # node ids under which these journals were led
     slots_from: int = 0  # first queue id of the slots that facts of coordinators bear; 0: there are facts without
     directory: str = ""  # a random name: another directory under the same node id is not the same replica
+    in_cluster: bool = False  # the metadata are shared by the brokers of a cluster, and lie elsewhere
 
 
 def read_owner(disk: Disk) -> Owner | None:
@@ -67,6 +69,14 @@ def read_owner(disk: Disk) -> Owner | None:
             f"one wrote; nothing was changed."
         )
     return owner
+
+
+def is_replica(journal_disk: Disk) -> bool:
+    """Whether these journals are those of a broker in a cluster: its metadata lie elsewhere."""
+    owner = read_owner(journal_disk)
+    if owner is not None and owner.in_cluster:
+        return True
+    return any(journal_disk.exists(replica_name(number)) for number in find_journals(journal_disk, ()))
 
 
 class Homes:
@@ -105,12 +115,15 @@ def write_owner(disk: Disk, owner: Owner) -> None:
 class OwnerWitness:
     """The witness in `owner.json`, for who may wait for the disk. A copy that lags is weaker, never wrong."""
 
-    def __init__(self, disk: Disk, cluster_id: str, node_id: int = 1, new_directory: str = "") -> None:
+    def __init__(
+        self, disk: Disk, cluster_id: str, node_id: int = 1, new_directory: str = "", *, in_cluster: bool = False
+    ) -> None:
         """`new_directory`: the name of a directory that has none yet."""
         found = read_owner(disk)
         self.directory = (found.directory if found is not None else "") or new_directory
         self._disk = disk
         self._cluster_id = cluster_id
+        self._in_cluster = in_cluster
         nodes = found.nodes if found is not None else ()
         self._nodes = tuple(sorted({*(nodes or leaders(disk)), node_id}))
         # Until the file names this node, its claims of what is synced would not count.
@@ -127,8 +140,17 @@ class OwnerWitness:
             return
         try:
             counts = tuple(sorted(journal_counts(self._disk)))
-            placed, nodes, slots = not counts, self._nodes, self._slots_from
-            owner = Owner(self._cluster_id, self._format, counters, counts, placed, nodes, slots, self.directory)
+            owner = Owner(
+                self._cluster_id,
+                self._format,
+                counters,
+                counts,
+                placed=not counts,
+                nodes=self._nodes,
+                slots_from=self._slots_from,
+                directory=self.directory,
+                in_cluster=self._in_cluster,
+            )
             write_owner(self._disk, owner)
             self.kept, self._must_be_named = counters, False
         except OSError as error:

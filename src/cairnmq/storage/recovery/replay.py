@@ -27,8 +27,9 @@ from cairnmq.storage.files.format import (
     journal_segment,
 )
 from cairnmq.storage.journal.directories import read_journal
-from cairnmq.storage.journal.journal import Journal, JournalReader, Segment, write_again
+from cairnmq.storage.journal.journal import Journal, JournalReader, write_again
 from cairnmq.storage.journal.replica_note import ReplicaNoteFile
+from cairnmq.storage.journal.segment_files import Segment, SegmentFiles
 from cairnmq.storage.live.follow_path import FollowPath
 from cairnmq.storage.live.journal_fold import EVERYTHING, JournalFold
 from cairnmq.storage.live.queue import Queue
@@ -348,8 +349,9 @@ def _journal(
 ) -> Journal:
     disk.make_dir(str(scan.number))
     _cut(disk, reader, scan)
-    segments = [
-        Segment(base, disk.open(journal_segment(scan.number, base)), _size(reader, index, scan.end), synced=True)
+    segments = SegmentFiles(disk, scan.number)
+    segments += [
+        Segment(segments, base, None, _size(reader, index, scan.end), synced=True)
         for index, base in enumerate(reader.bases)
         if base < scan.end
     ]

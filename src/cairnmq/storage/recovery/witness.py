@@ -144,13 +144,19 @@ class Metadata(Protocol):
     def next_epoch(self, above: int = 0) -> int: ...
 
 
-def begin(metadata: Metadata, known: Known, keep: Callable[[Counters], None]) -> int:
-    """Compares, then commits, then lets `keep` write the witness; returns the new epoch.
+def begin(metadata: Metadata, known: Known, keep: Callable[[Counters], None], *, shared: str = "") -> int:
+    """Compares, then commits, then lets `keep` write the witness; returns the new epoch. `shared`: the metadata that
+    brokers of a cluster share, by their name.
 
     In this order: a start that is refused has changed nothing, so that the next one is refused too, and no entry is
     written under an epoch that the witness does not know.
     """
     text = older(metadata.counters(), known)
+    if text is not None and shared:
+        raise Outdated(
+            f"the metadata in {shared} are older than the records of this broker: {text}. They are an old copy, or "
+            f"their last changes are damaged. Stop all brokers and restore the newest copy; nothing was changed."
+        )
     if text is not None:
         raise Outdated(
             f"the metadata is older than the records: {text}. It is an old copy, or its last changes "

@@ -11,7 +11,7 @@ from cairnmq.replication.controller import ControllerMemory, decide
 from cairnmq.replication.follower import Append, Cut, Install, JournalFollower, Reread, Stop
 from cairnmq.replication.leader import JournalLeader, LeaderSettings
 from cairnmq.replication.lease import Lease
-from cairnmq.replication.messages import Accepted, FetchPosition, FetchReply
+from cairnmq.replication.messages import Accepted, FetchPosition, FetchReply, Room
 from cairnmq.replication.records import ClusterView, JournalRecord, Kept, Member, Proposal, PublishedEnd
 from cairnmq.testing.replicas.judge import Acks, Broken, Judge
 from cairnmq.testing.replicas.machine import Machine, ModelEntry, ModelJournal
@@ -84,11 +84,35 @@ class Shared(Struct):
     prompt: bool  # leaders drop members whose session has ended at once
 
 
-def _nothing_is_gone(hosted: Hosted, follower: JournalFollower) -> None:
-    raise Broken(f"broker {follower.me.broker}, journal {hosted.number}: its position is gone on the leader")
+class RoomyProcess(Process):
+    """What a process with room for everything does; `narrow_process.py` has one with too little."""
+
+    id: int
+    shared: Shared
+
+    def settings(self) -> LeaderSettings:
+        """Of a leader."""
+        return LeaderSettings(LAG_MAX_MS, prompt=self.shared.prompt)
+
+    def room(self, hosted: Hosted) -> Room:
+        """What this replica has left."""
+        return Room(hosted.disk.checkpointed)
+
+    def entries_for(self, hosted: Hosted, asked: FetchPosition) -> list[ModelEntry]:
+        """What a follower gets."""
+        return hosted.disk.after(asked.end, FETCH_BATCH)
+
+    def take(self, hosted: Hosted, entries: list[ModelEntry]) -> None:
+        """A follower appends."""
+        for entry in entries:
+            hosted.append(entry)
+
+    def stays_out(self, hosted: Hosted, reply: FetchReply, reason: str) -> None:
+        """This replica cannot go on by itself."""
+        raise Broken(f"broker {self.id}, journal {hosted.number}: {reason}")
 
 
-class BrokerProcess(Process):
+class BrokerProcess(RoomyProcess):
     """The shell of a broker: registers, watches the store, and takes the roles that the records say."""
 
     def __init__(self, machine: Machine, shared: Shared) -> None:
@@ -103,7 +127,6 @@ class BrokerProcess(Process):
         self.deciding = False
         self.registering = False
         self.renewed_ms = 0
-        self.on_gone: Callable[[Hosted, JournalFollower], None] = _nothing_is_gone
         self.hosted = {number: Hosted(number, disk) for number, disk in machine.journals.items()}
 
     def start(self) -> None:
@@ -222,7 +245,8 @@ class BrokerProcess(Process):
             replicated_end=hosted.known.replicated,
             durable_end=hosted.known.durable,
             now_ms=now_ms,
-            settings=LeaderSettings(LAG_MAX_MS, prompt=self.shared.prompt),
+            first=hosted.disk.first,
+            settings=self.settings(),
         )
         self.moved(hosted)
 
@@ -382,7 +406,7 @@ class BrokerProcess(Process):
     def ask(self, hosted: Hosted, follower: JournalFollower) -> None:
         """The next request to the leader."""
         hosted.asked_ms = self.shared.schedule.now_ms
-        asked, leader = follower.position(), follower.record.leader
+        asked, leader = follower.position(self.room(hosted)), follower.record.leader
         assert leader is not None
         hosted.asked = asked
 
@@ -400,7 +424,7 @@ class BrokerProcess(Process):
         if leader is None or self.view is None:
             return
         reply = leader.fetched(asked, self.view, self.shared.schedule.now_ms)
-        entries = hosted.disk.after(asked.end, FETCH_BATCH) if isinstance(reply, Accepted) else []
+        entries = self.entries_for(hosted, asked) if isinstance(reply, Accepted) else []
         if isinstance(reply, Accepted):
             if hosted.lease is not None and asked.echo_ms and leader.record.member(asked.follower.broker):
                 hosted.lease.confirm(asked.echo_ms)
@@ -420,18 +444,18 @@ class BrokerProcess(Process):
             return
         step = follower.replied(asked, reply)
         if isinstance(step, Append) and isinstance(reply, Accepted):
-            for entry in entries:
-                hosted.append(entry)
+            self.take(hosted, entries)
             follower.appended(reply)
+            hosted.disk.keep_from = reply.keep_from
             hosted.learn()
             if step.sync:
                 self.sync(hosted)
         elif isinstance(step, Cut):
             self.cut(hosted, follower, step.to)
         elif isinstance(step, Install):
-            self.on_gone(hosted, follower)
+            self.stays_out(hosted, reply, f"its position is gone on the leader, whose journal begins at {step.first}")
         elif isinstance(step, Stop):
-            raise Broken(f"broker {self.id}, journal {journal}: {step.reason}")
+            self.stays_out(hosted, reply, step.reason)
         elif isinstance(step, Reread) and self.id not in self.shared.store.cut_off:
             self.see(self.shared.store.view(), self.shared.store.controller)
         if hosted.follower is follower and hosted.asked is asked and not isinstance(step, Reread):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from cairnmq.replication.follower import JournalFollower
-from cairnmq.replication.messages import FetchPosition
+from cairnmq.replication.messages import FetchPosition, FetchReply, Gone
 from cairnmq.replication.records import Kept
 from cairnmq.testing.replicas.broker_process import BrokerProcess, Hosted
 from cairnmq.testing.replicas.judge import Acks, Broken
@@ -26,7 +26,6 @@ class InstallingProcess(BrokerProcess):
         self.world = world
         self.holds: dict[tuple[int, int], tuple[int, int]] = {}  # journal, follower -> position, until when
         self.installing: dict[int, int] = {}  # journal -> epoch
-        self.on_gone = self.install
 
     # ------------------------------------------------------------------------------------------------------ a leader
 
@@ -78,6 +77,12 @@ class InstallingProcess(BrokerProcess):
         del self.installing[hosted.number]
         hosted.disk.staged = None
 
+    def stays_out(self, hosted: Hosted, reply: FetchReply, reason: str) -> None:
+        if isinstance(reply, Gone) and hosted.follower is not None:
+            self.install(hosted, hosted.follower)
+        else:
+            super().stays_out(hosted, reply, reason)
+
     def install(self, hosted: Hosted, follower: JournalFollower) -> None:
         """Asks until it is told, or another epoch begins."""
         epoch, leader = follower.record.epoch, follower.record.leader
@@ -121,9 +126,11 @@ class InstallWorld(ReplicaWorld):
     def __init__(self, seed: int) -> None:
         self.installs = Random(~seed)
         super().__init__(seed)
-        self.process_on = lambda machine: InstallingProcess(machine, self)
         # after a wipe a person would have to decide whether what was never synced elsewhere may be lost
         self.wipes = Acks.INTERVAL not in self.shape.acks and self.installs.random() < 0.8
+
+    def _process(self, machine: Machine) -> BrokerProcess:
+        return InstallingProcess(machine, self)
 
     def restart(self, process: InstallingProcess) -> None:
         """In order, as after SIGTERM."""

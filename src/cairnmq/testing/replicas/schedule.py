@@ -43,6 +43,7 @@ class Network:
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
         self.cuts: set[tuple[int, int]] = set()  # directed
+        self.rarely_ms = 2_000  # what a message may take now and then
         self._last: dict[tuple[int, int], int] = {}
 
     def send(self, sender: int, receiver: int, deliver: Callable[[], None]) -> None:
@@ -50,7 +51,7 @@ class Network:
         pair = (sender, receiver)
         if pair in self.cuts:
             return
-        at = max(self.schedule.now_ms + self.schedule.delay(rarely_ms=2_000), self._last.get(pair, 0))
+        at = max(self.schedule.now_ms + self.schedule.delay(rarely_ms=self.rarely_ms), self._last.get(pair, 0))
         self._last[pair] = at
 
         def arrive() -> None:

@@ -167,13 +167,14 @@ class Life:
 
     def bytes_from(self, position: int, size: int) -> bytes:
         """Of the journal, across segments."""
-        parts = []
-        for each in file_ranges(self.path.journal, position, size):
-            assert each.file is not None
-            data = each.file.read(each.offset, each.size)
-            demand(len(data) == each.size, "broker", self.machine.broker, "cannot read its journal behind", position)
-            parts.append(data)
-        return b"".join(parts)
+        data = b""
+        while ranges := file_ranges(self.path.journal, position + len(data), size - len(data)):
+            for each in ranges:
+                assert each.file is not None
+                part = each.file.read(each.offset, each.size)
+                demand(len(part) == each.size, "broker", self.machine.broker, "cannot read its journal after", position)
+                data += part
+        return data
 
     # -------------------------------------------------------------------------------------------------------- roles
 

@@ -52,12 +52,38 @@ class Shape(Struct, frozen=True):
         return cls(brokers, random.choice([1, 1, 2]), random.choice([1, 2]), acks, *flags)
 
 
-class ReplicaWorld:
+class WorldParts:
+    """What other worlds are made of, and choose."""
+
+    random: Random
+    shared: Shared
+    store: SimStore
+    machines: dict[int, Machine]
+
+    def _draw(self) -> Shape:
+        return Shape.draw(self.random)
+
+    def _whole(self, record: JournalRecord) -> list[int]:
+        """The replicas that must be equal when nothing goes wrong any more."""
+        return list(record.replicas)
+
+    def _process(self, machine: Machine) -> BrokerProcess:
+        return BrokerProcess(machine, self.shared)
+
+    def _any(self) -> int:
+        """Mostly a leader: it hurts more."""
+        leaders = [kept.record.leader.broker for kept in self.store.journals.values() if kept.record.leader]
+        if leaders and self.random.random() < 0.6:
+            return self.random.choice(leaders)
+        return self.random.choice(list(self.machines))
+
+
+class ReplicaWorld(WorldParts):
     """Make it, `run` it; `Broken` says what went wrong."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
-        self.shape = shape = Shape.draw(self.random)
+        self.shape = shape = self._draw()
         self.schedule = Schedule(self.random)
         self.counts: Counter[str] = Counter()
         brokers = range(1, shape.brokers + 1)
@@ -75,7 +101,6 @@ class ReplicaWorld:
         self.machines = {
             broker: Machine(broker, [n for n, ids in enumerate(replicas) if broker in ids]) for broker in brokers
         }
-        self.process_on: Callable[[Machine], BrokerProcess] = lambda machine: BrokerProcess(machine, self.shared)
         self._payload = 0
         self._away: set[int] = set()  # machines that nobody starts yet
         self.store.on_isr_change = self._isr_changed
@@ -109,7 +134,7 @@ class ReplicaWorld:
         if unsettled:
             raise Broken(unsettled)
         for number, kept in self.store.journals.items():
-            self.shared.judge.at_rest(number, [self.machines[b].journals[number] for b in kept.record.replicas])
+            self.shared.judge.at_rest(number, [self.machines[b].journals[number] for b in self._whole(kept.record)])
 
     def _unsettled(self) -> str:
         for number, kept in self.store.journals.items():
@@ -117,9 +142,9 @@ class ReplicaWorld:
             if record.leader is None or not self.store.view().is_live(record.leader):
                 return f"journal {number} has no leader: {record}"
             in_sync = {member.broker for member in record.isr}
-            if in_sync != set(record.replicas):
+            if in_sync != set(self._whole(record)):
                 return f"the ISR of journal {number} is {in_sync} of {record.replicas}"
-            if len({self.machines[broker].journals[number].end for broker in record.replicas}) > 1:
+            if len({self.machines[broker].journals[number].end for broker in in_sync}) > 1:
                 return f"a replica of journal {number} does not catch up"
             hosted = self.shared.processes[record.leader.broker].hosted[number]
             if hosted.leader is None or hosted.leader.in_flight or hosted.leader.replicated_end < hosted.disk.end:
@@ -165,7 +190,7 @@ class ReplicaWorld:
         machine = self.machines[broker]
         for journal in machine.journals.values():
             journal.recover()
-        process = self.process_on(machine)
+        process = self._process(machine)
         self.shared.processes[broker] = process
         process.start()
 
@@ -174,8 +199,16 @@ class ReplicaWorld:
             self.schedule.after(self.random.randint(0, 4_000), self._strike_once)
 
     def _strike_once(self) -> None:
+        allowed = [kind for kind, wanted in self._kinds().items() if wanted]
+        if allowed:
+            kind = self.random.choice(allowed)
+            self.counts[kind.__name__.strip("_")] += 1
+            kind()
+
+    def _kinds(self) -> dict[Callable[[], None], bool]:
+        """Faults, and whether this world has them."""
         shape = self.shape
-        kinds = {
+        return {
             self._kill: shape.kills,
             self._lose_power: shape.power,
             self._pause: shape.pauses,
@@ -185,18 +218,6 @@ class ReplicaWorld:
             self._lose_all_power: shape.all_lose_power and shape.power,
             self._damage: shape.damage and not self.counts["damage"],
         }
-        allowed = [kind for kind, wanted in kinds.items() if wanted]
-        if allowed:
-            kind = self.random.choice(allowed)
-            self.counts[kind.__name__.strip("_")] += 1
-            kind()
-
-    def _any(self) -> int:
-        """Mostly a leader: it hurts more."""
-        leaders = [kept.record.leader.broker for kept in self.store.journals.values() if kept.record.leader]
-        if leaders and self.random.random() < 0.6:
-            return self.random.choice(leaders)
-        return self.random.choice(list(self.machines))
 
     def _end(self, broker: int) -> bool:
         process = self.shared.processes[broker]

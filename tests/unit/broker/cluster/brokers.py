@@ -53,12 +53,14 @@ class Time:
 class OneBroker:
     """A process: its store, its catalog, its part of the cluster."""
 
-    def __init__(self, number: int, store: MetadataStore, time: Time) -> None:
+    def __init__(self, number: int, store: MetadataStore, time: Time, proof: bytes = b"") -> None:
         self.number = number
         self.store = store
         self.catalog = Catalog(store, node_id=number, in_cluster=True)
         self.catalog.load()
-        self.cluster = ClusterStore(store, number, SESSION_MS, catalog=self.catalog, clock=time, sleep=time.sleep)
+        self.cluster = ClusterStore(
+            store, number, SESSION_MS, catalog=self.catalog, clock=time, sleep=time.sleep, proof=proof
+        )
 
     def register(self, stopped_as: int = 0, damaged: frozenset[int] = frozenset(), directory_id: str = "") -> Member:
         return self.cluster.register(entry(self.number, directory_id), stopped_as, damaged)
@@ -107,10 +109,10 @@ class Machines:
         """One more process."""
         return MemoryStore(self.state)
 
-    def broker(self, number: int, *, registered: bool = True) -> OneBroker:
+    def broker(self, number: int, *, registered: bool = True, proof: bytes = b"") -> OneBroker:
         """A new process."""
         store = self.stores[number] = MemoryStore(self.state)
-        one = OneBroker(number, store, self.time)
+        one = OneBroker(number, store, self.time, proof)
         if registered:
             one.register()
         return one

@@ -159,6 +159,9 @@ class Desk:
         self.published.append(end)
         return True
 
+    def seen_view(self) -> ClusterView:
+        return self.cluster.view()
+
     async def whole_again(self, journal: int) -> None:
         self.told.append("whole")
 

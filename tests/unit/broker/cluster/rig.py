@@ -46,6 +46,7 @@ class OneBroker:
         self.data = directory / f"broker{number}"
         self.metadata = directory / "cluster.db"
         self.restarts = 0  # that it has asked for
+        self.stop_reasons: list[str] = []  # why it must stop
         self._settings = SETTINGS | {name.replace("_", "."): value for name, value in settings.items()}
         self._stack = AsyncExitStack()
         self._is_up = False
@@ -93,6 +94,7 @@ class OneBroker:
             joined=Joined(self.shared.store, self.shared.settings, self.shared.entry, member, bound),
         )
         self.node.must_restart = self._must_restart
+        self.node.must_stop = self.stop_reasons.append
         for loop in self.store.loops.values():
             loop.start(RESERVE_BYTES)
         await self.broker.ctx.coordinators.start()

@@ -13,6 +13,8 @@ from cairnmq.replication.records import JournalRecord, Proposal
 from unit.broker.cluster.replica_desk import JOURNAL, RECORD, A, B, C, Cluster
 from unit.broker.rig import scenario
 
+NOW = 1_700_000_000_000
+
 
 class Metadata(Cluster):
     """`is_late`: somebody changes the record before a proposal arrives."""
@@ -44,7 +46,7 @@ class Metadata(Cluster):
 
 
 def elections(metadata: Metadata) -> AskedElections:
-    return AskedElections(cast(MetadataChanges, metadata))
+    return AskedElections(cast(MetadataChanges, metadata), lambda: NOW)
 
 
 def code(answer: Refusal | None) -> ErrorCode | None:
@@ -95,3 +97,10 @@ async def test_unknown_journals_are_refused() -> None:
     metadata = Metadata(RECORD)
     for ask in (elections(metadata).preferred, elections(metadata).unclean):
         assert code(await ask(77)) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@scenario
+async def test_the_date_of_an_unclean_election_is_kept() -> None:
+    metadata = Metadata(replace(RECORD, leader=None, isr=(A,)), A.broker)
+    assert await elections(metadata).unclean(JOURNAL) is None
+    assert (metadata.record.unclean, metadata.record.unclean_ms) == (31, NOW)

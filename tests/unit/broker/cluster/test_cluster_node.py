@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
+import pytest
+
 from cairnmq.broker.coordination.coordinator import Coordinator
+from cairnmq.errors import ErrorCode
 from unit.broker.cluster.rig import OneBroker, cluster
 from unit.broker.rig import scenario, until
 
@@ -53,6 +57,48 @@ async def test_a_broker_that_stops_hands_over_first_and_comes_back_clean(tmp_pat
 
 
 @scenario
+async def test_what_acks_1_promised_is_copied_before_another_broker_leads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cairnmq.broker.cluster.cluster_node.COPY_SECONDS", 300.0)
+    monkeypatch.setattr("cairnmq.broker.cluster.cluster_node.HAND_OVER_SECONDS", 300.0)
+    async with cluster(tmp_path, replica_lag_time_max_ms="300000") as rig:
+        journal = await rig.journal()
+        first = await rig.leader(journal)
+        far, near = rig.followers(journal)
+        await far.node._dialer.close()  # it copies no more, and does not look dead
+        await rig.produce(first, b"acknowledged by one", acks=1)
+        handing_over = asyncio.ensure_future(first.broker.hand_over())
+        await until(lambda: first.leadership.is_leaving)
+        await asyncio.sleep(0.3)
+        leader = first.replica(journal).leader
+        assert leader is not None and leader.replicated_end < first.end(journal)
+        assert not near.node._loop.cluster.view.brokers[first.number].stopping and journal in first.leadership.led
+        # The one that has not got it is found dead, so that it cannot lead.
+        await rig.drop(far.number)
+        await near.node._metadata.remove_dead(far.number, near.node._loop.cluster)
+        await handing_over
+        second = await rig.leader(journal)
+        assert second is near and journal not in first.leadership.led
+        assert b"acknowledged by one" in second.bytes_of(journal)
+
+
+@scenario
+async def test_followers_that_do_not_copy_delay_a_stop_for_a_moment_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cairnmq.broker.cluster.cluster_node.COPY_SECONDS", 0.1)
+    async with cluster(tmp_path, replica_lag_time_max_ms="300000") as rig:
+        journal = await rig.journal()
+        first = await rig.leader(journal)
+        far, _ = rig.followers(journal)
+        await far.node._dialer.close()  # it copies no more, and does not look dead
+        await rig.produce(first, b"acknowledged by one", acks=1)
+        await first.broker.hand_over()
+        assert first.node._loop.cluster.view.brokers[first.number].stopping
+
+
+@scenario
 async def test_the_last_broker_stops_without_waiting_for_anybody(tmp_path: Path) -> None:
     async with cluster(tmp_path, 1) as rig:
         journal = await rig.journal(factor=1)
@@ -88,6 +134,20 @@ async def test_a_session_that_ended_is_followed_by_another_life(tmp_path: Path) 
         assert content.index(b"before") < content.index(b"after")
         hosting = first.store.engine.hosting
         assert hosting is not None and hosting.member.broker_epoch == later
+
+
+@scenario
+async def test_too_few_brokers_for_coordinators_are_told_to_who_asks(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 1, 2) as rig:
+        coordinators = rig[1].broker.ctx.coordinators
+        assert coordinators.find("group") is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        text = "consumer groups begin when 3 brokers have been live together"
+        await until(lambda: text in coordinators.why(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        assert coordinators.why(ErrorCode.COORDINATOR_NOT_AVAILABLE).endswith("live now: 1, 2")
+        await rig.start(3)
+        coordinators.find("group")
+        await until(lambda: rig[1].catalog.image.slots is not None)
+        await until(lambda: text not in coordinators.why(ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
 
 @scenario
@@ -129,3 +189,27 @@ async def test_an_election_that_is_asked_for_moves_the_leadership(tmp_path: Path
         assert await third.node.elections.preferred(journal) is None, "any broker can be asked"
         await rig.leader(journal, but=[second.number])
         assert rig[first.number].is_ready(journal)
+
+
+@scenario
+async def test_a_broker_that_is_gone_for_good_is_forgotten(tmp_path: Path) -> None:
+    """Not while it is up, nor while it is a replica of something."""
+    async with cluster(tmp_path, 1, 2) as rig:
+        await rig.journal(factor=2)
+        await rig.start(3)
+        one = rig[1].node
+        journals = sorted(one._metadata.view().journals)
+
+        async def refusal(broker: int) -> str:
+            refused = await one.forget(broker)
+            return "" if refused is None else refused.message
+
+        assert await refusal(9) == "broker 9 is not registered"
+        assert await refusal(3) == "broker 3 is up; stop it first"
+        await rig.stop(3)
+        await rig.stop(2)
+        assert await refusal(2) == f"broker 2 is a replica of journals {', '.join(map(str, journals))}"
+        assert await refusal(3) == ""
+        assert set(one._metadata.view().brokers) == {1, 2}
+        await rig.start(3)
+        await until(lambda: 3 in one._metadata.view().brokers)

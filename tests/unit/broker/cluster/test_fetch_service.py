@@ -12,7 +12,8 @@ from cairnmq.broker.cluster.fetch_service import RESEND_MS, FetchService
 from cairnmq.broker.internal.answer import Answer
 from cairnmq.broker.internal.journal_messages import ask_of
 from cairnmq.broker.internal.peer import Peer
-from cairnmq.replication.messages import FetchPosition
+from cairnmq.replication.follower_room import BACKLOG_MAX_PERCENT, FULL_PERCENT
+from cairnmq.replication.messages import FetchPosition, Room
 from cairnmq.wire.internal import DATA, AcceptedTold, DivergingTold, Hello, JournalAsk, NotLeader, ReplicaFetch
 from unit.broker.cluster.replica_desk import JOURNAL, RECORD, B, C, Desk
 from unit.broker.rig import scenario, until
@@ -33,7 +34,7 @@ class Bench:
         return Peer(Hello("c", broker, 12, 1, DATA, 1, 1, bytes(16)), 1)
 
     def ask(self, position: FetchPosition | None = None) -> JournalAsk:
-        return ask_of(JOURNAL, position or self.desk.position(B), 0, 0)
+        return ask_of(JOURNAL, position or self.desk.position(B))
 
     def park(self, peer: Peer, *asks: JournalAsk, wait_ms: int = PATIENT_MS) -> asyncio.Future[Answer]:
         peer.begin(False)
@@ -147,7 +148,7 @@ async def test_the_loss_of_leadership_wakes_a_parked_request() -> None:
 @scenario
 async def test_what_it_does_not_lead_it_says_at_once() -> None:
     async with bench() as one:
-        unknown = ask_of(99, one.desk.position(B), 0, 0)
+        unknown = ask_of(99, one.desk.position(B))
         answer = await one.park(one.peer(), unknown, one.ask())
         assert [type(told.reply) for told in answer.told] == [NotLeader, AcceptedTold]
         assert answer.told[0].reply == NotLeader(0)
@@ -237,3 +238,31 @@ async def test_the_bytes_of_one_answer_are_bounded() -> None:
             await desk.produced()
         answer = await one.get(one.peer(), one.ask(before), max_bytes=100)
         assert answer.told[0].size == 100 and len(answer.checked(100)) == len(answer.parts[0])
+
+
+@scenario
+async def test_a_follower_whose_splitter_is_too_far_behind_gets_no_bytes() -> None:
+    async with bench() as one:
+        desk = one.desk
+        placed = desk.put()
+        await until(lambda: desk.end == placed.end)
+        behind = desk.position(B, placed.end - 60)
+        assert (await one.get(one.peer(), one.ask(replace(behind, end=0, last_epoch=0)))).told[0].size > 0
+        full = replace(behind, end=0, last_epoch=0, room=Room(backlog_percent=FULL_PERCENT))
+        answer = await one.get(one.peer(), one.ask(full))
+        assert answer.told[0].size == 0 and accepted(answer)
+
+
+@scenario
+async def test_producers_wait_while_a_follower_in_the_isr_has_too_little_room() -> None:
+    async with bench() as one:
+        desk = one.desk
+        backlog = desk.store.backlog
+        await one.get(one.peer(), one.ask(replace(desk.position(B), room=Room(backlog_percent=BACKLOG_MAX_PERCENT))))
+        assert backlog.holds_up({JOURNAL})
+        await one.get(one.peer(), one.ask(desk.position(B)))
+        assert not backlog.full
+        await one.get(one.peer(), one.ask(replace(desk.position(B), room=Room(backlog_percent=BACKLOG_MAX_PERCENT))))
+        assert backlog.full
+        desk.see(replace(RECORD, leader=C, epoch=99))
+        await until(lambda: not backlog.full)

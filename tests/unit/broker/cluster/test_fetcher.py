@@ -15,6 +15,7 @@ from cairnmq.broker.internal.answer import Answer
 from cairnmq.broker.internal.journal_messages import told_of
 from cairnmq.broker.internal.link import Link
 from cairnmq.broker.internal.peer import Peer
+from cairnmq.replication.messages import Room
 from cairnmq.wire.internal import JournalAsk, NotLeader, ReplicaFetch
 from cairnmq.wire.internal_handshake import Identity
 from unit.broker.cluster.replica_desk import JOURNAL, RECORD, A, B, Desk, Source, is_equal
@@ -70,7 +71,8 @@ class Follower:
         self.desk = desk
         self.served = served
         self.bench = bench
-        self.fetcher = Fetcher(2, lambda journal: 0)
+        self.fetcher = Fetcher(2, lambda journal: self.room)
+        self.room = Room()
         self.numbers = iter(range(1, 100))
 
     async def connect(self) -> Link:

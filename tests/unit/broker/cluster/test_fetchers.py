@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from cairnmq.broker.cluster.fetchers import Fetchers
 from cairnmq.broker.internal.answer import Answer
 from cairnmq.broker.internal.peer import Peer
+from cairnmq.replication.messages import Room
 from cairnmq.wire.internal import ReplicaFetch
 from cairnmq.wire.internal_handshake import Identity
 from unit.broker.cluster.replica_desk import JOURNAL, RECORD, A, B, C, Desk
@@ -35,7 +36,7 @@ class Leader:
 @scenario
 async def test_it_asks_the_broker_that_leads_by_links_of_before_and_after() -> None:
     second, third = Leader(), Leader()
-    fetchers = Fetchers(lambda journal: 700 + journal)
+    fetchers = Fetchers(lambda journal: Room(backlog_bytes=700 + journal))
     async with (
         Desk() as desk,
         open_bench(second.serve, Identity("cluster-a", 2, 12)) as to_second,

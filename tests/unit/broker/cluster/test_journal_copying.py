@@ -8,9 +8,11 @@ import errno
 import pytest
 from msgspec.structs import replace
 
+from cairnmq.broker.cluster.journal_copying import OUT
 from cairnmq.errors import Fault
 from cairnmq.replication.history import EpochEnd
 from cairnmq.replication.messages import Diverging, Gone, UnknownEpoch
+from cairnmq.storage.journal.segment_files import OPEN_MAX
 from unit.broker.cluster.replica_desk import JOURNAL, RECORD, B, C, Desk, Source, fed, follows, is_equal
 from unit.broker.rig import scenario, until
 
@@ -162,7 +164,7 @@ async def test_a_cut_takes_what_was_synced_with_it_whoever_is_followed_by_then()
 
 
 @scenario
-async def test_below_what_is_in_queue_logs_it_stays_out_until_another_epoch() -> None:
+async def test_below_what_is_in_queue_logs_it_stays_out_until_another_epoch(caplog: pytest.LogCaptureFixture) -> None:
     async with Desk() as desk:
         source = Source()
         source.put(2)
@@ -172,7 +174,7 @@ async def test_below_what_is_in_queue_logs_it_stays_out_until_another_epoch() ->
         desk.machine.engine.split[JOURNAL] = end
         await parted(desk, end - 10)
         assert desk.end == end and desk.copying.follower is None
-        assert "from position" in desk.state.trouble and desk.told[-1] == "follows nobody"
+        assert desk.state.trouble == OUT and "from position" in caplog.text and desk.told[-1] == "follows nobody"
         desk.replica.see(desk.cluster.kept)
         desk.see(replace(LED_BY_B, isr=(B, C)))
         await asyncio.sleep(0.01)
@@ -181,7 +183,7 @@ async def test_below_what_is_in_queue_logs_it_stays_out_until_another_epoch() ->
 
 
 @scenario
-async def test_a_cut_below_what_is_folded_starts_the_process_again() -> None:
+async def test_a_cut_below_what_is_folded_starts_the_process_again(caplog: pytest.LogCaptureFixture) -> None:
     """After an election among members that all lost power: what is replicated does not count, what is durable does."""
     async with Desk() as desk:
         source = Source()
@@ -190,7 +192,9 @@ async def test_a_cut_below_what_is_folded_starts_the_process_again() -> None:
         await fed(desk, source, replicated=1 << 40)
         end = desk.end
         await parted(desk, end - 10)
-        assert not desk.restarts and "lacks replicated bytes" in desk.state.trouble, "its leader is wrong"
+        assert not desk.restarts and desk.state.trouble == OUT and "lacks replicated bytes" in caplog.text, (
+            "its leader is wrong"
+        )
         await follows(desk, source, replace(LED_BY_B, epoch=22, recovered=22))
         await parted(desk, end - 10)
         assert desk.restarts == 1 and desk.copying.follower is None
@@ -254,3 +258,19 @@ async def test_a_sync_that_somebody_waits_for_follows_the_one_under_way_at_once(
         gate.set()
         await until(lambda: desk.state.path.journal.synced == desk.end)
         assert desk.copying.follower is not None and desk.copying.follower.position().synced == desk.end
+
+
+@scenario
+async def test_a_leader_of_very_many_elections_is_copied_with_few_files_open() -> None:
+    async with Desk() as desk:
+        source = Source()
+        for epoch in range(21, 101):
+            source.elected(epoch)
+        source.put(2)
+        await follows(desk, source, replace(LED_BY_B, epoch=source.epoch))
+        journal, most = desk.state.path.journal, 0
+        while desk.end < source.machine.end():
+            await fed(desk, source)
+            most = max(most, sum(segment._file is not None for segment in journal.segments))
+        assert is_equal(desk, source) and len(journal.segments) == 81
+        assert most <= 3 * OPEN_MAX + 1

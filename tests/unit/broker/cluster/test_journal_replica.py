@@ -12,6 +12,7 @@ from cairnmq.broker.cluster import journal_replica
 from cairnmq.replication.history import EpochEnd
 from cairnmq.replication.messages import Accepted, Diverging, FencedEpoch
 from cairnmq.replication.records import BrokerRecord, Member, PublishedEnd
+from cairnmq.storage.files.damage import Place
 from cairnmq.storage.live.follow_path import FollowPath
 from cairnmq.storage.live.write_path import WritePath
 from cairnmq.testing.sim_disk import SimDisk
@@ -430,6 +431,27 @@ async def test_who_is_no_member_publishes_nothing() -> None:
         await until(lambda: desk.replica.epoch == 21)
         await asyncio.sleep(0.01)
         assert not desk.published and "whole" not in desk.told
+
+
+@scenario
+async def test_who_is_no_member_tells_how_far_it_reaches_when_nobody_in_sync_is_there() -> None:
+    """A person who gives up what they have must know who is next."""
+    async with Desk() as desk:
+        desk.cluster.live = {1: A.broker_epoch, 2: B.broker_epoch + 40}  # C is away, and B has restarted
+        desk.see(replace(LEADERLESS, isr=(B, C)))
+        await until(lambda: desk.published)
+        assert desk.published == [PublishedEnd(21, 0, 0)] and "whole" not in desk.told
+
+
+@scenario
+async def test_who_is_damaged_and_was_not_cut_tells_nothing() -> None:
+    """It takes no entries, so it cannot lead."""
+    async with Desk() as desk:
+        desk.store.engine.scans[desk.replica.number].damage = Place("0/x", 5)
+        desk.see(LEADERLESS)
+        await until(lambda: desk.replica.epoch == 21)
+        await asyncio.sleep(0.01)
+        assert not desk.published
 
 
 # ---------------------------------------------------------------------------------------------------------- followers

@@ -6,7 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from cairnmq.broker.cluster.cluster_store import Done, Refused
-from cairnmq.errors import Fault, Unreachable
+from cairnmq.broker.cluster.session_wait import Obstacle
+from cairnmq.errors import Fault, TakenOver, Unreachable
+from cairnmq.metadata.store import Entry
 from cairnmq.replication.records import Member
 from unit.broker.cluster.brokers import SESSION_MS, Machines, entry, journal, registered
 
@@ -63,8 +65,10 @@ def test_another_directory_waits_for_the_session(machines: Machines) -> None:
 def test_another_directory_is_refused_while_a_live_broker_has_the_id(machines: Machines) -> None:
     one, again = machines.broker(1), machines.broker(1, registered=False)
     again.cluster._registration._sleep = lambda seconds: machines.pass_ms(int(seconds * 1000), one)
+    before_ms = machines.time.now_ms
     with pytest.raises(Fault, match=r"broker id 1 is in use by a live broker at 127.0.0.1:9001 with another data dir"):
         again.register(directory_id="other")
+    assert machines.time.now_ms - before_ms <= SESSION_MS, "its first renewal says that it lives"
     assert registered(one).directory_id == "d1" and one.cluster.renew() is True
     machines.pass_ms(SESSION_MS * 3, one)
     assert len(machines.state.sessions) == 1, "what was refused leaves no session"
@@ -111,3 +115,75 @@ def test_a_registration_in_doubt(machines: Machines, made: bool) -> None:
     assert one.register(stopped_as=1) == Member(1, 2)
     record = registered(one).record
     assert (record.previous, record.clean) == (1, True) and one.cluster.renew() is True
+
+
+def test_a_life_that_another_process_took_over_is_over(machines: Machines) -> None:
+    """The session ended, and somebody registered since: a copy of the directory, or another one."""
+    one, again = machines.broker(1), machines.broker(1)
+    assert one.cluster.renew() is False
+    with pytest.raises(TakenOver, match=r"another process took over broker id 1 at 127.0.0.1:9001, in epoch 2"):
+        one.register(stopped_as=1)
+    assert again.cluster.renew() is True and registered(again).record.broker_epoch == 2
+    assert len(machines.state.sessions) == 2, "that of the refused attempt is closed"
+
+
+def test_a_life_that_nobody_took_over_goes_on(machines: Machines) -> None:
+    """Also when its keys were removed, or its id was forgotten."""
+    one, two = machines.broker(1), machines.broker(2)
+    two.cluster.poll()
+    assert isinstance(two.cluster.remove_dead(1, two.cluster.cluster), Done)
+    assert one.cluster.renew() is False and one.register(stopped_as=1) == Member(1, 3)
+    assert one.register(stopped_as=3) == Member(1, 4), "again and again"
+
+
+SOME, OTHER, NONE = b"proof", b"other", b""
+
+
+@pytest.mark.parametrize(
+    ("own", "why"),
+    [
+        (NONE, "this broker has no cairn.cluster.secret, and broker 1 has one. It must be the same"),
+        (OTHER, "this broker has another cairn.cluster.secret than broker 1"),
+    ],
+)
+def test_another_secret_is_refused_while_others_live(machines: Machines, own: bytes, why: str) -> None:
+    one, two = machines.broker(1, proof=SOME), machines.broker(2, registered=False, proof=own)
+    two.cluster._registration._sleep = lambda seconds: machines.pass_ms(int(seconds * 1000), one)
+    with pytest.raises(Fault, match=why):
+        two.register()
+    assert registered(one).record.broker_epoch == 1 and 2 not in one.cluster.cluster.brokers
+    assert machines.broker(2, proof=SOME).cluster.me == Member(2, 2)
+
+
+def test_no_secret_is_one_too(machines: Machines) -> None:
+    one, two = machines.broker(1), machines.broker(2, registered=False, proof=SOME)
+    two.cluster._registration._sleep = lambda seconds: machines.pass_ms(int(seconds * 1000), one)
+    with pytest.raises(Fault, match=r"this broker has a cairn.cluster.secret, and broker 1 has none"):
+        two.register()
+
+
+def test_the_secret_is_changed_when_no_other_broker_lives(machines: Machines) -> None:
+    """Also after they were killed: their sessions are waited for."""
+    machines.broker(1, proof=SOME).cluster.close()
+    machines.broker(2, proof=OTHER)
+    three = machines.broker(3, registered=False, proof=SOME)
+    before_ms = machines.time.now_ms
+    three.register()
+    assert machines.time.now_ms - before_ms <= SESSION_MS * 1.5 and three.cluster.me == Member(3, 3)
+
+
+def test_two_first_brokers_with_different_secrets(machines: Machines) -> None:
+    """Both have found none; the later one is told."""
+    one, two = (machines.broker(number, registered=False, proof=proof) for number, proof in ((1, SOME), (2, OTHER)))
+    two.cluster._registration._sleep = lambda seconds: machines.pass_ms(int(seconds * 1000), one)
+    check = two.cluster._registration._other_secret
+
+    def and_meanwhile(kept: Entry | None) -> Obstacle | None:
+        obstacle = check(kept)
+        if one.cluster.me is None:
+            one.register()
+        return obstacle
+
+    two.cluster._registration._other_secret = and_meanwhile  # type: ignore[method-assign]
+    with pytest.raises(Fault, match=r"another cairn.cluster.secret than broker 1"):
+        two.register()

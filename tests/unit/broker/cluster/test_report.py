@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from msgspec.structs import replace
+
+from cairnmq.broker.cluster.journal_copying import OUT
+from cairnmq.broker.cluster.report import UNCLEAN_TOLD_MS, report_of
 from unit.broker.cluster.rig import cluster
 from unit.broker.rig import scenario, until
 
@@ -44,7 +48,7 @@ async def test_a_follower_tells_what_the_metadata_say_and_its_own_trouble(tmp_pa
         assert copying.follower is not None
         copying._stay_out(copying.follower, "its disk is lost")
         (described,) = [one for one in follower.node.report().journals if one.journal == journal]
-        assert described.led_here is None and "its disk is lost" in str(described.trouble)
+        assert described.led_here is None and described.trouble == OUT
         assert described.leader is not None and described.leader.node_id == leader.number
 
 
@@ -58,3 +62,22 @@ async def test_a_broker_that_is_away_is_still_described(tmp_path: Path) -> None:
         (described,) = [each for each in one.node.report().journals if each.journal == journal]
         assert described.offline == [gone.number]
         assert [each.node_id for each in one.node.report().brokers if not each.is_live] == [gone.number]
+
+
+@scenario
+async def test_an_unclean_election_is_told_for_a_week(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 1) as rig:
+        journal = await rig.journal(factor=1)
+        one = (await rig.leader(journal)).node
+        seen = one._loop.cluster
+        kept = seen.view.journals[journal]
+        kept = replace(kept, record=replace(kept.record, unclean=5, unclean_ms=1000))
+        seen = replace(seen, view=replace(seen.view, journals={journal: kept}))
+
+        def told(wall_ms: int) -> int:
+            made = report_of(
+                seen, one._replicas, cluster_id="c", node_id=1, session_age_ms=0, away_ms=-1, wall_ms=wall_ms
+            )
+            return made.journals[0].unclean
+
+        assert (told(1000), told(999 + UNCLEAN_TOLD_MS), told(1000 + UNCLEAN_TOLD_MS)) == (5, 5, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from cairnmq.broker.handlers import elections
 from cairnmq.broker.leadership import JournalView
 from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.wire.framing import RequestHeader
-from cairnmq.wire.messages import ElectLeadersRequest, ElectLeadersResponse
+from cairnmq.wire.messages import ElectLeadersRequest, ElectLeadersResponse, ElectUncleanRequest
 from unit.broker.rig import Rig, open_rig, scenario
 
 PREFERRED, UNCLEAN = 0, 1
@@ -116,6 +117,38 @@ async def test_preferred_leaders_of_a_cluster(tmp_path: Path) -> None:
         assert {key: code for key, code in told.items() if key[0] == "a"} == {
             ("a", partition): codes[journal] for partition, journal in places.items() if journal != 2
         }
+
+
+class SlowElections:
+    """The first one never comes to an end."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    async def preferred(self, journal: int) -> Refusal | None:
+        self.asked.append(journal)
+        await asyncio.Event().wait()
+        return None
+
+    unclean = preferred
+
+
+@scenario
+async def test_an_election_is_waited_for_as_long_as_the_client_says(tmp_path: Path) -> None:
+    async with open_rig(tmp_path, journals=(0, 1, 2)) as rig:
+        await rig.create("a", partitions=3)
+        rig.join_cluster(*VIEWS)
+        slow = SlowElections()
+        ctx, header = replace(rig.ctx, elections=slow), RequestHeader(43, 2, 1, "test")
+        asked = [ElectLeadersRequest.TopicPartitions(topic="a", partitions=[*range(3)])]
+        answer = await elections.handle(ctx, header, ElectLeadersRequest(topic_partitions=asked, timeout_ms=20))
+        assert {*outcomes(answer).values()} == {ErrorCode.REQUEST_TIMED_OUT} and len(slow.asked) == 1
+        unclean = await elections.elect_unclean(ctx, header, ElectUncleanRequest(journals=[0, 1], timeout_ms=20))
+        assert [row.error_code for row in unclean.results] == [ErrorCode.REQUEST_TIMED_OUT] * 2
+        assert [str(row.error_message).rpartition("; ")[2] for row in unclean.results] == [
+            "it may be made later",
+            "it is not made",
+        ]
 
 
 @scenario

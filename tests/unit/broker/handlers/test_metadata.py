@@ -317,6 +317,8 @@ async def test_partitions_of_a_cluster(tmp_path: Path, monkeypatch: pytest.Monke
         assert told(answer) == expected
         assert [(each.node_id, each.host) for each in answer.brokers] == [(1, "127.0.0.1"), (2, "second"), (3, "third")]
         assert answer.controller_id == 2
+        rig.ctx.leadership.know_brokers(rig.ctx.leadership.brokers, -1)
+        assert (await ask(rig, 12, [])).controller_id == 1, "nobody is elected; this broker serves it as well"
         asked = [DescribeTopicPartitionsRequest.TopicRequest(name="a")]
         page = DescribeTopicPartitionsRequest(topics=asked, response_partition_limit=10)
         assert told(await rig.ask(DESCRIBE_TOPIC_PARTITIONS, 0, page)) == expected

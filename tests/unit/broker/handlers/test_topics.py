@@ -13,6 +13,7 @@ from cairnmq.errors import ErrorCode
 from cairnmq.groups.offsets import Committed, OffsetKey, put
 from cairnmq.wire.messages import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
 from unit.broker.rig import Rig, batch, open_rig, scenario, until
+from unit.metadata.slow_store import slow_store
 
 CREATE, DELETE, GROW = 19, 20, 37
 Wanted = CreateTopicsRequest.CreatableTopic
@@ -286,3 +287,29 @@ async def test_a_new_topic_has_the_replicas_of_its_journal(tmp_path: Path) -> No
         rig.join_cluster(JournalView(1, 1, (1, 2, 3), (1, 2, 3)))
         (answer,) = await create(rig, wanted("a", factor=-1))
         assert (answer.error_code, answer.replication_factor) == (0, 3)
+
+
+@scenario
+async def test_a_slow_store_is_waited_for_as_long_as_the_client_says(tmp_path: Path) -> None:
+    """The answer is Kafka's, and what was begun is there later."""
+    async with open_rig(tmp_path) as rig:
+        await create(rig, wanted("grown"), wanted("gone"))
+        image = rig.ctx.catalog
+        for version in (2, 7):
+            name = f"slow-{version}"
+            with slow_store(image._catalog) as slow:
+                request = CreateTopicsRequest(topics=[wanted(name), wanted("later")], timeout_ms=50)
+                first, second = (await rig.ask(CREATE, version, request)).topics
+                assert slow.asked.is_set() and image.image.topic(name) is None
+                assert first.error_code == second.error_code == ErrorCode.REQUEST_TIMED_OUT
+                assert "within timeout_ms=50; it may be made later" in first.error_message
+                assert second.error_message.endswith("; it is not made")
+                grown = CreatePartitionsRequest.CreatePartitionsTopic(name="grown", count=2)
+                (row,) = (await rig.ask(GROW, 3, CreatePartitionsRequest(topics=[grown], timeout_ms=50))).results
+                assert row.error_code == ErrorCode.REQUEST_TIMED_OUT and row.error_message.endswith("; it is not made")
+                deletion = DeleteTopicsRequest(topic_names=["gone"], timeout_ms=50)
+                (row,) = (await rig.ask(DELETE, 5, deletion)).responses
+                assert row.error_code == ErrorCode.REQUEST_TIMED_OUT
+            await until(lambda name=name: image.image.topic(name) is not None)  # type: ignore[misc]
+            assert image.image.topic("later") is None and image.image.topic("gone") is not None
+        assert [row.error_code for row in await create(rig, wanted("slow-2"))] == [ErrorCode.TOPIC_ALREADY_EXISTS]

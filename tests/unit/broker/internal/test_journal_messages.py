@@ -15,6 +15,7 @@ from cairnmq.replication.messages import (
     FetchPosition,
     FetchReply,
     Gone,
+    Room,
     StaleBroker,
     UnknownEpoch,
 )
@@ -22,7 +23,7 @@ from cairnmq.replication.records import Member
 from cairnmq.wire.internal import NotLeader, ReplicaFetch, ReplicaFetched, Told, decode, encode
 
 REPLIES: list[FetchReply | NotLeader] = [
-    Accepted(10, 9, True, 8),
+    Accepted(10, 9, True, 8, 7),
     Diverging(EpochEnd(7, 6)),
     Gone(5),
     FencedEpoch(4),
@@ -33,8 +34,9 @@ REPLIES: list[FetchReply | NotLeader] = [
 
 
 def test_a_position() -> None:
-    position = FetchPosition(Member(2, 22), epoch=3, end=4, last_epoch=5, synced=6, echo_ms=7)
-    sent = decode(ReplicaFetch, encode(ReplicaFetch(1, 2, [ask_of(9, position, 10, 11)])))
+    room = Room(checkpointed=12, backlog_percent=13, free_bytes=11, backlog_bytes=10)
+    position = FetchPosition(Member(2, 22), epoch=3, end=4, last_epoch=5, synced=6, echo_ms=7, room=room)
+    sent = decode(ReplicaFetch, encode(ReplicaFetch(1, 2, [ask_of(9, position)])))
     (ask,) = sent.journals
     assert (ask.journal, ask.split_backlog_bytes, ask.free_bytes) == (9, 10, 11)
     assert position_of(ask) == position

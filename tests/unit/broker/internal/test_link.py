@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from pathlib import Path
 
+import psutil
 import pytest
 from crc32c import crc32c
 from msgspec.structs import replace
@@ -194,6 +194,12 @@ async def test_nobody_listens() -> None:
         await connect(address)
 
 
+def sockets_to(other: socket.socket) -> int:
+    """Of this process."""
+    connections = psutil.Process().net_connections("tcp4")
+    return sum(each.raddr == other.getsockname() for each in connections)
+
+
 @on_both_loops
 async def test_a_machine_that_does_not_respond() -> None:
     """Its queue of connections is full, so nothing comes back at all."""
@@ -204,11 +210,11 @@ async def test_a_machine_that_does_not_respond() -> None:
             filling = stack.enter_context(socket.socket())
             filling.setblocking(False)
             filling.connect_ex(deaf.getsockname())
-        before = len(os.listdir("/proc/self/fd"))
+        assert sockets_to(deaf) == 3
         timing = replace(QUICK, connect_seconds=0.1)
         with pytest.raises(TimeoutError):
             await Link.connect(*deaf.getsockname(), FOLLOWER, None, 1, timing=timing)
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert sockets_to(deaf) == 3
 
 
 @on_both_loops

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import threading
 
 import pytest
 
+from cairnmq.broker.internal import listener
 from cairnmq.broker.internal.answer import Answer
 from cairnmq.broker.internal.link import LinkClosed
 from cairnmq.broker.internal.listener import InternalListener
@@ -119,6 +119,23 @@ async def test_strangers_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -
 
 
 @on_both_loops
+async def test_what_was_said_is_not_said_again_each_second(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that is refused tries without end."""
+    monkeypatch.setattr(listener, "_NOTE_SECONDS", 0.0)
+    monkeypatch.setattr(listener, "_SAME_NOTE_SECONDS", 3600.0)
+    caplog.set_level(logging.INFO)
+    async with open_bench() as bench:
+        for reason in ("closed: one", "closed: one", "closed: one", "closed: two"):
+            bench.listener._note("here:1", reason)
+    assert caplog.messages == [
+        "internal connection from here:1 closed: one",
+        "internal connection from here:1 closed: two (2 more since the last note)",
+    ]
+
+
+@on_both_loops
 async def test_a_broker_that_cannot_accept_tries_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -158,4 +175,4 @@ async def test_a_broker_that_cannot_accept_tries_again(
 async def test_its_thread_starts_with_the_first_cold_read() -> None:
     async with open_bench() as bench:
         await (await bench.link()).fetch(fetch())
-        assert not [thread for thread in threading.enumerate() if thread.name.startswith("internal-read")]
+        assert not bench.listener._readers._threads

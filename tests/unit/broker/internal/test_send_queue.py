@@ -8,7 +8,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -49,22 +49,27 @@ def open_ends(stall_seconds: float = 30) -> Iterator[Ends]:
         ends.readers.shutdown()
 
 
-def open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))
+def open_files(directory: Path) -> int:
+    """In there: what earlier tests left in this process may open and close others at any moment."""
+    found = 0
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # closed since
+            found += os.readlink(f"/proc/self/fd/{name}").startswith(f"{directory}/")
+    return found
 
 
 @on_both_loops
 async def test_bytes_files_and_memory_leave_in_order(tmp_path: Path) -> None:
     data = write_file(tmp_path / "file", 9 << 20)
     with open_ends() as ends, (tmp_path / "file").open("rb") as file:
-        before = open_files()
+        before = open_files(tmp_path)
         ends.queue.send(b"head", [Range(file.fileno(), 3, 8 << 20), memoryview(b"memory"), Range(file.fileno(), 0, 5)])
         ends.queue.send(b"next")
         assert ends.queue.unsent == 2
         expected = b"head" + data[3 : 3 + (8 << 20)] + b"memory" + data[:5] + b"next"
         assert await ends.receive(len(expected)) == expected
         assert ends.queue.unsent == 0
-        assert open_files() == before
+        assert open_files(tmp_path) == before
 
 
 @on_both_loops
@@ -126,17 +131,17 @@ async def test_closing_waits_for_the_thread_that_reads(tmp_path: Path, monkeypat
         os.fstat(part.fd)
 
     monkeypatch.setattr(FilePart, "warm", warm)
-    before = open_files()
+    before = open_files(tmp_path)
     with open_ends() as ends, (tmp_path / "file").open("rb") as file:
-        held = open_files()
+        held = open_files(tmp_path)
         ends.queue.send(b"head", [Range(file.fileno(), 0, 1 << 20)])
         await begun.wait()
         ends.queue.close()
-        assert open_files() > held
+        assert open_files(tmp_path) > held
         go_on.set()
-        await until(lambda: open_files() <= held)
+        await until(lambda: open_files(tmp_path) <= held)
         assert ends.ended == []
-    await until(lambda: open_files() <= before)
+    await until(lambda: open_files(tmp_path) <= before)
 
 
 @on_both_loops
@@ -196,22 +201,22 @@ async def test_a_closed_socket_ends_the_queue() -> None:
 async def test_what_is_closed_drops_its_files(tmp_path: Path) -> None:
     write_file(tmp_path / "file", 8 << 20)
     with open_ends() as ends, (tmp_path / "file").open("rb") as file:
-        before = open_files()
+        before = open_files(tmp_path)
         ends.queue.send(b"x", [Range(file.fileno(), 0, 8 << 20)] * 3)
-        assert open_files() > before
+        assert open_files(tmp_path) > before
         ends.queue.close()
-        assert open_files() == before
+        assert open_files(tmp_path) == before
         ends.queue.send(b"x", [Range(file.fileno(), 0, 8 << 20)])
-        assert open_files() == before
+        assert open_files(tmp_path) == before
 
 
 @on_both_loops
 async def test_a_file_that_cannot_be_held_open_sends_nothing(tmp_path: Path) -> None:
     write_file(tmp_path / "file", 1 << 20)
     with open_ends() as ends, (tmp_path / "file").open("rb") as file:
-        before = open_files()
+        before = open_files(tmp_path)
         with pytest.raises(OSError):
             ends.queue.send(b"x", [Range(file.fileno(), 0, 1 << 20), Range(-1, 0, 1 << 20)])
-        assert open_files() == before
+        assert open_files(tmp_path) == before
         ends.queue.send(b"whole")
         assert await ends.receive(5) == b"whole"

@@ -196,6 +196,20 @@ async def test_without_a_lease_only_all_is_served(tmp_path: Path) -> None:
 
 
 @scenario
+async def test_a_broker_that_hands_over_serves_only_all(tmp_path: Path) -> None:
+    """Its followers may turn to the next leader before it hears of that one."""
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        path = rig.replicate()
+        assert row(await (await sent(rig, acks=1))).error_code == 0
+        rig.ctx.leadership.is_leaving = True
+        assert row(await (await sent(rig, acks=1))).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        asked = await sent(rig)
+        replicated(path)
+        assert row(await asked).error_code == 0
+
+
+@scenario
 async def test_a_lease_that_ends_before_the_answer(tmp_path: Path) -> None:
     """A process that stood still between the write and the answer may be led no more."""
     async with open_rig(tmp_path) as rig:

@@ -55,3 +55,49 @@ async def test_stopped_journal_lets_producers_go_on_to_be_refused(tmp_path: Path
         cap(engine, 0)
         engine.paths[0].refuse("the disk is full")
         assert not backlog.full
+
+
+class Producers:
+    """Requests of producers, by what they write to."""
+
+    def __init__(self) -> None:
+        self.machine = Machine(1, [spec(1), spec(2), spec(3, 9)])
+        self.backlog = Backlog(self.machine.engine)
+        for epoch, journal in ((5, 4), (6, 9)):
+            self.machine.lead(epoch, journal)
+        self.resumed: list[str] = []
+
+    def ask(self, name: str, *journals: int) -> bool:
+        """Whether it has to wait."""
+        waits = self.backlog.full and self.backlog.holds_up(journals)
+        if waits:
+            self.backlog.when_room(lambda: self.resumed.append(name), journals)
+        return waits
+
+
+def test_producers_of_a_journal_wait_for_its_followers_and_no_others() -> None:
+    one = Producers()
+    one.backlog.hold(4, [2])
+    assert one.ask("a", 4) and not one.ask("b", 9)
+    one.backlog.give_room()
+    assert not one.resumed and one.backlog.waits_for_followers(4) and not one.backlog.waits_for_followers(9)
+    one.backlog.hold(4, [])
+    assert one.resumed == ["a"] and not one.backlog.waits_for_followers(4) and not one.ask("c", 4)
+
+
+def test_batches_of_a_journal_keep_their_order_behind_a_request_for_two() -> None:
+    one = Producers()
+    one.backlog.hold(4, [2])
+    assert one.ask("both", 4, 9) and one.ask("later", 9)
+    one.backlog.give_room()
+    assert not one.resumed
+    one.backlog.hold(4, [])
+    assert one.resumed == ["both", "later"]
+
+
+def test_who_waits_for_the_own_splitter_does_not_wait_for_followers() -> None:
+    one = Producers()
+    one.backlog.hold(4, [2])
+    assert one.ask("a", 4) and one.backlog.waits_for_followers(4)
+    cap(one.machine.engine, 0)
+    assert not one.backlog.waits_for_followers(4)

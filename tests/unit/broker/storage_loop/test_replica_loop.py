@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from cairnmq.broker.storage_loop.journal_loop import INLINE_BYTES_MAX
+from cairnmq.broker.storage_loop.journal_threads import JournalThreads
 from cairnmq.broker.storage_loop.replica_loop import ReplicaLoop
 from cairnmq.storage.journal.replica_note import ReplicaNote, read_replica_note
 from cairnmq.storage.live.follow_path import FollowPath, MustReopen
@@ -234,6 +235,35 @@ def elected(desk: Desk, epoch: int) -> WritePath:
     assert path is not None
     desk.loop.swap(path)
     return path
+
+
+@scenario
+async def test_a_note_that_nobody_waits_for_keeps_its_turn() -> None:
+    """At a stop its task is cancelled, and the last notes are written at once."""
+    desk = Desk()
+    desk.loop.threads = JournalThreads.shared()
+    begun, may_go, told = threading.Event(), threading.Event(), list[str]()
+
+    def first() -> None:
+        begun.set()
+        assert may_go.wait(60)
+        told.append("first")
+
+    noting = asyncio.ensure_future(desk.loop.note(first))
+    await asyncio.to_thread(begun.wait)
+    noting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await noting
+    again = asyncio.ensure_future(desk.loop.note(lambda: told.append("second")))
+    cutting = asyncio.ensure_future(desk.loop.cut(0, 5, 6))
+    for _ in range(20):
+        await asyncio.sleep(0.001)
+    assert not told and not again.done() and not cutting.done()
+    may_go.set()
+    await again
+    await cutting
+    assert told == ["first", "second"]
+    desk.loop.close()
 
 
 @scenario

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from cairnmq.storage.check.replica import is_replica, names, odd_ones
+from cairnmq.storage.check.replica import names, odd_ones
 from cairnmq.storage.files import sealed_json
 from cairnmq.storage.journal.replica_note import ReplicaNote, replica_name
+from cairnmq.storage.recovery.owner import is_replica
 from unit.storage.comparison_harness import filled, replica_of, restate
 
 

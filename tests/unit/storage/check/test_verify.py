@@ -350,8 +350,12 @@ def test_journals_that_a_start_refuses_are_a_finding(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------- several directories
 
 
+NOTHING_COMPARED = "note: replicas: nothing was compared: no two of these directories hold the same journal"
+
+
 def test_several_directories_are_checked_each_and_compared(data: Path, original: Path, tmp_path: Path) -> None:
-    assert list(verify([str(original), str(data)], None, read_queues)) == []
+    (compared,) = verify([str(original), str(data)], None, read_queues)
+    assert compared.startswith("note: replicas: compared 1 journal of 2 replicas, ")
     hurt = Path(shutil.copytree(original, tmp_path / "hurt"))
     file = files(hurt, "queues/t-1/*.log")[0]
     flip(file, 100)
@@ -375,13 +379,25 @@ def test_a_replica_has_its_metadata_elsewhere(data: Path, tmp_path: Path) -> Non
     assert [line for line in missing if line.startswith(f"{shared}: is missing")]
 
 
+def test_a_directory_of_another_cluster_is_not_held_against_the_metadata(data: Path, tmp_path: Path) -> None:
+    shared = tmp_path / "cluster.db"
+    with closing(SqliteStore(str(shared))) as store, closing(Catalog(store)) as catalog:
+        catalog.load()
+        catalog.name_cluster("ours")
+    (data / "meta.db").unlink()
+    write_owner(RealDisk(f"{data}/journal"), Owner("another"))
+    (said,) = verify([str(data)], None, read_queues, read_counters, read_cluster, str(shared))
+    assert "belong to the cluster another" in said
+
+
 def test_one_that_went_on_is_compared_over_what_both_have(original: Path, data: Path) -> None:
     more = DataDirectory(data)
     more.produce(3)
     more.split()
     more.checkpoint()
     more.stop()
-    assert list(verify([str(original), str(data)], None, read_queues)) == []
+    (compared,) = verify([str(original), str(data)], None, read_queues)
+    assert compared.startswith("note: replicas: compared 1 journal")
     name = files(data, "journal/0/*.jnl")[0]
     flip(name, 700)
     found = list(verify([str(original), str(data)], None, read_queues))
@@ -391,12 +407,13 @@ def test_one_that_went_on_is_compared_over_what_both_have(original: Path, data: 
 def test_a_directory_that_a_broker_has_is_not_compared(original: Path, data: Path) -> None:
     with closing(lock(str(data))):
         found = list(verify([str(original), str(data)], None, read_queues))
-    assert len(found) == 1 and found[0].startswith(f"{data}: ")
+    assert len(found) == 2 and found[0].startswith(f"{data}: ") and found[1] == NOTHING_COMPARED
 
 
 def test_what_one_says_of_itself_is_not_said_twice(original: Path, tmp_path: Path) -> None:
     assert list(verify([str(original), str(tmp_path)], None, read_queues)) == [
-        f"{tmp_path}: not a CairnMQ data directory"
+        f"{tmp_path}: not a CairnMQ data directory",
+        NOTHING_COMPARED,
     ]
 
 

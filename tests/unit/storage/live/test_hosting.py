@@ -5,8 +5,10 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from cairnmq.errors import ErrorCode, Fault, Refusal
+from cairnmq.replication.messages import ENDLESS
 from cairnmq.storage.files.format import Leader
 from cairnmq.storage.journal.journal import JournalReader
 from cairnmq.storage.journal.replica_note import ReplicaNote
@@ -368,3 +370,35 @@ def test_damaged_journal_is_cut_there_and_copied_again(cluster: Cluster, place: 
     first.split()
     first.checkpoint()
     assert first.engine.checkpointed[4] == first.end()
+
+
+def test_the_journal_is_kept_for_the_slowest_replica_and_no_further_than_the_limit(cluster: Cluster) -> None:
+    machine = cluster.leader
+    journal = machine.engine.paths[4].journal
+
+    def keep(position: int) -> None:
+        engine = machine.engine
+        assert engine.hosting is not None
+        engine.hosting.keep(4, position, engine.checkpointed[4], engine.config.retain_bytes)
+
+    def more() -> int:
+        for _ in range(30):
+            machine.put(1, count=3)
+        cluster.spread()
+        machine.split()
+        machine.checkpoint()
+        return machine.engine.checkpointed[4]
+
+    machine.engine.config = replace(machine.engine.config, retain_bytes=1 << 20)
+    first = more()
+    assert journal.start == 0, "nobody has said that it is not needed"
+    keep(first)
+    assert 0 < journal.start < first <= journal.segments[0].end, "the byte before it stays"
+    kept, second = journal.start, more()
+    assert journal.start == kept
+    keep(ENDLESS)
+    assert kept < journal.start < second <= machine.engine.checkpointed[4]
+    keep(0)
+    machine.engine.config = replace(machine.engine.config, retain_bytes=700)
+    third = more()
+    assert third - 700 - 2 * 600 < journal.start <= third - 700
