@@ -11,6 +11,7 @@ import logging
 import socket
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 
 from msgspec import Struct
 
@@ -116,12 +117,12 @@ class ClusterNode:
             install_link=lambda broker: self._install_link(broker),
             config=lambda: catalog.config,
         )
-        self._dialer = Dialer(self.identity, secret, self._replicas.fetchers.linked, self._refused)
+        removals = Removals(settings.session_ms)
+        self._dialer = Dialer(self.identity, secret, self._replicas.fetchers.linked, partial(self._refused, removals))
         self._installs = Dialer(self.identity, secret, _no_news, _no_news, purpose=INSTALL)
         self._listener = InternalListener(
             self.identity, secret, self._replicas.service.serve, install=self._replicas.installs.serve
         )
-        self._removals = Removals(settings.session_ms)
         self._joined = joined
         self._cluster_id = cluster_id
         self._member = joined.member  # the latest life
@@ -291,11 +292,11 @@ class ClusterNode:
         log.info("registered again, under epoch %d", self._member.broker_epoch)
         self._replicas.became(self._member)
 
-    def _refused(self, broker: int) -> None:
+    def _refused(self, removals: Removals, broker: int) -> None:
         """Nobody listens at its address: it is dead, and its session need not end by itself (R35)."""
         cluster = self._loop.cluster
         life = cluster.view.live.get(broker)
-        if life is not None and self._removals.may_remove(broker, life, self._now_ms()):
+        if life is not None and removals.may_remove(broker, life, self._now_ms()):
             log.warning("broker %d refuses connections: it is taken for dead", broker)
             self._spawn(self._remove(broker, cluster))
 

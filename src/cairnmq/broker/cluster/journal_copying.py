@@ -20,11 +20,19 @@ log = logging.getLogger("cairnmq.broker")
 RETRY_SECONDS = 0.05
 PIECE_BYTES = 4 << 20  # asked for at once, unless an entry is larger
 PIECE_BYTES_MAX = RAW_BYTES_MAX
-OUT = "this replica is too far behind, or parts from its leader, and must be rebuilt, which a later version does"
+OUT = "this replica parts from its leader below what was replicated, and a person must decide: the log says where"
 
 
 def _nobody_asks() -> None:
     """There is no link."""
+
+
+class Installs(Protocol):
+    """Who takes journals over from their leaders."""
+
+    def want(self, copying: JournalCopying, me: Member, record: JournalRecord) -> None: ...
+
+    def end(self, journal: int) -> Awaitable[None]: ...
 
 
 class CopyingPorts(Protocol):
@@ -40,9 +48,8 @@ class CopyingPorts(Protocol):
 
     def unfollow(self, copying: JournalCopying) -> None: ...
 
-    def install(self, copying: JournalCopying, me: Member, record: JournalRecord) -> None: ...
-
-    def end_install(self, journal: int) -> Awaitable[None]: ...
+    @property
+    def installer(self) -> Installs: ...
 
 
 class JournalCopying:
@@ -95,7 +102,7 @@ class JournalCopying:
         """The journal has another epoch: what this replica took over from its leader is not wanted any more. Before it
         follows or leads again."""
         if self._is_installing:
-            await self._ports.end_install(self.number)
+            await self._ports.installer.end(self.number)
             self._is_installing = False
 
     def stop(self) -> None:
@@ -146,7 +153,7 @@ class JournalCopying:
         self._out_in = follower.record.epoch
         self._is_installing = True
         self.stop()
-        self._ports.install(self, follower.me, follower.record)
+        self._ports.installer.want(self, follower.me, follower.record)
 
     async def _append(self, follower: JournalFollower, reply: Accepted, data: memoryview, sync: bool) -> None:
         state = self.state

@@ -88,7 +88,6 @@ class Replicas:
             rate=lambda: throttled_rate(config(), FOLLOWER),
             now_ms=now_ms,
         )
-        self.install, self.end_install = self.installer.want, self.installer.end
         self.installs = InstallService(
             self.by_journal,
             store,

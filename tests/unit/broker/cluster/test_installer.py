@@ -20,7 +20,7 @@ def split(one: OneBroker) -> None:
     """All that may be split, and a checkpoint that lets journals go."""
     engine = one.store.engine
     splitter = Splitter(
-        engine.hosting._disk,  # type: ignore[union-attr]
+        next(iter(engine.paths.values())).journal.disk,
         engine.read_disk,
         load_checkpoint(engine.read_disk),
         lambda ids: [engine.queues[each].spec for each in ids if each in engine.queues],
