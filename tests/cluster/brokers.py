@@ -54,7 +54,9 @@ class Cluster:
         settings: Mapping[str, str] | None = None,
         brokers: int = BROKERS,
         metadata: Path | str | None = None,
+        direct: bool = False,
     ) -> None:
+        """`direct`: nothing is between them, so nothing can be cut."""
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
         self.metadata = metadata if isinstance(metadata, str) else f"sqlite:{metadata or directory / 'cluster.db'}"
@@ -63,7 +65,7 @@ class Cluster:
         for node in range(1, brokers + 1):
             door, inner = fixed_port(), fixed_port()
             flags = ["--node-id", str(node), "--metadata", self.metadata, "--internal", f"127.0.0.1:{inner}"]
-            own = {"cairn.internal.advertise": f"127.0.0.1:{door}"}
+            own = {} if direct else {"cairn.internal.advertise": f"127.0.0.1:{door}"}
             self.brokers[node] = Broker(
                 directory / f"node{node}",
                 port=fixed_port(),

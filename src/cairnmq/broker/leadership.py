@@ -97,6 +97,7 @@ class Leadership:
         "terms",
         "version",
         "views",
+        "installs",
         "weak_wanted",
     )
 
@@ -111,6 +112,7 @@ class Leadership:
         self.led: dict[int, int] = {}
         self.on_lost: set[Callable[[], None]] = set()
         self.weak_wanted: set[int] = set()  # journals that are to be marked as weak before they acknowledge more
+        self.installs: dict[int, float] = {}  # journals that are taken over from their leaders: how far
         self._not_ready: set[int] = set()
         self._leases: dict[int, Callable[[], bool]] = {}
 

@@ -77,6 +77,9 @@ METRICS: dict[str, Metric] = {
     "cairn_replica_lag_seconds": Metric(
         "gauge", CLUSTER, "Time since a replica had all of a journal that this broker leads.", ("journal", "replica")
     ),
+    "cairn_install_progress_ratio": Metric(
+        "gauge", CLUSTER, "Share of the records that are there, of a journal that is taken over.", ("journal",)
+    ),
     "cairn_replica_backlog_ratio": Metric(
         "gauge",
         CLUSTER,

@@ -171,6 +171,8 @@ async def join_storage(
     engine = await asyncio.to_thread(joining.run)
     seconds = clock() - started
     assert joining.member is not None
+    for journal in engine.hosting.installed if engine.hosting is not None else ():
+        log.info("journal %d: continues with what was taken over from its leader", journal)
     log.info(
         "cairn %s (%s): recovered %d %s in %.3f s%s, registered as broker %d under epoch %d",
         __version__,
@@ -233,6 +235,7 @@ class _Join:
             next_queue=image.next_queue_id,
             begin=self._begin,
             has_others=self._has_others,
+            slots=self._slots_in,
             seed=secrets.randbits(32),
             config=engine_config(config, self._node_id),
             now_ms=self._wall(),
@@ -243,6 +246,13 @@ class _Join:
     def _has_others(self, journal: int) -> bool:
         """Whether another member of the ISR has what this disk lacks (R6)."""
         return any(member.broker != self._node_id for member in self._view.journals[journal].record.isr)
+
+    def _slots_in(self, journal: int) -> list[int]:
+        slots = self._catalog.image.slots
+        if slots is None:
+            return []
+        places = map(slots.place, range(slots.first, slots.first + slots.count))
+        return [place.queue_id for place in places if place.journal == journal]
 
     def _floor(self, journal: int, note: ReplicaNote) -> int:
         record = self._view.journals[journal].record

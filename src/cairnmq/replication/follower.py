@@ -46,6 +46,13 @@ class Stop(Struct, frozen=True):
     reason: str
 
 
+class Install(Struct, frozen=True):
+    """What comes next is gone on the leader, whose journal begins at `first`: all of it, with the records of its
+    queues, is to be taken over as it is there (R29). Until then this replica is not asked for anything more."""
+
+    first: int
+
+
 class Reread(Struct, frozen=True):
     """Somebody knows more than this broker's view: read the store, then ask again."""
 
@@ -74,7 +81,7 @@ class KnownEnds(Struct, frozen=True, gc=False):
 
 NO_LIMITS = Room()
 
-FollowerStep: TypeAlias = Append | Cut | Ignore | Stop | Reread
+FollowerStep: TypeAlias = Append | Cut | Ignore | Install | Stop | Reread
 
 
 class JournalFollower:
@@ -108,10 +115,7 @@ class JournalFollower:
         if isinstance(reply, Diverging):
             return self._cut(self.history.cut_for(reply.known))
         if isinstance(reply, Gone):
-            return Stop(
-                f"position {asked.end} is gone on the leader, whose journal begins at {reply.first}: it was away for "
-                f"longer than journals are kept (cairn.journal.retention.bytes), and replicas are not rebuilt yet"
-            )
+            return Install(reply.first)
         return Reread()
 
     def _is_about_now(self, asked: FetchPosition) -> bool:

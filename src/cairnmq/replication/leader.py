@@ -163,6 +163,7 @@ class JournalLeader:
             return UnknownEpoch()
         if registered.broker_epoch > asked.follower.broker_epoch:
             return StaleBroker()
+        # Whatever the follower has there, nothing here tells whether it is the same.
         if asked.end < self.first or (self.first and not self.history.reaches(asked.last_epoch)):
             self.room.gone(asked.follower.broker)
             return Gone(self.first)

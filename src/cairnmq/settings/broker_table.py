@@ -178,6 +178,12 @@ _ROWS = (
          choices=("text", "json")),
     _row("replica.lag.time.max.ms", _LONG, 10_000,
          "Time after which a replica that lags behind leaves the in-sync replicas.", low=1),
+    _row("leader.replication.throttled.rate", _LONG, 2**63 - 1,
+         "Bytes per second that this broker sends, as a leader, to replicas that take over a whole journal. Copying of "
+         "journals is never throttled.", low=1, dynamic=True),
+    _row("follower.replication.throttled.rate", _LONG, 64 * 1024**2,
+         "Bytes per second that this broker takes while it takes over a whole journal from its leader. Copying of "
+         "journals is never throttled.", low=1, dynamic=True),
     _row("cairn.session.ms", _INT, 6_000,
          "Time without a sign of life after which the cluster takes a broker for dead.", low=100),
     _row("cairn.journals.led", _INT, 2,

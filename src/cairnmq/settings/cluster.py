@@ -41,3 +41,13 @@ def cluster_config(config: BrokerConfig) -> ClusterConfig:
         assert not isinstance(value, Refusal), value
         fields[field] = value
     return ClusterConfig(**fields)  # type: ignore[arg-type]
+
+
+LEADER, FOLLOWER = "leader.replication.throttled.rate", "follower.replication.throttled.rate"
+
+
+def throttled_rate(config: BrokerConfig, name: str) -> int:
+    """Bytes per second of installs, as it is set by now."""
+    value = read(config.layers.table[name], config.text(name) or "")
+    assert isinstance(value, int), value
+    return value

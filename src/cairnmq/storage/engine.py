@@ -18,6 +18,7 @@ from cairnmq.storage.files.damage import DamageList
 from cairnmq.storage.files.disk import Disk
 from cairnmq.storage.files.fault_point import reach
 from cairnmq.storage.files.format import NO_SEGMENTS, Leader, numbered
+from cairnmq.storage.install.installed import Replaced, put_in_place
 from cairnmq.storage.journal.directories import find_journals
 from cairnmq.storage.journal.file_ranges import FileRange, epoch_starts, file_ranges
 from cairnmq.storage.journal.replica_note import ReplicaNote, ReplicaNoteFile
@@ -174,6 +175,7 @@ class Engine:
         config: EngineConfig,
         now_ms: int,
         has_others: Callable[[int], bool] = lambda journal: False,
+        slots: Callable[[int], Collection[int]] = lambda journal: (),
         progress: Progress | None = None,
         tell: Tell | None = None,
     ) -> Engine:
@@ -181,7 +183,10 @@ class Engine:
         files of others are left alone. What is folded is what `floor` says of a journal's note. `begin` registers the
         broker, in the life that it returns. A journal that is damaged is cut there if it `has_others`: replicas from
         which it is copied again. Else it takes nothing. That is asked after `begin`.
-        `next_queue`: `specs` has all queues with smaller ids that exist."""
+        `next_queue`: `specs` has all queues with smaller ids that exist. `slots`: of coordinators, in a journal. An
+        install that is whole is put in place before anything is read."""
+        specs = list(specs)
+        installed = put_in_place(journal_disk, read_disk, _belongs(journals, specs, slots))
         image = load_checkpoint(read_disk)
         refuse_unfinished(journal_disk, image)
         queues = live_queues(specs, image)
@@ -214,6 +219,7 @@ class Engine:
             next_queue=next_queue,
             seed=seed,
             segment_bytes=segment_bytes,
+            installed=installed,
         )
         epoch = member.broker_epoch
         return cls(
@@ -258,9 +264,13 @@ class Engine:
         return path
 
     def histories(self, journal: int) -> tuple[list[tuple[int, int]], int]:
-        """Each epoch with its first position, and where the journal ends. Blocks."""
-        held = self.paths[journal].journal
-        return epoch_starts(held), held.end
+        """Each epoch with its first position, and where the journal ends. Blocks. Where the files begin at the
+        checkpoint, that tells the epoch of the entry before them, whose last byte is known to be of it."""
+        held, mark = self.paths[journal].journal, self.image.marks.get(journal)
+        starts = epoch_starts(held)
+        if mark is not None and mark.split and held.start == mark.split and (not starts or mark.epoch < starts[0][0]):
+            starts.insert(0, (mark.epoch, mark.split - 1))
+        return starts, held.end
 
     def file_ranges(self, journal: int, position: int, max_bytes: int) -> list[FileRange]:
         """Bytes from `position` on, below the written end."""
@@ -338,6 +348,9 @@ class Engine:
     def _go_by(self, published: Published) -> None:
         """The only way by which this broker learns where records are that it knew elsewhere: of a checkpoint that the
         splitter reports, and of one that it finds on the read disk."""
+        if self.hosting is not None:
+            are_packs = not set(self.pack_set.numbers).issubset(published.packs)
+            self.hosting.replaced((place.queue_id for place in published.moved), are_packs=are_packs)
         self.pack_set.replace(published.packs)
         for place in published.moved:
             if place.segments_from == NO_SEGMENTS:
@@ -415,3 +428,9 @@ class Engine:
         """None: nobody knows, since the journal is damaged where that epoch went on."""
         found = queue.state.epoch_end(epoch, self.epochs.get(queue.journal, 0), queue.end)
         return None if queue.cut_short and found[1] in (-1, queue.end) else found
+
+
+def _belongs(
+    journals: Collection[int], specs: Collection[QueueSpec], slots: Callable[[int], Collection[int]]
+) -> dict[int, Replaced]:
+    return {each: Replaced([spec for spec in specs if spec.journal == each], slots(each)) for each in journals}

@@ -8,6 +8,7 @@ import sys
 import time
 
 from cairnmq.testing.replicas.group_world import GroupWorld
+from cairnmq.testing.replicas.install_world import InstallWorld
 from cairnmq.testing.replicas.lease_world import LeaseWorld
 from cairnmq.testing.replicas.narrow_world import NarrowWorld
 from cairnmq.testing.replicas.stored_world import StoredWorld
@@ -54,6 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
                 ReplicaWorld(cluster).run()
                 LeaseWorld(cluster).run()
                 GroupWorld(cluster).run()
+                InstallWorld(cluster).run()
                 NarrowWorld(cluster).run()
                 StoredWorld(cluster).run()
                 clusters += 1

@@ -27,8 +27,8 @@ RAW_BYTES_MAX = 1 << 27  # of one response: no more may be asked for
 IN_FLIGHT_MAX = 2  # requests of one link
 TEXT_MAX = 1024
 
-DATA, CONTROL = "data", "control"
-PURPOSES = (DATA, CONTROL)
+DATA, CONTROL, INSTALL = "data", "control", "install"
+PURPOSES = (DATA, CONTROL, INSTALL)
 
 NATURAL_MAX = (1 << 63) - 1
 Natural: TypeAlias = Annotated[int, Meta(ge=0, le=NATURAL_MAX)]
@@ -49,6 +49,8 @@ class Kind(IntEnum):
     FAILED = 4
     FETCH = 16
     FETCHED = 17
+    INSTALL = 24
+    INSTALLED = 25
 
 
 class Failure(IntEnum):
@@ -189,12 +191,80 @@ class ReplicaFetched(Struct, frozen=True, array_like=True):
     journals: Annotated[list[JournalTold], Meta(max_length=4096)]
 
 
+INSTALL_RUNS_MAX = 4096
+
+
+class InstallAsk(Struct, frozen=True, array_like=True, gc=False):
+    """A follower takes a journal over as its leader has it. `install` 0: begin. Then `piece` by piece the rows, and
+    with `piece` 0 the batches from this queue and offset on."""
+
+    journal: Natural
+    follower: BrokerId
+    follower_epoch: Natural
+    epoch: Natural
+    install: Natural = 0
+    piece: Natural = 0
+    queue: Natural = 0
+    offset: Natural = 0
+    max_bytes: Annotated[int, Meta(ge=0, le=RAW_BYTES_MAX)] = 0
+
+
+class InstallBegun(Struct, frozen=True, array_like=True, tag=0, gc=False):
+    """The leader holds the journal from `split` on. `epoch`: of the entry before it; `seed`: of the checksums."""
+
+    install: Natural
+    split: Natural
+    epoch: Natural
+    seed: Natural
+    pieces: Natural
+    records: Natural  # of all queues
+
+
+class InstallPiece(Struct, frozen=True, array_like=True, tag=1, gc=False):
+    """The raw bytes are this piece of the rows, in the form of a checkpoint."""
+
+
+class InstallRun(Struct, frozen=True, array_like=True, gc=False):
+    """Batches of one queue from the one that holds `offset` on: the next `size` raw bytes. `rewrites`: of a compacted
+    queue; another number than before: it comes again from its log start. With the last run come `aborted_size` bytes
+    with the queue's aborted transactions. `is_gone`: it was deleted."""
+
+    queue: Natural
+    offset: Natural
+    next_offset: Natural
+    log_start: Natural
+    rewrites: Natural = 0
+    size: Annotated[int, Meta(ge=0, le=RAW_BYTES_MAX)] = 0
+    aborted_size: Annotated[int, Meta(ge=0, le=RAW_BYTES_MAX)] = 0
+    is_last: bool = False
+    is_gone: bool = False
+
+
+class InstallRuns(Struct, frozen=True, array_like=True, tag=2):
+    """`is_last`: there is no more."""
+
+    runs: Annotated[list[InstallRun], Meta(max_length=INSTALL_RUNS_MAX)]
+    is_last: bool = False
+
+
+class InstallRefused(Struct, frozen=True, array_like=True, tag=3, gc=False):
+    """Begin again, perhaps with another leader, or when the reason is gone."""
+
+    reason: Text
+
+
+class InstallTold(Struct, frozen=True, array_like=True):
+    """Response to `InstallAsk`."""
+
+    told: InstallBegun | InstallPiece | InstallRuns | InstallRefused
+
+
 M = TypeVar("M", bound=Struct)
 
 encode = msgspec.msgpack.Encoder().encode
 _DECODERS: dict[type[Struct], msgspec.msgpack.Decoder[Struct]] = {
     message: msgspec.msgpack.Decoder(message)
-    for message in (Hello, Prove, Welcome, Failed, ReplicaFetch, ReplicaFetched)
+    for message in (Hello, Prove, Welcome, Failed, ReplicaFetch, ReplicaFetched, InstallAsk, InstallTold)
 }
 
 

@@ -206,6 +206,15 @@ def test_a_producer_that_waits_for_a_sync_makes_followers_sync() -> None:
     assert asks(one, C, 150, 150) == Accepted(150, 120, sync=False, sent_ms=10)
 
 
+def test_what_is_before_the_own_beginning_is_gone_whatever_epoch_it_is_of() -> None:
+    one = leader()
+    one.first = 60
+    assert asks(one, B, 59, 59) == Gone(60)
+    old = FetchPosition(B, 5, 30, 2, 30)
+    assert one.fetched(old, cluster(), 10) == Gone(60), "its epochs say nothing about what is not here"
+    assert isinstance(asks(one, B, 60, 60), Accepted)
+
+
 def tells(one: JournalLeader, follower: Member, room: Room, now_ms: int) -> object:
     return one.fetched(FetchPosition(follower, 5, 150, 5, 150, room=room), cluster(one.record), now_ms)
 

@@ -66,6 +66,7 @@ class Machine:
             config=EngineConfig(node_id=self.node, segment_bytes=600),
             now_ms=NOW,
             has_others=lambda journal: has_others,
+            slots=lambda journal: (1,),  # `fact` puts facts there
         )
         self.splitter = Splitter(
             *self.disks,

@@ -11,6 +11,7 @@ import logging
 import socket
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 
 from msgspec import Struct
 
@@ -26,6 +27,7 @@ from cairnmq.broker.cluster.replicas import Replicas
 from cairnmq.broker.cluster.report import report_of
 from cairnmq.broker.coordination.coordinators import Coordinators
 from cairnmq.broker.internal.dialer import Dialer
+from cairnmq.broker.internal.link import Link
 from cairnmq.broker.internal.listener import InternalListener
 from cairnmq.broker.leadership import Leadership
 from cairnmq.broker.live_catalog import LiveCatalog
@@ -41,6 +43,7 @@ from cairnmq.replication.records import Member
 from cairnmq.settings.cluster import ClusterConfig
 from cairnmq.storage.api.serving import SEGMENTS_LEFT
 from cairnmq.storage.api.start import Leader
+from cairnmq.wire.internal import INSTALL
 from cairnmq.wire.internal_handshake import Identity
 from cairnmq.wire.messages import DescribeJournalsResponse
 
@@ -55,6 +58,10 @@ TRANSACTIONS_REFUSED = (
     "transactions over several brokers are not supported yet; use a producer without transactional.id, or a broker "
     "that is alone"
 )
+
+
+def _no_news(*_: object) -> None:
+    """The data links tell who is there."""
 
 
 def _nobody_can() -> None:
@@ -107,10 +114,15 @@ class ClusterNode:
             now_ms=now_ms,
             wall_ms=wall_ms,
             must_restart=lambda: self.must_restart(),
+            install_link=lambda broker: self._install_link(broker),
+            config=lambda: catalog.config,
         )
-        self._dialer = Dialer(self.identity, secret, self._replicas.fetchers.linked, self._refused)
-        self._listener = InternalListener(self.identity, secret, self._replicas.service.serve)
-        self._removals = Removals(settings.session_ms)
+        removals = Removals(settings.session_ms)
+        self._dialer = Dialer(self.identity, secret, self._replicas.fetchers.linked, partial(self._refused, removals))
+        self._installs = Dialer(self.identity, secret, _no_news, _no_news, purpose=INSTALL)
+        self._listener = InternalListener(
+            self.identity, secret, self._replicas.service.serve, install=self._replicas.installs.serve
+        )
         self._joined = joined
         self._cluster_id = cluster_id
         self._member = joined.member  # the latest life
@@ -189,6 +201,7 @@ class ClusterNode:
             stack.push_async_callback(self._loop.close)
             stack.push_async_callback(self._listener.close)
             stack.push_async_callback(self._replicas.close)
+            stack.push_async_callback(self._installs.close)
             stack.push_async_callback(self._dialer.close)  # first, so that no follower waits for a response
             if self._controller is not None:
                 stack.push_async_callback(self._controller.close)
@@ -240,16 +253,28 @@ class ClusterNode:
 
     def _changed(self, cluster: ClusterImage) -> None:
         self._replicas.see(cluster)
-        own = self._leadership.node
-        self._dialer.want(
-            {
-                broker: Address(cluster.brokers[broker].internal_host, cluster.brokers[broker].internal_port)
-                for broker in cluster.view.live
-                if broker != own and broker in cluster.brokers
-            }
-        )
+        self._dialer.want(self._addresses(cluster))
+        self._want_installs()
         if self._controller is not None:
             self._controller.look()
+
+    def _addresses(self, cluster: ClusterImage) -> dict[int, Address]:
+        return {
+            broker: Address(cluster.brokers[broker].internal_host, cluster.brokers[broker].internal_port)
+            for broker in cluster.view.live
+            if broker != self._leadership.node and broker in cluster.brokers
+        }
+
+    def _want_installs(self) -> None:
+        leaders = self._replicas.installer.leaders
+        addresses = self._addresses(self._loop.cluster)
+        self._installs.want({broker: addresses[broker] for broker in leaders if broker in addresses})
+
+    def _install_link(self, broker: int) -> Link | None:
+        """For an install alone: it must not make the requests of replicas wait."""
+        self._want_installs()
+        link = self._installs.links.get(broker)
+        return link if link is not None and not link.closed.done() else None
 
     async def _register_again(self) -> None:
         """The session has ended, and this process lives. Another life begins, which has all that this one had."""
@@ -270,11 +295,11 @@ class ClusterNode:
         log.info("registered again, under epoch %d", self._member.broker_epoch)
         self._replicas.became(self._member)
 
-    def _refused(self, broker: int) -> None:
+    def _refused(self, removals: Removals, broker: int) -> None:
         """Nobody listens at its address: it is dead, and its session need not end by itself (R35)."""
         cluster = self._loop.cluster
         life = cluster.view.live.get(broker)
-        if life is not None and self._removals.may_remove(broker, life, self._now_ms()):
+        if life is not None and removals.may_remove(broker, life, self._now_ms()):
             log.warning("broker %d refuses connections: it is taken for dead", broker)
             self._spawn(self._remove(broker, cluster))
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Coroutine
 
 from cairnmq.broker.cluster.journal_copying import JournalCopying
 from cairnmq.broker.internal.journal_messages import ask_of, reply_of
-from cairnmq.broker.internal.link import Fetched, Link, LinkClosed, RequestFailed
+from cairnmq.broker.internal.link import Link, LinkClosed, RequestFailed
+from cairnmq.broker.internal.received import Fetched
 from cairnmq.errors import Fault
 from cairnmq.os_errors import text_of
 from cairnmq.replication.follower_room import is_behind

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from cairnmq.broker.cluster.replica_state import ReplicaState
 from cairnmq.errors import Fault
-from cairnmq.replication.follower import Append, Cut, FollowerStep, JournalFollower, Reread, Stop
+from cairnmq.replication.follower import Append, Cut, FollowerStep, Install, JournalFollower, Reread, Stop
 from cairnmq.replication.messages import Accepted, FetchPosition, FetchReply
 from cairnmq.replication.records import JournalRecord, Member
 from cairnmq.storage.api.serving import FollowPath, MustReopen
@@ -20,11 +20,19 @@ log = logging.getLogger("cairnmq.broker")
 RETRY_SECONDS = 0.05
 PIECE_BYTES = 4 << 20  # asked for at once, unless an entry is larger
 PIECE_BYTES_MAX = RAW_BYTES_MAX
-OUT = "this replica is too far behind, or parts from its leader, and must be rebuilt, which a later version does"
+OUT = "this replica parts from its leader below what was replicated, and a person must decide: the log says where"
 
 
 def _nobody_asks() -> None:
     """There is no link."""
+
+
+class Installs(Protocol):
+    """Who takes journals over from their leaders."""
+
+    def want(self, copying: JournalCopying, me: Member, record: JournalRecord) -> None: ...
+
+    def end(self, journal: int) -> Awaitable[None]: ...
 
 
 class CopyingPorts(Protocol):
@@ -40,6 +48,9 @@ class CopyingPorts(Protocol):
 
     def unfollow(self, copying: JournalCopying) -> None: ...
 
+    @property
+    def installer(self) -> Installs: ...
+
 
 class JournalCopying:
     """`follower` is None while this replica follows nobody. `wake` is called when it may be asked for again; whoever
@@ -54,6 +65,7 @@ class JournalCopying:
         self._taking = asyncio.Lock()
         self._held = 0
         self._out_in = -1  # the epoch in which this replica cannot go on by itself
+        self._is_installing = False
 
     @property
     def number(self) -> int:
@@ -85,6 +97,13 @@ class JournalCopying:
         synced = state.path.journal.synced
         self.follower = JournalFollower(me, record, state.history, synced=synced, known=state.known)
         self._ports.follow(self, leader.broker)
+
+    async def end_install(self) -> None:
+        """The journal has another epoch: what this replica took over from its leader is not wanted any more. Before it
+        follows or leads again."""
+        if self._is_installing:
+            await self._ports.installer.end(self.number)
+            self._is_installing = False
 
     def stop(self) -> None:
         """Follow nobody. What has arrived is still taken to its end."""
@@ -122,9 +141,19 @@ class JournalCopying:
             await self._append(follower, reply, data, step.sync)
         elif isinstance(step, Cut):
             await self._cut(follower, step.to)
+        elif isinstance(step, Install):
+            self._install(follower, f"its leader's journal begins at {step.first}, after its own end {asked.end}")
         elif isinstance(step, Stop):
             self._stay_out(follower, step.reason)
         return step
+
+    def _install(self, follower: JournalFollower, reason: str) -> None:
+        """This replica follows again in another epoch, or when the broker has started with what it took over."""
+        log.warning("journal %d: this replica cannot be copied on: %s", self.number, reason)
+        self._out_in = follower.record.epoch
+        self._is_installing = True
+        self.stop()
+        self._ports.installer.want(self, follower.me, follower.record)
 
     async def _append(self, follower: JournalFollower, reply: Accepted, data: memoryview, sync: bool) -> None:
         state = self.state
@@ -157,7 +186,11 @@ class JournalCopying:
     async def _cut(self, follower: JournalFollower, to: int) -> None:
         state = self.state
         if to < state.split_end:
-            self._stay_out(follower, f"its queue logs have records from position {to} on that the leader lacks")
+            why = f"its queue logs have records from position {to} on that the leader lacks"
+            if follower.record.unclean > follower.known.epoch:  # a person has given them up
+                self._install(follower, why)
+            else:
+                self._stay_out(follower, why)
             return
         before = max((epoch for epoch, start in state.history.starts() if start < to), default=0)
         log.warning(

@@ -154,6 +154,8 @@ class JournalReplica:
         record = kept.record
         if record.epoch < self.epoch:
             return
+        if record.epoch > self.epoch:
+            await self.copying.end_install()
         self.epoch = state.store.engine.epochs[self.number] = record.epoch
         if record.leader == me:
             if state.history.last_epoch < record.epoch:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 class ReplicaState:
     """`known`: the ends that this replica knows, and the epoch in which it learned them. `trouble`: why it stays out,
-    for a person."""
+    for a person. `installing`: how far it is taken over from its leader, if that is what it waits for."""
 
     def __init__(self, number: int, store: Store, known: KnownEnds, history: EpochHistory) -> None:
         self.number = number
@@ -26,6 +26,7 @@ class ReplicaState:
         self.known = known
         self.history = history
         self.trouble = ""
+        self.installing = ""
 
     @classmethod
     def found(cls, number: int, store: Store, record: JournalRecord) -> ReplicaState:
@@ -72,4 +73,6 @@ class ReplicaState:
     @property
     def told_trouble(self) -> str | None:
         """None: all is well."""
+        if self.installing:
+            return f"journal {self.number}: this replica is {self.installing}"
         return self.trouble or self.path.stopped or None

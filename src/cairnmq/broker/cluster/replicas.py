@@ -14,17 +14,22 @@ from typing import TYPE_CHECKING, Protocol
 from cairnmq.broker.cluster.fetch_service import FetchService
 from cairnmq.broker.cluster.fetchers import Fetchers
 from cairnmq.broker.cluster.free_space import FreeSpace
+from cairnmq.broker.cluster.install_service import InstallService
+from cairnmq.broker.cluster.installer import Installer
 from cairnmq.broker.cluster.journal_copying import JournalCopying
 from cairnmq.broker.cluster.journal_replica import JournalReplica
 from cairnmq.broker.cluster.led_coordinators import LedCoordinators
 from cairnmq.broker.cluster.replica_notes import ReplicaNotes
 from cairnmq.broker.cluster.replica_state import ReplicaState
+from cairnmq.broker.internal.link import Link
 from cairnmq.broker.leadership import NOBODY, JournalView, KnownBroker, Leadership
 from cairnmq.errors import Fault
 from cairnmq.metadata.cluster_image import ClusterImage
 from cairnmq.replication.leader import LeaderSettings
 from cairnmq.replication.messages import Room
 from cairnmq.replication.records import ClusterView, JournalRecord, Member, Proposal, PublishedEnd
+from cairnmq.settings.broker import BrokerConfig
+from cairnmq.settings.cluster import FOLLOWER, LEADER, throttled_rate
 from cairnmq.storage.api.serving import WritePath
 
 if TYPE_CHECKING:
@@ -65,6 +70,8 @@ class Replicas:
         now_ms: Callable[[], int],
         wall_ms: Callable[[], int],
         must_restart: Callable[[], None],
+        install_link: Callable[[int], Link | None],
+        config: Callable[[], BrokerConfig],
     ) -> None:
         self.settings = settings
         self.session_ms = session_ms
@@ -74,6 +81,20 @@ class Replicas:
         self.by_journal: dict[int, JournalReplica] = {}
         self.service = FetchService(self.by_journal, store.engine, self.seen_view)
         self.fetchers = Fetchers(self._room)
+        self.installer = Installer(
+            store,
+            link_to=install_link,
+            must_restart=must_restart,
+            rate=lambda: throttled_rate(config(), FOLLOWER),
+            now_ms=now_ms,
+        )
+        self.installs = InstallService(
+            self.by_journal,
+            store,
+            rate=lambda: throttled_rate(config(), LEADER),
+            checkpoint_ms=lambda: config().cairn_checkpoint_interval_ms,
+            now_ms=now_ms,
+        )
         self._member: Member | None = None
         self._store = store
         self._metadata = metadata
@@ -103,6 +124,7 @@ class Replicas:
         for task in self._ticks:
             task.cancel()
         await asyncio.gather(*self._ticks, return_exceptions=True)
+        await self.installer.close()
         await self.fetchers.close()
         for replica in self.by_journal.values():
             await replica.close()
@@ -206,6 +228,8 @@ class Replicas:
             view = self.seen_view()
             if view is None:
                 continue
+            self.installs.expire()
+            self._leadership.installs = self.installer.shares()
             self.fetchers.look()
             for replica in list(self.by_journal.values()):
                 try:

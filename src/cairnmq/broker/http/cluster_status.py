@@ -45,6 +45,8 @@ def cluster_metrics(ctx: Context, out: Exposition) -> None:
         "cairn_out_of_sync_replicas",
         [Sample(_missing(view), labels) for labels, view in views],
     )
+    installs = [Sample(share, _of(journal)) for journal, share in leadership.installs.items()]
+    out.series("cairn_install_progress_ratio", installs)
     _replica_metrics([] if ctx.cluster_report is None else _told(ctx.cluster_report()), out)
 
 

@@ -1,4 +1,5 @@
-"""What a leader responds to a ReplicaFetch: one statement for each journal, and the bytes that go with it."""
+"""What a leader responds: to a ReplicaFetch one statement for each journal, and the bytes that go with it; to a step of
+an install what it told, and bytes."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
-from cairnmq.wire.internal import JournalTold
+from cairnmq.wire.internal import RAW_BYTES_MAX, InstallTold, JournalTold
 
 
 class FileRange(Protocol):
@@ -45,3 +46,17 @@ class Answer(Struct):
         if sum(sizes) > max_bytes:
             raise ValueError(f"{sum(sizes)} bytes are more than the {max_bytes} that were asked for")
         return [part for parts in self.parts for part in parts]
+
+
+class InstallAnswer(Struct):
+    """A batch that is larger than what was asked for comes as a whole."""
+
+    told: InstallTold
+    parts: Sequence[memoryview] = ()
+
+    def checked(self) -> list[Part]:
+        """All parts in order."""
+        size = sum(map(size_of, self.parts))
+        if size > RAW_BYTES_MAX:
+            raise ValueError(f"{size} bytes are more than a frame may have")
+        return list(self.parts)

@@ -6,20 +6,24 @@ import asyncio
 import secrets
 import socket
 from ipaddress import ip_address
-from types import TracebackType
+
+from msgspec import Struct
 
 from cairnmq.broker.internal.frame_socket import FrameSocket, tune
 from cairnmq.broker.internal.link_timing import LAST_CHANCE_SECONDS, LinkTiming
 from cairnmq.broker.internal.receive_memory import ReceiveMemory
+from cairnmq.broker.internal.received import Fetched, Installed, Received
 from cairnmq.wire.internal import (
     ANY_BROKER,
     DATA,
     HEADER_BYTES_MAX,
     HELLO_BYTES_MAX,
     IN_FLIGHT_MAX,
+    RAW_BYTES_MAX,
     Failed,
     Failure,
-    JournalTold,
+    InstallAsk,
+    InstallTold,
     Kind,
     Prefix,
     ReplicaFetch,
@@ -47,51 +51,14 @@ class RequestFailed(Exception):
         self.code = code
 
 
-class Fetched:
-    """A response. Its bytes are in memory that the link uses again: `release` when they are not needed any more, or
-    use it as a context manager; no view on them may be read after that."""
-
-    __slots__ = ("_buffer", "_memory", "_views", "journals")
-
-    def __init__(
-        self, journals: list[JournalTold], raw: memoryview, memory: ReceiveMemory, buffer: bytearray | None
-    ) -> None:
-        self.journals = journals
-        self._memory = memory
-        self._buffer = buffer
-        self._views: dict[int, memoryview] = {}
-        position = 0
-        for told in journals:
-            self._views[told.journal] = raw[position : position + told.size]
-            position += told.size
-
-    def data(self, journal: int) -> memoryview:
-        """The raw bytes of a journal."""
-        return self._views[journal]
-
-    def release(self) -> None:
-        """The bytes are not needed any more."""
-        self._views = {}
-        if self._buffer is not None:
-            self._memory.give(self._buffer)
-            self._buffer = None
-
-    def __enter__(self) -> Fetched:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.release()
-
-
 class _Asked:
-    """A request whose response has not arrived."""
+    """A request whose response has not arrived; it is to be of the kind `reply`."""
 
-    __slots__ = ("buffer", "done", "max_bytes", "timer")
+    __slots__ = ("buffer", "done", "max_bytes", "reply", "timer")
 
-    def __init__(self, done: asyncio.Future[Fetched], max_bytes: int, timer: asyncio.TimerHandle) -> None:
+    def __init__(self, done: asyncio.Future[Received], reply: Kind, max_bytes: int, timer: asyncio.TimerHandle) -> None:
         self.done = done
+        self.reply = reply
         self.max_bytes = max_bytes
         self.timer = timer
         self.buffer: bytearray | None = None
@@ -153,17 +120,29 @@ class Link:
 
     async def fetch(self, request: ReplicaFetch) -> Fetched:
         """Two may be in flight: the other side completes the earlier one at once. A third waits for its turn."""
+        fetched = await self._ask(Kind.FETCH, Kind.FETCHED, request, request.max_bytes, request.wait_ms / 1000)
+        assert isinstance(fetched, Fetched)
+        return fetched
+
+    async def install(self, request: InstallAsk, wait_seconds: float) -> Installed:
+        """On a link of that purpose. A batch may be larger than what was asked for. `wait_seconds`: that the other side
+        may take besides."""
+        installed = await self._ask(Kind.INSTALL, Kind.INSTALLED, request, RAW_BYTES_MAX, wait_seconds)
+        assert isinstance(installed, Installed)
+        return installed
+
+    async def _ask(self, kind: Kind, reply: Kind, request: Struct, max_bytes: int, wait_seconds: float) -> Received:
         await self._places.acquire()
         if self._socket.is_closed:
             self._places.release()
             raise LinkClosed(self.closed.result())
         correlation = self._next
         self._next = self._next % (_CORRELATIONS - 1) + 1
-        patience = request.wait_ms / 1000 + self._timing.silence_seconds
+        patience = wait_seconds + self._timing.silence_seconds
         timer = self._loop.call_later(patience, self._look, correlation, self._loop.time())
-        asked = _Asked(self._loop.create_future(), request.max_bytes, timer)
+        asked = _Asked(self._loop.create_future(), reply, max_bytes, timer)
         self._asked[correlation] = asked
-        self._socket.send(Kind.FETCH, correlation, encode(request))
+        self._socket.send(kind, correlation, encode(request))
         try:
             return await asked.done
         except asyncio.CancelledError:
@@ -193,7 +172,7 @@ class Link:
 
     def _room(self, prefix: Prefix) -> memoryview:
         asked = self._asked.get(prefix.correlation)
-        if asked is None or prefix.kind != Kind.FETCHED:
+        if asked is None or prefix.kind != asked.reply:
             raise Malformed(f"{prefix.raw_bytes} raw bytes came that were not asked for")
         if prefix.raw_bytes > asked.max_bytes:
             raise Malformed(f"{prefix.raw_bytes} raw bytes came, {asked.max_bytes} were asked for")
@@ -205,7 +184,7 @@ class Link:
             if frame.kind == Kind.FAILED:
                 self._failed(frame)
             elif self.peer is not None or self._opened.done():
-                self._fetched(frame)
+                self._received(frame)
             elif frame.kind == Kind.HELLO:
                 self._socket.send(Kind.PROVE, 0, self._connecting.greeted(frame.header))
             elif frame.kind == Kind.WELCOME:
@@ -236,22 +215,26 @@ class Link:
             self._opened.set_exception(LinkRefused(code, failed.text))
         self.close(f"closed by the other side: {failed.text}")
 
-    def _fetched(self, frame: Frame) -> None:
+    def _received(self, frame: Frame) -> None:
         asked = self._asked.get(frame.correlation)
-        if asked is None or frame.kind != Kind.FETCHED:
+        if asked is None or frame.kind != asked.reply:
             raise Malformed(f"a frame of kind {frame.kind} came that was not asked for")
+        received = self._read(frame)
+        del self._asked[frame.correlation]
+        received.holds(self._finish(asked), self._memory)
+        if asked.done.done():  # nobody waits for it any more
+            received.release()
+        else:
+            asked.done.set_result(received)
+
+    @staticmethod
+    def _read(frame: Frame) -> Received:
+        if frame.kind == Kind.INSTALLED:
+            return Installed(decode(InstallTold, frame.header), frame.raw)
         journals = decode(ReplicaFetched, frame.header).journals
         if sum(told.size for told in journals) != len(frame.raw):
             raise Malformed(f"{len(frame.raw)} raw bytes came, and others were told")
-        del self._asked[frame.correlation]
-        buffer = self._finish(asked)
-        if buffer is None:
-            self._memory.nothing_came()
-        fetched = Fetched(journals, frame.raw, self._memory, buffer)
-        if asked.done.done():  # nobody waits for it any more
-            fetched.release()
-        else:
-            asked.done.set_result(fetched)
+        return Fetched(journals, frame.raw)
 
     def _finish(self, asked: _Asked) -> bytearray | None:
         asked.timer.cancel()

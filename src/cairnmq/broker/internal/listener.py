@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from cairnmq.broker.internal.link_numbers import LinkNumbers
 from cairnmq.broker.internal.link_timing import LinkTiming
-from cairnmq.broker.internal.served_link import Serve, ServedLink, Serving
+from cairnmq.broker.internal.served_link import Serve, ServedLink, ServeInstall, Serving
 from cairnmq.os_errors import reason_of
 from cairnmq.wire.internal import Failure
 from cairnmq.wire.internal_handshake import Identity
@@ -35,12 +35,14 @@ class InternalListener:
         serve: Serve,
         timing: LinkTiming | None = None,
         connections_max: int = CONNECTIONS_MAX,
+        *,
+        install: ServeInstall | None = None,
     ) -> None:
         self._readers = ThreadPoolExecutor(1, "internal-read")
         self._connections: set[ServedLink] = set()
         self._connections_max = connections_max
         self._serving = Serving(
-            identity, secret, serve, timing or LinkTiming(), LinkNumbers(), self._readers, self._ended
+            identity, secret, serve, install, timing or LinkTiming(), LinkNumbers(), self._readers, self._ended
         )
         self._listening: socket.socket | None = None
         self._pause: asyncio.TimerHandle | None = None

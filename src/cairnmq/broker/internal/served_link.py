@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from cairnmq.broker.internal.answer import Answer
+from cairnmq.broker.internal.answer import Answer, InstallAnswer, Part, size_of
 from cairnmq.broker.internal.frame_socket import FrameSocket, tune
 from cairnmq.broker.internal.link_numbers import LinkNumbers, TooManyBrokers
 from cairnmq.broker.internal.link_timing import LinkTiming
@@ -23,9 +23,11 @@ from cairnmq.wire.internal import (
     HEADER_BYTES_MAX,
     HELLO_BYTES_MAX,
     IN_FLIGHT_MAX,
+    INSTALL,
     TEXT_MAX,
     Failed,
     Failure,
+    InstallAsk,
     Kind,
     ReplicaFetch,
     ReplicaFetched,
@@ -39,6 +41,7 @@ from cairnmq.wire.primitives import Malformed
 log = logging.getLogger(__name__)
 
 Serve: TypeAlias = Callable[[Peer, ReplicaFetch], Awaitable[Answer]]
+ServeInstall: TypeAlias = Callable[[Peer, InstallAsk], Awaitable[InstallAnswer]]
 
 
 class Serving(Struct, frozen=True):
@@ -47,6 +50,7 @@ class Serving(Struct, frozen=True):
     identity: Callable[[], Identity]
     secret: bytes | None
     serve: Serve
+    install: ServeInstall | None
     timing: LinkTiming
     links: LinkNumbers[ServedLink]
     readers: Executor
@@ -61,7 +65,7 @@ class ServedLink:
         self._serving = serving
         self.address = address
         self.peer: Peer | None = None
-        self._waiting: deque[tuple[int, ReplicaFetch]] = deque()
+        self._waiting: deque[tuple[int, ReplicaFetch | InstallAsk]] = deque()
         self._owed = 0  # responses to requests that have arrived
         self._task: asyncio.Task[None] | None = None
         self._accepting = Accepting(serving.identity(), serving.secret, secrets.token_bytes(NONCE_BYTES))
@@ -125,19 +129,22 @@ class ServedLink:
         self._socket.send(Kind.WELCOME, frame.correlation, self._accepting.welcome())
 
     def _request(self, peer: Peer, frame: Frame) -> None:
-        if frame.kind != Kind.FETCH or peer.purpose != DATA:
+        is_install = frame.kind == Kind.INSTALL and peer.purpose == INSTALL and self._serving.install is not None
+        if not is_install and (frame.kind != Kind.FETCH or peer.purpose != DATA):
             text = f"requests of kind {frame.kind} are not served on a {peer.purpose} link"
             self._fail(frame.correlation, Failure.UNKNOWN_KIND, text)
             return
         if self._owed + self._socket.unsent >= IN_FLIGHT_MAX:
             raise LinkRefused(Failure.TOO_MANY_REQUESTS, f"more than {IN_FLIGHT_MAX} requests in flight")
+        request: ReplicaFetch | InstallAsk
         try:
-            fetch = decode(ReplicaFetch, frame.header)
+            request = decode(InstallAsk, frame.header) if is_install else decode(ReplicaFetch, frame.header)
         except Malformed as error:
             raise LinkRefused(Failure.MALFORMED, str(error)) from error
-        if any(ask.follower != peer.broker for ask in fetch.journals):
+        asks = [request] if isinstance(request, InstallAsk) else request.journals
+        if any(ask.follower != peer.broker for ask in asks):
             raise LinkRefused(Failure.OTHER_BROKER, f"a position of another broker came from broker {peer.broker}")
-        self._waiting.append((frame.correlation, fetch))
+        self._waiting.append((frame.correlation, request))
         self._owed += 1
         if self._task is None:
             self._task = self._loop.create_task(self._serve_all(peer))
@@ -147,26 +154,32 @@ class ServedLink:
     async def _serve_all(self, peer: Peer) -> None:
         try:
             while self._waiting:
-                correlation, fetch = self._waiting.popleft()
+                correlation, request = self._waiting.popleft()
                 peer.begin(bool(self._waiting))
-                await self._serve(peer, correlation, fetch)
+                await self._serve(peer, correlation, request)
                 self._owed -= 1
         finally:
             self._task = None
 
-    async def _serve(self, peer: Peer, correlation: int, fetch: ReplicaFetch) -> None:
+    async def _serve(self, peer: Peer, correlation: int, request: ReplicaFetch | InstallAsk) -> None:
         try:
-            answer = await self._serving.serve(peer, fetch)
-            if self._socket.is_closed:
-                return
-            parts = answer.checked(fetch.max_bytes)
-            header = encode(ReplicaFetched(answer.told))
-            raw_bytes = sum(one.size for one in answer.told)
-            self._socket.send(Kind.FETCHED, correlation, header, parts, raw_bytes)
+            if isinstance(request, InstallAsk):
+                assert self._serving.install is not None
+                installed = await self._serving.install(peer, request)
+                self._respond(Kind.INSTALLED, correlation, encode(installed.told), installed.checked())
+            else:
+                answer = await self._serving.serve(peer, request)
+                parts = answer.checked(request.max_bytes)
+                self._respond(Kind.FETCHED, correlation, encode(ReplicaFetched(answer.told)), parts)
         except Exception as error:
             if not self._socket.is_closed:
-                log.exception("fetch of broker %d failed", peer.broker)
+                what = "step of an install" if isinstance(request, InstallAsk) else "fetch"
+                log.exception("%s of broker %d failed", what, peer.broker)
                 self._fail(correlation, Failure.INTERNAL, f"{type(error).__name__}: {error}")
+
+    def _respond(self, kind: Kind, correlation: int, header: bytes, parts: list[Part]) -> None:
+        if not self._socket.is_closed:
+            self._socket.send(kind, correlation, header, parts, sum(map(size_of, parts)))
 
     def _fail(self, correlation: int, code: Failure, text: str) -> None:
         self._socket.send(Kind.FAILED, correlation, encode(Failed(code, text[:TEXT_MAX])))

@@ -77,18 +77,25 @@ class JournalCheck:
         self._leader: int | None = None
         self._is_copied = in_cluster or disk.exists(replica_name(number))
 
+    def _without_segments(self, place: str, split: int) -> Iterator[Finding]:
+        known = self.reader.synced_end()
+        if split > 0 and self._is_copied and known <= split:
+            self.end = split  # as after an install; the next start copies on from there
+            yield note(place, f"no segments; the journal continues at position {split}, where the checkpoint is")
+        elif split > 0:
+            self.damaged = True
+            yield Finding(place, f"no segments, but the checkpoint is at position {split}")
+        elif known:
+            self.damaged = True
+            yield Finding(place, f"no segments, but everything up to {known} was synced")
+
     def findings(self) -> Iterator[Finding]:
         reader, split = self.reader, self._split
         place = f"{self.root}/{self.number}"
         if self.mark is not None and self.mark.seed:
             reader.seed = self.mark.seed
         if not reader.bases:
-            if split > 0:
-                self.damaged = True
-                yield Finding(place, f"no segments, but the checkpoint is at position {split}")
-            elif known := reader.synced_end():
-                self.damaged = True
-                yield Finding(place, f"no segments, but everything up to {known} was synced")
+            yield from self._without_segments(place, split)
             return
         if reader.bases[0] > split:
             text = f"starts at {reader.bases[0]}, after the checkpoint's split position {split}"

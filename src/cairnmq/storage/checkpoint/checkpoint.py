@@ -236,8 +236,7 @@ def write_checkpoint(disk: Disk, image: CheckpointImage, number: int) -> File:
     disk.make_dir(CHECKPOINTS)
     disk.remove(temporary)
     file = disk.create(temporary)
-    for part in _parts(image):
-        file.append([checkpoint_frame(PART, part)])
+    write_parts(file, image)
     commit = CheckpointRows(
         marks=list(image.marks.values()),
         time_ms=image.time_ms,
@@ -252,7 +251,13 @@ def write_checkpoint(disk: Disk, image: CheckpointImage, number: int) -> File:
     return file
 
 
-def _parts(image: CheckpointImage) -> Iterator[CheckpointRows]:
+def write_parts(file: File, image: CheckpointImage) -> None:
+    """Rows and keyed facts; what makes them count is a COMMIT frame behind them."""
+    for part in parts_of(image):
+        file.append([checkpoint_frame(PART, part)])
+
+
+def parts_of(image: CheckpointImage) -> Iterator[CheckpointRows]:
     for queues in _slices(image.queues.values()):
         yield CheckpointRows(queues=queues)
     for keyed in _slices(image.keyed.values()):

@@ -27,6 +27,12 @@ POINTS = (
     "upgrade-checkpoint",
     "upgrade-owner",
     "clean-stop",
+    "install-pack",
+    "install-complete",
+    "install-packs-moved",
+    "install-journal-removed",
+    "install-published",
+    "install-tidied",
 )
 
 _armed: str | None = None

@@ -566,6 +566,7 @@ PACK_SUFFIX = ".pack"
 QUEUES = "queues"
 PACKS = "packs"
 CHECKPOINTS = "checkpoints"
+INSTALLS = "installs"
 DELETED_SUFFIX = "-deleted"
 UNFINISHED = ".new"  # ends the name of a file that is being written; whole, it takes the name without
 # Made when a sync failed: written bytes may be gone although they read well, until they were written again.
@@ -588,8 +589,8 @@ def journal_segment(journal: int, position: int) -> str:
     return f"{journal}/{digits(position, JOURNAL_SUFFIX)}"
 
 
-def pack_name(number: int) -> str:
-    return f"{PACKS}/{digits(number, PACK_SUFFIX)}"
+def pack_name(number: int, directory: str = PACKS) -> str:
+    return f"{directory}/{digits(number, PACK_SUFFIX)}"
 
 
 def queue_directory(topic: str, partition: int) -> str:

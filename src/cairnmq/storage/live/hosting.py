@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from cairnmq.storage.files.disk import Disk
 from cairnmq.storage.files.format import JOURNAL_SUFFIX, Leader, numbered
 from cairnmq.storage.journal.journal import Journal
@@ -32,7 +34,12 @@ class Hosting:
         next_queue: int,
         seed: int,
         segment_bytes: int,
+        installed: Sequence[int] = (),
     ) -> None:
+        self.installed = installed  # journals that this start has put in place
+        self.pins: dict[int, int] = {}  # by journal: another replica needs it from here on, for now
+        self._replaced: dict[int, int] = {}  # how often the segments of a queue were
+        self._packs_replaced = 0
         self.member = member
         self.next_queue = next_queue
         self.notes = notes
@@ -98,6 +105,17 @@ class Hosting:
         follows = [path for path in self._paths.values() if isinstance(path, FollowPath)]
         return [queue for path in follows for queue in path.knows_queues(self.next_queue, now_ms)]
 
+    def replaced(self, queue_ids: Iterable[int], *, are_packs: bool) -> None:
+        """A checkpoint has other files in the place of some that were read."""
+        self._packs_replaced += are_packs
+        for queue_id in queue_ids:
+            self._replaced[queue_id] = self._replaced.get(queue_id, 0) + 1
+
+    def rewrites(self, queue: Queue) -> int:
+        """Of a compacted queue: grows whenever stored records of it may have gone. 0: none ever do before the log start
+        moves."""
+        return 1 + self._replaced.get(queue.queue_id, 0) + self._packs_replaced if queue.config.compact else 0
+
     def keep(self, number: int, position: int, split: int, retain_bytes: int) -> None:
         """Other replicas may need the journal from this position on; before the first call, all that is kept for them.
         `split`: of the checkpoint. OSError: as in `Engine.on_checkpoint`."""
@@ -108,10 +126,11 @@ class Hosting:
     def remove_segments(self, number: int, split: int, retain_bytes: int) -> None:
         """`retain_bytes` below the checkpoint are the most that is kept for replicas that are away. The byte before the
         position of each replica stays, which tells the epoch there. A disk that is nearly full keeps nothing for
-        others: soon producers would wait for its room."""
+        others: soon producers would wait for its room. An install that is under way then begins again."""
         kept = split
         if self.disk.free_bytes() >= (SEGMENTS_LEFT + 1) * self._segment_bytes:
             kept = max(split - retain_bytes, min(split, self._keep_from.get(number, 0)))
+            kept = min(kept, self.pins.get(number, kept))
         self._paths[number].journal.remove_below(kept - 1)
 
     def ends(self) -> dict[int, int]:

@@ -40,11 +40,11 @@ BUFFER_BYTES = 4 << 20
 class PackWriter:
     """Extents in the order of (queue id, offset); `finish` makes a pack of it, which `sync` then makes durable."""
 
-    def __init__(self, disk: Disk, label: PackLabel) -> None:
+    def __init__(self, disk: Disk, label: PackLabel, directory: str = PACKS) -> None:
         self.disk = disk
         self.number = label.number
-        self.name = pack_name(label.number)
-        disk.make_dir(PACKS)
+        self.name = pack_name(label.number, directory)
+        disk.make_dir(directory)
         disk.remove(self.name)  # what a crash or a failed write left behind
         self._file = disk.create(self.name)
         self._extents: list[Extent] = []

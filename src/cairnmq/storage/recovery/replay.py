@@ -138,18 +138,20 @@ def scan_journal(
     known = max(on_disk, reader.synced_end())
     if not reader.bases:
         # Other replicas have what a follower lacks behind its checkpoint, and it may have been cut right there.
-        if known > start or (start > 0 and replicated is ALONE):
-            raise Corrupt(
-                f"journal {number} has no segment files, but the checkpoint is at position {start}, and everything "
-                f"up to {max(start, known)} was synced: the write disk is missing or empty. Mount the right "
-                f"--journal-dir."
-            )
-        return scan, reader
+        if known <= start and (start == 0 or replicated is not ALONE):
+            return scan, reader
+        why = (
+            f"journal {number} has no segment files, but the checkpoint is at position {start}, and everything "
+            f"up to {max(start, known)} was synced: the write disk is missing or empty. Mount the right "
+            f"--journal-dir."
+        )
+        return _lost(scan, why, replicated), reader
     if reader.bases[0] > start and max(known, look_behind(reader, start, replicated.led).synced) > start:
-        raise Corrupt(
+        why = (
             f"journal {number} starts at {reader.bases[0]}, after the checkpoint's split position {start}: segments "
             f"or checkpoints are missing. {REPAIR}"
         )
+        return _lost(scan, why, replicated), reader
     reach("recovery-scan")
     physical_end = _fold_entries(scan, reader, now_ms, progress)
     if scan.end < physical_end and reader.is_newer_at(scan.end):
@@ -159,6 +161,14 @@ def scan_journal(
         )
     _judge(scan, reader, known, replicated.led)
     return scan, reader
+
+
+def _lost(scan: Scan, why: str, replicated: Replicated) -> Scan:
+    """Nothing of the journal can be used, or the checkpoint before it is gone. Other replicas may have all of it."""
+    if replicated is ALONE:
+        raise Corrupt(why)
+    scan.damage, scan.damage_text = Place(journal_segment(scan.number, scan.start), -1), why
+    return scan
 
 
 def _fold_entries(scan: Scan, reader: JournalReader, now_ms: int, progress: Progress | None) -> int:

@@ -8,7 +8,7 @@ from functools import partial
 from msgspec import Struct
 
 from cairnmq.replication.controller import ControllerMemory, decide
-from cairnmq.replication.follower import Append, Cut, JournalFollower, Reread, Stop
+from cairnmq.replication.follower import Append, Cut, Install, JournalFollower, Reread, Stop
 from cairnmq.replication.leader import JournalLeader, LeaderSettings
 from cairnmq.replication.lease import Lease
 from cairnmq.replication.messages import Accepted, FetchPosition, FetchReply, Room
@@ -455,6 +455,8 @@ class BrokerProcess(RoomyProcess):
                 self.sync(hosted)
         elif isinstance(step, Cut):
             self.cut(hosted, follower, step.to)
+        elif isinstance(step, Install):
+            self.stays_out(hosted, reply, f"its position is gone on the leader, whose journal begins at {step.first}")
         elif isinstance(step, Stop):
             self.stays_out(hosted, reply, step.reason)
         elif isinstance(step, Reread) and self.id not in self.shared.store.cut_off:

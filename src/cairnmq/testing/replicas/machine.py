@@ -22,7 +22,8 @@ class ModelEntry(Struct, frozen=True, gc=False):
 
 class ModelJournal:
     """One replica's journal: entries, how many of them are synced, and the ends that its checkpoint knows. The judge
-    remembers entries below `first`, the disk does not."""
+    remembers entries below `first`, the disk does not. `staged`: an
+    install that is whole, as the entries below its position."""
 
     def __init__(self) -> None:
         self.entries: list[ModelEntry] = []
@@ -32,6 +33,7 @@ class ModelJournal:
         self.split = 0
         self.checkpointed = 0
         self.keep_from = 0  # as the leader told last
+        self.staged: list[ModelEntry] | None = None
 
     @property
     def end(self) -> int:
@@ -39,8 +41,12 @@ class ModelJournal:
         return self.entries[-1].end if self.entries else 0
 
     def history(self) -> EpochHistory:
-        """As recovery finds it."""
+        """As recovery finds it: of the files. Where they begin at the checkpoint, that tells the epoch before them."""
         history = EpochHistory()
+        before = [entry for entry in self.entries if entry.end <= self.first == self.checkpointed]
+        if before:  # where the files begin at the checkpoint, that tells the epoch before them
+            history.begin(before[-1].epoch, self.first - 1)
+            history.extend(self.first)
         for entry in self.entries[self._index(self.first) :]:
             history.begin(entry.epoch, entry.start)
             history.extend(entry.end)
@@ -85,9 +91,31 @@ class ModelJournal:
         del self.entries[random.randint(kept, len(self.entries)) :]
 
     def recover(self) -> None:
-        """Recovery syncs what it found, and splits again what no checkpoint knows."""
+        """An install that is whole is put in place. Recovery syncs what it found, and splits again what no checkpoint
+        knows."""
+        if self.staged is not None:
+            self.entries, self.staged, self.known = self.staged, None, KnownEnds()
+            self.first = self.checkpointed = self.end
         self.synced = self.end
         self.split = self.checkpointed
+
+    def retain(self, first: int, split: int) -> None:
+        """More is in queue logs, and so less in the journal."""
+        self.split = self.checkpointed = max(self.checkpointed, split)
+        self.first = max(self.first, min(first, self.split))
+
+    def lose_journal(self) -> None:
+        """Its disk; queue logs are on another one."""
+        self.entries = [entry for entry in self.entries if entry.end <= self.checkpointed]
+        self.first, self.known, self.synced, self.staged = self.checkpointed, KnownEnds(), self.end, None
+
+    def lose_queue_logs(self) -> None:
+        """What is left of the journal means nothing without them, unless all of it is there."""
+        self.staged = None
+        if self.first:
+            self.entries, self.known = [], KnownEnds()
+        self.first = self.split = self.checkpointed = 0
+        self.synced = self.end
 
 
 class Machine:

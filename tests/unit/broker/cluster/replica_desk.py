@@ -79,6 +79,20 @@ class Cluster:
         return ClusterView(self.revision, 30, journals, self.brokers, self.live)
 
 
+class Installs:
+    """What is wanted of them, written down."""
+
+    def __init__(self, told: list[str]) -> None:
+        self._told = told
+
+    def want(self, copying: JournalCopying, me: Member, record: JournalRecord) -> None:
+        self._told.append(f"is installed from {record.leader.broker if record.leader else None}")
+
+    async def end(self, journal: int) -> None:
+        await asyncio.sleep(0)
+        self._told.append("is not installed")
+
+
 class Desk:
     """A broker, in its part for one replica (`Ports`)."""
 
@@ -92,6 +106,7 @@ class Desk:
         self.time_ms = self.confirmed = 1_000_000
         self.member: Member | None = me
         self.told: list[str] = []
+        self.installer = Installs(self.told)
         self.proposals: list[Proposal] = []
         self.published: list[PublishedEnd] = []
         self.rereads = 0

@@ -125,6 +125,7 @@ class OneBroker:
         await node._loop.close()
         if node._controller is not None:
             await node._controller.close()
+        await replicas.installer.close()
         await replicas.fetchers.close()
         for replica in replicas.by_journal.values():
             await replica.close()
@@ -143,6 +144,7 @@ class OneBroker:
         """Nobody reaches it, and it reaches nobody. The store it does."""
         await self.node._listener.close()
         await self.node._dialer.close()
+        await self.node._installs.close()
 
     def break_links(self) -> None:
         """Of this broker to others. They are opened again at once."""

@@ -202,14 +202,19 @@ async def test_a_cut_below_what_is_folded_starts_the_process_again(caplog: pytes
 
 
 @scenario
-async def test_what_the_leader_has_no_more_is_said(caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_the_leader_has_no_more_is_taken_over_until_another_leads() -> None:
     async with Desk() as desk:
         source = Source()
         await follows(desk, source, LED_BY_B)
         assert desk.copying.follower is not None
         await desk.copying.replied(desk.copying.follower.position(), Gone(500), NOTHING)
-        assert desk.copying.follower is None and desk.state.trouble == OUT
-        assert "gone on the leader" in caplog.text
+        assert desk.copying.follower is None and desk.told[-1] == "is installed from 2"
+        desk.see(LED_BY_B)
+        await asyncio.sleep(0)
+        assert desk.copying.follower is None, "it would take bytes that are lost with the next start"
+        desk.told.clear()
+        await follows(desk, source, replace(LED_BY_B, epoch=22))
+        assert desk.told[:2] == ["is not installed", "follows 2"]
 
 
 @scenario

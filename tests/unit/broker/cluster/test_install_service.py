@@ -1,0 +1,172 @@
+"""What a leader gives to a replica that takes its journal over, and how long it holds it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from msgspec.structs import replace
+
+from cairnmq.broker.cluster import install_service
+from cairnmq.broker.cluster.install_service import HELD_MS, InstallService
+from cairnmq.broker.internal.peer import Peer
+from cairnmq.storage.checkpoint.split_report import Published, QueuePlace
+from cairnmq.wire.internal import (
+    INSTALL,
+    Hello,
+    InstallAsk,
+    InstallBegun,
+    InstallPiece,
+    InstallRefused,
+    InstallRuns,
+)
+from unit.broker.cluster.replica_desk import JOURNAL, RECORD, Desk
+from unit.broker.rig import scenario, until
+
+HELLO = Hello("c", 3, 13, 1, INSTALL, 1, 1, bytes(16))
+
+
+class Bench:
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self.rate = 1 << 40
+        self.service = InstallService(
+            {JOURNAL: desk.replica},
+            desk.store,
+            rate=lambda: self.rate,
+            checkpoint_ms=lambda: 10,
+            now_ms=lambda: desk.time_ms,
+        )
+
+    async def told(self, **fields: int) -> object:
+        ask = replace(InstallAsk(JOURNAL, 3, 13, RECORD.epoch), **fields)
+        answer = await self.service.serve(Peer(HELLO, 1), ask)
+        self.data = b"".join(bytes(part) for part in answer.checked())
+        return answer.told.told
+
+    async def begin(self) -> InstallBegun:
+        begun = await self.told()
+        assert isinstance(begun, InstallBegun), begun
+        return begun
+
+    async def runs(self, begun: InstallBegun, queue: int = 0, offset: int = 0, max_bytes: int = 1 << 20) -> InstallRuns:
+        runs = await self.told(install=begun.install, queue=queue, offset=offset, max_bytes=max_bytes)
+        assert isinstance(runs, InstallRuns), runs
+        return runs
+
+
+@asynccontextmanager
+async def bench() -> AsyncIterator[Bench]:
+    """It leads, alone by now, and three batches of queue 1 are in a checkpoint."""
+    async with Desk() as desk:
+        await desk.lead(replace(RECORD, isr=RECORD.isr[:1]))
+        for _ in range(3):
+            await desk.produced()
+        await until(lambda: desk.state.path.journal.synced == desk.end)
+        await until(lambda: desk.leader.durable_end == desk.end)
+        desk.machine.split()
+        desk.machine.checkpoint()
+        yield Bench(desk)
+
+
+@scenario
+async def test_rows_and_batches_of_a_checkpoint() -> None:
+    async with bench() as one:
+        begun = await one.begin()
+        assert begun.split == one.desk.end and begun.epoch == RECORD.epoch and begun.records == 3
+        assert isinstance(await one.told(install=begun.install, piece=1), InstallPiece) and one.data
+        runs = await one.runs(begun)
+        (run,) = runs.runs
+        assert runs.is_last and (run.queue, run.offset, run.next_offset, run.is_last) == (1, 0, 3, True)
+        assert len(one.data) == run.size > 0
+
+
+@scenario
+async def test_a_batch_comes_whole_however_little_is_asked_for() -> None:
+    async with bench() as one:
+        begun = await one.begin()
+        first = await one.runs(begun, max_bytes=1)
+        assert [(run.next_offset, run.is_last) for run in first.runs] == [(1, False)] and not first.is_last
+        rest = await one.runs(begun, queue=1, offset=1)
+        assert rest.runs[0].offset == 1 and rest.is_last
+
+
+@scenario
+async def test_the_journal_is_held_from_the_checkpoint_on_for_a_time() -> None:
+    async with bench() as one:
+        begun, pins = await one.begin(), one.desk.store.engine.hosting.pins
+        assert pins == {JOURNAL: begun.split}
+        one.desk.time_ms += HELD_MS
+        one.service.expire()
+        assert pins, "it may still ask"
+        await one.runs(begun)
+        one.desk.time_ms += HELD_MS + 1
+        one.service.expire()
+        assert not pins
+        refused = await one.told(install=begun.install)
+        assert isinstance(refused, InstallRefused) and "does not hold it" in refused.reason
+
+
+@scenario
+async def test_a_hold_that_would_fill_the_disk_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(install_service, "HELD_BYTES", -1)
+    async with bench() as one:
+        await one.begin()
+        one.service.expire()
+        assert not one.desk.store.engine.hosting.pins
+
+
+@scenario
+async def test_a_second_install_of_a_broker_takes_the_place_of_the_first() -> None:
+    async with bench() as one:
+        first = await one.begin()
+        second = await one.begin()
+        assert isinstance(await one.told(install=first.install), InstallRefused)
+        assert (await one.runs(second)).is_last
+
+
+@scenario
+async def test_who_does_not_lead_refuses_and_a_leadership_that_ends_lets_go() -> None:
+    async with bench() as one:
+        begun = await one.begin()
+        assert isinstance(await one.told(epoch=RECORD.epoch - 1), InstallRefused)
+        assert isinstance(await one.told(follower=9), InstallRefused)
+        one.desk.see(replace(RECORD, leader=None, epoch=RECORD.epoch + 1))
+        assert isinstance(await one.told(install=begun.install), InstallRefused)
+        one.service.expire()
+        assert not one.desk.store.engine.hosting.pins
+
+
+@scenario
+async def test_a_queue_that_was_deleted_is_told() -> None:
+    async with bench() as one:
+        begun = await one.begin()
+        one.desk.store.engine.drop_queues([1])
+        (run,) = (await one.runs(begun)).runs
+        assert run.is_gone and run.size == 0
+
+
+@scenario
+async def test_a_compacted_queue_that_is_rewritten_meanwhile_begins_again() -> None:
+    async with bench() as one:
+        engine = one.desk.store.engine
+        spec = engine.queues[1].spec
+        engine.configure(replace(spec, config=replace(spec.config, compact=True)))
+        begun = await one.begin()
+        (first,) = (await one.runs(begun, max_bytes=1)).runs
+        place = QueuePlace(1, 3, engine.queues[1].segments_from)
+        engine.on_checkpoint(Published(engine.serial + 1, dict(engine.checkpointed), engine.pack_set.numbers, [place]))
+        (second,) = (await one.runs(begun, queue=1, offset=1)).runs
+        assert second.rewrites != first.rewrites
+
+
+@scenario
+async def test_the_rate_is_held() -> None:
+    async with bench() as one:
+        begun = await one.begin()
+        one.rate = 1000
+        waited = one.service._throttle.wait_ms(0, 1, one.desk.time_ms)
+        await one.runs(begun)
+        after = one.service._throttle.wait_ms(0, 1, one.desk.time_ms)
+        assert waited == 0 and after > 0

@@ -1,0 +1,87 @@
+"""A replica is taken over by another broker, over real links."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cairnmq.storage.checkpoint.checkpoint import load_checkpoint
+from cairnmq.storage.install.install_files import found_installs
+from cairnmq.storage.splitter.splitter import Splitter
+from unit.broker.cluster.rig import ClusterRig, OneBroker, cluster
+from unit.broker.rig import scenario, until
+
+SETTINGS = {"cairn_journal_segment_bytes": "65536", "cairn_journal_retention_bytes": "0"}
+
+
+def split(one: OneBroker) -> None:
+    """All that may be split, and a checkpoint that lets journals go."""
+    engine = one.store.engine
+    splitter = Splitter(
+        next(iter(engine.paths.values())).journal.disk,
+        engine.read_disk,
+        load_checkpoint(engine.read_disk),
+        lambda ids: [engine.queues[each].spec for each in ids if each in engine.queues],
+        journals=engine.paths,
+    )
+    for journal in engine.paths:
+        while done := splitter.split(journal, engine.splittable(journal), 5):
+            engine.on_round(done)
+    engine.on_checkpoint(splitter.checkpoint(5))
+    splitter.close()
+
+
+async def lagging(rig: ClusterRig) -> tuple[int, OneBroker, int]:
+    """A journal, its leader, and a broker that is down and lacks what is gone on the leader."""
+    journal = await rig.journal()
+    leader = await rig.leader(journal)
+    away = next(one.number for one in rig.brokers.values() if one is not leader)
+    await rig.produce(leader, b"before")
+    await rig.drop(away)
+    for number in range(8):
+        await rig.produce(leader, b"%d" % number * 20_000)
+    await until(lambda: leader.replica(journal).leader.durable_end == leader.end(journal))  # type: ignore[union-attr]
+    split(leader)
+    assert leader.store.engine.paths[journal].journal.start > 0
+    return journal, leader, away
+
+
+@pytest.mark.parametrize("wiped", [(), ("journal",), ("queues", "packs", "checkpoints"), ("",)])
+@scenario
+async def test_a_replica_that_lost_its_place_comes_back(tmp_path: Path, wiped: tuple[str, ...]) -> None:
+    async with cluster(tmp_path, **SETTINGS) as rig:
+        journal, leader, away = await lagging(rig)
+        data = leader.data.parent / f"broker{away}"
+        for name in wiped:
+            shutil.rmtree(data / name, ignore_errors=True)
+        one, installed = await rig.start(away), list[int]()
+        while journal not in installed:  # once for each journal
+            await until(lambda one=one: one.restarts > 0)  # type: ignore[misc]
+            assert any("starts again" in (each.state.told_trouble or "") for each in one.replicas.by_journal.values())
+            await rig.stop(away)
+            one = await rig.start(away)
+            installed += one.store.engine.hosting.installed
+        await until(lambda: len(leader.record(journal).isr) == 3)
+        await rig.produce(leader, b"after")
+        await until(lambda: one.end(journal) == leader.end(journal))
+        queue, theirs = rig.queue(one), rig.queue(leader)
+        await until(lambda: queue.end == theirs.end == 10)
+        assert queue.log_start == 0 and queue.state.epochs == theirs.state.epochs
+
+
+@scenario
+async def test_another_leader_ends_it_and_nothing_is_left(tmp_path: Path) -> None:
+    async with cluster(tmp_path, **SETTINGS) as rig:
+        journal, leader, away = await lagging(rig)
+        one = await rig.start(away, follower_replication_throttled_rate="1000")
+        await until(lambda: one.replicas.installer.steps is not None and one.replicas.installer.steps.taken > 0)
+        assert found_installs(one.store.engine.read_disk) == [journal]
+        await until(lambda: one.leadership.installs.get(journal, 0) > 0)
+        assert "being taken over" in (one.replica(journal).state.told_trouble or "")
+        other = next(each for each in rig.brokers.values() if each not in (one, leader))
+        leader.replica(journal).resign()
+        await rig.leader(journal, but=[leader.number])
+        await until(lambda: one.end(journal) == other.end(journal))
+        assert not one.restarts and found_installs(one.store.engine.read_disk) == []
