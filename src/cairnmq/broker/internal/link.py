@@ -13,6 +13,7 @@ from cairnmq.broker.internal.link_timing import LAST_CHANCE_SECONDS, LinkTiming
 from cairnmq.broker.internal.receive_memory import ReceiveMemory
 from cairnmq.wire.internal import (
     ANY_BROKER,
+    CONTROL_IN_FLIGHT_MAX,
     DATA,
     HEADER_BYTES_MAX,
     HELLO_BYTES_MAX,
@@ -29,6 +30,13 @@ from cairnmq.wire.internal import (
 )
 from cairnmq.wire.internal_frames import Frame, FrameParser
 from cairnmq.wire.internal_handshake import NONCE_BYTES, Connecting, Identity, LinkRefused
+from cairnmq.wire.internal_transactions import (
+    KIND_OF,
+    RESPONSE_TO,
+    ControlRequest,
+    ControlResponse,
+    decode_response,
+)
 from cairnmq.wire.primitives import Malformed
 
 _SCRATCH_BYTES = 64 << 10
@@ -88,9 +96,12 @@ class Fetched:
 class _Asked:
     """A request whose response has not arrived."""
 
-    __slots__ = ("buffer", "done", "max_bytes", "timer")
+    __slots__ = ("buffer", "done", "kind", "max_bytes", "timer")
 
-    def __init__(self, done: asyncio.Future[Fetched], max_bytes: int, timer: asyncio.TimerHandle) -> None:
+    def __init__(
+        self, kind: Kind, done: asyncio.Future[Fetched | ControlResponse], max_bytes: int, timer: asyncio.TimerHandle
+    ) -> None:
+        self.kind = kind  # of the response
         self.done = done
         self.max_bytes = max_bytes
         self.timer = timer
@@ -108,7 +119,7 @@ class Link:
         self._memory = ReceiveMemory()
         self._asked: dict[int, _Asked] = {}
         self._next = 1
-        self._places = asyncio.Semaphore(IN_FLIGHT_MAX)
+        self._places = asyncio.Semaphore(IN_FLIGHT_MAX if connecting.purpose == DATA else CONTROL_IN_FLIGHT_MAX)
         self._opened: asyncio.Future[Identity] = self._loop.create_future()
         self.own = own
         self.peer: Identity | None = None
@@ -153,24 +164,39 @@ class Link:
 
     async def fetch(self, request: ReplicaFetch) -> Fetched:
         """Two may be in flight: the other side completes the earlier one at once. A third waits for its turn."""
+        asked = await self._send(Kind.FETCH, Kind.FETCHED, encode(request), request.wait_ms, request.max_bytes)
+        try:
+            fetched = await asked.done
+        except asyncio.CancelledError:
+            # Its place stays taken until the response is there: the other side counts it too.
+            if asked.done.done() and not asked.done.cancelled() and asked.done.exception() is None:
+                late = asked.done.result()
+                assert isinstance(late, Fetched)
+                late.release()
+            raise
+        assert isinstance(fetched, Fetched)
+        return fetched
+
+    async def ask(self, request: ControlRequest) -> ControlResponse:
+        """On a link for control: many may be in flight. They are begun there in the order of these calls."""
+        kind = KIND_OF[type(request)]
+        asked = await self._send(kind, RESPONSE_TO[kind], encode(request), request.wait_ms)
+        response = await asked.done
+        assert not isinstance(response, Fetched)
+        return response
+
+    async def _send(self, kind: Kind, awaits: Kind, header: bytes, wait_ms: int, max_bytes: int = 0) -> _Asked:
         await self._places.acquire()
         if self._socket.is_closed:
             self._places.release()
             raise LinkClosed(self.closed.result())
         correlation = self._next
         self._next = self._next % (_CORRELATIONS - 1) + 1
-        patience = request.wait_ms / 1000 + self._timing.silence_seconds
+        patience = wait_ms / 1000 + self._timing.silence_seconds
         timer = self._loop.call_later(patience, self._look, correlation, self._loop.time())
-        asked = _Asked(self._loop.create_future(), request.max_bytes, timer)
-        self._asked[correlation] = asked
-        self._socket.send(Kind.FETCH, correlation, encode(request))
-        try:
-            return await asked.done
-        except asyncio.CancelledError:
-            # Its place stays taken until the response is there: the other side counts it too.
-            if asked.done.done() and not asked.done.cancelled() and asked.done.exception() is None:
-                asked.done.result().release()
-            raise
+        asked = self._asked[correlation] = _Asked(awaits, self._loop.create_future(), max_bytes, timer)
+        self._socket.send(kind, correlation, header)
+        return asked
 
     def close(self, reason: str) -> None:
         """Requests in flight fail with LinkClosed."""
@@ -193,7 +219,7 @@ class Link:
 
     def _room(self, prefix: Prefix) -> memoryview:
         asked = self._asked.get(prefix.correlation)
-        if asked is None or prefix.kind != Kind.FETCHED:
+        if asked is None or prefix.kind != asked.kind or asked.kind is not Kind.FETCHED:
             raise Malformed(f"{prefix.raw_bytes} raw bytes came that were not asked for")
         if prefix.raw_bytes > asked.max_bytes:
             raise Malformed(f"{prefix.raw_bytes} raw bytes came, {asked.max_bytes} were asked for")
@@ -238,8 +264,15 @@ class Link:
 
     def _fetched(self, frame: Frame) -> None:
         asked = self._asked.get(frame.correlation)
-        if asked is None or frame.kind != Kind.FETCHED:
+        if asked is None or frame.kind != asked.kind:
             raise Malformed(f"a frame of kind {frame.kind} came that was not asked for")
+        if asked.kind is not Kind.FETCHED:
+            response = decode_response(frame.kind, frame.header)
+            del self._asked[frame.correlation]
+            self._finish(asked)
+            if not asked.done.done():
+                asked.done.set_result(response)
+            return
         journals = decode(ReplicaFetched, frame.header).journals
         if sum(told.size for told in journals) != len(frame.raw):
             raise Malformed(f"{len(frame.raw)} raw bytes came, and others were told")
