@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from msgspec.structs import astuple
-
 from cairnmq.decision import Decision, KeyedRecord, Ticket
 from cairnmq.errors import ErrorCode
 from cairnmq.groups import offsets as committed_offsets
@@ -79,7 +77,7 @@ class OffsetCommits:
         if command.producer_id is None:
             return self._pending.commit(OffsetKey(group_id, topic_id, partition), value, self._offsets)
         key = PendingKey(group_id, command.producer_id, topic_id, partition)
-        held = Pending(*astuple(value), command.producer_epoch, command.coordinator_epoch)
+        held = Pending.waiting(value, command.producer_epoch, command.coordinator_epoch)
         return self._pending.hold(key, held, self._offsets)
 
     def end(

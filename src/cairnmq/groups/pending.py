@@ -33,6 +33,12 @@ class Pending(Committed, frozen=True, array_like=True, gc=False):
     producer_epoch: int = -1
     coordinator_epoch: int = -1
 
+    @classmethod
+    def waiting(cls, value: Committed, producer_epoch: int, coordinator_epoch: int) -> Pending:
+        """A position that a client commits inside a transaction."""
+        fields = value.offset, value.leader_epoch, value.metadata, value.commit_ms, value.expire_ms, value.order
+        return cls(*fields, producer_epoch, coordinator_epoch)
+
     def decided(self) -> Committed:
         """As it is stored when its transaction has committed."""
         return Committed(self.offset, self.leader_epoch, self.metadata, self.commit_ms, self.expire_ms, self.order)

@@ -24,6 +24,8 @@ from cairnmq.broker.cluster.metadata_loop import MetadataLoop
 from cairnmq.broker.cluster.removals import Removals
 from cairnmq.broker.cluster.replicas import Replicas
 from cairnmq.broker.cluster.report import report_of
+from cairnmq.broker.cluster.transaction_routes import TransactionRoutes
+from cairnmq.broker.cluster.transaction_service import TransactionService
 from cairnmq.broker.coordination.coordinators import Coordinators
 from cairnmq.broker.internal.dialer import Dialer
 from cairnmq.broker.internal.listener import InternalListener
@@ -40,6 +42,8 @@ from cairnmq.replication.lives import why_remembered
 from cairnmq.replication.records import Member
 from cairnmq.settings.cluster import ClusterConfig
 from cairnmq.storage.api.start import Leader
+from cairnmq.transactions.guards import Guards
+from cairnmq.wire.internal import CONTROL
 from cairnmq.wire.internal_handshake import Identity
 from cairnmq.wire.messages import DescribeJournalsResponse
 
@@ -55,6 +59,10 @@ TRANSACTIONS_REFUSED = (
     "transactions over several brokers are not supported yet; use a producer without transactional.id, or a broker "
     "that is alone"
 )
+
+
+def _no_matter(*what: object) -> None:
+    """The links for data tell who is gone."""
 
 
 def _nobody_can() -> None:
@@ -109,7 +117,15 @@ class ClusterNode:
             must_restart=lambda: self.must_restart(),
         )
         self._dialer = Dialer(self.identity, secret, self._replicas.fetchers.linked, self._refused)
-        self._listener = InternalListener(self.identity, secret, self._replicas.service.serve)
+        self._control = Dialer(self.identity, secret, _no_matter, _no_matter, purpose=CONTROL)
+        guards = Guards()
+        service = TransactionService(store, coordinators, leadership, guards, lambda: catalog.image)
+        self.transactions = TransactionRoutes(
+            service, self._control.links, leadership, coordinators, guards, lambda: catalog.image
+        )
+        leadership.on_lost.add(guards.close_all)
+        coordinators.end_through(self.transactions.write_markers, self.transactions.end_offsets)
+        self._listener = InternalListener(self.identity, secret, self._replicas.service.serve, control=service.serve)
         self._removals = Removals(settings.session_ms)
         self._joined = joined
         self._cluster_id = cluster_id
@@ -188,6 +204,7 @@ class ClusterNode:
             stack.push_async_callback(self._loop.close)
             stack.push_async_callback(self._listener.close)
             stack.push_async_callback(self._replicas.close)
+            stack.push_async_callback(self._control.close)
             stack.push_async_callback(self._dialer.close)  # first, so that no follower waits for a response
             if self._controller is not None:
                 stack.push_async_callback(self._controller.close)
@@ -240,13 +257,13 @@ class ClusterNode:
     def _changed(self, cluster: ClusterImage) -> None:
         self._replicas.see(cluster)
         own = self._leadership.node
-        self._dialer.want(
-            {
-                broker: Address(cluster.brokers[broker].internal_host, cluster.brokers[broker].internal_port)
-                for broker in cluster.view.live
-                if broker != own and broker in cluster.brokers
-            }
-        )
+        peers = {
+            broker: Address(cluster.brokers[broker].internal_host, cluster.brokers[broker].internal_port)
+            for broker in cluster.view.live
+            if broker != own and broker in cluster.brokers
+        }
+        self._dialer.want(peers)
+        self._control.want(peers)
         if self._controller is not None:
             self._controller.look()
 

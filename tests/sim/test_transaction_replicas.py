@@ -1,0 +1,43 @@
+"""Transactions over simulated brokers: they end the same way everywhere, and planted bugs are found."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from cairnmq.testing.replicas.judge import Broken
+from cairnmq.testing.replicas.transaction_world import TransactionWorld
+from sim import transaction_bugs
+
+SEEDS = range(7000, 7024)
+FOUND = {
+    "complete_before_all_markers": 0,
+}
+
+
+@pytest.mark.parametrize("first", SEEDS[::8])
+def test_transactions_end_as_they_were_told(first: int) -> None:
+    met: Counter[str] = Counter()
+    for seed in range(first, first + 8):
+        world = TransactionWorld(seed)
+        world.run()
+        met += world.counts + world.judge.counts
+    for kind in ("commits", "aborts", "markers", "kill"):
+        assert met[kind], f"no world of {first} to {first + 7} met {kind}"
+
+
+def test_a_seed_replays() -> None:
+    runs = []
+    for _ in range(2):
+        world = TransactionWorld(7)
+        world.run()
+        runs.append((world.schedule.events, world.store.revision, world.judge.counts))
+    assert runs[0] == runs[1]
+
+
+@pytest.mark.parametrize(("bug", "seed"), FOUND.items(), ids=FOUND)
+def test_a_planted_bug_is_found(monkeypatch: pytest.MonkeyPatch, bug: str, seed: int) -> None:
+    getattr(transaction_bugs, bug)(monkeypatch)
+    with pytest.raises((Broken, AssertionError)):
+        TransactionWorld(seed).run()
