@@ -78,6 +78,7 @@ class TwoBrokers:
                 ctx.coordinators,
                 guards,
                 lambda ctx=ctx: ctx.catalog.image,  # type: ignore[misc]
+                lambda: None,
             )
             self._routes[id(rig)] = routes
         coordinators, engine = coordinator.ctx.coordinators, coordinator.ctx.store.engine

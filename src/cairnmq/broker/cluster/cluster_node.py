@@ -121,7 +121,13 @@ class ClusterNode:
         guards = Guards()
         service = TransactionService(store, coordinators, leadership, guards, lambda: catalog.image)
         self.transactions = TransactionRoutes(
-            service, self._control.links, leadership, coordinators, guards, lambda: catalog.image
+            service,
+            self._control.links,
+            leadership,
+            coordinators,
+            guards,
+            lambda: catalog.image,
+            lambda: self._changed(self._loop.cluster),
         )
         leadership.on_lost.add(guards.close_all)
         coordinators.end_through(self.transactions.write_markers, self.transactions.end_offsets)
@@ -263,7 +269,7 @@ class ClusterNode:
             if broker != own and broker in cluster.brokers
         }
         self._dialer.want(peers)
-        self._control.want(peers)
+        self._control.want(peers if self.transactions.needs_links else {})
         if self._controller is not None:
             self._controller.look()
 

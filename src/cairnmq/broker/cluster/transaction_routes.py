@@ -52,7 +52,8 @@ class Slotted(Protocol):
 
 
 class TransactionRoutes:
-    """`links`: those for control, by broker."""
+    """`links`: those for control, by broker. `needs_links`: whether any were ever needed; `want_links` is called when
+    that becomes true, so a cluster without transactions has none."""
 
     def __init__(
         self,
@@ -62,13 +63,16 @@ class TransactionRoutes:
         slotted: Slotted,
         guards: Guards,
         image: Callable[[], Image],
+        want_links: Callable[[], None],
     ) -> None:
+        self.needs_links = False
         self.service = service
         self.guards = guards
         self._links = links
         self._leadership = leadership
         self._slotted = slotted
         self._image = image
+        self._want_links = want_links
 
     # --------------------------------------------------------------------------------------------------------- enter
 
@@ -153,6 +157,9 @@ class TransactionRoutes:
             return await self.service.answer(request)
         link = self._links.get(broker)
         if link is None:
+            if not self.needs_links:
+                self.needs_links = True
+                self._want_links()
             return None
         try:
             return await link.ask(request)

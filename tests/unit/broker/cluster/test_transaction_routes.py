@@ -69,6 +69,19 @@ async def test_a_link_that_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @scenario
+async def test_links_are_wanted_once_they_are_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with two_brokers(tmp_path, monkeypatch) as both:
+        routes, wanted = both.routes_of(both.coordinator), list[bool]()
+        monkeypatch.setattr(routes, "_want_links", lambda: wanted.append(routes.needs_links))
+        queue = both.coordinator.queue("a").queue_id
+        assert await routes.write_markers([marker(queue)]) == [OK] and not wanted
+        monkeypatch.setattr(routes, "_links", {})
+        for _ in range(2):
+            assert await routes.write_markers([marker(queue)]) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+        assert wanted == [True]
+
+
+@scenario
 async def test_this_broker_asks_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with two_brokers(tmp_path, monkeypatch) as both:
         leadership = both.coordinator.ctx.leadership
