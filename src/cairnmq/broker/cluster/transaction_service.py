@@ -157,7 +157,11 @@ class TransactionService:
             return coordinator
         self._guards.ended(end.group, Producer(end.producer_id, end.producer_epoch), raised=end.raised)
         limit = EndLimit(end.producer_epoch, end.raised, end.coordinator_epoch)
-        return await coordinator.end_offsets_of(end.group, end.producer_id, end.commit, limit, is_open)
+        try:
+            await coordinator.end_offsets([end.group], end.producer_id, end.commit, limit, is_open)
+        except Fault:
+            return _LATE  # it is asked again, by whoever coordinates the transaction then
+        return ErrorCode.NONE
 
 
 def without_queue(image: Image, queue_id: int) -> ErrorCode:

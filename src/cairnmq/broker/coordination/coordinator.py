@@ -136,28 +136,25 @@ class Coordinator:
         return self._store_offsets(group_id, lambda ticket: self.groups.commits.delete(group_id, places, ticket))
 
     async def end_offsets(
-        self, group_ids: Iterable[str], producer_id: int, commit: bool, limit: EndLimit | None = None
+        self,
+        group_ids: Iterable[str],
+        producer_id: int,
+        commit: bool,
+        limit: EndLimit | None = None,
+        is_open: Callable[[], bool] = lambda: True,
     ) -> None:
         """Offsets that a transaction committed become those of their groups, or are forgotten; raises a Fault if that
-        could not be stored. Some may still be on their way: a group's journal may be slower than its transaction's."""
+        could not be stored. Some may still be on their way: a group's journal may be slower than its transaction's.
+        `is_open`: whether this still counts when all that is on its way is known; it may have come by a closed link."""
         end, groups = self.groups.commits.end, sorted(group_ids)
         for group_id in groups:
             await self._offsets_known(group_id)
+        if not is_open():
+            raise Fault("it came by a link that is closed by now")
         ended = [self._store_offsets(one, partial(end, one, producer_id, commit=commit, limit=limit)) for one in groups]
         for told in [await one for one in ended]:
             if any(told.errors):
                 raise Fault(f"offsets of producer {producer_id} could not be stored")
-
-    async def end_offsets_of(
-        self, group_id: str, producer_id: int, commit: bool, limit: EndLimit, is_open: Callable[[], bool]
-    ) -> ErrorCode:
-        """The same in one group, for a coordinator elsewhere. `is_open`: whether its message still counts when all that
-        is on its way is known."""
-        await self._offsets_known(group_id)
-        if not is_open():
-            return ErrorCode.REQUEST_TIMED_OUT
-        end = partial(self.groups.commits.end, group_id, producer_id, commit=commit, limit=limit)
-        return (await self._store_offsets(group_id, end)).errors[0]
 
     async def delete(self, group_id: str) -> ErrorCode:
         error, decision = self.groups.delete(group_id)

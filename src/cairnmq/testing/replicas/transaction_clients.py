@@ -212,11 +212,7 @@ class TransactionalClient:
         if broker is None or world.random.random() < 0.02:
             return
         lingers = may_linger and world.random.random() < 0.3
-        at = schedule.now_ms + schedule.delay(rarely_ms=400)
-        if lingers:
-            at += world.random.randint(0, 2_500) if world.random.random() < 0.2 else 0
-        else:
-            at = self._arrives[broker] = max(at, self._arrives.get(broker, 0))
+        at = self._arrival(broker, lingers)
 
         def arrive() -> None:
             process = world.shared.processes.get(broker)
@@ -228,3 +224,12 @@ class TransactionalClient:
                 handle(process, lambda answer: schedule.after(schedule.delay(), lambda: hear(answer)))
 
         schedule.after(at - schedule.now_ms, arrive)
+
+    def _arrival(self, broker: int, lingers: bool) -> int:
+        """When a request arrives. Those of one connection keep their order."""
+        schedule, random = self.world.schedule, self.world.random
+        at = schedule.now_ms + schedule.delay(rarely_ms=400)
+        if lingers:
+            return at + (random.randint(0, 2_500) if random.random() < 0.2 else 0)
+        at = self._arrives[broker] = max(at, self._arrives.get(broker, 0))
+        return at

@@ -101,13 +101,13 @@ class TransactionDesk:
         """Every place that has not said that it is done; a broker is sent all that it leads at once."""
         if self.is_closed:
             return
-        slots, journal_of = self.process.journal_of_key, self.process.journal_of_queue
+        shared = self.process.shared
         markers: dict[int, list[Marker]] = {}
         ends: dict[int, list[OffsetsEnd]] = {}
         for queue in sorted(ending.queues):
-            markers.setdefault(journal_of(queue), []).append(self._marker(ending.markers, queue))
+            markers.setdefault(shared.journal_of_queue(queue), []).append(self._marker(ending.markers, queue))
         for group in sorted(ending.groups):
-            ends.setdefault(slots(group), []).append(self._end(ending.markers, group))
+            ends.setdefault(shared.journal_of_key(group), []).append(self._end(ending.markers, group))
         left = len(markers) + len(ends)
 
         def answered() -> None:

@@ -42,6 +42,14 @@ class TransactionShared(Shared):
         self.ids.append(len(self.ids) + 1_000)
         return self.ids[-1]
 
+    def journal_of_queue(self, queue: int) -> int:
+        """Queues take the journals in turn."""
+        return queue % len(self.slots.cycle)
+
+    def journal_of_key(self, key: str) -> int:
+        """Of a group or transactional id."""
+        return self.slots.of(crc32c(key.encode())).journal
+
 
 class Entered(Response, frozen=True, gc=False):
     """What a coordinator says about somebody who asks for a producer."""
@@ -62,14 +70,6 @@ class TransactionProcess(BrokerProcess):
         self.links: ControlLinks[object] = ControlLinks(self)
 
     # --------------------------------------------------------------------------------------------------- what is led
-
-    def journal_of_queue(self, queue: int) -> int:
-        """Queues take the journals in turn."""
-        return queue % len(self.shared.slots.cycle)
-
-    def journal_of_key(self, key: str) -> int:
-        """Of a group or transactional id."""
-        return self.shared.slots.of(crc32c(key.encode())).journal
 
     def lead(self, hosted: Hosted, *args: object) -> None:
         """What the journal means is folded first."""
@@ -96,12 +96,6 @@ class TransactionProcess(BrokerProcess):
         if leader is not None and hosted.number not in self.desks and self.may_load(hosted):
             self.desks[hosted.number] = TransactionDesk(self, hosted.number, leader.epoch)
 
-    def look_at(self, journal: int) -> None:
-        """A request waits at the leader, and there is something now."""
-        hosted = self.hosted.get(journal)
-        if hosted is not None and hosted.follower is not None and self.shared.schedule.random.random() < 0.7:
-            self.ask(hosted, hosted.follower)
-
     def may_load(self, hosted: Hosted) -> bool:
         """The start of the epoch is durable."""
         return hosted.leader is not None and hosted.leader.durable_end > hosted.leader.start
@@ -122,7 +116,7 @@ class TransactionProcess(BrokerProcess):
 
     def desk_of(self, key: str) -> TransactionDesk | None:
         """What coordinates an id here."""
-        journal = self.journal_of_key(key)
+        journal = self.shared.journal_of_key(key)
         desk = self.desks.get(journal)
         return desk if desk is not None and self.may_serve(journal) else None
 
@@ -160,7 +154,7 @@ class TransactionProcess(BrokerProcess):
         self.later(0, lambda: self.moved(hosted))
         for other in self.shared.processes.values():
             if isinstance(other, TransactionProcess) and other is not self:
-                other.later(self.shared.schedule.delay(10), partial(other.look_at, hosted.number))
+                other.later(self.shared.schedule.delay(10), partial(_fetch, other, hosted.number))
 
     # ------------------------------------------------------------------------------------------ what producers ask for
 
@@ -195,7 +189,7 @@ class TransactionProcess(BrokerProcess):
 
     def produce(self, transactional_id: str, batch: Batch, adds: bool, respond: Respond) -> None:  # type: ignore[override]
         """A batch of a transaction. `adds`: of version 2."""
-        journal, producer = self.journal_of_queue(batch.queue), Producer(batch.producer_id, batch.epoch)
+        journal, producer = self.shared.journal_of_queue(batch.queue), Producer(batch.producer_id, batch.epoch)
         state = self.states.get(journal)
         if state is None:
             respond(Response(NOT_LEADER))
@@ -235,7 +229,7 @@ class TransactionProcess(BrokerProcess):
         go_on: Callable[[Entered], None],
     ) -> None:
         """Asks the coordinator on another broker; goes on if nothing has overtaken the answer (R27)."""
-        leader = self.leader_of(self.journal_of_key(asked.transactional_id))
+        leader = self.leader_of(self.shared.journal_of_key(asked.transactional_id))
         if leader is None or leader[0] == self.id:
             respond(Response(AGAIN))
             return
@@ -421,3 +415,10 @@ def _ticket(respond: Respond) -> Callable[[Response | None], None]:
 
 def _told(respond: Respond) -> Callable[[bool], None]:
     return lambda met: respond(Response(OK if met else NOT_LEADER))
+
+
+def _fetch(process: TransactionProcess, journal: int) -> None:
+    """A request of this follower waits at the leader, and there is something now."""
+    hosted = process.hosted.get(journal)
+    if hosted is not None and hosted.follower is not None and process.shared.schedule.random.random() < 0.7:
+        process.ask(hosted, hosted.follower)

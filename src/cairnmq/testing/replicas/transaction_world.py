@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from random import Random
 
 from msgspec.structs import replace
 
@@ -21,6 +22,16 @@ JOURNALS = 3
 QUEUES = 6
 
 
+def drawn(random: Random) -> Shape:
+    """Several journals, and nothing but what is durable. No machine stays away for longer than clients wait."""
+    shape = Shape.draw(random)
+    spite = shape.spite and random.random() < 0.2
+    if random.random() < 0.6:  # so calm that many transactions end; what is late hurts most then
+        calm = Shape(shape.brokers, JOURNALS, 1, (Acks.COMMIT,), *([False] * 10))
+        return replace(calm, kills=True, clean_stops=shape.clean_stops)
+    return replace(shape, journals=JOURNALS, acks=(Acks.COMMIT,), min_isr=1, spite=spite, long_absence=False)
+
+
 class TransactionWorld(ReplicaWorld):
     """The faults of `ReplicaWorld`, under transactional clients instead of its producers."""
 
@@ -34,6 +45,9 @@ class TransactionWorld(ReplicaWorld):
         self.clients: list[TransactionalClient] = []
         self._transactions = 0
         super().__init__(seed)
+        shape = self.shape
+        if not any((shape.power, shape.pauses, shape.cuts, shape.store_away, shape.all_lose_power, shape.damage)):
+            self.waves = 20  # calm
         shared = self.shared
         slots = Slots(100, 24, tuple(range(JOURNALS)))
         self.shared = TransactionShared(
@@ -42,14 +56,7 @@ class TransactionWorld(ReplicaWorld):
         )  # fmt: skip
 
     def _draw(self) -> Shape:
-        """Several journals, and nothing but what is durable. No machine stays away for longer than clients wait."""
-        drawn = super()._draw()
-        spite = drawn.spite and self.random.random() < 0.2
-        if self.random.random() < 0.6:  # so calm that many transactions end; what is late hurts most then
-            calm = Shape(drawn.brokers, JOURNALS, 1, (Acks.COMMIT,), *([False] * 10))
-            self.waves = 20
-            return replace(calm, kills=True, clean_stops=drawn.clean_stops)
-        return replace(drawn, journals=JOURNALS, acks=(Acks.COMMIT,), min_isr=1, spite=spite, long_absence=False)
+        return drawn(self.random)
 
     def start(self, broker: int) -> None:
         """A new process on a machine, after recovery."""
@@ -74,12 +81,10 @@ class TransactionWorld(ReplicaWorld):
 
     def believed_leader(self, place: int | str) -> int | None:
         """The broker that a client asks: mostly the one that leads now."""
-        slots = self.shared.slots
         if self.random.random() < 0.05:
             return self.random.choice(list(self.machines))
-        some = next(iter(self.shared.processes.values()))
-        assert isinstance(some, TransactionProcess) and slots.cycle
-        journal = some.journal_of_queue(place) if isinstance(place, int) else some.journal_of_key(place)
+        shared = self.shared
+        journal = shared.journal_of_queue(place) if isinstance(place, int) else shared.journal_of_key(place)
         leader = self.store.journals[journal].record.leader
         return None if leader is None else leader.broker
 
