@@ -55,11 +55,6 @@ LOOK_SECONDS = 0.02
 SLOTS_SECONDS = 0.5
 SEGMENTS_LEFT = 2  # of journals: with less room on its disk a follower makes producers wait
 
-TRANSACTIONS_REFUSED = (
-    "transactions over several brokers are not supported yet; use a producer without transactional.id, or a broker "
-    "that is alone"
-)
-
 
 def _no_matter(*what: object) -> None:
     """The links for data tell who is gone."""
