@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack
 
 from msgspec import Struct
 
-from cairnmq.broker.cluster.cluster_node import TRANSACTIONS_REFUSED, ClusterNode, Joined
+from cairnmq.broker.cluster.cluster_node import ClusterNode, Joined
 from cairnmq.broker.context import Context, Node
 from cairnmq.broker.coordination.coordinators import Coordinators, Place
 from cairnmq.broker.coordination.offset_purge import OffsetPurges
@@ -83,7 +83,7 @@ def assemble(
         node_id=node.node_id,
         steady=steady,
         wall=wall,
-        transactions_refused=None if joined is None else TRANSACTIONS_REFUSED,
+        transactions_refused=None,
         want_slots=slots_wanted.set,
         may_serve=None if joined is None else leadership.may_answer_alone,
     )
@@ -101,6 +101,7 @@ def assemble(
         node=node,
         leadership=leadership,
         elections=NoElections(node.node_id) if cluster is None else cluster.elections,
+        transactions=None if cluster is None else cluster.transactions,
         cluster_report=None if cluster is None else cluster.report,
         catch_up=None if cluster is None else cluster.catch_up,
         forget_broker=None if cluster is None else cluster.forget,

@@ -12,6 +12,7 @@ from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.types import Caller
 
 if TYPE_CHECKING:
+    from cairnmq.broker.cluster.transaction_routes import TransactionRoutes
     from cairnmq.broker.coordination.coordinators import Coordinators
     from cairnmq.broker.leadership import Elections, Leadership
     from cairnmq.broker.live_catalog import LiveCatalog
@@ -51,14 +52,16 @@ class Served(Protocol):
 
 class Context(Struct, frozen=True, eq=False, kw_only=True):
     """`clock` gives dates. `large_polls`: call these and parked fetches of many partitions respond now.
-    `cluster_report`: what this broker knows of the others. `catch_up`: until it knows what the metadata say now.
-    `forget_broker`: ends the registration of one that is gone. All three are None on one node."""
+    `transactions`: those whose coordinators are elsewhere. `cluster_report`: what this broker knows of the others.
+    `catch_up`: until it knows what the metadata say now. `forget_broker`: ends the registration of one that is gone.
+    All four are None on one node."""
 
     store: Store
     catalog: LiveCatalog
     node: Node
     leadership: Leadership
     elections: Elections
+    transactions: TransactionRoutes | None = None
     cluster_report: Callable[[], DescribeJournalsResponse] | None = None
     catch_up: Callable[[], Awaitable[None]] | None = None
     forget_broker: Callable[[int], Awaitable[Refusal | None]] | None = None

@@ -16,7 +16,7 @@ from cairnmq.groups.group import Group
 from cairnmq.groups.messages import GroupCounts, Limits, State
 from cairnmq.groups.offset_messages import CommittedPlace, OffsetCommit, OffsetDecision, OffsetErrors, Position
 from cairnmq.groups.offsets import Committed, OffsetKey, Offsets
-from cairnmq.groups.pending import PendingKey, PendingOffsets
+from cairnmq.groups.pending import EndLimit, Pending, PendingKey, PendingOffsets
 from cairnmq.groups.subscription import CONSUMER
 
 
@@ -77,12 +77,19 @@ class OffsetCommits:
         if command.producer_id is None:
             return self._pending.commit(OffsetKey(group_id, topic_id, partition), value, self._offsets)
         key = PendingKey(group_id, command.producer_id, topic_id, partition)
-        return self._pending.hold(key, value, self._offsets)
+        held = Pending.waiting(value, command.producer_epoch, command.coordinator_epoch)
+        return self._pending.hold(key, held, self._offsets)
 
-    def end(self, group_id: str, producer_id: int, ticket: Ticket, *, commit: bool) -> OffsetDecision:
-        """What a producer's transaction has committed in a group becomes the group's, or is forgotten."""
+    def end(
+        self, group_id: str, producer_id: int, ticket: Ticket, *, commit: bool, limit: EndLimit | None = None
+    ) -> OffsetDecision:
+        """What a producer's transaction has committed in a group becomes the group's, or is forgotten. `limit`: which
+        of its transactions; the end of an earlier coordinator than the one that admitted them is fenced."""
         out: OffsetDecision = Decision()
-        out.records += self._pending.end(group_id, producer_id, commit=commit, offsets=self._offsets)
+        if limit is not None and self._pending.fences(group_id, producer_id, limit):
+            out.respond(ticket, OffsetErrors([ErrorCode.TRANSACTION_COORDINATOR_FENCED]))
+            return out
+        out.records += self._pending.end(group_id, producer_id, commit=commit, offsets=self._offsets, limit=limit)
         out.respond(ticket, OffsetErrors([ErrorCode.NONE]))
         return out
 

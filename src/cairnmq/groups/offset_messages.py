@@ -24,9 +24,9 @@ class Position(Struct, frozen=True, gc=False):
 class OffsetCommit(Struct, frozen=True):
     """Positions of a group's reader, who may be a member of it.
 
-    `producer_id`: the producer whose transaction decides whether they count; None: they count at once. `retention_ms`:
-    how long they live, if the client says so. `knows_epochs`: the client can tell the epochs of the consumer protocol
-    from generations.
+    `producer_id`: the producer whose transaction decides whether they count; None: they count at once. Its epoch and
+    that of the transaction's coordinator tell later which transaction it was. `retention_ms`: how long they live, if
+    the client says so. `knows_epochs`: the client can tell the epochs of the consumer protocol from generations.
     """
 
     group_id: str
@@ -37,6 +37,8 @@ class OffsetCommit(Struct, frozen=True):
     producer_id: int | None = None
     retention_ms: int = -1
     knows_epochs: bool = True
+    producer_epoch: int = -1
+    coordinator_epoch: int = -1
 
 
 class CommittedPlace(Struct, frozen=True, gc=False):

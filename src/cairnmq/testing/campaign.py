@@ -12,6 +12,7 @@ from cairnmq.testing.replicas.install_world import InstallWorld
 from cairnmq.testing.replicas.lease_world import LeaseWorld
 from cairnmq.testing.replicas.narrow_world import NarrowWorld
 from cairnmq.testing.replicas.stored_world import StoredWorld
+from cairnmq.testing.replicas.transaction_world import TransactionWorld
 from cairnmq.testing.replicas.world import ReplicaWorld
 from cairnmq.testing.sim_coordinators import CoordinatorWorld
 from cairnmq.testing.sim_machine import Tally
@@ -59,6 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
                 NarrowWorld(cluster).run()
                 StoredWorld(cluster).run()
                 clusters += 1
+            TransactionWorld(seed).run()
         except Exception:
             again = f"python -m cairnmq.testing.campaign --seed {seed} --steps {options.steps} --trace"
             print(f"seed {seed} failed after {total.crash_points} good crash points; replay it with\n  {again}")
@@ -73,7 +75,10 @@ def main(arguments: list[str] | None = None) -> int:
             told = spent
             print(so_far, flush=True)
     print(", ".join(f"{getattr(total, field)} {field.replace('_', ' ')}" for field in total.__struct_fields__))
-    print(f"{clusters} clusters of replicas, {clusters} short of room, {clusters} with real storage")
+    print(
+        f"{clusters} clusters of replicas, {clusters} short of room, {clusters} with real storage, "
+        f"{seeds} under transactions"
+    )
     print(f"{so_far}, no violation")
     return 0
 

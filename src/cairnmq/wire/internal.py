@@ -25,6 +25,7 @@ HELLO_BYTES_MAX = 4096  # of a header before the other side has proved that it b
 HEADER_BYTES_MAX = 1 << 20
 RAW_BYTES_MAX = 1 << 27  # of one response: no more may be asked for
 IN_FLIGHT_MAX = 2  # requests of one link
+CONTROL_IN_FLIGHT_MAX = 64  # of one for control
 TEXT_MAX = 1024
 
 DATA, CONTROL, INSTALL = "data", "control", "install"
@@ -51,6 +52,12 @@ class Kind(IntEnum):
     FETCHED = 17
     INSTALL = 24
     INSTALLED = 25
+    ENTER = 32
+    ENTERED = 33
+    MARKERS = 34
+    MARKED = 35
+    END_OFFSETS = 36
+    OFFSETS_ENDED = 37
 
 
 class Failure(IntEnum):

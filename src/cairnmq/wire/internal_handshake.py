@@ -124,6 +124,7 @@ class Connecting:
     def __init__(
         self, own: Identity, secret: bytes | None, number: int, purpose: str, nonce: bytes, to: int = ANY_BROKER
     ) -> None:
+        self.purpose = purpose
         self._own = own
         self._secret = secret
         self._to = to

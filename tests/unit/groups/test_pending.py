@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from cairnmq.decision import KeyedRecord
 from cairnmq.groups.offsets import SPACE, Committed, OffsetKey, Offsets
-from cairnmq.groups.pending import PendingKey, PendingOffsets
+from cairnmq.groups.pending import EndLimit, Pending, PendingKey, PendingOffsets
 
 TOPIC = b"t" * 16
 
@@ -19,9 +21,12 @@ class Store:
         for fact in facts:
             (self.offsets if fact[0] == SPACE else self.pending).apply(fact)
 
-    def hold(self, offset: int, producer: int = 7, now_ms: int = 0) -> None:
+    def hold(
+        self, offset: int, producer: int = 7, now_ms: int = 0, producer_epoch: int = -1, coordinator_epoch: int = -1
+    ) -> None:
         key = PendingKey("g", producer, TOPIC, 0)
-        self.apply([self.pending.hold(key, Committed(offset, commit_ms=now_ms), self.offsets)])
+        value = Pending(offset, commit_ms=now_ms, producer_epoch=producer_epoch, coordinator_epoch=coordinator_epoch)
+        self.apply([self.pending.hold(key, value, self.offsets)])
 
     def commit(self, offset: int, now_ms: int = 0) -> None:
         key = OffsetKey("g", TOPIC, 0)
@@ -80,3 +85,40 @@ def test_without_transactions_nothing_is_counted() -> None:
     store.commit(2)
     present = store.offsets.get("g", TOPIC, 0)
     assert present is not None and present.order == 0
+
+
+def test_an_end_takes_offsets_of_its_transaction_only() -> None:
+    store = Store()
+    store.hold(100, producer_epoch=4)
+    for limit in (EndLimit(3, False, 9), EndLimit(4, True, 9)):
+        assert not store.pending.end("g", 7, commit=True, offsets=store.offsets, limit=limit), "a later one is open"
+    for limit in (EndLimit(4, False, 9), EndLimit(5, True, 9)):
+        facts = store.pending.end("g", 7, commit=True, offsets=store.offsets, limit=limit)
+        assert len(facts) == 2
+    store.apply(facts)
+    found = store.offsets.get("g", TOPIC, 0)
+    assert type(found) is Committed and found.offset == 100
+
+
+def test_an_earlier_coordinator_ends_nothing() -> None:
+    store = Store()
+    store.hold(100, producer_epoch=4, coordinator_epoch=9)
+    assert store.pending.fences("g", 7, EndLimit(4, False, 8))
+    assert not store.pending.end("g", 7, commit=True, offsets=store.offsets, limit=EndLimit(4, False, 8))
+    assert not store.pending.fences("g", 7, EndLimit(4, False, 9))
+    assert store.pending.end("g", 7, commit=True, offsets=store.offsets, limit=EndLimit(4, False, 10))
+
+
+def test_what_earlier_versions_stored_any_end_takes() -> None:
+    store = Store()
+    value = msgspec.msgpack.encode(Committed(100))
+    store.apply([("pending", msgspec.msgpack.encode(PendingKey("g", 7, TOPIC, 0)), value)])
+    assert store.pending.end("g", 7, commit=True, offsets=store.offsets, limit=EndLimit(0, False, 0))
+
+
+def test_earlier_versions_read_what_is_stored_now() -> None:
+    store = Store()
+    key = PendingKey("g", 7, TOPIC, 0)
+    _, _, value = store.pending.hold(key, Pending(100, producer_epoch=4, coordinator_epoch=9), store.offsets)
+    assert value is not None
+    assert msgspec.msgpack.decode(value, type=Committed).offset == 100

@@ -25,6 +25,8 @@ from cairnmq.broker.cluster.metadata_loop import MetadataLoop
 from cairnmq.broker.cluster.removals import Removals
 from cairnmq.broker.cluster.replicas import Replicas
 from cairnmq.broker.cluster.report import report_of
+from cairnmq.broker.cluster.transaction_routes import TransactionRoutes
+from cairnmq.broker.cluster.transaction_service import TransactionService
 from cairnmq.broker.coordination.coordinators import Coordinators
 from cairnmq.broker.internal.dialer import Dialer
 from cairnmq.broker.internal.link import Link
@@ -43,7 +45,8 @@ from cairnmq.replication.records import Member
 from cairnmq.settings.cluster import ClusterConfig
 from cairnmq.storage.api.serving import SEGMENTS_LEFT
 from cairnmq.storage.api.start import Leader
-from cairnmq.wire.internal import INSTALL
+from cairnmq.transactions.guards import Guards
+from cairnmq.wire.internal import CONTROL, INSTALL
 from cairnmq.wire.internal_handshake import Identity
 from cairnmq.wire.messages import DescribeJournalsResponse
 
@@ -53,11 +56,6 @@ HAND_OVER_SECONDS = 10.0
 COPY_SECONDS = 2.0  # for followers that are slow: then what acks=1 promised is what the table says
 LOOK_SECONDS = 0.02
 SLOTS_SECONDS = 0.5
-
-TRANSACTIONS_REFUSED = (
-    "transactions over several brokers are not supported yet; use a producer without transactional.id, or a broker "
-    "that is alone"
-)
 
 
 def _no_news(*_: object) -> None:
@@ -120,8 +118,26 @@ class ClusterNode:
         removals = Removals(settings.session_ms)
         self._dialer = Dialer(self.identity, secret, self._replicas.fetchers.linked, partial(self._refused, removals))
         self._installs = Dialer(self.identity, secret, _no_news, _no_news, purpose=INSTALL)
+        self._control = Dialer(self.identity, secret, _no_news, _no_news, purpose=CONTROL)
+        guards = Guards()
+        service = TransactionService(store, coordinators, leadership, guards, lambda: catalog.image)
+        self.transactions = TransactionRoutes(
+            service,
+            self._control.links,
+            leadership,
+            coordinators,
+            guards,
+            lambda: catalog.image,
+            lambda: self._changed(self._loop.cluster),
+        )
+        leadership.on_lost.add(guards.close_all)
+        coordinators.end_through(self.transactions.write_markers, self.transactions.end_offsets)
         self._listener = InternalListener(
-            self.identity, secret, self._replicas.service.serve, install=self._replicas.installs.serve
+            self.identity,
+            secret,
+            self._replicas.service.serve,
+            install=self._replicas.installs.serve,
+            control=service.serve,
         )
         self._joined = joined
         self._cluster_id = cluster_id
@@ -202,6 +218,7 @@ class ClusterNode:
             stack.push_async_callback(self._listener.close)
             stack.push_async_callback(self._replicas.close)
             stack.push_async_callback(self._installs.close)
+            stack.push_async_callback(self._control.close)
             stack.push_async_callback(self._dialer.close)  # first, so that no follower waits for a response
             if self._controller is not None:
                 stack.push_async_callback(self._controller.close)
@@ -253,7 +270,9 @@ class ClusterNode:
 
     def _changed(self, cluster: ClusterImage) -> None:
         self._replicas.see(cluster)
-        self._dialer.want(self._addresses(cluster))
+        peers = self._addresses(cluster)
+        self._dialer.want(peers)
+        self._control.want(peers if self.transactions.needs_links else {})
         self._want_installs()
         if self._controller is not None:
             self._controller.look()

@@ -29,7 +29,8 @@ class LedCoordinators:
             return
         if replica.number in slots.cycle:
             self._loaded.add(replica.number)
-            self._coordinators.lead(replica.number, leader.epoch, self._store.engine.keyed)
+            unclean_epoch = leader.record.unclean
+            self._coordinators.lead(replica.number, leader.epoch, self._store.engine.keyed, unclean_epoch)
 
     def lost(self, journal: int) -> None:
         """This broker leads the journal no more."""

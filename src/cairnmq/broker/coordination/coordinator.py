@@ -24,6 +24,7 @@ from cairnmq.groups.deadlines import NEVER
 from cairnmq.groups.groups import Groups
 from cairnmq.groups.messages import GroupDecision, Identity, Join, Left, Response, Sync
 from cairnmq.groups.offset_messages import CommittedPlace, OffsetCommit, OffsetDecision, OffsetErrors
+from cairnmq.groups.pending import EndLimit
 from cairnmq.groups.topic_view import NoTopics, TopicView
 
 log = logging.getLogger("cairnmq.broker")
@@ -134,13 +135,23 @@ class Coordinator:
     def delete_offsets(self, group_id: str, places: Sequence[CommittedPlace]) -> Awaitable[OffsetErrors]:
         return self._store_offsets(group_id, lambda ticket: self.groups.commits.delete(group_id, places, ticket))
 
-    async def end_offsets(self, group_ids: Iterable[str], producer_id: int, commit: bool) -> None:
+    async def end_offsets(
+        self,
+        group_ids: Iterable[str],
+        producer_id: int,
+        commit: bool,
+        limit: EndLimit | None = None,
+        is_open: Callable[[], bool] = lambda: True,
+    ) -> None:
         """Offsets that a transaction committed become those of their groups, or are forgotten; raises a Fault if that
-        could not be stored. Some may still be on their way: a group's journal may be slower than its transaction's."""
+        could not be stored. Some may still be on their way: a group's journal may be slower than its transaction's.
+        `is_open`: whether this still counts when all that is on its way is known; it may have come by a closed link."""
         end, groups = self.groups.commits.end, sorted(group_ids)
         for group_id in groups:
             await self._offsets_known(group_id)
-        ended = [self._store_offsets(one, partial(end, one, producer_id, commit=commit)) for one in groups]
+        if not is_open():
+            raise Fault("it came by a link that is closed by now")
+        ended = [self._store_offsets(one, partial(end, one, producer_id, commit=commit, limit=limit)) for one in groups]
         for told in [await one for one in ended]:
             if any(told.errors):
                 raise Fault(f"offsets of producer {producer_id} could not be stored")

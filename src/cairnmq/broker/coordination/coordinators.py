@@ -11,14 +11,17 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
+from msgspec.structs import replace
+
 from cairnmq.broker.coordination.coordinator import Coordinator
 from cairnmq.broker.coordination.journal_coordinator import Facts, JournalCoordinator, Surroundings, Topics
 from cairnmq.broker.coordination.offset_purge import OffsetPurges
-from cairnmq.broker.coordination.transaction_coordinator import TransactionCoordinator
+from cairnmq.broker.coordination.transaction_coordinator import EndOffsets, StoreMarkers, TransactionCoordinator
 from cairnmq.broker.memory_budget import Tally
 from cairnmq.codec.crc32c import crc32c
 from cairnmq.errors import ErrorCode, Fault
 from cairnmq.groups.groups import Listed
+from cairnmq.groups.pending import EndLimit
 from cairnmq.transactions.messages import Filter
 from cairnmq.transactions.record import TransactionRecord
 
@@ -70,7 +73,7 @@ class Coordinators:
         may_serve: Callable[[int], bool] | None = None,
     ) -> None:
         self.transactions_refused = transactions_refused
-        self._around = Surroundings(topics, store, self.end_offsets, steady, wall)
+        self._around = Surroundings(topics, store, store.write_markers, self.end_offsets, steady, wall)
         self._places = places
         self._purges = purges
         self._node_id = node_id
@@ -85,12 +88,12 @@ class Coordinators:
 
     # ------------------------------------------------------------------------------------------------------ journals
 
-    def lead(self, journal: int, epoch: int, keyed: Mapping[tuple[str, bytes], bytes]) -> None:
+    def lead(self, journal: int, epoch: int, keyed: Mapping[tuple[str, bytes], bytes], unclean_epoch: int = 0) -> None:
         """This broker leads a journal with slots, and nothing of what it holds can be taken back: what its keyed facts
-        say is served, and time counts for it."""
+        say is served, and time counts for it. `unclean_epoch`: the last one whose leader may have lacked something."""
         self.drop(journal)
         topics = self._around.topics
-        one = JournalCoordinator.load(journal, epoch, keyed, self._around, lambda: self._others(journal))
+        one = JournalCoordinator.load(journal, epoch, keyed, self._around, lambda: self._others(journal), unclean_epoch)
         self._loaded[journal] = one
         slots = topics.image.slots
         is_sole = slots is not None and set(slots.cycle) == {journal} and self._may_serve is None
@@ -100,6 +103,11 @@ class Coordinators:
         if self._running:
             one.purge.start(topics.topic_ids)
             one.start(topics)
+
+    def end_through(self, write_markers: StoreMarkers, end_offsets: EndOffsets) -> None:
+        """In a cluster queues and groups of transactions may be led elsewhere. Before anything is loaded."""
+        assert not self._loaded, "what is loaded ends its transactions here"
+        self._around = replace(self._around, write_markers=write_markers, end_offsets=end_offsets)
 
     def drop(self, journal: int) -> None:
         """It does not lead the journal any more: whoever waits looks for the coordinator again, and nothing that was
@@ -233,7 +241,9 @@ class Coordinators:
                 return code
         return ErrorCode.NONE
 
-    async def end_offsets(self, group_ids: Iterable[str], producer_id: int, commit: bool) -> None:
+    async def end_offsets(
+        self, group_ids: Iterable[str], producer_id: int, commit: bool, limit: EndLimit | None = None
+    ) -> None:
         """Offsets of a transaction in groups of any journal; raises a Fault if some could not be ended. Waits for all,
         also if one fails: the next try would meet those that are still on their way."""
         by_coordinator: dict[Coordinator, list[str]] = {}
@@ -242,7 +252,7 @@ class Coordinators:
             if isinstance(coordinator, ErrorCode):
                 raise Fault(f"group {group_id}: {coordinator.name}: {self.why(coordinator)}")
             by_coordinator.setdefault(coordinator, []).append(group_id)
-        ends = [each.end_offsets(ids, producer_id, commit) for each, ids in by_coordinator.items()]
+        ends = [each.end_offsets(ids, producer_id, commit, limit) for each, ids in by_coordinator.items()]
         for told in await asyncio.gather(*ends, return_exceptions=True):
             if told is not None:
                 raise told

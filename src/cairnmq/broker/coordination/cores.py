@@ -45,11 +45,12 @@ class Cores(Struct, frozen=True, eq=False):
         slots: Slots,
         journal: int | None = None,
         epoch: int,
+        unclean_epoch: int = 0,
         group_limits: GroupLimits,
         transaction_limits: TransactionLimits,
     ) -> Cores:
         """Of the slots in one journal, from the keyed facts that are stored. `put` stores new ones in `slots`, `epoch`
-        is the one under which the journal is led."""
+        is the one under which the journal is led, `unclean_epoch` the last one whose leader may have lacked facts."""
         stored: defaultdict[str, list[tuple[bytes, bytes]]] = defaultdict(list)
         for (space, key), value in _facts_in(keyed, slots, journal):
             stored[space].append((key, value))
@@ -62,7 +63,7 @@ class Cores(Struct, frozen=True, eq=False):
             transaction_limits,
             epoch=epoch,
             # A repair of the checkpoint is a loss without an epoch: it keeps no record that may be too old.
-            lost_epoch=max((int(key) for key, _ in stored[LOSSES] if key.isdigit()), default=-1),
+            lost_epoch=max(unclean_epoch - 1, *(int(key) for key, _ in stored[LOSSES] if key.isdigit()), -1),
         )
 
         def apply(fact: KeyedRecord) -> None:

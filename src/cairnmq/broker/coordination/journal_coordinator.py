@@ -12,7 +12,7 @@ from cairnmq.broker.coordination.coordinator import Coordinator
 from cairnmq.broker.coordination.cores import Cores, group_limits, transaction_limits
 from cairnmq.broker.coordination.fact_log import FactLog, Stored
 from cairnmq.broker.coordination.offset_purge import OffsetPurge
-from cairnmq.broker.coordination.transaction_coordinator import EndOffsets, TransactionCoordinator
+from cairnmq.broker.coordination.transaction_coordinator import EndOffsets, StoreMarkers, TransactionCoordinator
 from cairnmq.decision import KeyedRecord
 from cairnmq.errors import ErrorCode
 from cairnmq.groups.messages import GroupCounts
@@ -47,11 +47,12 @@ class Facts(Protocol):
 
 
 class Surroundings(Struct, frozen=True, eq=False):
-    """What coordinators of all journals share. `steady` is for time limits, `wall` gives dates. `end_offsets`: of
-    groups in any journal."""
+    """What coordinators of all journals share. `steady` is for time limits, `wall` gives dates. `write_markers` and
+    `end_offsets`: for queues and groups in any journal."""
 
     topics: Topics
     store: Facts
+    write_markers: StoreMarkers
     end_offsets: EndOffsets
     steady: Callable[[], int]
     wall: Callable[[], int]
@@ -73,9 +74,10 @@ class JournalCoordinator(Struct, frozen=True, eq=False, weakref=True):
         keyed: Mapping[tuple[str, bytes], bytes],
         around: Surroundings,
         others: Callable[[], Iterable[JournalCoordinator]],
+        unclean_epoch: int = 0,
     ) -> JournalCoordinator:
         """From the keyed facts of the journal, or of more: only those of its slots count. `others`: of this broker,
-        with which it shares the limits."""
+        with which it shares the limits. `unclean_epoch`: facts of earlier epochs may be older than what was told."""
         topics, config, slots = around.topics, around.topics.config, around.topics.image.slots
         assert slots is not None, "a cluster without slots has no coordinators"
         cores = Cores.load(
@@ -85,6 +87,7 @@ class JournalCoordinator(Struct, frozen=True, eq=False, weakref=True):
             journal=journal,
             epoch=epoch,
             group_limits=replace(group_limits(config), elsewhere=lambda: _groups_of(others())),
+            unclean_epoch=unclean_epoch,
             transaction_limits=replace(transaction_limits(config), elsewhere=lambda: _ids_of(others())),
         )
         return cls(
@@ -93,7 +96,7 @@ class JournalCoordinator(Struct, frozen=True, eq=False, weakref=True):
             TransactionCoordinator(
                 cores.transactions,
                 cores.facts,
-                write_markers=around.store.write_markers,
+                write_markers=around.write_markers,
                 end_offsets=around.end_offsets,
                 next_producer_id=topics.next_producer_id,
                 clock=around.steady,

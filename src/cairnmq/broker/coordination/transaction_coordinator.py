@@ -14,7 +14,9 @@ from cairnmq.broker.clocks import ExpiryClock
 from cairnmq.broker.coordination.fact_log import FactLog
 from cairnmq.broker.coordination.ordered_writes import OrderedWrites
 from cairnmq.errors import ErrorCode, Fault
+from cairnmq.groups.pending import EndLimit
 from cairnmq.storage.api.serving import Marker
+from cairnmq.transactions.ending import DONE, Ending
 from cairnmq.transactions.messages import Add, End, Init, Producer, Response, TransactionDecision, WriteMarkers
 from cairnmq.transactions.record import NO_ID
 from cairnmq.transactions.transactions import Transactions
@@ -22,12 +24,14 @@ from cairnmq.transactions.transactions import Transactions
 log = logging.getLogger("cairnmq.broker")
 
 RETRY_SECONDS = 1.0
+AGAIN_SECONDS = 0.05
 CLOSE_SECONDS = 5.0
 EVEN_MS = 60_000  # a wall clock that has run evenly for so long tells since when transactions have been open
 
 Deliver = Callable[[Response | None], None]  # None: what the answer rests on could not be stored
 StoreMarkers = Callable[[Sequence[Marker]], Awaitable[Sequence[ErrorCode]]]
-EndOffsets = Callable[[frozenset[str], int, bool], Awaitable[None]]  # groups, producer id, whether it commits
+# Groups, producer id, whether it commits, which of its transactions; an error for each group, None if all are done.
+EndOffsets = Callable[[Sequence[str], int, bool, EndLimit], Awaitable[Sequence[ErrorCode] | None]]
 
 
 class TransactionCoordinator:
@@ -52,7 +56,7 @@ class TransactionCoordinator:
         self._next_producer_id = next_producer_id
         self._clock = clock
         self._wall = wall
-        self._epoch = epoch
+        self.epoch = epoch
         self._writes: OrderedWrites[Response, WriteMarkers] = OrderedWrites(
             "transactional id", facts, self._put_back, self._begin
         )
@@ -194,40 +198,48 @@ class TransactionCoordinator:
             await asyncio.sleep(pause)
             if self._closing:
                 return
+        ending, pause = Ending(markers), AGAIN_SECONDS
         while True:
             try:
-                codes = await self._settled(markers)
-                break
+                await self._ask_for(ending)
             except Fault as fault:
                 log.error("transactional id %s: markers: %s", markers.transactional_id, fault)
-                if self._closing:
-                    return
-                await asyncio.sleep(RETRY_SECONDS)
-        for code in {code for code in codes if code}:
+                pause = RETRY_SECONDS
+            if ending.is_done:
+                break
+            if self._closing:
+                return
+            await asyncio.sleep(pause)  # another broker leads, or nobody does at the moment
+            pause = min(pause * 2, RETRY_SECONDS)
+        for code in ending.refused & DONE:
             # Somebody with a later epoch has ended it there: nothing of this transaction is open any more.
             log.warning("transactional id %s: a queue refused a marker: %s", markers.transactional_id, code.name)
         self._carry_out(markers.transactional_id, self.core.written(markers, self._now()))
 
-    async def _settled(self, markers: WriteMarkers) -> Sequence[ErrorCode]:
+    async def _ask_for(self, ending: Ending) -> None:
         """Waits for markers and offsets, also if the others failed: offsets that are still on their way would be stored
         by the next try again, over what was committed since."""
+        what, markers, groups = ending.markers, self._of_queues(ending), sorted(ending.groups)
+        limit = EndLimit(what.producer.epoch, what.raised, self.epoch)
         codes, ended = await asyncio.gather(
-            self._write_markers(self._of_queues(markers)),
-            self._end_offsets(markers.groups, markers.producer.producer_id, markers.commit),
+            self._write_markers(markers),
+            self._end_offsets(groups, what.producer.producer_id, what.commit, limit),
             return_exceptions=True,
         )
         if isinstance(codes, BaseException):
             raise codes
+        ending.told_of_queues((marker.queue_id, code) for marker, code in zip(markers, codes, strict=True))
         if isinstance(ended, BaseException):
             raise ended
-        return codes
+        told = [ErrorCode.NONE] * len(groups) if ended is None else ended
+        ending.told_of_groups(zip(groups, told, strict=True))
 
-    def _of_queues(self, markers: WriteMarkers) -> list[Marker]:
-        version = 2 if markers.raised else 1
-        producer = markers.producer
+    def _of_queues(self, ending: Ending) -> list[Marker]:
+        what = ending.markers
+        producer, version = what.producer, 2 if what.raised else 1
         return [
-            Marker(queue_id, producer.producer_id, producer.epoch, markers.commit, self._epoch, version)
-            for queue_id in sorted(markers.queues)
+            Marker(queue_id, producer.producer_id, producer.epoch, what.commit, self.epoch, version)
+            for queue_id in sorted(ending.queues)
         ]
 
     # --------------------------------------------------------------------------------------------------------- time

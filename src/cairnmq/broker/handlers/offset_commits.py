@@ -5,7 +5,7 @@ Versions end here: `groups` decides about positions and knows nothing of what ol
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from msgspec.structs import replace
@@ -14,6 +14,7 @@ from cairnmq.errors import ErrorCode
 from cairnmq.groups.offset_messages import OffsetCommit, Position
 from cairnmq.transactions.messages import Add, Producer
 from cairnmq.wire.framing import RequestHeader
+from cairnmq.wire.internal_transactions import Enter
 from cairnmq.wire.messages import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -22,6 +23,7 @@ from cairnmq.wire.messages import (
 )
 
 if TYPE_CHECKING:
+    from cairnmq.broker.cluster.transaction_routes import TransactionRoutes
     from cairnmq.broker.context import Context
     from cairnmq.broker.coordination.coordinator import Coordinator
     from cairnmq.broker.coordination.transaction_coordinator import TransactionCoordinator
@@ -33,6 +35,12 @@ _BY_ID_FROM = 10
 # Of TxnOffsetCommit.
 _ABORTABLE_FROM = 4
 _ADDS_GROUP_FROM = 5
+_ASKED_IN_VAIN = (
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.REQUEST_TIMED_OUT,
+)
 _AS_OFFSET_COMMIT_FROM = 6  # topics by their ids, and the errors of OffsetCommit (KIP-1319)
 
 
@@ -86,21 +94,81 @@ async def commit_in_transaction(
         request.group_instance_id,
         request.generation_id_or_member_epoch,
         producer_id=request.producer_id,
+        producer_epoch=request.producer_epoch,
     )
     coordinator = ctx.coordinators.of_group(request.group_id)
     transactions = ctx.coordinators.of_transaction(request.transactional_id)
-    if isinstance(transactions, ErrorCode):
+    routes = ctx.transactions if transactions is ErrorCode.NOT_COORDINATOR else None
+    if isinstance(transactions, ErrorCode) and routes is None:
         return _refused_in_transaction(ctx, version, request, transactions)
     if isinstance(coordinator, ErrorCode):
         return _refused_in_transaction(ctx, version, request, coordinator)
+    if isinstance(transactions, ErrorCode):
+        assert routes is not None
+        return await _commit_asked(ctx, routes, coordinator, version, request, command)
     refused = await _admission(coordinator, transactions, version, request, command)
+    command = replace(command, coordinator_epoch=transactions.epoch)
+    return await _stored(ctx, coordinator, version, request, command, refused)
+
+
+async def _commit_asked(
+    ctx: Context,
+    routes: TransactionRoutes,
+    coordinator: Coordinator,
+    version: int,
+    request: TxnOffsetCommitRequest,
+    command: OffsetCommit,
+) -> TxnOffsetCommitResponse:
+    """The transaction's coordinator is another broker. Nothing may overtake its answer until this is decided (R27)."""
+    error = _malformed(request) or coordinator.commit_error(command)
+    if error:
+        return await _stored(ctx, coordinator, version, request, command, _understood(error, version))
+    guard = routes.guards.open(request.group_id, Producer(request.producer_id, request.producer_epoch))
+    question = Enter(
+        request.transactional_id,
+        max(request.producer_id, 0),
+        max(request.producer_epoch, -1),
+        version >= _ADDS_GROUP_FROM,
+        groups=[request.group_id],
+    )
+    try:
+        answer = await routes.enter(question)
+        error = ErrorCode(answer.error or (answer.errors[0] if answer.errors else 0))
+        if error in _ASKED_IN_VAIN or not guard.is_open:
+            error = ErrorCode.CONCURRENT_TRANSACTIONS  # of those that are asked again, the one that all clients know
+        error = error or coordinator.commit_error(command)
+        command = replace(command, coordinator_epoch=answer.coordinator_epoch)
+        storing = _stored(ctx, coordinator, version, request, command, _understood(error, version))
+    finally:
+        routes.guards.done(guard)
+    return await storing
+
+
+def _stored(
+    ctx: Context,
+    coordinator: Coordinator,
+    version: int,
+    request: TxnOffsetCommitRequest,
+    command: OffsetCommit,
+    refused: ErrorCode,
+) -> Awaitable[TxnOffsetCommitResponse]:
+    """Decides in this turn of the loop; the response comes when it is stored."""
     topics, positions, rows = _split_in_transaction(ctx, version, request)
-    errors: Sequence[ErrorCode] = [refused] * len(rows)
-    if not refused:
-        errors = (await coordinator.commit(replace(command, positions=positions))).errors
-    for row, error in zip(rows, errors, strict=True):
-        row.error_code = error
-    return TxnOffsetCommitResponse(topics=topics)
+    storing = None if refused else coordinator.commit(replace(command, positions=positions))
+
+    async def respond() -> TxnOffsetCommitResponse:
+        errors: Sequence[ErrorCode] = [refused] * len(rows) if storing is None else (await storing).errors
+        for row, error in zip(rows, errors, strict=True):
+            row.error_code = error
+        return TxnOffsetCommitResponse(topics=topics)
+
+    return respond()
+
+
+def _malformed(request: TxnOffsetCommitRequest) -> ErrorCode:
+    if not request.transactional_id:
+        return ErrorCode.INVALID_REQUEST
+    return ErrorCode.NONE if request.group_id else ErrorCode.INVALID_GROUP_ID
 
 
 def _refused_in_transaction(
@@ -174,10 +242,8 @@ async def _admission(
     command: OffsetCommit,
 ) -> ErrorCode:
     """Whether this producer may commit offsets of this group, and this member; holds for this turn of the loop."""
-    if not request.transactional_id:
-        return ErrorCode.INVALID_REQUEST
-    if not request.group_id:
-        return ErrorCode.INVALID_GROUP_ID
+    if malformed := _malformed(request):
+        return malformed
     producer = Producer(request.producer_id, request.producer_epoch)
     error = coordinator.commit_error(command)
     if version >= _ADDS_GROUP_FROM and not error:

@@ -12,6 +12,7 @@ from cairnmq.broker.requests.deadlines import Deadlines
 from cairnmq.broker.requests.produce_acks import ALL, ProduceAcks
 from cairnmq.broker.requests.queue_lookup import NO_PARTITION, find_queue, live_queues
 from cairnmq.broker.requests.reply import CloseConnection, Outcome, Reply
+from cairnmq.broker.requests.transaction_entry import TransactionEntry
 from cairnmq.broker.requests.unknown_topics import UnknownTopics
 from cairnmq.codec.batch import CODEC_MASK, HEADER_SIZE, TRANSACTIONAL_BIT, BatchHeader, read_header
 from cairnmq.codec.compression import CodecMissing, Undecodable
@@ -64,13 +65,11 @@ class ProduceHandler:
         produce = _Produce(ctx, header.api_version, request, self.deadlines)
         if request.acks not in (ALL, 0, 1):
             return produce.refuse(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}; 0, 1 or -1 (all)")
-        if request.transactional_id is not None and header.api_version >= EPOCH_PER_TRANSACTION_SINCE:
-            return produce.enter(request.transactional_id)
         catch_up = ctx.catch_up
         if catch_up is not None and (produce.has_unknown or self.unknown.holds(produce.topics)):
-            self.unknown.wait(produce.topics(), catch_up, produce.begin_later)
+            self.unknown.wait(produce.topics(), catch_up, produce.start_later)
             return produce.reply
-        return produce.begin()
+        return produce.start()
 
 
 class _Produce:
@@ -78,6 +77,7 @@ class _Produce:
 
     __slots__ = (
         "ctx", "version", "request", "has_unknown", "queues", "terms", "reply", "acks", "keyless", "unnamed", "room",
+        "entry",
     )  # fmt: skip
 
     def __init__(self, ctx: Context, version: int, request: ProduceRequest, deadlines: Deadlines) -> None:
@@ -85,6 +85,7 @@ class _Produce:
         self.version = version
         self.request = request
         self.has_unknown = False
+        self.entry: TransactionEntry | None = None  # if its coordinator is another broker
         self.terms = ctx.leadership.terms
         self.queues = [self._queues_of(topic) for topic in request.topic_data]
         self.reply = Reply()
@@ -138,8 +139,15 @@ class _Produce:
         unpacking.run(self._queue_ids(), look, go_on)
         return self.reply
 
-    def begin_later(self) -> None:
-        self._resume(self.begin)
+    def start_later(self) -> None:
+        self._resume(self.start)
+
+    def start(self) -> Outcome:
+        """Batches of a transaction may have to be asked about first."""
+        transactional_id, adds = self.request.transactional_id, self.version >= EPOCH_PER_TRANSACTION_SINCE
+        if transactional_id is not None and (adds or self.ctx.transactions is not None):
+            return self.enter(transactional_id, adds=adds)
+        return self.begin()
 
     def topics(self) -> set[str | bytes]:
         """As the request names them."""
@@ -171,11 +179,11 @@ class _Produce:
                 return self.reply
         return self._append()
 
-    def enter(self, transactional_id: str) -> Outcome:
+    def enter(self, transactional_id: str, *, adds: bool) -> Outcome:
         """From transaction version 2 on the broker adds queues to the transaction: durably, before it stages anything.
         Requests of one transactional id keep their order, also those that add nothing."""
         producer: Producer | None = None
-        queues: set[int] = set()
+        queues: dict[int, Queue] = {}
         for topic, of_topic in zip(self.request.topic_data, self.queues, strict=True):
             for data, queue in zip(topic.partition_data, of_topic, strict=True):
                 if isinstance(queue, Refusal) or not isinstance(data.records, memoryview):
@@ -184,22 +192,32 @@ class _Produce:
                     header = read_header(data.records)
                     if header.attributes & TRANSACTIONAL_BIT:
                         producer = producer or Producer(header.producer_id, header.producer_epoch)
-                        queues.add(queue.queue_id)
+                        queues[queue.queue_id] = queue
         if producer is None:
             return self.begin()
 
         def entered(answer: Response | None) -> None:
-            self._resume(partial(self._entered, transactional_id, answer))
+            code = ErrorCode.COORDINATOR_NOT_AVAILABLE if answer is None else answer.error
+            self._resume(partial(self._entered, transactional_id, code))
 
-        transactions = self.ctx.coordinators.of_transaction(transactional_id)
+        transactions, routes = self.ctx.coordinators.of_transaction(transactional_id), self.ctx.transactions
+        if transactions is ErrorCode.NOT_COORDINATOR and routes is not None:
+            self.entry = TransactionEntry(routes, transactional_id, producer, queues.values(), adds=adds)
+            if not self.entry.asks:
+                return self.begin()
+            self.entry.ask(lambda code: self._resume(partial(self._entered, transactional_id, code)))
+            return self.reply
         if isinstance(transactions, ErrorCode):
             return self.refuse(for_producers(transactions), self.ctx.coordinators.why(transactions))
+        if not adds:
+            return self.begin()
         transactions.add(Add(transactional_id, producer, queues), entered)
         return self.reply
 
-    def _entered(self, transactional_id: str, answer: Response | None) -> Outcome:
-        code = ErrorCode.COORDINATOR_NOT_AVAILABLE if answer is None else answer.error
+    def _entered(self, transactional_id: str, code: ErrorCode) -> Outcome:
         if code:
+            if self.entry is not None:
+                self.entry.done()
             code = _known(code, self.version)
             return self.refuse(code, f"transactional id {transactional_id}: {code.name}")
         return self.begin()
@@ -256,6 +274,8 @@ class _Produce:
             acks.response.responses.append(
                 TopicResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=responses)
             )
+        if self.entry is not None:
+            self.entry.done()
         if self.request.acks == 0 and failure is not None:
             raise CloseConnection(f"acks=0 and {failure.code.name}: {failure.message}")
         return acks.wait()
@@ -319,7 +339,10 @@ class _Produce:
         refused = self.ctx.coordinators.transactions_refused
         if refused is not None:
             return Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, refused)
-        admitted = self.ctx.admits_transaction(transactional_id, pid, epoch, queue.queue_id)
+        if self.entry is not None:
+            admitted = self.entry.verdict(queue, Producer(pid, epoch))
+        else:
+            admitted = self.ctx.admits_transaction(transactional_id, pid, epoch, queue.queue_id)
         if code := _known(admitted, self.version):
             return Refusal(code, f"transactional id {transactional_id}, producer {pid}/{epoch}: {code.name}")
         if self.version >= EPOCH_PER_TRANSACTION_SINCE and header.base_sequence and pid not in queue.state.producers:

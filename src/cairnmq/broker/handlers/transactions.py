@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from cairnmq.broker.requests.queue_lookup import find_queue
 from cairnmq.errors import ErrorCode, Fault, Refusal
-from cairnmq.storage.api.serving import Marker
+from cairnmq.storage.api.serving import Marker, Queue
 from cairnmq.transactions.messages import Add, End, Producer
 from cairnmq.wire.framing import RequestHeader
 from cairnmq.wire.messages import (
@@ -167,6 +167,8 @@ async def write_markers(
                 answers.append(answer)
                 if isinstance(queue, Refusal):
                     answer.error_code = queue.code
+                elif ctx.transactions is not None and asked.coordinator_epoch > _heard(queue, asked.producer_id):
+                    answer.error_code = ErrorCode.TRANSACTION_COORDINATOR_FENCED  # it would fence the coordinator
                 else:
                     ended.append(answer)
                     markers.append(
@@ -183,10 +185,20 @@ async def write_markers(
                 WriteTxnMarkersResponse.WritableTxnMarkerTopicResult(name=asked_topic.name, partitions=answers)
             )
         results.append(WriteTxnMarkersResponse.WritableTxnMarkerResult(producer_id=asked.producer_id, topics=topics))
-    try:
-        codes = await ctx.store.write_markers(markers)
-    except Fault:
-        codes = [ErrorCode.KAFKA_STORAGE_ERROR] * len(markers)
+    codes: Sequence[ErrorCode]
+    if ctx.transactions is not None:
+        codes = await ctx.transactions.service.write_led(markers)
+    else:
+        try:
+            codes = await ctx.store.write_markers(markers)
+        except Fault:
+            codes = [ErrorCode.KAFKA_STORAGE_ERROR] * len(markers)
     for answer, code in zip(ended, codes, strict=True):
         answer.error_code = code
     return WriteTxnMarkersResponse(markers=results)
+
+
+def _heard(queue: Queue, producer_id: int) -> int:
+    """The latest coordinator's epoch that a queue knows of a producer. Coordinators elsewhere may have later ones."""
+    row = queue.state.producers.get(producer_id)
+    return max(row.coordinator_epoch, 0) if row is not None else 0

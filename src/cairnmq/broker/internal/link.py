@@ -12,9 +12,10 @@ from msgspec import Struct
 from cairnmq.broker.internal.frame_socket import FrameSocket, tune
 from cairnmq.broker.internal.link_timing import LAST_CHANCE_SECONDS, LinkTiming
 from cairnmq.broker.internal.receive_memory import ReceiveMemory
-from cairnmq.broker.internal.received import Fetched, Installed, Received
+from cairnmq.broker.internal.received import Answered, Fetched, Installed, Received
 from cairnmq.wire.internal import (
     ANY_BROKER,
+    CONTROL_IN_FLIGHT_MAX,
     DATA,
     HEADER_BYTES_MAX,
     HELLO_BYTES_MAX,
@@ -33,6 +34,13 @@ from cairnmq.wire.internal import (
 )
 from cairnmq.wire.internal_frames import Frame, FrameParser
 from cairnmq.wire.internal_handshake import NONCE_BYTES, Connecting, Identity, LinkRefused
+from cairnmq.wire.internal_transactions import (
+    KIND_OF,
+    RESPONSE_TO,
+    ControlRequest,
+    ControlResponse,
+    decode_response,
+)
 from cairnmq.wire.primitives import Malformed
 
 _SCRATCH_BYTES = 64 << 10
@@ -75,7 +83,7 @@ class Link:
         self._memory = ReceiveMemory()
         self._asked: dict[int, _Asked] = {}
         self._next = 1
-        self._places = asyncio.Semaphore(IN_FLIGHT_MAX)
+        self._places = asyncio.Semaphore(IN_FLIGHT_MAX if connecting.purpose == DATA else CONTROL_IN_FLIGHT_MAX)
         self._opened: asyncio.Future[Identity] = self._loop.create_future()
         self.own = own
         self.peer: Identity | None = None
@@ -130,6 +138,13 @@ class Link:
         installed = await self._ask(Kind.INSTALL, Kind.INSTALLED, request, RAW_BYTES_MAX, wait_seconds)
         assert isinstance(installed, Installed)
         return installed
+
+    async def ask(self, request: ControlRequest) -> ControlResponse:
+        """On a link for control: many may be in flight. They are begun there in the order of these calls."""
+        kind = KIND_OF[type(request)]
+        answered = await self._ask(kind, RESPONSE_TO[kind], request, 0, request.wait_ms / 1000)
+        assert isinstance(answered, Answered)
+        return answered.response
 
     async def _ask(self, kind: Kind, reply: Kind, request: Struct, max_bytes: int, wait_seconds: float) -> Received:
         await self._places.acquire()
@@ -231,6 +246,8 @@ class Link:
     def _read(frame: Frame) -> Received:
         if frame.kind == Kind.INSTALLED:
             return Installed(decode(InstallTold, frame.header), frame.raw)
+        if frame.kind != Kind.FETCHED:
+            return Answered(decode_response(frame.kind, frame.header))
         journals = decode(ReplicaFetched, frame.header).journals
         if sum(told.size for told in journals) != len(frame.raw):
             raise Malformed(f"{len(frame.raw)} raw bytes came, and others were told")

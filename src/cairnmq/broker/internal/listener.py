@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from cairnmq.broker.internal.link_numbers import LinkNumbers
 from cairnmq.broker.internal.link_timing import LinkTiming
-from cairnmq.broker.internal.served_link import Serve, ServedLink, ServeInstall, Serving
+from cairnmq.broker.internal.served_link import Serve, ServeControl, ServedLink, ServeInstall, Serving
 from cairnmq.os_errors import reason_of
 from cairnmq.wire.internal import Failure
 from cairnmq.wire.internal_handshake import Identity
@@ -25,8 +25,9 @@ _NOTE_SECONDS, _SAME_NOTE_SECONDS = 1.0, 60.0
 
 
 class InternalListener:
-    """`serve` responds to the fetches of a link, one at a time. `identity` may change while it is open (a broker that
-    lost its session registers again); links that begin later are told the new one."""
+    """`serve` responds to the fetches of a link, one at a time, `control` to the requests of links for control.
+    `identity` may change while it is open (a broker that lost its session registers again); links that begin later are
+    told the new one."""
 
     def __init__(
         self,
@@ -37,12 +38,13 @@ class InternalListener:
         connections_max: int = CONNECTIONS_MAX,
         *,
         install: ServeInstall | None = None,
+        control: ServeControl | None = None,
     ) -> None:
         self._readers = ThreadPoolExecutor(1, "internal-read")
         self._connections: set[ServedLink] = set()
         self._connections_max = connections_max
         self._serving = Serving(
-            identity, secret, serve, install, timing or LinkTiming(), LinkNumbers(), self._readers, self._ended
+            identity, secret, serve, install, control, timing or LinkTiming(), LinkNumbers(), self._readers, self._ended
         )
         self._listening: socket.socket | None = None
         self._pause: asyncio.TimerHandle | None = None

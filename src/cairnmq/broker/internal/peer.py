@@ -29,6 +29,7 @@ class Peer:
         self.broker_epoch = hello.broker_epoch
         self.purpose = hello.purpose
         self.version = version
+        self.is_gone = False  # its link has ended: what waits must not change anything any more
         self.superseded: asyncio.Future[None] = self._loop.create_future()
         self._wait: asyncio.Future[Parked] | None = None
 

@@ -7,6 +7,7 @@ from typing import Self
 
 from cairnmq.broker.internal.receive_memory import ReceiveMemory
 from cairnmq.wire.internal import InstallTold, JournalTold
+from cairnmq.wire.internal_transactions import ControlResponse
 
 
 class Received:
@@ -76,3 +77,13 @@ class Installed(Received):
     def release(self) -> None:
         self.data = memoryview(b"")
         super().release()
+
+
+class Answered(Received):
+    """What the other broker answers to a request for control; it has no raw bytes."""
+
+    __slots__ = ("response",)
+
+    def __init__(self, response: ControlResponse) -> None:
+        super().__init__()
+        self.response = response

@@ -19,6 +19,8 @@ from cairnmq.broker.internal.link_numbers import LinkNumbers, TooManyBrokers
 from cairnmq.broker.internal.link_timing import LinkTiming
 from cairnmq.broker.internal.peer import Peer
 from cairnmq.wire.internal import (
+    CONTROL,
+    CONTROL_IN_FLIGHT_MAX,
     DATA,
     HEADER_BYTES_MAX,
     HELLO_BYTES_MAX,
@@ -36,21 +38,25 @@ from cairnmq.wire.internal import (
 )
 from cairnmq.wire.internal_frames import Frame, FrameParser
 from cairnmq.wire.internal_handshake import NONCE_BYTES, Accepting, Identity, LinkRefused
+from cairnmq.wire.internal_transactions import KIND_OF, ControlRequest, ControlResponse, decode_request, is_control
 from cairnmq.wire.primitives import Malformed
 
 log = logging.getLogger(__name__)
 
 Serve: TypeAlias = Callable[[Peer, ReplicaFetch], Awaitable[Answer]]
 ServeInstall: TypeAlias = Callable[[Peer, InstallAsk], Awaitable[InstallAnswer]]
+ServeControl: TypeAlias = Callable[[Peer, ControlRequest], Awaitable[ControlResponse]]
 
 
 class Serving(Struct, frozen=True):
-    """What all served links of a listener share. `links`: those that have proved who they are."""
+    """What all served links of a listener share. `links`: those that have proved who they are. `install`, `control`:
+    None if there are no requests of that purpose."""
 
     identity: Callable[[], Identity]
     secret: bytes | None
     serve: Serve
     install: ServeInstall | None
+    control: ServeControl | None
     timing: LinkTiming
     links: LinkNumbers[ServedLink]
     readers: Executor
@@ -68,6 +74,7 @@ class ServedLink:
         self._waiting: deque[tuple[int, ReplicaFetch | InstallAsk]] = deque()
         self._owed = 0  # responses to requests that have arrived
         self._task: asyncio.Task[None] | None = None
+        self._controls: set[asyncio.Task[None]] = set()
         self._accepting = Accepting(serving.identity(), serving.secret, secrets.token_bytes(NONCE_BYTES))
         tune(sock, serving.timing)
         parser = FrameParser(HELLO_BYTES_MAX)
@@ -81,8 +88,9 @@ class ServedLink:
 
     async def finished(self) -> None:
         """When nothing of it is served any more. What still is after its link has closed is cancelled in the end."""
-        if self._task is not None:
-            _, late = await asyncio.wait([self._task], timeout=self._serving.timing.finish_seconds)
+        tasks = [*self._controls] if self._task is None else [self._task, *self._controls]
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=self._serving.timing.finish_seconds)
             for task in late:
                 task.cancel()
                 await asyncio.wait([task])
@@ -95,6 +103,7 @@ class ServedLink:
         self._waiting.clear()
         if self.peer is not None:
             self._serving.links.ended(self.peer.broker, self.peer.purpose, self)
+            self.peer.is_gone = True
             self.peer.supersede()
         self._serving.ended(self, reason)
 
@@ -129,6 +138,9 @@ class ServedLink:
         self._socket.send(Kind.WELCOME, frame.correlation, self._accepting.welcome())
 
     def _request(self, peer: Peer, frame: Frame) -> None:
+        if peer.purpose == CONTROL and is_control(frame.kind) and self._serving.control is not None:
+            self._begin_control(peer, frame, self._serving.control)
+            return
         is_install = frame.kind == Kind.INSTALL and peer.purpose == INSTALL and self._serving.install is not None
         if not is_install and (frame.kind != Kind.FETCH or peer.purpose != DATA):
             text = f"requests of kind {frame.kind} are not served on a {peer.purpose} link"
@@ -150,6 +162,33 @@ class ServedLink:
             self._task = self._loop.create_task(self._serve_all(peer))
         else:
             peer.supersede()
+
+    def _begin_control(self, peer: Peer, frame: Frame, serve: ServeControl) -> None:
+        """Each is served by itself; they begin in the order in which they came."""
+        if self._owed + self._socket.unsent >= CONTROL_IN_FLIGHT_MAX:
+            raise LinkRefused(Failure.TOO_MANY_REQUESTS, f"more than {CONTROL_IN_FLIGHT_MAX} requests in flight")
+        try:
+            request = decode_request(frame.kind, frame.header)
+        except Malformed as error:
+            raise LinkRefused(Failure.MALFORMED, str(error)) from error
+        self._owed += 1
+        task = self._loop.create_task(self._control(peer, frame.correlation, request, serve))
+        self._controls.add(task)
+        task.add_done_callback(self._controls.discard)
+
+    async def _control(self, peer: Peer, correlation: int, request: ControlRequest, serve: ServeControl) -> None:
+        if self._socket.is_closed:
+            return  # what was not started is dropped
+        try:
+            response = await serve(peer, request)
+            if not self._socket.is_closed:
+                self._socket.send(KIND_OF[type(response)], correlation, encode(response))
+        except Exception as error:
+            if not self._socket.is_closed:
+                log.exception("request of broker %d failed", peer.broker)
+                self._fail(correlation, Failure.INTERNAL, f"{type(error).__name__}: {error}")
+        finally:
+            self._owed -= 1
 
     async def _serve_all(self, peer: Peer) -> None:
         try:

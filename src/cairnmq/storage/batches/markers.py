@@ -52,12 +52,16 @@ def _marker_bytes(producer_id: int, epoch: int, commit: bool, coordinator_epoch:
     return build_batch([record], producer_id=producer_id, producer_epoch=epoch, transactional=True)
 
 
-def check_marker(known: ProducerRow | None, marker: Marker, epoch: int) -> bool | Refusal:
+def check_marker(known: ProducerRow | None, marker: Marker, epoch: int | None) -> bool | Refusal:
     """True: it is to be stored. False: it repeats one that is. `known` is what the queue knows of the producer.
 
     `epoch` is that of the one coordinator there is. Whatever a queue has heard, markers of this epoch are not fenced.
+    None: there are several, and only what the queue has heard counts.
     """
-    if marker.coordinator_epoch > max(epoch, known.coordinator_epoch if known is not None else epoch):
+    heard = known.coordinator_epoch if known is not None else -1
+    if epoch is None:
+        epoch = max(marker.coordinator_epoch, heard)
+    if marker.coordinator_epoch > max(epoch, heard):
         return Refusal(
             ErrorCode.TRANSACTION_COORDINATOR_FENCED,
             f"marker of coordinator epoch {marker.coordinator_epoch}, which is not in use yet: it is {epoch}",
@@ -68,7 +72,7 @@ def check_marker(known: ProducerRow | None, marker: Marker, epoch: int) -> bool 
         return Refusal(
             ErrorCode.INVALID_PRODUCER_EPOCH, f"marker of epoch {marker.producer_epoch}, older than {known.epoch}"
         )
-    if marker.coordinator_epoch < min(epoch, known.coordinator_epoch):
+    if marker.coordinator_epoch < min(epoch, heard):
         return Refusal(
             ErrorCode.TRANSACTION_COORDINATOR_FENCED,
             f"marker of coordinator epoch {marker.coordinator_epoch}, older than {known.coordinator_epoch}",

@@ -161,7 +161,7 @@ class WritePath(JournalPath):
         if self.stopped is not None:
             return self._refusal()
         known = queue.state.producers.get(marker.producer_id)
-        verdict = check_marker(known, marker, self.journal.epoch)
+        verdict = check_marker(known, marker, self.journal.epoch if self.alone else None)
         if isinstance(verdict, Refusal):
             return verdict
         journal = self.journal

@@ -115,7 +115,7 @@ class ReplicaWorld(WorldParts):
             self.start(broker)
         self.schedule.after(0, self._expire)
         self.schedule.after(2_500, self._produce)
-        for _ in range(WAVES):
+        for _ in range(self.waves):
             until = self.schedule.now_ms + self.random.randint(5_000, 15_000)
             self.schedule.after(self.random.randint(2_000, 4_000), self._strike)
             self.schedule.run_until(until)
@@ -157,6 +157,7 @@ class ReplicaWorld(WorldParts):
 
     # ------------------------------------------------------------------------------------------------- what goes on
 
+    waves = WAVES
     _producing = True
     _armed = False  # the next acknowledged record is the last before everything loses power
 

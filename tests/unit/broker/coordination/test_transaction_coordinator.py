@@ -12,6 +12,7 @@ from cairnmq.broker.coordination.fact_log import FactLog
 from cairnmq.broker.coordination.transaction_coordinator import EndOffsets, TransactionCoordinator
 from cairnmq.decision import KeyedRecord
 from cairnmq.errors import ErrorCode, Fault
+from cairnmq.groups.pending import EndLimit
 from cairnmq.storage.batches.markers import Marker
 from cairnmq.transactions.messages import Add, End, Filter, Init, Limits, Producer
 from cairnmq.transactions.record import State
@@ -24,11 +25,14 @@ DAY_MS = 86_400_000
 DAY_MS = 86_400_000
 
 
+OK = ErrorCode.NONE
+
+
 async def no_markers(markers: Sequence[Marker]) -> list[ErrorCode]:
     return [ErrorCode.NONE] * len(markers)
 
 
-async def end_offsets(groups: frozenset[str], producer_id: int, commit: bool) -> None:
+async def end_offsets(groups: Sequence[str], producer_id: int, commit: bool, limit: EndLimit) -> None:
     pass
 
 
@@ -136,7 +140,7 @@ async def test_an_end_that_failed_waits_for_its_offsets_before_it_is_tried_again
             raise Fault("the disk is full")
         return [ErrorCode.NONE] * len(markers)
 
-    async def slow_offsets(groups: frozenset[str], producer_id: int, commit: bool) -> None:
+    async def slow_offsets(groups: Sequence[str], producer_id: int, commit: bool, limit: EndLimit) -> None:
         tries.append("offsets")
         await stored.wait()
         tries.append("stored")
@@ -197,4 +201,31 @@ async def test_a_wrong_wall_clock_neither_forgets_ids_nor_ends_transactions(wron
         up_ms += 3_600_000
         await asyncio.sleep(0.01)
     assert sorted(name for name, _ in core.listed(Filter(), 0)) == ["idle", "new", "open"]
+    await coordinator.close()
+
+
+@scenario
+async def test_only_places_that_are_not_done_are_asked_again() -> None:
+    asked: list[object] = []
+
+    async def write_markers(markers: Sequence[Marker]) -> list[ErrorCode]:
+        asked.append([marker.queue_id for marker in markers])
+        first = len(asked) <= 2
+        return [ErrorCode.NOT_LEADER_OR_FOLLOWER if first and marker.queue_id == 4 else OK for marker in markers]
+
+    async def end(groups: Sequence[str], producer_id: int, commit: bool, limit: EndLimit) -> list[ErrorCode]:
+        asked.append(list(groups))
+        assert limit == EndLimit(me.epoch + 1, True, 1)
+        return [ErrorCode.NONE if group == "g" or len(asked) > 2 else ErrorCode.NOT_COORDINATOR for group in groups]
+
+    def put(facts: Sequence[KeyedRecord], told: Callable[[Fault | None], None]) -> None:
+        asyncio.get_running_loop().call_soon(told, None)
+
+    coordinator = coordinator_of(Transactions(Limits()), put, write_markers, end)
+    ready = await coordinator.init(Init("x", 1000))
+    me = Producer(ready.producer_id, ready.epoch)
+    await coordinator.added(Add("x", me, queues=(3, 4), groups=("g", "h")))
+    told = await coordinator.end(End("x", me, commit=True, raises_epoch=True))
+    assert told.error == OK
+    assert asked == [[3, 4], ["g", "h"], [4], ["h"]]
     await coordinator.close()

@@ -81,6 +81,7 @@ class Client:
         request = ProduceRequest(
             transactional_id=self.name,
             acks=-1,
+            timeout_ms=60_000,
             topic_data=[ProduceRequest.TopicProduceData(name=topic, partition_data=[data])],
         )
         answer = (await self.rig.ask(0, PRODUCE[self.version], request)).responses[0].partition_responses[0]

@@ -20,6 +20,7 @@ from cairnmq.broker.internal.link import Link
 from cairnmq.broker.internal.link_timing import LinkTiming
 from cairnmq.broker.internal.listener import InternalListener
 from cairnmq.broker.internal.peer import Peer
+from cairnmq.broker.internal.served_link import ServeControl
 from cairnmq.wire.internal import (
     DATA,
     HEADER_BYTES_MAX,
@@ -112,8 +113,9 @@ async def open_bench(
     secret: bytes | None = None,
     timing: LinkTiming | None = None,
     connections_max: int = 256,
+    control: ServeControl | None = None,
 ) -> AsyncIterator[Bench]:
-    listener = InternalListener(lambda: identity, secret, serve, timing or PATIENT, connections_max)
+    listener = InternalListener(lambda: identity, secret, serve, timing or PATIENT, connections_max, control)
     bound = socket.create_server(("127.0.0.1", 0))
     bench = Bench(listener, bound.getsockname())
     await listener.open(bound)

@@ -11,6 +11,7 @@ from cairnmq.broker.internal.link import LinkClosed, RequestFailed
 from cairnmq.broker.internal.peer import Parked, Peer
 from cairnmq.wire.internal import (
     CONTROL,
+    CONTROL_IN_FLIGHT_MAX,
     DATA,
     Failed,
     Failure,
@@ -23,6 +24,7 @@ from cairnmq.wire.internal import (
     frame_head,
 )
 from cairnmq.wire.internal_handshake import Connecting, LinkRefused
+from cairnmq.wire.internal_transactions import ControlRequest, ControlResponse, Enter, Entered
 from unit.broker.internal.link_rig import (
     FOLLOWER,
     HASTY,
@@ -306,3 +308,105 @@ async def test_a_follower_that_is_silent_later_is_kept() -> None:
         link = await bench.link(timing=HASTY)
         await asyncio.sleep(2 * HASTY.hello_seconds)
         assert (await link.fetch(fetch())).journals == [told()]
+
+
+class Questions:
+    """Serves requests for control: each waits until the test lets it go on."""
+
+    def __init__(self) -> None:
+        self.started: list[str] = []
+        self.peers: list[Peer] = []
+        self.going: dict[str, asyncio.Event] = {}
+
+    async def serve(self, peer: Peer, request: ControlRequest) -> ControlResponse:
+        assert isinstance(request, Enter)
+        name = request.transactional_id
+        self.started.append(name)
+        self.peers.append(peer)
+        await self.going.setdefault(name, asyncio.Event()).wait()
+        if name == "bad":
+            raise ValueError("no idea")
+        return Entered(0, len(self.started))
+
+    def let(self, *names: str) -> None:
+        for name in names:
+            self.going.setdefault(name, asyncio.Event()).set()
+
+
+@on_both_loops
+async def test_questions_begin_in_order_and_are_answered_when_they_are_done() -> None:
+    questions = Questions()
+    async with open_bench(control=questions.serve) as bench:
+        link = await bench.link(purpose=CONTROL)
+        several = [asyncio.ensure_future(link.ask(Enter(name, 1, 0, True))) for name in ("a", "b", "c")]
+        await until(lambda: len(questions.started) == 3)
+        assert questions.started == ["a", "b", "c"]
+        questions.let("b")
+        assert await several[1] == Entered(0, 3) and not several[0].done()
+        questions.let("a", "c")
+        assert await several[0] == await several[2] == Entered(0, 3)
+
+
+@on_both_loops
+async def test_one_more_than_may_be_in_flight_waits() -> None:
+    questions = Questions()
+    names = [str(number) for number in range(CONTROL_IN_FLIGHT_MAX + 5)]
+    async with open_bench(control=questions.serve) as bench:
+        link = await bench.link(purpose=CONTROL)
+        several = [asyncio.ensure_future(link.ask(Enter(name, 1, 0, True))) for name in names]
+        await until(lambda: len(questions.started) == CONTROL_IN_FLIGHT_MAX)
+        questions.let(*names)
+        await asyncio.gather(*several)
+        assert questions.started == names
+
+
+@on_both_loops
+async def test_a_question_that_fails_leaves_the_link() -> None:
+    questions = Questions()
+    questions.let("bad", "good")
+    async with open_bench(control=questions.serve) as bench:
+        link = await bench.link(purpose=CONTROL)
+        with pytest.raises(RequestFailed, match="ValueError: no idea"):
+            await link.ask(Enter("bad", 1, 0, True))
+        assert await link.ask(Enter("good", 1, 0, True)) == Entered(0, 2)
+
+
+@on_both_loops
+async def test_a_later_link_drops_questions_and_those_that_wait_know() -> None:
+    questions = Questions()
+    async with open_bench(control=questions.serve) as bench:
+        first = await bench.link(purpose=CONTROL)
+        asked = asyncio.ensure_future(first.ask(Enter("a", 1, 0, True)))
+        await until(lambda: questions.started == ["a"])
+        second = await bench.link(2, purpose=CONTROL)
+        with pytest.raises(LinkClosed):
+            await asked
+        assert questions.peers[0].is_gone
+        again = asyncio.ensure_future(second.ask(Enter("a", 1, 0, True)))
+        await until(lambda: len(questions.started) == 2)
+        assert not questions.peers[1].is_gone
+        questions.let("a")
+        assert (await again).error == 0
+
+
+@on_both_loops
+async def test_questions_are_for_control_links_only() -> None:
+    questions = Questions()
+    async with open_bench(control=questions.serve) as bench:
+        link = await bench.link(purpose=DATA)
+        with pytest.raises(RequestFailed, match="not served on a data link"):
+            await link.ask(Enter("a", 1, 0, True))
+    async with open_bench() as bench:
+        link = await bench.link(purpose=CONTROL)
+        with pytest.raises(RequestFailed, match="not served on a control link"):
+            await link.ask(Enter("a", 1, 0, True))
+
+
+@on_both_loops
+async def test_a_malformed_question_ends_the_link() -> None:
+    questions = Questions()
+    async with open_bench(control=questions.serve) as bench:
+        raw = await shake_hands(bench, purpose=CONTROL)
+        raw.writer.write(frame_head(Kind.ENTER, 1, b"\xc1"))
+        assert (await refused(raw)).code == Failure.MALFORMED
+        raw.close()

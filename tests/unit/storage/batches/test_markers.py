@@ -77,3 +77,21 @@ def test_which_are_taken(
     known: ProducerRow | None, epoch: int, coordinator: int, version: int, expected: bool | ErrorCode
 ) -> None:
     assert verdict(known, epoch, coordinator, version) == expected
+
+
+@pytest.mark.parametrize(
+    ("known", "epoch", "coordinator", "expected"),
+    [
+        (None, 0, 0, True),
+        (OPEN, 4, 3, True),
+        (OPEN, 4, 2**20, True),  # a coordinator's journal has epochs of its own
+        (OPEN, 4, 2, ErrorCode.TRANSACTION_COORDINATOR_FENCED),
+        (RESTING, 4, 2, ErrorCode.TRANSACTION_COORDINATOR_FENCED),
+        (RESTING, 4, 3, False),
+    ],
+)
+def test_of_several_coordinators_the_queue_knows_the_last(
+    known: ProducerRow | None, epoch: int, coordinator: int, expected: bool | ErrorCode
+) -> None:
+    found = check_marker(known, Marker(1, 5, epoch, True, coordinator), None)
+    assert (found.code if isinstance(found, Refusal) else found) == expected
