@@ -71,6 +71,15 @@ def busy_percent(seconds: float = 1.0) -> float:
     return meter.busy_percent()
 
 
+def memory_bytes(name: str) -> int:
+    """A line of /proc/meminfo."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        key, _, value = line.partition(":")
+        if key == name:
+            return int(value.split()[0]) * 1024
+    raise KeyError(name)
+
+
 def machine() -> str:
     """One line about what does not change during a run."""
     model = "unknown CPU"

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from bench.page_cache import PageCache
 from bench.probes import CpuMeter, busy_percent, disk_probes, machine
 
 Values = dict[str, float]
@@ -74,9 +75,12 @@ class Store:
         home: Path = HOME,
         probe: Callable[[], Values] = lambda: probe_all(HOME),
         busy: Callable[[], float] = busy_percent,
+        fill: Callable[[], object] | None = None,
     ) -> None:
+        """`fill`: the page cache, before each turn."""
         self.probe = probe
         self.busy = busy
+        self.fill = fill or PageCache(home / "page-cache").fill
         self.path = home / "results" / f"{row}{'-quick' if quick else ''}.json"
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.run = Run(row, quick, commit(), machine(), now())
@@ -106,6 +110,7 @@ class Store:
         self.turn(server, name, number, measure)
 
     def turn(self, server: str, name: str, number: int, measure: Callable[[], Points]) -> None:
+        self.fill()
         probes = self.probe()
         for _ in range(BUSY_PATIENCE):  # a server may still be deleting files of the turn before
             if probes["busy_percent"] <= BUSY_PERCENT_MAX:

@@ -100,7 +100,7 @@ def test_an_interrupted_run_goes_on_and_a_finished_one_begins_anew(tmp_path: Pat
         return {"10": {"mb_s": 1.0}}
 
     def store() -> Store:
-        return Store("row", True, tmp_path, lambda: dict(PROBES))
+        return Store("row", True, tmp_path, lambda: dict(PROBES), fill=lambda: None)
 
     store().take(CAIRN, "10", 1, measure)
     again = store()
@@ -113,10 +113,10 @@ def test_an_interrupted_run_goes_on_and_a_finished_one_begins_anew(tmp_path: Pat
 
 def test_a_turn_waits_a_while_for_a_quiet_machine_and_says_how_busy_it_was(tmp_path: Path) -> None:
     seen = iter([90.0, 40.0, 3.0])
-    store = Store("row", True, tmp_path, lambda: PROBES | {"busy_percent": 99.0}, lambda: next(seen))
+    store = Store("row", True, tmp_path, lambda: PROBES | {"busy_percent": 99.0}, lambda: next(seen), lambda: None)
     store.take(CAIRN, "10", 1, lambda: {"10": {"mb_s": 1.0}})
     assert store.run.measurements[0].probes["busy_percent"] == 3.0
-    never = Store("row", True, tmp_path, lambda: PROBES | {"busy_percent": 99.0}, lambda: 50.0)
+    never = Store("row", True, tmp_path, lambda: PROBES | {"busy_percent": 99.0}, lambda: 50.0, lambda: None)
     never.take(CAIRN, "11", 1, lambda: {"11": {"mb_s": 1.0}})
     assert never.run.measurements[-1].probes["busy_percent"] == 50.0
 
