@@ -6,13 +6,15 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from broker_process import CAIRN, START_SECONDS, Broker, fixed_port
+from broker_process import CAIRN, START_SECONDS, Broker, fixed_port, wait_until
 from cluster.metadata_lock import stop_outside
 from conftest import LIVE, QUICK_GROUPS
 
@@ -189,6 +191,26 @@ def test_an_id_that_a_live_broker_has(make: Make) -> None:
     assert f"broker id 1 is in use by a live broker at 127.0.0.1:{first.port} with another data directory" in why
     assert f"broker id 1 is held by a session of 127.0.0.1:{first.port}" in another.log()
     assert not (another.data / "journal" / "owner.json").exists() and first.running
+
+
+def test_metadata_that_another_process_is_changing_are_waited_for(make: Make, tmp_path: Path) -> None:
+    """As by a broker that was suspended in the middle of a change: until it continues, or for 15 s."""
+    first = make(1, name="node1").start()
+    assert first.stop() == 0
+    with closing(sqlite3.connect(tmp_path / "cluster.db", isolation_level=None)) as db:
+        db.execute("BEGIN IMMEDIATE")
+        again = make(1, name="node1")
+        again.launch()
+        waits = "start: the metadata cannot be used yet: "
+        wait_until(lambda: waits in again.log(), START_SECONDS, "a start that waits")
+        db.execute("ROLLBACK")
+        again.wait_ready()
+        assert again.log().count(waits) == 1 and again.stop() == 0
+        db.execute("BEGIN IMMEDIATE")
+        why = refused(make(1, name="node1"))
+        assert "in use by another process; waited 15 s. Another broker of this machine may be suspended" in why
+        db.execute("ROLLBACK")
+    assert make(1, name="node1").start().stop() == 0
 
 
 def test_a_secret_that_others_do_not_have(make: Make) -> None:

@@ -13,6 +13,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, closing
+from functools import partial
 
 from msgspec import Struct
 
@@ -35,7 +36,8 @@ from cairnmq.broker.start_errors import CannotServe
 from cairnmq.broker.start_metadata import BESIDE_METADATA
 from cairnmq.broker.start_report import tell_scans
 from cairnmq.broker.start_storage import arm_fault_point, engine_config
-from cairnmq.errors import Refusal, Unreachable
+from cairnmq.broker.store_wait import StoreWait
+from cairnmq.errors import Locked, Refusal, Unreachable
 from cairnmq.metadata.catalog import Catalog
 from cairnmq.metadata.cluster_records import BrokerEntry
 from cairnmq.metadata.move import move_metadata
@@ -65,7 +67,8 @@ log = logging.getLogger("cairnmq.broker")
 
 
 class SharedMetadata(Struct, frozen=True, eq=False):
-    """Open, with what this broker registers as. `name`: as --metadata has it. `is_new`: the cluster begins here."""
+    """Open, with what this broker registers as. `name`: as --metadata has it. `is_new`: the cluster begins here.
+    `wait`: for a store that is away during the start."""
 
     opened: OpenMetadata
     store: ClusterStore
@@ -73,6 +76,7 @@ class SharedMetadata(Struct, frozen=True, eq=False):
     entry: BrokerEntry
     name: str
     is_new: bool
+    wait: StoreWait
 
 
 async def open_shared_metadata(
@@ -95,14 +99,16 @@ async def open_shared_metadata(
     stack.callback(thread.shutdown)
     if await loop.run_in_executor(thread, place.is_missing):
         refuse_new_store(options.data, str(place), journal_disk, data_disk)
+    wait = StoreWait(place)
     try:
-        store = await loop.run_in_executor(thread, open_shared, place)
+        store = await loop.run_in_executor(thread, wait.until, partial(open_shared, place), Locked)
     except (OSError, Unreachable) as error:
         raise CannotServe(f"--metadata {place}: {error}") from error
     stack.push_async_callback(loop.run_in_executor, thread, store.close)
-    await loop.run_in_executor(thread, _move_own, directories, store, str(place), options.node_id)
+    move = partial(_move_own, directories, store, str(place), options.node_id)
+    await loop.run_in_executor(thread, wait.until, move)
     catalog = Catalog(store, node_id=options.node_id, journals=(), in_cluster=True)
-    await loop.run_in_executor(thread, catalog.load)
+    await loop.run_in_executor(thread, wait.until, catalog.load)
     stack.callback(catalog.close)
     config = catalog.broker_config(start_config)
     if isinstance(config, Refusal):
@@ -112,14 +118,14 @@ async def open_shared_metadata(
     assert catalog.cluster is not None
     refuse_other_broker(options.data, options.node_id, journal_disk, catalog.cluster, was_alone=is_from_alone)
     is_new = not catalog.cluster_id
-    await loop.run_in_executor(thread, catalog.name_cluster)
+    await loop.run_in_executor(thread, wait.until, catalog.name_cluster)
     witness = OwnerWitness(journal_disk, catalog.cluster_id, options.node_id, secrets.token_hex(16), in_cluster=True)
     settings = cluster_config(config)
     entry = _entry(options, settings, client, internal, witness.directory)
     proof = proof_of_secret(settings.secret, catalog.cluster_id)
     cluster_store = ClusterStore(store, options.node_id, settings.session_ms, catalog=catalog, proof=proof)
     opened = OpenMetadata(catalog, thread, config, witness)
-    return SharedMetadata(opened, cluster_store, settings, entry, str(place), is_new)
+    return SharedMetadata(opened, cluster_store, settings, entry, str(place), is_new, wait)
 
 
 def _entry(
@@ -278,12 +284,13 @@ class _Registration:
         self.member: Member | None = None
 
     def counters(self) -> Counters:
-        return self._shared.opened.catalog.counters()
+        return self._shared.wait.until(self._shared.opened.catalog.counters)
 
     def raise_to(self, floor: Counters) -> None:
-        self._shared.opened.catalog.raise_to(floor)
+        self._shared.wait.until(partial(self._shared.opened.catalog.raise_to, floor))
 
     def next_epoch(self, above: int = 0) -> int:
-        joining = self._joining
-        self.member = self._shared.store.register(self._shared.entry, joining.stopped_as, joining.damaged)
+        joining, shared = self._joining, self._shared
+        register = partial(shared.store.register, shared.entry, joining.stopped_as, joining.damaged)
+        self.member = shared.wait.until(register)
         return self.member.broker_epoch

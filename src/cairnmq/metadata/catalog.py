@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from cairnmq.errors import ErrorCode, Fault, Refusal
+from cairnmq.errors import ErrorCode, Fault, Refusal, Unreachable
 from cairnmq.metadata import cluster_image, groups, quotas, topics
 from cairnmq.metadata.cluster_image import ClusterImage
 from cairnmq.metadata.decoding import number
@@ -392,15 +392,15 @@ def _certain(store: MetadataStore, answer: int | Conflict | Away | InDoubt) -> i
     if isinstance(outcome, Made):
         return outcome.revision
     if isinstance(outcome, InDoubt):
-        raise Fault(f"{outcome.reason}; whether the change was made will be seen later")
+        raise Unreachable(f"{outcome.reason}; whether the change was made will be seen later")
     if isinstance(outcome, Away):
-        raise Fault(outcome.reason)
+        raise Unreachable(outcome.reason)
     return outcome
 
 
 def _reached(answer: T | Away) -> T:
     if isinstance(answer, Away):
-        raise Fault(answer.reason)
+        raise Unreachable(answer.reason)
     return answer
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 
 import msgspec
 
-from cairnmq.errors import Fault
+from cairnmq.errors import Fault, Unreachable
 from cairnmq.metadata import cluster_image
 from cairnmq.metadata.catalog import CLUSTER_ID, PREFIXES, Catalog
 from cairnmq.metadata.cluster_records import NEXT_JOURNAL, put_journal
@@ -20,7 +20,7 @@ def move_metadata(source: MetadataStore, target: MetadataStore, node_id: int, jo
 
     The cluster keeps its id, and no number that was handed out is handed out again. `journals`: those that the node
     has, besides those of its topics; it stays their only replica, and leads them after its first start in the cluster.
-    A Fault says why nothing was moved."""
+    Unreachable: perhaps later; it may be called again. Another Fault says why nothing was moved."""
     catalog = Catalog(source, node_id=node_id)
     catalog.load()
     catalog.close()
@@ -46,7 +46,7 @@ def move_metadata(source: MetadataStore, target: MetadataStore, node_id: int, jo
     raised = target.raise_revision(source.revision)
     for answer in (epoch, raised):
         if isinstance(answer, Away):
-            raise Fault(answer.reason)
+            raise Unreachable(answer.reason)
     assert not isinstance(epoch, Away)
     _write(target, [*_copied(source), *_records(sorted(numbers), node_id, epoch)])
     return True
@@ -78,4 +78,4 @@ def _write(target: MetadataStore, ops: list[Op]) -> None:
     if isinstance(answer, Conflict):
         raise Fault("another broker was faster: the shared metadata are no longer empty")
     if isinstance(answer, Away | InDoubt):
-        raise Fault(answer.reason)
+        raise Unreachable(answer.reason)
