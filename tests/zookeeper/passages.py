@@ -6,7 +6,8 @@ import asyncio
 import socket
 import struct
 import threading
-from collections.abc import Coroutine, Sequence
+from collections import Counter
+from collections.abc import Collection, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -23,12 +24,12 @@ class Passages:
     def __init__(self, targets: Sequence[str]) -> None:
         self.loses: bool | None = None
         """The next transaction reaches a server (True) or not (False), and nothing that follows reaches anybody."""
-        self._targets = [int(target.rpartition(":")[2]) for target in targets]
+        self._targets = list(map(_port, targets))
         self._ports = [fixed_port() for _ in targets]
         self._listening: list[socket.socket] = []
         self._writers: set[asyncio.StreamWriter] = set()
-        self._open = asyncio.Event()
-        self._open.set()
+        self._open = {target: asyncio.Event() for target in self._targets}
+        self._carried: Counter[int] = Counter()  # connections of each target
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="passages", daemon=True)
@@ -48,9 +49,14 @@ class Passages:
         """Connections break, and nobody listens."""
         self._do(self._refuse())
 
-    def silence(self) -> None:
-        """Nothing passes, and nobody is told."""
-        self._do(self._silence())
+    @property
+    def used(self) -> set[str]:
+        """The servers that connections lead to now."""
+        return {f"127.0.0.1:{target}" for target, count in self._carried.items() if count}
+
+    def silence(self, servers: Collection[str] | None = None) -> None:
+        """Nothing passes, to and from these servers or all, and nobody is told. New connections are accepted."""
+        self._do(self._silence(self._targets if servers is None else list(map(_port, servers))))
 
     def close(self) -> None:
         self._do(self._refuse())
@@ -59,7 +65,7 @@ class Passages:
         self._loop.close()
 
     async def _accept(self) -> None:
-        self._open.set()
+        self._let_all_pass()
         if self._listening:
             return
         for port, target in zip(self._ports, self._targets, strict=True):
@@ -75,10 +81,15 @@ class Passages:
         self._listening.clear()
         for writer in list(self._writers):
             writer.transport.abort()
-        self._open.set()
+        self._let_all_pass()
 
-    async def _silence(self) -> None:
-        self._open.clear()
+    async def _silence(self, targets: Sequence[int]) -> None:
+        for target in targets:
+            self._open[target].clear()
+
+    def _let_all_pass(self) -> None:
+        for each in self._open.values():
+            each.set()
 
     def _take(self, listening: socket.socket, target: int) -> None:
         with suppress(OSError):
@@ -91,26 +102,31 @@ class Passages:
     async def _serve(self, connection: socket.socket, target: int) -> None:
         reader, writer = await asyncio.open_connection(sock=connection)
         self._writers.add(writer)
+        self._carried[target] += 1
         ends = [writer]
         with suppress(OSError, asyncio.IncompleteReadError):
             inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", target)
             self._writers.add(inner_writer)
             ends.append(inner_writer)
-            lost = asyncio.Event()
+            lost, is_open = asyncio.Event(), self._open[target]
             await asyncio.gather(
-                self._requests(reader, inner_writer, lost), self._responses(inner_reader, writer, lost)
+                self._requests(reader, inner_writer, is_open, lost),
+                self._responses(inner_reader, writer, is_open, lost),
             )
+        self._carried[target] -= 1
         for each in ends:
             self._writers.discard(each)
             each.transport.abort()
 
-    async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, lost: asyncio.Event) -> None:
+    async def _requests(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, is_open: asyncio.Event, lost: asyncio.Event
+    ) -> None:
         """Ends by an error, that of the connection."""
         is_handshake = True
         while True:
             length = await reader.readexactly(4)
             frame = await reader.readexactly(int.from_bytes(length, "big"))
-            await self._open.wait()
+            await is_open.wait()
             if not is_handshake and self.loses is not None and struct.unpack_from(">i", frame, 4)[0] == MULTI:
                 if not self.loses:
                     await self._refuse()
@@ -119,9 +135,11 @@ class Passages:
             writer.write(length + frame)
             await writer.drain()
 
-    async def _responses(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, lost: asyncio.Event) -> None:
+    async def _responses(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, is_open: asyncio.Event, lost: asyncio.Event
+    ) -> None:
         while data := await reader.read(1 << 16):
-            await self._open.wait()
+            await is_open.wait()
             if lost.is_set():
                 await self._refuse()
             writer.write(data)
@@ -130,3 +148,7 @@ class Passages:
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(SECONDS)
+
+
+def _port(server: str) -> int:
+    return int(server.rpartition(":")[2])

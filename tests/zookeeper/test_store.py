@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from cairnmq.errors import Unreachable
 from cairnmq.metadata.store import Away
 from cairnmq.metadata.zookeeper import ZookeeperStore
 from unit.metadata.conformance import StoreConformance, done
+from unit.metadata.second_process import SecondProcess
 from zookeeper.harness import SECONDS, SESSION_MS, ZookeeperHarness
 from zookeeper.servers import Servers
 
@@ -107,3 +109,45 @@ def test_silence_of_the_network_is_not_waited_for(harness: ZookeeperHarness) -> 
     harness.passages.accept()
     harness.wait_back(store)
     assert made_again(harness, store, "k/a") > before
+
+
+def test_a_server_that_says_nothing_is_left(harness: ZookeeperHarness, servers: Servers) -> None:
+    """Although it takes connections, and requests that follow one another put off kazoo's next ping for ever."""
+    if len(servers.each) == 1:
+        pytest.skip("there is no other")
+    store = harness.open()
+    before = done(store.put("k/a", b"1"))
+    harness.passages.silence(harness.passages.used)
+    try:
+        assert made_again(harness, store, "k/a") > before
+    finally:
+        harness.passages.accept()
+
+
+def test_a_session_leaves_a_server_that_says_nothing(harness: ZookeeperHarness, servers: Servers) -> None:
+    if len(servers.each) == 1:
+        pytest.skip("there is no other")
+    store = harness.open()
+    session = harness.session(store)
+    harness.passages.silence(harness.passages.used)
+    try:
+        wait_until(lambda: not isinstance(session.renew(), Away), SECONDS, "what became of the session")
+    finally:
+        harness.passages.accept()
+
+
+def test_the_leader_of_zookeeper_stands_still(tmp_path: Path, second: SecondProcess) -> None:
+    """Three servers of its own. The store is connected to the one that is suspended: its kernel keeps the connection."""
+    with Servers(tmp_path, 3).up() as servers, closing(ZookeeperHarness(servers, second)) as harness:
+        leader = servers.leader
+        store = harness.open()
+        while harness.passages.used != {leader.address}:
+            store = harness.reopen(store)
+        before = done(store.put("k/a", b"1"))
+        leader.pause()
+        try:
+            assert made_again(harness, store, "k/a") > before
+        finally:
+            leader.go_on()
+        servers.wait_ready()
+        harness.wait_back(store)

@@ -40,6 +40,9 @@ RETRY_SECONDS = 0.1
 RETRY_SECONDS_MAX = 0.5
 IMPATIENT = 5
 """A server that did not respond in time is waited for this much less, until it responds."""
+SILENCE = 3
+"""A server that has left requests without a response for this part of the session is left for another one. Kazoo takes
+each request for a sign of life, and notices no silence while something is asked more often than it would ping."""
 CHUNK = 500
 """Requests that are under way at once."""
 
@@ -56,20 +59,28 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
     def __init__(self, tls: ssl.SSLContext | None) -> None:
         super().__init__()
         self._tls = tls
+        self._made: socket.socket | None = None
         self.spawn = _start_thread
+
+    def leave(self) -> None:
+        """Kazoo finds the connection broken, and takes the next server."""
+        if self._made is not None:
+            with suppress(OSError):  # it is closed
+                socket.socket.shutdown(self._made, socket.SHUT_RDWR)  # of TLS too: its state is kazoo's thread's
 
     def create_connection(
         self, address: tuple[str, int], hostname: str | None = None, timeout: float = CONNECT_SECONDS, **_: object
     ) -> socket.socket:
         made = socket.create_connection(address, min(timeout, CONNECT_SECONDS))
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if self._tls is None:
-            return made
-        try:
-            return self._tls.wrap_socket(made, server_hostname=hostname)
-        except BaseException:
-            made.close()
-            raise
+        if self._tls is not None:
+            try:
+                made = self._tls.wrap_socket(made, server_hostname=hostname)
+            except BaseException:
+                made.close()
+                raise
+        self._made = made
+        return made
 
 
 def _start_thread(func: Callable[..., None], *args: object, **named: object) -> threading.Thread:
@@ -110,6 +121,8 @@ class ZookeeperLink:
         self._up = threading.Event()
         self._down_since = time.monotonic()
         self._responds = True
+        self._silent_since: float | None = None  # when a request was sent and none had a response since
+        self._handler = _Handler(_tls(address))
         self._told = _Told()
         self._log = logging.Logger("kazoo", _NOTES)  # of its own: kazoo writes a line for each attempt to connect
         self._log.addFilter(self._told)
@@ -117,7 +130,7 @@ class ZookeeperLink:
         self._client = KazooClient(
             hosts=address.hosts,
             timeout=timeout_ms / 1000,
-            handler=_Handler(_tls(address)),
+            handler=self._handler,
             connection_retry=KazooRetry(max_tries=-1, delay=RETRY_SECONDS, max_delay=RETRY_SECONDS_MAX),
             auth_data=[("digest", digest)] if digest else None,
             default_acl=[make_digest_acl(*digest.split(":", 1), all=True)] if digest else None,
@@ -144,8 +157,10 @@ class ZookeeperLink:
             raise Unreachable(why)
 
     def close(self) -> None:
-        """End the session. On no thread of kazoo."""
+        """End the session. On no thread of kazoo. A server that says nothing is left to find that out by itself."""
         self.ended = True
+        if not self._responds:
+            self._handler.leave()  # kazoo would wait 10 s for its farewell
         with suppress(KazooException, OSError):
             self._client.stop()
             self._client.close()
@@ -154,6 +169,7 @@ class ZookeeperLink:
     def _state(self, state: str) -> None:
         if state == "CONNECTED":
             self._log.setLevel(logging.WARNING)
+            self._silent_since = None
             self._up.set()
         else:
             self._log.setLevel(_NOTES)
@@ -170,26 +186,50 @@ class ZookeeperLink:
         for first in range(0, len(asks), CHUNK):
             self._wait_up()
             with self._faults():
-                sent = [ask(self._client) for ask in asks[first : first + CHUNK]]
+                sent = [self._sent(ask(self._client)) for ask in asks[first : first + CHUNK]]
                 patience = self._wait if self._responds else self._wait / IMPATIENT
-                responses += [self._response(each, time.monotonic() + patience) for each in sent]
+                responses += [self._found(each, time.monotonic() + patience) for each in sent]
         return responses
+
+    def _found(self, sent: Any, deadline: float) -> Any:
+        try:
+            return self._response(sent, deadline)
+        except NoNodeError:
+            return None
+
+    def _sent(self, sent: Any) -> Any:
+        if self._silent_since is None:
+            self._silent_since = time.monotonic()
+        return sent
 
     def _response(self, sent: Any, deadline: float) -> Any:
         try:
             response = sent.get(timeout=max(0.0, deadline - time.monotonic()))
-        except NoNodeError:
-            response = None
         except KazooTimeoutError:
             self._responds = False
             sent.rawlink(self._came_late)
+            self._leave_silent()
             raise
-        self._responds = True
+        except (NoNodeError, NodeExistsError):
+            self._heard()
+            raise
+        self._heard()
         return response
 
     def _came_late(self, sent: Any) -> None:
         """On a thread of kazoo."""
-        self._responds = self._responds or bool(sent.successful())
+        if sent.successful():
+            self._heard()
+
+    def _heard(self) -> None:
+        self._responds, self._silent_since = True, None
+
+    def _leave_silent(self) -> None:
+        """A process that is suspended keeps its connections, and one behind a cut network seems to."""
+        since = self._silent_since
+        if since is not None and time.monotonic() - since >= max(self._wait, self.granted_ms / 1000 / SILENCE):
+            self._silent_since = None
+            self._handler.leave()
 
     def commit(self, operations: Callable[[TransactionRequest], None]) -> bool:
         """All of them, or none: False when a version is another one, or a node is not as it was expected. Unreachable:
@@ -197,7 +237,7 @@ class ZookeeperLink:
         made = self._client.transaction()
         operations(made)
         with self._faults():
-            results = made.commit_async().get(timeout=self._wait)
+            results = self._response(self._sent(made.commit_async()), time.monotonic() + self._wait)
         for result in results:
             if isinstance(result, _FORBIDDEN):
                 raise Fault(self._forbidden())
@@ -211,12 +251,13 @@ class ZookeeperLink:
         for path in paths:
             self._wait_up()
             with self._faults(), suppress(NodeExistsError):
-                self._client.create_async(path, data).get(timeout=self._wait)
+                self._response(self._sent(self._client.create_async(path, data)), time.monotonic() + self._wait)
 
     def make_own(self, path: str) -> None:
         """A node that ends with the session."""
         with self._faults():
-            self._client.create_async(path, b"", ephemeral=True).get(timeout=self._wait)
+            sent = self._sent(self._client.create_async(path, b"", ephemeral=True))
+            self._response(sent, time.monotonic() + self._wait)
 
     def _wait_up(self) -> None:
         """Not for long, if it has been down for long."""

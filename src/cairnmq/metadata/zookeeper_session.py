@@ -89,11 +89,11 @@ class ZookeeperSession:
     def _renew(self) -> bool | Away:
         sent_ms = self._nodes.clock()
         try:
-            self._store.look()
-            with self._nodes.using():
+            with self._nodes.using():  # first: whoever asks notices that a server is silent
                 _, node = self._link.fetch(
                     [lambda client: client.sync_async(self._path), lambda client: client.exists_async(self._path)]
                 )
+            self._store.look()
         except Unreachable as error:
             if not self._has_ended():
                 return Away(str(error))

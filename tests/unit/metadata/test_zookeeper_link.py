@@ -6,9 +6,12 @@ What a real server says is tested in tests/zookeeper.
 from __future__ import annotations
 
 import socket
+import struct
 import subprocess
 import sys
+import threading
 import time
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -19,6 +22,8 @@ from cairnmq.metadata.zookeeper_address import ZookeeperAddress
 from cairnmq.metadata.zookeeper_link import ZookeeperLink
 
 SESSION_MS = 2000
+START_MS = 60_000  # only a failure uses it up
+PING_XID = -2
 
 
 def link(address: ZookeeperAddress) -> ZookeeperLink:
@@ -37,6 +42,51 @@ def test_somebody_listens_and_says_nothing() -> None:
         made = link(ZookeeperAddress((f"127.0.0.1:{server.getsockname()[1]}",)))
         with pytest.raises(Unreachable, match="does not respond"):
             made.start(300)
+
+
+class Deaf:
+    """A server that begins sessions and answers pings, and no request."""
+
+    def __init__(self) -> None:
+        self.connections = 0
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._server.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)  # wakes the thread
+        self._server.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                self._serve(self._server.accept()[0])
+
+    def _serve(self, connection: socket.socket) -> None:
+        """Until the client leaves."""
+        self.connections += 1
+        with connection, connection.makefile("rb") as frames, suppress(OSError, struct.error):
+            frames.read(*struct.unpack(">i", frames.read(4)))
+            response = struct.pack(">iiqi16s?", 0, SESSION_MS, 1, 16, b"", False)
+            connection.sendall(struct.pack(">i", len(response)) + response)
+            while True:
+                frame = frames.read(*struct.unpack(">i", frames.read(4)))
+                if struct.unpack_from(">i", frame)[0] == PING_XID:
+                    connection.sendall(struct.pack(">iiqi", 16, PING_XID, 0, 0))
+
+
+def test_a_server_that_answers_only_pings_is_left() -> None:
+    with closing(Deaf()) as server:
+        made = link(ZookeeperAddress((server.address,)))
+        made.start(START_MS)
+        asked = 0
+        while server.connections == 1:
+            asked += 1
+            with pytest.raises(Unreachable):
+                made.fetch([lambda client: client.exists_async("/x")])
+        made.close()
+        assert asked > 1, "one late response is no silence"
 
 
 def test_what_was_never_connected_is_not_waited_for() -> None:
