@@ -43,6 +43,8 @@ def told_of(answer: DescribeJournalsResponse) -> Told:
         {row.node_id: row.session_age_ms for row in answer.brokers if row.session_age_ms >= 0},
         {row.journal: row.trouble for row in answer.journals if row.trouble},
         f"away for {answer.metadata_away_ms / 1000:.1f} s" if answer.metadata_away_ms > 0 else "",
+        {row.node_id: row.trouble for row in answer.links},
+        answer.slots_trouble,
     )
 
 

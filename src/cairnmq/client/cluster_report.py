@@ -54,6 +54,8 @@ class Told(Struct, frozen=True):
     session_age_ms: Mapping[int, int] = {}
     stopped: Mapping[int, str] = {}
     store_trouble: str = ""  # why the broker cannot reach the metadata store
+    links: Mapping[int, str] = {}  # why it has no link to another broker
+    slots_trouble: str = ""  # why no consumer group and no transaction can begin
 
 
 class ReplicaRow(Struct, frozen=True):
@@ -262,6 +264,10 @@ def _problems(
         if one.store_trouble:
             yield f"broker {broker} cannot reach the metadata store: {one.store_trouble}"
         yield from _stopped(broker, one.stopped)
+    yield from _without_link(view, told, silent)
+    refused = next((one.slots_trouble for one in told.values() if one.slots_trouble), "")
+    if refused:
+        yield f"consumer groups and transactions cannot begin: {refused}"
     waiting = [row.journal for row in journals if row.leader >= 0 and not row.ready]
     if waiting:
         yield f"{names('journal', waiting)}: the new leader waits for replicas that are in sync"
@@ -293,6 +299,18 @@ def _stopped(broker: int, stopped: Mapping[int, str]) -> Iterable[str]:
         grouped.setdefault(why.removeprefix(f"journal {number}: "), []).append(number)
     for why, numbers in grouped.items():
         yield f"broker {broker}, {names('journal', numbers)}: {why}"
+
+
+def _without_link(view: ClusterView, told: Mapping[int, Told], silent: Mapping[int, str]) -> Iterable[str]:
+    """One sentence for each broker that others cannot reach, and each reason. Of those that are down or do not answer
+    that was said."""
+    grouped: dict[tuple[int, str], list[int]] = {}
+    for broker, one in sorted(told.items()):
+        for peer, why in one.links.items():
+            if view.present(peer) is not None and peer not in silent:
+                grouped.setdefault((peer, why), []).append(broker)
+    for (peer, why), brokers in sorted(grouped.items()):
+        yield f"{names('broker', brokers)} cannot open a link to broker {peer}: {why}"
 
 
 def _slowed(journals: Sequence[JournalRow]) -> Iterable[str]:

@@ -1780,6 +1780,10 @@ class DescribeJournalsResponse(Message, gc=False):
         led_here: DescribeJournalsResponse.LedJournal | None = None
         ends: list[DescribeJournalsResponse.ToldEnd] = []
 
+    class FailingLink(Struct, gc=False):
+        node_id: int = 0
+        trouble: str = ""
+
     class Member(Struct, gc=False):
         node_id: int = 0
         broker_epoch: int = -1
@@ -1820,6 +1824,8 @@ class DescribeJournalsResponse(Message, gc=False):
     metadata_away_ms: int = -1
     brokers: list[DescribeJournalsResponse.DescribedBroker] = []
     journals: list[DescribeJournalsResponse.DescribedJournal] = []
+    links: list[DescribeJournalsResponse.FailingLink] = []
+    slots_trouble: str = ""
 
 
 class ElectUncleanRequest(Message, gc=False):

@@ -445,15 +445,17 @@ KeepOffsets 20000 0-0 0+
   < throttle_time_ms:i32 topics:[KeptTopicResult]
   KeptTopicResult: topic_id:uuid partitions:[KeptPartitionResult]
   KeptPartitionResult: index:i32 error_code:i16 error_message:str?=null log_start_offset:i64=-1 end_offset:i64=-1
-DescribeJournals 20001 0-1 0+
+DescribeJournals 20001 0-2 0+
   > journals:[i32]?=null
   < throttle_time_ms:i32 error_code:i16 error_message:str?=null cluster_id:str node_id:i32=-1 controller_id:i32=-1
     metadata_revision:i64=-1 metadata_away_ms:i64=-1 brokers:[DescribedBroker] journals:[DescribedJournal]
+    links:[FailingLink]@2+ slots_trouble:str@2+
   DescribedBroker: node_id:i32 broker_epoch:i64=-1 host:str port:i32 rack:str?=null is_live:bool
     session_age_ms:i64=-1 is_stopping:bool damaged:[i32]
   DescribedJournal: journal:i32 epoch:i32=-1 leader:Member?=null replicas:[i32] isr:[Member] offline:[i32]
     resigned:i32=-1 is_weak:bool recovered:i32 unclean:i32 trouble:str?=null led_here:LedJournal?=null
     ends:[ToldEnd]@1+
+  FailingLink: node_id:i32 trouble:str
   Member: node_id:i32 broker_epoch:i64=-1
   LedJournal: is_ready:bool end:i64 synced:i64 replicated_end:i64 durable_end:i64 split_end:i64 unsplit_bytes:i64
     replicas:[ReplicaEnds]

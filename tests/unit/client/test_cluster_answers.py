@@ -43,6 +43,12 @@ def test_what_a_broker_says_of_itself_and_its_store() -> None:
     assert (told.stopped, told.store_trouble, told.session_age_ms) == ({4: "disk full"}, "away for 2.5 s", {})
 
 
+def test_what_fails_between_brokers_and_what_groups_wait_for() -> None:
+    link = DescribeJournalsResponse.FailingLink(node_id=2, trouble="another cluster")
+    told = told_of(DescribeJournalsResponse(links=[link], slots_trouble="3 brokers are needed"))
+    assert (told.links, told.slots_trouble) == ({2: "another cluster"}, "3 brokers are needed")
+
+
 def test_brokers_of_another_make_tell_nothing() -> None:
     node = MetadataResponse.MetadataResponseBroker(node_id=1, host="127.0.0.1")
 

@@ -250,3 +250,24 @@ def test_who_slows_down_whom() -> None:
     )
     row = report.journals[0].replica(2)
     assert row is not None and (row.unsplit_bytes, row.unsplit_percent, row.free_bytes) == (500, 93, 10_000)
+
+
+def test_links_that_cannot_be_opened() -> None:
+    """Although both sides have a session. Of brokers that are down, or do not answer, that is enough."""
+    seen = view(journal(1), down=(2,))
+    refused = {3: "connection refused", 2: "connection refused"}
+    report = merge({1: one(seen, links=refused), 3: one(seen, links={1: "the versions differ"})})
+    assert "broker 1 cannot open a link to broker 3: connection refused" in report.problems
+    assert "broker 3 cannot open a link to broker 1: the versions differ" in report.problems
+    assert not any("link to broker 2" in problem for problem in report.problems)
+    both = merge({number: one(view(journal(1)), links={3: "no response in time"}) for number in (1, 2)})
+    assert both.problems == ("brokers 1, 2 cannot open a link to broker 3: no response in time",)
+    silent = merge({1: one(view(journal(1)), links={3: "no response in time"})}, {3: "it is busy"})
+    assert silent.problems == ("broker 3 does not answer: it is busy",)
+
+
+def test_groups_that_cannot_begin() -> None:
+    """One broker was asked for a coordinator, and knows why there is none."""
+    seen = view(journal(1))
+    report = merge({1: one(seen), 2: one(seen, slots_trouble="3 brokers are needed")})
+    assert report.problems == ("consumer groups and transactions cannot begin: 3 brokers are needed",)

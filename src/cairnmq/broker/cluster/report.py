@@ -3,6 +3,7 @@ journals are that it leads."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from cairnmq.metadata.cluster_image import ClusterImage
@@ -35,9 +36,12 @@ def report_of(
     session_age_ms: int,
     away_ms: int,
     wall_ms: int,
+    links: Mapping[int, str] = {},
+    slots_trouble: str = "",
 ) -> DescribeJournalsResponse:
     """`session_age_ms`: since the store last confirmed this broker. `away_ms`: since when the store is away, or -1.
-    `wall_ms`: the date."""
+    `wall_ms`: the date. `links`: those that cannot be opened, with the reason. `slots_trouble`: why no group can
+    begin."""
     view = cluster.view
     brokers = [
         DescribeJournalsResponse.DescribedBroker(
@@ -64,6 +68,8 @@ def report_of(
             _journal(kept, cluster, replicas.by_journal.get(number), replicas, wall_ms)
             for number, kept in sorted(view.journals.items())
         ],
+        links=[DescribeJournalsResponse.FailingLink(node_id=broker, trouble=why) for broker, why in links.items()],
+        slots_trouble=slots_trouble,
     )
 
 

@@ -83,7 +83,7 @@ class Coordinators:
         self._damaged: set[int] = set()
         self._sole: JournalCoordinator | None = None  # has all slots: nothing needs to be looked up
         self._running = False
-        self._slots_refused = ""
+        self.slots_refused = ""  # why slots cannot be made, as far as anybody asked
         self.group_bytes = Tally(topics.config.cairn_group_bytes_max, self._held_bytes)
 
     # ------------------------------------------------------------------------------------------------------ journals
@@ -206,14 +206,14 @@ class Coordinators:
 
     def tell_slots(self, refused: str) -> None:
         """Why slots cannot be made; empty once they are."""
-        if refused and refused != self._slots_refused:
+        if refused and refused != self.slots_refused:
             log.warning("consumer groups and transactions cannot begin: %s", refused)
-        self._slots_refused = refused
+        self.slots_refused = refused
 
     def why(self, code: ErrorCode) -> str:
         """In words, for answers that have room for them."""
-        if code is ErrorCode.COORDINATOR_NOT_AVAILABLE and self._slots_refused:
-            return self._slots_refused
+        if code is ErrorCode.COORDINATOR_NOT_AVAILABLE and self.slots_refused:
+            return self.slots_refused
         if code is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED and self.transactions_refused is not None:
             return self.transactions_refused
         if code is ErrorCode.COORDINATOR_NOT_AVAILABLE and self._damaged:

@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 0.02, 1.0
 REFUSED_WITHIN_SECONDS = 0.2
+LASTING_SECONDS = 3.0
+"""So long a link may fail before people are told: brokers start one after another."""
 
 
 class Dialer:
@@ -49,6 +51,7 @@ class Dialer:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self.links: dict[int, Link] = {}
         self.trouble: dict[int, str] = {}  # why there is no link to a peer
+        self._failing_since: dict[int, float] = {}
         self._is_closed = False
 
     def want(self, peers: Mapping[int, Address]) -> None:
@@ -68,6 +71,11 @@ class Dialer:
                 self._addresses[broker] = address
                 self._tasks[broker] = asyncio.get_running_loop().create_task(self._keep(broker, address))
 
+    def lasting_trouble(self) -> dict[int, str]:
+        """Why there has been no link to a peer for some time."""
+        limit = asyncio.get_running_loop().time() - LASTING_SECONDS
+        return {broker: text for broker, text in self.trouble.items() if self._failing_since[broker] <= limit}
+
     async def close(self) -> None:
         """Closes all links, for good."""
         self._is_closed = True
@@ -80,7 +88,7 @@ class Dialer:
     def _drop(self, broker: int) -> None:
         self._tasks.pop(broker).cancel()
         del self._addresses[broker]
-        self.trouble.pop(broker, None)
+        self._forget_trouble(broker)
         link = self.links.pop(broker, None)
         if link is not None:
             link.close("not needed any more")
@@ -129,7 +137,7 @@ class Dialer:
         if link.own != self._identity():
             link.close("this broker has registered again")
             return
-        self.trouble.pop(broker, None)
+        self._forget_trouble(broker)
         self.links[broker] = link
         log.info("link to broker %d opened", broker)
         try:
@@ -150,6 +158,11 @@ class Dialer:
 
     def _failed(self, broker: int, text: str) -> None:
         """Said once for each reason: it is tried again without end."""
+        self._failing_since.setdefault(broker, asyncio.get_running_loop().time())
         if self.trouble.get(broker) != text:
             self.trouble[broker] = text
             log.warning("link to broker %d cannot be opened: %s; trying again", broker, text)
+
+    def _forget_trouble(self, broker: int) -> None:
+        self.trouble.pop(broker, None)
+        self._failing_since.pop(broker, None)

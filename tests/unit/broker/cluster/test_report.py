@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from cairnmq.broker.cluster.journal_copying import OUT
 from cairnmq.broker.cluster.report import UNCLEAN_TOLD_MS, report_of
+from cairnmq.broker.options import Address
 from unit.broker.cluster.rig import cluster
 from unit.broker.rig import scenario, until
 
@@ -81,3 +82,19 @@ async def test_an_unclean_election_is_told_for_a_week(tmp_path: Path) -> None:
             return made.journals[0].unclean
 
         assert (told(1000), told(999 + UNCLEAN_TOLD_MS), told(1000 + UNCLEAN_TOLD_MS)) == (5, 5, 0)
+
+
+@scenario
+async def test_links_that_fail_and_groups_that_cannot_begin_are_told(tmp_path: Path) -> None:
+    """A broker at the address of another one: nothing refuses a connection there, so nobody is taken for dead."""
+    async with cluster(tmp_path, 1, 2, offsets_topic_replication_factor="3") as rig:
+        one, other = rig[1], rig[2]
+        assert (one.node.report().links, one.node.report().slots_trouble) == ([], "")
+        one.node._slots_wanted.set()
+        await until(lambda: one.node.report().slots_trouble)
+        assert "consumer groups begin when 3 brokers have been live together" in one.node.report().slots_trouble
+        one.node._dialer.want({2: Address("127.0.0.1", one.node._joined.internal.getsockname()[1])})
+        await until(lambda: one.node.report().links)
+        (failing,) = one.node.report().links
+        assert (failing.node_id, failing.trouble) == (2, "broker 1 is at this address, not 2")
+        assert other.node.report().links == []

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from cairnmq.broker.internal.dialer import PAUSE_SECONDS_MAX, Dialer
+from cairnmq.broker.internal.dialer import LASTING_SECONDS, PAUSE_SECONDS_MAX, Dialer
 from cairnmq.broker.internal.link import Link
 from cairnmq.broker.internal.link_timing import LinkTiming
 from cairnmq.broker.internal.listener import InternalListener
@@ -130,6 +130,22 @@ async def test_a_broker_that_stays_away_is_told_again_and_seldom() -> None:
         times = [at for _, at in dialing.refused]
         assert times[3] - times[2] > times[1] - times[0]
         assert times[3] - times[0] < 4 * PAUSE_SECONDS_MAX
+
+
+@on_both_loops
+async def test_what_fails_for_some_time_is_for_people() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        address = Address(*gone.getsockname())
+    async with open_dialing() as dialing:
+        begun = asyncio.get_running_loop().time()
+        dialing.dialer.want({1: address})
+        await until(dialing.dialer.lasting_trouble)
+        assert asyncio.get_running_loop().time() - begun >= LASTING_SECONDS
+        assert dialing.dialer.lasting_trouble() == {1: "connection refused"}
+        back, _ = await listen(1, address.port)
+        await until(lambda: dialing.opened)
+        assert dialing.dialer.lasting_trouble() == {}
+    await back.close()
 
 
 @on_both_loops
