@@ -34,6 +34,8 @@ class ScriptedCluster:
         self.ports: dict[int, int] = {1: 9092, 2: 9093, 3: 9094}  # of nobody, until it runs
         self.down: set[int] = set()
         self.deaf: set[int] = set()
+        self.expired: set[int] = set()  # suspended: their sessions have ended, and Metadata still name them
+        self.asked_for_disks: list[int] = []
         self.leaders: dict[int, int] = {1: 1, 2: 2, 3: 3}
         self.isr: dict[int, list[int]] = {}
         self.behind: dict[tuple[int, int], int] = {}
@@ -54,7 +56,7 @@ class ScriptedCluster:
     def _answer(self, number: int, request: Message) -> Message | None:
         live = {node: port for node, port in self.ports.items() if node not in self.down}
         if isinstance(request, DescribeJournalsRequest):
-            return None if number in self.deaf else self.told_by(number)
+            return None if number in self.deaf | self.expired else self.told_by(number)
         if isinstance(request, ElectUncleanRequest):
             return self._elect(request)
         if isinstance(request, ForgetBrokerRequest):
@@ -63,6 +65,7 @@ class ScriptedCluster:
             self.elected.append(request)
             return self._preferred()
         if isinstance(request, DescribeLogDirsRequest):
+            self.asked_for_disks.append(number)
             return DescribeLogDirsResponse(results=[DescribeLogDirsResponse.DescribeLogDirsResult(log_dir="/d")])
         if isinstance(request, DescribeClusterRequest):
             rows = [
@@ -86,7 +89,7 @@ class ScriptedCluster:
                     broker_epoch=10 + node,
                     host="127.0.0.1",
                     port=port,
-                    is_live=node not in self.down,
+                    is_live=node not in self.down | self.expired,
                     session_age_ms=-1 if node in self.down else 250,
                     damaged=self.damaged.get(node, []),
                 )

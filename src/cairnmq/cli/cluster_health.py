@@ -55,7 +55,7 @@ def _write_cluster(report: ClusterReport) -> None:
     from cairnmq.client.cluster_outlook import outlooks
 
     for text in report.notes:
-        write_line(paint(f"  {text}", DIM, sys.stdout))
+        write_line(paint(f"  note: {text}", DIM, sys.stdout))
     write_line("")
     write_brokers(report)
     write_line("")
@@ -92,12 +92,12 @@ def _ask_brokers(arguments: argparse.Namespace) -> tuple[list[str], ClusterRepor
 
 
 def _directories(client: Client, cluster: Cluster, report: ClusterReport | None) -> list[str]:
-    """Brokers that the report calls silent are not asked again."""
-    from cairnmq.client.cluster_report import SILENT
+    """Brokers that the report calls silent or down are not asked again: each would be waited for."""
+    from cairnmq.client.cluster_report import DOWN, SILENT
     from cairnmq.client.errors import ClientError, Unsupported
 
     reasons = []
-    silent = {row.broker for row in report.brokers if row.state == SILENT} if report is not None else set()
+    silent = {row.broker for row in report.brokers if row.state in (SILENT, DOWN)} if report is not None else set()
     for node in sorted(cluster.nodes.keys() - silent):
         try:
             dirs = client.log_dirs(node)

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from cairnmq.cli.arguments import connect
-from cairnmq.cli.terminal import DIM, note, or_dash, paint, size_text, write_json, write_line, write_table
+from cairnmq.cli.terminal import DIM, error, or_dash, paint, size_text, write_json, write_line, write_table
 from cairnmq.types import host_port
 
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ def run_journals(arguments: argparse.Namespace) -> int:
         report = need_report(client)
     wanted = set(arguments.journals)
     rows = [row for row in report.journals if not wanted or row.journal in wanted]
-    for number in sorted(wanted - {row.journal for row in rows}):
-        note(f"journal {number} does not exist")
+    if missing := sorted(wanted - {row.journal for row in rows}):
+        error(_no_such(missing, report))
     if arguments.json:
         write_json(rows)
     elif rows:
@@ -73,9 +73,19 @@ def run_journals(arguments: argparse.Namespace) -> int:
             ("JOURNAL", "LEADER", "EPOCH", "REPLICAS", "IN-SYNC", "END", "UNREPLICATED", "UNSPLIT", "BEHIND"),
             [_journal(row) for row in rows],
         )
-    else:
+    elif not wanted:
         write_line(paint("there are no journals", DIM, sys.stdout))
-    return 1 if len(rows) < len(wanted) else 0
+    return 1 if missing else 0
+
+
+def _no_such(journals: list[int], report: ClusterReport) -> str:
+    from cairnmq.client.cluster_report import names
+
+    known = [row.journal for row in report.journals]
+    there = (
+        f"there {'is' if len(known) == 1 else 'are'} {names('journal', known)}" if known else "there are no journals"
+    )
+    return f"{names('journal', journals)} {'does' if len(journals) == 1 else 'do'} not exist; {there}"
 
 
 def _journal(row: JournalRow) -> tuple[object, ...]:

@@ -97,7 +97,8 @@ def _watch(story: Story, sample: Callable[[], Sample], returns: Returns, limit: 
 
 def _sum_up(seen: Sample) -> str:
     lost = f"{seen.wrong:,} LOST OR READ TWICE" if seen.wrong else "none of them lost or read twice"
-    return f"{seen.acked:,} records were acknowledged, {seen.read:,} read; {lost}."
+    left = f", {seen.acked - seen.read:,} not read yet" if seen.acked > seen.read else ""
+    return f"{seen.acked:,} records were acknowledged, {seen.read:,} read{left}; {lost}."
 
 
 def _pressed(seconds: float) -> bool:

@@ -15,6 +15,7 @@ _DEFAULTS = ServeOptions()
 
 def configure(parser: argparse.ArgumentParser) -> None:
     defaults = _DEFAULTS
+    parser.description = "Runs a broker, alone or as one of a cluster, until Ctrl-C or SIGTERM."
     parser.argument_default = argparse.SUPPRESS  # a flag that was not given leaves no trace, so settings may fill it
     parser.add_argument("--data", metavar="DIR", help=f"data directory (default {defaults.data})")
     parser.add_argument(

@@ -31,7 +31,8 @@ _NO_NODE = -1
 class _Link:
     """One connected socket and the protocol state that belongs to it."""
 
-    def __init__(self, host: str, port: int, client_id: str, deadline: float, advice: str) -> None:
+    def __init__(self, host: str, port: int, client_id: str, deadline: float, advice: str, silent_advice: str) -> None:
+        """`advice`: for an address that cannot be reached; `silent_advice`: for one that does not respond."""
         self.address = f"{host}:{port}"
         try:
             seconds = min(CONNECT_SECONDS_MAX, max(0.1, deadline - time.monotonic()))
@@ -44,7 +45,8 @@ class _Link:
         try:
             self._greet(deadline)
         except Disconnected as lost:
-            raise Unreachable(f"{lost}; {advice}") from None  # nothing was sent that would do anything
+            # nothing was sent that would do anything
+            raise Unreachable(f"{lost}; {silent_advice}" if silent_advice else str(lost)) from None
         except BaseException:
             self.close()
             raise
@@ -381,7 +383,7 @@ class Client:
             self._links[node] = self._links.pop(_NO_NODE)
             return first
         advice = f"node {node} advertises this address; if it is not reachable from here, start it with --advertise"
-        self._links[node] = _Link(place.host, place.port, self._client_id, deadline, advice)
+        self._links[node] = _Link(place.host, place.port, self._client_id, deadline, advice, "")
         return self._links[node]
 
     def _any_link(self, deadline: float) -> _Link:
@@ -392,7 +394,7 @@ class Client:
             now = time.monotonic()
             share = (deadline - now) / (len(addresses) - tried)  # of one that accepts and is silent
             try:
-                link = _Link(host, port, self._client_id, now + share, advice)
+                link = _Link(host, port, self._client_id, now + share, advice, advice)
             except Unreachable as error:
                 failures.append(error)
                 continue

@@ -17,7 +17,7 @@ class Outlook(Struct, frozen=True):
     stops: tuple[int, ...] = ()  # journals without a leader until it is back: nobody else is in sync
     single: tuple[int, ...] = ()  # the same, of journals that have no other replica
     thin: tuple[int, ...] = ()  # journals that would have one replica in sync left, of several
-    acks1_bytes: int | None = 0  # written, and on no other replica in sync: only acks=1 was promised for it
+    acks1_bytes: int | None = 0  # written, and not on all in-sync replicas: only acks=1 was promised for it
     only_bytes: int | None = 0  # in journals of `stops`: what its disk alone has
 
     def sentences(self) -> list[str]:
@@ -34,7 +34,8 @@ class Outlook(Struct, frozen=True):
             said.append(f"{names('journal', self.moves)} would move; no record acknowledged with acks=all is lost")
         if self.acks1_bytes != 0:
             said.append(
-                f"{_bytes(self.acks1_bytes)} are on no other replica in sync: lost, where acknowledged with acks=1"
+                f"{_bytes(self.acks1_bytes)} are not on all in-sync replicas yet: records in them that were "
+                "acknowledged with acks=1 may be lost"
             )
         if self.thin:
             said.append(f"{names('journal', self.thin)} would have one replica in sync left")

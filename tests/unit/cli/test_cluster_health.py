@@ -51,7 +51,24 @@ def test_a_broker_that_is_deaf_is_named_once(capsys: pytest.CaptureFixture[str])
     cluster.deaf = {2}
     code, out = health(cluster, capsys)
     assert code == 1 and out.count("broker 2 does not answer: ") == 1
-    assert "an unknown number of bytes are on no other replica in sync" in out, "only broker 2 knows of journal 2"
+    assert "an unknown number of bytes are not on all in-sync replicas yet" in out, "only broker 2 knows of journal 2"
+
+
+def test_what_needs_nobody_is_marked_as_a_note(capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = ScriptedCluster()
+    cluster.leaders = {1: 1, 2: 1, 3: 3}
+    code, out = health(cluster, capsys)
+    assert code == 0
+    assert out.splitlines()[:2] == ["healthy", "  note: journal 2: led by another broker than the preferred one"]
+
+
+def test_who_is_down_is_not_asked_for_its_disks(capsys: pytest.CaptureFixture[str]) -> None:
+    """It may be suspended, and each question would be waited for."""
+    cluster = ScriptedCluster()
+    cluster.expired, cluster.leaders = {3}, {1: 1, 2: 2, 3: 1}
+    code, out = health(cluster, capsys)
+    assert code == 1 and "  broker 3 is down" in out
+    assert cluster.asked_for_disks == [1, 2]
 
 
 def test_as_json(capsys: pytest.CaptureFixture[str]) -> None:

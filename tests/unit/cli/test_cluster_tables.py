@@ -47,7 +47,12 @@ def test_some_journals(capsys: pytest.CaptureFixture[str]) -> None:
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["journal"], row["leader"]) == (2, 2)
     assert run(ScriptedCluster(), "journals", "2", "9") == 1
-    assert capsys.readouterr().err == "journal 9 does not exist\n"
+    shown = capsys.readouterr()
+    assert shown.err == "cairn: journal 9 does not exist; there are journals 1-3\n"
+    assert [line.split()[0] for line in shown.out.splitlines()] == ["JOURNAL", "2"]
+    assert run(ScriptedCluster(), "journals", "9", "99") == 1
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", "cairn: journals 9, 99 do not exist; there are journals 1-3\n")
 
 
 def test_info_counts_journals_and_names_who_is_down(capsys: pytest.CaptureFixture[str]) -> None:

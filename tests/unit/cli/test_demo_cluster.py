@@ -75,5 +75,8 @@ def test_a_broker_that_does_not_start_again_says_why() -> None:
 
 
 def test_the_sum() -> None:
-    assert _sum_up(sample(0, acked=1200, read=1199)).endswith("1,199 read; none of them lost or read twice.")
+    assert _sum_up(sample(0, acked=1200, read=1199)).endswith(
+        "1,199 read, 1 not read yet; none of them lost or read twice."
+    )
+    assert _sum_up(sample(0, acked=5, read=5)).endswith("5 read; none of them lost or read twice.")
     assert "1 LOST OR READ TWICE" in _sum_up(sample(0, wrong=1))

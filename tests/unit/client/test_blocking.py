@@ -122,6 +122,20 @@ def test_an_advertised_address_that_is_not_reachable_names_the_node(monkeypatch:
             assert len(broker.requests(MetadataRequest)) > 10, "the address may have changed"
 
 
+def test_a_node_that_takes_connections_and_says_nothing_has_the_right_address() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        with (
+            ScriptedBroker(lambda request, header: metadata({"t": [4]}, {4: port})) as broker,
+            Client.connect(broker.bootstrap) as client,
+        ):
+            client.timeout = client.patience = 0.2
+            with pytest.raises(ClientError) as failed:
+                client.api_versions(4)
+    assert f"lost 127.0.0.1:{port} while waiting for its response" in str(failed.value)
+    assert "--advertise" not in str(failed.value)
+
+
 def test_a_lost_connection_is_made_again() -> None:
     failures = 2
 
