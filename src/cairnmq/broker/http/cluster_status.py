@@ -3,16 +3,21 @@ as the metadata have them. `cairn cluster health` asks all brokers; here one tel
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from cairnmq.broker.http.chunked import slices
 from cairnmq.broker.metrics import Exposition, Sample
 
 if TYPE_CHECKING:
     from cairnmq.broker.context import Context
     from cairnmq.broker.leadership import JournalView
+    from cairnmq.metadata.image import Topic
     from cairnmq.wire.messages import DescribeJournalsResponse
 
     Row: TypeAlias = tuple[dict[str, str], int, DescribeJournalsResponse.ReplicaEnds]
+
+_ELSEWHERE = dict.fromkeys(("start", "visible", "end", "bytes"))
 
 
 def cluster(ctx: Context) -> dict[str, Any] | None:
@@ -31,6 +36,19 @@ def cluster(ctx: Context) -> dict[str, Any] | None:
         "brokers": report.brokers,
         "journals": report.journals,
     }
+
+
+async def with_leaders(ctx: Context, topic: Topic, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of all partitions with their leader and replicas. Of those without a replica here nothing else is known."""
+    here = {row["partition"]: row for row in rows}
+    found = []
+    for part in slices(topic.places()):
+        for partition, queue_id, journal in part:
+            view = ctx.leadership.view(journal)
+            row = here.get(partition) or {"partition": partition, "queue_id": queue_id, **_ELSEWHERE}
+            found.append({**row, "leader": view.leader, "replicas": view.replicas})
+        await asyncio.sleep(0)
+    return found
 
 
 def cluster_metrics(ctx: Context, out: Exposition) -> None:

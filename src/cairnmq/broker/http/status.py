@@ -121,11 +121,12 @@ class Status:
         found = []
         sizes = await self._sizes.current(ctx.store, ctx.log_sizes)
         for name, topic in sorted(ctx.catalog.image.topics.items()):
-            messages = size = written = 0
+            messages = size = written = here = 0
             for part in slices(topic.queues()):
                 for _, queue_id in part:
                     queue = ctx.store.queues.get(queue_id)
                     if queue is not None:
+                        here += 1
                         messages += queue.high_watermark - queue.log_start
                         written += queue.high_watermark
                     size += sizes.get(queue_id, 0)
@@ -134,6 +135,7 @@ class Status:
                 {
                     "name": name,
                     "partitions": topic.count,
+                    "partitions_here": here,
                     "messages": messages,
                     "written": written,
                     "bytes": size,
@@ -148,7 +150,7 @@ class Status:
         topic = None if ctx is None else ctx.catalog.image.topic(name)
         if ctx is None or topic is None:
             return None
-        rows = []
+        rows: list[Json] = []
         sizes = await self._sizes.current(ctx.store, ctx.log_sizes)
         for part in slices(topic.queues()):
             for partition, queue_id in part:
@@ -165,6 +167,8 @@ class Status:
                         }
                     )
             await asyncio.sleep(0)
+        if ctx.cluster_report is not None:
+            rows = await cluster_status.with_leaders(ctx, topic, rows)
         return {
             "name": name,
             "id": urlsafe_b64encode(topic.topic_id).rstrip(b"=").decode(),

@@ -90,3 +90,30 @@ async def test_offsets_are_told_by_the_leader_alone(tmp_path: Path) -> None:
         assert await samples(rig, name) == ['{topic="orders",partition="0"} 1']
         rig.ctx.leadership.lost(0)
         assert await samples(rig, name) == []
+
+
+@scenario
+async def test_partitions_without_a_replica_here(tmp_path: Path) -> None:
+    """The metadata know who leads them; how much is in them only those brokers know."""
+    async with open_rig(tmp_path) as rig:
+        await rig.create("orders", partitions=2)
+        await rig.produce("orders", batch(b"x"))
+        async with open_web(rig) as web:
+            alone = json.loads((await web.get("/api/v1/topics/orders"))[2])
+        assert [sorted(row) for row in alone["partitions"]] == [
+            ["bytes", "end", "partition", "queue_id", "start", "visible"]
+        ] * 2
+        in_a_cluster(rig, ScriptedCluster())
+        rig.ctx.leadership.know(0, JournalView(2, 20, (1, 2), (1, 2)))
+        away = rig.ctx.catalog.image.topics["orders"].queue_id(1)
+        assert away is not None
+        kept = rig.ctx.store.queues.pop(away)
+        async with open_web(rig) as web:
+            rows = json.loads((await web.get("/api/v1/topics/orders"))[2])["partitions"]
+            (topic,) = json.loads((await web.get("/api/v1/topics"))[2])
+        rig.ctx.store.queues[away] = kept
+    assert [(row["partition"], row["visible"], row["leader"], row["replicas"]) for row in rows] == [
+        (0, 1, 2, [1, 2]),
+        (1, None, 2, [1, 2]),
+    ]
+    assert (topic["partitions"], topic["partitions_here"], topic["messages"]) == (2, 1, 1)

@@ -10,6 +10,9 @@ export function bytes(value) {
   return `${value.toFixed(unit && value < 10 ? 1 : 0)} ${UNITS[unit]}`;
 }
 
+// What this broker does not know.
+export const known = format => value => value === null || value === undefined ? "–" : format(value);
+
 export function rate(value) {
   if (value === undefined) return "…";
   return `${value === 0 ? "0" : value < 10 ? value.toFixed(1) : number(Math.round(value))}/s`;

@@ -2,7 +2,7 @@
 
 import { ClusterCard } from "./cluster.js";
 import { $, Line, Tiles, make, setClass, setText, show } from "./dom.js";
-import { byteRate, bytes, groupLink, milliseconds, number, plural, rate, span, topicLink } from "./format.js";
+import { byteRate, bytes, groupLink, known, milliseconds, number, plural, rate, span, topicLink } from "./format.js";
 import { Levels, Rates } from "./history.js";
 import { Table, linkColumn, numberColumn, state, textColumn } from "./table.js";
 
@@ -32,6 +32,9 @@ export const lagColumn = (lag, key) => charted("Lag", lag, number, row => lags.v
   hint: "Messages the group has not committed yet", warn: row => lags.grows(key(row)),
 });
 
+// No partition has a replica on this broker: the topic's page says who leads them.
+const isElsewhere = topic => topic.partitions_here === 0 && topic.partitions > 0;
+
 export class Overview {
   constructor() {
     this.tiles = new Tiles($("tiles"));
@@ -40,10 +43,10 @@ export class Overview {
       columns: [
         linkColumn("Topic", row => row.name, row => topicLink(row.name)),
         numberColumn("Partitions", row => row.partitions, number, { wide: true }),
-        numberColumn("Messages", row => row.messages),
+        numberColumn("Messages", row => isElsewhere(row) ? undefined : row.messages, known(number)),
         charted("Rate", row => rates.now(row.name), rate, row => rates.values(row.name),
           { hint: "Messages written per second; the line shows the last two minutes" }),
-        numberColumn("Size", row => row.bytes, bytes, { hint: "On disk" }),
+        numberColumn("Size", row => isElsewhere(row) ? undefined : row.bytes, known(bytes), { hint: "On disk" }),
       ],
     });
     this.groups = new Table($("groups"), {

@@ -1,7 +1,7 @@
 // One topic: its newest messages, partitions, readers and settings.
 
 import { $, Tiles, make, setAttribute, setClass, setText, show } from "./dom.js";
-import { bytes, groupLink, number, plural, rate, time, wholeTime } from "./format.js";
+import { bytes, groupLink, known, number, plural, rate, time, wholeTime } from "./format.js";
 import { rates } from "./overview.js";
 import { Table, linkColumn, numberColumn, state, textColumn } from "./table.js";
 
@@ -21,16 +21,6 @@ export class TopicView {
         numberColumn("Offset", row => row.offset, number, { by: undefined, className: "offset" }),
         { head: "Key", text: true, className: "key", fill: (cell, row) => this.piece(cell, row, "key") },
         { head: "Value", text: true, className: "value", fill: (cell, row, element) => this.value(cell, row, element) },
-      ],
-    });
-    this.partitions = new Table($("partitions"), {
-      caption: "Partitions", key: row => row.partition, sort: 0,
-      columns: [
-        numberColumn("Partition", row => row.partition),
-        numberColumn("First offset", row => row.start, number, { wide: true, hint: "Offset of the oldest message" }),
-        numberColumn("End offset", row => row.visible, number, { hint: "Offset of the next message" }),
-        numberColumn("Messages", row => row.visible - row.start),
-        numberColumn("Size", row => row.bytes, bytes),
       ],
     });
     this.groups = new Table($("topic-groups"), {
@@ -81,13 +71,15 @@ export class TopicView {
     setText($("topic-missing"), broker.ready ? `There is no topic “${name}”.` : "The broker is not ready yet.");
     if (!topic) return broker;
     const { partitions } = topic;
-    const sum = field => partitions.reduce((total, row) => total + field(row), 0);
+    const here = partitions.filter(isHere);
+    const sum = field => here.reduce((total, row) => total + field(row), 0);
     rates.see(name, sum(row => row.visible), broker.uptime_seconds);
     this.tiles.set("messages", { label: "Messages", value: number(sum(row => row.visible - row.start)) });
     this.tiles.set("rate", { label: "Rate", value: rate(rates.now(name)), line: rates.values(name),
       hint: "Messages written per second; the line shows the last two minutes" });
     this.tiles.set("size", { label: "Size", value: bytes(sum(row => row.bytes)), hint: "On disk" });
     this.tiles.set("partitions", { label: "Partitions", value: number(partitions.length) });
+    this.partitions ??= partitionTable(partitions.some(row => row.leader !== undefined));
     this.partitions.set(partitions, "");
     await Promise.all([this.pollMessages(get, path), this.pollReaders(get, path), this.pollSettings(get, path)]);
     return broker;
@@ -171,6 +163,25 @@ export class TopicView {
     this.own.set(settings.filter(row => row.own), "All settings have their defaults.");
     this.defaults.set(settings, "");
   }
+}
+
+// Of partitions without a replica on this broker only the cluster's metadata are known.
+const isHere = row => row.visible !== null;
+
+function partitionTable(inCluster) {
+  const columns = [
+    numberColumn("Partition", row => row.partition),
+    numberColumn("First offset", row => row.start, known(number), { wide: true, hint: "Offset of the oldest message" }),
+    numberColumn("End offset", row => row.visible, known(number), { hint: "Offset of the next message" }),
+    numberColumn("Messages", row => isHere(row) ? row.visible - row.start : undefined, known(number)),
+    numberColumn("Size", row => row.bytes, known(bytes)),
+  ];
+  if (inCluster) {
+    columns.push(numberColumn("Leader", row => row.leader, value => value < 0 ? "none" : number(value),
+      { hint: "The broker that takes and serves its messages" }));
+    columns.push(textColumn("Replicas", row => row.replicas.join(", "), { wide: true, hint: "Brokers that have a copy" }));
+  }
+  return new Table($("partitions"), { caption: "Partitions", key: row => row.partition, sort: 0, columns });
 }
 
 function cut(row, field) {
