@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import NewTopic
 
 from broker_process import wait_until
@@ -178,9 +178,9 @@ class CutWorld:
     def _read(self, places: Sequence[Place]) -> dict[Place, list[Got]]:
         """From the start to the end, which may move on meanwhile."""
         logs: dict[Place, list[Got]] = {place: [] for place in places}
+        ends = self._ends(places)
         consumer = self.client.consumer(**{"fetch.wait.max.ms": 50, "fetch.error.backoff.ms": 50})
         try:
-            ends = {place: self._end(consumer, place) for place in places}
             consumer.assign([TopicPartition(*place, 0) for place in places])
             deadline = time.monotonic() + GOES_ON_SECONDS
             while lacking := [place for place, end in ends.items() if len(logs[place]) < end]:
@@ -193,14 +193,25 @@ class CutWorld:
             consumer.close()
         return logs
 
-    def _end(self, consumer: Consumer, place: Place) -> int:
-        deadline = time.monotonic() + GOES_ON_SECONDS
-        while True:
-            try:
-                return int(consumer.get_watermark_offsets(TopicPartition(*place), ASK_SECONDS)[1])
-            except KafkaException as problem:  # a preferred leader may just be on its way back
-                if time.monotonic() > deadline:
-                    raise Broken(f"the end of {place} was not told for {GOES_ON_SECONDS:g} s: {problem}") from problem
+    def _ends(self, places: Sequence[Place]) -> dict[Place, int]:
+        """A client that was not told is replaced: what it believes of leaders must not outlive what they are."""
+        ends: dict[Place, int] = {}
+        consumer = self.client.consumer()
+        try:
+            for place in places:
+                deadline = time.monotonic() + GOES_ON_SECONDS
+                while place not in ends:
+                    try:
+                        ends[place] = int(consumer.get_watermark_offsets(TopicPartition(*place), ASK_SECONDS)[1])
+                    except KafkaException as problem:  # a preferred leader may just be on its way back
+                        if time.monotonic() > deadline:
+                            why = f"the end of {place} was not told for {GOES_ON_SECONDS:g} s: {problem}"
+                            raise Broken(why) from problem
+                        consumer.close()
+                        consumer = self.client.consumer()
+        finally:
+            consumer.close()
+        return ends
 
     def _look_further(self, ends: dict[Place, int]) -> None:
         """A reader whose partitions lost nothing comes to the end by itself."""

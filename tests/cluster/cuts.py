@@ -20,6 +20,7 @@ import psutil
 from broker_process import wait_until
 from chaos.forgetful_mount import ForgetfulMount, forgetful_mount
 from chaos.promises import Line
+from cluster.account import accounted
 from cluster.brokers import BROKERS, Cluster
 from cluster.cut_world import GOES_ON_SECONDS, CutWorld
 from cluster.lines import LINES
@@ -323,6 +324,7 @@ def power_cuts(
         stack.callback(cluster.close)
         cuts = PowerCuts(cluster, disks, rng, tally)
         chosen = [rng.choice([*(shapes or cuts.shapes)]) for _ in range(rounds)]
-        cuts.run(lines or chosen_lines(rng), chosen if len(shapes) != rounds else shapes)
+        with accounted(cluster):
+            cuts.run(lines or chosen_lines(rng), chosen if len(shapes) != rounds else shapes)
         again = sum(broker.log().count("the broker starts again") for broker in cluster.brokers.values())
         tally["processes that began again by themselves"] += again

@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 
 from broker_process import wait_until
+from cluster.account import accounted
 from cluster.brokers import FAILURES, Cluster
 from cluster.world import GOES_ON_SECONDS, MANNERS, PROGRAMS, STRONG, World
 from crash.ledger import Place
@@ -243,7 +244,7 @@ def besiege(
     """
     rng = Random(seed)
     cluster = Cluster(directory)
-    with cluster.up():
+    with cluster.up(), accounted(cluster):
         world = World(cluster, tally, PROGRAMS if program else MANNERS, program)
         with world.lived_in():
             faults = Faults(cluster, rng, tally)

@@ -117,20 +117,26 @@ class World:
         """Everybody who writes is answered again, and everybody who reads is given something."""
         wanted = {writer.manner.name: writer.acked + more for writer in self.writers}
         followed = {follower.name: follower.records + more for follower in self.followers}
-        wait_until(
-            lambda: (
-                all(writer.acked >= wanted[writer.manner.name] for writer in self.writers)
-                and all(follower.records >= followed[follower.name] for follower in self.followers)
-            ),
-            GOES_ON_SECONDS,
-            f"answers: {self._told()}",
-        )
+        before = self._told()
+        try:
+            wait_until(
+                lambda: (
+                    all(writer.acked >= wanted[writer.manner.name] for writer in self.writers)
+                    and all(follower.records >= followed[follower.name] for follower in self.followers)
+                ),
+                GOES_ON_SECONDS,
+                "answers",
+            )
+        except AssertionError as failure:
+            failure.add_note(f"before: {before}\nnow: {self._told()}")
+            raise
 
     def _told(self) -> str:
-        return ", ".join(
+        written = [
             f"{writer.manner.name} {writer.acked} ({writer.failed} failed: {dict(writer.notes.errors)})"
             for writer in self.writers
-        )
+        ]
+        return ", ".join([*written, *(f"{follower.name} {follower.records}" for follower in self.followers)])
 
     def finish(self) -> None:
         """At rest: nobody writes any more, all replicas are in sync, and everybody has read everything."""
