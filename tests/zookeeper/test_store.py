@@ -137,7 +137,7 @@ def test_a_session_leaves_a_server_that_says_nothing(harness: ZookeeperHarness, 
 
 
 def test_the_leader_of_zookeeper_stands_still(tmp_path: Path, second: SecondProcess) -> None:
-    """Three servers of its own. The store is connected to the one that is suspended: its kernel keeps the connection."""
+    """Three servers of its own. The store is connected to the one that is suspended, whose kernel keeps that."""
     with Servers(tmp_path, 3).up() as servers, closing(ZookeeperHarness(servers, second)) as harness:
         leader = servers.leader
         store = harness.open()

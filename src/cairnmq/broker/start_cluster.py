@@ -45,6 +45,7 @@ from cairnmq.metadata.shared_store import open_shared
 from cairnmq.metadata.sqlite import SqliteStore
 from cairnmq.metadata.store import MetadataStore
 from cairnmq.replication.follower import KnownEnds
+from cairnmq.replication.lives import Lacking
 from cairnmq.replication.records import BrokerRecord, Member
 from cairnmq.settings.broker import BrokerConfig
 from cairnmq.settings.cluster import ClusterConfig, cluster_config
@@ -226,6 +227,7 @@ class _Join:
         cluster = self._catalog.cluster
         assert cluster is not None
         self._view = cluster.view
+        self._known = cluster.brokers.get(node_id)
         self.member: Member | None = None
 
     def run(self) -> Engine:
@@ -241,6 +243,8 @@ class _Join:
             next_queue=image.next_queue_id,
             begin=self._begin,
             has_others=self._has_others,
+            had=self._had,
+            given_up=frozenset(filter(self._is_given_up, hosted)),
             slots=self._slots_in,
             seed=secrets.randbits(32),
             config=engine_config(config, self._node_id),
@@ -252,6 +256,24 @@ class _Join:
     def _has_others(self, journal: int) -> bool:
         """Whether another member of the ISR has what this disk lacks (R6)."""
         return any(member.broker != self._node_id for member in self._view.journals[journal].record.isr)
+
+    def _had(self, journal: int) -> int:
+        """Up to where this directory has had a journal that was damaged and not cut; 0 if it was not."""
+        known = self._known
+        if known is None or known.directory_id != self._shared.entry.directory_id or self._is_given_up(journal):
+            return 0
+        return known.record.had.get(journal, 0)
+
+    def _is_given_up(self, journal: int) -> bool:
+        """Whether a person has elected this broker although it lacks what is noted. It could write nothing since."""
+        record, known = self._view.journals[journal].record, self._known
+        is_alone = [member.broker for member in record.isr] == [self._node_id]
+        return (
+            known is not None
+            and journal in known.record.had
+            and is_alone
+            and record.unclean > known.record.broker_epoch
+        )
 
     def _slots_in(self, journal: int) -> list[int]:
         slots = self._catalog.image.slots
@@ -291,6 +313,7 @@ class _Registration:
 
     def next_epoch(self, above: int = 0) -> int:
         joining, shared = self._joining, self._shared
-        register = partial(shared.store.register, shared.entry, joining.stopped_as, joining.damaged)
+        lacking = Lacking(joining.damaged, joining.had, joining.whole)
+        register = partial(shared.store.register, shared.entry, joining.stopped_as, lacking)
         self.member = shared.wait.until(register)
         return self.member.broker_epoch

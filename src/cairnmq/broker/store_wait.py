@@ -1,5 +1,5 @@
-"""A start that waits for the metadata store that brokers share: another process holds the lock of the file, or ZooKeeper
-is away. Blocking."""
+"""A start that waits for the metadata store that brokers share: another process holds the lock of the file, or
+ZooKeeper is away. Blocking."""
 
 from __future__ import annotations
 

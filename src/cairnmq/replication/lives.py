@@ -7,7 +7,9 @@ its own last life had, so the journals whose ISR still names one of its lives ar
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
 
 from cairnmq.replication.records import BrokerRecord, ClusterView, FormerDirectory, JournalRecord
 
@@ -15,29 +17,42 @@ FORMER_MAX = 4
 """So many directories are remembered, the latest."""
 
 
-def first_life(broker: int, epoch: int, damaged: Collection[int]) -> BrokerRecord:
+class Lacking(Struct, frozen=True):
+    """What a start found on its disk. `damaged`: journals that lack bytes which it has had; `had`: of those that are
+    not cut, up to where. `whole`: journals that an earlier start noted like that, and that lack nothing now."""
+
+    damaged: frozenset[int] = frozenset()
+    had: Mapping[int, int] = {}
+    whole: frozenset[int] = frozenset()
+
+
+def first_life(broker: int, epoch: int, lacking: Lacking) -> BrokerRecord:
     """Of a broker that nobody knows."""
-    return BrokerRecord(broker, epoch, damaged=frozenset(damaged), since=epoch)
+    return BrokerRecord(broker, epoch, damaged=lacking.damaged, since=epoch, had=lacking.had)
 
 
-def next_life(before: BrokerRecord, epoch: int, stopped_as: int, damaged: Collection[int]) -> BrokerRecord:
+def next_life(before: BrokerRecord, epoch: int, stopped_as: int, lacking: Lacking | None) -> BrokerRecord:
     """On the same directory. `stopped_as`: the life whose every byte this one has, or 0. What was noted as damaged
-    stays noted until it is repaired: it may have been cut since."""
+    stays noted until it is repaired, because it may have been cut since, or until somebody has restored what was
+    not. `lacking` None: the process goes on, and has looked at nothing."""
+    if lacking is None:
+        lacking = Lacking(had=before.had)
     return BrokerRecord(
         before.broker,
         epoch,
         before.broker_epoch,
         clean=stopped_as == before.broker_epoch != 0,
-        damaged=before.damaged.union(damaged),
+        damaged=(before.damaged - lacking.whole) | lacking.damaged,
         since=before.since,
         former=before.former,
+        had={each: end for each, end in lacking.had.items() if each not in before.damaged or each in before.had},
     )
 
 
 def life_elsewhere(
     before: BrokerRecord,
     epoch: int,
-    damaged: Collection[int],
+    lacking: Lacking,
     journals: Iterable[JournalRecord],
     *,
     left: str,
@@ -48,12 +63,12 @@ def life_elsewhere(
     others = tuple(one for one in before.former if one.directory not in (left, directory))
     hosted = [record for record in journals if before.broker in record.replicas]
     whole = {record.journal for record in hosted if back is not None and _has_all(back, record, before.broker)}
-    lacking = {record.journal for record in hosted} - whole
+    missing = {record.journal for record in hosted} - whole
     return BrokerRecord(
         before.broker,
         epoch,
         before.broker_epoch,
-        damaged=frozenset(lacking.union(damaged)),
+        damaged=lacking.damaged | missing,
         since=epoch,
         former=(*others, FormerDirectory(left, before.since, before.broker_epoch, before.damaged))[-FORMER_MAX:],
     )

@@ -72,6 +72,7 @@ class BrokerRecord(Struct, frozen=True):
     ends: Mapping[int, PublishedEnd] = {}
     since: int = 0  # the first of its lives in a row on this directory
     former: tuple[FormerDirectory, ...] = ()  # other ones, the latest last
+    had: Mapping[int, int] = {}  # of damaged journals that were not cut: up to where this disk has had them
 
 
 class Kept(Struct, frozen=True):

@@ -7,7 +7,7 @@ owner's thread unless it says that it blocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from msgspec import Struct
 
@@ -46,11 +46,14 @@ from cairnmq.storage.segments.segment import TXN_INDEX, left_over
 class Joining(Struct, frozen=True):
     """What a start in a cluster found, before anything is changed. `stopped_as`: the broker epoch of the process
     before, if that stopped in order and all that it wrote is there; 0 otherwise. `damaged`: journals that lack bytes
-    which this disk has had."""
+    which this disk has had. `had`: of those that are not cut, up to where. `whole`: journals of which an earlier start
+    said so, and that lack nothing now: somebody has restored them."""
 
     known: Known
     stopped_as: int
     damaged: frozenset[int]
+    had: Mapping[int, int] = {}
+    whole: frozenset[int] = frozenset()
 
 
 class EngineConfig(Struct, frozen=True, kw_only=True):
@@ -175,6 +178,8 @@ class Engine:
         config: EngineConfig,
         now_ms: int,
         has_others: Callable[[int], bool] = lambda journal: False,
+        had: Callable[[int], int] = lambda journal: 0,
+        given_up: Collection[int] = (),
         slots: Callable[[int], Collection[int]] = lambda journal: (),
         progress: Progress | None = None,
         tell: Tell | None = None,
@@ -182,7 +187,8 @@ class Engine:
         """The start of a broker of a cluster, in the same three steps. It hosts `journals` and follows in all of them;
         files of others are left alone. What is folded is what `floor` says of a journal's note. `begin` registers the
         broker, in the life that it returns. A journal that is damaged is cut there if it `has_others`: replicas from
-        which it is copied again. Else it takes nothing. That is asked after `begin`.
+        which it is copied again. Else it takes nothing. `had`: what an earlier start found that its disk had lost.
+        `given_up`: somebody has accepted that, so these are cut, and damaged no more.
         `next_queue`: `specs` has all queues with smaller ids that exist. `slots`: of coordinators, in a journal. An
         install that is whole is put in place before anything is read."""
         specs = list(specs)
@@ -192,14 +198,17 @@ class Engine:
         queues = live_queues(specs, image)
         notes = {number: ReplicaNoteFile(journal_disk, number) for number in sorted(journals)}
         nodes = {config.node_id, *(own_nodes(journal_disk) or ())}
-        rule = in_cluster(journal_disk, notes, nodes, floor, next_queue)
+        rule = in_cluster(journal_disk, notes, nodes, floor, next_queue, had)
         found = FoundStorage(journal_disk, read_disk, image, queues, notes, now_ms=now_ms, progress=progress, rule=rule)
         ends = {number: scan.end for number, scan in found.scans.items()}
         is_clean = found.stop is not None and not found.damaged and found.stop.is_whole(ends)
         stopped_as = found.stop.epoch if found.stop is not None and is_clean else 0
-        member = begin(Joining(found.known(), stopped_as, frozenset(scan.number for scan in found.damaged)))
+        uncut = found.uncut(lambda number: number in given_up or has_others(number))
+        damaged = frozenset(scan.number for scan in found.damaged).difference(given_up)
+        whole = frozenset(number for number in notes if had(number) or number in given_up) - damaged
+        member = begin(Joining(found.known(), stopped_as, damaged, uncut, whole))
         found.begin(tell)
-        found.cut_damaged(notes, has_others, member.broker_epoch)
+        found.cut_damaged(notes, uncut, member.broker_epoch)
         found.cut_queues_short()
         segment_bytes = config.segment_bytes
         paths: dict[int, JournalRole] = {

@@ -205,6 +205,63 @@ async def test_a_disk_that_was_not_mounted_is_back(tmp_path: Path) -> None:
         await until(lambda: rig.queue(one).high_watermark == 1)
 
 
+def spoil(data: Path, value: bytes) -> tuple[Path, bytes]:
+    """One byte of a record in the journals; the file and what it was."""
+    for path in (data / "journal").rglob("*.jnl"):
+        before = path.read_bytes()
+        if (at := before.find(value)) >= 0:
+            path.write_bytes(before[:at] + b"?" + before[at + 1 :])
+            return path, before
+    raise AssertionError(f"{value!r} is nowhere")
+
+
+@scenario
+async def test_a_damaged_file_that_is_restored_in_place_is_whole_again(tmp_path: Path) -> None:
+    """Nobody else has it, so nothing is cut, and nobody leads until it is there again."""
+    async with cluster(tmp_path, 1) as rig:
+        journal = await rig.journal(factor=1)
+        await rig.produce(await rig.leader(journal), b"first")
+        await rig.produce(rig[1], b"the record")
+        await rig.stop(1)
+        path, before = spoil(tmp_path / "broker1", b"the record")
+        for _ in range(2):
+            one = await rig.start(1)
+            record = one.node._loop.cluster.view.brokers[1]
+            assert record.damaged == {journal} and record.had[journal] > 0
+            await until(lambda one=one: one.record(journal).leader is None)  # type: ignore[misc]
+            await rig.stop(1)
+        path.write_bytes(before)
+        one = await rig.start(1)
+        record = one.node._loop.cluster.view.brokers[1]
+        assert (record.damaged, record.had) == (frozenset(), {})
+        assert await rig.leader(journal) is one
+        await until(lambda: rig.queue(one).high_watermark == 2)
+
+
+@scenario
+async def test_after_an_unclean_election_nothing_is_missed_any_more(tmp_path: Path) -> None:
+    """What was lost is given up: the next start does not look for it."""
+    async with cluster(tmp_path, 1) as rig:
+        journal = await rig.journal(factor=1)
+        await rig.produce(await rig.leader(journal), b"first")
+        await rig.produce(rig[1], b"the record")
+        await rig.stop(1)
+        spoil(tmp_path / "broker1", b"the record")
+        one = await rig.start(1)
+        await until(lambda: one.record(journal).leader is None)
+        assert await one.node.elections.unclean(journal) is None
+        await until(lambda: one.restarts)
+        for _ in range(2):
+            await rig.stop(1)
+            again = await rig.start(1)
+            record = again.node._loop.cluster.view.brokers[1]
+            assert (record.damaged, record.had, again.restarts) == (frozenset(), {}, 0)
+            assert await rig.leader(journal) is again
+            await until(lambda again=again: rig.queue(again).high_watermark == 1)  # type: ignore[misc]
+        await rig.produce(again, b"second")
+        assert list((tmp_path / "broker1" / "journal" / "lost").rglob("*.jnl*")), "what was cut is kept"
+
+
 @scenario
 async def test_a_start_says_which_cluster_it_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A misspelt path would begin a second one."""

@@ -52,7 +52,9 @@ def test_what_ends_in_time_is_said_once(caplog: pytest.LogCaptureFixture) -> Non
 
 def test_patience_ends_with_a_text_that_helps() -> None:
     store = Store(PATIENCE_SECONDS * 2)
-    with pytest.raises(CannotServe, match="--metadata sqlite:/x/cluster.db: .*in use.*; waited 15 s. Another broker of"):
+    with pytest.raises(
+        CannotServe, match="--metadata sqlite:/x/cluster.db: .*in use.*; waited 15 s. Another broker of"
+    ):
         store.wait.until(store.step)
     assert store.asked > 2
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from random import Random
 
 from cairnmq.settings.topic import Flush, LogConfig
@@ -47,9 +47,16 @@ class Machine:
         self.start()
 
     def start(
-        self, floor: Floor = replicated, journals: Collection[int] = JOURNALS, *, has_others: bool = False
+        self,
+        floor: Floor = replicated,
+        journals: Collection[int] = JOURNALS,
+        *,
+        has_others: bool = False,
+        had: Mapping[int, int] | None = None,
     ) -> None:
+        """`had`: as an earlier start has registered it."""
         self.life += 10
+        registered = had or {}
 
         def begin(joining: Joining) -> Leader:
             self.joinings.append(joining)
@@ -66,6 +73,7 @@ class Machine:
             config=EngineConfig(node_id=self.node, segment_bytes=600),
             now_ms=NOW,
             has_others=lambda journal: has_others,
+            had=lambda journal: registered.get(journal, 0),
             slots=lambda journal: (1,),  # `fact` puts facts there
         )
         self.splitter = Splitter(
@@ -76,9 +84,11 @@ class Machine:
             round_bytes=300,
         )
 
-    def killed(self, floor: Floor = replicated, *, has_others: bool = False) -> None:
+    def killed(
+        self, floor: Floor = replicated, *, has_others: bool = False, had: Mapping[int, int] | None = None
+    ) -> None:
         self.disks = (self.disks[0].kill(), self.disks[1].kill())
-        self.start(floor, has_others=has_others)
+        self.start(floor, has_others=has_others, had=had)
 
     def crashed(self, floor: Floor = replicated, seed: int = 1) -> None:
         """The power was lost."""

@@ -303,7 +303,7 @@ class ClusterNode:
         store, entry, former = self._joined.store, self._joined.entry, self._member.broker_epoch
         # What it lacked at the start stays noted there until it is repaired, and it has been running since.
         try:
-            self._member = await self._catalog.call(lambda: store.register(entry, former, ()))
+            self._member = await self._catalog.call(lambda: store.register(entry, former))
         except Unreachable:
             raise
         except Fault as fault:  # as at a start: another process is this broker, or others have another secret

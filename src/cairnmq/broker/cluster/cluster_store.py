@@ -4,7 +4,7 @@ metadata thread."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TypeAlias
 
@@ -42,6 +42,7 @@ from cairnmq.metadata.store import (
     Put,
     Session,
 )
+from cairnmq.replication.lives import Lacking
 from cairnmq.replication.records import BrokerRecord, Member, Proposal, PublishedEnd
 
 _ATTEMPTS = 100
@@ -121,9 +122,9 @@ class ClusterStore:
 
     # ---------------------------------------------------------------------------------------------------- sessions
 
-    def register(self, entry: BrokerEntry, stopped_as: int, damaged: Collection[int]) -> Member:
+    def register(self, entry: BrokerEntry, stopped_as: int, lacking: Lacking | None = None) -> Member:
         """A new life of this broker; see `Registration`. Unreachable: perhaps later. Any other Fault: never."""
-        session, member = self._registration.make(entry, stopped_as, damaged, self.me)
+        session, member = self._registration.make(entry, stopped_as, lacking, self.me)
         former, self._session, self.me = self._session, session, member
         if former is not None:
             former.close()  # what it registered belongs to the new one by now
@@ -231,7 +232,12 @@ class ClusterStore:
 
     def repaired(self, journal: int) -> Outcome:
         """The journal lacks nothing any more."""
-        return self._tell(lambda record: replace(record, damaged=record.damaged - {journal}))
+
+        def mended(record: BrokerRecord) -> BrokerRecord:
+            had = {each: end for each, end in record.had.items() if each != journal}
+            return replace(record, damaged=record.damaged - {journal}, had=had)
+
+        return self._tell(mended)
 
     def stopping(self) -> Outcome:
         """This broker is on its way down: the controller gives its journals to others (R12)."""

@@ -62,6 +62,8 @@ class Ports(CopyingPorts, Protocol):
 
     def lost(self, replica: JournalReplica) -> None: ...
 
+    def must_restart(self) -> None: ...
+
 
 class JournalReplica:
     """`leader` is there while this broker leads, `copying.follower` while it follows."""
@@ -210,6 +212,9 @@ class JournalReplica:
                 path = await self._begun(epoch)
         except TimeoutError:
             await self._give_up(elected, me)
+            if state.store.engine.scans[self.number].damage is not None:
+                log.error("journal %d: this broker starts again, to continue without the bytes it lost", self.number)
+                self._ports.must_restart()
             raise Fault(f"journal {self.number}: elected, and the disk takes no writes") from None
         except (Fault, OSError):  # the journal cannot be folded
             await self._give_up(elected, me)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 from msgspec.structs import replace
 
@@ -37,7 +37,7 @@ from cairnmq.metadata.store import (
     Put,
     Session,
 )
-from cairnmq.replication.lives import first_life, life_elsewhere, next_life
+from cairnmq.replication.lives import Lacking, first_life, life_elsewhere, next_life
 from cairnmq.replication.records import Member
 from cairnmq.types import Epoch, host_port
 
@@ -66,18 +66,19 @@ class Registration:
         self._doubt: tuple[InDoubt, Session, Member] | None = None
 
     def make(
-        self, entry: BrokerEntry, stopped_as: int, damaged: Collection[int], former: Member | None = None
+        self, entry: BrokerEntry, stopped_as: int, lacking: Lacking | None, former: Member | None = None
     ) -> tuple[Session, Member]:
         """A new life (R10). `stopped_as`: the life whose every byte this one has, or 0. `entry` needs no record. A
         directory that is known takes over what the process before has left, at once; another directory waits for the
-        end of that session. `former`: the life that this process had. Unreachable: perhaps later. Any other Fault:
-        never; TakenOver if another process has registered after `former`."""
+        end of that session. `lacking`: what a start has found; None if the process goes on. `former`: the life that
+        this process had. Unreachable: perhaps later. Any other Fault: never; TakenOver if another process has
+        registered after `former`."""
         begun = self._begun()
         if begun is not None:
             return begun
         session = self._new_session()
         try:
-            return self._attempt(entry, stopped_as, damaged, former, session)
+            return self._attempt(entry, stopped_as, lacking, former, session)
         except BaseException:
             if self._doubt is None:
                 session.close()
@@ -87,7 +88,7 @@ class Registration:
         self,
         entry: BrokerEntry,
         stopped_as: int,
-        damaged: Collection[int],
+        lacking: Lacking | None,
         former: Member | None,
         session: Session,
     ) -> tuple[Session, Member]:
@@ -110,7 +111,7 @@ class Registration:
                 if waits[obstacle.key].is_over():
                     raise Fault(obstacle.refusal)
                 continue
-            made = self._life(entry, known, stopped_as, damaged)
+            made = self._life(entry, known, stopped_as, lacking)
             member = Member(self._node_id, made.record.broker_epoch)
             answer = session.register(
                 key,
@@ -195,18 +196,18 @@ class Registration:
         return SessionWait(self._store, obstacle, session, patience_ms, self._clock, self._sleep)
 
     def _life(
-        self, entry: BrokerEntry, known: BrokerEntry | None, stopped_as: int, damaged: Collection[int]
+        self, entry: BrokerEntry, known: BrokerEntry | None, stopped_as: int, lacking: Lacking | None
     ) -> BrokerEntry:
         """The registration of the next life."""
         epoch = self._store.epoch + 1
         if known is None:
-            record = first_life(self._node_id, epoch, damaged)
+            record = first_life(self._node_id, epoch, lacking or Lacking())
         elif known.directory_id == entry.directory_id:
-            record = next_life(known.record, epoch, stopped_as, damaged)
+            record = next_life(known.record, epoch, stopped_as, lacking)
         else:
             journals = [decoded(each.key, each.value, decode_journal) for each in self._store.list(JOURNALS)]
             left, directory = known.directory_id, entry.directory_id
-            record = life_elsewhere(known.record, epoch, damaged, journals, left=left, directory=directory)
+            record = life_elsewhere(known.record, epoch, lacking or Lacking(), journals, left=left, directory=directory)
         return replace(entry, record=record)
 
     def _operations(self, made: BrokerEntry, kept: Entry | None) -> list[Op | NextEpoch]:

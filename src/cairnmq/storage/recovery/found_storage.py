@@ -42,8 +42,10 @@ def in_cluster(
     nodes: Collection[int],
     floor: Callable[[int, ReplicaNote], int],
     next_queue: int,
+    had: Callable[[int], int],
 ) -> Callable[[int], Replicated]:
-    """What is known of each journal before it is read. `floor`: what still counts of what its note calls replicated."""
+    """What is known of each journal before it is read. `floor`: what still counts of what its note calls replicated.
+    `had`: up to where an earlier start knew that this disk has had the journal, when it found it damaged."""
 
     def rule(number: int) -> Replicated:
         note = notes[number].kept
@@ -52,6 +54,7 @@ def in_cluster(
             durable_end=note.durable,
             next_queue=next_queue,
             led=led_here(disk, number, nodes, note),
+            had=had(number),
         )
 
     return rule
@@ -100,13 +103,18 @@ class FoundStorage:
         for scan in self.damaged:
             cut_short(self.queues.values(), scan, Homes(self.journal_disk))
 
-    def cut_damaged(self, notes: Mapping[int, ReplicaNoteFile], has_others: Callable[[int], bool], epoch: int) -> None:
+    def uncut(self, has_others: Callable[[int], bool]) -> dict[int, int]:
+        """The damaged ones that no other replica has: how far this disk has had each. They stay as they are, so that a
+        later start can tell whether they were restored."""
+        return {scan.number: scan.had for scan in self.damaged if not has_others(scan.number)}
+
+    def cut_damaged(self, notes: Mapping[int, ReplicaNoteFile], uncut: Collection[int], epoch: int) -> None:
         """Those that other replicas have, too (R6). What is behind the damage is kept in `lost/EPOCH`, also if a start
         before this one was stopped on the way."""
         for number, (scan, reader) in self.journals.items():
             if scan.damage is None and is_being_cut(self.journal_disk, number):
                 keep_aside(self.journal_disk, reader, scan.end, epoch)
-        for scan in [scan for scan in self.damaged if has_others(scan.number)]:
+        for scan in [scan for scan in self.damaged if scan.number not in uncut]:
             self._cut_at_damage(scan, notes[scan.number], epoch)
 
     def _cut_at_damage(self, scan: Scan, note: ReplicaNoteFile, epoch: int) -> None:

@@ -50,8 +50,10 @@ class Replicated(Struct, frozen=True, kw_only=True):
     durable end is all that counts.
 
     `led`: whether this broker led an epoch, and was not cut in it since. Claims of other leaders about what is synced
-    are about their disks (R5), so a tail that such a claim covers may be torn here."""
+    are about their disks (R5), so a tail that such a claim covers may be torn here. `had`: an earlier start found that
+    this disk had lost bytes before this position, and cut nothing."""
 
+    had: int = 0
     replicated_end: int
     durable_end: int
     next_queue: int
@@ -76,6 +78,7 @@ class Scan(Struct):
     gaps: dict[int, Corrupt] = {}  # queues whose records do not go on where they end
     damage: Place | None = None  # why the journal must not go on: what lies before is good, nothing is cut
     damage_text: str = ""
+    had: int = 0  # damaged: this disk has had everything before this position
     behind: Behind | None = None  # what is known from behind the damage
     hole: Place | None = None  # the file ends here, before the checkpoint's split position; nothing is lost by that
     is_old: bool = False  # some of what was scanned is of an earlier version of the format
@@ -135,7 +138,7 @@ def scan_journal(
     scan = Scan(number, start, start, fold, epoch=mark.epoch if mark is not None else 0)
     # The replicated end of a checkpoint is this disk's only if there is no other.
     on_disk = start if mark is None or replicated is not ALONE else mark.replicated_end
-    known = max(on_disk, reader.synced_end())
+    known = max(on_disk, reader.synced_end(), replicated.had)
     if not reader.bases:
         # Other replicas have what a follower lacks behind its checkpoint, and it may have been cut right there.
         if known <= start and (start == 0 or replicated is not ALONE):
@@ -145,13 +148,13 @@ def scan_journal(
             f"up to {max(start, known)} was synced: the write disk is missing or empty. Mount the right "
             f"--journal-dir."
         )
-        return _lost(scan, why, replicated), reader
-    if reader.bases[0] > start and max(known, look_behind(reader, start, replicated.led).synced) > start:
+        return _lost(scan, why, replicated, max(start, known)), reader
+    if reader.bases[0] > start and (had := max(known, look_behind(reader, start, replicated.led).synced)) > start:
         why = (
             f"journal {number} starts at {reader.bases[0]}, after the checkpoint's split position {start}: segments "
             f"or checkpoints are missing. {REPAIR}"
         )
-        return _lost(scan, why, replicated), reader
+        return _lost(scan, why, replicated, had), reader
     reach("recovery-scan")
     physical_end = _fold_entries(scan, reader, now_ms, progress)
     if scan.end < physical_end and reader.is_newer_at(scan.end):
@@ -163,11 +166,11 @@ def scan_journal(
     return scan, reader
 
 
-def _lost(scan: Scan, why: str, replicated: Replicated) -> Scan:
+def _lost(scan: Scan, why: str, replicated: Replicated, had: int) -> Scan:
     """Nothing of the journal can be used, or the checkpoint before it is gone. Other replicas may have all of it."""
     if replicated is ALONE:
         raise Corrupt(why)
-    scan.damage, scan.damage_text = Place(journal_segment(scan.number, scan.start), -1), why
+    scan.damage, scan.damage_text, scan.had = Place(journal_segment(scan.number, scan.start), -1), why, had
     return scan
 
 
@@ -209,7 +212,7 @@ def _judge(scan: Scan, reader: JournalReader, known: int, led: Callable[[int], b
         if known <= scan.end:
             scan.cut_bytes = physical_end - scan.end
             return
-        scan.damage = place
+        scan.damage, scan.had = place, known
         scan.behind = behind
         what = f"is damaged at position {scan.end}" if physical_end > scan.end else f"lost its end at {physical_end}"
         scan.damage_text = (

@@ -14,6 +14,7 @@ from cairnmq.metadata.cluster_records import BrokerEntry, put_journal
 from cairnmq.metadata.image import Topic
 from cairnmq.metadata.store import MetadataStore
 from cairnmq.metadata.topics import CreateTopic
+from cairnmq.replication.lives import Lacking
 from cairnmq.replication.records import BrokerRecord, JournalRecord, Member, Proposal
 from cairnmq.settings.broker import BrokerConfig, broker_config
 from cairnmq.testing.memory_store import MemoryState, MemoryStore
@@ -28,6 +29,7 @@ def made_config(static: dict[str, str] | None = None) -> BrokerConfig:
 
 
 CONFIG = made_config()
+NOTHING = Lacking()
 
 
 def entry(broker: int, directory_id: str = "", rack: str | None = None) -> BrokerEntry:
@@ -62,8 +64,8 @@ class OneBroker:
             store, number, SESSION_MS, catalog=self.catalog, clock=time, sleep=time.sleep, proof=proof
         )
 
-    def register(self, stopped_as: int = 0, damaged: frozenset[int] = frozenset(), directory_id: str = "") -> Member:
-        return self.cluster.register(entry(self.number, directory_id), stopped_as, damaged)
+    def register(self, stopped_as: int = 0, lacking: Lacking = NOTHING, directory_id: str = "") -> Member:
+        return self.cluster.register(entry(self.number, directory_id), stopped_as, lacking)
 
     def create(self, name: str, partitions: int = 1, factor: int = -1, **fields: object) -> Topic | Refusal:
         request = CreateTopic(name=name, partitions=partitions, replication_factor=factor, **fields)  # type: ignore[arg-type]

@@ -48,7 +48,7 @@ class Watched:
             self.failures -= 1
             raise Unreachable("not now")
         stopped_as = self.lives[-1].broker_epoch if self.lives else 0
-        self.lives.append(await self.loop.call(lambda: self.cluster.register(entry(1), stopped_as, frozenset())))
+        self.lives.append(await self.loop.call(lambda: self.cluster.register(entry(1), stopped_as)))
 
 
 @asynccontextmanager

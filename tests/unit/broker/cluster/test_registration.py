@@ -9,6 +9,7 @@ from cairnmq.broker.cluster.cluster_store import Done, Refused
 from cairnmq.broker.cluster.session_wait import Obstacle
 from cairnmq.errors import Fault, TakenOver, Unreachable
 from cairnmq.metadata.store import Entry
+from cairnmq.replication.lives import Lacking
 from cairnmq.replication.records import Member
 from unit.broker.cluster.brokers import SESSION_MS, Machines, entry, journal, registered
 
@@ -75,7 +76,7 @@ def test_another_directory_is_refused_while_a_live_broker_has_the_id(machines: M
 
 
 def test_damage_stays_until_it_is_repaired(machines: Machines) -> None:
-    machines.broker(1, registered=False).register(damaged=frozenset({3, 7}))
+    machines.broker(1, registered=False).register(lacking=Lacking(frozenset({3, 7})))
     one = machines.broker(1)
     assert registered(one).record.damaged == {3, 7}, "a restart heals nothing"
     assert isinstance(one.cluster.repaired(3), Done)
@@ -84,11 +85,30 @@ def test_damage_stays_until_it_is_repaired(machines: Machines) -> None:
     assert isinstance(one.cluster.repaired(7), Refused), "of an earlier life"
 
 
+def test_what_was_restored_is_damaged_no_more(machines: Machines) -> None:
+    """If it was not cut since: how far the disk had it was noted. A new session of the same process changes nothing."""
+    one = machines.broker(1, registered=False)
+    one.register(lacking=Lacking(frozenset({3, 7}), had={7: 900}))
+    one.cluster.register(entry(1), 1)
+    record = registered(one).record
+    assert (record.broker_epoch, record.damaged, record.had) == (2, {3, 7}, {7: 900})
+    again = machines.broker(1, registered=False)
+    again.register(lacking=Lacking(whole=frozenset({7})))
+    assert (registered(again).record.damaged, registered(again).record.had) == ({3}, {})
+
+
+def test_what_is_repaired_needs_no_position_any_more(machines: Machines) -> None:
+    one = machines.broker(1, registered=False)
+    one.register(lacking=Lacking(frozenset({3, 7}), had={3: 5, 7: 900}))
+    assert isinstance(one.cluster.repaired(7), Done)
+    assert (registered(one).record.damaged, registered(one).record.had) == ({3}, {3: 5})
+
+
 def test_a_level_that_this_version_does_not_know(machines: Machines) -> None:
     machines.broker(1)
     new = machines.broker(2, registered=False)
     with pytest.raises(Fault, match="the cluster is at level 1; this version knows levels 2 to 3"):
-        new.cluster.register(replace(entry(2), level=(2, 3)), 0, frozenset())
+        new.cluster.register(replace(entry(2), level=(2, 3)), 0)
     assert len(machines.state.sessions) == 1
 
 

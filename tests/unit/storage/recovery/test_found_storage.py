@@ -74,3 +74,55 @@ def test_damage_marks_the_queues_behind_it() -> None:
     machine.killed()
     engine = machine.engine
     assert engine.scans[4].damage is not None and engine.queues[2].cut_short and not engine.queues[3].cut_short
+
+
+def damaged_alone() -> tuple[Machine, str, int]:
+    """The only replica, killed with everything synced; a file of its journal, and a byte in it that is then damaged."""
+    machine = Machine(1, [spec(1)])
+    machine.lead(5)
+    for _ in range(12):
+        machine.put(1)
+    machine.sync()
+    base = max(segment.base for segment in machine.engine.paths[4].journal.segments if segment.base < machine.end())
+    return machine, f"4/{base:020d}.jnl", (machine.end() - base) // 2
+
+
+def test_what_was_damaged_and_is_restored_is_whole() -> None:
+    """The start that finds the damage says how far the disk had the journal, and leaves it as it is."""
+    machine, name, at = damaged_alone()
+    end = machine.end()
+    machine.disks[0].damage(name, at)
+    machine.killed()
+    found = machine.joinings[-1]
+    assert (found.damaged, found.had, found.whole) == ({4}, {4: end}, frozenset())
+    machine.killed(had=found.had)
+    assert (machine.joinings[-1].damaged, machine.joinings[-1].had) == ({4}, {4: end}), "nothing was restored"
+    machine.disks[0].damage(name, at)  # back to what it was
+    machine.killed(had=found.had)
+    again = machine.joinings[-1]
+    assert (again.damaged, again.had, again.whole) == (frozenset(), {}, {4}) and machine.end() == end
+
+
+def test_an_older_copy_is_not_whole() -> None:
+    """Neither the file nor what tells how much was synced of it knows of what came later."""
+    machine, name, at = damaged_alone()
+    older = machine.disks[0].kill(), machine.disks[1].kill()
+    machine.put(1)
+    machine.sync()
+    end = machine.end()
+    machine.disks[0].damage(name, at)
+    machine.killed()
+    had = machine.joinings[-1].had
+    assert had == {4: end}
+    machine.disks = older
+    machine.killed(had=had)
+    again = machine.joinings[-1]
+    assert (again.damaged, again.had, again.whole) == ({4}, {4: end}, frozenset())
+    assert "lost its end" in machine.engine.scans[4].damage_text
+
+
+def test_what_others_have_is_cut_and_proves_nothing_later() -> None:
+    machine, name, at = damaged_alone()
+    machine.disks[0].damage(name, at)
+    machine.killed(has_others=True)
+    assert (machine.joinings[-1].damaged, machine.joinings[-1].had) == ({4}, {})
