@@ -144,6 +144,7 @@ class Passages:
                 await self._refuse()
             writer.write(data)
             await writer.drain()
+        await is_open.wait()  # that the other side has hung up is not to be heard either
         raise ConnectionResetError
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
