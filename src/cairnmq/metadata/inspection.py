@@ -77,7 +77,7 @@ def copied_catalog(path: str) -> Iterator[tuple[Catalog, Counters]]:
 
 def _read_history(store: SqliteStore) -> None:
     """Its rows are checked as they are read."""
-    changes = store.changes(0)
+    changes, _ = store.changes(0)
     if isinstance(changes, Compacted):
         store.changes(changes.oldest)
 

@@ -13,7 +13,7 @@ from cairnmq.errors import Unreachable
 from cairnmq.metadata.machine_clock import boot_ms, boot_number
 from cairnmq.metadata.sqlite_entries import EntryRows
 from cairnmq.metadata.sqlite_file import SqliteFile
-from cairnmq.metadata.sqlite_session import SessionRows, SqliteSession, SqliteWatch
+from cairnmq.metadata.sqlite_session import SessionRows, SqliteSession
 from cairnmq.metadata.store import (
     ABSENT,
     Away,
@@ -30,6 +30,7 @@ from cairnmq.metadata.store import (
     Put,
     leader_key,
 )
+from cairnmq.metadata.store_watches import StoreWatch, StoreWatches
 from cairnmq.types import Epoch
 
 WAIT_MS = 1000
@@ -57,12 +58,11 @@ class SqliteStore:
     ) -> None:
         self.path = path
         self._own: list[SqliteSession] = []
-        self._watches: list[SqliteWatch] = []
         self._file = SqliteFile(path, shared=shared, wait_ms=wait_ms if shared else 0)
         self._entries = EntryRows(self._file, history)
         self._sessions = SessionRows(self._file, clock, boot_number() if boot is None else boot)
         try:
-            self._seen = self._open(shared)
+            self._watches = StoreWatches(self.changes, self._open(shared))
         except BaseException:
             self._file.close()
             raise
@@ -97,16 +97,14 @@ class SqliteStore:
             self._write(lambda: None)
         return self._file.outcome(doubt)
 
-    def watch(self, from_revision: int, wake: Callable[[], None] | None = None) -> SqliteWatch:
+    def watch(self, from_revision: int, wake: Callable[[], None] | None = None) -> StoreWatch:
         """Changes with a larger revision."""
-        watch = SqliteWatch(self, from_revision, wake)
-        self._watches.append(watch)
-        return watch
+        return self._watches.open(from_revision, wake)
 
     def look(self) -> None:
         """Wake watches if another process changed something."""
         if self._file.changed():
-            self._notice(self.revision)
+            self._watches.notice(self.revision)
 
     def session(self, timeout_ms: int) -> SqliteSession | Away:
         """A new session that ends when it is not renewed in time."""
@@ -178,16 +176,15 @@ class SqliteStore:
 
         answer = self._file.write(transaction)
         if not isinstance(answer, Away | InDoubt):
-            self._notice(self._file.signed_revision)
+            self._watches.notice(self._file.signed_revision)
         return answer
 
-    def _notice(self, revision: int) -> None:
-        if revision != self._seen:
-            self._seen = revision
-            for watch in list(self._watches):
-                watch.wake()
+    def changes(self, after: int) -> tuple[Sequence[Change] | Compacted, int]:
+        """History after a revision, and up to which."""
+        with self._file.snapshot():
+            return self._entries.changes(after), self._file.state("revision")
 
-    # -- for the session and watch objects
+    # -- for the session objects
 
     def is_live(self, session: SqliteSession, number: int) -> bool:
         """Whether the store holds a session of this process for alive."""
@@ -231,13 +228,3 @@ class SqliteStore:
             return done if isinstance(done, Conflict) else Leadership(name, key, done, self._entries.raise_epoch())
 
         return self._write(work)
-
-    def changes(self, after: int) -> Sequence[Change] | Compacted:
-        """History after a revision."""
-        with self._file.snapshot():
-            return self._entries.changes(after)
-
-    def drop_watch(self, watch: SqliteWatch) -> None:
-        """Wake it no more."""
-        if watch in self._watches:
-            self._watches.remove(watch)

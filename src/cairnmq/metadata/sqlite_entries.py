@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from cairnmq.errors import Corrupt
+from cairnmq.metadata.expectations import agreed
 from cairnmq.metadata.sqlite_file import SqliteFile, row_crc
-from cairnmq.metadata.store import ABSENT, EPOCH, Change, Check, Compacted, Conflict, Delete, Entry, NextEpoch, Op, Put
+from cairnmq.metadata.store import ABSENT, Change, Check, Compacted, Conflict, Delete, Entry, NextEpoch, Op, Put
 from cairnmq.types import Epoch
 
 _ALIVE = "(session = 0 OR session IN (SELECT id FROM sessions))"
@@ -62,16 +64,12 @@ class EntryRows:
 
     def change(self, ops: Sequence[Op | NextEpoch], held: Mapping[str, int]) -> int | Conflict:
         """All or nothing. `held`: the sessions of keys that are to have one."""
-        keyed = [op for op in ops if not isinstance(op, NextEpoch)]
-        conflict = self._conflict(keyed)
-        if conflict is not None:
-            return conflict
-        for op in ops:
-            if isinstance(op, NextEpoch):
-                last = self._file.state("epoch")
-                if op.epoch != last + 1:
-                    return Conflict(EPOCH, op.epoch - 1, last)
-                self._file.set_state("epoch", op.epoch)
+        found = agreed(ops, self._revision, partial(self._file.state, "epoch"))
+        if isinstance(found, Conflict):
+            return found
+        keyed, epoch = found
+        if epoch is not None:
+            self._file.set_state("epoch", epoch)
         return self.apply(keyed, held)
 
     def raise_epoch(self, above: int = 0) -> Epoch:
@@ -109,16 +107,9 @@ class EntryRows:
         self._forget(revision)
         return revision
 
-    def _conflict(self, ops: Sequence[Op]) -> Conflict | None:
-        assert len({op.key for op in ops}) == len(ops), "a key occurs twice in one transaction"
-        for op in ops:
-            if op.expect is None:
-                continue
-            entry = self.get(op.key)
-            actual = ABSENT if entry is None else entry.revision
-            if actual != op.expect:
-                return Conflict(op.key, op.expect, actual)
-        return None
+    def _revision(self, key: str) -> int:
+        entry = self.get(key)
+        return ABSENT if entry is None else entry.revision
 
     def _remember(self, revision: int, key: str, value: bytes | None) -> None:
         crc = row_crc(key, value or b"", revision, int(value is None))

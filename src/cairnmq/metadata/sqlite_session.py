@@ -1,4 +1,4 @@
-"""Sessions of the SQLite store as rows with deadlines, the objects for them, and watches."""
+"""Sessions of the SQLite store as rows with deadlines, and the objects for them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from cairnmq.metadata.sqlite_file import SqliteFile, row_crc
 from cairnmq.metadata.store import (
     ABSENT,
     Away,
-    Change,
-    Compacted,
     Conflict,
     InDoubt,
     Leadership,
@@ -163,33 +161,6 @@ class SqliteSession:
     def close(self) -> None:
         """End it now."""
         self._store.end_session(self, self._number)
-
-
-class SqliteWatch:
-    """Reads the stored history from where it last was."""
-
-    def __init__(self, store: SqliteStore, after: int, wake: Callable[[], None] | None) -> None:
-        self._store = store
-        self._after = after
-        self._wake = wake
-
-    def wake(self) -> None:
-        """Tell the watcher that there is something to read."""
-        if self._wake is not None:
-            self._wake()
-
-    def poll(self) -> list[Change] | Compacted:
-        """What is new since the last call."""
-        changes = self._store.changes(self._after)
-        if isinstance(changes, Compacted):
-            return changes
-        if changes:
-            self._after = changes[-1].revision
-        return list(changes)
-
-    def close(self) -> None:
-        """Wake nobody any more."""
-        self._store.drop_watch(self)
 
 
 def _session_crc(number: int, deadline_ms: int, timeout_ms: int) -> int:

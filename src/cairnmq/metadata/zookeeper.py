@@ -26,10 +26,11 @@ from cairnmq.metadata.store import (
     Put,
     leader_key,
 )
+from cairnmq.metadata.store_watches import StoreWatch, StoreWatches
 from cairnmq.metadata.zookeeper_address import ZookeeperAddress
 from cairnmq.metadata.zookeeper_doubts import Doubts
 from cairnmq.metadata.zookeeper_nodes import ZookeeperNodes, entries_of
-from cairnmq.metadata.zookeeper_session import ZookeeperSession, ZookeeperWatch
+from cairnmq.metadata.zookeeper_session import ZookeeperSession
 from cairnmq.metadata.zookeeper_tree import Found, Plan, Root
 from cairnmq.types import Epoch
 
@@ -59,9 +60,8 @@ class ZookeeperStore:
         self.nodes = ZookeeperNodes(address, clock, wait_ms, start_ms)
         self._doubts = Doubts(secrets.token_hex(8))
         self._sessions: list[ZookeeperSession] = []
-        self._watches: list[ZookeeperWatch] = []
         try:
-            self._seen = self.revision
+            self._watches = StoreWatches(self.changes, self.revision)
         except BaseException:
             self.nodes.close()
             raise
@@ -142,7 +142,7 @@ class ZookeeperStore:
             try:
                 if self.nodes.write(root, version, made):
                     self._doubts.settle(root, version + 1)
-                    self._notice(root.revision)
+                    self._watches.notice(root.revision)
                     return root
             except Unreachable as error:
                 return self._doubts.add(version, str(error))
@@ -165,16 +165,14 @@ class ZookeeperStore:
         outcome = self._doubts.outcome(doubt)
         assert outcome is not None
         if isinstance(outcome, Made):
-            self._notice(outcome.revision)
+            self._watches.notice(outcome.revision)
         return outcome
 
     # ----------------------------------------------------------------------------------------------------- watching
 
-    def watch(self, from_revision: int, wake: Callable[[], None] | None = None) -> ZookeeperWatch:
+    def watch(self, from_revision: int, wake: Callable[[], None] | None = None) -> StoreWatch:
         """Changes with a larger revision."""
-        watch = ZookeeperWatch(self, from_revision, wake)
-        self._watches.append(watch)
-        return watch
+        return self._watches.open(from_revision, wake)
 
     def look(self) -> None:
         """Does nothing until ZooKeeper has told of a change. Keys of sessions that have ended are then removed."""
@@ -190,7 +188,7 @@ class ZookeeperStore:
         except BaseException:
             stale.set()  # for the next time
             raise
-        self._notice(seen.root.revision)
+        self._watches.notice(seen.root.revision)
 
     def changes(self, after: int) -> tuple[Sequence[Change] | Compacted, int]:
         """What changed after a revision, and up to which: all as of one moment."""
@@ -204,17 +202,6 @@ class ZookeeperStore:
             if seen.version == before.version:
                 return tree.news(changed, entries_of(nodes, seen.live)), seen.root.revision
         raise Unreachable(f"{self.address}: others change the metadata all the time")
-
-    def drop_watch(self, watch: ZookeeperWatch) -> None:
-        """Wake it no more."""
-        if watch in self._watches:
-            self._watches.remove(watch)
-
-    def _notice(self, revision: int) -> None:
-        if revision > self._seen:
-            self._seen = revision
-            for watch in [*self._watches]:
-                watch.wake()
 
     # ----------------------------------------------------------------------------------------------------- sessions
 

@@ -1,10 +1,10 @@
-"""Sessions of the ZooKeeper store: a connection of their own, a node that ends with it, and a watchdog. And watches."""
+"""Sessions of the ZooKeeper store: a connection of their own, a node that ends with it, and a watchdog."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cairnmq.errors import Fault, Unreachable
@@ -12,8 +12,6 @@ from cairnmq.metadata import zookeeper_tree as tree
 from cairnmq.metadata.store import (
     ABSENT,
     Away,
-    Change,
-    Compacted,
     Conflict,
     InDoubt,
     Leadership,
@@ -138,29 +136,3 @@ class ZookeeperSession:
                 )
                 self._link.close()
                 return
-
-
-class ZookeeperWatch:
-    """Reads what `rev` says has changed, from where it last was."""
-
-    def __init__(self, store: ZookeeperStore, after: int, wake: Callable[[], None] | None) -> None:
-        self._store = store
-        self._after = after
-        self._wake = wake
-
-    def wake(self) -> None:
-        """Tell the watcher that there is something to read."""
-        if self._wake is not None:
-            self._wake()
-
-    def poll(self) -> list[Change] | Compacted:
-        """What is new since the last call."""
-        changes, revision = self._store.changes(self._after)
-        if isinstance(changes, Compacted):
-            return changes
-        self._after = max(self._after, revision)
-        return list(changes)
-
-    def close(self) -> None:
-        """Wake nobody any more."""
-        self._store.drop_watch(self)

@@ -14,8 +14,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from cairnmq.errors import Corrupt, Fault, TooNew
+from cairnmq.metadata.expectations import agreed
 from cairnmq.metadata.keys import level, unlevel
-from cairnmq.metadata.store import ABSENT, EPOCH, Change, Compacted, Conflict, Delete, Entry, NextEpoch, Op, Put
+from cairnmq.metadata.store import ABSENT, Change, Compacted, Conflict, Delete, Entry, NextEpoch, Op, Put
 from cairnmq.types import Epoch
 
 FORMAT = 1
@@ -119,18 +120,11 @@ class Found(Struct, frozen=True):
 def plan(found: Found, ops: Sequence[Op | NextEpoch], hold: tuple[str, str] | None = None) -> Plan | Conflict:
     """All operations, or what is in their way. `hold`: a key, and the session that it is to belong to. Keys of sessions
     that have ended are removed before."""
-    keyed = [op for op in ops if not isinstance(op, NextEpoch)]
-    assert len({op.key for op in keyed}) == len(keyed), "a key occurs twice in one transaction"
-    for op in keyed:
-        actual = found.revision(op.key)
-        if op.expect is not None and op.expect != actual:
-            return Conflict(op.key, op.expect, actual)
-    epoch = found.root.epoch
-    for given in (op.epoch for op in ops if isinstance(op, NextEpoch)):
-        if given != epoch + 1:
-            return Conflict(EPOCH, given - 1, epoch)
-        epoch = given
-    return replace_epoch(_written(found, keyed, hold), epoch)
+    there = agreed(ops, found.revision, lambda: found.root.epoch)
+    if isinstance(there, Conflict):
+        return there
+    keyed, epoch = there
+    return replace_epoch(_written(found, keyed, hold), found.root.epoch if epoch is None else epoch)
 
 
 def replace_epoch(made: Plan, epoch: int) -> Plan:

@@ -10,9 +10,9 @@ from typing import TypeVar
 
 from msgspec import Struct
 
+from cairnmq.metadata.expectations import agreed
 from cairnmq.metadata.store import (
     ABSENT,
-    EPOCH,
     Away,
     Change,
     Check,
@@ -28,6 +28,7 @@ from cairnmq.metadata.store import (
     Put,
     leader_key,
 )
+from cairnmq.metadata.store_watches import StoreWatch, StoreWatches
 from cairnmq.types import Epoch
 
 HISTORY = 1024
@@ -100,18 +101,23 @@ class MemoryState:
 
     def change(self, ops: Sequence[Op | NextEpoch], held: Mapping[str, int]) -> int | Conflict:
         """All or nothing."""
-        keyed = [op for op in ops if not isinstance(op, NextEpoch)]
-        assert len({op.key for op in keyed}) == len(keyed), "a key occurs twice in one transaction"
-        for op in keyed:
-            entry = self.find(op.key)
-            actual = ABSENT if entry is None else entry.revision
-            if op.expect is not None and op.expect != actual:
-                return Conflict(op.key, op.expect, actual)
-        for epoch in (op.epoch for op in ops if isinstance(op, NextEpoch)):
-            if epoch != self.epoch + 1:
-                return Conflict(EPOCH, epoch - 1, self.epoch)
-            self.epoch = epoch
+        found = agreed(ops, self._revision, lambda: self.epoch)
+        if isinstance(found, Conflict):
+            return found
+        keyed, epoch = found
+        if epoch is not None:
+            self.epoch = Epoch(epoch)
         return self.apply(keyed, held)
+
+    def changes(self, after: int) -> tuple[Sequence[Change] | Compacted, int]:
+        """History after a revision, and up to which."""
+        if after < self.compacted:
+            return Compacted(self.compacted), self.revision
+        return [change for change in self.history if change.revision > after], self.revision
+
+    def _revision(self, key: str) -> int:
+        entry = self.find(key)
+        return ABSENT if entry is None else entry.revision
 
     def apply(self, ops: Sequence[Op], held: Mapping[str, int]) -> int:
         """Under one new revision; none when nothing changes."""
@@ -142,8 +148,7 @@ class MemoryStore:
         self.state = state
         self.own: list[MemorySession] = []
         self._doubts: set[int] = set()
-        self._watches: list[MemoryWatch] = []
-        self._seen = state.revision
+        self._watches = StoreWatches(state.changes, state.revision)
 
     @property
     def revision(self) -> int:
@@ -179,18 +184,13 @@ class MemoryStore:
         self._doubts.discard(doubt.token)
         return self.state.made.get(doubt.token) or Away(doubt.reason)
 
-    def watch(self, from_revision: int, wake: Callable[[], None] | None = None) -> MemoryWatch:
+    def watch(self, from_revision: int, wake: Callable[[], None] | None = None) -> StoreWatch:
         """Changes with a larger revision."""
-        watch = MemoryWatch(self, from_revision, wake)
-        self._watches.append(watch)
-        return watch
+        return self._watches.open(from_revision, wake)
 
     def look(self) -> None:
         """Wake watches if another process changed something."""
-        if self._seen != self.state.revision:
-            self._seen = self.state.revision
-            for watch in list(self._watches):
-                watch.wake()
+        self._watches.notice(self.state.revision)
 
     def session(self, timeout_ms: int) -> MemorySession | Away:
         """A new session."""
@@ -246,11 +246,6 @@ class MemoryStore:
         if not isinstance(answer, Conflict):
             self.state.made[token] = Made(self.state.revision, self.state.epoch)
         return InDoubt(_REASON, token)
-
-    def drop_watch(self, watch: MemoryWatch) -> None:
-        """Wake it no more."""
-        if watch in self._watches:
-            self._watches.remove(watch)
 
 
 class MemorySession:
@@ -318,30 +313,3 @@ class MemorySession:
         if self in self._store.own:
             self._store.own.remove(self)
             self._store.write(work)
-
-
-class MemoryWatch:
-    """Reads the history from where it last was."""
-
-    def __init__(self, store: MemoryStore, after: int, wake: Callable[[], None] | None) -> None:
-        self._store = store
-        self._after = after
-        self._wake = wake
-
-    def wake(self) -> None:
-        """Tell the watcher that there is something to read."""
-        if self._wake is not None:
-            self._wake()
-
-    def poll(self) -> list[Change] | Compacted:
-        """What is new since the last call."""
-        state = self._store.state
-        if self._after < state.compacted:
-            return Compacted(state.compacted)
-        changes = [change for change in state.history if change.revision > self._after]
-        self._after = max([self._after, *(change.revision for change in changes)])
-        return changes
-
-    def close(self) -> None:
-        """Wake nobody any more."""
-        self._store.drop_watch(self)

@@ -18,8 +18,8 @@ from cairnmq.metadata.catalog import NEXT_PRODUCER, Catalog
 from cairnmq.metadata.image import QueueRange, Topic
 from cairnmq.metadata.quotas import QuotaChange
 from cairnmq.metadata.sqlite import SqliteStore
-from cairnmq.metadata.sqlite_session import SqliteWatch
 from cairnmq.metadata.store import ABSENT, Away, Change, Compacted, Delete, Entry, InDoubt, Made, Put
+from cairnmq.metadata.store_watches import StoreWatch
 from cairnmq.metadata.topics import NEXT_QUEUE, CreateTopic, decode_topic, placed
 from cairnmq.settings.alteration import ConfigChange
 from cairnmq.settings.broker import BrokerConfig
@@ -231,11 +231,11 @@ def test_a_long_absence_ends_in_a_full_load(tmp_path: Path) -> None:
 class LateStore(SqliteStore):
     """Tells its watchers one transaction at a time, as a store in the network may."""
 
-    def watch(self, from_revision: int, wake: Callable[[], None] | None = None) -> SqliteWatch:
-        return LateWatch(self, from_revision, wake)
+    def watch(self, from_revision: int, wake: Callable[[], None] | None = None) -> StoreWatch:
+        return LateWatch(self.changes, from_revision, wake, lambda watch: None)
 
 
-class LateWatch(SqliteWatch):
+class LateWatch(StoreWatch):
     def poll(self) -> list[Change] | Compacted:
         changes = super().poll()
         if isinstance(changes, list) and changes:
