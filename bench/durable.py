@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from bench.goals import over_kafka
-from bench.load import Load, run_load
-from bench.picture import bars
-from bench.results import CAIRN, KAFKA, Points, Run, Store
-from bench.row import Row, rounds
-from bench.servers import Servers, turns
-from bench.sweep import PARTITIONS
+from bench.kinds import Kinds
+from bench.load import Load
+from bench.results import KAFKA, Run, Store
+from bench.row import Row
+from bench.servers import Servers
 from bench.table import Column, comparison
 
-UNSYNCED = "Apache Kafka, no flush"
-KINDS = (CAIRN, KAFKA, UNSYNCED)
+KINDS = Kinds("Apache Kafka, no flush", of_third=KAFKA)
 COLUMNS = (
     Column("produce_mb_s", "produce MB/s"),
     Column("produce_cpu_s_gb", "broker CPU s/GB"),
@@ -27,23 +23,14 @@ GOALS = (
 )
 
 
-def run_durable(servers: Servers, kind: str, load: Load) -> Points:
-    return {f"{load.partitions:,}": run_load(servers.get(server_of(kind)), load)}
-
-
-def server_of(kind: str) -> str:
-    return KAFKA if kind == UNSYNCED else kind
-
-
 def measure(store: Store, servers: Servers) -> None:
     megabytes = 50 if store.run.quick else 1000
-    for number in rounds(store):
-        for partitions in PARTITIONS:
-            for kind in turns(KINDS if number == 1 else (CAIRN, KAFKA), number):  # the third is only shown beside
-                config = {"flush_messages": "1"} if kind == KAFKA else {}
-                load = Load(partitions, megabytes, acks="all", idempotent=True, topic_config=config)
-                act = partial(run_durable, servers, kind, load)
-                store.take(kind, f"{partitions:,}", number, act, partial(servers.get, server_of(kind)))
+
+    def load_of(kind: str, partitions: int) -> Load:
+        config = {"flush_messages": "1"} if kind == KAFKA else {}
+        return Load(partitions, megabytes, acks="all", idempotent=True, topic_config=config)
+
+    KINDS.measure(store, servers, load_of)
 
 
 def body(run: Run) -> str:
@@ -51,9 +38,7 @@ def body(run: Run) -> str:
 
 
 def pictures(run: Run) -> dict[str, str]:
-    points = run.points()
-    series = {kind: [run.median(kind, point, "produce_mb_s") for point in points] for kind in KINDS}
-    return {"durable": bars("MB/s with acks=all, idempotent, 1 KB records", points, series)}
+    return {"durable": KINDS.picture(run, "MB/s with acks=all, idempotent, 1 KB records", "produce_mb_s")}
 
 
 DURABLE = Row("durable", measure, body, pictures, GOALS)

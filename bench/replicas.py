@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from msgspec.structs import replace
 
 from bench.clusters import CLUSTERS
 from bench.goals import alone, over_kafka
+from bench.kinds import Kinds
 from bench.load import Load, run_load
-from bench.picture import bars
-from bench.results import CAIRN, KAFKA, Points, Run, Store
-from bench.row import Row, rounds
-from bench.servers import BOTH, Server, Servers, turns
+from bench.results import CAIRN, Run, Store
+from bench.row import Row
+from bench.servers import Server, Servers
 from bench.sweep import PARTITIONS
 from bench.table import Column, comparison
 
 REPLICAS = 3
 SYNCED = "CairnMQ, synced"
-KINDS = (CAIRN, KAFKA, SYNCED)
+KINDS = Kinds(SYNCED, of_third=CAIRN)
 COLUMNS = (
     Column("produce_mb_s", "produce MB/s"),
     Column("produce_cpu_s_gb", "brokers' CPU s/GB"),
@@ -40,19 +38,11 @@ GOALS = (
 )
 
 
-def server_of(kind: str) -> str:
-    return CAIRN if kind == SYNCED else kind
-
-
 def load_of(kind: str, partitions: int, megabytes: int) -> Load:
     """Equal durability but for the third kind: all replicas have it, and none has synced it."""
     flush = {CAIRN: "interval", SYNCED: "commit"}
     config = {"min_insync_replicas": "2"} | ({"cairn_flush": flush[kind]} if kind in flush else {})
     return Load(partitions, megabytes, acks="all", idempotent=True, topic_config=config, again=True, replicas=REPLICAS)
-
-
-def run_replicas(servers: Servers, kind: str, load: Load) -> Points:
-    return {f"{load.partitions:,}": run_load(servers.get(server_of(kind)), load)}
 
 
 def measure(store: Store, _servers: Servers) -> None:
@@ -65,12 +55,7 @@ def measure(store: Store, _servers: Servers) -> None:
         run_load(server, replace(load_of(server.name, 1000, 50 if quick else 200), again=False))
 
     with Servers("replicas", warm_up, make=CLUSTERS) as servers:
-        for number in rounds(store):
-            for partitions in PARTITIONS:
-                for kind in turns(KINDS if number == 1 else BOTH, number):  # the third is only shown beside
-                    load = load_of(kind, partitions, megabytes[partitions])
-                    act = partial(run_replicas, servers, kind, load)
-                    store.take(kind, f"{partitions:,}", number, act, partial(servers.get, server_of(kind)))
+        KINDS.measure(store, servers, lambda kind, partitions: load_of(kind, partitions, megabytes[partitions]))
 
 
 def body(run: Run) -> str:
@@ -78,14 +63,9 @@ def body(run: Run) -> str:
 
 
 def pictures(run: Run) -> dict[str, str]:
-    points = run.points()
-
-    def drawn(title: str, key: str) -> str:
-        return bars(title, points, {kind: [run.median(kind, point, key) for point in points] for kind in KINDS})
-
     return {
-        "replicas": drawn("MB/s with 3 replicas, acks=all, 1 KB records", "produce_mb_s"),
-        "replicas-cpu": drawn("CPU seconds of all brokers per GB, 3 replicas", "produce_cpu_s_gb"),
+        "replicas": KINDS.picture(run, "MB/s with 3 replicas, acks=all, 1 KB records", "produce_mb_s"),
+        "replicas-cpu": KINDS.picture(run, "CPU seconds of all brokers per GB, 3 replicas", "produce_cpu_s_gb"),
     }
 
 
