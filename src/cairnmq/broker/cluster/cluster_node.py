@@ -118,7 +118,9 @@ class ClusterNode:
         removals = Removals(settings.session_ms)
         self._dialer = Dialer(self.identity, secret, self._replicas.fetchers.linked, partial(self._refused, removals))
         self._installs = Dialer(self.identity, secret, _no_news, _no_news, purpose=INSTALL)
-        self._control = Dialer(self.identity, secret, _no_news, _no_news, purpose=CONTROL)
+        self._control = Dialer(
+            self.identity, secret, lambda broker, link: self.transactions.linked(broker, link), _no_news, purpose=CONTROL
+        )
         guards = Guards()
         service = TransactionService(store, coordinators, leadership, guards, lambda: catalog.image)
         self.transactions = TransactionRoutes(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from msgspec.structs import replace
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 WAIT_MS = 2_000  # then the other side says that it takes longer
+FIRST_LINKS_SECONDS = 1.0  # the first who need links wait for them: their batches would arrive in another order
 
 
 class Slotted(Protocol):
@@ -73,6 +75,13 @@ class TransactionRoutes:
         self._slotted = slotted
         self._image = image
         self._want_links = want_links
+        self._opened = asyncio.Event()
+        self._turn = asyncio.Lock()
+        self._patient_until = 0.0
+
+    def linked(self, broker: int, link: Link) -> None:
+        """A link was opened."""
+        self._opened.set()
 
     # --------------------------------------------------------------------------------------------------------- enter
 
@@ -155,16 +164,30 @@ class TransactionRoutes:
         """None: there is no link to it, or it could not answer."""
         if broker == self._leadership.node:
             return await self.service.answer(request)
+        await self._first_link(broker)
         link = self._links.get(broker)
         if link is None:
-            if not self.needs_links:
-                self.needs_links = True
-                self._want_links()
             return None
         try:
             return await link.ask(request)
         except (LinkClosed, RequestFailed):
             return None
+
+    async def _first_link(self, broker: int) -> None:
+        """Whoever needs links first has none yet. Those who wait for them go on in their order."""
+        if broker == NOBODY or (broker in self._links and not self._turn.locked()):
+            return
+        now = asyncio.get_running_loop().time
+        if not self.needs_links:
+            self.needs_links = True
+            self._patient_until = now() + FIRST_LINKS_SECONDS
+            self._want_links()
+        if now() < self._patient_until:
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(self._patient_until), self._turn:
+                    while broker not in self._links:
+                        self._opened.clear()
+                        await self._opened.wait()
 
 
 def _pieces(several: Sequence[T], most: int) -> list[list[T]]:

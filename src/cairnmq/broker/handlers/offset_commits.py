@@ -135,7 +135,7 @@ async def _commit_asked(
         answer = await routes.enter(question)
         error = ErrorCode(answer.error or (answer.errors[0] if answer.errors else 0))
         if error in _ASKED_IN_VAIN or not guard.is_open:
-            error = ErrorCode.CONCURRENT_TRANSACTIONS  # of those that are asked again, the one that all clients know
+            error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # to all clients it says: ask this broker again
         error = error or coordinator.commit_error(command)
         command = replace(command, coordinator_epoch=answer.coordinator_epoch)
         storing = _stored(ctx, coordinator, version, request, command, _understood(error, version))

@@ -131,6 +131,7 @@ class _Produce:
 
         def go_on(looked: list[LookedAt] | Exception) -> None:
             if isinstance(looked, Exception):
+                self._asked_enough()
                 self.reply.fail(looked)
                 return
             self.keyless = {id(data): refusal for data, refusal in looked if refusal is not None}
@@ -216,11 +217,15 @@ class _Produce:
 
     def _entered(self, transactional_id: str, code: ErrorCode) -> Outcome:
         if code:
-            if self.entry is not None:
-                self.entry.done()
+            self._asked_enough()
             code = _known(code, self.version)
             return self.refuse(code, f"transactional id {transactional_id}: {code.name}")
         return self.begin()
+
+    def _asked_enough(self) -> None:
+        """Nothing more of this request is staged."""
+        if self.entry is not None:
+            self.entry.done()
 
     def _resume(self, step: Callable[[], Outcome]) -> None:
         self.reply.resume(partial(self._after_a_wait, step))
@@ -249,6 +254,16 @@ class _Produce:
         return [find_queue(self.ctx, topic, data.index, refusal) for data in asked.partition_data]
 
     def _append(self) -> Outcome:
+        try:
+            failure = self._append_all()
+        finally:
+            self._asked_enough()
+        if self.request.acks == 0 and failure is not None:
+            raise CloseConnection(f"acks=0 and {failure.code.name}: {failure.message}")
+        return self.acks.wait()
+
+    def _append_all(self) -> Refusal | None:
+        """The last refusal of a batch, if there is one."""
         acks, now_ms = self.acks, self.ctx.clock()
         failure: Refusal | None = None
         for topic, queues in zip(self.request.topic_data, self.queues, strict=True):
@@ -274,11 +289,7 @@ class _Produce:
             acks.response.responses.append(
                 TopicResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=responses)
             )
-        if self.entry is not None:
-            self.entry.done()
-        if self.request.acks == 0 and failure is not None:
-            raise CloseConnection(f"acks=0 and {failure.code.name}: {failure.message}")
-        return acks.wait()
+        return failure
 
     def _append_to(self, queue: Queue, data: PartitionData, now_ms: int) -> Placed | Refusal:
         records = data.records

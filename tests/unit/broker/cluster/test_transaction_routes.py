@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from cairnmq.broker.cluster import transaction_routes
 from cairnmq.broker.cluster.transaction_routes import _messages
+from cairnmq.broker.internal.link import Link
 from cairnmq.broker.leadership import JournalView
 from cairnmq.errors import ErrorCode
 from cairnmq.groups.pending import EndLimit
@@ -79,6 +82,43 @@ async def test_links_are_wanted_once_they_are_needed(tmp_path: Path, monkeypatch
         for _ in range(2):
             assert await routes.write_markers([marker(queue)]) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
         assert wanted == [True]
+
+
+@scenario
+async def test_the_first_wait_for_links_and_go_on_in_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with two_brokers(tmp_path, monkeypatch) as both:
+        routes, links = both.routes_of(both.leader), dict[int, Link]()
+        monkeypatch.setattr(transaction_routes, "FIRST_LINKS_SECONDS", 60.0)
+        monkeypatch.setattr(routes, "_links", links)
+        both.leader.ctx.leadership.know(0, JournalView(3, 9, (1, 2, 3), (1, 2, 3)))
+        first = asyncio.create_task(routes.enter(Enter("t", 1, 0, False, [1])))
+        await asyncio.sleep(0)
+        routes.linked(4, cast(Link, both.to_leader))  # of another broker
+        await asyncio.sleep(0.01)
+        assert not first.done()
+        links[3] = cast(Link, both.to_coordinator)
+        second = asyncio.create_task(routes.enter(Enter("u", 1, 0, False, [2])))
+        await asyncio.sleep(0.01)
+        assert not second.done(), "it must not overtake the first"
+        routes.linked(3, links[3])
+        assert (await first).error == (await second).error != ErrorCode.NOT_COORDINATOR
+        assert [one.transactional_id for one in both.to_coordinator.asked if isinstance(one, Enter)] == ["t", "u"]
+
+
+@scenario
+async def test_links_that_do_not_come_are_not_waited_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with two_brokers(tmp_path, monkeypatch) as both:
+        routes = both.routes_of(both.leader)
+        monkeypatch.setattr(transaction_routes, "FIRST_LINKS_SECONDS", 0.05)
+        monkeypatch.setattr(routes, "_links", {})
+        both.leader.ctx.leadership.know(0, JournalView(3, 9, (1, 2, 3), (1, 2, 3)))
+        question = Enter("t", 1, 0, False, [1])
+        answers = await asyncio.gather(*(routes.enter(question) for _ in range(3)))
+        assert [answer.error for answer in answers] == [ErrorCode.NOT_COORDINATOR] * 3
+        monkeypatch.setattr(transaction_routes, "FIRST_LINKS_SECONDS", 600.0)
+        assert (await routes.enter(question)).error == ErrorCode.NOT_COORDINATOR
 
 
 @scenario

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -116,7 +117,7 @@ async def test_an_end_overtakes_the_answer_about_a_group(tmp_path: Path, monkeyp
         both.to_coordinator.after = lambda request: both.guards.ended(
             "g", Producer(client.pid, client.epoch + 1), raised=True
         )
-        assert await client.commit("g", 5) == ErrorCode.CONCURRENT_TRANSACTIONS
+        assert await client.commit("g", 5) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "all clients try again"
         both.to_coordinator.after = lambda request: None
         assert await client.commit("g", 5) == OK
         assert await client.end() == OK
@@ -137,8 +138,42 @@ async def test_a_coordinator_that_cannot_be_asked(tmp_path: Path, monkeypatch: p
         client = await begun(both, V2)
         both.to_coordinator.is_cut = True
         assert await client.send("a", 0, b"x") == ErrorCode.NOT_ENOUGH_REPLICAS, "producers try again"
-        assert await client.commit("g", 5) == ErrorCode.CONCURRENT_TRANSACTIONS
+        assert await client.commit("g", 5) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "all clients try again"
         assert not len(both.guards)
+
+
+@pytest.mark.parametrize("version", [V1, V2])
+@scenario
+async def test_a_coordinator_that_is_not_linked_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    """The first batch of all waits for the link, and a later one cannot come before it."""
+    async with two_brokers(tmp_path, monkeypatch) as both:
+        client, routes = await begun(both, version), both.routes_of(both.leader)
+        links = dict(routes._links)
+        monkeypatch.setattr(routes, "_links", {})
+        sending = asyncio.ensure_future(client.send("a", 0, b"x"))
+        await asyncio.sleep(0.02)
+        assert not sending.done() and routes.needs_links
+        routes._links = links
+        routes.linked(2, links[2])
+        assert await sending == OK and both.leader.queue("a").end == 1
+
+
+@scenario
+async def test_a_request_that_fails_leaves_no_guard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with two_brokers(tmp_path, monkeypatch) as both:
+        client = await begun(both, V2)
+
+        def breaks(*_: object, **__: object) -> None:
+            raise ValueError("broken")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(both.leader.ctx.store, "append", breaks)
+            with pytest.raises(ValueError, match="broken"):
+                await client.send("a", 0, b"x")
+        assert not len(both.guards)
+        assert await client.send("a", 0, b"x") == OK
 
 
 @scenario
@@ -154,8 +189,6 @@ async def test_a_leader_that_cannot_be_asked_is_asked_again(tmp_path: Path, monk
             tries += 1
 
         both.to_leader.before = comes_back
-        import asyncio
-
         ending = asyncio.ensure_future(client.end())
         await asyncio.sleep(0.1)
         assert not ending.done() and stable(both.leader)[0] == 0
