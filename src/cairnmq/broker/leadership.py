@@ -80,7 +80,8 @@ class Leadership:
 
     `version` grows when brokers, leaders, epochs or replicas change, `isr_version` when an ISR does, and `terms` when
     this broker begins or ceases to lead. `on_lost`: each is called when it ceases; whoever is parked looks again.
-    `is_leaving`: this broker is on its way down, and others are to lead what it leads.
+    `is_leaving`: this broker is on its way down, and others are to lead what it leads. `departed`: brokers that live no
+    more, of which clients are still told.
     """
 
     __slots__ = (
@@ -88,6 +89,7 @@ class Leadership:
         "_not_ready",
         "brokers",
         "controller",
+        "departed",
         "is_cluster",
         "is_leaving",
         "isr_version",
@@ -106,6 +108,7 @@ class Leadership:
         self.is_cluster = is_cluster
         self.is_leaving = False
         self.brokers: tuple[KnownBroker, ...] = ()
+        self.departed: tuple[KnownBroker, ...] = ()
         self.controller = NOBODY
         self.version = self.isr_version = self.terms = 0
         self.views: dict[int, JournalView] = {}
@@ -190,6 +193,12 @@ class Leadership:
         known = tuple(sorted(brokers, key=lambda each: each.node_id))
         if (known, controller) != (self.brokers, self.controller):
             self.brokers, self.controller = known, controller
+            self.version += 1
+
+    def know_departed(self, brokers: tuple[KnownBroker, ...]) -> None:
+        """Who is not live any more, for as long as clients are told of them."""
+        if brokers != self.departed:
+            self.departed = brokers
             self.version += 1
 
     def know(self, journal: int, view: JournalView) -> None:

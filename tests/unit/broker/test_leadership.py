@@ -114,6 +114,9 @@ def test_versions_grow_with_what_clients_are_told() -> None:
     assert changed() == (False, False)
     leadership.know_brokers([OWN, OTHER], 1)
     assert changed() == (True, False)
+    for departed, is_news in (((OTHER,), True), ((OTHER,), False), ((), True)):
+        leadership.know_departed(departed)
+        assert changed() == (is_news, False) and leadership.departed == departed
     leadership.know(0, JournalView(1, 1, (1, 2), (1, 2)))
     assert changed() == (True, False)
     leadership.know(0, JournalView(1, 1, (1, 2), (1,)))

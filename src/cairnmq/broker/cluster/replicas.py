@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol
 
+from cairnmq.broker.cluster.departures import Departures
 from cairnmq.broker.cluster.fetch_service import FetchService
 from cairnmq.broker.cluster.fetchers import Fetchers
 from cairnmq.broker.cluster.free_space import FreeSpace
@@ -103,6 +104,7 @@ class Replicas:
         self._cluster: ClusterImage | None = None
         self._notes = ReplicaNotes(self.by_journal)
         self._free = FreeSpace(store.free_bytes)
+        self._departures = Departures()
         self._ticks: list[asyncio.Task[None]] = []
 
     # ---------------------------------------------------------------------------------------------------- its life
@@ -135,7 +137,10 @@ class Replicas:
         self._cluster = cluster
         view, here = cluster.view, self._leadership.node
         controller = cluster.controller.broker if cluster.controller is not None else NOBODY
-        self._leadership.know_brokers(_known_brokers(cluster), controller)
+        live = _known_brokers(cluster)
+        self._departures.see(live, self.now_ms())
+        self._leadership.know_brokers(live, controller)
+        self._tell_departed()
         for journal, kept in view.journals.items():
             self._leadership.know(journal, _view_of(kept.record, view))
             is_here = here in kept.record.replicas and journal in self._store.engine.paths
@@ -145,6 +150,9 @@ class Replicas:
         self._see_all()
         for replica in self.by_journal.values():
             self._coordinators.look(replica)
+
+    def _tell_departed(self) -> None:
+        self._leadership.know_departed(self._departures.told(self.now_ms()))
 
     def _see_all(self) -> None:
         if self._cluster is None:
@@ -228,6 +236,7 @@ class Replicas:
             view = self.seen_view()
             if view is None:
                 continue
+            self._tell_departed()
             self.installs.expire()
             self._leadership.installs = self.installer.shares()
             self.fetchers.look()

@@ -211,7 +211,7 @@ def answer(ctx: Context, caller: Caller, request: MetadataRequest, topics: list[
             MetadataResponse.MetadataResponseBroker(
                 node_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack
             )
-            for broker in broker_addresses(ctx, caller)
+            for broker in broker_addresses(ctx, caller, departed=True)
         ],
         cluster_id=ctx.node.cluster_id,
         controller_id=ctx.leadership.told_controller,

@@ -13,10 +13,10 @@ from cairnmq.broker.handlers import metadata
 from cairnmq.broker.handlers.metadata import MetadataHandler
 from cairnmq.broker.leadership import JournalView
 from cairnmq.errors import ErrorCode
-from cairnmq.wire.apis import METADATA
+from cairnmq.wire.apis import DESCRIBE_CLUSTER, METADATA
 from cairnmq.wire.codec import encode
 from cairnmq.wire.framing import RequestHeader
-from cairnmq.wire.messages import DescribeTopicPartitionsRequest, MetadataRequest
+from cairnmq.wire.messages import DescribeClusterRequest, DescribeTopicPartitionsRequest, MetadataRequest
 from unit.broker.rig import Rig, open_rig, scenario
 
 DESCRIBE_TOPIC_PARTITIONS = 75
@@ -322,6 +322,28 @@ async def test_partitions_of_a_cluster(tmp_path: Path, monkeypatch: pytest.Monke
         asked = [DescribeTopicPartitionsRequest.TopicRequest(name="a")]
         page = DescribeTopicPartitionsRequest(topics=asked, response_partition_limit=10)
         assert told(await rig.ask(DESCRIBE_TOPIC_PARTITIONS, 0, page)) == expected
+
+
+@scenario
+async def test_brokers_that_died_a_moment_ago_are_named(tmp_path: Path) -> None:
+    """Clients find out by themselves, and keep what waits for a broker. Nobody leads there, and DescribeCluster, which
+    people ask, names those that live."""
+    async with open_rig(tmp_path) as rig:
+        await rig.create("a")
+        leadership = rig.join_cluster(JournalView(2, 1, (2, 3), (2, 3)))
+        own, second, third = leadership.brokers
+        assert [broker.node_id for broker in (await ask(rig, 12, ["a"])).brokers] == [1, 2, 3]
+        leadership.know_brokers([own, third], 3)
+        leadership.know_departed((second,))
+        answer = await ask(rig, 12, ["a"])
+        assert [(broker.node_id, broker.host) for broker in answer.brokers] == [
+            (1, "127.0.0.1"), (2, "second"), (3, "third"),
+        ]  # fmt: skip
+        assert answer.topics[0].partitions[0].leader_id == -1
+        described = await rig.ask(DESCRIBE_CLUSTER, 0, DescribeClusterRequest())
+        assert [broker.broker_id for broker in described.brokers] == [1, 3]
+        leadership.know_departed(())
+        assert [broker.node_id for broker in (await ask(rig, 12, ["a"])).brokers] == [1, 3]
 
 
 @scenario
