@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
 from chaos.actors import Actor, Follower, RecordedProducer
-from chaos.exactly_once import JUDGED_EVERY, PARTITIONS, ROUNDS, Stage
+from chaos.exactly_once import JUDGED_EVERY, PARTITIONS, ROUNDS, Play, Stage
 from chaos.world import Broken
 from crash.ledger import Place
 from history.events import Seen
@@ -57,8 +58,16 @@ def balances(committed: dict[Place, list[Seen]]) -> Counter[int]:
     return accounts
 
 
-def bank(directory: Path, seed: int, tally: Counter[str], rounds: int = ROUNDS, *, client: str) -> None:
-    stage = Stage(f"bank:{client}", directory, seed, tally)
+def bank(
+    directory: Path,
+    seed: int,
+    tally: Counter[str],
+    rounds: int = ROUNDS,
+    *,
+    client: str,
+    place: Callable[[str, Path, int, Counter[str]], Play] = Stage,
+) -> None:
+    stage = place(f"bank:{client}", directory, seed, tally)
     with stage.played():
         open_bank(stage, client)
         for number in range(1, rounds + 1):
@@ -68,7 +77,7 @@ def bank(directory: Path, seed: int, tally: Counter[str], rounds: int = ROUNDS, 
         stage.count()
 
 
-def open_bank(stage: Stage, client: str) -> None:
+def open_bank(stage: Play, client: str) -> None:
     stage.make_topic(TOPIC)
     stage.send_plain((place_of(account), f"deposit/{account}/{DEPOSIT:+d}/0") for account in range(ACCOUNTS))
     tellers = [
@@ -79,7 +88,7 @@ def open_bank(stage: Stage, client: str) -> None:
     stage.goes_on(3)
 
 
-def audit(stage: Stage) -> None:
+def audit(stage: Play) -> None:
     """Between transfers: nothing is made or lost, and the history is clean."""
     with stage.at_rest():
         committed = stage.snapshot()

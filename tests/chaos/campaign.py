@@ -18,6 +18,7 @@ from typing import Protocol
 
 from chaos.attacks import full_disks, io_errors, kills, pauses, room
 from chaos.bank import bank
+from chaos.cluster_stage import ClusterStage
 from chaos.damages import TRIALS, damage, damage_campaign
 from chaos.exactly_once import CLIENTS
 from chaos.power_cuts import power_cuts
@@ -49,12 +50,14 @@ EPISODES: dict[str, Episode] = {
     "cluster": besiege,
     "cluster-java": partial(besiege, program="java"),
     "cluster-cuts": cluster_cuts,
+    **{f"cluster-bank:{client}": partial(bank, client=client, place=ClusterStage) for client in CLIENTS},
+    **{f"cluster-transform:{client}": partial(transform, client=client, place=ClusterStage) for client in CLIENTS},
     DAMAGE: damage,
 }
 
 
 def chosen(kinds: str) -> list[str]:
-    """`cuts`, `bank` and `transform` are all that begin so."""
+    """`cuts`, `bank`, `transform` and those of a cluster are all that begin so."""
     names = [name for kind in kinds.split(",") for name in EPISODES if name == kind or name.startswith(f"{kind}:")]
     if not names:
         raise SystemExit(f"KINDS={kinds}: choose from {', '.join(EPISODES)}, or cuts, bank, transform for all of them")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -33,16 +33,14 @@ SETTINGS = {**QUICK_GROUPS, "transaction.abort.timed.out.transaction.cleanup.int
 FINDINGS_SHOWN = 20
 
 
-class Stage(Attacker):
-    """A broker that is attacked, the actors on it, and what they did and saw."""
+class Play:
+    """What is attacked, the actors on it, and what they did and saw."""
 
-    def __init__(self, kind: str, directory: Path, seed: int, tally: Counter[str]) -> None:
-        rng = Random(seed)
-        broker = Broker(directory / "broker", port=fixed_port(), http=False, settings=settings(rng) | SETTINGS)
-        broker.journal_dir = directory / "journals"
-        super().__init__(broker, rng, tally)
+    def __init__(self, kind: str, bootstrap: str, rng: Random, tally: Counter[str]) -> None:
         self.kind = kind
-        self.bootstrap = f"127.0.0.1:{broker.port}"
+        self.bootstrap = bootstrap
+        self.rng = rng
+        self.tally = tally
         self.admin = LibrdkafkaClient(self.bootstrap)
         self.producer = Producer({"bootstrap.servers": self.bootstrap, "enable.idempotence": True, **RETRY})
         self.history = History()
@@ -55,21 +53,23 @@ class Stage(Attacker):
         self.snapshots = 0
         self.plain = 0
 
+    def served(self) -> AbstractContextManager[None]:
+        """It runs; afterwards it stops cleanly, and what is on its disks is verified."""
+        raise NotImplementedError
+
+    def attack(self) -> None:
+        """Runs again when this returns."""
+        raise NotImplementedError
+
     @contextmanager
     def played(self) -> Iterator[None]:
-        """The broker runs; afterwards it stops cleanly."""
-        try:
-            self.broker.start()
+        with self.served():
             try:
                 yield
             finally:
                 for each in (*self.actors, self.follower):
                     if each is not None:
                         each.close()
-            assert self.broker.stop() == 0
-            verify(self.broker, self.tally)
-        finally:
-            self.broker.close()
 
     def make_topic(self, name: str) -> None:
         self.admin.create_topic(name, PARTITIONS, {"cairn.model": self.rng.choice(MODELS)})
@@ -100,7 +100,7 @@ class Stage(Attacker):
     # What happens
 
     def round(self) -> None:
-        """One attack on the broker, just after one on a producer."""
+        """One attack on a broker, just after one on a producer."""
         time.sleep(self.rng.uniform(0.0, 0.6))
         victim = self.rng.choice(self.actors)
         self.rounds += 1
@@ -116,18 +116,6 @@ class Stage(Attacker):
         self.tally["kills and pauses of the broker under transactions"] += struck
         self.tally[f"kills and pauses of the broker: {self.kind}"] += struck
         self.goes_on(3)
-
-    def attack(self) -> None:
-        acts = {
-            "kills of the tree": self.kill_tree,
-            "kills of the broker alone": self.kill_broker,
-            "crash loops": self.crash_loop,
-            "kills in a clean stop": self.kill_in_stop,
-            "pauses of the broker": lambda: self.pause(splitter=False),
-        }
-        name = self.rng.choice([*acts])
-        acts[name]()
-        self.tally[name] += 1
 
     def goes_on(self, more: int) -> None:
         """Transactions end again."""
@@ -203,3 +191,36 @@ class Stage(Attacker):
         for name, times in ends.items():
             self.tally[f"transactions: {name}"] += times
         self.tally["transactions: end never asked for"] += len(self.history.transactions) - ends.total()
+
+
+class Stage(Play, Attacker):
+    """One broker."""
+
+    def __init__(self, kind: str, directory: Path, seed: int, tally: Counter[str]) -> None:
+        rng = Random(seed)
+        broker = Broker(directory / "broker", port=fixed_port(), http=False, settings=settings(rng) | SETTINGS)
+        broker.journal_dir = directory / "journals"
+        Attacker.__init__(self, broker, rng, tally)
+        Play.__init__(self, kind, f"127.0.0.1:{broker.port}", rng, tally)
+
+    @contextmanager
+    def served(self) -> Iterator[None]:
+        try:
+            self.broker.start()
+            yield
+            assert self.broker.stop() == 0
+            verify(self.broker, self.tally)
+        finally:
+            self.broker.close()
+
+    def attack(self) -> None:
+        acts = {
+            "kills of the tree": self.kill_tree,
+            "kills of the broker alone": self.kill_broker,
+            "crash loops": self.crash_loop,
+            "kills in a clean stop": self.kill_in_stop,
+            "pauses of the broker": lambda: self.pause(splitter=False),
+        }
+        name = self.rng.choice([*acts])
+        acts[name]()
+        self.tally[name] += 1

@@ -29,6 +29,7 @@ from damage.trial import Trial
 ROUNDS = {"kills": 6, "pauses": 3, "full": 2, "eio": 4, "cuts:together": 4, "damage": 20}
 ROUNDS |= {"cluster": 10, "cluster-java": 5, "cluster-cuts": 4}
 ROUNDS |= {f"{workload}:{client}": 3 for workload in ("bank", "transform") for client in CLIENTS}
+ROUNDS |= {f"cluster-{workload}:{client}": 3 for workload in ("bank", "transform") for client in CLIENTS}
 CUTS = 2  # of each line alone
 SHORT = {"kills", "cuts:all-commit", "bank:librdkafka"}
 """What `make test` runs: no JVM, and each way of attacking and judging once."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
 from broker_process import wait_until
 from chaos.actors import Actor, Follower, RecordedProducer, by_place
-from chaos.exactly_once import GOES_ON_SECONDS, JUDGED_EVERY, PARTITIONS, ROUNDS, Stage
+from chaos.exactly_once import GOES_ON_SECONDS, JUDGED_EVERY, PARTITIONS, ROUNDS, Play, Stage
 from crash.ledger import Place
 from history.events import Copy
 from interop.clients.transactors import CommittedReader
@@ -88,8 +89,16 @@ class Transformer(Actor):
             self.reader.rewind()
 
 
-def transform(directory: Path, seed: int, tally: Counter[str], rounds: int = ROUNDS, *, client: str) -> None:
-    stage = Stage(f"transform:{client}", directory, seed, tally)
+def transform(
+    directory: Path,
+    seed: int,
+    tally: Counter[str],
+    rounds: int = ROUNDS,
+    *,
+    client: str,
+    place: Callable[[str, Path, int, Counter[str]], Play] = Stage,
+) -> None:
+    stage = place(f"transform:{client}", directory, seed, tally)
     stage.history.copies.append(Copy(GROUP, SOURCE, TARGET))
     with stage.played():
         stage.make_topic(SOURCE)
@@ -112,7 +121,7 @@ def transform(directory: Path, seed: int, tally: Counter[str], rounds: int = ROU
         stage.count()
 
 
-def positions(stage: Stage) -> dict[Place, int]:
+def positions(stage: Play) -> dict[Place, int]:
     """What the group has committed."""
     found = {}
     for place in stage.places(SOURCE):
@@ -122,7 +131,7 @@ def positions(stage: Stage) -> dict[Place, int]:
     return found
 
 
-def compare(stage: Stage) -> None:
+def compare(stage: Play) -> None:
     """Between transactions: what was copied is what the group has committed."""
     with stage.at_rest():
         positions(stage)
@@ -132,7 +141,7 @@ def compare(stage: Stage) -> None:
     stage.tally["comparisons of source and target"] += 1
 
 
-def drain(stage: Stage) -> None:
+def drain(stage: Play) -> None:
     """Everything in the source is copied."""
     assert stage.follower is not None
     source = by_place(SOURCE, stage.follower.transactor.read(SOURCE))
