@@ -8,7 +8,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -214,19 +214,21 @@ def pairs(bootstrap: str) -> Counter[str]:
     return Counter((record.value or b"").decode() for records in found.values() for record in records)
 
 
-@pytest.mark.long
-def test_killed_with_the_broker(broker: Broker, instances: list[Instance]) -> None:
+def killed_at_work(
+    broker: Broker, instances: list[Instance], victims: Sequence[str], strike: Callable[[str], None]
+) -> dict[str, int]:
+    """The counts of words, which are what a batch makes of the input."""
     for instance in instances:
         instance.start()
     options = {"bootstrap.servers": broker.bootstrap, "reconnect.backoff.max.ms": 200, "log_level": 2}
     group = Consumer({**options, "group.id": APP})
     chance = random.Random(11)
     with Feed(broker.bootstrap) as feed:
-        for victim in VICTIMS:
+        for victim in victims:
             before = consumed(group)
             wait_until(lambda before=before: consumed(group) > before, 120, f"work before the kill of {victim}")
             time.sleep(chance.uniform(0, 1.5))
-            strike(victim, broker, instances)
+            strike(victim)
         enough = feed.steps + LAST_STEPS
         wait_until(lambda: feed.steps >= enough, 120, "the last steps")
     group.close()
@@ -242,6 +244,12 @@ def test_killed_with_the_broker(broker: Broker, instances: list[Instance]) -> No
             assert instance.stop() == 0, instance.log.read_text()[-5000:]
     assert counts(broker.bootstrap) == words
     assert pairs(broker.bootstrap) == near
+    return words
+
+
+@pytest.mark.long
+def test_killed_with_the_broker(broker: Broker, instances: list[Instance]) -> None:
+    words = killed_at_work(broker, instances, VICTIMS, lambda victim: strike(victim, broker, instances))
     check_internal_topics(broker, words)
     assert_sound(broker)
 

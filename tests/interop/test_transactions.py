@@ -24,9 +24,9 @@ SETTINGS = {**QUICK_GROUPS, **QUICK_TIME_LIMITS}
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+def broker(tmp_path_factory: pytest.TempPathFactory, broker_kind: type[Broker]) -> Iterator[Broker]:
     """Looks often for transactions that took too long."""
-    made = Broker(tmp_path_factory.mktemp("transactions"), settings=SETTINGS)
+    made = broker_kind(tmp_path_factory.mktemp("transactions"), settings=SETTINGS)
     made.start()
     yield made
     made.close()
@@ -140,10 +140,10 @@ def test_transform(client: str, broker: Broker, request: pytest.FixtureRequest) 
     "Transactions: the broker is killed (kill -9) between records, before an end and behind it", needs=("transactions",)
 )
 def test_the_broker_dies_in_a_transaction(
-    client: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    client: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, broker_kind: type[Broker]
 ) -> None:
     """kill -9 between records, before an end and behind it: each transaction is whole, as its client was told."""
-    broker = Broker(tmp_path_factory.mktemp("dies"), settings=SETTINGS, port=fixed_port())
+    broker = broker_kind(tmp_path_factory.mktemp("dies"), settings=SETTINGS, port=fixed_port())
     broker.start()
     try:
         topic = made_topic(request, broker)
@@ -170,11 +170,11 @@ def test_the_broker_dies_in_a_transaction(
     needs=("transactions",),
 )
 def test_the_broker_dies_under_a_transformer(
-    client: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    client: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, broker_kind: type[Broker]
 ) -> None:
     """Whatever is under way when the broker is killed, the result is complete and without doubles."""
     count = 2_000
-    broker = Broker(tmp_path_factory.mktemp("transformed"), settings=SETTINGS, port=fixed_port())
+    broker = broker_kind(tmp_path_factory.mktemp("transformed"), settings=SETTINGS, port=fixed_port())
     broker.start()
     try:
         source, target = made_topic(request, broker), made_topic(request, broker)

@@ -5,18 +5,15 @@
 
 from __future__ import annotations
 
-TRANSACTIONS = "a cluster refuses transactions until they are built for several brokers"
 ONE_DISK = "about the one disk that there is"
 
 FILES = {
     "test_demo.py": "`cairn demo` starts its own broker; test_local_cluster.py has the demo of three",
     "test_late_reader.py": "one connection to the one broker that leads all partitions",
     "test_local_cluster.py": "is about clusters already",
-    "test_newest_versions.py": "transactions, and one broker that advertises another address",
+    "test_newest_versions.py": "a relay before the one broker, and one that advertises another address",
     "test_stored_as_sent.py": "a relay before the one broker",
-    "test_streams.py": TRANSACTIONS,
     "test_testing_your_app.py": "about `cairnmq.Broker` and the pytest plugin, which start one broker",
-    "test_transactions.py": TRANSACTIONS,
     "test_wrong_port.py": "about the ports of one process",
 }
 
@@ -28,8 +25,6 @@ ONE_NODE = {
     "test_cli.py::test_cluster_info_and_health": "shows the one broker; tests/cluster has health of three",
     "test_cli.py::test_verify_and_dump_read_what_a_broker_left": "one data directory; tests/cluster verifies three",
     "test_cli_admin.py::test_disks": ONE_DISK,
-    "test_cli_admin.py::test_transactions": TRANSACTIONS,
-    "test_delivery.py::test_exactly_once": TRANSACTIONS,
     "test_tools.py::test_log_dirs_and_versions": ONE_DISK,
     "test_tools.py::test_topics": "Kafka's tool prints leader, replicas and ISR of one broker",
 }
