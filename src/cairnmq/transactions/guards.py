@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from cairnmq.transactions.messages import Producer
+from cairnmq.transactions.turned_away import TurnedAway
 
 Place: TypeAlias = int | str  # a queue, or a group
 
@@ -25,9 +26,10 @@ class Guard:
 
 
 class Guards:
-    """All that are open on this broker."""
+    """All that are open on this broker, and batches that could not be asked about, or in vain."""
 
     def __init__(self) -> None:
+        self.turned_away = TurnedAway()
         self._open: dict[tuple[Place, int], list[Guard]] = {}
 
     def open(self, place: Place, producer: Producer) -> Guard:
@@ -47,12 +49,15 @@ class Guards:
 
     def ended(self, place: Place, producer: Producer, *, raised: bool) -> None:
         """A transaction of this producer ends here: of this epoch, or of a lower one if the epoch was raised for it."""
+        if isinstance(place, int):
+            self.turned_away.forget(place, producer.producer_id)
         for guard in tuple(self._open.get((place, producer.producer_id), ())):
             if guard.epoch <= producer.epoch - raised:
                 self.done(guard)
 
     def close_all(self) -> None:
         """This broker ceases to lead something: whoever asked asks again."""
+        self.turned_away.forget_all()
         for several in list(self._open.values()):
             for guard in tuple(several):
                 self.done(guard)

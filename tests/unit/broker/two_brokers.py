@@ -5,6 +5,7 @@ What they ask one another is decided by the real service, and goes through the b
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -40,6 +41,7 @@ class Wire:
         self.asked: list[ControlRequest] = []
         self.is_cut = False
         self.is_open = True
+        self.delay = 0.0  # of responses, in seconds
         self.before: Callable[[ControlRequest], None] = lambda request: None
         self.after: Callable[[ControlRequest], None] = lambda request: None
 
@@ -50,6 +52,7 @@ class Wire:
         self.asked.append(asked)
         self.before(asked)
         told = await self._service().answer(asked, lambda: self.is_open)
+        await asyncio.sleep(self.delay)
         self.after(asked)
         if self.is_cut:
             raise LinkClosed("it was cut")

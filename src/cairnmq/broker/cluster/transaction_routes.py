@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 WAIT_MS = 2_000  # then the other side says that it takes longer
-FIRST_LINKS_SECONDS = 1.0  # the first who need links wait for them: their batches would arrive in another order
+FIRST_LINKS_SECONDS = 1.0  # the first who need links wait for them
 
 
 class Slotted(Protocol):
@@ -75,8 +75,8 @@ class TransactionRoutes:
         self._slotted = slotted
         self._image = image
         self._want_links = want_links
+        self.asking: dict[int, asyncio.Task[None]] = {}  # by producer id: the last request that waits for an answer
         self._opened = asyncio.Event()
-        self._turn = asyncio.Lock()
         self._patient_until = 0.0
 
     def linked(self, broker: int, link: Link) -> None:
@@ -174,20 +174,19 @@ class TransactionRoutes:
             return None
 
     async def _first_link(self, broker: int) -> None:
-        """Whoever needs links first has none yet. Those who wait for them go on in their order."""
-        if broker == NOBODY or (broker in self._links and not self._turn.locked()):
+        """Whoever needs links first has none yet."""
+        if broker == NOBODY or broker in self._links:
             return
         now = asyncio.get_running_loop().time
         if not self.needs_links:
             self.needs_links = True
             self._patient_until = now() + FIRST_LINKS_SECONDS
             self._want_links()
-        if now() < self._patient_until:
-            with suppress(TimeoutError):
-                async with asyncio.timeout_at(self._patient_until), self._turn:
-                    while broker not in self._links:
-                        self._opened.clear()
-                        await self._opened.wait()
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(self._patient_until):
+                while broker not in self._links and now() < self._patient_until:
+                    self._opened.clear()
+                    await self._opened.wait()
 
 
 def _pieces(several: Sequence[T], most: int) -> list[list[T]]:

@@ -184,7 +184,7 @@ class _Produce:
         """From transaction version 2 on the broker adds queues to the transaction: durably, before it stages anything.
         Requests of one transactional id keep their order, also those that add nothing."""
         producer: Producer | None = None
-        queues: dict[int, Queue] = {}
+        batches: dict[Queue, int] = {}
         for topic, of_topic in zip(self.request.topic_data, self.queues, strict=True):
             for data, queue in zip(topic.partition_data, of_topic, strict=True):
                 if isinstance(queue, Refusal) or not isinstance(data.records, memoryview):
@@ -193,7 +193,7 @@ class _Produce:
                     header = read_header(data.records)
                     if header.attributes & TRANSACTIONAL_BIT:
                         producer = producer or Producer(header.producer_id, header.producer_epoch)
-                        queues[queue.queue_id] = queue
+                        batches.setdefault(queue, header.base_sequence)
         if producer is None:
             return self.begin()
 
@@ -203,7 +203,7 @@ class _Produce:
 
         transactions, routes = self.ctx.coordinators.of_transaction(transactional_id), self.ctx.transactions
         if transactions is ErrorCode.NOT_COORDINATOR and routes is not None:
-            self.entry = TransactionEntry(routes, transactional_id, producer, queues.values(), adds=adds)
+            self.entry = TransactionEntry(routes, transactional_id, producer, batches, adds=adds)
             if not self.entry.asks:
                 return self.begin()
             self.entry.ask(lambda code: self._resume(partial(self._entered, transactional_id, code)))
@@ -212,7 +212,7 @@ class _Produce:
             return self.refuse(for_producers(transactions), self.ctx.coordinators.why(transactions))
         if not adds:
             return self.begin()
-        transactions.add(Add(transactional_id, producer, queues), entered)
+        transactions.add(Add(transactional_id, producer, [queue.queue_id for queue in batches]), entered)
         return self.reply
 
     def _entered(self, transactional_id: str, code: ErrorCode) -> Outcome:

@@ -7,7 +7,7 @@ before it belongs to that transaction.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from cairnmq.broker.context import for_producers
@@ -26,45 +26,57 @@ _NO_COORDINATOR = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.REQUEST_TIMED_OUT,
 )
+_AGAIN = (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.CONCURRENT_TRANSACTIONS)
 
 
 class TransactionEntry:
-    """Of one request of one producer. `adds`: its queues are added to the transaction (version 2)."""
+    """Of one request of one producer. `batches`: the first sequence in each queue. `adds`: the queues are added to the
+    transaction (version 2)."""
 
     def __init__(
         self,
         routes: TransactionRoutes,
         transactional_id: str,
         producer: Producer,
-        queues: Iterable[Queue],
+        batches: Mapping[Queue, int],
         *,
         adds: bool,
     ) -> None:
         self._routes = routes
+        self._away = routes.guards.turned_away
         self._producer = producer
+        self._queues = tuple(batches)
+        self._sequences = {queue.queue_id: sequence for queue, sequence in batches.items()}
         self._guards: dict[int, Guard] = {}
         self._errors: dict[int, ErrorCode] = {}
-        unknown = [queue.queue_id for queue in queues if not self._is_open(queue)]
+        unknown = {queue.queue_id for queue in batches if not self._is_open(queue)}
         self._question = Enter(
-            transactional_id, max(producer.producer_id, 0), max(producer.epoch, -1), adds, sorted(set(unknown))
+            transactional_id, max(producer.producer_id, 0), max(producer.epoch, -1), adds, sorted(unknown)
         )
-        self._asking: asyncio.Task[None] | None = None
 
     @property
     def asks(self) -> bool:
-        """Whether there is anything to ask."""
-        return bool(self._question.queues)
+        """Whether there is anything to wait for: an answer, or an earlier request of this producer that waits."""
+        return bool(self._question.queues) or self._producer.producer_id in self._routes.asking
 
     def ask(self, then: Callable[[ErrorCode], None]) -> None:
-        """`then` hears of an error that is one of all batches, or of none. Questions leave in the order of calls."""
+        """`then` hears of an error that is one of all batches, or of none; of one producer's requests in their order."""
         for queue in self._question.queues:
             self._guards[queue] = self._routes.guards.open(queue, self._producer)
-        self._asking = asyncio.get_running_loop().create_task(self._ask(then))
+        asking, producer_id = self._routes.asking, self._producer.producer_id
+        task = asyncio.get_running_loop().create_task(self._ask(asking.get(producer_id), then))
+        asking[producer_id] = task
+        task.add_done_callback(lambda done: asking.pop(producer_id) if asking.get(producer_id) is done else None)
 
-    async def _ask(self, then: Callable[[ErrorCode], None]) -> None:
+    async def _ask(self, before: asyncio.Task[None] | None, then: Callable[[ErrorCode], None]) -> None:
         answer = Entered(ErrorCode.NOT_COORDINATOR)
         try:
-            answer = await self._routes.enter(self._question)
+            if self._question.queues:
+                answer = await self._routes.enter(self._question)
+            else:
+                answer = Entered(ErrorCode.NONE)
+            if before is not None:
+                await asyncio.wait([before])
         finally:
             then(self._note(answer))
 
@@ -72,10 +84,32 @@ class TransactionEntry:
         queues = self._question.queues
         self._errors = dict(zip(queues, map(ErrorCode, answer.errors), strict=False))
         error = ErrorCode(answer.error)
-        return for_producers(error) if error in _NO_COORDINATOR else error
+        if error not in _NO_COORDINATOR:
+            return error
+        for queue in self._queues:
+            self._turn_away(queue)
+        return for_producers(error)
 
     def verdict(self, queue: Queue, producer: Producer) -> ErrorCode:
         """Whether a batch may be staged in this turn of the loop."""
+        code = self._verdict(queue, producer)
+        if code is ErrorCode.NONE and self._away.misses(queue.queue_id, producer, self._sequence(queue)):
+            code = ErrorCode.NOT_ENOUGH_REPLICAS
+        if code in _AGAIN:
+            self._turn_away(queue)
+        elif code is ErrorCode.NONE:
+            self._away.forget(queue.queue_id, producer.producer_id)
+        return code
+
+    def _turn_away(self, queue: Queue) -> None:
+        """For a moment; what is behind it must not come before it."""
+        if self._producer.producer_id not in queue.state.producers:
+            self._away.note(queue.queue_id, self._producer, self._sequence(queue))
+
+    def _sequence(self, queue: Queue) -> int:
+        return self._sequences.get(queue.queue_id, 0)
+
+    def _verdict(self, queue: Queue, producer: Producer) -> ErrorCode:
         if producer != self._producer:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         if self._is_open(queue):

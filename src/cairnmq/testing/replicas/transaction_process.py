@@ -195,7 +195,7 @@ class TransactionProcess(BrokerProcess):
             respond(Response(NOT_LEADER))
             return
         if state.queue(batch.queue).is_open(batch.producer_id, batch.epoch):
-            self._append(journal, batch, respond)
+            self._append(journal, batch, adds, respond)
             return
         desk = self.desk_of(transactional_id)
         if desk is None:
@@ -204,7 +204,7 @@ class TransactionProcess(BrokerProcess):
                 batch.queue,
                 adds,
                 respond,
-                lambda _: self._append(journal, batch, respond),
+                lambda _: self._append(journal, batch, adds, respond),
             )
             return
 
@@ -213,7 +213,7 @@ class TransactionProcess(BrokerProcess):
             if error:
                 respond(Response(error))
             else:
-                self._append(journal, batch, respond)
+                self._append(journal, batch, adds, respond)
 
         if adds:
             self.add(Add(transactional_id, producer, queues=(batch.queue,)), admitted)
@@ -270,7 +270,7 @@ class TransactionProcess(BrokerProcess):
         else:
             answer(Response(OK))
 
-    def _append(self, journal: int, batch: Batch, respond: Respond) -> None:
+    def _append(self, journal: int, batch: Batch, adds: bool, respond: Respond) -> None:
         state, hosted = self.states.get(journal), self.hosted[journal]
         if state is None or hosted.leader is None:
             respond(Response(NOT_LEADER))
@@ -282,7 +282,7 @@ class TransactionProcess(BrokerProcess):
             respond(Response(verdict.code))
         elif isinstance(verdict, Duplicate):
             self._wait(hosted, 0, told)
-        elif row is None and batch.sequence:
+        elif row is None and batch.sequence and adds:
             respond(Response(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER))
         else:
             now_ms = self.shared.schedule.now_ms

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,9 @@ import pytest
 from cairnmq.errors import ErrorCode
 from cairnmq.transactions.messages import Producer
 from cairnmq.wire.internal_transactions import ControlRequest, EndOffsets, Enter, Markers
-from unit.broker.handlers.test_transactions import V1, V2, Client, committed, settled, stable
-from unit.broker.rig import scenario
+from cairnmq.wire.messages import ProduceRequest
+from unit.broker.handlers.test_transactions import PRODUCE, V1, V2, Client, committed, settled, stable
+from unit.broker.rig import batch, scenario
 from unit.broker.two_brokers import TwoBrokers, two_brokers
 
 OK = ErrorCode.NONE
@@ -30,6 +32,26 @@ class Remote(Client):
             return await super().send(topic, partition, *values)
         finally:
             self.rig = self.both.coordinator
+
+    async def send_to(self, topic: str, sequences: Mapping[int, int]) -> list[int]:
+        """A record to each of these partitions, with this sequence, in one request."""
+        data = [
+            ProduceRequest.PartitionProduceData(
+                index=partition,
+                records=batch(
+                    b"x", producer_id=self.pid, producer_epoch=self.epoch, base_sequence=first, transactional=True
+                ),
+            )
+            for partition, first in sequences.items()
+        ]
+        request = ProduceRequest(
+            transactional_id=self.name,
+            acks=-1,
+            timeout_ms=60_000,
+            topic_data=[ProduceRequest.TopicProduceData(name=topic, partition_data=data)],
+        )
+        answer = await self.both.leader.ask(0, PRODUCE[self.version], request)
+        return [each.error_code for each in answer.responses[0].partition_responses]
 
     async def commit(self, group: str, offset: int) -> int:
         self.rig = self.both.leader
@@ -158,6 +180,42 @@ async def test_a_coordinator_that_is_not_linked_yet(
         routes._links = links
         routes.linked(2, links[2])
         assert await sending == OK and both.leader.queue("a").end == 1
+
+
+@pytest.mark.parametrize("version", [V1, V2])
+@scenario
+async def test_requests_of_a_producer_keep_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    """The second has nothing to ask about, and comes while the first one asks about another queue."""
+    async with two_brokers(tmp_path, monkeypatch) as both:
+        client = await begun(both, version)
+        assert await client.send("a", 0, b"x") == OK
+        asked = asyncio.get_running_loop().create_future()
+        both.to_coordinator.before = lambda request: None if asked.done() else asked.set_result(request)
+        both.to_coordinator.delay = 0.05
+        first = asyncio.ensure_future(client.send_to("a", {0: 1, 1: 0}))
+        await asked
+        second = asyncio.ensure_future(client.send_to("a", {0: 2}))
+        assert await second == [OK] and first.done() and await first == [OK, OK], "each has its sequence"
+        assert not both.routes_of(both.leader).asking
+
+
+@pytest.mark.parametrize("version", [V1, V2])
+@scenario
+async def test_no_batch_is_taken_before_one_that_is_to_come_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    """The queue does not know the producer, and would take any sequence. The first batch would never fit again."""
+    async with two_brokers(tmp_path, monkeypatch) as both:
+        client = await begun(both, version)
+        both.to_coordinator.is_cut = True
+        assert await client.send_to("a", {0: 0}) == [ErrorCode.NOT_ENOUGH_REPLICAS]
+        both.to_coordinator.is_cut = False
+        assert await client.send_to("a", {0: 1}) == [ErrorCode.NOT_ENOUGH_REPLICAS]
+        assert await client.send_to("a", {0: 0}) == [OK]
+        assert await client.send_to("a", {0: 1}) == [OK]
+        assert both.leader.queue("a").end == 2 and not len(both.guards.turned_away)
 
 
 @scenario
