@@ -34,6 +34,7 @@ from bench.sweep import SWEEP
 from bench.table import footing
 from bench.tail import TAIL
 from bench.transactions import TRANSACTIONS
+from bench.txn_replicas import TXN_REPLICAS
 
 ALL = (
     SWEEP,
@@ -55,6 +56,7 @@ ALL = (
     COMPACTION,
     FAILOVER,
     REPLICAS_ROW,
+    TXN_REPLICAS,
     SPARK,
 )
 ROWS = {row.name: row for row in ALL}

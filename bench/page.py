@@ -18,4 +18,4 @@ def put(page: str, name: str, text: str) -> str:
 
 
 def rows_of(page: str) -> list[str]:
-    return re.findall(r"<!-- bench:(\w+) -->", page)
+    return re.findall(r"<!-- bench:([\w-]+) -->", page)

@@ -39,10 +39,10 @@ GOALS = tuple(
 )  # fmt: skip
 
 
-def run_transactions(server: Server, partitions: int, seconds: float) -> Values:
+def run_transactions(server: Server, partitions: int, seconds: float, replicas: int = 1) -> Values:
     """Ten producers, one transaction after another; every one of their records and markers must be there in the end."""
     topic = f"transactions-{partitions}-{time.monotonic_ns()}"
-    create_topics(server.bootstrap, [topic], partitions)
+    create_topics(server.bootstrap, [topic], partitions, replicas, min_insync_replicas=str(min(replicas, 2)))
     tree = server.tree()
     with Child("transact", server.bootstrap, topic, partitions, PRODUCERS, seconds) as load:
         cpu = tree.cpu()
@@ -63,9 +63,9 @@ def run_transactions(server: Server, partitions: int, seconds: float) -> Values:
     }
 
 
-def run_all(servers: Servers, name: str, durability: str, seconds: float) -> Points:
+def run_all(servers: Servers, name: str, durability: str, seconds: float, replicas: int = 1) -> Points:
     server = servers.get(name)
-    return {point(number, durability): run_transactions(server, number, seconds) for number in PARTITIONS}
+    return {point(number, durability): run_transactions(server, number, seconds, replicas) for number in PARTITIONS}
 
 
 def measure(store: Store, _servers: Servers) -> None:
