@@ -22,13 +22,12 @@ from cairnmq.broker.cluster.hosted_journals import HostedJournals
 from cairnmq.broker.cluster.led_coordinators import LedCoordinators
 from cairnmq.broker.cluster.metadata_changes import MetadataChanges
 from cairnmq.broker.cluster.metadata_loop import MetadataLoop
+from cairnmq.broker.cluster.peer_links import PeerLinks
 from cairnmq.broker.cluster.removals import Removals
 from cairnmq.broker.cluster.replicas import Replicas
 from cairnmq.broker.cluster.report import report_of
 from cairnmq.broker.cluster.transaction_routes import TransactionRoutes
-from cairnmq.broker.cluster.transaction_service import TransactionService
 from cairnmq.broker.coordination.coordinators import Coordinators
-from cairnmq.broker.internal.dialer import Dialer
 from cairnmq.broker.internal.link import Link
 from cairnmq.broker.internal.listener import InternalListener
 from cairnmq.broker.leadership import Leadership
@@ -45,8 +44,6 @@ from cairnmq.replication.records import Member
 from cairnmq.settings.cluster import ClusterConfig
 from cairnmq.storage.api.serving import SEGMENTS_LEFT
 from cairnmq.storage.api.start import Leader
-from cairnmq.transactions.guards import Guards
-from cairnmq.wire.internal import CONTROL, INSTALL
 from cairnmq.wire.internal_handshake import Identity
 from cairnmq.wire.messages import DescribeJournalsResponse
 
@@ -56,10 +53,6 @@ HAND_OVER_SECONDS = 10.0
 COPY_SECONDS = 2.0  # for followers that are slow: then what acks=1 promised is what the table says
 LOOK_SECONDS = 0.02
 SLOTS_SECONDS = 0.5
-
-
-def _no_news(*_: object) -> None:
-    """The data links tell who is there."""
 
 
 def _nobody_can() -> None:
@@ -100,46 +93,30 @@ class ClusterNode:
         self._loop = MetadataLoop(joined.store, catalog, self._register_again)
         self._metadata = MetadataChanges(self._loop, joined.store, self._refresh)
         self.elections = AskedElections(self._metadata, wall_ms)
-        self._replicas = Replicas(
-            store,
-            self._metadata,
-            leadership,
-            LedCoordinators(coordinators, catalog, store),
-            settings=LeaderSettings(
-                settings.lag_max_ms, free_bytes_min=SEGMENTS_LEFT * store.engine.config.segment_bytes
-            ),
-            session_ms=settings.session_ms,
-            now_ms=now_ms,
-            wall_ms=wall_ms,
-            must_restart=lambda: self.must_restart(),
-            install_link=lambda broker: self._install_link(broker),
-            config=lambda: catalog.config,
-        )
+        led = LedCoordinators(coordinators, catalog, store)
+        self._replicas = self._made_replicas(store, catalog, leadership, led, settings, wall_ms, now_ms)
         removals = Removals(settings.session_ms)
-        self._dialer = Dialer(self.identity, secret, self._replicas.fetchers.linked, partial(self._refused, removals))
-        self._installs = Dialer(self.identity, secret, _no_news, _no_news, purpose=INSTALL)
-        self._control = Dialer(
-            self.identity, secret, lambda broker, link: self.transactions.linked(broker, link), _no_news, purpose=CONTROL
+        self._links = PeerLinks(
+            self.identity,
+            secret,
+            on_data=self._replicas.fetchers.linked,
+            on_control=lambda broker, link: self.transactions.linked(broker, link),
+            on_refused=partial(self._refused, removals),
         )
-        guards = Guards()
-        service = TransactionService(store, coordinators, leadership, guards, lambda: catalog.image)
-        self.transactions = TransactionRoutes(
-            service,
-            self._control.links,
-            leadership,
+        self.transactions: TransactionRoutes = TransactionRoutes.made(
+            store,
             coordinators,
-            guards,
+            leadership,
             lambda: catalog.image,
-            lambda: self._changed(self._loop.cluster),
+            links=self._links.control.links,
+            want_links=lambda: self._changed(self._loop.cluster),
         )
-        leadership.on_lost.add(guards.close_all)
-        coordinators.end_through(self.transactions.write_markers, self.transactions.end_offsets)
         self._listener = InternalListener(
             self.identity,
             secret,
             self._replicas.service.serve,
             install=self._replicas.installs.serve,
-            control=service.serve,
+            control=self.transactions.service.serve,
         )
         self._joined = joined
         self._cluster_id = cluster_id
@@ -154,6 +131,32 @@ class ClusterNode:
         self.must_stop: Callable[[str], None] = _nobody_stops
         self._controller: ControllerLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+
+    def _made_replicas(
+        self,
+        store: Store,
+        catalog: LiveCatalog,
+        leadership: Leadership,
+        coordinators: LedCoordinators,
+        settings: ClusterConfig,
+        wall_ms: Callable[[], int],
+        now_ms: Callable[[], int],
+    ) -> Replicas:
+        return Replicas(
+            store,
+            self._metadata,
+            leadership,
+            coordinators,
+            settings=LeaderSettings(
+                settings.lag_max_ms, free_bytes_min=SEGMENTS_LEFT * store.engine.config.segment_bytes
+            ),
+            session_ms=settings.session_ms,
+            now_ms=now_ms,
+            wall_ms=wall_ms,
+            must_restart=lambda: self.must_restart(),
+            install_link=self._install_link,
+            config=lambda: catalog.config,
+        )
 
     # ---------------------------------------------------------------------------------------------------- its life
 
@@ -219,9 +222,7 @@ class ClusterNode:
             stack.push_async_callback(self._loop.close)
             stack.push_async_callback(self._listener.close)
             stack.push_async_callback(self._replicas.close)
-            stack.push_async_callback(self._installs.close)
-            stack.push_async_callback(self._control.close)
-            stack.push_async_callback(self._dialer.close)  # first, so that no follower waits for a response
+            stack.push_async_callback(self._links.close)  # first: nothing is copied any more
             if self._controller is not None:
                 stack.push_async_callback(self._controller.close)
 
@@ -274,10 +275,11 @@ class ClusterNode:
 
     def _changed(self, cluster: ClusterImage) -> None:
         self._replicas.see(cluster)
-        peers = self._addresses(cluster)
-        self._dialer.want(peers)
-        self._control.want(peers if self.transactions.needs_links else {})
-        self._want_installs()
+        self._links.want(
+            self._addresses(cluster),
+            control=self.transactions.needs_links,
+            installers=self._replicas.installer.leaders,
+        )
         if self._controller is not None:
             self._controller.look()
 
@@ -288,16 +290,9 @@ class ClusterNode:
             if broker != self._leadership.node and broker in cluster.brokers
         }
 
-    def _want_installs(self) -> None:
-        leaders = self._replicas.installer.leaders
-        addresses = self._addresses(self._loop.cluster)
-        self._installs.want({broker: addresses[broker] for broker in leaders if broker in addresses})
-
     def _install_link(self, broker: int) -> Link | None:
-        """For an install alone: it must not make the requests of replicas wait."""
-        self._want_installs()
-        link = self._installs.links.get(broker)
-        return link if link is not None and not link.closed.done() else None
+        self._links.want_installs(self._addresses(self._loop.cluster), self._replicas.installer.leaders)
+        return self._links.install(broker)
 
     async def _register_again(self) -> None:
         """The session has ended, and this process lives. Another life begins, which has all that this one had."""

@@ -140,7 +140,7 @@ class Replicas:
         live = _known_brokers(cluster)
         self._departures.see(live, self.now_ms())
         self._leadership.know_brokers(live, controller)
-        self._tell_departed()
+        self._leadership.know_departed(self._departures.told(self.now_ms()))
         for journal, kept in view.journals.items():
             self._leadership.know(journal, _view_of(kept.record, view))
             is_here = here in kept.record.replicas and journal in self._store.engine.paths
@@ -150,9 +150,6 @@ class Replicas:
         self._see_all()
         for replica in self.by_journal.values():
             self._coordinators.look(replica)
-
-    def _tell_departed(self) -> None:
-        self._leadership.know_departed(self._departures.told(self.now_ms()))
 
     def _see_all(self) -> None:
         if self._cluster is None:
@@ -236,7 +233,7 @@ class Replicas:
             view = self.seen_view()
             if view is None:
                 continue
-            self._tell_departed()
+            self._leadership.know_departed(self._departures.told(self.now_ms()))
             self.installs.expire()
             self._leadership.installs = self.installer.shares()
             self.fetchers.look()

@@ -39,7 +39,9 @@ from cairnmq.wire.internal_transactions import (
 )
 
 if TYPE_CHECKING:
+    from cairnmq.broker.coordination.coordinators import Coordinators
     from cairnmq.broker.leadership import Leadership
+    from cairnmq.broker.storage_loop.store import Store
 
 T = TypeVar("T")
 
@@ -78,6 +80,25 @@ class TransactionRoutes:
         self.asking: dict[int, asyncio.Task[None]] = {}  # by producer id: the last request that waits for an answer
         self._opened = asyncio.Event()
         self._patient_until = 0.0
+
+    @classmethod
+    def made(
+        cls,
+        store: Store,
+        coordinators: Coordinators,
+        leadership: Leadership,
+        image: Callable[[], Image],
+        *,
+        links: Mapping[int, Link],
+        want_links: Callable[[], None],
+    ) -> TransactionRoutes:
+        """With its service; ends of transactions go this way from now on."""
+        guards = Guards()
+        service = TransactionService(store, coordinators, leadership, guards, image)
+        routes = cls(service, links, leadership, coordinators, guards, image, want_links)
+        leadership.on_lost.add(guards.close_all)
+        coordinators.end_through(routes.write_markers, routes.end_offsets)
+        return routes
 
     def linked(self, broker: int, link: Link) -> None:
         """A link was opened."""

@@ -60,7 +60,7 @@ class TransactionEntry:
         return bool(self._question.queues) or self._producer.producer_id in self._routes.asking
 
     def ask(self, then: Callable[[ErrorCode], None]) -> None:
-        """`then` hears of an error that is one of all batches, or of none; of one producer's requests in their order."""
+        """`then` hears of an error that is one of all batches, or of none; of one producer's requests in order."""
         for queue in self._question.queues:
             self._guards[queue] = self._routes.guards.open(queue, self._producer)
         asking, producer_id = self._routes.asking, self._producer.producer_id

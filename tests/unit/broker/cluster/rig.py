@@ -143,12 +143,11 @@ class OneBroker:
     async def cut_off(self) -> None:
         """Nobody reaches it, and it reaches nobody. The store it does."""
         await self.node._listener.close()
-        await self.node._dialer.close()
-        await self.node._installs.close()
+        await self.node._links.close()
 
     def break_links(self) -> None:
         """Of this broker to others. They are opened again at once."""
-        for link in list(self.node._dialer.links.values()):
+        for link in list(self.node._links.data.links.values()):
             link.close("broken by a test")
 
     # ------------------------------------------------------------------------------------------------------ its parts

@@ -70,7 +70,7 @@ async def test_what_acks_1_promised_is_copied_before_another_broker_leads(
         journal = await rig.journal()
         first = await rig.leader(journal)
         far, near = rig.followers(journal)
-        await far.node._dialer.close()  # it copies no more, and does not look dead
+        await far.node._links.data.close()  # it copies no more, and does not look dead
         await rig.produce(first, b"acknowledged by one", acks=1)
         handing_over = asyncio.ensure_future(first.broker.hand_over())
         await until(lambda: first.leadership.is_leaving)
@@ -96,7 +96,7 @@ async def test_followers_that_do_not_copy_delay_a_stop_for_a_moment_only(
         journal = await rig.journal()
         first = await rig.leader(journal)
         far, _ = rig.followers(journal)
-        await far.node._dialer.close()  # it copies no more, and does not look dead
+        await far.node._links.data.close()  # it copies no more, and does not look dead
         await rig.produce(first, b"acknowledged by one", acks=1)
         await first.broker.hand_over()
         assert first.node._loop.cluster.view.brokers[first.number].stopping

@@ -115,7 +115,7 @@ async def open_bench(
     connections_max: int = 256,
     control: ServeControl | None = None,
 ) -> AsyncIterator[Bench]:
-    listener = InternalListener(lambda: identity, secret, serve, timing or PATIENT, connections_max, control)
+    listener = InternalListener(lambda: identity, secret, serve, timing or PATIENT, connections_max, control=control)
     bound = socket.create_server(("127.0.0.1", 0))
     bench = Bench(listener, bound.getsockname())
     await listener.open(bound)
