@@ -25,14 +25,12 @@ class Transactor:
     """One transactional id. It begins anew when its client gives up, and knows how each transaction ended, if it was
     told."""
 
-    def __init__(self, cluster: Cluster, name: str, seed: int, group: str, *, commits_offsets: bool = False) -> None:
+    def __init__(self, cluster: Cluster, name: str, seed: int, group: str) -> None:
         self.cluster = cluster
         self.name = name
         self.group = group
         self.random = Random(seed)
         self.told: dict[str, bool] = {}  # transaction -> whether it was committed
-        # librdkafka waits for ever for a group coordinator that has left the metadata, whatever its time limit.
-        self.commits_offsets = commits_offsets
         self.offsets: dict[str, int] = {}  # transaction -> the offset that it committed
         self.trouble: Counter[str] = Counter()
         self._number = 0
@@ -89,9 +87,8 @@ class Transactor:
             producer.produce(TOPIC, name, partition=partition)
         commit = self.random.random() >= ABORTED
         try:
-            if self.commits_offsets:
-                place = TopicPartition(SOURCE, 0, self._number)
-                producer.send_offsets_to_transaction([place], reader.consumer_group_metadata(), PATIENCE_SECONDS)
+            place = TopicPartition(SOURCE, 0, self._number)
+            producer.send_offsets_to_transaction([place], reader.consumer_group_metadata(), PATIENCE_SECONDS)
             if commit:
                 producer.commit_transaction(PATIENCE_SECONDS)
             else:
@@ -104,7 +101,7 @@ class Transactor:
             producer.abort_transaction(PATIENCE_SECONDS)
             commit = False
         self.told[name] = commit
-        if commit and self.commits_offsets:
+        if commit:
             self.offsets[name] = self._number
 
 
