@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
@@ -20,8 +20,16 @@ from cairnmq.broker.internal.peer import Peer
 from cairnmq.errors import Fault
 from cairnmq.os_errors import text_of
 from cairnmq.replication.throttle import Throttle
-from cairnmq.storage.api.installing import Hosting, Run, Snapshot, aborted_bytes, read_run, take_snapshot
-from cairnmq.storage.api.serving import Queue, ReadFailure
+from cairnmq.storage.api.installing import (
+    Hosting,
+    Run,
+    Snapshot,
+    aborted_bytes,
+    newest_checkpoint,
+    read_run,
+    take_snapshot,
+)
+from cairnmq.storage.api.serving import Queue, ReadFailure, failure_of
 from cairnmq.wire.internal import (
     INSTALL_RUNS_MAX,
     TEXT_MAX,
@@ -39,9 +47,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("cairnmq.broker")
 
-HELD_MS = 60_000  # without a request; then the follower begins again
+HELD_MS = 300_000  # without a request: its broker may be starting again with what it took; then it begins again
 HELD_BYTES = 16 << 30  # of a journal, for an install
-SETTLE_SECONDS = 2.0  # beyond the interval of checkpoints
+RUNS_AT_ONCE = 32  # that are read between other requests
 LOADS_MAX = 50  # from the disk, for one read
 
 Told: TypeAlias = InstallBegun | InstallPiece | InstallRuns | InstallRefused
@@ -58,7 +66,8 @@ class _Given(Struct):
 
 
 class InstallService:
-    """`rate`: bytes per second for all followers. `checkpoint_ms`: the time within which checkpoints follow changes."""
+    """`rate`: bytes per second for all followers. `settled` returns when all that the splitter has done so far is
+    known."""
 
     def __init__(
         self,
@@ -66,13 +75,13 @@ class InstallService:
         store: Store,
         *,
         rate: Callable[[], int],
-        checkpoint_ms: Callable[[], int],
+        settled: Callable[[], Awaitable[None]],
         now_ms: Callable[[], int],
     ) -> None:
         self._replicas = replicas
         self._store = store
         self._rate = rate
-        self._checkpoint_ms = checkpoint_ms
+        self._settled = settled
         self._now_ms = now_ms
         self._given: dict[int, _Given] = {}
         self._numbers = itertools.count(1)
@@ -100,7 +109,7 @@ class InstallService:
         if not ask.install:
             return await self._begin(ask), []
         given = self._given.get(ask.install)
-        if given is None or given.follower != ask.follower or given.epoch != ask.epoch:
+        if given is None or (given.follower, given.journal, given.epoch) != (ask.follower, ask.journal, ask.epoch):
             raise Fault(f"journal {ask.journal}: the leader does not hold it for this install any more")
         given.seen_ms = self._now_ms()
         if ask.piece:
@@ -121,11 +130,10 @@ class InstallService:
         number = next(self._numbers)
         self._hosting.pins[journal] = min(self._hosting.pins.get(journal, 1 << 62), engine.checkpointed[journal])
         try:
+            image = await asyncio.to_thread(newest_checkpoint, engine.read_disk)
+            # after that: it may have rows of a queue that was made just now
             queues = {queue_id for queue_id, queue in self._store.queues.items() if queue.spec.journal == journal}
-            slots = self._store.slots
-            places = range(slots.first, slots.first + slots.count) if slots is not None else ()
-            its_slots = {each for each in places if slots is not None and slots.place(each).journal == journal}
-            snapshot = await asyncio.to_thread(take_snapshot, engine.read_disk, journal, queues, its_slots)
+            snapshot = await asyncio.to_thread(take_snapshot, image, journal, queues, self._slots_in(journal))
             self._check_leads(ask)
         finally:
             self._pin(journal)
@@ -143,6 +151,13 @@ class InstallService:
             len(snapshot.order),
         )
         return InstallBegun(number, mark.split, mark.epoch, mark.seed, len(snapshot.pieces), snapshot.records)
+
+    def _slots_in(self, journal: int) -> set[int]:
+        slots = self._store.slots
+        if slots is None:
+            return set()
+        places = range(slots.first, slots.first + slots.count)
+        return {each for each in places if slots.place(each).journal == journal}
 
     def _pin(self, journal: int) -> None:
         """The journal is kept from the oldest snapshot on that somebody takes over."""
@@ -183,10 +198,13 @@ class InstallService:
             run = await self._read(queue, snapshot, offset, max(room, 1))
             runs.append((queue, run))
             room -= run.size
+            if not len(runs) % RUNS_AT_ONCE:
+                await asyncio.sleep(0)  # others have their turn
             if not run.is_last:
                 is_last = False
                 break
         if any(run.is_last and run.rewrites for _, run in runs):
+            # A part of it may have been read from files that were put in the place of others meanwhile.
             await self._settled()
         return self._told(runs, ask, is_last)
 
@@ -194,23 +212,20 @@ class InstallService:
         row = snapshot.rows[queue.queue_id]
         for _ in range(LOADS_MAX):
             rewrites = self._hosting.rewrites(queue)
-            found = read_run(self._store.engine.reads, queue, row, offset, room, cached=True, rewrites=rewrites)
+            try:
+                found = read_run(self._store.engine.reads, queue, row, offset, room, cached=True, rewrites=rewrites)
+            except (Fault, OSError) as error:
+                self._store.found_damage(queue, failure_of(error))
+                raise
             if isinstance(found, Run):
                 return found
             loaded: asyncio.Future[list[ReadFailure | None]] = asyncio.get_running_loop().create_future()
             self._store.cold_reads.load([found], loaded.set_result)
             for failure in await loaded:
                 if failure is not None:
+                    self._store.found_damage(queue, failure)
                     raise Fault(f"queue {queue.queue_id} at offset {offset} cannot be read: {failure}")
         raise Fault(f"queue {queue.queue_id} at offset {offset}: the disk did not give it in time")
-
-    async def _settled(self) -> None:
-        """What the splitter has put in the place of files that were just read is known: it is told with a checkpoint,
-        which follows within its interval."""
-        engine, loop = self._store.engine, asyncio.get_running_loop()
-        serial, until = engine.serial, loop.time() + self._checkpoint_ms() / 1000 + SETTLE_SECONDS
-        while engine.serial == serial and loop.time() < until:  # noqa: ASYNC110 - the splitter's report changes it
-            await asyncio.sleep(0.05)
 
     def _told(
         self, runs: list[tuple[Queue | None, Run]], ask: InstallAsk, is_last: bool

@@ -31,15 +31,17 @@ class Refused(Fault):
 
 
 class InstallSteps:
-    """Of one journal, from the leader of one epoch. `staged`: where it is written."""
+    """Of one journal, from the leader of one epoch. `staged`: where it is written. `beyond`: it has to be as it is
+    behind this position."""
 
-    def __init__(self, journal: int, me: Member, epoch: int, staged: StagedInstall) -> None:
+    def __init__(self, journal: int, me: Member, epoch: int, staged: StagedInstall, beyond: int = -1) -> None:
         self.staged = staged
         self.journal = journal
         self.epoch = epoch
         self.records = 0  # of all queues; taken so far:
         self.taken = 0
         self._me = me
+        self._beyond = beyond
         self._begun: InstallBegun | None = None
         self._piece = 0  # that have come
         self._queue = 0  # whose batches come next, from this offset on
@@ -76,6 +78,8 @@ class InstallSteps:
         if isinstance(told, InstallRefused):
             raise Refused(told.reason)
         if isinstance(told, InstallBegun):
+            if told.split <= self._beyond:
+                raise Refused(f"the checkpoint of the leader is at {told.split}, not behind {self._beyond}")
             self._begun, self.records = told, told.records
         elif isinstance(told, InstallPiece):
             self.staged.add_rows(data)

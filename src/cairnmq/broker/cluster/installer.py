@@ -33,19 +33,25 @@ log = logging.getLogger("cairnmq.broker")
 
 PATIENCE_SECONDS = 60.0  # with the leader, which may be throttled, or wait for a checkpoint
 LINK_SECONDS = 20.0
+ROOM_SEGMENTS = 2  # of journals: what an install leaves free on the read disk
 LOOK_SECONDS = 0.1
-RETRY_SECONDS = 2.0
+RETRY_SECONDS = 2.0  # after the first failure; then twice as long each time, up to:
+RETRY_SECONDS_MAX = 64.0
 TOLD_SECONDS = 10.0
-TOGETHER_SECONDS = 15.0  # that one which is whole waits for others; its leader holds the journal for longer
+TOGETHER_SECONDS = 60.0  # that one which is whole waits for others; its leader holds the journal for longer
 
 
-class Wanted(Struct, frozen=True):
-    """A replica, and whom it follows."""
+class Wanted(Struct):
+    """A replica, and whom it follows. `beyond`: what it takes over has to be of behind this position. `due`: by the
+    loop's clock."""
 
     copying: JournalCopying
     me: Member
     epoch: int
     leader: int
+    beyond: int = -1
+    due: float = 0.0
+    pause: float = RETRY_SECONDS
 
 
 class Installer:
@@ -69,7 +75,8 @@ class Installer:
         self._now_ms = now_ms
         self._wanted: dict[int, Wanted] = {}
         self._task: asyncio.Task[None] | None = None
-        self._current: int | None = None  # the journal that is taken over now
+        self._current: int | None = None  # the journal that is taken over now, or next
+        self._is_pausing = False
         self._throttle = Throttle()
         self._whole: dict[int, StagedInstall] = {}
         self._restart: asyncio.TimerHandle | None = None
@@ -90,18 +97,21 @@ class Installer:
             for number in self._wanted
         }
 
-    def want(self, copying: JournalCopying, me: Member, record: JournalRecord) -> None:
+    def want(self, copying: JournalCopying, me: Member, record: JournalRecord, beyond: int = -1) -> None:
         """Until it is done, or `end`."""
         assert record.leader is not None
-        self._wanted[copying.number] = Wanted(copying, me, record.epoch, record.leader.broker)
+        self._wanted[copying.number] = Wanted(copying, me, record.epoch, record.leader.broker, beyond)
         copying.state.installing = "waiting to be taken over from its leader"
+        if self._task is not None and self._is_pausing:
+            self._task.cancel()  # this one need not wait for the other
         self._go_on()
 
     def _go_on(self) -> None:
         if self._task is not None or self._is_closed:
             return
-        wanted = next((each for number, each in self._wanted.items() if number not in self._whole), None)
-        if wanted is not None:
+        waiting = [each for number, each in self._wanted.items() if number not in self._whole]
+        if waiting:
+            wanted = min(waiting, key=lambda each: each.due)  # one that failed does not keep the others
             self._current = wanted.copying.number
             self._task = asyncio.get_running_loop().create_task(self._run(wanted))
             self._task.add_done_callback(self._over)
@@ -140,24 +150,31 @@ class Installer:
             self._restart = None
 
     async def _run(self, wanted: Wanted) -> None:
-        """Until it is done; then the broker is about to start again."""
-        state = wanted.copying.state
-        while True:
-            try:
-                await self._install(wanted)
-                return
-            except (Fault, OSError, RequestFailed) as error:
-                state.installing = f"not taken over yet, and is tried again: {_text_of(error)}"
-                log.warning("journal %d: %s", state.number, state.installing)
-            except Exception:
-                log.exception("journal %d: it could not be taken over; trying again", state.number)
-            await asyncio.sleep(RETRY_SECONDS)
+        """Once, when it is due."""
+        state, loop = wanted.copying.state, asyncio.get_running_loop()
+        self._is_pausing = True
+        try:
+            await asyncio.sleep(wanted.due - loop.time())
+        finally:
+            self._is_pausing = False
+        try:
+            await self._install(wanted)
+        except (Fault, OSError, RequestFailed) as error:
+            state.installing = f"not taken over yet, and is tried again: {_text_of(error)}"
+            log.warning("journal %d: %s", state.number, state.installing)
+        except Exception:
+            log.exception("journal %d: it could not be taken over; trying again", state.number)
+        wanted.due = loop.time() + wanted.pause
+        wanted.pause = min(2 * wanted.pause, RETRY_SECONDS_MAX)
 
     async def _install(self, wanted: Wanted) -> None:
         state, engine = wanted.copying.state, self._store.engine
         log.info("journal %d: taking over all of it from broker %d", state.number, wanted.leader)
-        staged = await _on_thread(lambda: StagedInstall(engine.read_disk, state.number, engine.serial))
-        steps = self.steps = InstallSteps(state.number, wanted.me, wanted.epoch, staged)
+        free_min = ROOM_SEGMENTS * engine.config.segment_bytes
+        staged = await _on_thread(
+            lambda: StagedInstall(engine.read_disk, state.number, engine.serial, free_min=free_min)
+        )
+        steps = self.steps = InstallSteps(state.number, wanted.me, wanted.epoch, staged, wanted.beyond)
         try:
             await self._take(wanted, steps)
             await _on_thread(steps.complete)

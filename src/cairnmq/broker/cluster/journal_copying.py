@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from cairnmq.broker.cluster.replica_state import ReplicaState
-from cairnmq.errors import Fault
+from cairnmq.errors import Corrupt, Fault
 from cairnmq.replication.follower import Append, Cut, FollowerStep, Install, JournalFollower, Reread, Stop
 from cairnmq.replication.messages import Accepted, FetchPosition, FetchReply
 from cairnmq.replication.records import JournalRecord, Member
-from cairnmq.storage.api.serving import FollowPath, MustReopen
+from cairnmq.storage.api.serving import Copy, FollowPath, MustReopen
 from cairnmq.wire.internal import RAW_BYTES_MAX
 
 log = logging.getLogger("cairnmq.broker")
@@ -20,6 +20,7 @@ log = logging.getLogger("cairnmq.broker")
 RETRY_SECONDS = 0.05
 PIECE_BYTES = 4 << 20  # asked for at once, unless an entry is larger
 PIECE_BYTES_MAX = RAW_BYTES_MAX
+FRUITLESS_MAX = 20  # replies with bytes at one position of which none is a whole entry: more than it takes to ask for all
 OUT = "this replica parts from its leader below what was replicated, and a person must decide: the log says where"
 
 
@@ -30,7 +31,7 @@ def _nobody_asks() -> None:
 class Installs(Protocol):
     """Who takes journals over from their leaders."""
 
-    def want(self, copying: JournalCopying, me: Member, record: JournalRecord) -> None: ...
+    def want(self, copying: JournalCopying, me: Member, record: JournalRecord, beyond: int = -1) -> None: ...
 
     def end(self, journal: int) -> Awaitable[None]: ...
 
@@ -66,6 +67,7 @@ class JournalCopying:
         self._held = 0
         self._out_in = -1  # the epoch in which this replica cannot go on by itself
         self._is_installing = False
+        self._fruitless = 0
 
     @property
     def number(self) -> int:
@@ -96,6 +98,7 @@ class JournalCopying:
         state = self.state
         synced = state.path.journal.synced
         self.follower = JournalFollower(me, record, state.history, synced=synced, known=state.known)
+        self._fruitless = 0
         self._ports.follow(self, leader.broker)
 
     async def end_install(self) -> None:
@@ -147,13 +150,14 @@ class JournalCopying:
             self._stay_out(follower, step.reason)
         return step
 
-    def _install(self, follower: JournalFollower, reason: str) -> None:
-        """This replica follows again in another epoch, or when the broker has started with what it took over."""
+    def _install(self, follower: JournalFollower, reason: str, beyond: int = -1) -> None:
+        """This replica follows again in another epoch, or when the broker has started with what it took over. `beyond`:
+        only a checkpoint behind this position helps."""
         log.warning("journal %d: this replica cannot be copied on: %s", self.number, reason)
         self._out_in = follower.record.epoch
         self._is_installing = True
         self.stop()
-        self._ports.installer.want(self, follower.me, follower.record)
+        self._ports.installer.want(self, follower.me, follower.record, beyond)
 
     async def _append(self, follower: JournalFollower, reply: Accepted, data: memoryview, sync: bool) -> None:
         state = self.state
@@ -162,11 +166,10 @@ class JournalCopying:
         if path.stopped is not None:
             raise Fault(path.stopped)
         now_ms = self._ports.wall_ms()
-        copy = path.take(data, follower.record.epoch, now_ms) if len(data) else None
-        if copy is not None:
-            self.piece_bytes = PIECE_BYTES
-        elif len(data):  # not one whole entry
-            self.piece_bytes = min(2 * self.piece_bytes, PIECE_BYTES_MAX)
+        copy = self._whole_entries(path, data, follower.record.epoch, now_ms) if len(data) else None
+        if self._fruitless >= FRUITLESS_MAX:
+            self._install(follower, f"what its leader has from position {history.end} on is damaged", history.end)
+            return
         if copy is not None:
             try:
                 await loop.append(copy)
@@ -182,6 +185,21 @@ class JournalCopying:
         state.store.advanced(path.replicated_to(state.known.replicated, state.known.durable, now_ms))
         if sync:
             loop.sync_soon()
+
+    def _whole_entries(self, path: FollowPath, data: memoryview, epoch: int, now_ms: int) -> Copy | None:
+        """None: not one, perhaps because it is larger than what was asked for."""
+        self._fruitless += 1
+        try:
+            copy = path.take(data, epoch, now_ms)
+        except Corrupt:
+            if self._fruitless < FRUITLESS_MAX:
+                raise
+            return None
+        if copy is not None:
+            self.piece_bytes, self._fruitless = PIECE_BYTES, 0
+        else:
+            self.piece_bytes = min(2 * self.piece_bytes, PIECE_BYTES_MAX)
+        return copy
 
     async def _cut(self, follower: JournalFollower, to: int) -> None:
         state = self.state

@@ -93,7 +93,7 @@ class Replicas:
             self.by_journal,
             store,
             rate=lambda: throttled_rate(config(), LEADER),
-            checkpoint_ms=lambda: config().cairn_checkpoint_interval_ms,
+            settled=store.splitter.settled,
             now_ms=now_ms,
         )
         self._member: Member | None = None

@@ -6,6 +6,7 @@ What its reports change is in splitter_reports; the process, its socket and its 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,9 +25,11 @@ from cairnmq.broker.storage_loop.splitter_messages import (
     Host,
     Order,
     Pace,
+    Ping,
     Repair,
 )
 from cairnmq.broker.storage_loop.splitter_reports import SplitterHealth, SplitterReports
+from cairnmq.errors import Fault
 from cairnmq.settings.broker import BrokerConfig
 from cairnmq.storage.api.serving import UNSYNCED, Engine, Queue, QueueSpec
 
@@ -37,6 +40,7 @@ ADVANCE_BYTES = 8 << 20
 SYNC_FAILED_SECONDS = 1.0  # time for a disk to recover, and no busy loop if it does not
 URGENT_SHARE = 0.5  # of the backlog's cap, from where the splitter runs at normal priority
 FINISH_SECONDS = 120.0
+PING_SECONDS = 45.0
 
 
 class SplitterControl:
@@ -71,6 +75,7 @@ class SplitterControl:
         reports = SplitterReports(engine, loops, clock, self.health, self._send, self._backlog_fell)
         self.link = SplitterLink(lock_fds, self.begin, reports.take, self._return_to_checkpoint)
         self.reports = reports
+        self._pings = itertools.count(1)
 
     @property
     def troubles(self) -> list[str]:
@@ -178,6 +183,19 @@ class SplitterControl:
 
     def _limits(self) -> dict[int, int]:
         return {number: self._engine.splittable(number) for number in self._engine.paths}
+
+    async def settled(self) -> None:
+        """All that the splitter has done so far is known here."""
+        number, pings = next(self._pings), self.reports.pings
+        told = pings[number] = self._loop.create_future()
+        self.link.send(Ping(number))
+        try:
+            async with asyncio.timeout(PING_SECONDS):
+                await told
+        except TimeoutError:
+            raise Fault("the splitter does not say what it has done") from None
+        finally:
+            del pings[number]
 
     def _set_urgency(self) -> None:
         engine, config = self._engine, self._engine.config

@@ -123,7 +123,13 @@ class Host(Struct, frozen=True, array_like=True, tag=21):
     journal: int
 
 
-Order = Begin | Advance | Specs | Drop | Configure | Pace | Finish | Seen | Repair | Expiration | Host
+class Ping(Struct, frozen=True, array_like=True, tag=22):
+    """To be answered with Pong, after the reports of all that is done by then."""
+
+    number: int
+
+
+Order = Begin | Advance | Specs | Drop | Configure | Pace | Finish | Seen | Repair | Expiration | Host | Ping
 
 
 class Ask(Struct, frozen=True, array_like=True, tag=11):
@@ -194,8 +200,25 @@ class Compacted(Struct, frozen=True, array_like=True, tag=30):
     dirty_ratio: float
 
 
+class Pong(Struct, frozen=True, array_like=True, tag=31):
+    """All that was done when this Ping came was reported before."""
+
+    number: int
+
+
 Report = (
-    Compacted | Repaired | SyncFailed | Damaged | Begun | Ask | Split | Checkpointed | Proposals | Trouble | Finished
+    Pong
+    | Compacted
+    | Repaired
+    | SyncFailed
+    | Damaged
+    | Begun
+    | Ask
+    | Split
+    | Checkpointed
+    | Proposals
+    | Trouble
+    | Finished
 )
 
 
@@ -223,6 +246,8 @@ MESSAGES: dict[type[Order | Report], tuple[Direction, str]] = {
     Repair: (Direction.TO_SPLITTER, "a read found this file damaged: repair it from the journals"),
     Repaired: (Direction.TO_BROKER, "it is good again; a pack from the next checkpoint on"),
     Compacted: (Direction.TO_BROKER, "what compaction has done, and what waits for it"),
+    Ping: (Direction.TO_SPLITTER, "to be answered with Pong: what is read meanwhile for another replica must be known"),
+    Pong: (Direction.TO_BROKER, "all that was done by then was reported before"),
     Trouble: (Direction.TO_BROKER, "why nothing is split at the moment; None: it is split again"),
     SyncFailed: (Direction.TO_BROKER, "a sync failed: the process ends, its successor begins at the checkpoint"),
     Finish: (Direction.TO_SPLITTER, "split all that is allowed, checkpoint, end"),

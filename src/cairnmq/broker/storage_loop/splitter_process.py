@@ -37,6 +37,8 @@ from cairnmq.broker.storage_loop.splitter_messages import (
     Host,
     Order,
     Pace,
+    Ping,
+    Pong,
     Proposals,
     Repair,
     Repaired,
@@ -111,6 +113,7 @@ class SplitterProcess:
             Expiration: self.set_expiration,
             Host: self.host,
             Pace: self.set_pace,
+            Ping: lambda order: self.broker.send(Pong(order.number)),
         }
 
     # ------------------------------------------------------------------------------------------------------ life

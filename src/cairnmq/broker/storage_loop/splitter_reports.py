@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -18,6 +19,7 @@ from cairnmq.broker.storage_loop.splitter_messages import (
     Damaged,
     Finished,
     Order,
+    Pong,
     Proposals,
     Repaired,
     Report,
@@ -63,6 +65,7 @@ class SplitterReports:
         self._health = health
         self._send = send
         self._backlog_fell = backlog_fell
+        self.pings: dict[int, asyncio.Future[None]] = {}  # that are waited for
         self.actions: dict[type[Report], Callable[[Any], None]] = {
             Ask: self._on_ask,
             Begun: self._on_begun,
@@ -75,6 +78,7 @@ class SplitterReports:
             Trouble: self._on_trouble,
             Compacted: self._on_compacted,
             Finished: self._on_finished,
+            Pong: self._on_pong,
         }
 
     def take(self, report: Report) -> None:
@@ -137,6 +141,11 @@ class SplitterReports:
 
     def _on_compacted(self, report: Compacted) -> None:
         self._health.compaction = report
+
+    def _on_pong(self, report: Pong) -> None:
+        told = self.pings.get(report.number)
+        if told is not None and not told.done():
+            told.set_result(None)
 
     def _on_finished(self, report: Finished) -> None:
         """The end of the process follows, and that is what `SplitterControl.finish` waits for."""

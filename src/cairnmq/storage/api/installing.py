@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cairnmq.storage.files.format import JournalMark
-from cairnmq.storage.install.snapshot import Snapshot, take_snapshot
+from cairnmq.storage.install.snapshot import Snapshot, newest_checkpoint, take_snapshot
 from cairnmq.storage.install.snapshot_reads import Run, aborted_bytes, read_aborted, read_run
 from cairnmq.storage.install.staged_install import StagedInstall
 from cairnmq.storage.live.hosting import Hosting
@@ -15,6 +15,7 @@ __all__ = [
     "Snapshot",
     "StagedInstall",
     "aborted_bytes",
+    "newest_checkpoint",
     "read_aborted",
     "read_run",
     "take_snapshot",

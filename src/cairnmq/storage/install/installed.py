@@ -19,6 +19,7 @@ from cairnmq.storage.files.format import (
     JOURNAL_SUFFIX,
     PACK_SUFFIX,
     PACKS,
+    QUEUES,
     UNFINISHED,
     CheckpointRows,
     KeyedRow,
@@ -175,7 +176,11 @@ class _Installed:
         checkpoints.close()
 
     def _tidy(self) -> None:
-        """Segments of the queues that the checkpoint does not name any more; packs are removed by the splitter."""
+        """Segments of the queues that the checkpoint does not name any more; packs are removed by the splitter. Durably:
+        these queues may get segments again under the same names."""
+        held = set(self._disk.list(QUEUES))
         for spec in self._belongs.queues:
-            if self._disk.list(spec.directory):
+            if spec.directory.removeprefix(f"{QUEUES}/") in held:
                 self._disk.remove_tree(spec.directory)
+        if held:
+            self._disk.sync_dir(QUEUES)

@@ -35,9 +35,9 @@ class Snapshot(Struct, frozen=True):
         return self.order[bisect_left(self.order, queue_id) :]
 
 
-def take_snapshot(disk: Disk, journal: int, queues: Collection[int], slots: Collection[int]) -> Snapshot:
-    """Of the newest checkpoint on the read disk. Blocks; on any thread, while the splitter writes the next one."""
-    image = _loaded(disk)
+def take_snapshot(image: CheckpointImage, journal: int, queues: Collection[int], slots: Collection[int]) -> Snapshot:
+    """The journal's part of it. Blocks; on any thread. `queues`, `slots`: what exists, as it is known after `image` was
+    read: a queue that was made shortly before may be in it already."""
     mark = image.marks.get(journal)
     if mark is None:
         raise Fault(f"journal {journal} is in no checkpoint yet")
@@ -48,7 +48,8 @@ def take_snapshot(disk: Disk, journal: int, queues: Collection[int], slots: Coll
     return Snapshot(mark, [checkpoint_frame(PART, rows) for rows in parts_of(part)], part.queues, order)
 
 
-def _loaded(disk: Disk) -> CheckpointImage:
+def newest_checkpoint(disk: Disk) -> CheckpointImage:
+    """On the read disk. Blocks; on any thread, while the splitter writes the next one."""
     for _ in range(ATTEMPTS - 1):
         with suppress(FileNotFoundError):  # it was replaced by the next one
             return load_checkpoint(disk)

@@ -11,8 +11,15 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from cairnmq.codec.batch import HEADER_SIZE, offset_and_size, read_header, sound_batches
-from cairnmq.errors import Corrupt
+from cairnmq.codec.batch import (
+    HEADER_SIZE,
+    BatchHeader,
+    empty_batch,
+    read_header,
+    set_offset_and_epoch,
+    sound_batches,
+)
+from cairnmq.errors import Corrupt, Fault
 from cairnmq.storage.checkpoint.checkpoint import CheckpointImage, write_parts
 from cairnmq.storage.files.checkpoint_frame import checkpoint_frame, read_checkpoint_frame
 from cairnmq.storage.files.disk import Disk
@@ -44,13 +51,17 @@ NUMBERS_APART = 1_000_000  # packs of installs are numbered so far ahead of the 
 class StagedInstall:
     """Of one journal; blocks. Queues come in the order of their ids, each from its log start to the end in its row."""
 
-    def __init__(self, disk: Disk, journal: int, serial: int, *, pack_bytes: int = PACK_BYTES) -> None:
-        """`serial`: of a checkpoint that is on the disk."""
+    def __init__(
+        self, disk: Disk, journal: int, serial: int, *, free_min: int = 0, pack_bytes: int = PACK_BYTES
+    ) -> None:
+        """`serial`: of a checkpoint that is on the disk. `free_min`: what an install leaves of the disk's free bytes
+        to all else."""
         self.journal = journal
         self.image = CheckpointImage()
         self.bytes = 0
         self._disk = disk
         self._serial = serial
+        self._free_min = free_min
         self._pack_bytes = pack_bytes
         self._directory = install_directory(journal)
         remove_install(disk, journal)
@@ -60,6 +71,7 @@ class StagedInstall:
         self._packs: list[int] = []
         self._writer: PackWriter | None = None
         self._queue = -1  # whose batches come now
+        self._is_put = False  # some of that queue is in a pack that others share
         self._spool: list[Entry] = []
         self._spooled = 0
         self._own: PackWriter | None = None  # of a compacted queue that is too large for memory
@@ -82,7 +94,8 @@ class StagedInstall:
         end = self.image.queues[queue_id].end
         if queue_id != self._queue:
             self._settle()
-            self._queue = queue_id
+            self._queue, self._is_put = queue_id, False
+        self._keep_room(len(data))
         entries = list(_entries(queue_id, bytes(data), offset, end))
         if not entries:
             return offset
@@ -91,6 +104,7 @@ class StagedInstall:
         if rewritable:
             self._hold(entries, size)
         else:
+            self._is_put = True
             self._put(entries)
         row = self.image.queues[queue_id]
         self.image.queues[queue_id] = replace(row, packed_bytes=row.packed_bytes + size)
@@ -99,6 +113,8 @@ class StagedInstall:
     def restart(self, queue_id: int) -> None:
         """Of a compacted queue: what came may lack a tombstone that is gone by now. All of it comes again."""
         assert queue_id == self._queue
+        if self._is_put:
+            raise Fault(f"queue {queue_id} became a compacted one while it was taken over")
         self._spool, self._spooled = [], 0
         if self._own is not None:
             self._own.abandon()
@@ -115,6 +131,15 @@ class StagedInstall:
     def drop_queue(self, queue_id: int) -> None:
         """It was deleted meanwhile."""
         del self.image.queues[queue_id]
+
+    def _keep_room(self, size: int) -> None:
+        """A disk that an install fills up would stop the splitter, and with it producers of other journals."""
+        free = self._disk.free_bytes()
+        if free < self._free_min + size:
+            raise Fault(
+                f"the read disk has {free} bytes left, and {self._free_min} must stay free; an install needs room for "
+                f"all records of the journal beside those that are there"
+            )
 
     def _hold(self, entries: list[Entry], size: int) -> None:
         if self._own is not None:
@@ -192,8 +217,18 @@ def _entries(queue_id: int, data: bytes, offset: int, end: int) -> Iterator[Entr
         raise Corrupt(f"queue {queue_id}: batches of an install at offset {offset} are damaged")
     view, at = memoryview(data), 0
     while at + HEADER_SIZE <= size:
-        length = offset_and_size(view, at)[1]
         header = read_header(view, at)
-        batch = view[at : at + length]
-        yield Entry.of_stored(queue_id, batch, (header.base_offset, header.last_offset), header.max_timestamp)
-        at += length
+        batch, last = view[at : at + header.size], header.last_offset
+        if last >= end:
+            batch, last = _ended(queue_id, header, end), end - 1
+        yield Entry.of_stored(queue_id, batch, (header.base_offset, last), header.max_timestamp)
+        at += header.size
+
+
+def _ended(queue_id: int, header: BatchHeader, end: int) -> memoryview:
+    """The part below `end` of an empty batch: compaction has put it in the place of batches on both sides."""
+    if header.count:
+        raise Corrupt(f"queue {queue_id}: a batch of an install at offset {header.base_offset} goes beyond {end}")
+    batch = empty_batch(header.base_offset, end - 1, header.max_timestamp)
+    set_offset_and_epoch(batch, header.base_offset, header.leader_epoch)
+    return memoryview(batch)

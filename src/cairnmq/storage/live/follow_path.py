@@ -169,8 +169,8 @@ class FollowPath(LedElsewhere, JournalPath):
         journal = self.journal
         if position < self._opened_at:
             raise Fault(
-                f"journal {journal.number} cannot be cut at {position}: it is split up to {self._opened_at}, and an "
-                f"unclean election has lost what is in queue logs here; this replica cannot be built anew yet"
+                f"journal {journal.number} cannot be cut at {position}: it is split up to {self._opened_at}; only an "
+                f"install takes records out of queue logs"
             )
         if self.note is not None:
             self.note.cut(position, in_epoch)

@@ -136,9 +136,9 @@ def scan_journal(
         next_queue=replicated.next_queue,
     )
     scan = Scan(number, start, start, fold, epoch=mark.epoch if mark is not None else 0)
-    # The replicated end of a checkpoint is this disk's only if there is no other.
-    on_disk = start if mark is None or replicated is not ALONE else mark.replicated_end
-    known = max(on_disk, reader.synced_end(), replicated.had)
+    # The replicated end of a checkpoint is this disk's only if there is no other. A replica notes what its disk has.
+    noted = replicated.durable_end if replicated is not ALONE else mark.replicated_end if mark is not None else start
+    known = max(start, noted, reader.synced_end(), replicated.had)
     if not reader.bases:
         # Other replicas have what a follower lacks behind its checkpoint, and it may have been cut right there.
         if known <= start and (start == 0 or replicated is not ALONE):

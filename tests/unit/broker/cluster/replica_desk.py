@@ -85,8 +85,9 @@ class Installs:
     def __init__(self, told: list[str]) -> None:
         self._told = told
 
-    def want(self, copying: JournalCopying, me: Member, record: JournalRecord) -> None:
-        self._told.append(f"is installed from {record.leader.broker if record.leader else None}")
+    def want(self, copying: JournalCopying, me: Member, record: JournalRecord, beyond: int = -1) -> None:
+        behind = f", behind {beyond}" if beyond >= 0 else ""
+        self._told.append(f"is installed from {record.leader.broker if record.leader else None}{behind}")
 
     async def end(self, journal: int) -> None:
         await asyncio.sleep(0)

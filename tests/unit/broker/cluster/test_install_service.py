@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -11,7 +12,10 @@ from msgspec.structs import replace
 from cairnmq.broker.cluster import install_service
 from cairnmq.broker.cluster.install_service import HELD_MS, InstallService
 from cairnmq.broker.internal.peer import Peer
+from cairnmq.storage.checkpoint.checkpoint import CheckpointImage
 from cairnmq.storage.checkpoint.split_report import Published, QueuePlace
+from cairnmq.storage.files.disk import Disk
+from cairnmq.storage.install.snapshot import newest_checkpoint
 from cairnmq.wire.internal import (
     INSTALL,
     Hello,
@@ -23,6 +27,8 @@ from cairnmq.wire.internal import (
 )
 from unit.broker.cluster.replica_desk import JOURNAL, RECORD, Desk
 from unit.broker.rig import scenario, until
+from unit.storage.cluster_harness import spec
+from unit.storage.replica_harness import NOW, batch
 
 HELLO = Hello("c", 3, 13, 1, INSTALL, 1, 1, bytes(16))
 
@@ -31,13 +37,17 @@ class Bench:
     def __init__(self, desk: Desk) -> None:
         self.desk = desk
         self.rate = 1 << 40
+        self.settled = 0
         self.service = InstallService(
             {JOURNAL: desk.replica},
             desk.store,
             rate=lambda: self.rate,
-            checkpoint_ms=lambda: 10,
+            settled=self.settle,
             now_ms=lambda: desk.time_ms,
         )
+
+    async def settle(self) -> None:
+        self.settled += 1
 
     async def told(self, **fields: int) -> object:
         ask = replace(InstallAsk(JOURNAL, 3, 13, RECORD.epoch), **fields)
@@ -170,3 +180,57 @@ async def test_the_rate_is_held() -> None:
         await one.runs(begun)
         after = one.service._throttle.wait_ms(0, 1, one.desk.time_ms)
         assert waited == 0 and after > 0
+
+
+@scenario
+async def test_a_queue_whose_first_records_are_in_the_checkpoint_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was made when the follower had asked already, and before the checkpoint was read."""
+    async with bench() as one:
+        desk, loop = one.desk, asyncio.get_running_loop()
+
+        async def make() -> None:
+            desk.store.engine.add_queues([spec(5)])
+            desk.store.append(desk.store.engine.queues[5], batch(), -1, NOW)
+            await until(lambda: desk.leader.durable_end == desk.state.path.journal.staged_end)
+            desk.machine.split()
+            desk.machine.checkpoint()
+
+        def late(disk: Disk) -> CheckpointImage:
+            asyncio.run_coroutine_threadsafe(make(), loop).result(60)
+            return newest_checkpoint(disk)
+
+        monkeypatch.setattr(install_service, "newest_checkpoint", late)
+        runs = await one.runs(await one.begin())
+        assert [run.queue for run in runs.runs] == [1, 5]
+
+
+@scenario
+async def test_an_install_is_of_one_journal() -> None:
+    async with bench() as one:
+        begun = await one.begin()
+        one.service._replicas = {JOURNAL: one.desk.replica, 9: one.desk.replica}
+        assert isinstance(await one.told(install=begun.install, journal=9), InstallRefused)
+
+
+@scenario
+async def test_the_last_batches_of_a_compacted_queue_wait_for_the_splitter() -> None:
+    async with bench() as one:
+        begun = await one.begin()
+        await one.runs(begun)
+        assert one.settled == 0
+        engine = one.desk.store.engine
+        engine.configure(replace(engine.queues[1].spec, config=replace(engine.queues[1].spec.config, compact=True)))
+        await one.runs(begun, max_bytes=1)
+        assert one.settled == 0, "it is not the end"
+        await one.runs(begun, queue=1, offset=1)
+        assert one.settled == 1
+
+
+@scenario
+async def test_damage_that_is_met_is_listed() -> None:
+    async with bench() as one:
+        begun, engine = await one.begin(), one.desk.store.engine
+        (pack,) = engine.pack_set.packs
+        one.desk.machine.disks[1].damage(pack.name, next(iter(pack)).position + 70)
+        refused = await one.told(install=begun.install, max_bytes=1 << 20)
+        assert isinstance(refused, InstallRefused) and engine.damages.places

@@ -106,3 +106,10 @@ def test_a_queue_without_a_row_is_noticed() -> None:
     bench, data = Bench().begun(), records(0, 2)
     with pytest.raises(Fault, match="without a row"):
         bench.took(run(3, 0, 2, data), data=data)
+
+
+def test_a_checkpoint_that_does_not_help_is_not_taken() -> None:
+    """What the leader has of the journal behind it is damaged."""
+    steps = InstallSteps(4, Member(3, 30), 8, StagedInstall(SimDisk(Random(1)), 4, 0), 70)
+    with pytest.raises(Refused, match="is at 70, not behind 70"):
+        steps.took(BEGUN, memoryview(b""))

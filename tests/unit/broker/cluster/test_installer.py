@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from cairnmq.broker.cluster import installer
+from cairnmq.broker.cluster.installer import Installer
+from cairnmq.broker.cluster.journal_copying import JournalCopying
+from cairnmq.broker.cluster.replica_state import ReplicaState
+from cairnmq.replication.records import Member
 from cairnmq.storage.checkpoint.checkpoint import load_checkpoint
 from cairnmq.storage.install.install_files import found_installs
 from cairnmq.storage.splitter.splitter import Splitter
+from unit.broker.cluster.replica_desk import JOURNAL, RECORD, Desk
 from unit.broker.cluster.rig import ClusterRig, OneBroker, cluster
 from unit.broker.rig import scenario, until
 
@@ -85,3 +93,27 @@ async def test_another_leader_ends_it_and_nothing_is_left(tmp_path: Path) -> Non
         await rig.leader(journal, but=[leader.number])
         await until(lambda: one.end(journal) == other.end(journal))
         assert not one.restarts and found_installs(one.store.engine.read_disk) == []
+
+
+@scenario
+async def test_one_that_fails_does_not_keep_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installer, "LINK_SECONDS", 0.01)
+    monkeypatch.setattr(installer, "LOOK_SECONDS", 0.01)
+    async with Desk() as desk:
+        asked: list[int] = []
+        one = Installer(
+            desk.store,
+            link_to=asked.append,
+            must_restart=desk.must_restart,
+            rate=lambda: 1 << 30,
+            now_ms=desk.now_ms,
+        )
+        first, me = desk.copying, Member(1, 11)
+        second = JournalCopying(ReplicaState(9, desk.store, first.state.known, first.state.history), desk)
+        one.want(first, me, replace(RECORD, leader=Member(2, 12)))
+        await until(lambda: "broker 2 is not reached" in first.state.installing)
+        assert one._wanted[JOURNAL].due > asyncio.get_running_loop().time() and set(asked) == {2}
+        one.want(second, me, replace(RECORD, journal=9, leader=Member(3, 13)))
+        await until(lambda: "broker 3 is not reached" in second.state.installing)
+        assert one._wanted[JOURNAL].pause > installer.RETRY_SECONDS
+        await one.close()

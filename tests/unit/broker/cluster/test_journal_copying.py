@@ -8,8 +8,8 @@ import errno
 import pytest
 from msgspec.structs import replace
 
-from cairnmq.broker.cluster.journal_copying import OUT
-from cairnmq.errors import Fault
+from cairnmq.broker.cluster.journal_copying import FRUITLESS_MAX, OUT, PIECE_BYTES, PIECE_BYTES_MAX
+from cairnmq.errors import Corrupt, Fault
 from cairnmq.replication.history import EpochEnd
 from cairnmq.replication.messages import Diverging, Gone, UnknownEpoch
 from cairnmq.storage.journal.segment_files import OPEN_MAX
@@ -274,3 +274,52 @@ async def test_a_leader_of_very_many_elections_is_copied_with_few_files_open() -
             most = max(most, sum(segment._file is not None for segment in journal.segments))
         assert is_equal(desk, source) and len(journal.segments) == 81
         assert most <= 3 * OPEN_MAX + 1
+
+
+@scenario
+async def test_a_replica_whose_leader_has_damage_takes_over_what_is_behind_it() -> None:
+    async with Desk() as desk:
+        source = Source()
+        await follows(desk, source, LED_BY_B)
+        await fed(desk, source)
+        source.put()
+        asked, data = desk.copying.follower.position(), bytearray(source.data(desk.end))  # type: ignore[union-attr]
+        data[40] ^= 1
+        for _ in range(FRUITLESS_MAX - 1):
+            with pytest.raises(Corrupt, match="are no entry"):
+                await desk.copying.replied(asked, source.reply(), memoryview(data))
+        assert desk.copying.follower is not None
+        await desk.copying.replied(asked, source.reply(), memoryview(data))
+        assert desk.copying.follower is None and desk.told[-1] == f"is installed from 2, behind {desk.end}"
+
+
+@scenario
+async def test_so_does_one_that_never_gets_a_whole_entry() -> None:
+    """The leader's disk has another length there."""
+    async with Desk() as desk:
+        source = Source()
+        await follows(desk, source, LED_BY_B)
+        await fed(desk, source)
+        source.put()
+        asked, data = desk.copying.follower.position(), source.data(desk.end)[:-1]  # type: ignore[union-attr]
+        for _ in range(FRUITLESS_MAX - 1):
+            await desk.copying.replied(asked, source.reply(), data)
+        assert desk.copying.follower is not None and desk.copying.piece_bytes == PIECE_BYTES_MAX
+        await desk.copying.replied(asked, source.reply(), data)
+        assert desk.copying.follower is None and desk.told[-1] == f"is installed from 2, behind {desk.end}"
+
+
+@scenario
+async def test_damage_on_the_way_is_forgotten_with_the_next_whole_entry() -> None:
+    async with Desk() as desk:
+        source = Source()
+        await follows(desk, source, LED_BY_B)
+        for _ in range(3):
+            source.put()
+            asked, data = desk.copying.follower.position(), bytearray(source.data(desk.end))  # type: ignore[union-attr]
+            data[40] ^= 1
+            for _ in range(FRUITLESS_MAX // 2):
+                with pytest.raises(Corrupt):
+                    await desk.copying.replied(asked, source.reply(), memoryview(data))
+            await fed(desk, source)
+        assert is_equal(desk, source) and desk.copying.piece_bytes == PIECE_BYTES

@@ -29,6 +29,8 @@ from cairnmq.broker.storage_loop.splitter_messages import (
     Finished,
     Host,
     Inbox,
+    Ping,
+    Pong,
     Proposals,
     Repaired,
     Report,
@@ -647,3 +649,13 @@ def test_a_queue_that_cannot_be_compacted_holds_up_no_other(desk: Desk, monkeypa
     ]
     [proposals] = [report for report in seen if isinstance(report, Proposals)]
     assert [start.queue_id for start in proposals.starts] == [AGING.queue_id]
+
+
+def test_a_ping_is_answered_after_the_reports_of_what_was_done_before(desk: Desk) -> None:
+    desk.put()
+    desk.process.obey(Advance({0: desk.engine.splittable(0)}))
+    desk.process.round()
+    desk.process.checkpoint()
+    desk.process.obey(Ping(7))
+    *before, last = desk.reports()
+    assert [type(report) for report in before] == [Split, Checkpointed] and last == Pong(7)

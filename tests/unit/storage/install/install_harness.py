@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from cairnmq.settings.topic import Model
 from cairnmq.storage.files.format import JournalMark
 from cairnmq.storage.install.installed import Replaced
-from cairnmq.storage.install.snapshot import Snapshot, take_snapshot
+from cairnmq.storage.install.snapshot import Snapshot, newest_checkpoint, take_snapshot
 from cairnmq.storage.install.snapshot_reads import Run, read_run
 from cairnmq.storage.install.staged_install import StagedInstall
 from cairnmq.testing.sim_disk import SimDisk
@@ -28,7 +28,7 @@ def hosted_by(machine: Machine) -> dict[int, Replaced]:
 
 def snapshot_of(leader: Machine, journal: int = 4) -> Snapshot:
     queues = {spec.queue_id for spec in leader.specs.values() if spec.journal == journal}
-    return take_snapshot(leader.disks[1], journal, queues, SLOTS)
+    return take_snapshot(newest_checkpoint(leader.disks[1]), journal, queues, SLOTS)
 
 
 def stage(

@@ -12,7 +12,7 @@ from cairnmq.storage.checkpoint.checkpoint import load_checkpoint
 from cairnmq.storage.files.format import INSTALLS, PACK_SUFFIX, PACKS, SyncedEnd, numbered, pack_name
 from cairnmq.storage.install.install_files import found_installs, install_directory, rows_name
 from cairnmq.storage.install.installed import put_in_place
-from cairnmq.storage.journal.replica_note import read_replica_note
+from cairnmq.storage.journal.replica_note import ReplicaNote, read_replica_note
 from cairnmq.storage.journal.synced_end import synced_name
 from cairnmq.storage.packs.pack_set import PackSet
 from unit.storage.cluster_harness import JOURNALS, Cluster, Machine
@@ -288,3 +288,32 @@ def test_a_journal_without_files_is_no_damage_to_verify() -> None:
     away.disks[0].open_in_place(synced_name(4)).write_at(0, SyncedEnd(4, 5, mark.seed, mark.split + 1).sealed())
     told = list(JournalCheck(away.disks[0], 4, mark, "j").findings())
     assert not told[0].is_note, "its disk had more"
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_segments_that_were_replaced_do_not_come_back(seed: int) -> None:
+    """Nothing that a start does later makes their removal durable."""
+    cluster, away = lagging("dedicated")
+    wipe(away, journals=False, data=False)
+    away.start()
+    names = [away.specs[queue].directory for queue in (1, 2)]
+    assert all(map(away.disks[1].list, names))
+    install(cluster.leader, away)
+    assert put(away) == [4]
+    away.crashed(seed=seed)
+    assert not any(map(away.disks[1].list, names))
+
+
+def test_a_wiped_data_directory_is_noticed_by_what_the_replica_noted() -> None:
+    """The file `synced` is not synced itself, and this broker has never led: nothing else says what was on its disk."""
+    cluster = busy_cluster()
+    away = cluster.machines[2]
+    catch_up(cluster, away)
+    away.split()
+    away.checkpoint()
+    end = away.end()
+    away.engine.note(4, ReplicaNote(end, end, 5))
+    wipe(away, journals=False, data=True)
+    away.disks[0].remove(synced_name(4))
+    away.start(has_others=True)
+    assert 4 in away.joinings[-1].damaged

@@ -7,7 +7,7 @@ import pytest
 from cairnmq.errors import Fault
 from cairnmq.storage.checkpoint.checkpoint import load_checkpoint
 from cairnmq.storage.files.checkpoint_frame import read_checkpoint_frame
-from cairnmq.storage.install.snapshot import take_snapshot
+from cairnmq.storage.install.snapshot import newest_checkpoint, take_snapshot
 from unit.storage.cluster_harness import Cluster
 from unit.storage.install.install_harness import busy_cluster, snapshot_of
 
@@ -26,7 +26,7 @@ def test_rows_and_facts_are_of_that_journal() -> None:
 
 def test_slots_of_other_journals_are_left_out() -> None:
     leader = busy_cluster().leader
-    assert len(take_snapshot(leader.disks[1], 9, {3}, {77}).pieces) == 1
+    assert len(take_snapshot(newest_checkpoint(leader.disks[1]), 9, {3}, {77}).pieces) == 1
 
 
 def test_a_journal_without_a_checkpoint_is_refused() -> None:

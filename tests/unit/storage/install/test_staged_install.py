@@ -6,7 +6,8 @@ from random import Random
 
 import pytest
 
-from cairnmq.errors import Corrupt
+from cairnmq.codec.batch import empty_batch, read_header, set_offset_and_epoch
+from cairnmq.errors import Corrupt, Fault
 from cairnmq.storage.files.checkpoint_frame import checkpoint_frame
 from cairnmq.storage.files.format import (
     PACKED,
@@ -149,3 +150,44 @@ def test_what_is_abandoned_leaves_nothing() -> None:
     staged.add_run(1, 0, records(0, 2), rewritable=False)
     staged.abandon()
     assert disk.list(install_directory(4)) == []
+
+
+def test_an_empty_batch_across_the_end_is_cut_there() -> None:
+    """Compaction put it in the place of batches on both sides, after the leader's checkpoint."""
+    disk = SimDisk(Random(1))
+    staged = begun(disk)
+    empty = empty_batch(2, 9, 70)
+    set_offset_and_epoch(empty, 2, 3)
+    assert staged.add_run(1, 0, records(0, 2) + bytes(empty), rewritable=True) == 4
+    staged.end_queue(1, 0, [])
+    staged.complete(MARK, 5)
+    image = read_install(disk, 4)
+    assert image is not None and extents(disk, image.packs[0]) == [(1, 0, 4)]
+    reader = PackReader(disk.open(pack_name(image.packs[0], install_directory(4))), image.packs[0])
+    data = reader.data(next(iter(reader)))
+    last = read_header(data, len(records(0, 2)))
+    assert (last.base_offset, last.last_offset, last.leader_epoch, last.count) == (2, 3, 3, 0)
+
+
+def test_records_across_the_end_are_refused() -> None:
+    with pytest.raises(Corrupt, match="goes beyond 2"):
+        begun(SimDisk(Random(1))).add_run(2, 0, records(0, 3), rewritable=True)
+
+
+def test_a_queue_that_becomes_a_compacted_one_ends_the_install() -> None:
+    """Its first batches are in a pack with others, and cannot be left out of it."""
+    staged = begun(SimDisk(Random(1)))
+    staged.add_run(1, 0, records(0, 2), rewritable=False)
+    with pytest.raises(Fault, match="became a compacted one"):
+        staged.restart(1)
+
+
+def test_what_must_stay_free_on_the_disk_stays_free() -> None:
+    disk = SimDisk(Random(1))
+    staged = begun(disk, free_min=1 << 20)
+    disk.capacity = (1 << 20) + 4000
+    with pytest.raises(Fault, match="1048576 must stay free"):
+        for _ in range(100):
+            staged.add_run(1, 0, records(0, 4), rewritable=True)
+            staged.restart(1)
+            disk.create("other").append([bytes(1000)])
