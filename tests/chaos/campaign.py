@@ -25,7 +25,8 @@ from chaos.power_cuts import power_cuts
 from chaos.promises import LINES
 from chaos.transform import transform
 from cluster.cuts import power_cuts as cluster_cuts
-from cluster.faults import besiege
+from cluster.faults import FULL, besiege
+from cluster.lost_disks import WIPES
 from damage.table import damage_tables
 
 MINUTES = 5.0
@@ -48,6 +49,12 @@ EPISODES: dict[str, Episode] = {
     **{f"bank:{client}": partial(bank, client=client) for client in CLIENTS},
     **{f"transform:{client}": partial(transform, client=client) for client in CLIENTS},
     "cluster": besiege,
+    "cluster:lost-disks": partial(
+        besiege, names=[*WIPES, "kills of a broker alone", "kills of all brokers"], rounds=8, little_kept=True
+    ),
+    "cluster:full-disk": partial(
+        besiege, names=[FULL, FULL, "kills of a leader", "clean restarts"], rounds=8, little_kept=True, is_small=True
+    ),
     "cluster-java": partial(besiege, program="java"),
     "cluster-cuts": cluster_cuts,
     **{f"cluster-bank:{client}": partial(bank, client=client, place=ClusterStage) for client in CLIENTS},
@@ -57,10 +64,12 @@ EPISODES: dict[str, Episode] = {
 
 
 def chosen(kinds: str) -> list[str]:
-    """`cuts`, `bank`, `transform` and those of a cluster are all that begin so."""
+    """`cuts`, `bank`, `cluster` and `transform` are all that begin so, and those of a cluster, too."""
     names = [name for kind in kinds.split(",") for name in EPISODES if name == kind or name.startswith(f"{kind}:")]
     if not names:
-        raise SystemExit(f"KINDS={kinds}: choose from {', '.join(EPISODES)}, or cuts, bank, transform for all of them")
+        raise SystemExit(
+            f"KINDS={kinds}: choose from {', '.join(EPISODES)}, or cuts, bank, cluster, transform for all of them"
+        )
     return names
 
 

@@ -7,17 +7,22 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from random import Random
 
 from broker_process import wait_until
 from cluster.account import accounted
 from cluster.brokers import FAILURES, Cluster
+from cluster.lost_disks import LITTLE_KEPT, WIPES, installs
 from cluster.world import GOES_ON_SECONDS, MANNERS, PROGRAMS, STRONG, World
 from crash.ledger import Place
+from faults.disks import fill, small_disk
 
 ROUNDS = 20
+MEGABYTES = 64
+FULL = "full disks"
 SHORT, LONG = (0.0, 1.5), (2.5, 7.0)
 """How long something lasts: before a session of two seconds is over, or behind it."""
 
@@ -25,7 +30,9 @@ SHORT, LONG = (0.0, 1.5), (2.5, 7.0)
 class Faults:
     """Each returns when all brokers run and the network is whole again."""
 
-    def __init__(self, cluster: Cluster, rng: Random, tally: Counter[str]) -> None:
+    def __init__(self, cluster: Cluster, rng: Random, tally: Counter[str], disk: Path | None = None) -> None:
+        """`disk`: the small one of the last broker."""
+        self.disk = disk
         self.cluster = cluster
         self.rng = rng
         self.tally = tally
@@ -48,7 +55,10 @@ class Faults:
             "broken connections": self.reset,
             "clean restarts": self.restart,
             "kills behind a cut": self.kill_behind_a_cut,
+            **{name: partial(self.lose_disk, wipe) for name, wipe in WIPES.items()},
         }
+        if disk is not None:
+            self.acts[FULL] = self.fill_disk
 
     def any(self, names: Sequence[str] = ()) -> str:
         """One of them, and its name."""
@@ -228,6 +238,35 @@ class Faults:
         self.last()
         self.cluster.revive(node)
 
+    # Disks
+
+    def lose_disk(self, wipe: Callable[[Path], None]) -> None:
+        """Of a broker that is killed. Others have all that was acknowledged, also with acks=1."""
+        self.cluster.wait_in_sync()
+        node = self.some()
+        before = installs(self.cluster, node)
+        self.cluster.kill(node)
+        self.tally["kill -9"] += 1
+        wipe(self.cluster.brokers[node].data)
+        self.last()
+        self.cluster.revive(node)
+        if self.rng.random() < 0.5:  # else the next fault comes while it is installed
+            self.cluster.wait_in_sync()
+            self.tally["journals taken over"] += installs(self.cluster, node) - before
+
+    def fill_disk(self) -> None:
+        """A broker's only disk, for a while; it may be killed meanwhile."""
+        assert self.disk is not None
+        junk, node = fill(self.disk), max(self.cluster.brokers)
+        self.last()
+        is_killed = self.rng.random() < 0.5
+        if is_killed:
+            self.cluster.kill(node)
+            self.tally["kill -9"] += 1
+        junk.unlink()
+        if is_killed:
+            self.cluster.revive(node)
+
 
 def besiege(
     directory: Path,
@@ -237,17 +276,26 @@ def besiege(
     *,
     names: Sequence[str] = (),
     program: str = "",
+    little_kept: bool = False,
+    is_small: bool = False,
 ) -> None:
     """An episode: faults under load, one after the other; then all is judged, and the replicas are compared.
 
-    `program`: a client that is one, in the place of the libraries.
+    `program`: a client that is one, in the place of the libraries. `little_kept`: of journals, so that replicas are
+    installed. `is_small`: the disk of one broker.
     """
     rng = Random(seed)
-    cluster = Cluster(directory)
-    with cluster.up(), accounted(cluster):
+    with ExitStack() as stack:
+        cluster = Cluster(directory, settings=LITTLE_KEPT if little_kept else None)
+        disk = None
+        if is_small:
+            disk = stack.enter_context(small_disk(directory / "disk", MEGABYTES))
+            cluster.brokers[max(cluster.brokers)].data = disk / "data"
+        stack.enter_context(cluster.up())
+        stack.enter_context(accounted(cluster))
         world = World(cluster, tally, PROGRAMS if program else MANNERS, program)
         with world.lived_in():
-            faults = Faults(cluster, rng, tally)
+            faults = Faults(cluster, rng, tally, disk)
             for _ in range(rounds):
                 time.sleep(rng.uniform(0.0, 1.0))
                 faults.any(names)

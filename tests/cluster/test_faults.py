@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster.faults import besiege
+from cluster.faults import FULL, besiege
+from cluster.lost_disks import WIPES
 
 EACH = (
     "kills of a leader",
@@ -21,6 +22,7 @@ EACH = (
     "kills of two brokers",
     "kills of all brokers",
 )
+SOME = 3
 SHARE = 5
 
 
@@ -62,3 +64,22 @@ def test_faults_under_java(tmp_path: Path) -> None:
     print(f"make chaos KINDS=cluster-java SEED={chosen} MINUTES=0")
     besiege(tmp_path, chosen, tally, 10, program="java")
     assert tally["faults"] == 10 and tally["records checked"] > 0, tally
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", WIPES)
+def test_disks_that_are_lost(kind: str, tmp_path: Path) -> None:
+    tally: Counter[str] = Counter()
+    chosen = seed()
+    print(f"seed {chosen}")
+    besiege(tmp_path, chosen, tally, SOME, names=[kind], little_kept=True)
+    assert tally[kind] == SOME and tally["records checked"] > 0, tally
+
+
+@pytest.mark.long
+def test_a_disk_that_is_full_for_a_while(tmp_path: Path) -> None:
+    tally: Counter[str] = Counter()
+    chosen = seed()
+    print(f"seed {chosen}")
+    besiege(tmp_path, chosen, tally, 5, names=[FULL], little_kept=True, is_small=True)
+    assert tally[FULL] == 5 and tally["records checked"] > 0, tally

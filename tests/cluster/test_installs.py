@@ -3,7 +3,6 @@ load, and have what the others have."""
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -12,41 +11,15 @@ import pytest
 
 from broker_process import wait_until
 from cluster.brokers import SYNC_SECONDS, Cluster
+from cluster.lost_disks import JOURNALS, LITTLE_KEPT, WIPES, installs, wipe_both
 from cluster.world import MANNERS, World
-
-LITTLE_KEPT = {
-    "cairn.journal.retention.bytes": "0",
-    "cairn.journal.segment.bytes": "65536",
-    "cairn.checkpoint.interval.ms": "300",
-}
-JOURNALS = "journal"
-
-
-def wipe_journals(data: Path) -> None:
-    shutil.rmtree(data / JOURNALS)
-
-
-def wipe_data(data: Path) -> None:
-    for found in data.iterdir():
-        if found.name != JOURNALS and found.is_dir():
-            shutil.rmtree(found)
-        elif found.name != JOURNALS:
-            found.unlink()
-
-
-def wipe_both(data: Path) -> None:
-    shutil.rmtree(data)
 
 
 def nothing(data: Path) -> None:
     """It was away for too long."""
 
 
-def installs(cluster: Cluster, node: int) -> int:
-    return cluster.brokers[node].log().count("continues with what was taken over from its leader")
-
-
-@pytest.mark.parametrize("wipe", [wipe_journals, wipe_data, wipe_both, nothing])
+@pytest.mark.parametrize("wipe", [*WIPES.values(), nothing])
 def test_a_replica_comes_back(wipe: Callable[[Path], None], make_cluster: Callable[..., Cluster]) -> None:
     cluster = make_cluster(settings=LITTLE_KEPT, direct=True)
     world = World(cluster, Counter(), [manner for manner in MANNERS if not manner.weak])

@@ -20,7 +20,9 @@ log = logging.getLogger("cairnmq.broker")
 RETRY_SECONDS = 0.05
 PIECE_BYTES = 4 << 20  # asked for at once, unless an entry is larger
 PIECE_BYTES_MAX = RAW_BYTES_MAX
-FRUITLESS_MAX = 20  # replies with bytes at one position of which none is a whole entry: more than it takes to ask for all
+FRUITLESS_MAX = (
+    20  # replies with bytes at one position of which none is a whole entry: more than it takes to ask for all
+)
 OUT = "this replica parts from its leader below what was replicated, and a person must decide: the log says where"
 
 

@@ -176,8 +176,8 @@ class _Installed:
         checkpoints.close()
 
     def _tidy(self) -> None:
-        """Segments of the queues that the checkpoint does not name any more; packs are removed by the splitter. Durably:
-        these queues may get segments again under the same names."""
+        """Segments of the queues, which the checkpoint does not name any more; packs are removed by the splitter.
+        Durably: these queues may get segments again under the same names."""
         held = set(self._disk.list(QUEUES))
         for spec in self._belongs.queues:
             if spec.directory.removeprefix(f"{QUEUES}/") in held:
