@@ -49,6 +49,7 @@ log = logging.getLogger("cairnmq.broker")
 
 HELD_MS = 300_000  # without a request: its broker may be starting again with what it took; then it begins again
 HELD_BYTES = 16 << 30  # of a journal, for an install
+THROTTLED_SECONDS = 10  # of bytes at the rate that is set: more at once, and the follower would not wait for it
 RUNS_AT_ONCE = 32  # that are read between other requests
 LOADS_MAX = 50  # from the disk, for one read
 
@@ -184,7 +185,7 @@ class InstallService:
 
     async def _runs(self, snapshot: Snapshot, ask: InstallAsk) -> tuple[InstallRuns, list[memoryview]]:
         runs: list[tuple[Queue | None, Run]] = []
-        room, is_last = ask.max_bytes, True
+        room, is_last = min(ask.max_bytes, THROTTLED_SECONDS * self._rate()), True
         for queue_id in snapshot.queues_from(ask.queue):
             if len(runs) == INSTALL_RUNS_MAX or (runs and room <= 0):
                 is_last = False
