@@ -16,6 +16,7 @@ from cairnmq.storage.checkpoint.checkpoint import CheckpointImage
 from cairnmq.storage.checkpoint.split_report import Published, QueuePlace
 from cairnmq.storage.files.disk import Disk
 from cairnmq.storage.install.snapshot import newest_checkpoint
+from cairnmq.storage.segments.segment import LOG
 from cairnmq.wire.internal import (
     INSTALL,
     Hello,
@@ -230,7 +231,8 @@ async def test_the_last_batches_of_a_compacted_queue_wait_for_the_splitter() -> 
 async def test_damage_that_is_met_is_listed() -> None:
     async with bench() as one:
         begun, engine = await one.begin(), one.desk.store.engine
-        (pack,) = engine.pack_set.packs
-        one.desk.machine.disks[1].damage(pack.name, next(iter(pack)).position + 70)
+        disk, directory = one.desk.machine.disks[1], engine.queues[1].spec.directory
+        (segment,) = (name for name in disk.list(directory) if name.endswith(LOG))
+        disk.damage(f"{directory}/{segment}", 70)
         refused = await one.told(install=begun.install, max_bytes=1 << 20)
         assert isinstance(refused, InstallRefused) and engine.damages.places

@@ -20,7 +20,7 @@ class Told:
         self.image = SimpleNamespace(slots=None)
         self.told: list[tuple[object, ...]] = []
 
-    def lead(self, journal: int, epoch: int, keyed: object) -> None:
+    def lead(self, journal: int, epoch: int, keyed: object, unclean_epoch: int) -> None:
         self.told.append(("lead", journal, epoch))
 
     def drop(self, journal: int) -> None:

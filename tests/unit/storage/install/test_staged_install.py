@@ -185,9 +185,10 @@ def test_a_queue_that_becomes_a_compacted_one_ends_the_install() -> None:
 def test_what_must_stay_free_on_the_disk_stays_free() -> None:
     disk = SimDisk(Random(1))
     staged = begun(disk, free_min=1 << 20)
+    other = disk.create("other")
     disk.capacity = (1 << 20) + 4000
     with pytest.raises(Fault, match="1048576 must stay free"):
         for _ in range(100):
             staged.add_run(1, 0, records(0, 4), rewritable=True)
             staged.restart(1)
-            disk.create("other").append([bytes(1000)])
+            other.append([bytes(1000)])
