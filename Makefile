@@ -9,6 +9,7 @@ KERNELS := $(shell find src -name '_*.pyx' -o -name '*.pxi' 2>/dev/null)
 BUILD_INPUTS := pyproject.toml setup.py tools/setup_venv.sh $(KERNELS)
 
 SEED ?=
+SEEDS ?=
 MINUTES ?=
 TRIALS ?=
 FAULTS ?=
@@ -17,6 +18,7 @@ ARGS ?=
 WORKERS ?= logical
 ROWS ?=
 KINDS ?=
+WORLD ?=
 QUICK ?=
 SHOW ?=
 
@@ -68,8 +70,8 @@ fmt: $(VENV)/.stamp-dev ## formats the code
 	@$(BIN)/ruff check --fix --exit-zero --quiet .
 	@$(BIN)/ruff format .
 
-sim: $(VENV)/.stamp-dev ## crash campaign on the simulated disk, 5 minutes or MINUTES=; SEED= alone replays one
-	@$(BIN)/python -m cairnmq.testing.campaign $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+sim: $(VENV)/.stamp-dev ## every simulated world: 1,000 seeds of each or SEEDS=, at least MINUTES=; SEED= alone replays one; WORLD=
+	@$(BIN)/python -m cairnmq.testing.campaign --processes $$(nproc) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(if $(WORLD),--world $(WORLD)) $(ARGS)
 
 chaos: $(VENV)/.stamp-dev ## kills, power cuts, failing disks, transactions, damage; SEED=, MINUTES=, TRIALS=, FAULTS=, KINDS=kills,bank,...
 	@tools/setup_system.sh

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
@@ -66,3 +67,57 @@ def test_a_failing_seed_says_how_to_replay_it(
     said = capsys.readouterr().out
     seed = said.split()[1]
     assert f"python -m cairnmq.testing.campaign --seed {seed} --steps 10" in said
+
+
+def counts_of(*arguments: str) -> dict[str, str]:
+    """World -> what it says that its seeds met."""
+    asked = [sys.executable, "-m", "cairnmq.testing.campaign", *arguments]
+    said = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert said[-1].endswith("no violation")
+    return dict(line.split(": ", 1) for line in said[:-1])
+
+
+def test_every_world_has_its_seeds() -> None:
+    told = counts_of("--seed", "3", "--steps", "10")
+    assert set(told) == set(campaign.WORLDS)
+    assert all(re.search(r"\b1 seeds\b", met) for met in told.values()), told
+
+
+def test_several_processes_run_the_same_seeds() -> None:
+    chosen = ("--seed", "3", "--seeds", "6", "--steps", "40", "--world", "storage", "--world", "leases")
+    told = counts_of(*chosen, "--processes", "2")
+    assert told == counts_of(*chosen)
+    assert list(told) == ["storage", "leases"]
+    assert all(re.search(r"\b6 seeds\b", met) for met in told.values()), told
+
+
+def test_a_violation_in_any_process_ends_the_campaign(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(world: World, steps: int) -> Tally:
+        raise Violation("planted")
+
+    monkeypatch.setattr(World, "run", fail)
+    with pytest.raises(Violation):
+        campaign.main(["--seed", "3", "--seeds", "20", "--processes", "2", "--world", "storage", "--world", "leases"])
+
+
+@pytest.mark.parametrize(
+    ("asked", "seeds", "minutes"),
+    [
+        ([], campaign.SEEDS, 0),
+        (["--seed", "7"], 1, 0),
+        (["--minutes", "3"], 0, 3),
+        (["--minutes", "3", "--seeds", "9"], 9, 3),
+        (["--seed", "7", "--seeds", "9"], 9, 0),
+    ],
+)
+def test_how_long_it_goes_on(asked: list[str], seeds: int, minutes: float) -> None:
+    options = campaign.parsed(asked)
+    assert (options.seeds, options.minutes) == (seeds, minutes)
+
+
+def test_rounds_give_every_world_the_seeds_that_are_wanted() -> None:
+    options = campaign.parsed(["--seed", "40", "--seeds", "9"])
+    blocks = [block for blocks in campaign.Campaign(options, 40).rounds() for block in blocks]
+    for world in campaign.WORLDS:
+        seeds = [seed for b in blocks if b.world == world for seed in range(b.first, b.first + b.count)]
+        assert seeds == list(range(40, 49))
