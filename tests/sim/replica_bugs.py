@@ -219,3 +219,36 @@ def doubtful_write_is_told_as_refused(patch: pytest.MonkeyPatch) -> None:
 
     honest = SimStore.call
     patch.setattr(SimStore, "call", call)
+
+
+def replaced_leader_goes_on(patch: pytest.MonkeyPatch) -> None:
+    """It sees that another one was elected in a later epoch, and leads on in its own."""
+    seen = JournalLeader.seen
+
+    def deaf(leader: JournalLeader, kept: Kept) -> bool:
+        return kept.record.epoch != leader.epoch or seen(leader, kept)
+
+    patch.setattr(JournalLeader, "seen", deaf)
+
+
+def follower_cuts_to_the_replicated_end(patch: pytest.MonkeyPatch) -> None:
+    """As soon as there is another leader, whatever that one has (KIP-101)."""
+    take_role = BrokerProcess.take_role
+
+    def eager(process: BrokerProcess, hosted: Hosted, kept: Kept) -> None:
+        before = hosted.follower
+        take_role(process, hosted, kept)
+        if hosted.follower is not None and hosted.follower is not before:
+            process.cut(hosted, hosted.follower, min(hosted.known.replicated, hosted.disk.end))
+
+    patch.setattr(BrokerProcess, "take_role", eager)
+
+
+def epoch_falls_at_an_election(patch: pytest.MonkeyPatch) -> None:
+    elect = controller._elect
+
+    def falling(kept: Kept, leader: Member, epoch: int) -> Proposal:
+        proposal = elect(kept, leader, epoch)
+        return replace(proposal, record=replace(proposal.record, epoch=max(kept.record.epoch - 1, 1)))
+
+    patch.setattr(controller, "_elect", falling)

@@ -208,6 +208,12 @@ def replicated_is_split(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Queue, "split_to", lambda queue, end: None)
 
 
+def synced_is_split(patch: pytest.MonkeyPatch) -> None:
+    """What this disk has, wherever the replicated end is."""
+    patch.setattr(JournalPath, "splittable", lambda path: path.journal.synced)
+    patch.setattr(Queue, "split_to", lambda queue, end: None)
+
+
 def part_of_a_group_counts_as_all(patch: pytest.MonkeyPatch) -> None:
     def take(write: Write, position: int) -> Write:
         part = Write(write.group, write.staged, write.facts, None, write.opened)

@@ -34,6 +34,9 @@ FOUND = {
     "election_keeps_the_epoch": 0,
     "recovery_is_not_remembered": 16,
     "doubtful_write_is_told_as_refused": 8,
+    "replaced_leader_goes_on": 79,
+    "follower_cuts_to_the_replicated_end": 4,
+    "epoch_falls_at_an_election": 0,
 }
 
 

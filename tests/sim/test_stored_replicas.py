@@ -32,6 +32,7 @@ FOUND = {
     "replicated_is_taken_for_durable": 2,
     "own_sync_is_taken_for_durable": 2,
     "replicated_is_split": 2,
+    "synced_is_split": 2,
     "part_of_a_group_counts_as_all": 4,
     "cut_last_entry_is_written": 2,
     "promotion_folds_without_undo": 2,

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 import pytest
-from msgspec.structs import replace
 
 from cairnmq.errors import ErrorCode
 from cairnmq.groups.pending import EndLimit
-from cairnmq.storage.batches.markers import Marker
-from cairnmq.testing.replicas import transaction_process
 from cairnmq.testing.replicas.transaction_desk import OffsetsEnd, TransactionDesk
 from cairnmq.testing.replicas.transaction_links import ControlLinks
 from cairnmq.testing.replicas.transaction_process import Entered, TransactionProcess
@@ -64,24 +61,6 @@ def nobody_is_asked(patch: pytest.MonkeyPatch) -> None:
         tell(Entered(ErrorCode.NONE, coordinator_epoch=-1 if desk is None else desk.epoch))
 
     patch.setattr(TransactionProcess, "enter", enter)
-
-
-def markers_of_earlier_coordinators_count(patch: pytest.MonkeyPatch) -> None:
-    """Neither the coordinator's epoch nor that of the journal is looked at."""
-    check, write = transaction_process.check_marker, TransactionProcess.write_markers
-
-    def unfenced(known: object, marker: Marker, epoch: int | None) -> object:
-        return check(known, replace(marker, coordinator_epoch=2**30), epoch)  # type: ignore[arg-type]
-
-    def in_any_epoch(
-        process: TransactionProcess, journal: int, epoch: int, markers: list[Marker], tell: Callable[[Codes], None]
-    ) -> None:
-        hosted = process.hosted.get(journal)
-        leader = None if hosted is None else hosted.leader
-        write(process, journal, epoch if leader is None else leader.epoch, markers, tell)  # type: ignore[arg-type]
-
-    patch.setattr(transaction_process, "check_marker", unfenced)
-    patch.setattr(TransactionProcess, "write_markers", in_any_epoch)
 
 
 def decision_is_told_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
