@@ -246,7 +246,7 @@ class ClusterNode:
             session_age_ms=now_ms - self._loop.confirmed_ms,
             away_ms=now_ms - away_ms if away_ms else -1,
             wall_ms=self._replicas.wall_ms(),
-            links=self._dialer.lasting_trouble(),
+            links=self._links.data.lasting_trouble(),
             slots_trouble=self._coordinators.slots_refused if self._catalog.image.slots is None else "",
         )
 
