@@ -96,7 +96,7 @@ def _outside() -> Iterator[str]:
         yield "\n".join(_KERNEL_IMPORT.findall(kernel.read_text()))
     # The simulator is for tests, and only they import all of it.
     for test in (ROOT / "tests").rglob("*.py"):
-        yield "\n".join(re.findall(r"cairnmq\.testing\.\w+", test.read_text()))
+        yield "\n".join(re.findall(r"cairnmq\.testing(?:\.\w+)+", test.read_text()))
 
 
 def _commands() -> Iterator[str]:

@@ -9,12 +9,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tidy import code_size, prose, threads
-from tidy.imports import entry_points, imports_of, named_once, texts, unused, users
+from tidy.imports import entry_points, imported, imports_of, named_once, texts, unused, users
 from tidy.tree import GENERATED, ROOT, SOURCE, committed, modules, name_of
 
 FUNCTION_LINES, FUNCTION_BRANCHES = 60, 15
 CLASS_METHODS, CLASS_ATTRIBUTES = 25, 20
 OPERATING_SYSTEM = {"os", "fcntl", "ctypes", "shutil", "tempfile", "glob", "pathlib", "subprocess", "io"}
+MACHINE = {"time", "threading", "concurrent", "secrets", "uuid", "random"}
+MACHINE_MODULES = {
+    "broker/clocks.py": "the real clocks",
+    "broker/machine.py": "the real Runtime",
+    "broker/runtime.py": "the type of an executor",
+    "broker/logs.py": "the time of a log line, which the logging module has noted",
+}
 DISK = SOURCE / "storage" / "files" / "disk.py"
 
 Found = Mapping[str, int]
@@ -102,6 +109,19 @@ def _beside_disk() -> Found:
     return {name_of(module): 1 for module in storage if touches_system(module)}
 
 
+def knows_machine(tree: ast.Module) -> bool:
+    """Whether it has a clock, a thread or a random number that it was not handed."""
+    return not MACHINE.isdisjoint(name.partition(".")[0] for name in imported(tree))
+
+
+def _beside_runtime() -> Found:
+    return {
+        module: 1
+        for module, tree in _trees().items()
+        if module.startswith("broker/") and module not in MACHINE_MODULES and knows_machine(tree)
+    }
+
+
 def _dead() -> Found:
     return {name: 1 for name in unused(texts(), entry_points())}
 
@@ -126,7 +146,7 @@ def _undocumented_threads() -> Found:
     return {
         f"{module}:{name or 'no name'}": 1
         for module, tree in _trees().items()
-        if not module.startswith("testing/")
+        if not module.startswith("testing/") and module != "broker/machine.py"  # named by whoever asks for them
         for name in threads.started(tree)
         if not name or f"`{name}`" not in table
     }
@@ -144,6 +164,8 @@ RULES = [
     Rule("modules_without_unit_test", "a module with code has a test file of its name in tests/unit", _without_test),
     Rule("unit_tests_without_module", "a file of tests/unit has the name of a module", _without_module),
     Rule("system_calls_beside_disk", "storage reaches the operating system only through files/disk.py", _beside_disk),
+    Rule("machine_beside_runtime", "a broker has clocks, threads and random numbers from its Runtime alone",
+         _beside_runtime),
     Rule("dead_modules", "a module is imported by another one, or is an entry point", _dead),
     Rule("unused_names", "a function, class or constant is used by the product", _unused_names),
     Rule("undocumented_threads", "a thread has a name, and a row in docs/architecture.md", _undocumented_threads),

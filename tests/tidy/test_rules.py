@@ -10,7 +10,7 @@ import pytest
 from tidy import code_size, prose, threads
 from tidy.exceptions import FILE, new, over, recorded, written
 from tidy.imports import named_once, unused
-from tidy.rules import RULES, Rule, mirror_of, needs_test, touches_system
+from tidy.rules import MACHINE_MODULES, RULES, Rule, knows_machine, mirror_of, needs_test, touches_system
 from tidy.tree import ROOT
 
 HELP = "run PYTHONPATH=tests python -m tidy.exceptions --write, and say why in the commit"
@@ -105,6 +105,16 @@ def test_system_calls_are_found(tmp_path: Path, text: str, found: bool) -> None:
     assert touches_system(module) == found
 
 
+@pytest.mark.parametrize("text", ["import time\n", "def f():\n    from concurrent.futures import Executor\n"])
+def test_a_broker_that_goes_past_its_runtime_is_found(text: str) -> None:
+    assert knows_machine(tree(text))
+    assert not knows_machine(tree("from cairnmq.broker.runtime import Executor\nimport datetime\n"))
+
+
+def test_exceptions_of_the_runtime_are_needed() -> None:
+    assert all(knows_machine(tree((ROOT / "src" / "cairnmq" / name).read_text())) for name in MACHINE_MODULES)
+
+
 def test_dead_modules_are_found() -> None:
     texts = {
         "used.py": "import cairnmq.dead_too",
@@ -135,9 +145,11 @@ threading.Timer(1, stop)
 asyncio.to_thread(run)
 loop.run_in_executor(None, run)
 loop.run_in_executor(pool, run)
+runtime.executor("cold-read", 4)
 """
     assert list(threads.started(tree(text))) == [
         "journal-N-write", "metadata", "third", "", threads.TIMER, threads.DEFAULT_POOL, threads.DEFAULT_POOL,
+        "cold-read",
     ]  # fmt: skip
 
 

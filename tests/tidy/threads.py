@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-_STARTERS = {"Thread": 2, "ThreadPoolExecutor": 1}
+_STARTERS = {"Thread": 2, "ThreadPoolExecutor": 1, "executor": 0}
 """Class -> the place of the name among its arguments."""
 NAMES = ("name", "thread_name_prefix")
 DEFAULT_POOL = "asyncio.to_thread"

@@ -22,6 +22,7 @@ from cairnmq.broker.metrics import Metrics
 from cairnmq.broker.opened import OpenMetadata, OpenStorage
 from cairnmq.broker.requests.router import Router
 from cairnmq.broker.routes import ABOUT_TOPICS, build_router
+from cairnmq.broker.runtime import Runtime
 from cairnmq.broker.storage_loop.queue_sizes import LogSizes
 from cairnmq.broker.storage_loop.store import Store
 from cairnmq.settings.broker import BrokerConfig
@@ -62,17 +63,16 @@ def assemble(
     storage: OpenStorage,
     node: Node,
     *,
-    wall: Callable[[], int],
-    steady: Callable[[], int],
+    runtime: Runtime,
     on_config: Callable[[BrokerConfig], None] = lambda config: None,
     joined: Joined | None = None,
 ) -> Broker:
-    """`wall` gives dates, `steady` is for time limits. `on_config` hears of settings that changed, after all parts
+    """`on_config` hears of settings that changed, after all parts
     have taken them over. `joined`: of a broker in a cluster. Nothing has started yet."""
     config = metadata.config
-    store = _store(storage, config, wall, steady)
+    store = _store(storage, config, runtime)
     purges = OffsetPurges()
-    catalog = LiveCatalog(metadata, store, purges, clock=wall, on_config=on_config)
+    catalog = LiveCatalog(metadata, store, purges, clock=runtime.wall_ms, on_config=on_config)
     leadership = _alone(node, storage) if joined is None else Leadership(node.node_id)
     slots_wanted = asyncio.Event()
     coordinators = Coordinators(
@@ -81,8 +81,9 @@ def assemble(
         _Leaders(leadership),
         purges,
         node_id=node.node_id,
-        steady=steady,
-        wall=wall,
+        steady=runtime.steady_ms,
+        wall=runtime.wall_ms,
+        uuid=runtime.uuid,
         transactions_refused=None,
         want_slots=slots_wanted.set,
         may_serve=None if joined is None else leadership.may_answer_alone,
@@ -91,8 +92,8 @@ def assemble(
     if joined is None:
         _coordinate(coordinators, storage)
     else:
-        cluster = ClusterNode(joined, node.cluster_id, store, catalog, leadership, coordinators, slots_wanted, wall)
-    router = build_router()
+        cluster = ClusterNode(joined, node.cluster_id, store, catalog, leadership, coordinators, slots_wanted, runtime)
+    router = build_router(runtime.random_bits)
     if cluster is not None:
         router.delay(ABOUT_TOPICS, cluster.catch_up)
     ctx = Context(
@@ -106,8 +107,8 @@ def assemble(
         catch_up=None if cluster is None else cluster.catch_up,
         forget_broker=None if cluster is None else cluster.forget,
         router=router,
-        clock=wall,
-        metrics=Metrics(),
+        clock=runtime.wall_ms,
+        metrics=Metrics(runtime.seconds),
         budget=Budget(config.cairn_request_bytes_max),
         objects=Budget(config.cairn_request_bytes_max // 2),
         answers=Budget(config.cairn_response_bytes_max),
@@ -126,7 +127,7 @@ def _alone(node: Node, storage: OpenStorage) -> Leadership:
     )
 
 
-def _store(storage: OpenStorage, config: BrokerConfig, wall: Callable[[], int], steady: Callable[[], int]) -> Store:
+def _store(storage: OpenStorage, config: BrokerConfig, runtime: Runtime) -> Store:
     return Store(
         storage.engine,
         lock_fds=storage.lock_fds,
@@ -134,8 +135,7 @@ def _store(storage: OpenStorage, config: BrokerConfig, wall: Callable[[], int], 
         data_dir=storage.data_dir,
         config=config,
         slots=storage.slots,
-        clock=wall,
-        steady=steady,
+        runtime=runtime,
         recovery_seconds=storage.recovery_seconds,
     )
 

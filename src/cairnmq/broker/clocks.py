@@ -10,8 +10,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from msgspec import Struct
+
 STEP_MS = 60_000  # NTP makes smaller ones now and then
 START_HOLD_MS = 3_600_000
+
+
+class Clocks(Struct, frozen=True, kw_only=True, eq=False):
+    """`wall_ms` gives dates, `steady_ms` is for time limits, `seconds` measures how long something takes. `sleep` is
+    for threads that may wait."""
+
+    wall_ms: Callable[[], int]
+    steady_ms: Callable[[], int]
+    seconds: Callable[[], float]
+    sleep: Callable[[float], None]
 
 
 def steady_ms() -> int:
@@ -20,6 +32,9 @@ def steady_ms() -> int:
 
 def wall_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+SYSTEM_CLOCKS = Clocks(wall_ms=wall_ms, steady_ms=steady_ms, seconds=time.perf_counter, sleep=time.sleep)
 
 
 class ExpiryClock:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 
 from msgspec import Struct
 
@@ -30,9 +29,8 @@ class DataDirectories(Struct, frozen=True):
     def data_disk(self) -> RealDisk:
         return RealDisk(self.data)
 
-    def accept(self, loss: Loss, *, epoch: int, node_id: int, now_ms: int) -> None:
+    def accept(self, loss: Loss, *, epoch: int, node_id: int, seed: int, now_ms: int) -> None:
         """What is left on the disks becomes whole without what is lost."""
-        seed = secrets.randbits(32)
         accept(self.journal_disk(), self.data_disk(), loss, epoch=epoch, node_id=node_id, seed=seed, now_ms=now_ms)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -58,12 +58,13 @@ class Histogram:
 
 
 class Metrics:
-    """What the connections count. `requests` is indexed by api key."""
+    """What the connections count. `requests` is indexed by api key, `seconds` the clock that measures them."""
 
     __slots__ = ("requests", "bytes_in", "bytes_out", "topics", "connections", "connections_total", "refused",
-                 "malformed")  # fmt: skip
+                 "malformed", "seconds")  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: Callable[[], float]) -> None:
+        self.seconds = seconds
         self.requests: dict[int, Histogram] = {}
         self.bytes_in = 0
         self.bytes_out = 0

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from msgspec import Struct
 
+from cairnmq.broker.runtime import Executor
 from cairnmq.metadata.catalog import Catalog
 from cairnmq.settings.broker import BrokerConfig
 from cairnmq.storage.api.start import Engine, OwnerWitness
@@ -17,7 +17,7 @@ class OpenMetadata(Struct, frozen=True, eq=False):
     """`thread` alone calls the catalog. `config`: what holds now, with the settings that were changed at run time."""
 
     catalog: Catalog
-    thread: ThreadPoolExecutor
+    thread: Executor
     config: BrokerConfig
     witness: OwnerWitness
 

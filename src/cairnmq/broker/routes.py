@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from cairnmq.broker.handlers import (
     acls,
     api_versions,
@@ -59,11 +61,11 @@ ABOUT_TOPICS = (
 records or offsets are not among them: their clients try again."""
 
 
-def build_router() -> Router:
+def build_router(random_bits: Callable[[int], int]) -> Router:
     """Everything that is served, and therefore advertised if the key is Kafka's."""
     router = Router()
     router.add_raw(apis.PRODUCE, ProduceHandler().handle)
-    router.add_raw(apis.FETCH, FetchHandler().handle)
+    router.add_raw(apis.FETCH, FetchHandler(random_bits).handle)
     router.add(apis.API_VERSIONS, api_versions.handle)
     router.add_raw(apis.METADATA, MetadataHandler().handle)
     router.add(apis.LIST_OFFSETS, list_offsets.handle)

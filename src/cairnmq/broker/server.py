@@ -9,8 +9,6 @@ import os
 import signal
 import socket
 import sys
-import threading
-import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
@@ -18,13 +16,13 @@ from msgspec.structs import replace
 
 from cairnmq.broker import logs
 from cairnmq.broker.assembly import Broker, assemble
-from cairnmq.broker.clocks import steady_ms, wall_ms
 from cairnmq.broker.cluster.cluster_node import Joined
 from cairnmq.broker.context import Node
 from cairnmq.broker.data_directories import DataDirectories, lock_directories
 from cairnmq.broker.file_limit import connections_max, raise_file_limit
 from cairnmq.broker.http.server import HttpServer
 from cairnmq.broker.http.status import Status
+from cairnmq.broker.machine import MACHINE, limit_stacks
 from cairnmq.broker.memory_budget import trim_heap
 from cairnmq.broker.net.connection_limits import Limits
 from cairnmq.broker.net.connection_set import ConnectionSet
@@ -32,6 +30,7 @@ from cairnmq.broker.net.listener import Listener, close_all
 from cairnmq.broker.opened import OpenMetadata, OpenStorage
 from cairnmq.broker.options import PLAINTEXT, Address, ListenerSpec, ServeOptions
 from cairnmq.broker.ready_file import announce, remove_ready_file
+from cairnmq.broker.runtime import Runtime
 from cairnmq.broker.start_cluster import join_storage, open_shared_metadata
 from cairnmq.broker.start_errors import BadUsage, CannotServe, Stopped, cannot_listen
 from cairnmq.broker.start_metadata import open_metadata
@@ -46,20 +45,19 @@ from cairnmq.storage.api.start import DirectoryLock, Progress
 log = logging.getLogger("cairnmq.broker")
 
 _DRAIN_SECONDS = 5.0
-_STACK_BYTES = 1 << 20  # of a thread; the usual 8 MiB count where memory is limited (RLIMIT_DATA), used or not
 
 
 def run(options: ServeOptions) -> int:
     """Serve until a signal; the process's exit code."""
     import uvloop
 
-    threading.stack_size(_STACK_BYTES)
+    limit_stacks()
     logs.configure()
     try:
         if not __debug__:
             raise BadUsage(WITHOUT_ASSERTS)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            begins_again = runner.run(serve(options))
+            begins_again = runner.run(serve(options, MACHINE))
         if begins_again:
             log.warning("the broker starts again")
             logging.shutdown()
@@ -77,7 +75,7 @@ def run(options: ServeOptions) -> int:
     return 0
 
 
-async def serve(options: ServeOptions) -> bool:
+async def serve(options: ServeOptions, runtime: Runtime) -> bool:
     """Everything that is opened here is closed in reverse order, also when a later step fails. Returns whether the
     process is to begin again: a replica must go back to its checkpoint."""
     options, start_config = settle(options, os.environ)
@@ -93,14 +91,14 @@ async def serve(options: ServeOptions) -> bool:
         bound = _bind(options.listen, "Kafka clients", "--listen")
         stack.callback(bound.close)
         internal = _bind_internal(stack, options)
-        status = Status(time.monotonic)
+        status = Status(runtime.seconds)
         http_address = await _open_http(stack, status, options.http)
         if options.ready_file is not None:
             # Not before the ports are ours: the file may be that of a process that has them.
             remove_ready_file(options.ready_file)
         files = raise_file_limit()  # before the splitter is started, which inherits it
-        progress = RecoveryProgress(stopping.is_set, time.monotonic)
-        broker = await open_broker(stack, options, start_config, locks, bound, internal, progress)
+        progress = RecoveryProgress(stopping.is_set, runtime.seconds)
+        broker = await open_broker(stack, options, start_config, locks, bound, internal, progress, runtime)
         if broker.cluster is not None:
             broker.cluster.must_restart = _all_of(begin_again.set, stopping.set)
             broker.cluster.must_stop = _end_with(failed, stopping)
@@ -137,6 +135,7 @@ async def open_broker(
     bound: socket.socket,
     internal: socket.socket | None,
     progress: Progress,
+    runtime: Runtime,
 ) -> Broker:
     """Metadata, recovery, the parts together, and they run; `stack` closes what was opened. `internal`: of a broker
     in a cluster."""
@@ -145,10 +144,10 @@ async def open_broker(
     joined = None
     if internal is not None:
         metadata, storage, joined = await _join(
-            stack, options, directories, start_config, locks, port, internal, progress
+            stack, options, directories, start_config, locks, port, internal, progress, runtime
         )
     else:
-        metadata, found = await open_metadata(stack, options, directories, start_config, wall_ms)
+        metadata, found = await open_metadata(stack, options, directories, start_config, runtime)
         storage = await open_storage(
             directories,
             locks,
@@ -157,11 +156,10 @@ async def open_broker(
             node_id=options.node_id,
             accept_loss=options.accept_loss,
             progress=progress,
-            wall=wall_ms,
-            clock=time.monotonic,
+            runtime=runtime,
         )
     node = _node(options, metadata.catalog.cluster_id, port)
-    broker = assemble(metadata, storage, node, wall=wall_ms, steady=steady_ms, on_config=_take_over, joined=joined)
+    broker = assemble(metadata, storage, node, runtime=runtime, on_config=_take_over, joined=joined)
     stack.push_async_callback(broker.close)
     await broker.start()
     return broker
@@ -176,6 +174,7 @@ async def _join(
     port: int,
     internal: socket.socket,
     progress: Progress,
+    runtime: Runtime,
 ) -> tuple[OpenMetadata, OpenStorage, Joined]:
     shared = await open_shared_metadata(
         stack,
@@ -184,9 +183,10 @@ async def _join(
         start_config,
         client=_advertised(options, port),
         internal=Address(*internal.getsockname()[:2]),
+        runtime=runtime,
     )
     storage, member = await join_storage(
-        directories, locks, shared, node_id=options.node_id, progress=progress, wall=wall_ms, clock=time.monotonic
+        directories, locks, shared, node_id=options.node_id, progress=progress, runtime=runtime
     )
     return shared.opened, storage, Joined(shared.store, shared.settings, shared.entry, member, internal)
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import secrets
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from contextlib import AsyncExitStack, closing
 from functools import partial
 
@@ -32,6 +30,7 @@ from cairnmq.broker.directory_owner import (
 from cairnmq.broker.live_catalog import all_queue_specs
 from cairnmq.broker.opened import OpenMetadata, OpenStorage
 from cairnmq.broker.options import Address, ServeOptions, parse_address
+from cairnmq.broker.runtime import Runtime
 from cairnmq.broker.start_errors import CannotServe
 from cairnmq.broker.start_metadata import BESIDE_METADATA
 from cairnmq.broker.start_report import tell_scans
@@ -88,6 +87,7 @@ async def open_shared_metadata(
     *,
     client: Address,
     internal: Address,
+    runtime: Runtime,
 ) -> SharedMetadata:
     """The file is made if it is not there; the first broker names the cluster. Nothing is registered yet."""
     place = options.shared_place
@@ -96,11 +96,11 @@ async def open_shared_metadata(
     journal_disk, data_disk = directories.journal_disk(), directories.data_disk()
     read_owner(journal_disk)  # before anything is opened: of a newer version nothing is touched
     is_from_alone = was_alone(journal_disk, data_disk)
-    thread = ThreadPoolExecutor(1, thread_name_prefix="metadata")
+    thread = runtime.executor("metadata", 1)
     stack.callback(thread.shutdown)
     if await loop.run_in_executor(thread, place.is_missing):
         refuse_new_store(options.data, str(place), journal_disk, data_disk)
-    wait = StoreWait(place)
+    wait = StoreWait(place, runtime.seconds, runtime.sleep)
     try:
         store = await loop.run_in_executor(thread, wait.until, partial(open_shared, place), Locked)
     except (OSError, Unreachable) as error:
@@ -108,7 +108,7 @@ async def open_shared_metadata(
     stack.push_async_callback(loop.run_in_executor, thread, store.close)
     move = partial(_move_own, directories, store, str(place), options.node_id)
     await loop.run_in_executor(thread, wait.until, move)
-    catalog = Catalog(store, node_id=options.node_id, journals=(), in_cluster=True)
+    catalog = Catalog(store, node_id=options.node_id, journals=(), random_bytes=runtime.random_bytes, in_cluster=True)
     await loop.run_in_executor(thread, wait.until, catalog.load)
     stack.callback(catalog.close)
     config = catalog.broker_config(start_config)
@@ -120,13 +120,27 @@ async def open_shared_metadata(
     refuse_other_broker(options.data, options.node_id, journal_disk, catalog.cluster, was_alone=is_from_alone)
     is_new = not catalog.cluster_id
     await loop.run_in_executor(thread, wait.until, catalog.name_cluster)
-    witness = OwnerWitness(journal_disk, catalog.cluster_id, options.node_id, secrets.token_hex(16), in_cluster=True)
+    directory = runtime.random_bytes(16).hex()
+    witness = OwnerWitness(journal_disk, catalog.cluster_id, options.node_id, directory, in_cluster=True)
     settings = cluster_config(config)
     entry = _entry(options, settings, client, internal, witness.directory)
-    proof = proof_of_secret(settings.secret, catalog.cluster_id)
-    cluster_store = ClusterStore(store, options.node_id, settings.session_ms, catalog=catalog, proof=proof)
+    cluster_store = _cluster_store(store, catalog, options.node_id, settings, runtime)
     opened = OpenMetadata(catalog, thread, config, witness)
     return SharedMetadata(opened, cluster_store, settings, entry, str(place), is_new, wait)
+
+
+def _cluster_store(
+    store: MetadataStore, catalog: Catalog, node_id: int, settings: ClusterConfig, runtime: Runtime
+) -> ClusterStore:
+    return ClusterStore(
+        store,
+        node_id,
+        settings.session_ms,
+        catalog=catalog,
+        clock=runtime.boot_ms,
+        sleep=runtime.sleep,
+        proof=proof_of_secret(settings.secret, catalog.cluster_id),
+    )
 
 
 def _entry(
@@ -168,15 +182,14 @@ async def join_storage(
     *,
     node_id: int,
     progress: Progress,
-    wall: Callable[[], int],
-    clock: Callable[[], float],
+    runtime: Runtime,
 ) -> tuple[OpenStorage, Member]:
     """Recovered, in the life in which this broker is registered. On a thread of its own: /health is still served."""
     arm_fault_point(shared.opened.config)
-    joining = _Join(directories, shared, wall, node_id, progress)
-    started = clock()
+    joining = _Join(directories, shared, runtime, node_id, progress)
+    started = runtime.seconds()
     engine = await asyncio.to_thread(joining.run)
-    seconds = clock() - started
+    seconds = runtime.seconds() - started
     assert joining.member is not None
     for journal in engine.hosting.installed if engine.hosting is not None else ():
         log.info("journal %d: continues with what was taken over from its leader", journal)
@@ -214,13 +227,13 @@ class _Join:
         self,
         directories: DataDirectories,
         shared: SharedMetadata,
-        wall: Callable[[], int],
+        runtime: Runtime,
         node_id: int,
         progress: Progress,
     ) -> None:
         self._directories = directories
         self._shared = shared
-        self._wall = wall
+        self._runtime = runtime
         self._node_id = node_id
         self._progress = progress
         self._catalog = shared.opened.catalog
@@ -246,9 +259,9 @@ class _Join:
             had=self._had,
             given_up=frozenset(filter(self._is_given_up, hosted)),
             slots=self._slots_in,
-            seed=secrets.randbits(32),
+            seed=self._runtime.random_bits(32),
             config=engine_config(config, self._node_id),
-            now_ms=self._wall(),
+            now_ms=self._runtime.wall_ms(),
             progress=self._progress,
             tell=tell_scans,
         )

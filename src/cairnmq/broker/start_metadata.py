@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import AsyncExitStack, closing, contextmanager
 
 from cairnmq.broker import logs
@@ -15,6 +13,7 @@ from cairnmq.broker.directory_owner import METADATA_FILE, refuse_start_alone
 from cairnmq.broker.found_metadata import FoundMetadata
 from cairnmq.broker.opened import OpenMetadata
 from cairnmq.broker.options import ServeOptions
+from cairnmq.broker.runtime import Runtime
 from cairnmq.broker.start_errors import CannotServe
 from cairnmq.broker.start_report import tell_accepted
 from cairnmq.errors import Corrupt, Lost, Refusal
@@ -39,7 +38,7 @@ async def open_metadata(
     options: ServeOptions,
     directories: DataDirectories,
     start_config: BrokerConfig,
-    wall: Callable[[], int],
+    runtime: Runtime,
 ) -> tuple[OpenMetadata, FoundMetadata]:
     """Nothing is decided on them yet: until then they can be put back as they were found."""
     loop = asyncio.get_running_loop()
@@ -48,13 +47,18 @@ async def open_metadata(
     found = FoundMetadata(options.data, METADATA_FILE)
     await asyncio.to_thread(found.keep)
     stack.callback(found.put_back)  # when the metadata are closed, unless a decision was made on them
-    await asyncio.to_thread(replace_lost_metadata, options, directories, found, wall)
-    thread = ThreadPoolExecutor(1, thread_name_prefix="metadata")
+    await asyncio.to_thread(replace_lost_metadata, options, directories, found, runtime)
+    thread = runtime.executor("metadata", 1)
     stack.callback(thread.shutdown)
     with _advice_on_damage():
         store = await loop.run_in_executor(thread, SqliteStore, os.path.join(options.data, METADATA_FILE))
         stack.push_async_callback(loop.run_in_executor, thread, store.close)
-        catalog = Catalog(store, node_id=options.node_id, journals=range(start_config.cairn_journals))
+        catalog = Catalog(
+            store,
+            node_id=options.node_id,
+            journals=range(start_config.cairn_journals),
+            random_bytes=runtime.random_bytes,
+        )
         await loop.run_in_executor(thread, catalog.load)
     stack.callback(catalog.close)
     config = catalog.broker_config(start_config)
@@ -71,7 +75,9 @@ async def open_metadata(
         accept_loss=options.accept_loss,
     )
     await loop.run_in_executor(thread, catalog.name_cluster, owner.cluster_id if owner is not None else "")
-    witness = OwnerWitness(directories.journal_disk(), catalog.cluster_id, options.node_id, secrets.token_hex(16))
+    witness = OwnerWitness(
+        directories.journal_disk(), catalog.cluster_id, options.node_id, runtime.random_bytes(16).hex()
+    )
     return OpenMetadata(catalog, thread, config, witness), found
 
 
@@ -84,7 +90,7 @@ def _advice_on_damage() -> Iterator[None]:
 
 
 def replace_lost_metadata(
-    options: ServeOptions, directories: DataDirectories, found: FoundMetadata, wall: Callable[[], int]
+    options: ServeOptions, directories: DataDirectories, found: FoundMetadata, runtime: Runtime
 ) -> None:
     """A new file hides that the old one is gone, and what no topic claims is deleted. So it gets its name only when all
     that was there is put aside: a start that is stopped before that is done again, with the same file.
@@ -107,7 +113,7 @@ def replace_lost_metadata(
         raise Lost(loss.text())
     with (
         closing(SqliteStore(os.path.join(options.data, begun))) as store,
-        closing(Catalog(store, node_id=options.node_id)) as catalog,
+        closing(Catalog(store, node_id=options.node_id, random_bytes=runtime.random_bytes)) as catalog,
     ):
         catalog.load()
         owner = read_owner(directories.journal_disk())
@@ -117,7 +123,8 @@ def replace_lost_metadata(
         catalog.raise_to(known.floor)
         if loss is not None:
             tell_accepted(loss)
-            directories.accept(loss, epoch=epoch, node_id=options.node_id, now_ms=wall())
+            seed = runtime.random_bits(32)
+            directories.accept(loss, epoch=epoch, node_id=options.node_id, seed=seed, now_ms=runtime.wall_ms())
     if disk.exists(begun + "-wal"):
         raise CannotServe(f"{begun} could not be written completely: is the disk full?")
     # Of the lost file, if a broker was killed: SQLite would replay it into the new one.

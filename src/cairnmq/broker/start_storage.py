@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import secrets
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from cairnmq import __version__, kernels
 from cairnmq.broker.coordination.slot_keys import place_of
@@ -15,6 +14,7 @@ from cairnmq.broker.data_directories import DataDirectories
 from cairnmq.broker.found_metadata import FoundMetadata
 from cairnmq.broker.live_catalog import all_queue_specs
 from cairnmq.broker.opened import OpenMetadata, OpenStorage
+from cairnmq.broker.runtime import Runtime
 from cairnmq.broker.start_report import tell_accepted, tell_foreign, tell_scans
 from cairnmq.errors import Corrupt, Lost, Outdated
 from cairnmq.metadata.topics import placed
@@ -49,17 +49,16 @@ async def open_storage(
     node_id: int,
     accept_loss: bool,
     progress: Progress,
-    wall: Callable[[], int],
-    clock: Callable[[], float],
+    runtime: Runtime,
 ) -> OpenStorage:
-    """On a thread of its own, so that /health is still served. `clock` measures how long it takes, in seconds."""
+    """On a thread of its own, so that /health is still served."""
     arm_fault_point(metadata.config)
     recovery = _Recovery(
-        directories, metadata, found, wall, node_id=node_id, accept_loss=accept_loss, progress=progress
+        directories, metadata, found, runtime, node_id=node_id, accept_loss=accept_loss, progress=progress
     )
-    started = clock()
+    started = runtime.seconds()
     engine = await asyncio.to_thread(recovery.run)
-    seconds = clock() - started
+    seconds = runtime.seconds() - started
     tell_foreign(find_foreign(directories.journal_disk(), engine.paths), directories.journal)
     log.info(
         "cairn %s (%s): recovered %d %s in %.3f s%s, epoch %d",
@@ -105,7 +104,7 @@ class _Recovery:
         directories: DataDirectories,
         metadata: OpenMetadata,
         found: FoundMetadata,
-        wall: Callable[[], int],
+        runtime: Runtime,
         *,
         node_id: int,
         accept_loss: bool,
@@ -114,7 +113,7 @@ class _Recovery:
         self._directories = directories
         self._metadata = metadata
         self._found = found
-        self._wall = wall
+        self._runtime = runtime
         self._node_id = node_id
         self._accept_loss = accept_loss
         self._progress = progress
@@ -152,7 +151,7 @@ class _Recovery:
             place = place_of(slots, space, key)
             return place.queue_id if place is not None else 0
 
-        upgrading.upgrade(engine, self._directories.journal_disk(), slot_of, self._wall())
+        upgrading.upgrade(engine, self._directories.journal_disk(), slot_of, self._runtime.wall_ms())
 
     def _recovered(self) -> Engine:
         for _ in range(_LOSSES_MAX):
@@ -179,9 +178,9 @@ class _Recovery:
             self._specs,
             journals={*self._metadata.catalog.journals, *(slots.cycle if slots is not None else ())},
             begin=self._begin,
-            seed=secrets.randbits(32),
+            seed=self._runtime.random_bits(32),
             config=engine_config(self._metadata.config, self._node_id),
-            now_ms=self._wall(),
+            now_ms=self._runtime.wall_ms(),
             last_epoch=self._counters().epoch,
             refuse_damage=self._accept_loss,
             progress=self._progress,
@@ -215,5 +214,6 @@ class _Recovery:
             self._found.put_aside(epoch)
         self._found.forget()  # from here on files bear this epoch, so the metadata must not forget it
         tell_accepted(loss)
-        self._directories.accept(loss, epoch=epoch, node_id=self._node_id, now_ms=self._wall())
+        seed, now_ms = self._runtime.random_bits(32), self._runtime.wall_ms()
+        self._directories.accept(loss, epoch=epoch, node_id=self._node_id, seed=seed, now_ms=now_ms)
         thread.submit(catalog.raise_to, floor).result()

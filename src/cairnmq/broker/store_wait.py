@@ -4,7 +4,6 @@ ZooKeeper is away. Blocking."""
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -28,8 +27,8 @@ class StoreWait:
     def __init__(
         self,
         place: SharedPlace,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float],
+        sleep: Callable[[float], None],
     ) -> None:
         self._place = place
         self._clock = clock

@@ -18,7 +18,6 @@ import uvloop
 from msgspec.structs import replace
 
 from cairnmq.broker.assembly import Broker, assemble
-from cairnmq.broker.clocks import steady_ms
 from cairnmq.broker.context import Node
 from cairnmq.broker.coordination.coordinator import Coordinator
 from cairnmq.broker.coordination.fact_log import FactLog
@@ -26,9 +25,11 @@ from cairnmq.broker.coordination.journal_coordinator import JournalCoordinator
 from cairnmq.broker.coordination.transaction_coordinator import TransactionCoordinator
 from cairnmq.broker.leadership import JournalView, KnownBroker, Leadership
 from cairnmq.broker.live_catalog import all_queue_specs
+from cairnmq.broker.machine import MACHINE
 from cairnmq.broker.opened import OpenMetadata, OpenStorage
 from cairnmq.broker.options import PLAINTEXT, Address, ListenerSpec
 from cairnmq.broker.requests.reply import Reply
+from cairnmq.broker.runtime import Runtime
 from cairnmq.codec.records import Record, build_batch, decode_batch, iter_batches
 from cairnmq.errors import Refusal
 from cairnmq.metadata.catalog import Catalog
@@ -251,6 +252,7 @@ async def open_rig(
     journals: Sequence[int] = (0,),
     shared: MetadataStore | None = None,
     recovered: Callable[[Catalog], object] = id,
+    runtime: Runtime = MACHINE,
 ) -> AsyncIterator[Rig]:
     """Opened again on the same directory, it recovers what it held. New queues go to these journals. `shared`: the
     metadata of a cluster. `recovered`: called when storage is open and nothing else is."""
@@ -288,8 +290,7 @@ async def open_rig(
             metadata,
             OpenStorage(engine, catalog.make_slots((0,)), str(data / "journal"), str(data)),
             Node(1, "rack-1", catalog.cluster_id, (LISTENER,)),
-            wall=time,
-            steady=steady_ms,
+            runtime=replace(runtime, wall_ms=time),
             on_config=configs.append,
         )
         stack.push_async_callback(broker.close)

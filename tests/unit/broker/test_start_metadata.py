@@ -8,9 +8,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from cairnmq.broker.data_directories import DataDirectories
 from cairnmq.broker.found_metadata import FoundMetadata
+from cairnmq.broker.machine import MACHINE
 from cairnmq.broker.options import ServeOptions
 from cairnmq.broker.start_metadata import replace_lost_metadata
 from cairnmq.codec.records import Record, build_batch
@@ -68,12 +70,12 @@ def test_a_stopped_start_with_accept_loss_keeps_what_no_topic_claims(
     with monkeypatch.context() as patch:
         patch.setattr(RealDisk, "rename", fail)
         with pytest.raises(OSError, match="no room"):
-            replace_lost_metadata(options, directories, found, lambda: 0)
+            replace_lost_metadata(options, directories, found, replace(MACHINE, wall_ms=lambda: 0))
     assert not (tmp_path / "meta.db").exists()
     if which != 4:  # there all is put aside and nothing new is made: nothing is left that could be lost
         with pytest.raises(Lost):
-            replace_lost_metadata(ServeOptions(data=data), directories, found, lambda: 0)
-    replace_lost_metadata(options, directories, found, lambda: 0)
+            replace_lost_metadata(ServeOptions(data=data), directories, found, replace(MACHINE, wall_ms=lambda: 0))
+    replace_lost_metadata(options, directories, found, replace(MACHINE, wall_ms=lambda: 0))
     assert list(tmp_path.glob("lost/*/queues/t-0/*.log")), "records are kept aside"
     assert list(tmp_path.glob("journal/lost/*/0/*")), "and journals"
     assert not list(tmp_path.glob("queues/*"))

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from cairnmq.broker.data_directories import DataDirectories
 from cairnmq.broker.found_metadata import FoundMetadata
+from cairnmq.broker.machine import MACHINE
 from cairnmq.broker.opened import OpenMetadata, OpenStorage
 from cairnmq.broker.start_storage import engine_config, open_storage
 from cairnmq.errors import Corrupt, Lost, Outdated
@@ -61,8 +63,7 @@ async def started(
                 node_id=1,
                 accept_loss=accept_loss,
                 progress=lambda scanned, whole: None,
-                wall=lambda: 0,
-                clock=lambda: 0.0,
+                runtime=replace(MACHINE, wall_ms=lambda: 0),
             )
 
 

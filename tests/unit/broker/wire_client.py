@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
+from cairnmq.broker.machine import MACHINE
 from cairnmq.broker.memory_budget import Budget
 from cairnmq.broker.metrics import Metrics
 from cairnmq.broker.net.connection import Connection
@@ -108,7 +109,7 @@ class Bench:
     def __init__(self, limits: Limits, connections_max: int, budget: int, answers: int, spec: ListenerSpec) -> None:
         self.stub = Stub()
         self.ctx: Any = SimpleNamespace(
-            metrics=Metrics(),
+            metrics=Metrics(MACHINE.seconds),
             budget=Budget(budget),
             objects=Budget(budget),
             answers=Budget(answers),

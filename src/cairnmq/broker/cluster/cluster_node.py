@@ -33,11 +33,11 @@ from cairnmq.broker.internal.listener import InternalListener
 from cairnmq.broker.leadership import Leadership
 from cairnmq.broker.live_catalog import LiveCatalog
 from cairnmq.broker.options import Address
+from cairnmq.broker.runtime import Runtime
 from cairnmq.broker.storage_loop.store import Store
 from cairnmq.errors import ErrorCode, Fault, Refusal, Unreachable
 from cairnmq.metadata.cluster_image import ClusterImage
 from cairnmq.metadata.cluster_records import BrokerEntry
-from cairnmq.metadata.machine_clock import boot_ms
 from cairnmq.replication.leader import LeaderSettings
 from cairnmq.replication.lives import why_remembered
 from cairnmq.replication.records import Member
@@ -85,12 +85,11 @@ class ClusterNode:
         leadership: Leadership,
         coordinators: Coordinators,
         slots_wanted: asyncio.Event,
-        wall_ms: Callable[[], int],
-        now_ms: Callable[[], int] = boot_ms,
+        runtime: Runtime,
     ) -> None:
-        settings = joined.settings
+        settings, now_ms, wall_ms = joined.settings, runtime.boot_ms, runtime.wall_ms
         secret = settings.secret.encode() if settings.secret else None
-        self._loop = MetadataLoop(joined.store, catalog, self._register_again)
+        self._loop = MetadataLoop(joined.store, catalog, self._register_again, clock=now_ms)
         self._metadata = MetadataChanges(self._loop, joined.store, self._refresh)
         self.elections = AskedElections(self._metadata, wall_ms)
         led = LedCoordinators(coordinators, catalog, store)
@@ -99,6 +98,7 @@ class ClusterNode:
         self._links = PeerLinks(
             self.identity,
             secret,
+            runtime,
             on_data=self._replicas.fetchers.linked,
             on_control=lambda broker, link: self.transactions.linked(broker, link),
             on_refused=partial(self._refused, removals),
@@ -115,6 +115,7 @@ class ClusterNode:
             self.identity,
             secret,
             self._replicas.service.serve,
+            runtime,
             install=self._replicas.installs.serve,
             control=self.transactions.service.serve,
         )

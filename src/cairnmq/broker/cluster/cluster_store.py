@@ -3,7 +3,6 @@ metadata thread."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TypeAlias
@@ -27,7 +26,6 @@ from cairnmq.metadata.cluster_records import (
     operations,
 )
 from cairnmq.metadata.decoding import number
-from cairnmq.metadata.machine_clock import boot_ms
 from cairnmq.metadata.store import (
     ABSENT,
     Away,
@@ -75,8 +73,8 @@ class ClusterStore:
         session_ms: int,
         *,
         catalog: Catalog,
-        clock: Callable[[], int] = boot_ms,
-        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], int],
+        sleep: Callable[[float], None],
         proof: bytes = b"",
     ) -> None:
         assert catalog.cluster is not None, "the catalog of one node"

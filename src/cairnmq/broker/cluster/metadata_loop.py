@@ -12,7 +12,6 @@ from cairnmq.broker.cluster.cluster_store import ClusterStore
 from cairnmq.broker.live_catalog import LiveCatalog
 from cairnmq.errors import Fault
 from cairnmq.metadata.cluster_image import ClusterImage
-from cairnmq.metadata.machine_clock import boot_ms
 from cairnmq.metadata.store import Away
 
 log = logging.getLogger("cairnmq.broker")
@@ -36,7 +35,7 @@ class MetadataLoop:
         catalog: LiveCatalog,
         on_session_lost: Callable[[], Awaitable[None]],
         *,
-        clock: Callable[[], int] = boot_ms,
+        clock: Callable[[], int],
         look_seconds: float = LOOK_SECONDS,
     ) -> None:
         self.store = store

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from cairnmq.broker.internal.dialer import Dialer
 from cairnmq.broker.internal.link import Link
 from cairnmq.broker.options import Address
+from cairnmq.broker.runtime import Runtime
 from cairnmq.wire.internal import CONTROL, INSTALL
 from cairnmq.wire.internal_handshake import Identity
 
@@ -23,14 +24,15 @@ class PeerLinks:
         self,
         identity: Callable[[], Identity],
         secret: bytes | None,
+        runtime: Runtime,
         *,
         on_data: Callable[[int, Link], None],
         on_control: Callable[[int, Link], None],
         on_refused: Callable[[int], None],
     ) -> None:
-        self.data = Dialer(identity, secret, on_data, on_refused)
-        self.control = Dialer(identity, secret, on_control, _no_news, purpose=CONTROL)
-        self._installs = Dialer(identity, secret, _no_news, _no_news, purpose=INSTALL)
+        self.data = Dialer(identity, secret, on_data, on_refused, runtime)
+        self.control = Dialer(identity, secret, on_control, _no_news, runtime, purpose=CONTROL)
+        self._installs = Dialer(identity, secret, _no_news, _no_news, runtime, purpose=INSTALL)
 
     def want(self, peers: Mapping[int, Address], *, control: bool, installers: Collection[int]) -> None:
         """Links to these brokers; for control if there is any, for installs to those that give something."""

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Never
-from uuid import uuid4
 
 from cairnmq.broker.clocks import ExpiryClock
 from cairnmq.broker.coordination.fact_log import FactLog
@@ -39,7 +38,7 @@ Deliver = Callable[[Response | None], None]  # None: what the answer rests on co
 
 
 class Coordinator:
-    """`clock` is steady, `wall` gives dates, `view` the topics as of now."""
+    """`clock` is steady, `wall` gives dates, `uuid` the ids of members, `view` the topics as of now."""
 
     def __init__(
         self,
@@ -47,12 +46,14 @@ class Coordinator:
         facts: FactLog,
         clock: Callable[[], int],
         wall: Callable[[], int],
+        uuid: Callable[[], str],
         view: Callable[[], TopicView] = NoTopics,
     ) -> None:
         self.groups = groups
         self._view = view
         self._clock = clock
         self._wall = wall
+        self._uuid = uuid
         self._writes: OrderedWrites[Response, Never] = OrderedWrites("group", facts, self._put_back)
         # Commits by themselves: one that cannot be stored does not put back what the members of the group decided.
         self._offset_writes: OrderedWrites[OffsetErrors, Never] = OrderedWrites("offsets of group", facts)
@@ -103,7 +104,7 @@ class Coordinator:
         if self._closed:
             deliver(None)
             return
-        fresh_id = f"{(command.instance_id or command.client_id)[:NAME_IN_ID_MAX]}-{uuid4()}"
+        fresh_id = f"{(command.instance_id or command.client_id)[:NAME_IN_ID_MAX]}-{self._uuid()}"
         self._carry_out(command.group_id, self.groups.join(command, deliver, self._now(), fresh_id))
 
     def report(self, report: Report, deliver: Deliver) -> None:
@@ -111,7 +112,7 @@ class Coordinator:
         if self._closed:
             deliver(None)
             return
-        self._carry_out(report.group_id, self.groups.report(report, deliver, self._now(), str(uuid4())))
+        self._carry_out(report.group_id, self.groups.report(report, deliver, self._now(), self._uuid()))
 
     def sync(self, command: Sync, deliver: Deliver) -> None:
         if self._closed:

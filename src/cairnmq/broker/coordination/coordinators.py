@@ -68,12 +68,13 @@ class Coordinators:
         node_id: int,
         steady: Callable[[], int],
         wall: Callable[[], int],
+        uuid: Callable[[], str],
         transactions_refused: str | None = None,
         want_slots: Callable[[], None] = _nobody_can,
         may_serve: Callable[[int], bool] | None = None,
     ) -> None:
         self.transactions_refused = transactions_refused
-        self._around = Surroundings(topics, store, store.write_markers, self.end_offsets, steady, wall)
+        self._around = Surroundings(topics, store, store.write_markers, self.end_offsets, steady, wall, uuid)
         self._places = places
         self._purges = purges
         self._node_id = node_id

@@ -47,8 +47,8 @@ class Facts(Protocol):
 
 
 class Surroundings(Struct, frozen=True, eq=False):
-    """What coordinators of all journals share. `steady` is for time limits, `wall` gives dates. `write_markers` and
-    `end_offsets`: for queues and groups in any journal."""
+    """What coordinators of all journals share. `steady` is for time limits, `wall` gives dates, `uuid` the ids
+    of members. `write_markers` and `end_offsets`: for queues and groups in any journal."""
 
     topics: Topics
     store: Facts
@@ -56,6 +56,7 @@ class Surroundings(Struct, frozen=True, eq=False):
     end_offsets: EndOffsets
     steady: Callable[[], int]
     wall: Callable[[], int]
+    uuid: Callable[[], str]
 
 
 class JournalCoordinator(Struct, frozen=True, eq=False, weakref=True):
@@ -92,7 +93,7 @@ class JournalCoordinator(Struct, frozen=True, eq=False, weakref=True):
         )
         return cls(
             cores.facts,
-            Coordinator(cores.groups, cores.facts, around.steady, around.wall, lambda: topics.image),
+            Coordinator(cores.groups, cores.facts, around.steady, around.wall, around.uuid, lambda: topics.image),
             TransactionCoordinator(
                 cores.transactions,
                 cores.facts,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from functools import partial
 from itertools import islice
-from random import SystemRandom
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from cairnmq.broker.leadership import NotLeader
@@ -51,11 +51,10 @@ MANY_WAIT_MS_MAX = 1000
 
 
 class FetchHandler:
-    """Holds the sessions of one broker."""
+    """Holds the sessions of one broker, which have random ids."""
 
-    def __init__(self) -> None:
-        random = SystemRandom()
-        self.sessions = FetchSessions(lambda: random.getrandbits(31))
+    def __init__(self, random_bits: Callable[[int], int]) -> None:
+        self.sessions = FetchSessions(lambda: random_bits(31))
 
     def handle(self, ctx: Context, header: RequestHeader, frame: memoryview, position: int) -> Outcome:
         request, _ = decode(FetchRequest, header.api_version, frame, position)

@@ -11,6 +11,7 @@ from typing import ParamSpec
 from cairnmq.broker.internal.link import Link
 from cairnmq.broker.internal.link_timing import LinkTiming
 from cairnmq.broker.options import Address
+from cairnmq.broker.runtime import Runtime
 from cairnmq.os_errors import reason_of
 from cairnmq.wire.internal import DATA
 from cairnmq.wire.internal_handshake import Identity, LinkRefused
@@ -36,6 +37,7 @@ class Dialer:
         secret: bytes | None,
         on_link: Callable[[int, Link], None],
         on_refused: Callable[[int], None],
+        runtime: Runtime,
         *,
         purpose: str = DATA,
         timing: LinkTiming | None = None,
@@ -44,6 +46,7 @@ class Dialer:
         self._secret = secret
         self._on_link = on_link
         self._on_refused = on_refused
+        self._runtime = runtime
         self._purpose = purpose
         self._timing = timing or LinkTiming()
         self._numbers = itertools.count(1)  # of all peers: a link's number only has to grow
@@ -127,6 +130,7 @@ class Dialer:
             self._identity(),
             self._secret,
             next(self._numbers),
+            self._runtime,
             purpose=self._purpose,
             to=broker,
             timing=self._timing,

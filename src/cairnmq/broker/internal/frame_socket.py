@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
 
 from cairnmq.broker.internal.answer import Part
 from cairnmq.broker.internal.link_timing import LinkTiming
 from cairnmq.broker.internal.send_queue import SendQueue
+from cairnmq.broker.runtime import Executor
 from cairnmq.os_errors import reason_of
 from cairnmq.wire.internal import TEXT_MAX, Failed, Failure, Kind, encode, frame_head
 from cairnmq.wire.internal_frames import Frame, FrameParser

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import socket
 from ipaddress import ip_address
 
@@ -13,6 +12,7 @@ from cairnmq.broker.internal.frame_socket import FrameSocket, tune
 from cairnmq.broker.internal.link_timing import LAST_CHANCE_SECONDS, LinkTiming
 from cairnmq.broker.internal.receive_memory import ReceiveMemory
 from cairnmq.broker.internal.received import Answered, Fetched, Installed, Received
+from cairnmq.broker.runtime import Runtime
 from cairnmq.wire.internal import (
     ANY_BROKER,
     CONTROL_IN_FLIGHT_MAX,
@@ -100,6 +100,7 @@ class Link:
         identity: Identity,
         secret: bytes | None,
         number: int,
+        runtime: Runtime,
         *,
         purpose: str = DATA,
         to: int = ANY_BROKER,
@@ -109,10 +110,10 @@ class Link:
         of the two does not want the other. OSError: nobody is there."""
         patience = timing or LinkTiming()
         async with asyncio.timeout(patience.connect_seconds):
-            sock = await _connected(host, port)
+            sock = await runtime.connect(host, port)
         try:
             tune(sock, patience)
-            connecting = Connecting(identity, secret, number, purpose, secrets.token_bytes(NONCE_BYTES), to)
+            connecting = Connecting(identity, secret, number, purpose, runtime.random_bytes(NONCE_BYTES), to)
             link = cls(sock, connecting, identity, patience)
         except BaseException:
             sock.close()
@@ -270,7 +271,8 @@ class Link:
         self.closed.set_result(reason)
 
 
-async def _connected(host: str, port: int) -> socket.socket:
+async def connect(host: str, port: int) -> socket.socket:
+    """By its name or number."""
     loop = asyncio.get_running_loop()
     try:
         family = socket.AF_INET6 if ip_address(host).version == 6 else socket.AF_INET

@@ -6,11 +6,11 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 from cairnmq.broker.internal.link_numbers import LinkNumbers
 from cairnmq.broker.internal.link_timing import LinkTiming
 from cairnmq.broker.internal.served_link import Serve, ServeControl, ServedLink, ServeInstall, Serving
+from cairnmq.broker.runtime import Runtime
 from cairnmq.os_errors import reason_of
 from cairnmq.wire.internal import Failure
 from cairnmq.wire.internal_handshake import Identity
@@ -34,17 +34,27 @@ class InternalListener:
         identity: Callable[[], Identity],
         secret: bytes | None,
         serve: Serve,
+        runtime: Runtime,
         timing: LinkTiming | None = None,
         connections_max: int = CONNECTIONS_MAX,
         *,
         install: ServeInstall | None = None,
         control: ServeControl | None = None,
     ) -> None:
-        self._readers = ThreadPoolExecutor(1, "internal-read")
+        self._readers = runtime.executor("internal-read", 1)
         self._connections: set[ServedLink] = set()
         self._connections_max = connections_max
         self._serving = Serving(
-            identity, secret, serve, install, control, timing or LinkTiming(), LinkNumbers(), self._readers, self._ended
+            identity,
+            secret,
+            serve,
+            install,
+            control,
+            timing or LinkTiming(),
+            LinkNumbers(),
+            self._readers,
+            self._ended,
+            runtime.random_bytes,
         )
         self._listening: socket.socket | None = None
         self._pause: asyncio.TimerHandle | None = None

@@ -8,10 +8,10 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Executor
 
 from cairnmq.broker.internal.answer import FileRange, Part, size_of
 from cairnmq.broker.internal.link_timing import LAST_CHANCE_SECONDS
+from cairnmq.broker.runtime import Executor
 from cairnmq.types import Buffer
 
 SMALL_BYTES = 64 << 10  # up to here a response leaves in one piece, file ranges are read into it

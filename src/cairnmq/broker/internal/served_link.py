@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Executor
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -18,6 +16,7 @@ from cairnmq.broker.internal.frame_socket import FrameSocket, tune
 from cairnmq.broker.internal.link_numbers import LinkNumbers, TooManyBrokers
 from cairnmq.broker.internal.link_timing import LinkTiming
 from cairnmq.broker.internal.peer import Peer
+from cairnmq.broker.runtime import Executor
 from cairnmq.wire.internal import (
     CONTROL,
     CONTROL_IN_FLIGHT_MAX,
@@ -61,6 +60,7 @@ class Serving(Struct, frozen=True):
     links: LinkNumbers[ServedLink]
     readers: Executor
     ended: Callable[[ServedLink, str], None]
+    random_bytes: Callable[[int], bytes]
 
 
 class ServedLink:
@@ -75,7 +75,7 @@ class ServedLink:
         self._owed = 0  # responses to requests that have arrived
         self._task: asyncio.Task[None] | None = None
         self._controls: set[asyncio.Task[None]] = set()
-        self._accepting = Accepting(serving.identity(), serving.secret, secrets.token_bytes(NONCE_BYTES))
+        self._accepting = Accepting(serving.identity(), serving.secret, serving.random_bytes(NONCE_BYTES))
         tune(sock, serving.timing)
         parser = FrameParser(HELLO_BYTES_MAX)
         self._socket = FrameSocket(sock, parser, serving.timing, self._on_frame, self._on_end, serving.readers)

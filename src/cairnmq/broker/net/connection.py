@@ -308,7 +308,7 @@ class Connection(asyncio.BufferedProtocol):
     # Requests
 
     def _begin(self, key: int, version: int, correlation: int, frame: memoryview, objects: int) -> None:
-        request = PendingRequest(self, key, version, correlation, len(frame), objects)
+        request = PendingRequest(self, key, version, correlation, len(frame), objects, self._ctx.metrics.seconds())
         self._responses.add(request)
         route = self._router.routes.get(key)
         if route is None or not route.min <= version <= route.max:

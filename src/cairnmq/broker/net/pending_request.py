@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 from cairnmq.broker.requests.reply import Reply
@@ -21,7 +20,7 @@ class PendingRequest:
     )  # fmt: skip
 
     def __init__(
-        self, connection: Connection, key: int, version: int, correlation: int, size: int, objects: int
+        self, connection: Connection, key: int, version: int, correlation: int, size: int, objects: int, started: float
     ) -> None:
         self.connection = connection
         self.key = key
@@ -30,7 +29,7 @@ class PendingRequest:
         self.size = size
         self.cost = size
         self.objects = objects
-        self.started = perf_counter()
+        self.started = started
         self.done = False
         self.body: list[Buffer] | None = None
         self.waits_for: Reply | None = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from struct import Struct as Layout  # noqa: TID251 - the size of a frame that wire has made
-from time import perf_counter
 from typing import cast
 
 from cairnmq.broker.memory_budget import Budget
@@ -67,7 +66,7 @@ class ResponseQueue:
         while pending and pending[0].done:
             request = pending.pop(0)
             self.pending_bytes -= request.size
-            metrics.requests[request.key].observe(perf_counter() - request.started)
+            metrics.requests[request.key].observe(metrics.seconds() - request.started)
             body, request.body = request.body, None  # a handler that still knows the request must not hold its response
             if body is not None:
                 frame = response_frame(request.key, request.version, request.correlation, body)

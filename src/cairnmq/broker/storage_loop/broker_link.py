@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import socket
 from collections import deque
+from collections.abc import Callable
 
 from cairnmq.broker.storage_loop.splitter_messages import Ask, Inbox, Order, Report, Specs, framed, orders
 from cairnmq.storage.api.splitting import QueueSpec
@@ -14,13 +15,20 @@ class BrokerGone(Exception):
     """The other end of the socket closed."""
 
 
-class BrokerLink:
-    """`waiting`: orders that have arrived and were not obeyed yet."""
+def polled(link: socket.socket) -> Callable[[float], bool]:
+    """Waits so many seconds at most until there is something to read; says whether there is."""
+    poll = select.poll()  # select() takes no descriptor from 1024 on, and the broker hands us its number
+    poll.register(link, select.POLLIN)
+    return lambda seconds: bool(poll.poll(seconds * 1000))
 
-    def __init__(self, link: socket.socket) -> None:
+
+class BrokerLink:
+    """`is_readable` waits for the socket, so many seconds at most. `waiting`: orders that have arrived and were not
+    obeyed yet."""
+
+    def __init__(self, link: socket.socket, is_readable: Callable[[float], bool]) -> None:
         self._link = link
-        self._poll = select.poll()  # select() takes no descriptor from 1024 on, and the broker hands us its number
-        self._poll.register(link, select.POLLIN)
+        self._is_readable = is_readable
         self._inbox = Inbox()
         self.waiting: deque[Order] = deque()
 
@@ -30,7 +38,7 @@ class BrokerLink:
     def receive(self, timeout: float) -> None:
         if timeout > 0 and self.waiting:
             timeout = 0
-        if self._poll.poll(timeout * 1000):
+        if self._is_readable(timeout):
             data = self._link.recv(1 << 20)
             if not data:
                 raise BrokerGone

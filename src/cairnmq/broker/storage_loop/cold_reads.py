@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
 
+from cairnmq.broker.runtime import Executor
 from cairnmq.storage.api.serving import NotCached, Queue, ReadFailure, failure_of, forget_oldest
 
 log = logging.getLogger(__name__)

@@ -17,10 +17,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import resource
-import time
 from collections.abc import Callable, Iterable
 
 from cairnmq.broker.metrics import Histogram
+from cairnmq.broker.runtime import Runtime
 from cairnmq.broker.storage_loop.journal_room import JournalRoom
 from cairnmq.broker.storage_loop.journal_threads import JournalThreads
 from cairnmq.os_errors import text_of
@@ -44,14 +44,14 @@ class JournalLoop:
     def __init__(
         self,
         path: JournalRole,
-        clock: Callable[[], int],
+        runtime: Runtime,
         on_advance: Callable[[Iterable[Queue]], None],
         on_synced: Callable[[], None],
         on_stopped: Callable[[], None],
         threads: JournalThreads | None = None,
     ) -> None:
         self.path = path
-        self.clock = clock
+        self.runtime = runtime
         self._seen_ms = 0
         self.sync_seconds = Histogram()
         self.slow_writes = 0
@@ -60,7 +60,7 @@ class JournalLoop:
         self._on_stopped = on_stopped
         self._loop = asyncio.get_running_loop()
         self._number = path.journal.number
-        self.threads = threads or JournalThreads.own(self._number)
+        self.threads = threads or JournalThreads.own(self._number, runtime.executor)
         self.room = JournalRoom(path.journal, self.threads, lambda: self._writing)
         self._flush_due = False
         self._writing = False
@@ -95,12 +95,12 @@ class JournalLoop:
             self._write(write)
 
     def _write(self, write: Write | Copy) -> None:
-        if time.perf_counter() < self._threaded_until or write.size > INLINE_BYTES_MAX:
+        if self.runtime.seconds() < self._threaded_until or write.size > INLINE_BYTES_MAX:
             self._writing = True
             future = self._loop.run_in_executor(self.threads.write, self.path.write, write)  # type: ignore[arg-type]
             future.add_done_callback(lambda done: self._threaded(write, done))
             return
-        started, abandoned = time.perf_counter(), _times_abandoned()
+        started, abandoned = self.runtime.seconds(), _times_abandoned()
         try:
             self.path.write(write)  # type: ignore[arg-type]
         except Exception as error:  # noqa: BLE001 - no memory, say: whoever waits hears of it
@@ -112,7 +112,7 @@ class JournalLoop:
 
     def _note_slowness(self, started: float, abandoned: int) -> None:
         """Of inline writes alone: on a thread, waiting for the interpreter looks the same as waiting for the disk."""
-        ended = time.perf_counter()
+        ended = self.runtime.seconds()
         if ended - started > SLOW_WRITE_SECONDS and _times_abandoned() > abandoned:
             self.slow_writes += 1
             self._threaded_until = ended + self._threaded_seconds
@@ -190,7 +190,7 @@ class JournalLoop:
         by = self.path.sync_by_ms
         if by is None or self._syncing:
             return
-        now = self.clock()
+        now = self.runtime.wall_ms()
         set_back, self._seen_ms = now < self._seen_ms, now
         wait = by - now
         if wait <= 0 or set_back:  # of a clock that was set back nobody knows how long the wait would be
@@ -212,7 +212,7 @@ class JournalLoop:
             self._timer = None
         self._syncing = True
         self.path.sync_begins()
-        started = time.perf_counter()
+        started = self.runtime.seconds()
         future = self._loop.run_in_executor(self.threads.sync, self.path.sync)
         future.add_done_callback(lambda done: self._synced(started, done))
 
@@ -230,7 +230,7 @@ class JournalLoop:
                 self._rewrite()
             return
         self._syncing = False
-        self.sync_seconds.observe(time.perf_counter() - started)
+        self.sync_seconds.observe(self.runtime.seconds() - started)
         self._on_advance(self.path.synced_to(done.result()))
         self._tell_synced()
         self.plan_sync()

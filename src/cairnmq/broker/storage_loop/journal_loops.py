@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from cairnmq.broker.runtime import Runtime
 from cairnmq.broker.storage_loop.journal_threads import OWN_MAX, JournalThreads
 from cairnmq.broker.storage_loop.replica_loop import JournalObserver, ReplicaLoop
 from cairnmq.storage.api.serving import Engine, Queue
@@ -15,17 +16,17 @@ class JournalLoops(dict[int, ReplicaLoop]):
     def __init__(
         self,
         engine: Engine,
-        clock: Callable[[], int],
+        runtime: Runtime,
         on_advance: Callable[[Iterable[Queue]], None],
         on_synced: Callable[[], None],
         on_stopped: Callable[[], None],
     ) -> None:
         super().__init__()
         self._engine = engine
-        self._parts = (clock, on_advance, on_synced, on_stopped)
+        self._parts = (runtime, on_advance, on_synced, on_stopped)
         # In a cluster there may be many at any time.
         is_shared = engine.hosting is not None or len(engine.paths) > OWN_MAX
-        self._threads = JournalThreads.shared() if is_shared else None
+        self._threads = JournalThreads.shared(runtime.executor) if is_shared else None
         self._observer: JournalObserver | None = None
         for number in engine.paths:
             self.make(number)

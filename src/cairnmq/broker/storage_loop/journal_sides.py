@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from concurrent.futures import Executor
 from functools import partial
 
+from cairnmq.broker.runtime import Executor
 from cairnmq.broker.storage_loop.backlog import Backlog
 from cairnmq.broker.storage_loop.journal_loops import JournalLoops
 from cairnmq.broker.storage_loop.replica_loop import JournalObserver

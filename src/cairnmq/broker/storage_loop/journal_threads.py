@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+
+from cairnmq.broker.runtime import Executor
 
 OWN_MAX = 3  # journals that have threads of their own
 SHARED_SYNCS = 4  # syncs of different journals may go on at the same time
@@ -11,25 +13,25 @@ SHARED_SYNCS = 4  # syncs of different journals may go on at the same time
 class JournalThreads:
     """Made by `own` or `shared`."""
 
-    def __init__(self, write: ThreadPoolExecutor, sync: ThreadPoolExecutor, prepare: ThreadPoolExecutor) -> None:
+    def __init__(self, write: Executor, sync: Executor, prepare: Executor) -> None:
         self.write = write
         self.sync = sync
         self.prepare = prepare
 
     @classmethod
-    def own(cls, number: int) -> JournalThreads:
+    def own(cls, number: int, executor: Callable[[str, int], Executor]) -> JournalThreads:
         return cls(
-            ThreadPoolExecutor(1, f"journal-{number}-write"),
-            ThreadPoolExecutor(1, f"journal-{number}-sync"),
-            ThreadPoolExecutor(1, f"journal-{number}-prepare"),
+            executor(f"journal-{number}-write", 1),
+            executor(f"journal-{number}-sync", 1),
+            executor(f"journal-{number}-prepare", 1),
         )
 
     @classmethod
-    def shared(cls) -> JournalThreads:
+    def shared(cls, executor: Callable[[str, int], Executor]) -> JournalThreads:
         return cls(
-            ThreadPoolExecutor(1, "journals-write"),
-            ThreadPoolExecutor(SHARED_SYNCS, "journals-sync"),
-            ThreadPoolExecutor(1, "journals-prepare"),
+            executor("journals-write", 1),
+            executor("journals-sync", SHARED_SYNCS),
+            executor("journals-prepare", 1),
         )
 
     def close(self) -> None:

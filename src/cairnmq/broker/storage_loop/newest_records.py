@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
 from functools import partial
 from heapq import heappop, heappush
 from typing import TypeVar
 
 from msgspec import Struct
 
+from cairnmq.broker.runtime import Executor
 from cairnmq.codec.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader, read_header
 from cairnmq.codec.compression import CodecMissing, Undecodable
 from cairnmq.codec.records import Record, last_records

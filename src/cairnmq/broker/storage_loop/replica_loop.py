@@ -108,7 +108,7 @@ class ReplicaLoop(JournalLoop):
         """Somebody waits for a sync of all that is written. What a sync that is under way lacks follows at once."""
         path = self.path
         if path.sync_by_ms is not None:
-            path.sync_by_ms = min(path.sync_by_ms, self.clock())
+            path.sync_by_ms = min(path.sync_by_ms, self.runtime.wall_ms())
         if path.journal.synced < path.journal.end:
             self.sync()
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Executor
 from functools import partial
 
+from cairnmq.broker.runtime import Executor, Runtime
 from cairnmq.broker.storage_loop.journal_loop import JournalLoop
 from cairnmq.broker.storage_loop.splitter_link import SplitterLink
 from cairnmq.broker.storage_loop.splitter_messages import (
@@ -56,7 +55,7 @@ class SplitterControl:
         journal_dir: str,
         data_dir: str,
         config: BrokerConfig,
-        clock: Callable[[], int],
+        runtime: Runtime,
         give_room: Callable[[], None],
     ) -> None:
         self._engine = engine
@@ -71,9 +70,10 @@ class SplitterControl:
         self._urgent = False
         self._advanced = 0
         self._advance_timer: asyncio.TimerHandle | None = None
-        self.health = SplitterHealth(checkpoint_at=time.monotonic())
-        reports = SplitterReports(engine, loops, clock, self.health, self._send, self._backlog_fell)
-        self.link = SplitterLink(lock_fds, self.begin, reports.take, self._return_to_checkpoint)
+        self._seconds = runtime.seconds
+        self.health = SplitterHealth(checkpoint_at=runtime.seconds())
+        reports = SplitterReports(engine, loops, runtime, self.health, self._send, self._backlog_fell)
+        self.link = SplitterLink(lock_fds, self.begin, reports.take, self._return_to_checkpoint, runtime.start_splitter)
         self.reports = reports
         self._pings = itertools.count(1)
 
@@ -81,6 +81,11 @@ class SplitterControl:
     def troubles(self) -> list[str]:
         """Why nothing is split at the moment; empty: it is."""
         return [trouble for trouble in (self.link.trouble, self.health.failed_sync, self.health.trouble) if trouble]
+
+    @property
+    def checkpoint_age_seconds(self) -> float:
+        """Since the last one was heard of, or the start."""
+        return self._seconds() - self.health.checkpoint_at
 
     # ------------------------------------------------------------------------------------------------ life
 

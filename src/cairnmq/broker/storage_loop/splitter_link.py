@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import socket
-import subprocess
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 
-from cairnmq.broker.storage_loop.splitter_messages import Ask, Begin, Inbox, Order, Report, framed, pair, reports
+from cairnmq.broker.runtime import ChildProcess
+from cairnmq.broker.storage_loop.splitter_messages import Ask, Begin, Inbox, Order, Report, framed, reports
 from cairnmq.errors import Fault
 from cairnmq.os_errors import text_of
 
@@ -18,7 +16,6 @@ log = logging.getLogger(__name__)
 
 RESTART_SECONDS_MIN = 0.05
 RESTART_SECONDS_MAX = 5.0
-COMMAND = (sys.executable, "-m", "cairnmq.broker.storage_loop.splitter_process")
 
 
 class SplitterLink:
@@ -30,16 +27,16 @@ class SplitterLink:
         begin: Callable[[bool], Begin],
         on_report: Callable[[Report], None],
         before_successor: Callable[[], Awaitable[None]],
-        command: Sequence[str] = COMMAND,
+        start_process: Callable[[Sequence[int]], tuple[ChildProcess, socket.socket]],
     ) -> None:
-        self._command = command
+        self._start_process = start_process
         self._lock_fds = lock_fds
         self._begin = begin
         self._on_report = on_report
         self._before_successor = before_successor
         self._restarting: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: ChildProcess | None = None
         self._socket: socket.socket | None = None
         self._inbox = Inbox()
         self._outbox = bytearray()
@@ -56,20 +53,12 @@ class SplitterLink:
 
     def start(self, *, resume: bool = False) -> None:
         begin = self._begin(resume)
-        ours, theirs = pair()
+        self._process, ours = self._start_process(self._lock_fds)
         try:
-            ours.setblocking(False)
-            self._process = subprocess.Popen(
-                [*self._command, str(theirs.fileno()), str(os.getpid())],
-                pass_fds=[theirs.fileno(), *self._lock_fds],
-                stdin=subprocess.DEVNULL,
-            )
             self._loop.add_reader(ours, self._readable)
         except Exception:
             ours.close()
             raise
-        finally:
-            theirs.close()
         self._socket = ours
         self._inbox = Inbox()
         self._outbox = bytearray()

@@ -11,16 +11,15 @@ import os
 import signal
 import socket
 import sys
-import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec.structs import replace
 
-from cairnmq.broker.clocks import ExpiryClock, steady_ms
+from cairnmq.broker.clocks import SYSTEM_CLOCKS, Clocks, ExpiryClock
 from cairnmq.broker.memory_budget import trim_heap
-from cairnmq.broker.storage_loop.broker_link import BrokerGone, BrokerLink
+from cairnmq.broker.storage_loop.broker_link import BrokerGone, BrokerLink, polled
 from cairnmq.broker.storage_loop.die_with_parent import follow
 from cairnmq.broker.storage_loop.splitter_messages import (
     Advance,
@@ -53,6 +52,7 @@ from cairnmq.storage.api.splitting import (
     FULL,
     OPEN_FILES_MAX,
     CannotCompact,
+    Disk,
     Maintenance,
     RealDisk,
     Repairer,
@@ -75,15 +75,38 @@ AUTOGROUP_TRIES = 5
 AUTOGROUP_SECONDS = 0.11  # the kernel's limit is a tenth of a second
 
 
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
+class SplitterMachine(Clocks, frozen=True, kw_only=True, eq=False):
+    """What the process takes from the machine that it runs on (ADR 0033). `disk`: of a directory."""
+
+    disk: Callable[[str], Disk]
+    random_bytes: Callable[[int], bytes]
+    set_niceness: Callable[[int], None]
+    open_files_max: Callable[[], int]
+
+
+class FilesToRepair(deque[tuple[int, str]]):
+    """Queue and file. Each file is tried once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._known: set[str] = set()
+
+    def append(self, found: tuple[int, str]) -> None:
+        if found[1] not in self._known:
+            self._known.add(found[1])
+            super().append(found)
+
+    def extend(self, found: Iterable[tuple[int, str]]) -> None:
+        for each in found:
+            self.append(each)
 
 
 class SplitterProcess:
     """Blocking loop: orders in, rounds and checkpoints in between, reports out."""
 
-    def __init__(self, link: socket.socket) -> None:
-        self.broker = BrokerLink(link)
+    def __init__(self, broker: BrokerLink, machine: SplitterMachine) -> None:
+        self.machine = machine
+        self.broker = broker
         self.limits: dict[int, int] = {}
         self.paused = False
         self.urgent = False
@@ -91,13 +114,12 @@ class SplitterProcess:
         self.backlog_since: float | None = None
         self.uncheckpointed_since: float | None = None
         self.next_retention = 0.0
-        self.expiry_clock = ExpiryClock(now_ms, steady_ms, lambda: self.begin.producer_expiration_ms)
+        self.expiry_clock = ExpiryClock(machine.wall_ms, machine.steady_ms, lambda: self.begin.producer_expiration_ms)
         self.look_seconds = 0.0  # what the last look took
         self.deleted = False  # queues, since the last checkpoint: packs may hold little else
         self.trouble: str | None = None
         self.must_reopen = False  # a round failed: begin again from what is known to be good
-        self.to_repair: deque[tuple[int, str]] = deque()  # queue and file; each file is tried once
-        self.tried: set[str] = set()
+        self.to_repair = FilesToRepair()
         self.retry_at = 0.0
         self.rest_at: float | None = 0.0
         self.full = False  # until the reserve is held again
@@ -136,7 +158,7 @@ class SplitterProcess:
                 f"splitter cannot start: {text_of(error)}"
             )  # the broker starts successors, soon and then less often
         self.full = True
-        self.next_retention = time.monotonic() + begin.retention_check_ms / 1000
+        self.next_retention = self.machine.seconds() + begin.retention_check_ms / 1000
         while True:
             while waiting:
                 self.obey(waiting.popleft())
@@ -148,22 +170,22 @@ class SplitterProcess:
     def open_splitter(self, resume: Resume | None) -> Splitter:
         """One that begins after `resume`, up to where queue logs are known to be good."""
         begin = self.begin
-        read_disk = RealDisk(begin.data_dir)
+        read_disk = self.machine.disk(begin.data_dir)
         self.reserve = Reserve(read_disk, "", begin.reserve_bytes)
         splitter = Splitter(
-            RealDisk(begin.journal_dir),
+            self.machine.disk(begin.journal_dir),
             read_disk,
             load_checkpoint(read_disk),
             self.broker.resolve,
             journals=begin.journals,
             resume=resume,
             producer_expiration_ms=begin.producer_expiration_ms,
-            open_files_max=_open_files_max(),
+            open_files_max=self.machine.open_files_max(),
         )
         if resume is not None:
-            splitter.replay(now_ms())
+            splitter.replay(self.machine.wall_ms())
             self.broker.send(Begun())
-        self.maintenance = Maintenance(splitter, seed=os.urandom(16))
+        self.maintenance = Maintenance(splitter, seed=self.machine.random_bytes(16))
         self.repairer = Repairer(splitter)
         self.to_repair.extend((0, place.file) for place in splitter.pack_set.damages())
         return splitter
@@ -179,7 +201,7 @@ class SplitterProcess:
     def finish(self, order: Finish) -> None:
         self.limits.update(order.limits)
         self.finishing = True
-        _set_niceness(0)  # somebody waits for the end; on a busy machine a nice process may take minutes
+        self.machine.set_niceness(0)  # somebody waits for the end; on a busy machine a nice process may take minutes
 
     def drop(self, order: Drop) -> None:
         self.splitter.drop(order.queues)
@@ -198,13 +220,13 @@ class SplitterProcess:
         self.paused = order.paused
         if order.urgent != self.urgent:
             self.urgent = order.urgent
-            _set_niceness(0 if order.urgent else NICENESS)
+            self.machine.set_niceness(0 if order.urgent else NICENESS)
 
     # ---------------------------------------------------------------------------------------------------- work
 
     def work(self) -> float | None:
         """One step; returns how long to wait for orders before the next one, None when finished."""
-        now = time.monotonic()
+        now = self.machine.seconds()
         if now < self.retry_at and not self.finishing:
             return self.retry_at - now
         try:
@@ -239,7 +261,7 @@ class SplitterProcess:
             if reason != self.trouble:
                 self.trouble = reason
                 self.broker.send(Trouble(reason))
-            self.retry_at = time.monotonic() + RETRY_SECONDS
+            self.retry_at = self.machine.seconds() + RETRY_SECONDS
             return None if self.finishing else RETRY_SECONDS
 
     def make_room(self) -> None:
@@ -268,7 +290,7 @@ class SplitterProcess:
                 self.round()
                 if backlog <= self.splitter.rounds.round_bytes:
                     self.backlog_since = None
-                self.maybe_checkpoint(time.monotonic())
+                self.maybe_checkpoint(self.machine.seconds())
                 if not self.urgent and not self.finishing:
                     self.tidy()
                 return 0.0
@@ -292,7 +314,7 @@ class SplitterProcess:
             waits.append(self.uncheckpointed_since + self.begin.checkpoint_ms / 1000 - now)
         if not self.paused:  # else neither is done until an order goes on with it
             waits.append(self.next_retention - now)
-            waits.append((self.maintenance.compactor.next_look_ms - now_ms()) / 1000)
+            waits.append((self.maintenance.compactor.next_look_ms - self.machine.wall_ms()) / 1000)
         return max(0.0, min(waits))
 
     def rest(self, now: float) -> None:
@@ -307,8 +329,8 @@ class SplitterProcess:
         """Retention has its turn under load too."""
         if now >= self.next_retention and not self.paused and not self.finishing:
             self.next_retention = now + self.begin.retention_check_ms / 1000
-            starts = self.maintenance.look(now_ms())
-            self.look_seconds = time.monotonic() - now
+            starts = self.maintenance.look(self.machine.wall_ms())
+            self.look_seconds = self.machine.seconds() - now
             if starts:
                 self.broker.send(Proposals(starts))
             if self.maintenance.demote():
@@ -332,7 +354,7 @@ class SplitterProcess:
     def compact(self) -> bool:
         """A slice of compaction; True if there is more."""
         try:
-            more = self.maintenance.compact(now_ms())
+            more = self.maintenance.compact(self.machine.wall_ms())
         except Corrupt as error:
             self.broker.send(Damaged(f"{error}; its partition is not compacted"))
             return False
@@ -357,9 +379,6 @@ class SplitterProcess:
         self.report_damages()
         while self.to_repair and not self.splitter.has_merge and not self.maintenance.is_merging:
             queue_id, file = self.to_repair.popleft()
-            if file in self.tried:
-                continue
-            self.tried.add(file)
             try:
                 if self.repairer.repair(queue_id, file):
                     self.checkpoint()
@@ -375,13 +394,13 @@ class SplitterProcess:
         self.splitter.damages.clear()
 
     def round(self) -> None:
-        self.rest_at = time.monotonic() + REST_SECONDS
+        self.rest_at = self.machine.seconds() + REST_SECONDS
         for journal, limit in self.limits.items():
-            done = self.splitter.split(journal, limit, now_ms())
+            done = self.splitter.split(journal, limit, self.machine.wall_ms())
             if done is not None:
                 self.broker.send(Split(done))
         if self.uncheckpointed_since is None:
-            self.uncheckpointed_since = time.monotonic()
+            self.uncheckpointed_since = self.machine.seconds()
 
     def maybe_checkpoint(self, now: float) -> None:
         if self.uncheckpointed_since is None:
@@ -393,17 +412,17 @@ class SplitterProcess:
             self.checkpoint()
 
     def checkpoint(self) -> None:
-        started = time.monotonic()
-        published = self.splitter.checkpoint(now_ms(), expiry_ms=self.expiry_clock())
+        started = self.machine.seconds()
+        published = self.splitter.checkpoint(self.machine.wall_ms(), expiry_ms=self.expiry_clock())
         self.uncheckpointed_since = None
-        self.broker.send(Checkpointed(published, time.monotonic() - started))
+        self.broker.send(Checkpointed(published, self.machine.seconds() - started))
         if self.deleted:
             # From this checkpoint on a merge leaves them behind; a look finds the packs that are worth it.
             self.deleted = False
             self.look_soon()
 
     def look_soon(self) -> None:
-        self.next_retention = min(self.next_retention, time.monotonic() + LOOK_PAUSE * self.look_seconds)
+        self.next_retention = min(self.next_retention, self.machine.seconds() + LOOK_PAUSE * self.look_seconds)
 
 
 def _open_files_max() -> int:
@@ -427,9 +446,23 @@ def _set_session_niceness(value: int) -> None:
                 group.write(str(value))
             return
         except BlockingIOError:
-            time.sleep(AUTOGROUP_SECONDS)  # one change at a time, whoever makes it
+            SYSTEM_CLOCKS.sleep(AUTOGROUP_SECONDS)  # one change at a time, whoever makes it
         except OSError:
             return
+
+
+def this_machine() -> SplitterMachine:
+    """The one that it really runs on."""
+    return SplitterMachine(
+        wall_ms=SYSTEM_CLOCKS.wall_ms,
+        steady_ms=SYSTEM_CLOCKS.steady_ms,
+        seconds=SYSTEM_CLOCKS.seconds,
+        sleep=SYSTEM_CLOCKS.sleep,
+        disk=RealDisk,
+        random_bytes=os.urandom,
+        set_niceness=_set_niceness,
+        open_files_max=_open_files_max,
+    )
 
 
 def main() -> None:
@@ -442,7 +475,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     _set_niceness(NICENESS)
     try:
-        SplitterProcess(link).run()
+        SplitterProcess(BrokerLink(link, polled(link)), this_machine()).run()
     except BrokerGone:
         return
 

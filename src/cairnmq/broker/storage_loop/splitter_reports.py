@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec import Struct
 
+from cairnmq.broker.clocks import Clocks
 from cairnmq.broker.storage_loop.journal_loop import JournalLoop
 from cairnmq.broker.storage_loop.splitter_messages import (
     Ask,
@@ -54,14 +54,14 @@ class SplitterReports:
         self,
         engine: Engine,
         loops: Mapping[int, JournalLoop],
-        clock: Callable[[], int],
+        clocks: Clocks,
         health: SplitterHealth,
         send: Callable[[Order], None],
         backlog_fell: Callable[[], None],
     ) -> None:
         self._engine = engine
         self._loops = loops
-        self._clock = clock
+        self._clocks = clocks
         self._health = health
         self._send = send
         self._backlog_fell = backlog_fell
@@ -106,7 +106,7 @@ class SplitterReports:
         except OSError as error:
             log.error("journal segments could not be removed: %s; retrying at the next checkpoint", text_of(error))
         self._send(Seen(report.published.serial))
-        self._health.checkpoint_at = time.monotonic()
+        self._health.checkpoint_at = self._clocks.seconds()
         self._health.checkpoint_seconds = report.seconds
         self._health.failed_sync = None
 
@@ -114,7 +114,7 @@ class SplitterReports:
         for start in report.starts:
             queue = self._engine.queues.get(start.queue_id)
             if queue is not None and queue.log_start < start.offset <= queue.high_watermark:
-                staged = self._engine.appends.move_start(queue, start.offset, self._clock())
+                staged = self._engine.appends.move_start(queue, start.offset, self._clocks.wall_ms())
                 if isinstance(staged, Refusal):
                     continue  # the journal has stopped, and says so; or its leader decides. A later look proposes again
                 self._loops[queue.journal].staged()

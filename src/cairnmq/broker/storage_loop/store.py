@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 
 from msgspec.structs import replace
@@ -13,6 +12,7 @@ from msgspec.structs import replace
 from cairnmq.broker.clocks import ExpiryClock
 from cairnmq.broker.coordination.fact_log import Stored
 from cairnmq.broker.coordination.slot_keys import place_of
+from cairnmq.broker.runtime import Runtime
 from cairnmq.broker.storage_loop.backlog import Backlog
 from cairnmq.broker.storage_loop.cold_reads import ColdReads
 from cairnmq.broker.storage_loop.journal_loops import JournalLoops
@@ -60,7 +60,7 @@ class StorageStopped(Fault):
 
 
 class Store(JournalSides):
-    """Everything here runs on the loop thread. `clock` gives dates, `steady` is for time limits."""
+    """Everything here runs on the loop thread."""
 
     def __init__(
         self,
@@ -71,24 +71,25 @@ class Store(JournalSides):
         data_dir: str,
         config: BrokerConfig,
         slots: Slots | None,
-        clock: Callable[[], int],
-        steady: Callable[[], int],
+        runtime: Runtime,
         recovery_seconds: float = 0.0,
     ) -> None:
         self.engine = engine
         self._appends = engine.appends
         self.queues = engine.queues
         self.epochs = engine.epochs  # under which each journal is led
-        self.clock = clock
+        self.clock = runtime.wall_ms
         self._config = config
         self.slots = slots  # None until somebody in the cluster has made them
         self.journal_dir = journal_dir
         self.data_dir = data_dir
         self._loop = asyncio.get_running_loop()
-        self._cold = ThreadPoolExecutor(COLD_READERS, "cold-read")
+        self._cold = runtime.executor("cold-read", COLD_READERS)
         self.cold_reads = ColdReads(self._cold)
         self.backlog = Backlog(engine)
-        self.loops = JournalLoops(engine, clock, self._wake, lambda: self.splitter.on_synced(), self.backlog.give_room)
+        self.loops = JournalLoops(
+            engine, runtime, self._wake, lambda: self.splitter.on_synced(), self.backlog.give_room
+        )
         self.splitter = SplitterControl(
             engine,
             self.loops,
@@ -97,12 +98,12 @@ class Store(JournalSides):
             journal_dir=journal_dir,
             data_dir=data_dir,
             config=config,
-            clock=clock,
+            runtime=runtime,
             give_room=self.backlog.give_room,
         )
         kept = config.cairn_response_bytes_max // KEPT_PART // LARGE
         self.chunks = Chunks(kept_small=0, kept_large=min(kept, CHUNKS_KEPT))
-        self._unpacker = ThreadPoolExecutor(1, "unpack")
+        self._unpacker = runtime.executor("unpack", 1)
         self.times = TimeLookup(engine.reads, self._cold, self._unpacker, lambda: self.unpacked_max)
         self.newest = NewestRecords(
             engine.reads, self.queues, self._cold, self._unpacker, lambda: self.unpacked_max, self.found_damage
@@ -110,7 +111,9 @@ class Store(JournalSides):
         self.unpacking = Unpacking(self._unpacker)
         self.recovery_seconds = recovery_seconds
         self._expiry: asyncio.TimerHandle | None = None
-        self._expiry_clock = ExpiryClock(clock, steady, lambda: self._config.producer_id_expiration_ms)
+        self._expiry_clock = ExpiryClock(
+            runtime.wall_ms, runtime.steady_ms, lambda: self._config.producer_id_expiration_ms
+        )
 
     def start(self) -> None:
         for loop in self.loops.values():

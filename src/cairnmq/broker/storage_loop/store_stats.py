@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -91,7 +90,7 @@ def stats_of(store: Store) -> StoreStats:
             reasons.append(path.stopped)
     return StoreStats(
         journals=journals,
-        checkpoint_age_seconds=time.monotonic() - splitter.health.checkpoint_at,
+        checkpoint_age_seconds=splitter.checkpoint_age_seconds,
         checkpoint_seconds=splitter.health.checkpoint_seconds,
         splitter_pid=splitter.link.pid,
         splitter_restarts=splitter.link.restarts,

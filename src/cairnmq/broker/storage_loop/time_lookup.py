@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import Executor
 from typing import TypeAlias
 
+from cairnmq.broker.runtime import Executor
 from cairnmq.errors import Refusal
 from cairnmq.storage.api.serving import Batches, NotCached, Queue, Reads, find_record, frameless, newest_in_tail
 

@@ -6,8 +6,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import Executor
 from typing import TypeVar
+
+from cairnmq.broker.runtime import Executor
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cairnmq.storage.checkpoint.checkpoint import load_checkpoint
 from cairnmq.storage.checkpoint.split_report import Resume
 from cairnmq.storage.compaction.queue_job import CannotCompact
-from cairnmq.storage.files.disk import RealDisk, Unreadable
+from cairnmq.storage.files.disk import Disk, RealDisk, Unreadable
 from cairnmq.storage.files.fault_point import arm
 from cairnmq.storage.files.reserve import FULL, Reserve
 from cairnmq.storage.maintenance.maintenance import Maintenance
@@ -26,6 +26,7 @@ __all__ = [
     "Resume",
     "Splitter",
     "CannotCompact",
+    "Disk",
     "Unreadable",
     "Unreported",
     "arm",

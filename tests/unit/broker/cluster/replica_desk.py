@@ -11,10 +11,10 @@ from types import TracebackType
 
 from msgspec.structs import replace
 
-from cairnmq.broker.clocks import steady_ms
 from cairnmq.broker.cluster.journal_copying import JournalCopying
 from cairnmq.broker.cluster.journal_replica import JournalReplica
 from cairnmq.broker.cluster.replica_state import ReplicaState
+from cairnmq.broker.machine import MACHINE
 from cairnmq.broker.storage_loop.journal_threads import SHARED_SYNCS
 from cairnmq.broker.storage_loop.replica_loop import ReplicaLoop
 from cairnmq.broker.storage_loop.store import Store
@@ -55,8 +55,7 @@ def store_of(machine: Machine) -> Store:
         data_dir="",
         config=config,
         slots=None,
-        clock=lambda: NOW,
-        steady=steady_ms,
+        runtime=replace(MACHINE, wall_ms=lambda: NOW),
     )
 
 

@@ -5,18 +5,18 @@ clients and no splitters.
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from cairnmq.broker.assembly import Broker, assemble
-from cairnmq.broker.clocks import steady_ms, wall_ms
+from cairnmq.broker.clocks import wall_ms
 from cairnmq.broker.cluster.cluster_node import ClusterNode, Joined
 from cairnmq.broker.cluster.journal_replica import JournalReplica
 from cairnmq.broker.cluster.replicas import Replicas
 from cairnmq.broker.context import Node
 from cairnmq.broker.data_directories import DataDirectories, lock_directories
+from cairnmq.broker.machine import MACHINE
 from cairnmq.broker.options import PLAINTEXT, Address, ListenerSpec, ServeOptions
 from cairnmq.broker.start_cluster import SharedMetadata, join_storage, open_shared_metadata
 from cairnmq.broker.storage_loop.store import Store
@@ -60,7 +60,9 @@ class OneBroker:
         assert isinstance(config, BrokerConfig), config
         directories = DataDirectories.of(self.options)
         client = Address("127.0.0.1", 9000 + self.number)
-        return await open_shared_metadata(stack, self.options, directories, config, client=client, internal=internal)
+        return await open_shared_metadata(
+            stack, self.options, directories, config, client=client, internal=internal, runtime=MACHINE
+        )
 
     async def start(self) -> None:
         """As server.serve does."""
@@ -79,8 +81,7 @@ class OneBroker:
             self.shared,
             node_id=self.number,
             progress=lambda scanned, whole: None,
-            wall=wall_ms,
-            clock=time.monotonic,
+            runtime=MACHINE,
         )
         address = Address("127.0.0.1", 9000 + self.number)
         listener = ListenerSpec(PLAINTEXT, PLAINTEXT, address, address)
@@ -89,8 +90,7 @@ class OneBroker:
             self.shared.opened,
             storage,
             Node(self.number, None, self.shared.opened.catalog.cluster_id, (listener,)),
-            wall=wall_ms,
-            steady=steady_ms,
+            runtime=MACHINE,
             joined=Joined(self.shared.store, self.shared.settings, self.shared.entry, member, bound),
         )
         self.node.must_restart = self._must_restart

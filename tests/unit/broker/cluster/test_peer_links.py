@@ -9,6 +9,7 @@ from cairnmq.broker.internal.answer import InstallAnswer
 from cairnmq.broker.internal.link import Link
 from cairnmq.broker.internal.listener import InternalListener
 from cairnmq.broker.internal.peer import Peer
+from cairnmq.broker.machine import MACHINE
 from cairnmq.broker.options import Address
 from cairnmq.wire.internal import InstallAsk
 from cairnmq.wire.internal_handshake import Identity
@@ -27,7 +28,7 @@ async def entered(peer: Peer, asked: ControlRequest) -> ControlResponse:
 
 async def listen(broker: int) -> tuple[InternalListener, Address]:
     listener = InternalListener(
-        lambda: Identity("cluster-a", broker, 11), None, nothing, install=no_install, control=entered
+        lambda: Identity("cluster-a", broker, 11), None, nothing, MACHINE, install=no_install, control=entered
     )
     bound = socket.create_server(("127.0.0.1", 0))
     await listener.open(bound)
@@ -41,6 +42,7 @@ async def test_links_come_when_they_are_needed_and_all_end() -> None:
     links = PeerLinks(
         lambda: FOLLOWER,
         None,
+        MACHINE,
         on_data=lambda broker, link: told["data"].update({broker: link}),
         on_control=lambda broker, link: told["control"].update({broker: link}),
         on_refused=lambda broker: None,

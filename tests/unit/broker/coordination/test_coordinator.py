@@ -10,6 +10,7 @@ import pytest
 
 from cairnmq.broker.coordination.coordinator import LATE_MS, Coordinator
 from cairnmq.broker.coordination.fact_log import FactLog, Stored
+from cairnmq.broker.machine import MACHINE
 from cairnmq.decision import KeyedRecord
 from cairnmq.errors import ErrorCode, Fault
 from cairnmq.groups.groups import Groups
@@ -56,7 +57,7 @@ class Desk:
         self.facts = FactLog(self.journal.put, self.groups.apply)
         self.now_ms = 1_000_000
         self.wall_ahead_ms = 0
-        self.coordinator = Coordinator(self.groups, self.facts, lambda: self.now_ms, self.date)
+        self.coordinator = Coordinator(self.groups, self.facts, lambda: self.now_ms, self.date, MACHINE.uuid)
         self.answers: list[tuple[str, Response | None]] = []
 
     def date(self) -> int:

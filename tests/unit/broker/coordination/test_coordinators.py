@@ -13,6 +13,7 @@ from cairnmq.broker.coordination.coordinators import Coordinators, Place
 from cairnmq.broker.coordination.fact_log import Moved, Stored
 from cairnmq.broker.coordination.offset_purge import OffsetPurges
 from cairnmq.broker.coordination.transaction_coordinator import TransactionCoordinator
+from cairnmq.broker.machine import MACHINE
 from cairnmq.decision import KeyedRecord
 from cairnmq.errors import ErrorCode, Fault
 from cairnmq.groups.messages import Join
@@ -57,7 +58,15 @@ class Cluster:
         self.now_ms = 1_000_000
         self.purges = OffsetPurges()
         self.coordinators = Coordinators(
-            self, self, self, self.purges, node_id=1, steady=lambda: self.now_ms, wall=lambda: self.now_ms, **options
+            self,
+            self,
+            self,
+            self.purges,
+            node_id=1,
+            steady=lambda: self.now_ms,
+            wall=lambda: self.now_ms,
+            uuid=MACHINE.uuid,
+            **options,
         )
 
     def topic_ids(self) -> frozenset[bytes]:

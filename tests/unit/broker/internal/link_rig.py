@@ -21,6 +21,7 @@ from cairnmq.broker.internal.link_timing import LinkTiming
 from cairnmq.broker.internal.listener import InternalListener
 from cairnmq.broker.internal.peer import Peer
 from cairnmq.broker.internal.served_link import ServeControl
+from cairnmq.broker.machine import MACHINE
 from cairnmq.wire.internal import (
     DATA,
     HEADER_BYTES_MAX,
@@ -100,7 +101,7 @@ class Bench:
         to: int = LEADER.broker,
     ) -> Link:
         link = await Link.connect(
-            *self.address, identity, secret, number, purpose=purpose, to=to, timing=timing or PATIENT
+            *self.address, identity, secret, number, MACHINE, purpose=purpose, to=to, timing=timing or PATIENT
         )
         self.links.append(link)
         return link
@@ -115,7 +116,9 @@ async def open_bench(
     connections_max: int = 256,
     control: ServeControl | None = None,
 ) -> AsyncIterator[Bench]:
-    listener = InternalListener(lambda: identity, secret, serve, timing or PATIENT, connections_max, control=control)
+    listener = InternalListener(
+        lambda: identity, secret, serve, MACHINE, timing or PATIENT, connections_max, control=control
+    )
     bound = socket.create_server(("127.0.0.1", 0))
     bench = Bench(listener, bound.getsockname())
     await listener.open(bound)

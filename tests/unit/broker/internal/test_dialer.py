@@ -14,6 +14,7 @@ from cairnmq.broker.internal.dialer import LASTING_SECONDS, PAUSE_SECONDS_MAX, D
 from cairnmq.broker.internal.link import Link
 from cairnmq.broker.internal.link_timing import LinkTiming
 from cairnmq.broker.internal.listener import InternalListener
+from cairnmq.broker.machine import MACHINE
 from cairnmq.broker.options import Address
 from cairnmq.wire.internal_handshake import Identity
 from unit.broker.internal.link_rig import (
@@ -43,6 +44,7 @@ class Dialing:
             None,
             lambda broker, link: self.opened.append((broker, link)),
             lambda broker: self.refused.append((broker, time.monotonic())),
+            MACHINE,
             timing=timing,
         )
 
@@ -57,7 +59,7 @@ async def open_dialing(timing: LinkTiming = PATIENT) -> AsyncIterator[Dialing]:
 
 
 async def listen(broker: int, port: int = 0, epoch: int = 11) -> tuple[InternalListener, Address]:
-    listener = InternalListener(lambda: Identity("cluster-a", broker, epoch), None, nothing)
+    listener = InternalListener(lambda: Identity("cluster-a", broker, epoch), None, nothing, MACHINE)
     bound = socket.create_server(("127.0.0.1", port))
     address = Address(*bound.getsockname())
     await listener.open(bound)

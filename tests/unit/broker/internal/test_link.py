@@ -18,6 +18,7 @@ from cairnmq.broker.internal.answer import Answer
 from cairnmq.broker.internal.link import Link, LinkClosed
 from cairnmq.broker.internal.link_timing import LinkTiming
 from cairnmq.broker.internal.peer import Peer
+from cairnmq.broker.machine import MACHINE
 from cairnmq.wire.internal import (
     Failed,
     Failure,
@@ -153,7 +154,7 @@ async def test_a_fetch_that_is_cancelled_leaves_the_link() -> None:
 
 
 async def connect(address: tuple[str, int], timing: LinkTiming = QUICK) -> Link:
-    return await Link.connect(*address, FOLLOWER, None, 1, to=LEADER.broker, timing=timing)
+    return await Link.connect(*address, FOLLOWER, None, 1, MACHINE, to=LEADER.broker, timing=timing)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +214,7 @@ async def test_a_machine_that_does_not_respond() -> None:
         assert sockets_to(deaf) == 3
         timing = replace(QUICK, connect_seconds=0.1)
         with pytest.raises(TimeoutError):
-            await Link.connect(*deaf.getsockname(), FOLLOWER, None, 1, timing=timing)
+            await Link.connect(*deaf.getsockname(), FOLLOWER, None, 1, MACHINE, timing=timing)
         assert sockets_to(deaf) == 3
 
 
@@ -234,7 +235,7 @@ async def test_a_link_at_rest_gives_its_memory_back(tmp_path: Path) -> None:
 @on_both_loops
 async def test_a_name_is_looked_up() -> None:
     async with open_bench() as bench:
-        link = await Link.connect("localhost", bench.address[1], FOLLOWER, None, 1)
+        link = await Link.connect("localhost", bench.address[1], FOLLOWER, None, 1, MACHINE)
         bench.links.append(link)
         assert (await link.fetch(fetch())).journals == [told()]
 

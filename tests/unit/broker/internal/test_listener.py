@@ -13,6 +13,7 @@ from cairnmq.broker.internal.answer import Answer
 from cairnmq.broker.internal.link import LinkClosed
 from cairnmq.broker.internal.listener import InternalListener
 from cairnmq.broker.internal.peer import Peer
+from cairnmq.broker.machine import MACHINE
 from cairnmq.wire.internal import ReplicaFetch
 from cairnmq.wire.internal_handshake import Identity
 from unit.broker.internal.link_rig import (
@@ -89,7 +90,7 @@ async def test_closing_does_not_wait_for_ever() -> None:
 @on_both_loops
 async def test_a_new_identity_holds_for_new_links() -> None:
     epochs = [11]
-    listener = InternalListener(lambda: Identity("cluster-a", 1, epochs[-1]), None, nothing)
+    listener = InternalListener(lambda: Identity("cluster-a", 1, epochs[-1]), None, nothing, MACHINE)
     async with open_bench() as bench:
         await bench.listener.close()
         bound = socket.create_server(("127.0.0.1", 0))

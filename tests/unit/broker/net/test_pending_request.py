@@ -23,7 +23,7 @@ class Connection:
 def test_reply_keeps_neither_response_nor_failure(fails: bool) -> None:
     """A handler may know it for long; a failure knows the frames that it came through."""
     connection: Any = Connection()
-    request, reply, failure = PendingRequest(connection, PRODUCE, 9, 1, 100, 0), Reply(), ValueError()
+    request, reply, failure = PendingRequest(connection, PRODUCE, 9, 1, 100, 0, 0.0), Reply(), ValueError()
     reply.deliver = request.replied
     if fails:
         reply.fail(failure)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from cairnmq.broker.memory_budget import Budget
@@ -23,14 +24,14 @@ class Desk:
         self, limits: Limits | None = None, *, requests: int = PLENTY, objects: int = PLENTY, responses: int = PLENTY
     ) -> None:
         self.requests, self.objects, self.responses = Budget(requests), Budget(objects), Budget(responses)
-        self.queue = ResponseQueue(Metrics(), self.responses)
+        self.queue = ResponseQueue(Metrics(time.perf_counter), self.responses)
         self.admission = Admission(limits or Limits(), self.requests, self.objects, self.responses)
 
     def ask(self, key: int, size: int = 100, objects: int = 0) -> Verdict:
         verdict = self.admission.admit(key, size, objects, self.queue)
         if verdict is Verdict.START:
             nobody: Any = None
-            self.queue.add(PendingRequest(nobody, key, 0, 0, size, objects))
+            self.queue.add(PendingRequest(nobody, key, 0, 0, size, objects, time.perf_counter()))
         return verdict
 
     def respond(self) -> None:

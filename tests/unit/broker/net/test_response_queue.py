@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -34,14 +35,14 @@ class Transport:
 
 class Desk:
     def __init__(self, bypass: int = NO_BYPASS) -> None:
-        self.metrics, self.memory, self.transport = Metrics(), Budget(1 << 30), Transport()
+        self.metrics, self.memory, self.transport = Metrics(time.perf_counter), Budget(1 << 30), Transport()
         self.metrics.request(METADATA)
         self.queue = ResponseQueue(self.metrics, self.memory)
         transport: Any = self.transport
         self.queue.open(transport, bypass)
 
     def start(self, correlation: int) -> PendingRequest:
-        request = PendingRequest(NOBODY, METADATA, 3, correlation, 100, 0)
+        request = PendingRequest(NOBODY, METADATA, 3, correlation, 100, 0, time.perf_counter())
         self.queue.add(request)
         return request
 

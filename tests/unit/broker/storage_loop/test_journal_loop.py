@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
+from cairnmq.broker.machine import MACHINE
 from cairnmq.broker.storage_loop.journal_loop import JournalLoop
 from cairnmq.codec.records import Record, build_batch
 from cairnmq.errors import Refusal
@@ -41,7 +43,9 @@ class Desk:
         self.queue = self.engine.queues[1]
         self.stops = 0
         self.now = NOW
-        self.loop = JournalLoop(self.path, lambda: self.now, lambda queues: None, lambda: None, self._stopped)
+        self.loop = JournalLoop(
+            self.path, replace(MACHINE, wall_ms=lambda: self.now), lambda queues: None, lambda: None, self._stopped
+        )
 
     def _stopped(self) -> None:
         self.stops += 1

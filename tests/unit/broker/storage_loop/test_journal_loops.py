@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
+from cairnmq.broker.machine import MACHINE
 from cairnmq.broker.storage_loop.journal_loops import JournalLoops
 from cairnmq.storage.engine import Engine
 from unit.broker.rig import scenario
@@ -11,7 +14,7 @@ from unit.storage.splitter_harness import Broker
 
 
 def loops_of(engine: Engine) -> JournalLoops:
-    return JournalLoops(engine, lambda: NOW, lambda queues: None, lambda: None, lambda: None)
+    return JournalLoops(engine, replace(MACHINE, wall_ms=lambda: NOW), lambda queues: None, lambda: None, lambda: None)
 
 
 class Observer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 
+from cairnmq.broker.machine import MACHINE
 from cairnmq.broker.storage_loop.journal_room import JournalRoom
 from cairnmq.broker.storage_loop.journal_threads import JournalThreads
 from unit.broker.rig import scenario, until
@@ -12,7 +13,7 @@ from unit.storage.replica_harness import Leading
 
 @scenario
 async def test_the_next_file_is_given_back_when_it_is_not_being_written_to() -> None:
-    leading, threads = Leading(segment_bytes=200), JournalThreads.own(0)
+    leading, threads = Leading(segment_bytes=200), JournalThreads.own(0, MACHINE.executor)
     journal, writing = leading.path.journal, True
     room = JournalRoom(journal, threads, lambda: writing)
     leading.put()
@@ -30,7 +31,7 @@ async def test_the_next_file_is_given_back_when_it_is_not_being_written_to() -> 
 
 @scenario
 async def test_only_a_full_disk_costs_the_reserve() -> None:
-    leading, threads = Leading(), JournalThreads.own(0)
+    leading, threads = Leading(), JournalThreads.own(0, MACHINE.executor)
     journal, disk = leading.path.journal, leading.disk
     journal.reserve.size = 1 << 20
     room = JournalRoom(journal, threads, lambda: False)

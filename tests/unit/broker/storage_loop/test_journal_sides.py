@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Collection
 from pathlib import Path
 
-from cairnmq.broker.clocks import steady_ms, wall_ms
+from cairnmq.broker.clocks import wall_ms
+from cairnmq.broker.machine import MACHINE
 from cairnmq.broker.storage_loop.splitter_messages import Proposals
 from cairnmq.broker.storage_loop.store import Store
 from cairnmq.errors import ErrorCode, Refusal
@@ -67,8 +68,7 @@ class Broker:
             data_dir=str(data),
             config=config,
             slots=Slots(3, 1, (4,)),
-            clock=wall_ms,
-            steady=steady_ms,
+            runtime=MACHINE,
         )
         self.store.observe(self)
         self.store.start()

@@ -7,7 +7,9 @@ import errno
 import threading
 
 import pytest
+from msgspec.structs import replace
 
+from cairnmq.broker.machine import MACHINE
 from cairnmq.broker.storage_loop.journal_loop import INLINE_BYTES_MAX
 from cairnmq.broker.storage_loop.journal_threads import JournalThreads
 from cairnmq.broker.storage_loop.replica_loop import ReplicaLoop
@@ -31,7 +33,11 @@ class Desk:
         self.shown: list[Queue] = []
         self.told: list[str] = []
         self.loop = ReplicaLoop(
-            self.machine.engine.paths[4], lambda: NOW, self.shown.extend, lambda: None, lambda: self.told.append("stop")
+            self.machine.engine.paths[4],
+            replace(MACHINE, wall_ms=lambda: NOW),
+            self.shown.extend,
+            lambda: None,
+            lambda: self.told.append("stop"),
         )
         self.loop.observer = self
 
@@ -241,7 +247,7 @@ def elected(desk: Desk, epoch: int) -> WritePath:
 async def test_a_note_that_nobody_waits_for_keeps_its_turn() -> None:
     """At a stop its task is cancelled, and the last notes are written at once."""
     desk = Desk()
-    desk.loop.threads = JournalThreads.shared()
+    desk.loop.threads = JournalThreads.shared(MACHINE.executor)
     begun, may_go, told = threading.Event(), threading.Event(), list[str]()
 
     def first() -> None:

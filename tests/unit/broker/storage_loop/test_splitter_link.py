@@ -16,6 +16,7 @@ import pytest
 import uvloop
 
 from cairnmq.broker.storage_loop import splitter_link
+from cairnmq.broker.storage_loop.splitter_child import start_splitter
 from cairnmq.broker.storage_loop.splitter_link import SplitterLink
 from cairnmq.broker.storage_loop.splitter_messages import Begin, Finished, Report, Trouble
 from cairnmq.errors import Corrupt
@@ -52,6 +53,11 @@ def locks(tmp_path: Path) -> Iterator[list[int]]:
         yield [file.fileno()]
 
 
+def starting(command: list[str]) -> Any:
+    """Starts this program in place of the splitter."""
+    return lambda lock_fds: start_splitter(lock_fds, command)
+
+
 def begin(resume: bool) -> Begin:
     return Begin("journals", "data", None, [0], {0: 0}, 1000, 1000, True, None, 0)
 
@@ -79,7 +85,7 @@ def test_a_splitter_that_ends_with_orders_unread_is_noticed(locks: list[int]) ->
         async def before_successor() -> None:
             succeeded.set()
 
-        link = SplitterLink(locks, begin, hear, before_successor, [sys.executable, "-c", HASTY])
+        link = SplitterLink(locks, begin, hear, before_successor, starting([sys.executable, "-c", HASTY]))
         link.start()
         assert link.pid is not None
         wait_for_its_end(link.pid)
@@ -112,7 +118,7 @@ async def test_whatever_is_in_the_way_of_a_successor_is_told_and_tried_again(
         raise BlockingIOError("no memory for a process")
 
     monkeypatch.setattr(splitter_link, "RESTART_SECONDS_MAX", 0.01)
-    link = SplitterLink(locks, begin, lambda report: None, before_successor, [sys.executable, "-c", STEADY])
+    link = SplitterLink(locks, begin, lambda report: None, before_successor, starting([sys.executable, "-c", STEADY]))
     link.start()
     first = link.pid
     assert first is not None
@@ -135,7 +141,7 @@ async def test_successors_that_end_before_they_begin_are_a_trouble(
 
     monkeypatch.setattr(splitter_link, "RESTART_SECONDS_MAX", 0.1)
     command = [sys.executable, "-c", HOPELESS]
-    link = SplitterLink(locks, begin, lambda report: None, before_successor, command)
+    link = SplitterLink(locks, begin, lambda report: None, before_successor, starting(command))
     link.start()
     await until(lambda: link.restarts == 1)
     assert not link.trouble, "its successor may do better"

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import get_args
 
+from cairnmq.broker.storage_loop.broker_link import BrokerLink, polled
 from cairnmq.broker.storage_loop.splitter_messages import (
     MESSAGES,
     Begin,
@@ -18,7 +19,7 @@ from cairnmq.broker.storage_loop.splitter_messages import (
     orders,
     pair,
 )
-from cairnmq.broker.storage_loop.splitter_process import SplitterProcess
+from cairnmq.broker.storage_loop.splitter_process import SplitterProcess, this_machine
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.queue.spec import QueueSpec
 from unit.broker.rig import open_rig
@@ -58,7 +59,8 @@ def test_the_page_has_the_same_table() -> None:
 
 
 def test_each_side_takes_all_of_its_messages() -> None:
-    process = SplitterProcess(pair()[0])
+    link = pair()[0]
+    process = SplitterProcess(BrokerLink(link, polled(link)), this_machine())
     assert set(process.actions) == set(get_args(Order)) - {Begin, Specs}, "the first one, and the response to Ask"
 
 

@@ -17,6 +17,7 @@ from msgspec import structs
 
 from cairnmq.broker.clocks import ExpiryClock
 from cairnmq.broker.storage_loop import splitter_process
+from cairnmq.broker.storage_loop.broker_link import BrokerLink, polled
 from cairnmq.broker.storage_loop.splitter_messages import (
     Advance,
     Begin,
@@ -42,7 +43,7 @@ from cairnmq.broker.storage_loop.splitter_messages import (
     pair,
 )
 from cairnmq.broker.storage_loop.splitter_messages import reports as decoded
-from cairnmq.broker.storage_loop.splitter_process import SplitterProcess
+from cairnmq.broker.storage_loop.splitter_process import SplitterProcess, this_machine
 from cairnmq.codec.records import Record, build_batch
 from cairnmq.settings.topic import LogConfig
 from cairnmq.storage.checkpoint.checkpoint import load_checkpoint
@@ -83,7 +84,9 @@ class Desk:
         self.open_broker()
         self.link, theirs = pair()
         self.inbox = Inbox()
-        self.process = SplitterProcess(theirs)
+        self.process = SplitterProcess(
+            BrokerLink(theirs, polled(theirs)), structs.replace(this_machine(), disk=RefusingDisk)
+        )
         self.specs = [SPEC, *more]
         self.process.broker.resolve = lambda queue_ids: self.specs  # type: ignore[method-assign]
         self.process.begin = Begin(self.journal_dir, self.data_dir, None, [0], {0: 0}, 60_000, 60_000, False, None)
@@ -113,6 +116,10 @@ class Desk:
         path.written(write)
         path.synced_to(path.sync())
 
+    def date(self, now_ms: int) -> None:
+        """Its wall clock stands there."""
+        self.process.machine = structs.replace(self.process.machine, wall_ms=lambda: now_ms)
+
     def finish(self) -> list[Report]:
         self.process.obey(Finish({0: self.engine.splittable(0)}))
         while self.process.work() is not None:
@@ -129,7 +136,6 @@ class Desk:
 
 @pytest.fixture
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
-    monkeypatch.setattr(splitter_process, "RealDisk", RefusingDisk)
     monkeypatch.setattr(RefusingDisk, "refuses", False)
     return Desk(tmp_path)
 
@@ -139,14 +145,14 @@ def test_memory_is_given_back_after_the_start_and_when_it_was_calm_for_a_while(
 ) -> None:
     trims: list[int] = []
     monkeypatch.setattr(splitter_process, "trim_heap", lambda: trims.append(1))
-    now = time.monotonic()
+    now = time.perf_counter()
     desk.process.step(now)
     desk.process.step(now + 60)
     assert len(trims) == 1
     desk.put()
     desk.process.limits[0] = desk.engine.splittable(0)
     desk.process.round()
-    while desk.process.step(now := time.monotonic()) == 0.0:
+    while desk.process.step(now := time.perf_counter()) == 0.0:
         pass
     assert len(trims) == 1, "between one round and the next"
     desk.process.step(now + splitter_process.REST_SECONDS + 1)
@@ -155,7 +161,7 @@ def test_memory_is_given_back_after_the_start_and_when_it_was_calm_for_a_while(
 
 def test_a_paused_splitter_rests_when_retention_is_due(desk: Desk) -> None:
     """It used a whole CPU until splitting went on."""
-    process, now = desk.process, time.monotonic()
+    process, now = desk.process, time.perf_counter()
     process.paused, process.next_retention = True, now - 1
     assert max(process.step(now) or 0.0 for _ in range(5)) > 1.0
 
@@ -166,9 +172,9 @@ def test_silent_producers_are_forgotten_after_the_time_that_was_told_last(desk: 
     assert desk.process.open_splitter(None).producer_expiration_ms == 5000, "also by one that begins again"
 
 
-def test_a_clock_that_steps_forward_forgets_no_producers(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(splitter_process, "now_ms", lambda: NOW)
-    desk.process.expiry_clock = ExpiryClock(lambda: splitter_process.now_ms(), lambda: NOW, lambda: 86_400_000)
+def test_a_clock_that_steps_forward_forgets_no_producers(desk: Desk) -> None:
+    desk.date(NOW)
+    desk.process.expiry_clock = ExpiryClock(lambda: desk.process.machine.wall_ms(), lambda: NOW, lambda: 86_400_000)
     data = build_batch(
         [Record(offset=0, timestamp=NOW, key=None, value=b"value")], producer_id=8, producer_epoch=0, base_sequence=0
     )
@@ -176,7 +182,7 @@ def test_a_clock_that_steps_forward_forgets_no_producers(desk: Desk, monkeypatch
     desk.put()
     desk.process.limits[0] = desk.engine.splittable(0)
     desk.process.round()
-    monkeypatch.setattr(splitter_process, "now_ms", lambda: NOW + 30 * 86_400_000)
+    desk.date(NOW + 30 * 86_400_000)
     desk.process.checkpoint()
     assert [row.producer_id for row in load_checkpoint(RealDisk(desk.data_dir)).queues[1].producers] == [8]
 
@@ -222,13 +228,13 @@ def test_after_a_failed_sync_it_and_its_successors_refuse_until_the_broker_is_ba
     assert load_checkpoint(RealDisk(desk.data_dir)).queues[1].end == 2
 
 
-def test_a_disk_that_fails_at_its_start_is_a_line_in_the_log(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_fails_at_its_start_is_a_line_in_the_log(desk: Desk) -> None:
     """Found by chaos: it was a traceback. A successor starts anyway."""
 
     def fail(root: str) -> RealDisk:
         raise OSError(errno.EIO, "no")
 
-    monkeypatch.setattr(splitter_process, "RealDisk", fail)
+    desk.process.machine = structs.replace(desk.process.machine, disk=fail)
     desk.process.broker.waiting.append(desk.process.begin)
     with pytest.raises(SystemExit, match="splitter cannot start: the disk failed"):
         desk.process.run()
@@ -367,7 +373,7 @@ def test_retention_of_others_goes_on_where_a_closed_segment_cannot_be_read(
     unreadable(monkeypatch, f"t-0/{0:020}.{what}")
     desk.reports()
     desk.process.next_retention = 0.0
-    desk.process.maybe_propose(time.monotonic())
+    desk.process.maybe_propose(time.perf_counter())
     [proposals] = [report for report in desk.reports() if isinstance(report, Proposals)]
     assert AGING.queue_id in [start.queue_id for start in proposals.starts]
     found = [place.file for _, place in desk.process.splitter.damages]
@@ -441,12 +447,12 @@ def test_what_is_proven_of_old_segments_is_acted_on_soon(desk: Desk, monkeypatch
     desk.process.round()
     desk.process.checkpoint()
     monkeypatch.setattr(maintenance, "LOOK_BYTES", 0)
-    monkeypatch.setattr(splitter_process, "now_ms", lambda: NOW + 1000)
+    desk.date(NOW + 1000)
     sent: list[Report] = []
     monkeypatch.setattr(desk.process.broker, "send", sent.append)
-    started = desk.process.next_retention = time.monotonic()
-    while desk.process.next_retention < started + 30 and time.monotonic() < started + 20:
-        desk.process.step(time.monotonic())
+    started = desk.process.next_retention = time.perf_counter()
+    while desk.process.next_retention < started + 30 and time.perf_counter() < started + 20:
+        desk.process.step(time.perf_counter())
     assert desk.process.next_retention > started + 30, "then it is calm again"
     starts = [start for report in sent if isinstance(report, Proposals) for start in report.starts]
     assert starts and {start.queue_id for start in starts} == {AGING.queue_id}
@@ -543,7 +549,7 @@ def test_its_socket_may_have_any_number() -> None:
     ours, theirs = pair()
     with ours, theirs, limited_files(2048):
         with socket.socket(fileno=fcntl.fcntl(theirs, fcntl.F_DUPFD_CLOEXEC, 1024)) as far:
-            process = SplitterProcess(far)
+            process = SplitterProcess(BrokerLink(far, polled(far)), this_machine())
             process.broker.receive(0.0)
             assert not process.broker.waiting
             ours.sendall(framed(Seen(7)))
@@ -578,16 +584,16 @@ def test_a_deleted_topic_soon_frees_its_packs(desk: Desk) -> None:
     """Not only when retention looks the next time."""
     process = desk.process
     process.begin = structs.replace(process.begin, checkpoint_ms=1)
-    process.next_retention = time.monotonic() + 1000
+    process.next_retention = time.perf_counter() + 1000
     desk.specs = [PACKED]
     desk.put()
     process.limits = {0: desk.engine.splittable(0)}
     packs = Path(desk.data_dir) / PACKS
 
     def work(until: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 120
+        deadline = time.perf_counter() + 120
         while not until():
-            assert time.monotonic() < deadline
+            assert time.perf_counter() < deadline
             pause = process.work()
             assert pause is not None
             time.sleep(min(pause, 0.01))
@@ -599,13 +605,13 @@ def test_a_deleted_topic_soon_frees_its_packs(desk: Desk) -> None:
     desk.specs = []
     process.obey(Drop([(PACKED.queue_id, PACKED.directory)]))
     work(lambda: not any(packs.glob("*.pack")))
-    assert process.next_retention > time.monotonic() + 10, "and then it rests again"
+    assert process.next_retention > time.perf_counter() + 10, "and then it rests again"
 
 
 def test_a_merge_that_ended_soon_counts(desk: Desk) -> None:
     """Also while nothing else happens: the next merge waits for its checkpoint."""
     process = desk.process
-    process.next_retention = time.monotonic() + 1000
+    process.next_retention = time.perf_counter() + 1000
     desk.specs = [PACKED]
     for _ in range(FANOUT):
         desk.put()
@@ -634,14 +640,14 @@ def test_a_queue_that_cannot_be_compacted_holds_up_no_other(desk: Desk, monkeypa
         raise RuntimeError("a defect")
 
     monkeypatch.setattr(Sieve, "strain", fail)
-    deadline, seen = time.monotonic() + 120, list[Report]()
+    deadline, seen = time.perf_counter() + 120, list[Report]()
     while not any(isinstance(report, Damaged) for report in seen):
-        assert time.monotonic() < deadline
+        assert time.perf_counter() < deadline
         process.work()
         seen += desk.reports()
     process.next_retention = 0.0
     while not any(isinstance(report, Proposals) for report in seen):
-        assert time.monotonic() < deadline
+        assert time.perf_counter() < deadline
         process.work()
         seen += desk.reports()
     assert [report.what for report in seen if isinstance(report, Damaged)] == [
