@@ -26,7 +26,11 @@ from cairnmq.types import Counters
 PORT = 9092
 CONNECTIONS_MAX = 100
 DRAIN_SECONDS = 5.0
-SETTINGS = {"cairn.journal.segment.bytes": str(1 << 20), "cairn.reserve.bytes": str(1 << 16)}
+SETTINGS = {
+    "cairn.checkpoint.interval.ms": "2000",
+    "cairn.journal.segment.bytes": str(1 << 20),
+    "cairn.reserve.bytes": str(1 << 16),
+}
 
 
 class SimBroker:

@@ -10,9 +10,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
+from contextvars import Context
 from random import Random
 from selectors import EVENT_READ, EVENT_WRITE, BaseSelector, SelectorKey
 from typing import Any, Protocol
+
+from cairnmq.testing.brokers.sim_process import PROCESS, Marked, SimProcess
+from cairnmq.testing.brokers.sim_thread import SimThread
 
 TURN_SECONDS_MAX = 0.0002
 _RESOLUTION = 1e-9  # of the loop's clock: timers that are due at the same time are due in one turn
@@ -32,6 +36,9 @@ class Waitable(Protocol):
 
     @property
     def is_writable(self) -> bool: ...
+
+    @property
+    def process(self) -> SimProcess | None: ...
 
 
 class SimSelector(BaseSelector):
@@ -73,7 +80,7 @@ class SimSelector(BaseSelector):
 
     def _ready(self, key: SelectorKey) -> int:
         found = self.sockets.get(key.fd)
-        if found is None:
+        if found is None or (found.process is not None and found.process.is_paused):
             return 0
         readable = EVENT_READ if key.events & EVENT_READ and found.is_readable else 0
         return readable | (EVENT_WRITE if key.events & EVENT_WRITE and found.is_writable else 0)
@@ -90,14 +97,18 @@ class SimLoop(asyncio.SelectorEventLoop):
         self.selector = SimSelector(random)
         super().__init__(self.selector)
         self._clock_resolution = _RESOLUTION
-        self._threads = SimExecutor(self, "asyncio", 8)
+        self._threads: dict[SimProcess | None, SimExecutor] = {}  # asyncio's own, of each process
+        self.set_task_factory(_make_task)
 
     def time(self) -> float:
         return self.selector.now
 
     def run_in_executor(self, executor: Executor | None, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
         """A simulated one, or asyncio's default."""
-        pool = self._threads if executor is None else executor
+        process = PROCESS.get()
+        if process not in self._threads:
+            self._threads[process] = SimExecutor(self, "asyncio", 8, may_wait=True)
+        pool = self._threads[process] if executor is None else executor
         assert isinstance(pool, SimExecutor), f"{pool!r} has real threads"
         return pool.begin(func, args)
 
@@ -105,9 +116,42 @@ class SimLoop(asyncio.SelectorEventLoop):
         """There are no threads, but the loop's own pipe is not to be written to."""
         return self.call_soon(callback, *args, **context)
 
+    def call_soon(self, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> asyncio.Handle:  # type: ignore[override]
+        process = PROCESS.get() if context is None else context.get(PROCESS)
+        if process is None:
+            return super().call_soon(callback, *args, context=context)
+        marked = Marked(process, callback, args)
+        marked.handle = super().call_soon(marked, context=context)
+        return marked.handle
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        process = PROCESS.get() if context is None else context.get(PROCESS)
+        if process is None:
+            return super().call_at(when, callback, *args, context=context)
+        marked = Marked(process, callback, args)
+        marked.handle = timer = super().call_at(when, marked, context=context)
+        return timer
+
+    def resume(self, process: SimProcess) -> None:
+        """What was due while it was paused is done first."""
+        for handle in process.resume():
+            if not handle.cancelled():
+                self._ready.append(handle)  # type: ignore[attr-defined]
+
     def delay(self) -> float:
         """How long something takes that another thread or machine does: mostly little, sometimes long."""
         return self.random.expovariate(1 / 0.0005) if self.random.random() < 0.98 else self.random.uniform(0.005, 0.05)
+
+
+def _make_task(loop: Any, work: Any, context: Context | None = None) -> asyncio.Task[Any]:
+    """Its process knows it."""
+    task: asyncio.Task[Any] = asyncio.Task(work, loop=loop, context=context)
+    process = PROCESS.get() if context is None else context.get(PROCESS)
+    if process is not None:
+        process.tasks.add(task)
+    return task
 
 
 class _Job:
@@ -140,10 +184,12 @@ class _Job:
 
 
 class SimExecutor(Executor):
-    """So many threads of a name. Calls of one thread keep their order, others may overtake each other."""
+    """So many threads of a name. Calls of one thread keep their order, others may overtake each other. `may_wait`: they
+    may sleep, and everybody else goes on meanwhile."""
 
-    def __init__(self, loop: SimLoop, name: str, threads: int) -> None:
+    def __init__(self, loop: SimLoop, name: str, threads: int, *, may_wait: bool = False) -> None:
         self.name = name
+        self._may_wait = may_wait
         self._loop = loop
         self._free = threads
         self._jobs: deque[_Job] = deque()
@@ -175,20 +221,29 @@ class SimExecutor(Executor):
             self._loop.call_later(self._loop.delay(), self._perform, self._taken[-1])
 
     def _perform(self, job: _Job) -> None:
-        if not job.is_begun:
-            self._taken.remove(job)
-            self._finish(job)
+        if job.is_begun:
+            return  # by `shutdown`
+        self._taken.remove(job)
+        if self._may_wait:
+            thread = SimThread(
+                job.perform,
+                lambda seconds: self._loop.call_later(seconds, thread.go_on),
+                lambda outcome, _: self._performed(job, outcome),
+            )
+            thread.go_on()
+        else:
+            self._performed(job, job.perform())
+
+    def _performed(self, job: _Job, outcome: tuple[Any, BaseException | None]) -> None:
+        self._loop.call_soon(job.report, *outcome)
         self._free += 1
         self._next()
-
-    def _finish(self, job: _Job) -> None:
-        self._loop.call_soon(job.report, *job.perform())
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """What waits for a thread is done before this returns, as by threads that are joined."""
         assert wait or not self._jobs, "nobody drops work"
         self._is_shut = True
         for job in [*self._taken, *self._jobs]:
-            self._finish(job)
+            self._loop.call_soon(job.report, *job.perform())
         self._taken.clear()
         self._jobs.clear()

@@ -12,6 +12,7 @@ from cairnmq.broker.storage_loop.splitter_process import SplitterMachine
 from cairnmq.testing.brokers.sim_loop import SimExecutor, SimLoop
 from cairnmq.testing.brokers.sim_socket import SimNetwork
 from cairnmq.testing.brokers.sim_splitter import SimSplitter
+from cairnmq.testing.brokers.sim_thread import sleep
 from cairnmq.testing.sim_disk import SimDisk
 
 DATE_MS = 1_795_000_000_000  # of the world's beginning
@@ -45,6 +46,12 @@ class SimMachine:
             connect=self._connect,
         )
 
+    def lose(self, random: Random, *, power: bool) -> None:
+        """What the next process finds on the disks, after a kill or a power loss."""
+        for name in ("journal_disk", "data_disk"):
+            disk: SimDisk = getattr(self, name)
+            setattr(self, name, disk.crash(random) if power else disk.kill(random))
+
     def wall_ms(self) -> int:
         return DATE_MS + self.steady_ms()
 
@@ -52,10 +59,10 @@ class SimMachine:
         return int(self.loop.time() * 1000)
 
     def _clocks(self) -> dict[str, Any]:
-        return {"wall_ms": self.wall_ms, "steady_ms": self.steady_ms, "seconds": self.loop.time, "sleep": _cannot_wait}
+        return {"wall_ms": self.wall_ms, "steady_ms": self.steady_ms, "seconds": self.loop.time, "sleep": sleep}
 
     def _executor(self, name: str, threads: int) -> Executor:
-        return SimExecutor(self.loop, name, threads)
+        return SimExecutor(self.loop, name, threads, may_wait=name == "metadata")
 
     def _start_splitter(self, lock_fds: Sequence[int]) -> tuple[Any, Any]:
         machine = SplitterMachine(
@@ -71,7 +78,3 @@ class SimMachine:
 
     async def _connect(self, host: str, port: int) -> Any:
         return await self.network.connect(host, port, (self.name, 0))
-
-
-def _cannot_wait(seconds: float) -> None:
-    raise AssertionError("a thread that sleeps would stop the world")

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 
 from cairnmq.testing.brokers.sim_loop import SimLoop
+from cairnmq.testing.brokers.sim_process import PROCESS, SimProcess
 from cairnmq.types import Buffer
 
 BUFFER_BYTES = 256 << 10  # that one direction holds: sent and not read
@@ -41,6 +42,20 @@ class SimSocket:
         self._last_arrival = 0.0  # of what was sent from here
         self.is_closed = False
         self.is_listening = False
+        self.process: SimProcess | None = None
+        self.belongs_to(PROCESS.get())
+
+    def belongs_to(self, process: SimProcess | None) -> None:
+        """It is closed with it, and hears nothing while it is paused."""
+        if self.process is not None:
+            self.process.belongings.pop(self, None)
+        self.process = process
+        if process is not None:
+            process.belongings[self] = None
+
+    def end(self) -> None:
+        """Its process has."""
+        self.close()
 
     # ------------------------------------------------------------------------------------------- as asyncio sees it
 
@@ -124,6 +139,7 @@ class SimSocket:
             return
         self.is_closed = True
         self._network.remove(self._number)
+        self.belongs_to(None)
         for arrived in self._arrived:
             arrived.close()
         if self._peer is not None and not self._peer.is_closed:
@@ -207,6 +223,7 @@ class SimNetwork:
         if found is None or found.is_closed or not found.is_listening:
             raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
         near, far = SimSocket.pair(self, own, (host, port))
+        far.belongs_to(found.process)
         found.connected(far)
         await asyncio.sleep(self.loop.delay())
         return near

@@ -1,28 +1,37 @@
-"""The splitter process of a simulated broker: its real main loop, which waits inside its calls.
-
-So it has a thread, but only one of loop and splitter runs at any time: it is given its turn when something has arrived
-or its wait is over, and the loop goes on when it waits again.
-"""
+"""The splitter process of a simulated broker: its real main loop, which waits inside its calls, on a `SimThread`."""
 
 from __future__ import annotations
 
 import itertools
-import threading
+from collections.abc import Callable
+from typing import Any
 
 from cairnmq.broker.storage_loop.broker_link import BrokerGone, BrokerLink
+from cairnmq.broker.storage_loop.splitter_messages import Report
 from cairnmq.broker.storage_loop.splitter_process import SplitterMachine, SplitterProcess
+from cairnmq.testing.brokers.sim_process import PROCESS
 from cairnmq.testing.brokers.sim_socket import SimNetwork, SimSocket
+from cairnmq.testing.brokers.sim_thread import Killed, SimThread, current
+from cairnmq.testing.sim_disk import SimDisk
 
 _KILLED = -9
 _pids = itertools.count(100_000)
 
 
-class _Killed(BaseException):
-    """Ends the thread, wherever it waits."""
+class _Link(BrokerLink):
+    """`step` is told of each report before it is sent."""
+
+    def __init__(self, link: Any, is_readable: Callable[[float], bool], step: Callable[[], None]) -> None:
+        super().__init__(link, is_readable)
+        self._step = step
+
+    def send(self, report: Report) -> None:
+        self._step()
+        super().send(report)
 
 
 class SimSplitter:
-    """One process. `link` is the broker's end of the socket."""
+    """One process. `link` is the broker's end of the socket. It dies with the broker."""
 
     def __init__(self, network: SimNetwork, name: str, machine: SplitterMachine) -> None:
         self.pid = next(_pids)
@@ -31,14 +40,14 @@ class SimSplitter:
         self._loop = network.loop
         self._machine = machine
         self._code: int | None = None
-        self._wait = 0.0
-        self._is_killed = False
-        self._turn, self._rest = threading.Semaphore(0), threading.Semaphore(0)
+        self._steps_left = 0  # 0: nothing strikes it
+        self._thread = SimThread(self._work, self._waits, self._ended)
         self._timer = self._loop.call_later(self._loop.delay(), self._go_on)
-        self._thread = threading.Thread(target=self._run, name="sim-splitter", daemon=True)
-        self._thread.start()
+        self._broker = PROCESS.get()
+        if self._broker is not None:
+            self._broker.belongings[self] = None
 
-    # -------------------------------------------------------------------------------------------- as the broker sees it
+    # ------------------------------------------------------------------------------------------- as the broker sees it
 
     def poll(self) -> int | None:
         return self._code
@@ -49,48 +58,62 @@ class SimSplitter:
 
     def kill(self) -> None:
         if self._code is None:
-            self._is_killed = True
-            self._go_on()
+            self._rest()
+            self._thread.kill()
 
-    # ---------------------------------------------------------------------------------------------------- on its thread
+    def end(self) -> None:
+        """Its broker has."""
+        self.kill()
 
-    def _run(self) -> None:
-        self._turn.acquire()
-        code = 0
-        try:
-            if not self._is_killed:
-                SplitterProcess(BrokerLink(self._own, self._is_readable), self._machine).run()  # type: ignore[arg-type]
-        except _Killed:
-            code = _KILLED
-        except (BrokerGone, SystemExit):
-            code = 1
-        except BaseException as error:  # noqa: BLE001 - told when the world is judged
-            self.failure, code = error, 1
-        self._code = code
-        self._rest.release()
+    def die_within(self, disk: SimDisk, steps: int) -> None:
+        """After so many operations of its disk and reports more: in the middle of one, or before one is sent."""
+        self._steps_left = steps
+        before = disk.observe
+
+        def strike(disk: SimDisk) -> None:
+            if before is not None:
+                before(disk)
+            if current() is self._thread:
+                self._step()
+
+        disk.observe = strike
+
+    def _step(self) -> None:
+        self._steps_left -= 1
+        if self._steps_left == 0:
+            raise Killed
+
+    # --------------------------------------------------------------------------------------------------- on its thread
+
+    def _work(self) -> None:
+        link: Any = self._own
+        SplitterProcess(_Link(link, self._is_readable, self._step), self._machine).run()
 
     def _is_readable(self, seconds: float) -> bool:
-        self._wait = seconds
-        self._rest.release()
-        self._turn.acquire()
-        if self._is_killed:
-            raise _Killed
+        self._thread.wait(seconds)
         return self._own.is_readable
 
-    # -------------------------------------------------------------------------------------------------- on the loop's
+    # --------------------------------------------------------------------------------------------------- on the loop's
 
-    def _go_on(self) -> None:
-        """Until it waits again, or has ended."""
-        self._timer.cancel()
-        self._loop.remove_reader(self._own)
-        self._turn.release()
-        self._rest.acquire()
-        if self._code is not None:
-            self._thread.join()
-            self._own.close()
-            return
-        if self._wait <= 0 or self._own.is_readable:
+    def _waits(self, seconds: float) -> None:
+        if seconds <= 0 or self._own.is_readable:
             self._timer = self._loop.call_later(self._loop.delay(), self._go_on)
         else:
-            self._timer = self._loop.call_later(self._wait, self._go_on)
+            self._timer = self._loop.call_later(seconds, self._go_on)
             self._loop.add_reader(self._own, self._go_on)
+
+    def _go_on(self) -> None:
+        self._rest()
+        self._thread.go_on()
+
+    def _rest(self) -> None:
+        self._timer.cancel()
+        self._loop.remove_reader(self._own)
+
+    def _ended(self, _: object, error: BaseException | None) -> None:
+        self._code = 0 if error is None else _KILLED if isinstance(error, Killed) else 1
+        if error is not None and not isinstance(error, Killed | BrokerGone | SystemExit):
+            self.failure = error
+        self._own.close()
+        if self._broker is not None:
+            self._broker.belongings.pop(self, None)
