@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import NewTopic
 
 from broker_process import wait_until
@@ -178,7 +178,7 @@ class CutWorld:
     def _read(self, places: Sequence[Place]) -> dict[Place, list[Got]]:
         """From the start to the end, which may move on meanwhile."""
         logs: dict[Place, list[Got]] = {place: [] for place in places}
-        ends = self._ends(places)
+        ends = ends_of(self.client.consumer, places)
         consumer = self.client.consumer(**{"fetch.wait.max.ms": 50, "fetch.error.backoff.ms": 50})
         try:
             consumer.assign([TopicPartition(*place, 0) for place in places])
@@ -192,26 +192,6 @@ class CutWorld:
         finally:
             consumer.close()
         return logs
-
-    def _ends(self, places: Sequence[Place]) -> dict[Place, int]:
-        """A client that was not told is replaced: what it believes of leaders must not outlive what they are."""
-        ends: dict[Place, int] = {}
-        consumer = self.client.consumer()
-        try:
-            for place in places:
-                deadline = time.monotonic() + GOES_ON_SECONDS
-                while place not in ends:
-                    try:
-                        ends[place] = int(consumer.get_watermark_offsets(TopicPartition(*place), ASK_SECONDS)[1])
-                    except KafkaException as problem:  # a preferred leader may just be on its way back
-                        if time.monotonic() > deadline:
-                            why = f"the end of {place} was not told for {GOES_ON_SECONDS:g} s: {problem}"
-                            raise Broken(why) from problem
-                        consumer.close()
-                        consumer = self.client.consumer()
-        finally:
-            consumer.close()
-        return ends
 
     def _look_further(self, ends: dict[Place, int]) -> None:
         """A reader whose partitions lost nothing comes to the end by itself."""
@@ -264,3 +244,25 @@ class CutWorld:
             load.abandon()
         if self.onlooker is not None:
             self.onlooker.finish()
+
+
+def ends_of(make: Callable[[], Consumer], places: Sequence[Place]) -> dict[Place, int]:
+    """A client that was not told is replaced by another one. For a topic that it neither reads nor writes, librdkafka
+    keeps what it has heard of leaders, also that a partition had none, and asks nobody again for minutes."""
+    ends: dict[Place, int] = {}
+    consumer = make()
+    try:
+        for place in places:
+            deadline = time.monotonic() + GOES_ON_SECONDS
+            while place not in ends:
+                try:
+                    ends[place] = int(consumer.get_watermark_offsets(TopicPartition(*place), ASK_SECONDS)[1])
+                except KafkaException as problem:  # a preferred leader may just be on its way back
+                    if time.monotonic() > deadline:
+                        why = f"the end of {place} was not told for {GOES_ON_SECONDS:g} s: {problem}"
+                        raise Broken(why) from problem
+                    consumer.close()
+                    consumer = make()
+    finally:
+        consumer.close()
+    return ends
