@@ -41,6 +41,7 @@ from cairnmq.storage.files.format import (
 )
 from cairnmq.storage.install.install_files import install_directory, remove_install, rows_name
 from cairnmq.storage.packs.pack import PackWriter
+from cairnmq.storage.queue.state import QueueState
 from cairnmq.types import Buffer
 
 PACK_BYTES = 256 << 20
@@ -124,9 +125,12 @@ class StagedInstall:
     def end_queue(self, queue_id: int, log_start: int, aborted: Sequence[Aborted]) -> None:
         """All of it is there. `log_start`: as the leader has it now. `aborted`: its aborted transactions."""
         row = self.image.queues[queue_id]
-        start = min(max(row.log_start, log_start), row.end)
-        rows = tuple(one for one in aborted if start <= one.last < row.end)
-        self.image.queues[queue_id] = replace(row, log_start=start, aborted=rows)
+        state = QueueState.from_row(row)
+        state.move_start(min(log_start, row.end))  # as it does when the journal tells it: epochs begin later too
+        rows = tuple(one for one in aborted if state.log_start <= one.last < row.end)
+        self.image.queues[queue_id] = replace(
+            row, log_start=state.log_start, epochs=tuple(state.epochs), aborted=rows
+        )
 
     def drop_queue(self, queue_id: int) -> None:
         """It was deleted meanwhile."""
