@@ -1,4 +1,4 @@
-"""Installs on real storage under one seed: a leader lives on, with compaction, transactions and retention, while another
+"""Installs on real storage under one seed: a leader lives on, with compaction, transactions, retention, while another
 machine takes its journal over, loses power, and begins again. What it has then must be what the leader has.
 """
 
@@ -22,8 +22,8 @@ from cairnmq.codec.records import Record, build_batch, decode_batch
 from cairnmq.errors import Refusal
 from cairnmq.replication.records import Member
 from cairnmq.settings.topic import LogConfig
-from cairnmq.storage.batches.markers import Marker
 from cairnmq.storage.batches.batch_run import NotCached
+from cairnmq.storage.batches.markers import Marker
 from cairnmq.storage.checkpoint.split_report import Published, Round
 from cairnmq.storage.files.format import ProducerRow
 from cairnmq.storage.install.install_files import read_install
