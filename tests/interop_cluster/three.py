@@ -8,10 +8,21 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from broker_process import Broker, fixed_port
+from broker_process import Broker, fixed_port, wait_until
+from cairnmq.wire.messages import MetadataRequest, MetadataResponse
+from damage.wire_client import WireClient
 
 REPLICAS = 3
 SETTINGS = {"default.replication.factor": str(REPLICAS), "offsets.topic.replication.factor": str(REPLICAS)}
+
+LEADERS_SECONDS = 120.0  # only a failure uses it up
+
+
+def has_leaders(broker: Broker) -> bool:
+    """As one broker has them at its start."""
+    with WireClient(f"127.0.0.1:{broker.port}") as client:
+        told = client.ask(MetadataRequest(topics=None, allow_auto_topic_creation=False), MetadataResponse)
+    return all(row.leader_id >= 0 for topic in told.topics for row in topic.partitions)
 
 
 class ThreeBrokers:
@@ -46,6 +57,8 @@ class ThreeBrokers:
             broker.launch()
         for broker in self:
             broker.wait_ready()
+        for broker in self:
+            wait_until(lambda broker=broker: has_leaders(broker), LEADERS_SECONDS, "leaders of all partitions")  # type: ignore[misc]
         return self
 
     def stop(self) -> int:

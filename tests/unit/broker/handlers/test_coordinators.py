@@ -22,6 +22,7 @@ from unit.broker.rig import Rig, batch, open_rig, scenario
 KEY = 10
 OTHER = Place(2, "there", 9093)
 LISTS = (16, 66)
+HEARTBEAT = 12
 REFUSED = "transactions are not served by a cluster of several brokers yet"
 
 
@@ -94,10 +95,12 @@ async def test_what_is_answered_instead(key: int, leader: Place | None, code: in
     async with open_rig(tmp_path) as rig:
         await rig.create("t")
         lose(rig, 0, leader)
+        # Kafka answers heartbeats blindly while a group is loaded; aiokafka's consumer would end.
+        expected = set() if (key, code) == (HEARTBEAT, 14) else {code}
         low, high = SERVED[key]
         for version in range(max(low, 0), high + 1):
             answer = await rig.ask(key, version, for_version(questions(key), key, version))
-            assert set(codes_in(msgspec.to_builtins(answer))) - {0} == {code}, (version, answer)
+            assert set(codes_in(msgspec.to_builtins(answer))) - {0} == expected, (version, answer)
 
 
 @pytest.mark.parametrize("key", LISTS)
