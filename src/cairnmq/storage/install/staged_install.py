@@ -128,9 +128,7 @@ class StagedInstall:
         state = QueueState.from_row(row)
         state.move_start(min(log_start, row.end))  # as it does when the journal tells it: epochs begin later too
         rows = tuple(one for one in aborted if state.log_start <= one.last < row.end)
-        self.image.queues[queue_id] = replace(
-            row, log_start=state.log_start, epochs=tuple(state.epochs), aborted=rows
-        )
+        self.image.queues[queue_id] = replace(row, log_start=state.log_start, epochs=tuple(state.epochs), aborted=rows)
 
     def drop_queue(self, queue_id: int) -> None:
         """It was deleted meanwhile."""
