@@ -14,10 +14,9 @@ _DEFAULTS = ServeOptions()
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    defaults = _DEFAULTS
     parser.description = "Runs a broker, alone or as one of a cluster, until Ctrl-C or SIGTERM."
     parser.argument_default = argparse.SUPPRESS  # a flag that was not given leaves no trace, so settings may fill it
-    parser.add_argument("--data", metavar="DIR", help=f"data directory (default {defaults.data})")
+    parser.add_argument("--data", metavar="DIR", help=f"data directory (default {_DEFAULTS.data})")
     parser.add_argument(
         "--journal-dir", metavar="DIR", help="directory for journals; a dedicated disk is best (default DIR/journal)"
     )
@@ -25,7 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--listen",
         type=_address,
         metavar="HOST:PORT",
-        help=f"address for Kafka clients (default {defaults.listen}; port 0: any free one)",
+        help=f"address for Kafka clients (default {_DEFAULTS.listen}; port 0: any free one)",
     )
     parser.add_argument(
         "--advertise",
@@ -35,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     http = parser.add_mutually_exclusive_group()
     http.add_argument(
-        "--http", type=_address, metavar="HOST:PORT", help=f"status page, health, metrics (default {defaults.http})"
+        "--http", type=_address, metavar="HOST:PORT", help=f"status page, health, metrics (default {_DEFAULTS.http})"
     )
     http.add_argument("--no-http", dest="http", action="store_const", const=None, help="do not serve the status page")
     parser.add_argument(

@@ -249,15 +249,7 @@ def _problems(
 ) -> Iterable[str]:
     view = newest.view
     yield from _without_leader(view, journals)
-    for broker in sorted({*view.brokers, *silent}):
-        state = _state(view, broker, silent)
-        if state == DOWN and _hosts(view, broker):
-            yield f"broker {broker} is down"
-        elif state == SILENT:
-            yield f"broker {broker} does not answer: {silent[broker]}"
-    for broker, registered in sorted(view.brokers.items()):
-        if registered.damaged:
-            yield from _lost_bytes(view, broker, registered.damaged)
+    yield from _away_or_damaged(view, silent)
     if newest.controller not in view.live:
         yield "the cluster has no controller: leaders that die are not replaced until one is elected"
     for broker, one in sorted(told.items()):
@@ -273,6 +265,18 @@ def _problems(
         yield f"{names('journal', waiting)}: the new leader waits for replicas that are in sync"
     yield from _slowed(journals)
     yield from _out_of_sync(journals, {(broker, number) for broker, one in told.items() for number in one.stopped})
+
+
+def _away_or_damaged(view: ClusterView, silent: Mapping[int, str]) -> Iterable[str]:
+    for broker in sorted({*view.brokers, *silent}):
+        state = _state(view, broker, silent)
+        if state == DOWN and _hosts(view, broker):
+            yield f"broker {broker} is down"
+        elif state == SILENT:
+            yield f"broker {broker} does not answer: {silent[broker]}"
+    for broker, registered in sorted(view.brokers.items()):
+        if registered.damaged:
+            yield from _lost_bytes(view, broker, registered.damaged)
 
 
 def _lost_bytes(view: ClusterView, broker: int, damaged: Iterable[int]) -> Iterable[str]:

@@ -210,13 +210,7 @@ class Engine:
         found.begin(tell)
         found.cut_damaged(notes, uncut, member.broker_epoch)
         found.cut_queues_short()
-        segment_bytes = config.segment_bytes
-        paths: dict[int, JournalRole] = {
-            number: followed(
-                journal_disk, reader, scan, member=member, seed=seed, segment_bytes=segment_bytes, note=notes[number]
-            )
-            for number, (scan, reader) in found.journals.items()
-        }
+        paths = _followed(journal_disk, found, notes, member=member, seed=seed, segment_bytes=config.segment_bytes)
         found.done()
         hosting = Hosting(
             journal_disk,
@@ -227,7 +221,7 @@ class Engine:
             member=member,
             next_queue=next_queue,
             seed=seed,
-            segment_bytes=segment_bytes,
+            segment_bytes=config.segment_bytes,
             installed=installed,
         )
         epoch = member.broker_epoch
@@ -437,6 +431,22 @@ class Engine:
         """None: nobody knows, since the journal is damaged where that epoch went on."""
         found = queue.state.epoch_end(epoch, self.epochs.get(queue.journal, 0), queue.end)
         return None if queue.cut_short and found[1] in (-1, queue.end) else found
+
+
+def _followed(
+    disk: Disk,
+    found: FoundStorage,
+    notes: Mapping[int, ReplicaNoteFile],
+    *,
+    member: Leader,
+    seed: int,
+    segment_bytes: int,
+) -> dict[int, JournalRole]:
+    """A broker of a cluster begins as a follower in all journals that it hosts."""
+    return {
+        number: followed(disk, reader, scan, member=member, seed=seed, segment_bytes=segment_bytes, note=notes[number])
+        for number, (scan, reader) in found.journals.items()
+    }
 
 
 def _belongs(
