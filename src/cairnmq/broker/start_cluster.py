@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, closing
 from functools import partial
 
@@ -40,6 +40,7 @@ from cairnmq.errors import Locked, Refusal, Unreachable
 from cairnmq.metadata.catalog import Catalog
 from cairnmq.metadata.cluster_records import BrokerEntry
 from cairnmq.metadata.move import move_metadata
+from cairnmq.metadata.shared_place import SharedPlace
 from cairnmq.metadata.shared_store import open_shared
 from cairnmq.metadata.sqlite import SqliteStore
 from cairnmq.metadata.store import MetadataStore
@@ -88,6 +89,7 @@ async def open_shared_metadata(
     client: Address,
     internal: Address,
     runtime: Runtime,
+    open_store: Callable[[SharedPlace], MetadataStore] = open_shared,
 ) -> SharedMetadata:
     """The file is made if it is not there; the first broker names the cluster. Nothing is registered yet."""
     place = options.shared_place
@@ -102,7 +104,7 @@ async def open_shared_metadata(
         refuse_new_store(options.data, str(place), journal_disk, data_disk)
     wait = StoreWait(place, runtime.seconds, runtime.sleep)
     try:
-        store = await loop.run_in_executor(thread, wait.until, partial(open_shared, place), Locked)
+        store = await loop.run_in_executor(thread, wait.until, partial(open_store, place), Locked)
     except (OSError, Unreachable) as error:
         raise CannotServe(f"--metadata {place}: {error}") from error
     stack.push_async_callback(loop.run_in_executor, thread, store.close)

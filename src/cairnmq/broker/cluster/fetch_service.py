@@ -47,7 +47,7 @@ class FetchService:
         self._replicas = replicas
         self._engine = engine
         self._view = view
-        self._parked: dict[int, set[Peer]] = {}
+        self._parked: dict[int, dict[Peer, None]] = {}  # those who came first hear first
         self._sent: WeakKeyDictionary[Peer, dict[int, _Sent]] = WeakKeyDictionary()
 
     def wake(self, journal: int) -> None:
@@ -71,12 +71,12 @@ class FetchService:
 
     async def _park(self, peer: Peer, asks: Sequence[JournalAsk], seconds: float) -> Parked:
         for ask in asks:
-            self._parked.setdefault(ask.journal, set()).add(peer)
+            self._parked.setdefault(ask.journal, {})[peer] = None
         try:
             return await peer.park(seconds)
         finally:
             for ask in asks:
-                self._parked[ask.journal].discard(peer)
+                self._parked[ask.journal].pop(peer, None)
 
     def _look(self, peer: Peer, request: ReplicaFetch) -> tuple[Answer, bool]:
         sent_before = self._sent.setdefault(peer, {})

@@ -12,7 +12,8 @@ from cairnmq.wire.internal import RAW_BYTES_MAX, InstallTold, JournalTold
 
 
 class FileRange(Protocol):
-    """Bytes of a file that never change; `fd` is open at least until the response is handed over."""
+    """Bytes of a file that never change; `fd` is open at least until the response is handed over. -1: the system does
+    not know the file, so its `content` is sent."""
 
     @property
     def fd(self) -> int: ...
@@ -20,6 +21,7 @@ class FileRange(Protocol):
     def offset(self) -> int: ...
     @property
     def size(self) -> int: ...
+    def content(self) -> memoryview: ...
 
 
 Part: TypeAlias = FileRange | memoryview
@@ -28,6 +30,10 @@ Part: TypeAlias = FileRange | memoryview
 def size_of(part: Part) -> int:
     """In bytes."""
     return part.nbytes if isinstance(part, memoryview) else part.size
+
+
+def _sendable(part: Part) -> Part:
+    return part if isinstance(part, memoryview) or part.fd >= 0 else part.content()
 
 
 class Answer(Struct):
@@ -45,7 +51,7 @@ class Answer(Struct):
             raise ValueError(f"the sizes told are {told}, those of the parts {sizes}")
         if sum(sizes) > max_bytes:
             raise ValueError(f"{sum(sizes)} bytes are more than the {max_bytes} that were asked for")
-        return [part for parts in self.parts for part in parts]
+        return [_sendable(part) for parts in self.parts for part in parts]
 
 
 class InstallAnswer(Struct):

@@ -134,6 +134,12 @@ class SimLoop(asyncio.SelectorEventLoop):
         marked.handle = timer = super().call_at(when, marked, context=context)
         return timer
 
+    def _add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> asyncio.Handle:
+        return super()._add_reader(fd, *_marked(callback, args))  # type: ignore[misc,no-any-return]
+
+    def _add_writer(self, fd: Any, callback: Callable[..., Any], *args: Any) -> asyncio.Handle:
+        return super()._add_writer(fd, *_marked(callback, args))  # type: ignore[misc,no-any-return]
+
     def resume(self, process: SimProcess) -> None:
         """What was due while it was paused is done first."""
         for handle in process.resume():
@@ -143,6 +149,12 @@ class SimLoop(asyncio.SelectorEventLoop):
     def delay(self) -> float:
         """How long something takes that another thread or machine does: mostly little, sometimes long."""
         return self.random.expovariate(1 / 0.0005) if self.random.random() < 0.98 else self.random.uniform(0.005, 0.05)
+
+
+def _marked(callback: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Not called in a process that has been killed in the same turn."""
+    process = PROCESS.get()
+    return (callback, *args) if process is None else (Marked(process, callback, args),)
 
 
 def _make_task(loop: Any, work: Any, context: Context | None = None) -> asyncio.Task[Any]:

@@ -9,11 +9,13 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from cairnmq.testing.brokers.sim_loop import SimLoop
 from cairnmq.testing.brokers.sim_process import PROCESS, SimProcess
 from cairnmq.types import Buffer
 
+_KNOCK_SECONDS = 0.1
 BUFFER_BYTES = 256 << 10  # that one direction holds: sent and not read
 _FIRST_NUMBER = 1 << 24  # no descriptor of this process: whoever uses it past the loop fails
 _APART_SECONDS = 1e-6  # timers that are due at the same moment run in any order
@@ -80,6 +82,11 @@ class SimSocket:
 
     def getsockname(self) -> Address:
         return self._own
+
+    @property
+    def machines(self) -> tuple[str, str]:
+        """Of both ends."""
+        return self._own[0], self.getpeername()[0]
 
     def getpeername(self) -> Address:
         if self._other is None:
@@ -195,6 +202,8 @@ class SimNetwork:
     def __init__(self, loop: SimLoop) -> None:
         self.loop = loop
         self.observe: Callable[[str, bytes], None] | None = None
+        self._cuts: set[frozenset[str]] = set()
+        self._held: list[tuple[SimSocket, Callable[[], None]]] = []
         self.ports: dict[Address, SimSocket] = {}
         self._next = _FIRST_NUMBER
 
@@ -219,6 +228,8 @@ class SimNetwork:
     async def connect(self, host: str, port: int, own: Address = ("client", 0)) -> SimSocket:
         """ConnectionRefusedError if nobody listens there."""
         await asyncio.sleep(self.loop.delay())
+        while self._is_cut(own[0], host):  # noqa: ASYNC110 - who waits gives up, or the cut is over
+            await asyncio.sleep(_KNOCK_SECONDS)
         found = self.ports.get((host, port))
         if found is None or found.is_closed or not found.is_listening:
             raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
@@ -232,10 +243,29 @@ class SimNetwork:
         """Later."""
         if self.observe is not None:
             self.observe(source.getsockname()[0], data)
-        due = source.next_arrival(self.loop.time() + self.loop.delay())
-        self.loop.call_at(due, target.arrive, data, context=_NOBODY)
+        self._send(source, partial(target.arrive, data))
 
     def end(self, source: SimSocket, target: SimSocket, error: int | None) -> None:
         """The connection, after what was sent."""
+        self._send(source, partial(target.ends, error))
+
+    def cut(self, one: str, other: str) -> None:
+        """Nothing passes between these machines until `join`: connections stay, new ones wait."""
+        self._cuts.add(frozenset((one, other)))
+
+    def join(self, one: str, other: str) -> None:
+        """What was held goes on, as it is sent again."""
+        self._cuts.discard(frozenset((one, other)))
+        held, self._held = self._held, []
+        for source, arrival in held:
+            self._send(source, arrival)
+
+    def _is_cut(self, one: str, other: str) -> bool:
+        return frozenset((one, other)) in self._cuts
+
+    def _send(self, source: SimSocket, arrival: Callable[[], None]) -> None:
+        if self._is_cut(*source.machines):
+            self._held.append((source, arrival))
+            return
         due = source.next_arrival(self.loop.time() + self.loop.delay())
-        self.loop.call_at(due, target.ends, error, context=_NOBODY)
+        self.loop.call_at(due, arrival, context=_NOBODY)

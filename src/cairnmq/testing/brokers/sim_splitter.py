@@ -19,14 +19,14 @@ _pids = itertools.count(100_000)
 
 
 class _Link(BrokerLink):
-    """`step` is told of each report before it is sent."""
+    """`observe` is told of each report before it is sent."""
 
-    def __init__(self, link: Any, is_readable: Callable[[float], bool], step: Callable[[], None]) -> None:
+    def __init__(self, link: Any, is_readable: Callable[[float], bool], observe: Callable[[Report], None]) -> None:
         super().__init__(link, is_readable)
-        self._step = step
+        self._observe = observe
 
     def send(self, report: Report) -> None:
-        self._step()
+        self._observe(report)
         super().send(report)
 
 
@@ -41,6 +41,7 @@ class SimSplitter:
         self._machine = machine
         self._code: int | None = None
         self._steps_left = 0  # 0: nothing strikes it
+        self._never_told: type[Report] | None = None
         self._thread = SimThread(self._work, self._waits, self._ended)
         self._timer = self._loop.call_later(self._loop.delay(), self._go_on)
         self._broker = PROCESS.get()
@@ -78,6 +79,15 @@ class SimSplitter:
 
         disk.observe = strike
 
+    def die_before(self, kind: type[Report]) -> None:
+        """When it has done what the next report of this kind would tell."""
+        self._never_told = kind
+
+    def _reports(self, report: Report) -> None:
+        if type(report) is self._never_told:
+            raise Killed
+        self._step()
+
     def _step(self) -> None:
         self._steps_left -= 1
         if self._steps_left == 0:
@@ -87,7 +97,7 @@ class SimSplitter:
 
     def _work(self) -> None:
         link: Any = self._own
-        SplitterProcess(_Link(link, self._is_readable, self._step), self._machine).run()
+        SplitterProcess(_Link(link, self._is_readable, self._reports), self._machine).run()
 
     def _is_readable(self, seconds: float) -> bool:
         self._thread.wait(seconds)

@@ -12,40 +12,22 @@ from collections.abc import Coroutine
 from random import Random
 from typing import Any
 
-from msgspec import Struct
-
-from cairnmq.client import records
-from cairnmq.client.admin import NewTopic, create_topics
-from cairnmq.client.errors import ClientError
-from cairnmq.codec.records import Record, build_batch, decode_batch
-from cairnmq.testing.brokers.sim_broker import SimBroker
-from cairnmq.testing.brokers.sim_client import SimClient
+from cairnmq.broker.storage_loop.splitter_messages import Checkpointed
+from cairnmq.testing.brokers.sim_broker import PORT, SimBroker
 from cairnmq.testing.brokers.sim_loop import SimLoop
-from cairnmq.testing.brokers.sim_machine import DATE_MS, SimMachine
+from cairnmq.testing.brokers.sim_machine import SimMachine
 from cairnmq.testing.brokers.sim_process import SimProcess
 from cairnmq.testing.brokers.sim_socket import SimNetwork
+from cairnmq.testing.brokers.sim_workload import Workload
 from cairnmq.testing.memory_store import MemoryState
 from cairnmq.testing.oracle import demand
 from cairnmq.testing.sim_checks import check_verify
-from cairnmq.types import TopicPartition
 
 KILL, POWER, SPLITTER, PAUSE = "kill", "power", "splitter", "pause"
 FAULTS = (KILL, POWER, SPLITTER, PAUSE)
-TOPIC = "orders"
-PARTITIONS = 3
 START_SECONDS_MAX = 30.0
 CALM_SECONDS = 600.0  # after the last fault everything is answered within it
 SPLIT_LOOKS = 120  # a second apart
-ENDLESS = 1e9
-
-
-class Told(Struct):
-    """What one producer has tried, and what it was told."""
-
-    place: TopicPartition
-    acks: int
-    tried: int = 0
-    offsets: dict[int, int] = {}
 
 
 class Errors(logging.Handler):
@@ -71,12 +53,9 @@ class FaultyWorld:
         self.metadata = MemoryState(self.machine.steady_ms)
         self.faults = [fault for fault in FAULTS if self.random.random() < 0.6] or [KILL]
         self.struck: list[str] = []
-        self.records_each = records_each
         # After a power loss the sequence of acks=1 may have a gap, which ends a producer with an id.
         acks = (-1,) if POWER in self.faults else (-1, 1)
-        self.told = [
-            Told(TopicPartition(TOPIC, partition), self.random.choice(acks)) for partition in range(PARTITIONS)
-        ]
+        self.workload = Workload(self.random, self.network, [("broker-1", PORT)], acks, records_each)
         self.process = SimProcess()
         self.processes = [self.process]
         self.errors = Errors()
@@ -103,64 +82,13 @@ class FaultyWorld:
 
     async def _live(self) -> None:
         await self._start()
-        client = self._client("admin")
-        topic = NewTopic(TOPIC, PARTITIONS)
-        await client.run(create_topics(client.session, [topic], 10_000, twice_is_harmless=True))
-        client.close()
-        producers = asyncio.gather(*map(self._produce, self.told))
+        await self.workload.create_topic()
+        producers = asyncio.create_task(self.workload.produce())
         strikes = asyncio.create_task(self._strike(producers))
         await strikes
         async with asyncio.timeout(CALM_SECONDS):
             await producers
             await self._judge()
-
-    # --------------------------------------------------------------------------------------------------------- clients
-
-    def _client(self, name: str) -> SimClient:
-        return SimClient(self.network, name, [("broker-1", 9092)], patience=ENDLESS)
-
-    async def _produce(self, told: Told) -> None:
-        client = self._client(f"producer-{told.place.partition}")
-        owner = await client.run(records.init_producer_id(client.session))
-        while told.tried < self.records_each:
-            number = told.tried
-            told.tried += 1
-            record = Record(0, DATE_MS, None, b"%d" % number, ())
-            batch = build_batch(
-                [record], producer_id=owner.producer_id, producer_epoch=owner.epoch, base_sequence=number
-            )
-            plan = records.produce(client.session, {told.place: bytearray(batch)}, told.acks, 10_000)
-            try:
-                told.offsets[number] = (await client.run(plan))[told.place].base_offset
-            except ClientError as error:
-                demand(False, told.place, "record", number, "was refused:", error)
-            await asyncio.sleep(self.random.expovariate(1 / 0.2))
-        client.close()
-
-    async def _read(self, client: SimClient, place: TopicPartition) -> list[tuple[int, int]]:
-        """Offset and number of each record."""
-        (listed,) = (await client.run(records.list_offsets(client.session, TOPIC, [place.partition], -1))).values()
-        found: list[tuple[int, int]] = []
-        offset = 0
-        while offset < listed.offset:
-            fetched = await client.run(
-                records.fetch(
-                    client.session,
-                    {TOPIC: {place.partition: offset}},
-                    max_wait_ms=500,
-                    min_bytes=1,
-                    max_bytes=1 << 20,
-                    partition_max_bytes=1 << 20,
-                )
-            )
-            for one in fetched:
-                demand(not one.error, place, "offset", offset, "cannot be read: error", one.error)
-                for data in one.batches:
-                    for record in decode_batch(data):
-                        assert record.value is not None
-                        found.append((record.offset, int(record.value)))
-                        offset = record.offset + 1
-        return found
 
     # ---------------------------------------------------------------------------------------------------------- faults
 
@@ -171,7 +99,7 @@ class FaultyWorld:
         self._broker = SimBroker(self.machine, self.metadata)
         self._starting = self.process.run(self.loop, self._broker.start())
 
-    async def _strike(self, until: asyncio.Future[Any]) -> None:
+    async def _strike(self, until: asyncio.Task[None]) -> None:
         """Until all is produced, with calm times in between."""
         while not until.done():
             await asyncio.wait([until], timeout=self.random.expovariate(1 / 1.5))
@@ -195,8 +123,11 @@ class FaultyWorld:
         if not self.machine.splitters:
             return
         splitter = self.machine.splitters[-1]
-        if self.random.random() < 0.3:
+        way = self.random.random()
+        if way < 0.3:
             splitter.kill()
+        elif way < 0.5:
+            splitter.die_before(Checkpointed)
         else:
             splitter.die_within(self.machine.data_disk, self.random.randrange(1, 40))
 
@@ -213,16 +144,7 @@ class FaultyWorld:
         """Of the broker that runs, and of what it leaves."""
         await self._starting
         await self._all_split()
-        client = self._client("reader")
-        for told in self.told:
-            found = await self._read(client, told.place)
-            by_number = {number: offset for offset, number in found}
-            demand([offset for offset, _ in found] == [*range(len(found))], told.place, "has gaps", found)
-            demand([number for _, number in found] == sorted(by_number), told.place, "is not in order", found)
-            for number, offset in told.offsets.items():
-                at = by_number.get(number)
-                demand(at == offset, told.place, "record", number, "was told to be at", offset, "and is at", at)
-        client.close()
+        await self.workload.judge()
         await self._in_process(self._stop())
         for splitter in self.machine.splitters:
             if splitter.failure is not None:

@@ -5,13 +5,24 @@ from __future__ import annotations
 import pytest
 
 from cairnmq.broker.internal.answer import Answer
+from cairnmq.storage.journal.file_ranges import file_ranges
 from unit.broker.internal.link_rig import Range, told
+from unit.storage.replica_harness import Leading
 
 
 def test_parts_in_order() -> None:
     one, two, three = memoryview(b"abc"), Range(9, 100, 5), memoryview(b"d")
     answer = Answer([told(8), told(0, 1), told(1, 2)], [[one, two], [], [three]])
     assert answer.checked(9) == [one, two, three]
+
+
+def test_a_file_that_the_system_does_not_know_is_sent_by_its_content() -> None:
+    leading = Leading()
+    leading.put()
+    data = bytes(leading.content())
+    (unknown,) = file_ranges(leading.path.journal, 0, len(data))
+    assert unknown.fd == -1
+    assert Answer([told(len(data))], [[unknown]]).checked(len(data)) == [memoryview(data)]
 
 
 def test_bytes_are_optional() -> None:

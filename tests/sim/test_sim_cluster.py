@@ -1,0 +1,56 @@
+"""Three whole brokers under faults, from one seed: what clients were told holds, everybody is in the ISR again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from zlib import crc32
+
+import pytest
+
+from cairnmq.testing.brokers.sim_cluster import FAULTS, ClusterWorld
+from sim import broker_bugs
+from sim.planted import find
+
+SEEDS = range(8)
+
+
+def trace(seed: int) -> int:
+    """A number for everything that went over the network."""
+    world, seen = ClusterWorld(seed), list[tuple[float, str, int]]()
+    world.network.observe = lambda name, data: seen.append((world.loop.time(), name, crc32(data)))
+    world.run()
+    assert len(seen) > 1000
+    return crc32(repr((seen, world.struck, world.workload.told)).encode())
+
+
+def test_what_was_acknowledged_is_there_whoever_leads() -> None:
+    met: Counter[str] = Counter()
+    for seed in SEEDS:
+        world = ClusterWorld(seed)
+        world.run()
+        met.update(world.struck)
+        assert world.workload.is_answered, "everybody was answered"
+    assert set(met) == set(FAULTS)
+
+
+def test_a_cluster_replays_in_another_process() -> None:
+    script = "from sim.test_sim_cluster import trace; print(trace(2))"
+    paths = os.pathsep.join(filter(None, sys.path))
+    told = {
+        int(
+            subprocess.check_output(
+                [sys.executable, "-c", script], env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": paths}
+            )
+        )
+        for seed in ("1", "2")
+    }
+    assert told == {trace(2)} and trace(3) not in told
+
+
+@pytest.mark.parametrize("bug", broker_bugs.CLUSTER_BUGS, ids=lambda bug: bug.__name__)
+def test_a_planted_bug_of_a_cluster_s_shells_is_found(bug: broker_bugs.Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    bug(monkeypatch)
+    find(lambda seed: ClusterWorld(seed).run(), 100, broker_bugs.CLUSTER_BUGS[bug])
