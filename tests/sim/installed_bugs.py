@@ -66,19 +66,6 @@ def what_came_before_a_tombstone_went_is_kept(patch: pytest.MonkeyPatch) -> None
     patch.setattr(Hosting, "rewrites", lambda hosting, queue: int(queue.config.compact))
 
 
-def swaps_that_were_not_reported_are_not_waited_for(patch: pytest.MonkeyPatch) -> None:
-    runs = InstallService._runs
-
-    async def hasty(service: InstallService, *what: object) -> object:
-        async def at_once() -> None:
-            pass
-
-        service._settled = at_once
-        return await runs(service, *what)  # type: ignore[arg-type]
-
-    patch.setattr(InstallService, "_runs", hasty)
-
-
 def the_journal_is_not_held(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(InstallService, "_pin", lambda service, journal: service._hosting.pins.pop(journal, None))
 

@@ -41,7 +41,7 @@ from unit.storage.replica_harness import NOW
 
 JOURNAL, OTHER, EPOCH = 4, 9, 5
 STEPS = 500
-KEYS = (b"a", b"b", b"c", b"d")
+KEYS = tuple(b"%d" % number for number in range(16))
 COMPACTED = LogConfig(
     compact=True, delete=False, segment_bytes=900, delete_retention_ms=0, dirty_ratio_min=0.0, retention_ms=-1
 )
@@ -52,7 +52,7 @@ CONFIGS = {
     5: LogConfig(model="dedicated", segment_bytes=900),
     6: LogConfig(model="shared"),
 }
-TRANSACTIONAL = (1, 5, 6)
+TRANSACTIONAL, COMPACTED_QUEUES = (1, 5, 6), (2, 3)
 
 
 class InstalledWorld:
@@ -61,8 +61,9 @@ class InstalledWorld:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.counts: Counter[str] = Counter()
-        self.pace = self.random.choice((4, 10, 40))  # of the install, beside what the leader does
-        self.keys = KEYS[: self.random.choice((1, 2, 4))]
+        self.pace = self.random.choice((10, 40))  # of the install, beside what the leader does
+        self.keys = KEYS[: self.random.choice((2, 6, 16))]
+        self.writes = self.random.choice((8, 30))
         self.now = NOW
         specs = [QueueSpec(each, "t", each, bytes(16), config, JOURNAL) for each, config in CONFIGS.items()]
         self.leader, self.target = Machine(1, specs), Machine(3, specs)
@@ -97,7 +98,7 @@ class InstalledWorld:
     def run(self, steps: int = STEPS) -> None:
         try:
             actions: list[tuple[int, Callable[[], None]]] = [
-                (30, self._put),
+                (self.writes, self._put),
                 (12, self._send),
                 (8, self._end_transaction),
                 (4, self._put_fact),
@@ -106,7 +107,7 @@ class InstalledWorld:
                 (14, self._split),
                 (10, self._checkpoint),
                 (14, self._deliver),
-                (14, self._compact),
+                (24, self._compact),
                 (self.pace, self._install),
                 (1, self._lose_power),
             ]
@@ -126,9 +127,11 @@ class InstalledWorld:
         self.leader.write(JOURNAL)
 
     def _put(self) -> None:
-        queue_id, key = self.random.choice((2, 3)), self.random.choice(self.keys)
+        queue_id, key = self.random.choice(COMPACTED_QUEUES), self.random.choice(self.keys)
+        self._put_record(queue_id, key, None if self.random.random() < 0.4 else b"%d" % self.serial)
+
+    def _put_record(self, queue_id: int, key: bytes, value: bytes | None) -> None:
         self.serial += 1
-        value = None if self.random.random() < 0.4 else b"%d" % self.serial
         self.newest[queue_id, key] = value
         self._stage(queue_id, build_batch([Record(offset=0, timestamp=self.now, key=key, value=value)]))
 
@@ -156,6 +159,20 @@ class InstalledWorld:
         point = self.leader.leading(JOURNAL).stage_marker(self.leader.engine.queues[queue_id], marker, self.now)
         demand(not isinstance(point, Refusal), "refused:", point)
         self.leader.write(JOURNAL)
+
+    def _clear(self, queue_id: int) -> None:
+        """Records of other keys let it be compacted again and again: tombstones that were there are gone in the end."""
+        for _ in range(4):
+            for number in range(14):
+                self._put_record(queue_id, b"other %d" % (number % 3), b"%d" % self.serial)
+            self._advance()
+            self._split()
+            self._checkpoint()
+            if self.random.random() < 0.8:
+                self._deliver()
+            self.now += 10
+            self._compact()
+            self._checkpoint()
 
     def _put_fact(self) -> None:
         self.serial += 1
@@ -217,7 +234,10 @@ class InstalledWorld:
                 self._put_in_place(steps)
                 return
             if ask.max_bytes:
-                ask = replace(ask, max_bytes=self.random.choice((1, 1, 300, 5000)))
+                if ask.queue in COMPACTED_QUEUES and ask.offset and self.random.random() < 0.3:
+                    self._clear(ask.queue)
+                sizes = (1, 1, 1, 300) if ask.queue in COMPACTED_QUEUES else (300, 5000)
+                ask = replace(ask, max_bytes=self.random.choice(sizes))
             answer = self.loop.run_until_complete(self._answer(ask))
             steps.took(answer.told.told, memoryview(b"".join(bytes(part) for part in answer.checked())))
         except Refused:  # no checkpoint yet
@@ -232,7 +252,7 @@ class InstalledWorld:
         if self.random.random() < 0.5:
             disk = self.random.choice(self.target.disks)
             disk.crash_at = disk.operations + self.random.randint(1, 30)
-        split = 0
+        split = -1  # of what is whole
         try:
             steps.complete()
             split = read_install(self.target.disks[1], JOURNAL).marks[JOURNAL].split  # type: ignore[union-attr]
