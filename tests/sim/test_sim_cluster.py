@@ -50,6 +50,10 @@ def test_a_cluster_replays_in_another_process() -> None:
     assert told == {trace(2)} and trace(3) not in told
 
 
+FOUND = {bug.__name__: seed for bug, seed in broker_bugs.CLUSTER_BUGS.items()}
+"""As tests/tidy reads it."""
+
+
 @pytest.mark.parametrize("bug", broker_bugs.CLUSTER_BUGS, ids=lambda bug: bug.__name__)
 def test_a_planted_bug_of_a_cluster_s_shells_is_found(bug: broker_bugs.Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     bug(monkeypatch)
